@@ -1,0 +1,5 @@
+"""`python -m kdns` is the `kdns` command."""
+
+from kdns.cli import main
+
+main()

@@ -1,0 +1,1 @@
+"""All input and output: sockets, the API watch, the REST server, files and the clock."""

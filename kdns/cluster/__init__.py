@@ -1,0 +1,1 @@
+"""What the cluster says: slim objects, and the indexed state they make."""

@@ -1,0 +1,1 @@
+"""A cluster without a cluster: defaults, validation, allocation, storage semantics and controllers, without I/O."""

@@ -1,0 +1,1 @@
+"""Corefile text to tokens to server blocks, with errors that name file, line and token."""

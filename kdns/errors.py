@@ -1,0 +1,45 @@
+"""The errors a person may see, as a small tree with fields.
+
+A message says where it happened, what was found and what was wanted.
+`exit_code` is what a command returns: 1 failed at run time, 2 wrong usage or input.
+"""
+
+from __future__ import annotations
+
+
+class KdnsError(Exception):
+    """Base of everything kdns raises on purpose."""
+
+    exit_code = 1
+
+
+class InputError(KdnsError):
+    """Something the user wrote is not as it should be."""
+
+    exit_code = 2
+
+
+class CorefileError(InputError):
+    """A Corefile that cannot be used: file, line (from 1), the offending token and the reason."""
+
+    def __init__(self, path: str, line: int, token: str, reason: str) -> None:
+        self.path, self.line, self.token, self.reason = path, line, token, reason
+        found = f" (at {token!r})" if token else ""
+        super().__init__(f"{path}:{line}: {reason}{found}")
+
+
+class ManifestError(InputError):
+    """A manifest that cannot be used: file, line (from 1, 0 where unknown), the field path and the reason."""
+
+    def __init__(self, path: str, line: int, field: str, reason: str) -> None:
+        self.path, self.line, self.field, self.reason = path, line, field, reason
+        where = f"{path}:{line}" if line else path
+        super().__init__(f"{where}: {field}: {reason}" if field else f"{where}: {reason}")
+
+
+class ListenError(KdnsError):
+    """An address that cannot be listened on."""
+
+    def __init__(self, address: str, reason: str) -> None:
+        self.address, self.reason = address, reason
+        super().__init__(f"cannot listen on {address}: {reason}")

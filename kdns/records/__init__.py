@@ -1,0 +1,1 @@
+"""What the cluster state means in DNS: records, by topic."""
