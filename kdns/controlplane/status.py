@@ -1,0 +1,112 @@
+"""The API's errors: each is a meta/v1 Status that an HTTP server can send as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kdns.controlplane.kinds import Json, Kind
+from kdns.errors import KdnsError
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One field of an invalid object (meta/v1 StatusCause); `type` as it stands in messages, `reason` as in causes."""
+
+    field: str
+    type: str
+    detail: str
+
+    @property
+    def reason(self) -> str:
+        """The machine's word: FieldValueInvalid for `Invalid value: "x"`, and so on."""
+        return f"FieldValue{self.type.split(':')[0].removesuffix(' value').replace(' ', '')}"
+
+    @property
+    def message(self) -> str:
+        """`Invalid value: "x": what was wanted`, without the field."""
+        return f"{self.type}: {self.detail}" if self.detail else self.type
+
+
+class StatusError(KdnsError):
+    """A refused request: HTTP code, machine-readable reason, message for people and details."""
+
+    def __init__(self, code: int, reason: str, message: str, details: Json | None = None) -> None:
+        self.code, self.reason, self.message, self.details = code, reason, message, details
+        super().__init__(message)
+
+    def body(self) -> Json:
+        """The Status object."""
+        status: Json = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+            "reason": self.reason,
+            "details": self.details,
+            "code": self.code,
+        }
+        return {key: value for key, value in status.items() if value not in (None, "")}
+
+
+def _qualified(kind: Kind) -> str:
+    return f"{kind.plural}.{kind.group}" if kind.group else kind.plural
+
+
+def _details(kind: Kind, name: str, **more: object) -> Json:
+    details: Json = {"name": name, "group": kind.group, "kind": kind.plural, **more}
+    return {key: value for key, value in details.items() if value}
+
+
+def not_found(kind: Kind, name: str) -> StatusError:
+    """404: no object of that name."""
+    return StatusError(404, "NotFound", f'{_qualified(kind)} "{name}" not found', _details(kind, name))
+
+
+def already_exists(kind: Kind, name: str) -> StatusError:
+    """409: the name is taken."""
+    return StatusError(409, "AlreadyExists", f'{_qualified(kind)} "{name}" already exists', _details(kind, name))
+
+
+def conflict(kind: Kind, name: str, why: str) -> StatusError:
+    """409: the object changed under the writer."""
+    message = f'Operation cannot be fulfilled on {_qualified(kind)} "{name}": {why}'
+    return StatusError(409, "Conflict", message, _details(kind, name))
+
+
+def invalid(kind: Kind, name: str, causes: Sequence[Cause]) -> StatusError:
+    """422: the object breaks rules; every broken rule is a cause."""
+    texts = [f"{cause.field}: {cause.message}" for cause in causes]
+    listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+    rows = [{"reason": cause.reason, "message": cause.message, "field": cause.field} for cause in causes]
+    details = {"name": name, "group": kind.group, "kind": kind.kind, "causes": rows}
+    details = {key: value for key, value in details.items() if value}
+    qualified = f"{kind.kind}.{kind.group}" if kind.group else kind.kind
+    return StatusError(422, "Invalid", f'{qualified} "{name}" is invalid: {listed}', details)
+
+
+def gone(message: str) -> StatusError:
+    """410: the resourceVersion or continue token is older than what is remembered."""
+    return StatusError(410, "Expired", message)
+
+
+def bad_request(message: str) -> StatusError:
+    """400: the request cannot be understood."""
+    return StatusError(400, "BadRequest", message)
+
+
+def forbidden(kind: Kind, name: str, why: str) -> StatusError:
+    """403: understood and refused."""
+    return StatusError(403, "Forbidden", f'{_qualified(kind)} "{name}" is forbidden: {why}', _details(kind, name))
+
+
+def method_not_allowed(kind: Kind) -> StatusError:
+    """405: the resource has no such verb."""
+    message = "the server does not allow this method on the requested resource"
+    return StatusError(405, "MethodNotAllowed", message, _details(kind, ""))
+
+
+def internal(message: str) -> StatusError:
+    """500: the server failed."""
+    return StatusError(500, "InternalError", f"Internal error occurred: {message}", {"causes": [{"message": message}]})
