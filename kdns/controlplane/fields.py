@@ -1,0 +1,112 @@
+"""Field selectors: `status.phase=Running,metadata.name!=a` on the few fields each kind allows.
+
+Which fields: Kubernetes documentation, "Field Selectors", list of supported fields.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
+
+from kdns.controlplane.kinds import ENDPOINT_SLICE, EVENT, NAMESPACE, NODE, POD, SERVICE, Json, Kind
+from kdns.controlplane.status import StatusError, bad_request
+
+Getter: TypeAlias = Callable[[Json], str]
+
+
+def _at(path: tuple[str, ...], obj: Json) -> str:
+    value: Any = obj
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "" if value is None else str(value)
+
+
+def _flag(path: tuple[str, ...], obj: Json) -> str:
+    return _at(path, obj) or "false"
+
+
+def _event_source(obj: Json) -> str:
+    return _at(("source", "component"), obj) or _at(("reportingComponent",), obj)
+
+
+def _getters(*paths: str) -> dict[str, Getter]:
+    return {path: partial(_at, tuple(path.split("."))) for path in paths}
+
+
+_COMMON = _getters("metadata.name", "metadata.namespace")
+_INVOLVED = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+_BY_KIND: dict[Kind, dict[str, Getter]] = {
+    POD: {
+        **_getters(
+            "spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName",
+            "status.phase", "status.podIP", "status.nominatedNodeName",
+        ),
+        "spec.hostNetwork": partial(_flag, ("spec", "hostNetwork")),
+    },
+    SERVICE: _getters("spec.clusterIP", "spec.type"),
+    NAMESPACE: _getters("status.phase"),
+    NODE: {"spec.unschedulable": partial(_flag, ("spec", "unschedulable"))},
+    EVENT: {
+        **_getters(*(f"involvedObject.{name}" for name in _INVOLVED), "reason", "reportingComponent", "type"),
+        "source": _event_source,
+    },
+    ENDPOINT_SLICE: {},
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class FieldTerm:
+    """One field compared with one text."""
+
+    getter: Getter
+    equal: bool
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class FieldSelector:
+    """All terms must hold; none selects everything."""
+
+    terms: tuple[FieldTerm, ...] = ()
+
+    def matches(self, obj: Json) -> bool:
+        """Whether the object is selected; an absent field reads as ""."""
+        return all((term.getter(obj) == term.value) == term.equal for term in self.terms)
+
+
+EVERYTHING = FieldSelector()
+
+_TERM = re.compile(r"(?P<field>[^=!\\,]+)(?P<sign>==|!=|=)(?P<value>(?:\\.|[^\\,])*)")
+
+
+def parse(kind: Kind, text: str) -> FieldSelector:
+    """The selector that `text` spells; blank text selects everything.
+
+    Raises StatusError 400 for a text that cannot be read and for a field that `kind` does not offer.
+    """
+    if not text:
+        return EVERYTHING
+    getters = _COMMON | _BY_KIND.get(kind, {})
+    terms = []
+    for part in re.split(r"(?<!\\),", text):
+        if not part:
+            continue
+        match = _TERM.fullmatch(part)
+        if not match:
+            raise _refused(kind, text, f"invalid selector: '{part}'; can't understand '{part}'")
+        getter = getters.get(match["field"])
+        if getter is None:
+            raise _refused(kind, text, f"field label not supported: {match['field']}")
+        value = re.sub(r"\\(.)", r"\1", match["value"])
+        terms.append(FieldTerm(getter, match["sign"] != "!=", value))
+    return FieldSelector(tuple(terms))
+
+
+def _refused(kind: Kind, text: str, why: str) -> StatusError:
+    gvr = f"{kind.group}/{kind.version}, Resource={kind.plural}"
+    return bad_request(f'Unable to find "{gvr}" that match label selector "", field selector "{text}": {why}')
