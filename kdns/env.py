@@ -1,0 +1,175 @@
+"""The variables that tell a container where its namespace's Services are.
+
+Names, order and selection are the kubelet's (pkg/kubelet/envvars, getServiceEnvVarMap). Each Service with a cluster IP
+gives `{NAME}_SERVICE_HOST` and `_PORT` and, as Docker's links did, `{NAME}_PORT` and four variables per port.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+
+from kdns.cluster.objects import Service
+from kdns.errors import InputError, KdnsError
+
+MASTER_SERVICE = ("default", "kubernetes")
+"""The Service that every container hears of, service links or not."""
+
+ENVIRONMENT_BYTES = 2 * 1024 * 1024
+"""What Linux lets a program's arguments and environment take: a quarter of the usual 8 MiB stack limit (execve(2))."""
+
+MANY_BYTES = ENVIRONMENT_BYTES // 2
+MANY_VARIABLES = 5_000
+POINTER_BYTES = 8
+
+_SH_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class EnvError(KdnsError):
+    """Variables that cannot be told yet, or not at all."""
+
+
+class FormatError(InputError):
+    """A variable that the chosen format cannot say."""
+
+
+def service_variables(
+    services: Iterable[Service], namespace: str, *, enable_service_links: bool = True
+) -> dict[str, str]:
+    """The variables of a container in `namespace`, in the kubelet's order for `services` in the given order.
+
+    Without links only default/kubernetes is told. With them the namespace's own `kubernetes` takes its place.
+    Where two ports or Services lead to the same name, the last one wins, at the place of the first.
+    """
+    chosen = select_services(services, namespace, enable_service_links=enable_service_links)
+    return {name: value for service in chosen for name, value in variables_of(service)}
+
+
+def pod_service_variables(
+    services: Iterable[Service] | None,
+    namespace: str,
+    *,
+    enable_service_links: bool | None,
+    services_synced: bool,
+    static_pod: bool = False,
+) -> dict[str, str]:
+    """What a kubelet does for one pod: `service_variables`, or EnvError while they cannot be known.
+
+    `services` is None on a node without an API server, which has no variables to tell. `enable_service_links` is
+    spec.enableServiceLinks, which the API server defaults to true: None means that nobody did. A static pod does not
+    wait for the first list of Services, since the API server may be such a pod.
+    """
+    if enable_service_links is None:
+        raise EnvError("spec.enableServiceLinks is not set: the API server defaults it to true; set true or false")
+    if not services_synced and not static_pod:
+        raise EnvError("the Services have not been listed yet: try again when they are, or the pod would miss some")
+    return service_variables(services or (), namespace, enable_service_links=enable_service_links)
+
+
+def select_services(
+    services: Iterable[Service], namespace: str, *, enable_service_links: bool = True
+) -> tuple[Service, ...]:
+    """The Services that a container in `namespace` is told about, at most one per name."""
+    chosen: dict[str, Service] = {}
+    for service in services:
+        service_namespace, name = service.key
+        if not has_cluster_ip(service):
+            continue
+        if service.key == MASTER_SERVICE:
+            chosen.setdefault(name, service)
+        elif service_namespace == namespace and enable_service_links:
+            chosen[name] = service
+    return tuple(chosen.values())
+
+
+def has_cluster_ip(service: Service) -> bool:
+    """Whether the kubelet speaks of this Service at all: not for headless, ExternalName and unallocated ones."""
+    return service.spec.cluster_ip not in ("", "None")
+
+
+def variables_of(service: Service) -> Iterator[tuple[str, str]]:
+    """The variables of one Service, in order; none without a cluster IP. The address stands as the API spells it."""
+    if not has_cluster_ip(service):
+        return
+    host = service.spec.cluster_ip
+    prefix = variable_name(service.metadata.name)
+    yield f"{prefix}_SERVICE_HOST", host
+    if not service.ports:
+        return
+    first = service.ports[0]
+    yield f"{prefix}_SERVICE_PORT", str(first.port)
+    for port in service.ports:
+        if port.name:
+            yield f"{prefix}_SERVICE_PORT_{variable_name(port.name)}", str(port.port)
+    yield f"{prefix}_PORT", url(host, first.protocol, first.port)
+    for port in service.ports:
+        link = f"{prefix}_PORT_{port.port}_{(port.protocol or 'TCP').upper()}"
+        yield link, url(host, port.protocol, port.port)
+        yield f"{link}_PROTO", (port.protocol or "TCP").lower()
+        yield f"{link}_PORT", str(port.port)
+        yield f"{link}_ADDR", host
+
+
+def variable_name(name: str) -> str:
+    """`redis-master` → `REDIS_MASTER`: upper case, dashes to underscores, the rest as it is."""
+    return name.upper().replace("-", "_")
+
+
+def url(host: str, protocol: str, port: int) -> str:
+    """`tcp://10.0.0.11:6379`; an IPv6 address stands in brackets."""
+    address = f"[{host}]" if ":" in host else host
+    return f"{(protocol or 'TCP').lower()}://{address}:{port}"
+
+
+def as_sh(variables: Mapping[str, str]) -> str:
+    """Lines for `eval` or `.` in any POSIX shell.
+
+    A Service name may start with a digit, a shell variable's may not: such a variable becomes a comment.
+    """
+    return "".join(
+        f"export {name}={shlex.quote(value)}\n"
+        if _SH_NAME.fullmatch(name)
+        else f"# no shell variable: {_one_line(name)}={shlex.quote(_one_line(value))}\n"
+        for name, value in variables.items()
+    )
+
+
+def as_docker(variables: Mapping[str, str]) -> str:
+    """Lines for `docker run --env-file`, which knows no quotes: FormatError for what it would read otherwise."""
+    for name, value in variables.items():
+        if not name or name.startswith("#") or re.search(r"[=\s\0]", name):
+            raise FormatError(f"{name!r} cannot be a name in an env-file: no spaces, no =, no # in front")
+        if re.search(r"[\r\n\0]", value):
+            raise FormatError(f"the value of {name} has several lines, an env-file has one line per variable")
+    return "".join(f"{name}={value}\n" for name, value in variables.items())
+
+
+def as_json(variables: Mapping[str, str]) -> str:
+    """One JSON object, in order."""
+    return json.dumps(dict(variables), indent=2) + "\n"
+
+
+FORMATS = {"sh": as_sh, "docker": as_docker, "json": as_json}
+
+
+def environment_bytes(variables: Mapping[str, str]) -> int:
+    """What execve(2) counts: `name=value`, its end and the pointer to it."""
+    return sum(len(name.encode()) + len(value.encode()) + 2 + POINTER_BYTES for name, value in variables.items())
+
+
+def size_warning(variables: Mapping[str, str]) -> str:
+    """Why so many variables may stop a container from starting ("argument list too long"), or "" for a sane number."""
+    size_bytes = environment_bytes(variables)
+    if len(variables) <= MANY_VARIABLES and size_bytes <= MANY_BYTES:
+        return ""
+    return (
+        f"{len(variables)} variables take {size_bytes // 1024} KiB of the {ENVIRONMENT_BYTES // 1024} KiB "
+        "that Linux gives arguments and environment together; programs may fail to start (E2BIG). "
+        "Set enableServiceLinks: false in the pod and use DNS names, or split the namespace"
+    )
+
+
+def _one_line(text: str) -> str:
+    return text.replace("\r", " ").replace("\n", " ")
