@@ -6,6 +6,7 @@ An object that arrives again unchanged makes no change: a relist compares in pla
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from ipaddress import ip_address
@@ -41,6 +42,7 @@ class Index:
 
     def __init__(self) -> None:
         self._keys: dict[bytes, dict[Key, None]] = {}
+        self._sorted: list[bytes] | None = None  # built by the first search, kept in step from then on
 
     def move(self, key: Key, old: Iterable[str], new: Iterable[str]) -> None:
         """Take `key` from its old addresses to its new ones."""
@@ -48,13 +50,24 @@ class Index:
         for address in before - after:
             keys = self._keys.get(address, {})
             keys.pop(key, None)
-            if not keys:
-                self._keys.pop(address, None)
+            if not keys and self._keys.pop(address, None) is not None and self._sorted is not None:
+                del self._sorted[bisect_left(self._sorted, address)]
         for address in after - before - {b""}:
+            if address not in self._keys and self._sorted is not None:
+                insort(self._sorted, address)
             self._keys.setdefault(address, {})[key] = None
 
     def __getitem__(self, address: bytes) -> Collection[Key]:
         return self._keys.get(address, {}).keys()
+
+    def between(self, first: bytes, last: bytes) -> Iterator[bytes]:
+        """The known addresses from `first` to `last`, both of one family, in order."""
+        if self._sorted is None:
+            self._sorted = sorted(self._keys)
+        known = self._sorted
+        for position in range(bisect_left(known, first), bisect_right(known, last)):
+            if len(known[position]) == len(first):
+                yield known[position]
 
 
 def slice_addresses(endpoint_slice: EndpointSlice | None) -> Iterator[str]:
