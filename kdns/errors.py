@@ -37,6 +37,22 @@ class ManifestError(InputError):
         super().__init__(f"{where}: {field}: {reason}" if field else f"{where}: {reason}")
 
 
+class KubeconfigError(InputError):
+    """Access to the API server that is not set up as it should be: the file, what is wrong and what is wanted."""
+
+    def __init__(self, path: str, found: str, wanted: str) -> None:
+        self.path, self.found, self.wanted = path, found, wanted
+        super().__init__(f"{path}: {found}; wanted: {wanted}")
+
+
+class ApiServerError(KdnsError):
+    """A request the API server did not fulfil; status is 0 when no whole answer came."""
+
+    def __init__(self, server: str, reason: str, status: int = 0, retry_after_s: float = 0.0) -> None:
+        self.server, self.reason, self.status, self.retry_after_s = server, reason, status, retry_after_s
+        super().__init__(f"{server}: {status} {reason}" if status else f"{server}: {reason}")
+
+
 class ListenError(KdnsError):
     """An address that cannot be listened on."""
 
