@@ -1,0 +1,213 @@
+"""Objects against the schema: unknown fields, values of the wrong JSON type, and what is left without the unknown.
+
+Texts follow what kube-apiserver's decoders say (Kubernetes documentation, "Field validation"; Go's encoding/json).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from kdns.controlplane.kinds import Json, Kind
+from kdns.controlplane.schema import fields, type_of
+from kdns.controlplane.schema_text import SCALARS, Field, TypeName
+from kdns.controlplane.status import StatusError, bad_request
+
+_STRICT_ERRORS_MAX = 100
+_QUANTITY = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)?")
+_INT_RANGE = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
+_GO_NAMES = {"bytes": "[]uint8", "json": "v1.FieldsV1"}
+
+
+def unknown_fields(kind: Kind, obj: Json) -> list[str]:
+    """Paths of the fields that the kind does not have, such as `spec.ports[0].foo`, in the order of the object."""
+    return list(_unknown(type_of(kind), obj, ""))
+
+
+def _unknown(type_name: TypeName, obj: Any, path: str) -> Iterator[str]:
+    if not isinstance(obj, dict) or type_name in SCALARS:
+        return
+    known = fields(type_name)
+    for name, value in obj.items():
+        here = f"{path}.{name}" if path else name
+        if name not in known:
+            yield here
+            continue
+        for place, element in _elements(known[name], value, here):
+            yield from _unknown(known[name].type, element, place)
+
+
+def _elements(field: Field, value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """The values of the field's type, each with its path."""
+    if field.list_of:
+        if isinstance(value, list):
+            yield from ((f"{path}[{index}]", element) for index, element in enumerate(value))
+    elif field.map_of:
+        if isinstance(value, dict):
+            yield from ((f"{path}.{key}", element) for key, element in value.items())
+    else:
+        yield path, value
+
+
+def prune(kind: Kind, obj: Json) -> Json:
+    """The object without unknown fields and without nulls, as decoding and encoding it in Go leaves it."""
+    return _pruned(type_of(kind), obj)  # type: ignore[no-any-return]  # a dict comes back for a dict
+
+
+def _pruned(type_name: TypeName, obj: Any) -> Any:
+    if not isinstance(obj, dict) or type_name in SCALARS:
+        return obj
+    known: Mapping[str, Field] = fields(type_name)
+    return {
+        name: _pruned_field(known[name], value) for name, value in obj.items() if name in known and value is not None
+    }
+
+
+def _pruned_field(field: Field, value: Any) -> Any:
+    if field.list_of and isinstance(value, list):
+        return [_pruned_element(field.type, element) for element in value]
+    if field.map_of and isinstance(value, dict):
+        return {key: _pruned_element(field.type, element) for key, element in value.items()}
+    return _pruned(field.type, value)
+
+
+def _pruned_element(type_name: TypeName, element: Any) -> Any:
+    """An element of a list or map; a null is what Go decodes it to: an empty string or object."""
+    if element is None:
+        return "" if type_name in SCALARS else {}
+    return _pruned(type_name, element)
+
+
+def type_errors(kind: Kind, obj: Json) -> list[str]:
+    """What a decoder says of values of the wrong JSON type, in the order of the object; null fits everywhere."""
+    return list(_type_errors(type_of(kind), obj, ""))
+
+
+def _type_errors(type_name: TypeName, obj: Json, path: str) -> Iterator[str]:
+    struct = type_name.rpartition(".")[2]
+    known = fields(type_name)
+    for name, value in obj.items():
+        field = known.get(name)
+        if field is None or value is None:
+            continue
+        where = f"{struct}.{path}{name}"
+        container = list if field.list_of else dict if field.map_of else None
+        if container and not isinstance(value, container):
+            yield _mismatch(_json_name(value), where, _go_name(field))
+            continue
+        for _, element in _elements(field, value, ""):
+            if element is None:
+                continue
+            if field.type in SCALARS:
+                yield from _CHECKS[field.type](element, where, field.type)
+            elif isinstance(element, dict):
+                yield from _type_errors(field.type, element, f"{path}{name}.")
+            else:
+                yield _mismatch(_json_name(element), where, _go_element(field.type))
+
+
+def _mismatch(found: str, where: str, wanted: str) -> str:
+    return f"json: cannot unmarshal {found} into Go struct field {where} of type {wanted}"
+
+
+def _json_name(value: Any) -> str:
+    match value:
+        case bool():
+            return "bool"
+        case int() | float():
+            return "number"
+        case str():
+            return "string"
+        case list():
+            return "array"
+        case _:
+            return "object"
+
+
+def _go_element(type_name: TypeName) -> str:
+    return _GO_NAMES.get(type_name, type_name) if type_name in SCALARS else f"v1.{type_name.rpartition('.')[2]}"
+
+
+def _go_name(field: Field) -> str:
+    element = _go_element(field.type)
+    return f"[]{element}" if field.list_of else f"map[string]{element}" if field.map_of else element
+
+
+def _check_string(value: Any, where: str, type_name: str) -> Iterator[str]:
+    if not isinstance(value, str):
+        yield _mismatch(_json_name(value), where, _go_element(type_name))
+
+
+def _check_bool(value: Any, where: str, type_name: str) -> Iterator[str]:
+    if not isinstance(value, bool):
+        yield _mismatch(_json_name(value), where, type_name)
+
+
+def _check_int(value: Any, where: str, type_name: str) -> Iterator[str]:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        yield _mismatch(_json_name(value), where, type_name)
+        return
+    low, high = _INT_RANGE[type_name]
+    if isinstance(value, float) or not low <= value <= high:
+        yield _mismatch(f"number {value}", where, type_name)
+
+
+def _check_quantity(value: Any, where: str, _: str) -> Iterator[str]:
+    if isinstance(value, bool | list | dict):
+        yield _mismatch(_json_name(value), where, "resource.Quantity")
+    elif not _QUANTITY.fullmatch(str(value)):
+        yield (
+            f"{where}: quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$', "
+            f"found {value!r}"
+        )
+
+
+def _check_int_or_string(value: Any, where: str, _: str) -> Iterator[str]:
+    if isinstance(value, bool | list | dict):
+        yield _mismatch(_json_name(value), where, "intstr.IntOrString")
+    elif not isinstance(value, str):
+        yield from _check_int(value, where, "int32")
+
+
+def _check_time(value: Any, where: str, _: str) -> Iterator[str]:
+    if not isinstance(value, str):
+        yield _mismatch(_json_name(value), where, "string")
+        return
+    try:
+        fits = "T" in value and datetime.fromisoformat(value).tzinfo is not None
+    except ValueError:
+        fits = False
+    if value and not fits:
+        yield f'{where}: parsing time "{value}" as "2006-01-02T15:04:05Z07:00": not a date and time in that form'
+
+
+def _check_json(_value: Any, _where: str, _type_name: str) -> Iterator[str]:
+    yield from ()
+
+
+_CHECKS: Final[Mapping[str, Callable[[Any, str, str], Iterator[str]]]] = {
+    "string": _check_string,
+    "bytes": _check_string,
+    "bool": _check_bool,
+    "int32": _check_int,
+    "int64": _check_int,
+    "quantity": _check_quantity,
+    "intorstr": _check_int_or_string,
+    "time": _check_time,
+    "microtime": _check_time,
+    "json": _check_json,
+}
+
+
+def cannot_be_handled(kind: Kind, why: str) -> StatusError:
+    """400: a body that is not an object of its kind."""
+    version = kind.api_version
+    return bad_request(f'{kind.kind} in version "{version}" cannot be handled as a {kind.kind}: {why}')
+
+
+def unknown_field_error(kind: Kind, paths: list[str]) -> StatusError:
+    """400: what strict field validation says of unknown fields; at most 100 are named."""
+    named = [f'unknown field "{path}"' for path in paths[:_STRICT_ERRORS_MAX]]
+    return cannot_be_handled(kind, f"strict decoding error: {', '.join(named)}")
