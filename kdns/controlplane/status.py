@@ -31,8 +31,11 @@ class Cause:
 class StatusError(KdnsError):
     """A refused request: HTTP code, machine-readable reason, message for people and details."""
 
-    def __init__(self, code: int, reason: str, message: str, details: Json | None = None) -> None:
+    def __init__(
+        self, code: int, reason: str, message: str, details: Json | None = None, *, metadata: Json | None = None
+    ) -> None:
         self.code, self.reason, self.message, self.details = code, reason, message, details
+        self.metadata: Json = metadata or {}
         super().__init__(message)
 
     def body(self) -> Json:
@@ -40,7 +43,7 @@ class StatusError(KdnsError):
         status: Json = {
             "kind": "Status",
             "apiVersion": "v1",
-            "metadata": {},
+            "metadata": self.metadata,
             "status": "Failure",
             "message": self.message,
             "reason": self.reason,
@@ -86,9 +89,18 @@ def invalid(kind: Kind, name: str, causes: Sequence[Cause]) -> StatusError:
     return StatusError(422, "Invalid", f'{qualified} "{name}" is invalid: {listed}', details)
 
 
-def gone(message: str) -> StatusError:
-    """410: the resourceVersion or continue token is older than what is remembered."""
-    return StatusError(410, "Expired", message)
+def gone(message: str, *, continue_token: str = "") -> StatusError:
+    """410: the resourceVersion or continue token is older than what is remembered.
+
+    `continue_token` lets a paged list go on all the same, without the promise of one consistent snapshot.
+    """
+    return StatusError(410, "Expired", message, metadata={"continue": continue_token} if continue_token else None)
+
+
+def unprocessable(why: str) -> StatusError:
+    """422: a patch that cannot be applied to this object."""
+    message = "the server rejected our request due to an error in our request"
+    return StatusError(422, "Invalid", message, {"causes": [{"reason": "UnexpectedServerResponse", "message": why}]})
 
 
 def bad_request(message: str) -> StatusError:
@@ -110,3 +122,11 @@ def method_not_allowed(kind: Kind) -> StatusError:
 def internal(message: str) -> StatusError:
     """500: the server failed."""
     return StatusError(500, "InternalError", f"Internal error occurred: {message}", {"causes": [{"message": message}]})
+
+
+def invalid_options(field: str, why: str) -> StatusError:
+    """422: query parameters that do not go together (meta/v1 ListOptions)."""
+    cause = Cause(field, "Forbidden", f"{field} {why}")
+    rows = [{"reason": cause.reason, "message": cause.message, "field": field}]
+    details: Json = {"group": "meta.k8s.io", "kind": "ListOptions", "causes": rows}
+    return StatusError(422, "Invalid", f'ListOptions.meta.k8s.io "" is invalid: {field}: {cause.message}', details)

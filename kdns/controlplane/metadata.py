@@ -1,0 +1,133 @@
+"""What the API itself does to an object's type and metadata, for every kind alike."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import msgspec
+
+from kdns.controlplane.kinds import ENDPOINTS, EVENT, NAMESPACE, NODE, SERVICE, Json, Kind
+from kdns.controlplane.status import Cause, StatusError, bad_request, conflict, internal, invalid
+from kdns.controlplane.store import MODIFIED, parsed_revision
+
+WITHOUT_GENERATION = frozenset({NAMESPACE, NODE, SERVICE, ENDPOINTS, EVENT})
+"""Kinds whose metadata.generation kube-apiserver never sets."""
+
+_GENERATED_BASE_MAX = 58
+_OURS = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
+_CLIENT_MAY_NOT_SET = (*_OURS, "selfLink", "managedFields")
+
+
+def copied(obj: Json) -> Json:
+    """A deep copy of a JSON object."""
+    copy: Json = msgspec.json.decode(msgspec.json.encode(obj))
+    return copy
+
+
+def timestamp(now_s: float) -> str:
+    """Seconds since the epoch as meta/v1 Time: RFC 3339, UTC, whole seconds."""
+    return datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def typed(kind: Kind, obj: Json) -> Json:
+    """The object with apiVersion and kind first; 400 when it says it is something else."""
+    version, name = obj.get("apiVersion") or kind.api_version, obj.get("kind") or kind.kind
+    if version != kind.api_version:
+        found, wanted = version, kind.api_version
+        raise bad_request(f"the API version in the data ({found}) does not match the expected API version ({wanted})")
+    if name != kind.kind:
+        raise bad_request(
+            f'{name} in version "{version}" cannot be handled as a {kind.kind}: the request is for {kind.plural}'
+        )
+    metadata = obj.get("metadata") or {}
+    if not isinstance(metadata, dict):
+        raise bad_request(f"metadata: found {type(metadata).__name__}, wanted an object")
+    for field in ("labels", "annotations"):
+        values = metadata.get(field) or {}
+        if not (isinstance(values, dict) and all(isinstance(value, str) for value in values.values())):
+            raise bad_request(f"metadata.{field}: wanted an object of texts; numbers and booleans need quotes")
+    rest = {field: value for field, value in obj.items() if field not in {"apiVersion", "kind", "metadata"}}
+    return {"kind": name, "apiVersion": version, "metadata": metadata, **rest}
+
+
+def place(kind: Kind, namespace: str, obj: Json) -> None:
+    """Put the object into the request's namespace; 400 when it names another."""
+    metadata = obj["metadata"]
+    if (metadata.get("namespace") or namespace) != namespace:
+        raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+    if kind.namespaced:
+        metadata["namespace"] = namespace
+    else:
+        metadata.pop("namespace", None)
+
+
+def name_new(kind: Kind, obj: Json, suffix: str) -> str:
+    """The object's name, made of generateName and `suffix` where it has none; 422 when it has neither."""
+    metadata = obj["metadata"]
+    name, base = metadata.get("name") or "", metadata.get("generateName") or ""
+    if not name and base:
+        name = metadata["name"] = f"{base[:_GENERATED_BASE_MAX]}{suffix}"
+    if not name:
+        raise invalid(kind, "", [Cause("metadata.name", "Required value", "name or generateName is required")])
+    bad = "may not be '.' or '..'" if name in {".", ".."} else ""
+    bad = bad or next((f"may not contain '{character}'" for character in "/%" if character in name), "")
+    if bad:
+        raise invalid(kind, name, [Cause("metadata.name", f'Invalid value: "{name}"', bad)])
+    return str(name)
+
+
+def begin(kind: Kind, obj: Json, uid: str, now_s: float) -> None:
+    """The server's own metadata of a new object."""
+    metadata = obj["metadata"]
+    if metadata.get("resourceVersion"):
+        raise StatusError(500, "", "resourceVersion should not be set on objects to be created")
+    for field in (*_CLIENT_MAY_NOT_SET, "resourceVersion"):
+        metadata.pop(field, None)
+    metadata["uid"] = uid
+    metadata["creationTimestamp"] = timestamp(now_s)
+    if kind not in WITHOUT_GENERATION:
+        metadata["generation"] = 1
+
+
+def carry(old: Json, new: Json) -> None:
+    """Keep what the server wrote into metadata and a client may not change."""
+    for field in _CLIENT_MAY_NOT_SET:
+        new["metadata"].pop(field, None)
+        if field in old["metadata"]:
+            new["metadata"][field] = old["metadata"][field]
+
+
+def match(kind: Kind, name: str, obj: Json, old: Json) -> None:
+    """The writer's claims about what it changes: name (400), uid and resourceVersion (409)."""
+    metadata, present = obj["metadata"], old["metadata"]
+    if (claimed := metadata.get("name") or name) != name:
+        raise bad_request(f"the name of the object ({claimed}) does not match the name on the URL ({name})")
+    metadata["name"] = name
+    precondition(kind, name, "UID", metadata.get("uid"), present["uid"])
+    revision = metadata.get("resourceVersion") or ""
+    try:
+        stale = revision and parsed_revision(revision) != parsed_revision(present["resourceVersion"])
+    except (TypeError, ValueError) as error:
+        raise internal(f"metadata.resourceVersion: {error}") from error
+    if stale:
+        raise conflict(kind, name, MODIFIED)
+
+
+def precondition(kind: Kind, name: str, what: str, wanted: str | None, found: str) -> None:
+    """409 when a writer expects another uid or resourceVersion."""
+    if wanted and wanted != found:
+        field = "UID" if what == "UID" else "ResourceVersion"
+        raise conflict(
+            kind, name, f"Precondition failed: {field} in precondition: {wanted}, {field} in object meta: {found}"
+        )
+
+
+def content(obj: Json) -> Json:
+    """The object without metadata and status: what generation counts the changes of."""
+    return {field: value for field, value in obj.items() if field not in {"metadata", "status"}}
+
+
+def bump(kind: Kind, old: Json, new: Json) -> None:
+    """One generation more when the content changed."""
+    if kind not in WITHOUT_GENERATION and content(old) != content(new):
+        new["metadata"]["generation"] = (old["metadata"].get("generation") or 0) + 1

@@ -1,0 +1,44 @@
+"""Who depends on whom: metadata.ownerReferences, indexed by the owner's uid."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kdns.controlplane.kinds import Json
+from kdns.controlplane.watch import Stored
+
+
+def references(obj: Json) -> list[Json]:
+    """metadata.ownerReferences, never None."""
+    found: Any = obj["metadata"].get("ownerReferences") or []
+    return list(found)
+
+
+class Owners:
+    """Dependents by owner. Fed with each commit's old and new version."""
+
+    def __init__(self) -> None:
+        self._dependents: dict[str, dict[tuple[Any, Any], None]] = {}
+
+    def track(self, old: Stored | None, new: Stored | None) -> None:
+        """Learn one change."""
+        for version in (old, new):
+            for reference in references(version.obj) if version else ():
+                dependents = self._dependents.setdefault(reference.get("uid", ""), {})
+                if version is new and new:
+                    dependents[new.kind, new.key] = None
+                elif version:
+                    dependents.pop((version.kind, version.key), None)
+
+    def dependents(self, uid: str) -> list[tuple[Any, Any]]:
+        """(kind, key) of every object that names `uid` as an owner."""
+        return list(self._dependents.get(uid, ()))
+
+    def forget(self, uid: str) -> None:
+        """The owner is gone for good."""
+        self._dependents.pop(uid, None)
+
+
+def without_owner(obj: Json, uid: str) -> list[Json]:
+    """The references that remain when the owner `uid` goes."""
+    return [reference for reference in references(obj) if reference.get("uid") != uid]

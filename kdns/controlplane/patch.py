@@ -1,0 +1,229 @@
+"""The three patches: JSON patch (RFC 6902), merge patch (RFC 7396) and Kubernetes' strategic merge patch.
+
+Functions take ownership of the original: pass a copy. They raise StatusError with the codes kube-apiserver uses.
+The strategic rules are those of the Kubernetes documentation, "Update API Objects in Place Using kubectl patch",
+and of its design note on strategic merge patch ($patch, $retainKeys, $setElementOrder, $deleteFromPrimitiveList).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from functools import cmp_to_key
+from typing import Any, Protocol
+
+import jsonpatch
+import msgspec
+from jsonpointer import JsonPointerException
+
+from kdns.controlplane.kinds import Json
+from kdns.controlplane.status import StatusError, bad_request, internal, unprocessable
+
+JSON_PATCH = "application/json-patch+json"
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
+PATCH_TYPES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH)
+
+_OPERATIONS_MAX = 10_000
+_ORDER = "$setElementOrder"
+_DROP = "$deleteFromPrimitiveList"
+
+
+class PatchNode(Protocol):
+    """What a schema says about merging one field: `strategy` holds "merge", "replace", "retainKeys" or nothing."""
+
+    @property
+    def merge_key(self) -> str:
+        """The field that identifies an element of a merged list of objects, or ""."""
+        ...
+
+    @property
+    def strategy(self) -> Container[str]:
+        """The words of the field's patch strategy."""
+        ...
+
+    def child(self, field: str) -> PatchNode | None:
+        """The node of a field, or of a field of a list's elements; None where nothing is known."""
+        ...
+
+
+def patched(original: Json, patch_type: str, patch: Any, schema: PatchNode | None) -> Json:
+    """The object after the patch; `patch` is the decoded body."""
+    if patch_type == JSON_PATCH:
+        return json_patched(original, patch)
+    if not isinstance(patch, dict):
+        raise bad_request(f"a patch of type {patch_type} must be an object, found {type(patch).__name__}")
+    if patch_type == MERGE_PATCH:
+        return merge_patched(original, patch)
+    if patch_type == STRATEGIC_MERGE_PATCH:
+        return strategic_patched(original, patch, schema)
+    wanted = ", ".join(PATCH_TYPES)
+    raise StatusError(
+        415, "UnsupportedMediaType", f"patch type {patch_type!r} is not supported; wanted one of {wanted}"
+    )
+
+
+def json_patched(original: Json, operations: Any) -> Json:
+    """RFC 6902; a failing operation is 422, text that is no patch is 400."""
+    if not isinstance(operations, list) or not all(isinstance(operation, dict) for operation in operations):
+        raise bad_request("a JSON patch must be an array of operations")
+    if len(operations) > _OPERATIONS_MAX:
+        message = f"The allowed maximum operations in a JSON patch is {_OPERATIONS_MAX}, got {len(operations)}"
+        raise StatusError(413, "RequestEntityTooLarge", message)
+    try:
+        result = jsonpatch.JsonPatch(operations).apply(original, in_place=True)
+    except (jsonpatch.JsonPatchException, JsonPointerException, LookupError, TypeError, ValueError) as error:
+        raise unprocessable(str(error)) from error
+    if not isinstance(result, dict):
+        raise unprocessable("the patch leaves no object")
+    return result
+
+
+def merge_patched(original: Any, patch: Json) -> Json:
+    """RFC 7396 §2: null deletes, objects merge, everything else replaces."""
+    merged: Json = original if isinstance(original, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            merged.pop(name, None)
+        elif isinstance(value, dict):
+            merged[name] = merge_patched(merged.get(name), value)
+        else:
+            merged[name] = value
+    return merged
+
+
+def strategic_patched(original: Json, patch: Json, node: PatchNode | None) -> Json:
+    """Objects merge, lists merge by the key their schema names or are replaced, `$` directives are obeyed."""
+    directive = patch.get("$patch")
+    if directive == "replace":
+        return {name: _plain(value) for name, value in patch.items() if name != "$patch" and value is not None}
+    if directive == "delete":
+        return {}
+    if directive not in {None, "merge"}:
+        raise unprocessable(f"unknown patch type found in map: $patch: {directive!r}")
+    _retain_keys(original, patch)
+    for name, value in patch.items():
+        if name.startswith("$"):
+            continue
+        if value is None:
+            original.pop(name, None)
+        elif name not in original:
+            original[name] = _plain(value)
+        else:
+            original[name] = _merged(original[name], value, _child(node, name), patch.get(f"{_ORDER}/{name}"))
+    _list_directives(original, patch, node)
+    return original
+
+
+def _child(node: PatchNode | None, field: str) -> PatchNode | None:
+    return node.child(field) if node else None
+
+
+def _list_directives(original: Json, patch: Json, node: PatchNode | None) -> None:
+    """Elements dropped from lists of scalars, and lists that are only put in another order."""
+    for directive, value in patch.items():
+        prefix, _, field = directive.partition("/")
+        items = original.get(field)
+        if prefix not in {_DROP, _ORDER} or not isinstance(items, list):
+            continue
+        if not isinstance(value, list):
+            raise bad_request(f"invalid patch format of {directive}: wanted a list")
+        if prefix == _DROP:
+            original[field] = [item for item in items if item not in value]
+        elif field not in patch:
+            original[field] = _merged_list(items, [], _child(node, field), value)
+
+
+def _retain_keys(original: Json, patch: Json) -> None:
+    retain = patch.get("$retainKeys")
+    if retain is None:
+        return
+    if not isinstance(retain, list):
+        raise bad_request("invalid patch format of retainKeys: wanted a list of field names")
+    present = {name for name, value in patch.items() if value is not None and not name.startswith("$")}
+    if not present <= set(retain):
+        raise bad_request("invalid patch format of retainKeys: it must hold every field of the patch")
+    for name in set(original) - set(retain):
+        del original[name]
+
+
+def _merged(original: Any, patch: Any, node: PatchNode | None, order: Any) -> Any:
+    if isinstance(original, dict) and isinstance(patch, dict) and not _replaces(node):
+        return strategic_patched(original, patch, node)
+    if isinstance(original, list) and isinstance(patch, list) and node and "merge" in node.strategy:
+        return _merged_list(original, patch, node, order)
+    return _plain(patch)
+
+
+def _replaces(node: PatchNode | None) -> bool:
+    return node is not None and "replace" in node.strategy
+
+
+def _merged_list(original: list[Any], patch: list[Any], node: PatchNode | None, order: Any) -> list[Any]:
+    key = node.merge_key if node else ""
+    if not key:
+        merged = original + [item for item in patch if item not in original]
+        wanted = order if isinstance(order, list) else patch
+        return _ordered(list(dict.fromkeys(merged)), original, wanted) if _scalars(merged) else merged
+    directives = [item for item in patch if isinstance(item, dict) and "$patch" in item]
+    if any(item["$patch"] == "replace" for item in directives):
+        return [_plain(item) for item in patch if item not in directives]
+    server_order = [_identity(item, key) for item in original]
+    by_identity = dict(zip(server_order, original, strict=True))
+    for item in patch:
+        identity = _identity(item, key)
+        match item.get("$patch"):
+            case "delete":
+                by_identity.pop(identity, None)
+            case None | "merge" if identity in by_identity:
+                by_identity[identity] = strategic_patched(by_identity[identity], item, node)
+            case None | "merge":
+                by_identity[identity] = _plain(item)
+            case other:
+                raise unprocessable(f"unknown patch type found in list: $patch: {other!r}")
+    wanted = [_identity(item, key) for item in (order if isinstance(order, list) else patch)]
+    return [by_identity[identity] for identity in _ordered(list(by_identity), server_order, wanted)]
+
+
+def _identity(item: Any, key: str) -> Any:
+    """The merge key's value; 500 without it, as kube-apiserver answers."""
+    if not isinstance(item, dict) or key not in item:
+        raise internal(f"map: {msgspec.json.encode(item).decode()} does not contain declared merge key: {key}")
+    value = item[key]
+    return value if not isinstance(value, (dict, list)) else repr(value)
+
+
+def _scalars(items: list[Any]) -> bool:
+    return not any(isinstance(item, (dict, list)) for item in items)
+
+
+def _ordered(items: list[Any], server: Sequence[Any], wanted: Sequence[Any]) -> list[Any]:
+    """Elements the patch names in the patch's order, the others in the server's; between the two the server decides.
+
+    Where the server knew only one of a pair, the patch's element comes first.
+    """
+    named = sorted((item for item in items if item in wanted), key=list(wanted).index)
+    others = sorted((item for item in items if item not in wanted), key=cmp_to_key(lambda a, b: _before(server, a, b)))
+    result: list[Any] = []
+    while named and others:
+        both_known = named[0] in server and others[0] in server
+        first = both_known and server.index(others[0]) < server.index(named[0])
+        result.append(others.pop(0) if first else named.pop(0))
+    return result + named + others
+
+
+def _before(server: Sequence[Any], a: Any, b: Any) -> int:
+    if a in server and b in server:
+        return list(server).index(a) - list(server).index(b)
+    return 0
+
+
+def _plain(value: Any) -> Any:
+    """A patch's value where nothing was before: no nulls, no directives."""
+    if isinstance(value, dict):
+        if value.get("$patch") == "delete":
+            return {}
+        return {name: _plain(item) for name, item in value.items() if item is not None and not name.startswith("$")}
+    if isinstance(value, list):
+        deleted = [item for item in value if isinstance(item, dict) and item.get("$patch") in {"delete", "replace"}]
+        return [_plain(item) for item in value if item not in deleted]
+    return value

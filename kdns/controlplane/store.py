@@ -1,0 +1,202 @@
+"""Objects, revisions and history: etcd's semantics as the API shows them, pure and in memory.
+
+One counter numbers all commits. A commit is first handed to `persist`, which may refuse it by raising; then it is
+visible to readers and queued for watchers, in one step. History is kept per kind and bounded by a count, so a watch
+or a paged list resumes from any revision that history still reaches; older ones get 410 Expired.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from kdns.cluster.objects import Key
+from kdns.controlplane.kinds import Json, Kind
+from kdns.controlplane.status import StatusError, conflict, gone
+from kdns.controlplane.watch import Commit, Filter, Stored, Subscription, WatchEvent, stored
+
+MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
+HISTORY_COMMITS = 4096
+QUEUE_EVENTS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A part of a list: `next_key` is where the following page starts, None after the last.
+
+    `remaining` counts what follows, or is None where selectors make that unknown.
+    """
+
+    items: tuple[Stored, ...]
+    revision: int
+    next_key: Key | None = None
+    remaining: int | None = None
+
+
+@dataclass(slots=True)
+class _Collection:
+    """All objects of a kind, in key order, and the commits that led here.
+
+    `floor` is the revision of the newest forgotten commit: history is whole after it.
+    """
+
+    floor: int
+    objects: dict[Key, Stored] = field(default_factory=dict)
+    keys: list[Key] = field(default_factory=list)
+    history: deque[Commit] = field(default_factory=deque)
+    watchers: dict[Subscription, None] = field(default_factory=dict)
+
+    def apply(self, commit: Commit, history_commits: int) -> None:
+        if commit.new is None:
+            del self.objects[commit.key]
+            del self.keys[bisect_left(self.keys, commit.key)]
+        else:
+            if commit.old is None:
+                insort(self.keys, commit.key)
+            self.objects[commit.key] = commit.new
+        self.history.append(commit)
+        if len(self.history) > history_commits:
+            self.floor = self.history.popleft().revision
+        for watcher in tuple(self.watchers):
+            watcher.feed(commit)
+
+    def since(self, revision: int) -> list[Commit]:
+        """Commits after `revision`, oldest first; 410 when some are forgotten."""
+        if revision < self.floor:
+            raise gone(f"too old resource version: {revision} ({self.floor})")
+        return list(self.history)[bisect_right(self.history, revision, key=lambda commit: commit.revision) :]
+
+    def at(self, revision: int) -> tuple[dict[Key, Stored], Sequence[Key]]:
+        """Objects and sorted keys as they were at `revision`: the present with later commits undone."""
+        later = self.since(revision)
+        if not later:
+            return self.objects, self.keys
+        objects = dict(self.objects)
+        for commit in reversed(later):
+            if commit.old is None:
+                objects.pop(commit.key, None)
+            else:
+                objects[commit.key] = commit.old
+        return objects, sorted(objects)
+
+
+def _kept(_: Commit) -> None:
+    """In memory there is nothing to persist."""
+
+
+class Store:
+    """Every served object. Not thread-safe: one event loop owns it.
+
+    `revision` is where a restarted store goes on; `objects` is what it had.
+    """
+
+    def __init__(
+        self,
+        objects: Iterable[Stored] = (),
+        *,
+        revision: int = 1,
+        persist: Callable[[Commit], None] = _kept,
+        history_commits: int = HISTORY_COMMITS,
+    ) -> None:
+        self.revision = revision
+        self._start, self._persist, self._history_commits = revision, persist, history_commits
+        self._collections: dict[Kind, _Collection] = {}
+        for version in sorted(objects, key=lambda version: version.key):
+            collection = self._collection(version.kind)
+            collection.objects[version.key] = version
+            collection.keys.append(version.key)
+
+    def get(self, kind: Kind, key: Key) -> Stored | None:
+        """The latest version, or None."""
+        return self._collection(kind).objects.get(key)
+
+    def put(self, kind: Kind, key: Key, obj: Json, replaces: Stored | None) -> Stored:
+        """Commit a new version; `replaces` is the version it was made from, None for a create.
+
+        Raises 409 Conflict when that is no longer the latest. `obj` belongs to the store afterwards.
+        """
+        self._is_latest(kind, key, replaces)
+        new = stored(kind, key, obj, self.revision + 1)
+        self._commit(Commit(new.revision, kind, key, replaces, new))
+        return new
+
+    def delete(self, version: Stored) -> Stored:
+        """Commit a deletion: the last state under the deletion's revision; 409 as in `put`."""
+        self._is_latest(version.kind, version.key, version)
+        commit = Commit(self.revision + 1, version.kind, version.key, version, None)
+        self._commit(commit)
+        return commit.lost.stored
+
+    def page(self, kind: Kind, wanted: Filter, *, revision: int = 0, start: Key = ("", ""), limit: int = 0) -> Page:
+        """Objects in key order from `start`, at most `limit` (0: all), as they were at `revision` (0: now)."""
+        revision = revision or self.revision
+        objects, keys = self._collection(kind).at(revision)
+        namespace = wanted.namespace
+        first = bisect_left(keys, start if namespace is None else max(start, (namespace, "")))
+        end = len(keys) if namespace is None else bisect_left(keys, (f"{namespace}\0", ""))
+        items: list[Stored] = []
+        for position in range(first, end):
+            version = objects[keys[position]]
+            if not wanted.matches(version):
+                continue
+            if limit and len(items) == limit:
+                remaining = None if wanted.selects else end - position
+                return Page(tuple(items), revision, keys[position], remaining)
+            items.append(version)
+        return Page(tuple(items), revision)
+
+    def watch(
+        self, kind: Kind, wanted: Filter, *, since: int | None, initial: bool = False, limit: int = QUEUE_EVENTS
+    ) -> Subscription:
+        """A watcher that hears every commit after `since` (None: from now on), or 410.
+
+        `initial` queues an ADDED for each present object first; `since` is then not used.
+        """
+        collection = self._collection(kind)
+        subscription = Subscription(wanted, limit, lambda watcher: _forget(collection, watcher))
+        if initial:
+            subscription.start(WatchEvent("ADDED", version) for version in self.page(kind, wanted).items)
+        elif since is not None:
+            events = (wanted.event(commit) for commit in collection.since(since))
+            subscription.start(event for event in events if event)
+        collection.watchers[subscription] = None
+        return subscription
+
+    def oldest(self, kind: Kind) -> int:
+        """The oldest revision a watch of `kind` can resume from."""
+        return self._collection(kind).floor
+
+    def _collection(self, kind: Kind) -> _Collection:
+        collection = self._collections.get(kind)
+        if collection is None:
+            collection = self._collections[kind] = _Collection(floor=self._start)
+        return collection
+
+    def _is_latest(self, kind: Kind, key: Key, version: Stored | None) -> None:
+        if self.get(kind, key) is not version:
+            raise conflict(kind, key[1], MODIFIED)
+
+    def _commit(self, commit: Commit) -> None:
+        self._persist(commit)
+        self.revision = commit.revision
+        self._collection(commit.kind).apply(commit, self._history_commits)
+
+
+def _forget(collection: _Collection, watcher: Subscription) -> None:
+    collection.watchers.pop(watcher, None)
+
+
+def parsed_revision(text: str) -> int:
+    """A resourceVersion as a number; raises ValueError with the API's message."""
+    if not (text.isascii() and text.isdigit()):
+        raise ValueError(f'Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax')
+    return int(text)
+
+
+def too_large(revision: int, current: int) -> StatusError:
+    """504: a revision that does not exist yet was asked for; clients retry after a second."""
+    message = f"Too large resource version: {revision}, current: {current}"
+    causes = [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]
+    return StatusError(504, "Timeout", message, {"causes": causes, "retryAfterSeconds": 1})
