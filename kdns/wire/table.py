@@ -1,0 +1,136 @@
+"""The answer table: a plain query's bytes to its answer's bytes, one dict look-up on the hot path.
+
+The key is the packet behind its id, with letters of the name in lower case: header, question and a bare OPT. So the
+key holds everything an answer depends on. A packet that differs in anything else misses and is read with care.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from kdns.records.subjects import NAMESPACES, Subject
+
+MAX_ANSWERS: Final = 100_000
+"""Answers a table keeps; arbitrary questions cannot make it larger (about 60 MB)."""
+
+_QUESTION_TAIL: Final = 4
+_OPT_TAIL: Final = 15  # qtype, qclass and an OPT without options
+
+
+class Kept(NamedTuple):
+    """What metrics want to know of an answer: all of it is the same each time the answer is sent."""
+
+    zone: str
+    qtype: int
+    rcode: int
+    do: bool
+    request_bytes: int
+    response_bytes: int
+
+
+class Answer:
+    """A compiled answer: `head` goes behind the id, one of `bodies` behind the question.
+
+    The bodies are one answer with its addresses rotated; `hits` counts uses and picks the next one.
+    """
+
+    __slots__ = ("bodies", "count", "head", "hits", "kept", "question_end")
+
+    def __init__(self, head: bytes, question_end: int, bodies: list[bytes], kept: Kept) -> None:
+        self.head = head
+        self.question_end = question_end
+        self.bodies = bodies
+        self.count = len(bodies)
+        self.kept = kept
+        self.hits = 0
+
+    def wire(self, packet: bytes) -> bytes:
+        """The whole response to `packet`, counted."""
+        self.hits = hits = self.hits + 1
+        body = self.bodies[hits % self.count]
+        return packet[:2] + self.head + packet[12 : self.question_end] + body
+
+
+def key_of(packet: bytes) -> bytes:
+    """The table's key for a packet; only the name's letters change case, never the type's or the class's bytes."""
+    cut = -_OPT_TAIL if packet[11] else -_QUESTION_TAIL
+    return packet[2:cut].lower() + packet[cut:]
+
+
+@dataclass(slots=True)
+class Tally:
+    """Answers that were forgotten, and how often they had been sent."""
+
+    counts: dict[Kept, int]
+
+    def add(self, kept: Kept, hits: int) -> None:
+        """Remember the hits of an answer that is about to go."""
+        if hits:
+            self.counts[kept] = self.counts.get(kept, 0) + hits
+
+
+class Lane:
+    """The answers for one transport and address family; `answers` is the hot path's dict."""
+
+    def __init__(self, proto: str, family: int) -> None:
+        self.proto = proto
+        self.family = family
+        self.answers: dict[bytes, Answer] = {}
+        self.is_stream = proto != "udp"
+        self.tally = Tally({})
+
+    def counts(self) -> Iterable[tuple[Kept, int]]:
+        """How often each kind of answer was sent since the start."""
+        totals = dict(self.tally.counts)
+        for answer in self.answers.values():
+            if answer.hits:
+                totals[answer.kept] = totals.get(answer.kept, 0) + answer.hits
+        return totals.items()
+
+
+class AnswerTable:
+    """All answers of one directive, by lane, and which subjects they depend on."""
+
+    def __init__(self) -> None:
+        self.lanes: dict[tuple[str, int], Lane] = {}
+        self._keys: dict[Subject, list[tuple[Lane, bytes]]] = {}
+        self._size = 0
+
+    def lane(self, proto: str, family: int) -> Lane:
+        """The lane of a transport ("udp", "tcp", …) and family (4 or 6)."""
+        return self.lanes.setdefault((proto, family), Lane(proto, family))
+
+    def remember(self, lane: Lane, key: bytes, answer: Answer, subjects: Iterable[Subject]) -> None:
+        """Keep an answer until one of its subjects is touched; a full table starts afresh."""
+        if self._size >= MAX_ANSWERS:
+            self.clear()
+        self._size += 1
+        lane.answers[key] = answer
+        for subject in subjects:
+            if subject != NAMESPACES:
+                self._keys.setdefault(subject, []).append((lane, key))
+
+    def forget(self, subjects: Iterable[Subject]) -> None:
+        """Drop every answer that depends on one of these subjects."""
+        for subject in subjects:
+            if subject == NAMESPACES:
+                self.clear()
+            for lane, key in self._keys.pop(subject, ()):
+                answer = lane.answers.pop(key, None)
+                if answer is not None:
+                    self._size -= 1
+                    lane.tally.add(answer.kept, answer.hits)
+
+    def clear(self) -> None:
+        """Drop every answer."""
+        for lane in self.lanes.values():
+            for answer in lane.answers.values():
+                lane.tally.add(answer.kept, answer.hits)
+            lane.answers.clear()
+        self._keys.clear()
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
