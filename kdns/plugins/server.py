@@ -116,9 +116,12 @@ class Server:
         if result is None and reply is None:
             return self._error(query, SERVFAIL, lane, block)
         reply = reply or Reply(Status.SUCCESS)
-        answer = (*(result.answer if result else ()), *reply.answer)
         rcode = RCODES[reply.status]
-        message = Message(rcode, block.zone, answer, reply.authority, reply.additional, reply.is_truncated)
+        if result:
+            message = Message(rcode, result.zone, result.answer + reply.answer, is_truncated=reply.is_truncated)
+        else:
+            sections = (reply.answer, reply.authority, reply.additional)
+            message = Message(rcode, block.zone, *sections, is_truncated=reply.is_truncated)
         compiled = Compiler().compile(query, message, limit_of(query, is_stream=lane.is_stream), block.zone)
         lane.tally.add(compiled.kept, 1)
         return compiled.wire(query.packet)

@@ -15,9 +15,9 @@ from kdns.cluster.state import State
 from kdns.records import subjects
 from kdns.records.names import labels_of, reverse_range, reversed_address, undashed
 from kdns.records.options import Options, PodMode
-from kdns.records.reverse import endpoint_names, is_above_an_address, is_shown, ptr_targets
+from kdns.records.reverse import is_above_an_address, is_shown, ptr_targets
 from kdns.records.rrset import AAAA, CNAME, NS, PTR, SOA, SRV, TXT, A, RRset, Soa, Srv, address_type
-from kdns.records.service import Node, Tree, service_tree
+from kdns.records.service import Node, Tree, ready_targets, service_tree
 from kdns.records.subjects import Subject
 
 SCHEMA_VERSION: Final = b"1.1.0"
@@ -162,12 +162,11 @@ class Zones:
         ttl_s = None
         match relative:
             case ():
-                node = {SOA: self.soa(zone).rdata, NS: self._name_servers(zone)}
+                node = {SOA: self.soa(zone).rdata, NS: tuple(self._name_servers(zone))}
             case ("dns",):
                 node = {}
             case ("dns", "ns"):
-                own = self.options.own_addresses
-                node = {rtype: tuple(a for a in own if address_type(a) == rtype) for rtype in (A, AAAA)}
+                node = self._own_node()
             case ("dns-version",) if not is_reverse(zone):
                 node, ttl_s = {TXT: (SCHEMA_VERSION,)}, SCHEMA_TTL_S
             case ("svc" | "pod",) if not is_reverse(zone):
@@ -225,36 +224,46 @@ class Zones:
         above = bounds is not None and is_above_an_address(*bounds, self.state, self.options)
         return Found({} if above else None, subjects.REVERSE)
 
-    def _name_servers(self, zone: str) -> tuple[str, ...]:
-        """The Services this server stands behind, by its own addresses; else `ns.dns` of the zone."""
-        names: dict[str, None] = {}
+    def _name_servers(self, zone: str) -> dict[str, Node]:
+        """The Services this server stands behind, by its own addresses, with theirs; else `ns.dns` of the zone.
+
+        They are named even where `namespaces` hides them, as in CoreDNS: the glue leads there.
+        """
+        found: dict[str, Node] = {}
         for address in self.options.own_addresses:
             for key in self.state.slices_by_ip[address]:
-                service = self.state.services.get(self.state.slices[key].service_key or ("", ""))
-                if service and service.is_headless:
-                    names |= dict.fromkeys(endpoint_names(address, self.state, self.options))
-                elif service and is_shown(service.key[0], self.state, self.options):
-                    names[_below(f"{service.key[1]}.{service.key[0]}.svc", self.options.primary_zone)] = None
-        return tuple(sorted(names)) or (_below("ns.dns", zone),)
+                endpoint_slice = self.state.slices[key]
+                service = self.state.services.get(endpoint_slice.service_key or ("", ""))
+                if service is None or service.is_external_name:
+                    continue
+                base = _below(f"{service.key[1]}.{service.key[0]}.svc", self.options.primary_zone)
+                tree = service_tree(service, (endpoint_slice,), self.options.primary_zone, self.options) or {}
+                if service.is_headless:
+                    hosts = {
+                        target.host
+                        for target in ready_targets((endpoint_slice,), base, self.options)
+                        if target.address == address
+                    }
+                    found |= {host: tree[(host.split(".", 1)[0],)] for host in hosts}
+                else:
+                    found[base] = tree.get((), {})
+        return found or {_below("ns.dns", zone): self._own_node()}
+
+    def _own_node(self) -> Node:
+        own = self.options.own_addresses
+        return {rtype: tuple(a for a in own if address_type(a) == rtype) for rtype in (A, AAAA)}
 
     def _additional(self, rrset: RRset | None, found: Found, zone: str) -> tuple[RRset, ...]:
         """Addresses of the targets of SRV (RFC 2782) and NS records, as far as they lie here."""
         if rrset is None or rrset.rtype not in {SRV, NS}:
             return ()
-        hosts = dict.fromkeys(r.target if isinstance(r, Srv) else str(r) for r in rrset.rdata)
+        servers = self._name_servers(zone) if rrset.rtype == NS else {}
         extra: list[RRset] = []
-        for host in hosts:
-            node = self._node_of(host, found, zone)
-            extra += [RRset(host, t, self.options.ttl_s, node[t]) for t in (A, AAAA) if node.get(t)]
-        return tuple(extra)
-
-    def _node_of(self, host: str, found: Found, zone: str) -> Node:
-        if found.tree is not None:
+        for host in dict.fromkeys(r.target if isinstance(r, Srv) else str(r) for r in rrset.rdata):
             label = host.removesuffix(found.base).rstrip(".")
-            return found.tree.get((label,) if label else (), {})
-        labels = labels_of(host)
-        inside = self._find(labels, self.zone_of(labels) or zone)
-        return (inside.node if inside else None) or {}
+            node = servers[host] if servers else (found.tree or {}).get((label,) if label else (), {})
+            extra += [RRset(host, rtype, self.options.ttl_s, node[rtype]) for rtype in (A, AAAA) if node.get(rtype)]
+        return tuple(extra)
 
 
 def is_reverse(zone: str) -> bool:
