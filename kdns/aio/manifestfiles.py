@@ -1,0 +1,126 @@
+"""Which manifest files there are, and what they say."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+from kdns.aio.yamldocs import documents
+from kdns.controlplane.manifests import Manifest, UnknownKind, manifest_of
+from kdns.errors import ManifestError
+
+SUFFIXES = (".yaml", ".yml", ".json")
+
+Stamp: TypeAlias = tuple[int, int, int]
+"""Time of the last write in nanoseconds, size and inode: a file with another stamp is read again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A file as it was read: its manifests, or why there are none."""
+
+    stamp: Stamp
+    manifests: tuple[Manifest, ...] = ()
+    unknown: tuple[UnknownKind, ...] = ()
+    error: ManifestError | None = None
+
+
+def stamps(paths: Iterable[Path]) -> dict[Path, Stamp]:
+    """Every manifest file at or below `paths` but for hidden ones; a file that is named itself may end as it likes."""
+    found: dict[Path, Stamp] = {}
+    for path in paths:
+        for candidate in sorted(_below(path)) if path.is_dir() else [path]:
+            try:
+                status = candidate.stat()
+            except FileNotFoundError:
+                continue
+            found.setdefault(candidate, (status.st_mtime_ns, status.st_size, status.st_ino))
+    return found
+
+
+def read(path: Path, stamp: Stamp) -> Loaded:
+    """What the file says now; what is wrong with it is part of the result."""
+    try:
+        found = [manifest_of(doc.path, doc.line, doc.value) for doc in documents(str(path), text_of(path))]
+    except ManifestError as error:
+        return Loaded(stamp, error=error)
+    return Loaded(
+        stamp,
+        tuple(item for item in found if isinstance(item, Manifest)),
+        tuple(item for item in found if isinstance(item, UnknownKind)),
+    )
+
+
+def text_of(path: Path) -> str:
+    """The text of a file; ManifestError if it cannot be read or is not UTF-8."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ManifestError(str(path), 0, "", f"cannot be read: {error.strerror}") from error
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ManifestError(str(path), line, "", f"not UTF-8: byte 0x{content[error.start]:02x}") from error
+
+
+def load(paths: Sequence[Path]) -> tuple[list[Manifest], list[UnknownKind]]:
+    """All manifests of files and folders, once; the first thing wrong is raised as ManifestError."""
+    check_exist(paths)
+    manifests: list[Manifest] = []
+    unknown: list[UnknownKind] = []
+    for path, stamp in stamps(paths).items():
+        loaded = read(path, stamp)
+        if loaded.error:
+            raise loaded.error
+        manifests += loaded.manifests
+        unknown += loaded.unknown
+    return manifests, unknown
+
+
+def check_exist(paths: Iterable[Path]) -> None:
+    """ManifestError for a path that leads nowhere."""
+    for path in paths:
+        if not path.exists():
+            raise ManifestError(str(path), 0, "", "no such file or folder")
+
+
+@dataclass(slots=True)
+class Scanner:
+    """The files below some paths over time. A file that changes is read once it has been left alone for one pass."""
+
+    paths: Sequence[Path]
+    files: dict[Path, Loaded] = field(default_factory=dict)
+    _seen: dict[Path, Stamp] = field(default_factory=dict)
+
+    def scan(self, *, settle: bool = True) -> bool:
+        """Look once; whether `files` changed. Without `settle` what is there is read at once."""
+        now = stamps(self.paths)
+        gone = [path for path in self.files if path not in now and (path not in self._seen or not settle)]
+        changed = [
+            path
+            for path, stamp in now.items()
+            if (path not in self.files or self.files[path].stamp != stamp)
+            and (self._seen.get(path) == stamp or not settle)
+        ]
+        self._seen = now
+        for path in gone:
+            del self.files[path]
+        for path in changed:
+            loaded = read(path, now[path])
+            before = self.files.get(path)
+            if loaded.error and before:
+                loaded = Loaded(loaded.stamp, before.manifests, before.unknown, loaded.error)
+            self.files[path] = loaded
+        return bool(gone or changed)
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    for parent, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in files:
+            if name.endswith(SUFFIXES) and not name.startswith("."):
+                yield Path(parent, name)

@@ -1,0 +1,141 @@
+"""The door to PyYAML: text to documents with line numbers, as Kubernetes reads YAML and JSON.
+
+Differs from PyYAML's safe loader: dates stay text, keys become text, and a key given twice is an error, as in kubectl.
+JSON is read as the YAML that it is, with escaped surrogate pairs joined before.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from kdns.errors import ManifestError
+
+_TAG = "tag:yaml.org,2002:"
+_TEXT = {_TAG + "str", _TAG + "timestamp", _TAG + "value"}
+_SCALARS = {_TAG + "int", _TAG + "float", _TAG + "bool", _TAG + "null"}
+_MERGE = _TAG + "merge"
+_SURROGATES = re.compile(r"(?<!\\)((?:\\\\)*)\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One object of a file and the line (from 1) it starts at."""
+
+    path: str
+    line: int
+    value: Any
+
+
+def documents(path: str, text: str) -> tuple[Document, ...]:
+    """The objects of a file; lists of objects (List, ServiceList …) are taken apart. ManifestError if unreadable."""
+    return tuple(Document(path, _line(node), value) for node, value in _expanded(path, _joined_surrogates(path, text)))
+
+
+def field_line(path: str, text: str, object_line: int, field: str) -> int:
+    """The line of `spec.ports[0].port` in the object that starts at `object_line`, or of its deepest part there is."""
+    for node, _ in _expanded(path, _joined_surrogates(path, text)):
+        if _line(node) == object_line:
+            return _line_within(node, re.findall(r"[^.\[\]]+", field))
+    return object_line
+
+
+def _line(node: yaml.Node) -> int:
+    return int(node.start_mark.line) + 1
+
+
+def _line_within(node: yaml.Node, parts: list[str]) -> int:
+    line = _line(node)
+    for part in parts:
+        if isinstance(node, yaml.SequenceNode) and part.isdigit() and int(part) < len(node.value):
+            node = node.value[int(part)]
+            line = _line(node)
+            continue
+        pairs = node.value if isinstance(node, yaml.MappingNode) else []
+        found = [(key, value) for key, value in pairs if key.value == part]
+        if not found:
+            break
+        line, node = _line(found[0][0]), found[0][1]
+    return line
+
+
+def _expanded(path: str, text: str) -> Iterator[tuple[yaml.Node, Any]]:
+    for node, value in _roots(path, text):
+        if not (isinstance(value, dict) and str(value.get("kind", "")).endswith("List") and "items" in value):
+            yield node, value
+            continue
+        items = next(child for key, child in node.value if key.value == "items")
+        if not isinstance(items, yaml.SequenceNode):
+            raise ManifestError(path, _line(items), "items", "wanted a list of objects")
+        item_kind = value["kind"].removesuffix("List")
+        given = {"apiVersion": value.get("apiVersion"), "kind": item_kind} if item_kind else {}
+        for child, item in zip(items.value, value["items"], strict=True):
+            yield child, given | item if isinstance(item, dict) else item
+
+
+def _roots(path: str, text: str) -> Iterator[tuple[yaml.Node, Any]]:
+    try:
+        loader = yaml.CSafeLoader(text)
+        try:
+            while loader.check_node():
+                node = loader.get_node()
+                if node is not None and (value := _value(path, loader, node, "")) is not None:
+                    yield node, value
+        finally:
+            loader.dispose()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        reason = ", ".join(part for part in (error.context, error.problem) if part)
+        line = min(mark.line + 1, len(text.splitlines())) if mark else 0
+        raise ManifestError(path, line, "", f"not YAML: {reason}") from error
+    except yaml.YAMLError as error:
+        raise ManifestError(path, 0, "", f"not YAML: {' '.join(str(error).split())}") from error
+    except RecursionError:
+        raise ManifestError(path, 0, "", "nested too deeply, or an alias that holds itself") from None
+
+
+def _value(path: str, loader: yaml.CSafeLoader, node: yaml.Node, field: str) -> Any:
+    match node:
+        case yaml.ScalarNode() if node.tag in _TEXT:
+            return node.value
+        case yaml.ScalarNode() if node.tag in _SCALARS:
+            return _scalar(path, loader, node, field)
+        case yaml.SequenceNode():
+            return [_value(path, loader, item, f"{field}[{index}]") for index, item in enumerate(node.value)]
+        case yaml.MappingNode():
+            return _mapping(path, loader, node, field)
+        case _:
+            raise ManifestError(path, _line(node), field, f"{node.tag} has no counterpart in JSON")
+
+
+def _scalar(path: str, loader: yaml.CSafeLoader, node: yaml.ScalarNode, field: str) -> Any:
+    try:
+        return loader.construct_object(node)
+    except ValueError as error:
+        raise ManifestError(path, _line(node), field, f"cannot read {node.value!r}: {error}") from error
+
+
+def _mapping(path: str, loader: yaml.CSafeLoader, node: yaml.MappingNode, field: str) -> dict[str, Any]:
+    seen: set[str] = set()
+    for key, _ in node.value:
+        if not isinstance(key, yaml.ScalarNode):
+            raise ManifestError(path, _line(key), field, "a key must be text")
+        if key.value in seen:
+            raise ManifestError(path, _line(key), f"{field}.{key.value}".lstrip("."), "given twice")
+        seen.add(key.value)
+    if any(key.tag == _MERGE for key, _ in node.value):
+        loader.flatten_mapping(node)
+    return {key.value: _value(path, loader, child, f"{field}.{key.value}".lstrip(".")) for key, child in node.value}
+
+
+def _joined_surrogates(path: str, text: str) -> str:
+    if not path.endswith(".json"):
+        return text
+    return _SURROGATES.sub(
+        lambda match: match[1] + bytes.fromhex(match[2] + match[3]).decode("utf-16-be"),
+        text,
+    )
