@@ -69,10 +69,6 @@ def name_new(kind: Kind, obj: Json, suffix: str) -> str:
         name = metadata["name"] = f"{base[:_GENERATED_BASE_MAX]}{suffix}"
     if not name:
         raise invalid(kind, "", [Cause("metadata.name", "Required value", "name or generateName is required")])
-    bad = "may not be '.' or '..'" if name in {".", ".."} else ""
-    bad = bad or next((f"may not contain '{character}'" for character in "/%" if character in name), "")
-    if bad:
-        raise invalid(kind, name, [Cause("metadata.name", f'Invalid value: "{name}"', bad)])
     return str(name)
 
 

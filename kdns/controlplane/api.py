@@ -1,0 +1,388 @@
+"""The verbs of the Kubernetes API over store and strategies, without HTTP. Not thread-safe: one event loop owns it.
+
+A write goes: type and metadata → strategies (defaults, allocation, validation) → store → allocation committed, or
+reverted when anything after it failed. What a client passes in is copied; what comes out of `get` and the writes is the
+caller's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from kdns.controlplane import listing, metadata, namespaces_lifecycle, schema
+from kdns.controlplane.kinds import ENDPOINTS, EVENT, KINDS, NAMESPACE, NODE, POD, SERVICE, Json, Kind
+from kdns.controlplane.listing import ListResult
+from kdns.controlplane.metadata import copied
+from kdns.controlplane.owners import Owners, references, without_owner
+from kdns.controlplane.patch import patched
+from kdns.controlplane.status import StatusError, already_exists, bad_request, forbidden, not_found
+from kdns.controlplane.store import Store
+from kdns.controlplane.watch import Filter, Stored, Subscription
+
+CREATED_BY_UPDATE = frozenset({SERVICE, ENDPOINTS, EVENT})
+"""Kinds that a PUT of a new name creates."""
+
+STATUS_KEPT_APART = frozenset({SERVICE, POD, NODE, NAMESPACE})
+"""Kinds whose status only changes through the status subresource."""
+
+_NAME_TRIES = 8
+
+
+class Prepared(Protocol):
+    """An object ready to be stored, and what settles or takes back what was allocated for it."""
+
+    @property
+    def obj(self) -> Json:
+        """The object with defaults and allocations."""
+        ...
+
+    @property
+    def commit(self) -> Callable[[], None]:
+        """Call when the object is stored."""
+        ...
+
+    @property
+    def revert(self) -> Callable[[], None]:
+        """Call when it is not."""
+        ...
+
+
+class Strategies(Protocol):
+    """The rules of each kind: defaults, allocation, validation."""
+
+    def create(self, kind: Kind, obj: Json, *, dry_run: bool = False) -> Prepared:
+        """The object as it is created."""
+        ...
+
+    def update(self, kind: Kind, old: Json, new: Json, *, subresource: str = "", dry_run: bool = False) -> Prepared:
+        """The object as it replaces `old`."""
+        ...
+
+    def deleted(self, kind: Kind, obj: Json) -> None:
+        """Release what a deleted object held."""
+        ...
+
+    def restore(self, kind: Kind, obj: Json) -> None:
+        """Learn what a stored object holds, at start."""
+        ...
+
+    def on_read(self, kind: Kind, obj: Json) -> Json:
+        """The object with fields that old versions lacked; the same object when it lacks none."""
+        ...
+
+
+def _same(obj: Json) -> Json:
+    return obj
+
+
+def _at_once(_kind: Kind, _obj: Json, _requested_s: int | None) -> int:
+    return 0
+
+
+class Api:
+    """One API server's state and rules.
+
+    `grace_s(kind, obj, requested)` says how long a deleted object stays with a deletionTimestamp.
+    Differs: by default 0 also for Pods, since there are no containers to wait for.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        strategies: Strategies,
+        now_s: Callable[[], float],
+        new_uid: Callable[[], str],
+        random_suffix: Callable[[], str],
+        grace_s: Callable[[Kind, Json, int | None], int] = _at_once,
+    ) -> None:
+        self.store, self.strategies = store, strategies
+        self._now_s, self._new_uid, self._random_suffix, self._grace_s = now_s, new_uid, random_suffix, grace_s
+        self._owners = Owners()
+        for kind in KINDS:
+            for version in self.store.page(kind, Filter()).items:
+                strategies.restore(kind, version.obj)
+                self._owners.track(None, version)
+
+    def get(self, kind: Kind, namespace: str, name: str) -> Json:
+        """The object; 404 when there is none."""
+        return copied(self.find(kind, namespace, name).obj)
+
+    def find(self, kind: Kind, namespace: str, name: str) -> Stored:
+        """The stored version, shared and encoded; 404 when there is none."""
+        version = self.store.get(kind, listing.key(kind, namespace, name))
+        if version is None:
+            raise not_found(kind, name)
+        return version
+
+    def list(
+        self,
+        kind: Kind,
+        namespace: str | None,
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
+        limit: int = 0,
+        continue_token: str = "",
+        resource_version: str = "",
+        resource_version_match: str = "",
+    ) -> ListResult:
+        """One page of the objects of a namespace, or of all namespaces (None)."""
+        wanted = listing.wanted(kind, namespace, label_selector, field_selector)
+        return listing.page(
+            self.store,
+            kind,
+            wanted,
+            limit=limit,
+            continue_token=continue_token,
+            resource_version=resource_version,
+            match=resource_version_match,
+        )
+
+    def watch(
+        self,
+        kind: Kind,
+        namespace: str | None,
+        *,
+        resource_version: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+        send_initial: bool | None = None,
+    ) -> Subscription:
+        """Events from a revision on; see listing.subscribe. Bookmarks are the caller's: they say `store.revision`."""
+        wanted = listing.wanted(kind, namespace, label_selector, field_selector)
+        return listing.subscribe(self.store, kind, wanted, resource_version=resource_version, send_initial=send_initial)
+
+    def create(self, kind: Kind, namespace: str, obj: Json, *, dry_run: bool = False, field_manager: str = "") -> Json:
+        """Store a new object. `field_manager` is accepted and not recorded."""
+        _ = field_manager
+        obj = metadata.typed(kind, copied(obj))
+        metadata.place(kind, namespace, obj)
+        generated = not obj["metadata"].get("name")
+        name = metadata.name_new(kind, obj, self._random_suffix())
+        for _try in range(_NAME_TRIES if generated else 0):
+            if self.store.get(kind, listing.key(kind, namespace, name)) is None:
+                break
+            obj["metadata"]["name"] = ""
+            name = metadata.name_new(kind, obj, self._random_suffix())
+        if kind.namespaced:
+            namespaces_lifecycle.accepts(self.store.get(NAMESPACE, ("", namespace)), kind, namespace, name)
+        metadata.begin(kind, obj, self._new_uid(), self._now_s())
+        if kind == NAMESPACE:
+            namespaces_lifecycle.begin(obj)
+        prepared = self.strategies.create(kind, obj, dry_run=dry_run)
+        try:
+            if self.store.get(kind, listing.key(kind, namespace, name)):
+                raise already_exists(kind, name)
+            if dry_run:
+                prepared.revert()
+                return copied(prepared.obj)
+            return copied(self._put(kind, prepared.obj, None, prepared).obj)
+        except StatusError:
+            prepared.revert()
+            raise
+
+    def update(
+        self, kind: Kind, namespace: str, name: str, obj: Json, *, subresource: str = "", dry_run: bool = False
+    ) -> Json:
+        """Replace an object, or only its status; 409 when it changed since the caller read it."""
+        version = self.store.get(kind, listing.key(kind, namespace, name))
+        if version is None:
+            metadata_sent = obj.get("metadata") or {}
+            if kind in CREATED_BY_UPDATE and not subresource and not metadata_sent.get("uid"):
+                return self.create(kind, namespace, _named(obj, name), dry_run=dry_run)
+            raise not_found(kind, name)
+        return self._update(version, copied(obj), subresource, dry_run=dry_run)
+
+    def patch(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        patch_type: str,
+        patch: Any,
+        *,
+        subresource: str = "",
+        dry_run: bool = False,
+        review: Callable[[Json], Json] = _same,
+    ) -> Json:
+        """Change an object by a patch (patch.PATCH_TYPES); `review` sees the patched object before it is checked."""
+        version = self.find(kind, namespace, name)
+        changed = patched(copied(version.obj), patch_type, patch, schema.patch_schema(kind))
+        return self._update(version, review(changed), subresource, dry_run=dry_run)
+
+    def delete(
+        self, kind: Kind, namespace: str, name: str, *, options: Json | None = None, dry_run: bool = False
+    ) -> Json:
+        """Delete an object: its last state, or its present one when finalizers or a grace period hold it."""
+        version, options = self.find(kind, namespace, name), options or {}
+        found, wanted = version.obj["metadata"], options.get("preconditions") or {}
+        metadata.precondition(kind, name, "UID", wanted.get("uid"), found["uid"])
+        metadata.precondition(kind, name, "ResourceVersion", wanted.get("resourceVersion"), found["resourceVersion"])
+        if kind == NAMESPACE and name in namespaces_lifecycle.IMMORTAL:
+            raise forbidden(kind, name, "this namespace may not be deleted")
+        policy = _propagation(options)
+        grace_s = self._grace_s(kind, version.obj, options.get("gracePeriodSeconds"))
+        held = grace_s > 0 or kind == NAMESPACE or bool(found.get("finalizers"))
+        if dry_run:
+            return copied(version.obj)
+        if policy == "Orphan":
+            self._orphan(found["uid"])
+        if not held:
+            return copied(self._remove(version).obj)
+        version = self._terminate(version, grace_s)
+        if kind == NAMESPACE:
+            self._empty(name)
+        elif policy == "Foreground":
+            self._collect(found["uid"])
+        return copied(version.obj)
+
+    def delete_collection(
+        self,
+        kind: Kind,
+        namespace: str | None,
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
+        options: Json | None = None,
+        dry_run: bool = False,
+    ) -> ListResult:
+        """Delete everything a list would show; what was listed."""
+        found = self.list(kind, namespace, label_selector=label_selector, field_selector=field_selector)
+        for version in found.stored:
+            if self.store.get(kind, version.key):
+                self.delete(kind, *version.key, options=options, dry_run=dry_run)
+        return found
+
+    def _update(self, version: Stored, obj: Json, subresource: str, *, dry_run: bool) -> Json:
+        kind, (namespace, name) = version.kind, version.key
+        old = copied(version.obj)
+        new = metadata.typed(kind, obj)
+        metadata.place(kind, namespace, new)
+        metadata.match(kind, name, new, old)
+        metadata.carry(old, new)
+        new = _confined(kind, old, new, subresource)
+        prepared = self.strategies.update(kind, old, new, subresource=subresource, dry_run=dry_run)
+        new = prepared.obj
+        metadata.bump(kind, version.obj, new)
+        new["metadata"]["resourceVersion"] = version.obj["metadata"]["resourceVersion"]
+        if dry_run:
+            prepared.revert()
+            return copied(new)
+        try:
+            if new == version.obj:
+                prepared.commit()
+            else:
+                version = self._put(kind, new, version, prepared)
+        except StatusError:
+            prepared.revert()
+            raise
+        if _may_go(version):
+            return copied(self._remove(version).obj)
+        return copied(version.obj)
+
+    def _put(self, kind: Kind, obj: Json, replaces: Stored | None, prepared: Prepared | None) -> Stored:
+        obj = self.strategies.on_read(kind, obj)
+        key = listing.key(kind, obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
+        version = self.store.put(kind, key, copied(obj), replaces)
+        if prepared:
+            prepared.commit()
+        self._owners.track(replaces, version)
+        return version
+
+    def _terminate(self, version: Stored, grace_s: int) -> Stored:
+        """Mark the object as being deleted; a second time changes nothing but a shorter grace period."""
+        obj = copied(version.obj)
+        marks = obj["metadata"]
+        if marks.get("deletionTimestamp") and marks.get("deletionGracePeriodSeconds", 0) <= grace_s:
+            return version
+        marks["deletionTimestamp"] = metadata.timestamp(self._now_s() + grace_s)
+        marks["deletionGracePeriodSeconds"] = grace_s
+        if version.kind == NAMESPACE:
+            obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
+        return self._put(version.kind, obj, version, None)
+
+    def _remove(self, version: Stored) -> Stored:
+        """Delete for good, then what it owned; the last object of a namespace that is going takes it along."""
+        last = self.store.delete(version)
+        self._owners.track(version, None)
+        self.strategies.deleted(version.kind, version.obj)
+        self._collect(version.obj["metadata"]["uid"])
+        self._owners.forget(version.obj["metadata"]["uid"])
+        if version.kind.namespaced:
+            self._finish_namespace(version.key[0])
+        return last
+
+    def _collect(self, uid: str) -> None:
+        """Delete the dependents that have no other owner; the others lose this one."""
+        for kind, key in self._owners.dependents(uid):
+            version = self.store.get(kind, key)
+            if version is None:
+                continue
+            if without_owner(version.obj, uid):
+                self._disown(version, uid)
+            else:
+                self.delete(kind, *key, options={"propagationPolicy": "Background"})
+
+    def _orphan(self, uid: str) -> None:
+        for kind, key in self._owners.dependents(uid):
+            version = self.store.get(kind, key)
+            if version:
+                self._disown(version, uid)
+
+    def _disown(self, version: Stored, uid: str) -> None:
+        obj = copied(version.obj)
+        obj["metadata"]["ownerReferences"] = without_owner(version.obj, uid)
+        if not references(obj):
+            del obj["metadata"]["ownerReferences"]
+        self._put(version.kind, obj, version, None)
+
+    def _empty(self, namespace: str) -> None:
+        """Delete everything in a namespace that is going, then, when nothing holds on, the namespace."""
+        for kind in KINDS:
+            if kind.namespaced:
+                self.delete_collection(kind, namespace)
+        self._finish_namespace(namespace)
+
+    def _finish_namespace(self, name: str) -> None:
+        namespace = self.store.get(NAMESPACE, ("", name))
+        if namespace is None or not namespace.obj["metadata"].get("deletionTimestamp"):
+            return
+        if any(self.store.page(kind, Filter(name), limit=1).items for kind in KINDS if kind.namespaced):
+            return
+        if not namespace.obj["metadata"].get("finalizers"):
+            self._remove(namespace)
+
+
+def _named(obj: Json, name: str) -> Json:
+    sent = obj.get("metadata") or {}
+    if (sent.get("name") or name) != name:
+        raise bad_request(f"the name of the object ({sent['name']}) does not match the name on the URL ({name})")
+    return {**obj, "metadata": {**sent, "name": name, "resourceVersion": ""}}
+
+
+def _confined(kind: Kind, old: Json, new: Json, subresource: str) -> Json:
+    """The new object with everything the (sub)resource may not touch taken from the old one."""
+    if subresource in {"status", "finalize"}:
+        field = "status" if subresource == "status" else "spec"
+        kept = {**old, "metadata": new["metadata"], field: new.get(field)}
+        return {name: value for name, value in kept.items() if value is not None}
+    if kind not in STATUS_KEPT_APART:
+        return new
+    kept = {name: value for name, value in new.items() if name != "status"}
+    return {**kept, "status": old["status"]} if "status" in old else kept
+
+
+def _may_go(version: Stored) -> bool:
+    """Whether an object being deleted lost its last finalizer and has no grace period left."""
+    marks = version.obj["metadata"]
+    waits = marks.get("finalizers") or marks.get("deletionGracePeriodSeconds")
+    return bool(marks.get("deletionTimestamp")) and not waits and version.kind != NAMESPACE
+
+
+def _propagation(options: Json) -> str:
+    """Orphan, Background or Foreground; 400 for anything else."""
+    policy = options.get("propagationPolicy") or ("Orphan" if options.get("orphanDependents") else "Background")
+    if policy not in {"Orphan", "Background", "Foreground"}:
+        raise bad_request(f"propagationPolicy: found {policy!r}, wanted Orphan, Background or Foreground")
+    return str(policy)

@@ -1,0 +1,138 @@
+"""What the API says of itself: groups, versions, resources and verbs, in the old form and the aggregated one."""
+
+from __future__ import annotations
+
+from kdns.controlplane.kinds import KINDS, Json, Kind
+
+VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+SUBRESOURCE_VERBS = {"status": ("get", "patch", "update"), "finalize": ("update",)}
+
+KUBERNETES_VERSION = "1.36.0"
+"""The release whose behaviour the API follows."""
+
+
+def version(build: str) -> Json:
+    """GET /version; `build` is kdns's own version."""
+    major, minor, _ = KUBERNETES_VERSION.split(".")
+    return {
+        "major": major,
+        "minor": minor,
+        "gitVersion": f"v{KUBERNETES_VERSION}+kdns-{build}",
+        "gitCommit": "",
+        "gitTreeState": "",
+        "buildDate": "",
+        "goVersion": "",
+        "compiler": "CPython",
+        "platform": "linux/amd64",
+    }
+
+
+def group_versions() -> list[tuple[str, str]]:
+    """(group, version) of everything served; the core group is ""."""
+    return list(dict.fromkeys((kind.group, kind.version) for kind in KINDS))
+
+
+def core_versions(address: str) -> Json:
+    """GET /api."""
+    clients = [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}]
+    versions = [version for group, version in group_versions() if not group]
+    return {"kind": "APIVersions", "versions": versions, "serverAddressByClientCIDRs": clients}
+
+
+def group(name: str) -> Json | None:
+    """GET /apis/<group>, or None for a group that is not served."""
+    versions = [{"groupVersion": f"{name}/{v}", "version": v} for served, v in group_versions() if served == name]
+    if not (name and versions):
+        return None
+    return {
+        "kind": "APIGroup",
+        "apiVersion": "v1",
+        "name": name,
+        "versions": versions,
+        "preferredVersion": versions[0],
+    }
+
+
+def group_list() -> Json:
+    """GET /apis."""
+    groups = [group(name) for name in dict.fromkeys(name for name, _ in group_versions() if name)]
+    bare = [{key: value for key, value in (each or {}).items() if key not in {"kind", "apiVersion"}} for each in groups]
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": bare}
+
+
+def resource_list(group_name: str, version_name: str) -> Json | None:
+    """GET /api/v1 and /apis/<group>/<version>, or None where nothing is served."""
+    kinds = [kind for kind in KINDS if (kind.group, kind.version) == (group_name, version_name)]
+    if not kinds:
+        return None
+    resources = [row for kind in kinds for row in _resources(kind)]
+    return {
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": kinds[0].api_version,
+        "resources": resources,
+    }
+
+
+def _resources(kind: Kind) -> list[Json]:
+    own: Json = {
+        "name": kind.plural,
+        "singularName": kind.singular,
+        "namespaced": kind.namespaced,
+        "kind": kind.kind,
+        "verbs": list(VERBS),
+        "shortNames": list(kind.short_names),
+        "categories": list(kind.categories),
+        "storageVersionHash": "",
+    }
+    below: list[Json] = [
+        {
+            "name": f"{kind.plural}/{subresource}",
+            "singularName": "",
+            "namespaced": kind.namespaced,
+            "kind": kind.kind,
+            "verbs": list(SUBRESOURCE_VERBS[subresource]),
+        }
+        for subresource in kind.subresources
+    ]
+    optional = {"shortNames", "categories", "storageVersionHash"}
+    return [{key: value for key, value in own.items() if value or key not in optional}, *below]
+
+
+def aggregated(*, core: bool) -> Json:
+    """All of /api (core) or /apis in one answer: apidiscovery.k8s.io/v2 APIGroupDiscoveryList."""
+    items = []
+    for name in dict.fromkeys(name for name, _ in group_versions() if (not name) is core):
+        versions = [
+            {
+                "version": version_name,
+                "freshness": "Current",
+                "resources": [
+                    _aggregated(kind) for kind in KINDS if (kind.group, kind.version) == (name, version_name)
+                ],
+            }
+            for served, version_name in group_versions()
+            if served == name
+        ]
+        items.append({"metadata": {"name": name} if name else {}, "versions": versions})
+    return {"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items}
+
+
+def _aggregated(kind: Kind) -> Json:
+    response_kind = {"group": kind.group, "version": kind.version, "kind": kind.kind}
+    optional: Json = {
+        "shortNames": list(kind.short_names),
+        "categories": list(kind.categories),
+        "subresources": [
+            {"subresource": name, "responseKind": response_kind, "verbs": list(SUBRESOURCE_VERBS[name])}
+            for name in kind.subresources
+        ],
+    }
+    return {
+        "resource": kind.plural,
+        "responseKind": response_kind,
+        "scope": "Namespaced" if kind.namespaced else "Cluster",
+        "singularResource": kind.singular,
+        "verbs": list(VERBS),
+        **{key: value for key, value in optional.items() if value},
+    }

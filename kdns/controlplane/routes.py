@@ -1,0 +1,64 @@
+"""URL paths of the API: which resource, in which namespace, which object, which subresource."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kdns.controlplane.kinds import KINDS, NAMESPACE, Kind
+from kdns.controlplane.status import StatusError
+
+_BY_PLURAL = {(kind.api_version, kind.plural): kind for kind in KINDS}
+_WITH_NAME, _WITH_SUBRESOURCE = 2, 3
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a path names: a collection when `name` is ""; namespace None means all namespaces, or none has one.
+
+    `watch` is set by the old paths that begin with watch/.
+    """
+
+    kind: Kind
+    namespace: str | None = None
+    name: str = ""
+    subresource: str = ""
+    watch: bool = False
+
+    @property
+    def space(self) -> str:
+        """The namespace as a key has it: "" for cluster-scoped objects."""
+        return self.namespace or ""
+
+
+def unknown_path() -> StatusError:
+    """404 for a path that is nobody's."""
+    return StatusError(404, "NotFound", "the server could not find the requested resource", {})
+
+
+def target(path: str) -> Target:
+    """The resource that a decoded path below /api or /apis names; 404 when it names none."""
+    match path.strip("/").split("/"):
+        case ["api", version, *rest]:
+            api_version = version
+        case ["apis", group, version, *rest]:
+            api_version = f"{group}/{version}"
+        case _:
+            raise unknown_path()
+    watch = rest[:1] == ["watch"]
+    if watch:
+        rest = rest[1:]
+    if not rest or "" in rest:
+        raise unknown_path()
+    in_namespace = rest[0] == "namespaces" and len(rest) > _WITH_NAME and rest[2] not in NAMESPACE.subresources
+    namespace, rest = (rest[1], rest[2:]) if in_namespace else (None, rest)
+    kind = _BY_PLURAL.get((api_version, rest[0]))
+    if kind is None or len(rest) > _WITH_SUBRESOURCE:
+        raise unknown_path()
+    name = rest[1] if len(rest) >= _WITH_NAME else ""
+    subresource = rest[2] if len(rest) == _WITH_SUBRESOURCE else ""
+    placed = namespace is not None
+    if (placed and not kind.namespaced) or (name and placed != kind.namespaced):
+        raise unknown_path()
+    if subresource and subresource not in kind.subresources:
+        raise unknown_path()
+    return Target(kind, namespace, name, subresource, watch)
