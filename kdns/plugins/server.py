@@ -6,9 +6,9 @@ nobody to answer for is SERVFAIL, as in CoreDNS.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from kdns.plugins.cluster_zones import ClusterZones
 from kdns.records.names import labels_of
@@ -86,8 +86,8 @@ class Server:
                 return block
         return None
 
-    def respond(self, packet: bytes, proto: str, family: int) -> bytes | Awaitable[bytes] | None:
-        """The response to any bytes; None for silence; an awaitable where somebody else must be asked first."""
+    def respond(self, packet: bytes, proto: str, family: int) -> bytes | Coroutine[Any, Any, bytes] | None:
+        """The response to any bytes; None for silence; a coroutine where somebody else must be asked first."""
         query = read_query(packet)
         if isinstance(query, Refusal):
             return refusal(packet, query)

@@ -1,0 +1,175 @@
+"""DNS over TCP (RFC 7766): queries may be pipelined; idle, size and number of connections are bounded."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, Final
+
+from kdns import logs
+from kdns.metrics import Requests
+from kdns.plugins.server import Server
+from kdns.wire.query import SERVFAIL
+from kdns.wire.respond import error
+
+IDLE_S: Final = 10.0
+"""How long a connection may be silent, and how long a message may take to arrive (RFC 7766 §6.2.3)."""
+MAX_CONNECTIONS: Final = 1000
+MAX_QUERIES: Final = 100_000
+"""Queries of one connection; then it closes, so that clients spread over replicas again."""
+MAX_PENDING: Final = 100
+"""Answers of one connection that may wait for somebody else; until then nothing more is read."""
+MAX_UNSENT_BYTES: Final = 1 << 20
+
+log = logs.get(__name__)
+
+
+class TcpConnection(asyncio.Protocol):
+    """One client: length-prefixed messages in, answers out, in whatever order they are ready."""
+
+    def __init__(self, server: Server, requests: Requests, connections: set[TcpConnection], proto: str) -> None:
+        self._server = server
+        self._requests = requests
+        self._connections = connections
+        self._proto = proto
+        self._family = 4
+        self._buffer = b""
+        self._queries = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._transport: asyncio.Transport
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Accept the client, or turn it away when there are too many."""
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - asyncio gives stream servers no other kind
+        self._transport = transport
+        if len(self._connections) >= MAX_CONNECTIONS:
+            self._requests.turned_away += 1
+            transport.abort()
+            return
+        self._connections.add(self)
+        self._family = 6 if ":" in str(transport.get_extra_info("peername")[0]) else 4
+        transport.set_write_buffer_limits(high=MAX_UNSENT_BYTES)
+        self._watch_idle()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the client and what it was waiting for."""
+        del exc
+        self._connections.discard(self)
+        if self._timer:
+            self._timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        """Answer every whole message; keep the rest."""
+        self._buffer += data
+        was_whole = False
+        while len(self._buffer) >= 2:
+            length = int.from_bytes(self._buffer[:2], "big")
+            if len(self._buffer) < 2 + length:
+                break
+            packet, self._buffer = self._buffer[2 : 2 + length], self._buffer[2 + length :]
+            was_whole = True
+            self._answer(packet)
+            if self._transport.is_closing():
+                return
+        if was_whole:
+            self._watch_idle()
+
+    def pause_writing(self) -> None:
+        """The client does not read its answers: take no more questions."""
+        self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        self._transport.resume_reading()
+
+    def close(self) -> None:
+        """Send what is ready, then close."""
+        self._transport.close()
+
+    def _answer(self, packet: bytes) -> None:
+        started_s = asyncio.get_running_loop().time()
+        self._queries += 1
+        try:
+            response = self._server.respond(packet, self._proto, self._family)
+        except Exception:
+            log.exception("query failed", server=self._server.label)
+            self._requests.panics += 1
+            response = error(packet, SERVFAIL, 12, None)
+        if response is None:
+            self._transport.close()  # not DNS: nothing sensible can follow
+        elif isinstance(response, bytes):
+            self._send(response)
+        else:
+            self._wait_for(packet, response)
+        self._requests.observe(1, asyncio.get_running_loop().time() - started_s)
+        if self._queries >= MAX_QUERIES:
+            self._transport.close()
+
+    def _wait_for(self, packet: bytes, response: Coroutine[Any, Any, bytes]) -> None:
+        task = asyncio.get_running_loop().create_task(self._answer_later(packet, response))
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        if len(self._tasks) >= MAX_PENDING:
+            self._transport.pause_reading()
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if len(self._tasks) == MAX_PENDING - 1 and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    async def _answer_later(self, packet: bytes, response: Coroutine[Any, Any, bytes]) -> None:
+        try:
+            self._send(await response)
+        except Exception:
+            log.exception("query failed", server=self._server.label)
+            self._requests.panics += 1
+            self._send(error(packet, SERVFAIL, 12, None))
+
+    def _send(self, response: bytes) -> None:
+        if not self._transport.is_closing():
+            self._transport.write(len(response).to_bytes(2, "big") + response)
+
+    def _watch_idle(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(IDLE_S, self._idle)
+
+    def _idle(self) -> None:
+        if self._tasks:
+            self._watch_idle()
+        else:
+            self._transport.abort()
+
+
+class TcpListener:
+    """One listening TCP socket and its connections."""
+
+    def __init__(self, listener: asyncio.Server, connections: set[TcpConnection]) -> None:
+        self._listener = listener
+        self._connections = connections
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """The bound address and port."""
+        host, port = self._listener.sockets[0].getsockname()[:2]
+        return host, port
+
+    async def close(self) -> None:
+        """Stop accepting, and close every connection behind its last answer."""
+        self._listener.close()
+        for connection in tuple(self._connections):
+            connection.close()
+        await asyncio.sleep(0)
+
+
+async def listen_tcp(host: str, port: int, server: Server, requests: Requests) -> TcpListener:
+    """A listener on this address; OSError where it cannot be had."""
+    connections: set[TcpConnection] = set()
+    loop = asyncio.get_running_loop()
+    listener = await loop.create_server(
+        lambda: TcpConnection(server, requests, connections, "tcp"), host, port, backlog=512, reuse_address=True
+    )
+    return TcpListener(listener, connections)

@@ -1,0 +1,169 @@
+"""CoreDNS's metric names over plain integers: the hot path adds one to a number, a scrape does the rest."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+DURATION_BUCKETS_S: Final = tuple(0.00025 * 2**k for k in range(16))
+SIZE_BUCKETS_BYTES: Final = (0, 100, 200, 300, 400, 511, 1023, 2047, 4095, 8291, 16e3, 32e3, 48e3, 64e3)
+
+
+class Histogram:
+    """Counts by upper bound, and their sum."""
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def add(self, value: float, count: int = 1) -> None:
+        """Count `value`, `count` times."""
+        self.counts[bisect_left(self.bounds, value)] += count
+        self.sum += value * count
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """Cumulative counts as the exposition format wants them."""
+        total = 0
+        rows = []
+        for bound, count in zip((*map(str, map(float, self.bounds)), "+Inf"), self.counts, strict=True):
+            total += count
+            rows.append((bound, float(total)))
+        return rows
+
+
+@dataclass(slots=True)
+class Requests:
+    """What one listener saw. A burst counts each of its queries with the burst's mean duration in seconds."""
+
+    durations: Histogram = field(default_factory=lambda: Histogram(DURATION_BUCKETS_S))
+    unsent: int = 0
+    panics: int = 0
+    turned_away: int = 0
+
+    def observe(self, count: int, took_s: float) -> None:
+        """Count the queries of a burst."""
+        if count:
+            self.durations.add(took_s / count, count)
+
+
+class Sent(NamedTuple):
+    """Responses of one kind: the labels of CoreDNS's counters, sizes in bytes, and how many there were."""
+
+    server: str
+    zone: str
+    proto: str
+    family: str
+    qtype: str
+    rcode: str
+    plugin: str
+    do: bool
+    request_bytes: int
+    response_bytes: int
+    times: int
+
+
+class DnsCollector(Collector):
+    """Exposes what the sources say at the moment of the scrape."""
+
+    def __init__(self, sent: Callable[[], Iterable[Sent]], requests: dict[str, list[Requests]]) -> None:
+        self._sent = sent
+        self._requests = requests
+
+    def collect(self) -> Iterator[Metric]:
+        """All metrics of the DNS server (cluster-wide names: CoreDNS plugin/metrics)."""
+        labels = ("server", "zone", "view")
+        requests = CounterMetricFamily("coredns_dns_requests", "Queries.", labels=(*labels, "proto", "family", "type"))
+        responses = CounterMetricFamily("coredns_dns_responses", "Responses.", labels=(*labels, "rcode", "plugin"))
+        dnssec = CounterMetricFamily("coredns_dns_do_requests", "Queries with DNSSEC OK.", labels=labels)
+        totals: dict[CounterMetricFamily, dict[tuple[str, ...], float]] = {requests: {}, responses: {}, dnssec: {}}
+        sizes: dict[tuple[str, ...], tuple[Histogram, Histogram]] = {}
+        for sent in self._sent():
+            base = (sent.server, sent.zone, "")
+            _add(totals[requests], (*base, sent.proto, sent.family, sent.qtype), sent.times)
+            _add(totals[responses], (*base, sent.rcode, sent.plugin), sent.times)
+            if sent.do:
+                _add(totals[dnssec], base, sent.times)
+            asked, answered = sizes.setdefault(
+                (*base, sent.proto), (Histogram(SIZE_BUCKETS_BYTES), Histogram(SIZE_BUCKETS_BYTES))
+            )
+            asked.add(sent.request_bytes, sent.times)
+            answered.add(sent.response_bytes, sent.times)
+        for family, rows in totals.items():
+            for values, count in rows.items():
+                family.add_metric(values, count)
+            yield family
+        yield from self._histograms(sizes)
+        yield from self._listeners()
+
+    def _histograms(self, sizes: dict[tuple[str, ...], tuple[Histogram, Histogram]]) -> Iterator[Metric]:
+        labels = ("server", "zone", "view", "proto")
+        for position, name in enumerate(("request", "response")):
+            family = HistogramMetricFamily(f"coredns_dns_{name}_size_bytes", f"Size of a {name}.", labels=labels)
+            for values, pair in sizes.items():
+                family.add_metric(values, pair[position].buckets(), pair[position].sum)
+            yield family
+
+    def _listeners(self) -> Iterator[Metric]:
+        took = HistogramMetricFamily(
+            "coredns_dns_request_duration_seconds", "Time to answer.", labels=("server", "zone", "view")
+        )
+        panics = CounterMetricFamily("coredns_panics", "Queries that failed by a defect.")
+        unsent = CounterMetricFamily(
+            "kdns_dns_unsent_responses", "Responses the kernel did not take.", labels=("server",)
+        )
+        away = CounterMetricFamily("kdns_dns_refused_connections", "Connections over the limit.", labels=("server",))
+        for server, listeners in self._requests.items():
+            merged = Histogram(DURATION_BUCKETS_S)
+            for listener in listeners:
+                merged.sum += listener.durations.sum
+                merged.counts = [a + b for a, b in zip(merged.counts, listener.durations.counts, strict=True)]
+            took.add_metric((server, "", ""), merged.buckets(), merged.sum)
+            unsent.add_metric((server,), sum(listener.unsent for listener in listeners))
+            away.add_metric((server,), sum(listener.turned_away for listener in listeners))
+        panics.add_metric((), sum(one.panics for listeners in self._requests.values() for one in listeners))
+        yield from (took, panics, unsent, away)
+
+
+class Sample(NamedTuple):
+    """One number of a family: label values and value."""
+
+    labels: tuple[str, ...]
+    value: float
+
+
+class Gauges(Collector):
+    """Gauges and counters read at scrape time: (name, help, label names, is_counter, samples)."""
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[str, str, tuple[str, ...], bool, Callable[[], Iterable[Sample]]]] = []
+
+    def add(
+        self,
+        name: str,
+        text: str,
+        labels: tuple[str, ...],
+        samples: Callable[[], Iterable[Sample]],
+        *,
+        counter: bool = False,
+    ) -> None:
+        """Expose one family."""
+        self._rows.append((name, text, labels, counter, samples))
+
+    def collect(self) -> Iterator[Metric]:
+        """All families, read now."""
+        for name, text, labels, counter, samples in self._rows:
+            make = CounterMetricFamily if counter else GaugeMetricFamily
+            family = make(name, text, labels=labels)
+            for sample in samples():
+                family.add_metric(sample.labels, sample.value)
+            yield family
+
+
+def _add(rows: dict[tuple[str, ...], float], labels: tuple[str, ...], count: int) -> None:
+    rows[labels] = rows.get(labels, 0) + count
