@@ -1,6 +1,6 @@
 """The fields of every kind that the control plane serves: looked up, checked against and pruned to.
 
-The facts are in schema_*.txt beside this file (format: schema_text.py); a further kind is a row in kinds.py and such text.
+The facts are in schema_*.txt beside this file (format: schema_text.py); a further kind is a row in kinds.py and text.
 OpenAPI, strict field validation, strategic merge patch and `kubectl explain` all read this one schema.
 """
 
