@@ -1,0 +1,41 @@
+"""What is fixed for the life of one embedded cluster: its ranges, its one node, and whether Pods are simulated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Network, ip_network
+from typing import TypeAlias
+
+Network: TypeAlias = IPv4Network | IPv6Network
+
+
+def family_of(network: Network) -> str:
+    """`IPv4` or `IPv6`, as the API spells families."""
+    return f"IPv{network.version}"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterConfig:
+    """Ranges are checked where they are parsed; here at most one network per family is assumed.
+
+    The first service range decides the default family. The node answers at the first host address of each
+    pod range: loopback addresses are refused as endpoints, and a Pod of the host's network needs one.
+    """
+
+    service_cidrs: tuple[Network, ...] = (ip_network("10.96.0.0/16"),)
+    node_port_range: range = range(30000, 32768)
+    pod_cidrs: tuple[Network, ...] = (ip_network("10.244.0.0/16"),)
+    node_name: str = "kdns"
+    node_zone: str = ""
+    cluster_domain: str = "cluster.local"
+    simulate_pods: bool = True
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        """Families that Services can have, the default first."""
+        return tuple(family_of(network) for network in self.service_cidrs)
+
+    @property
+    def node_addresses(self) -> tuple[str, ...]:
+        """The node's addresses, one per pod range."""
+        return tuple(str(network[1]) for network in self.pod_cidrs)

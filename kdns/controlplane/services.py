@@ -1,0 +1,100 @@
+"""What a Service is, asked in one place: small questions about its spec and the values its clients may leave out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kdns.controlplane.formats import parse_ip
+from kdns.controlplane.kinds import Json
+
+NONE = "None"
+CLUSTER_IP, NODE_PORT, LOAD_BALANCER, EXTERNAL_NAME = "ClusterIP", "NodePort", "LoadBalancer", "ExternalName"
+SINGLE, PREFER, REQUIRE = "SingleStack", "PreferDualStack", "RequireDualStack"
+IP_TYPES = (CLUSTER_IP, NODE_PORT, LOAD_BALANCER)
+
+
+def spec_of(service: Json) -> Json:
+    """The spec, never None."""
+    spec: Json = service.get("spec") or {}
+    return spec
+
+
+def ports_of(service: Json) -> list[Json]:
+    """spec.ports, never None."""
+    return spec_of(service).get("ports") or []
+
+
+def cluster_ips(service: Json) -> list[str]:
+    """spec.clusterIPs, never None."""
+    return spec_of(service).get("clusterIPs") or []
+
+
+def ip_families(service: Json) -> list[str]:
+    """spec.ipFamilies, never None."""
+    return spec_of(service).get("ipFamilies") or []
+
+
+def type_of(service: Json) -> str:
+    """spec.type, "" where it is missing."""
+    return spec_of(service).get("type") or ""
+
+
+def is_headless(service: Json) -> bool:
+    """Whether the Service asks for no virtual IP."""
+    ip: str | None = spec_of(service).get("clusterIP")
+    return ip == NONE or cluster_ips(service) == [NONE]
+
+
+def is_selectorless(service: Json) -> bool:
+    """Whether nothing is selected; the IP family rules treat an empty selector like none."""
+    return not spec_of(service).get("selector")
+
+
+def needs_cluster_ip(service: Json) -> bool:
+    """Whether the type has clusterIPs; `None` counts as a value."""
+    return type_of(service) in IP_TYPES
+
+
+def takes_node_ports(service: Json) -> bool:
+    """Whether node ports are chosen for the ports that name none."""
+    if type_of(service) == LOAD_BALANCER:
+        wanted: bool | None = spec_of(service).get("allocateLoadBalancerNodePorts")
+        return wanted is not False
+    return type_of(service) == NODE_PORT
+
+
+def needs_health_check(service: Json) -> bool:
+    """Whether the load balancer asks each node if it has local endpoints."""
+    policy: str | None = spec_of(service).get("externalTrafficPolicy")
+    return type_of(service) == LOAD_BALANCER and policy == "Local"
+
+
+def is_external(service: Json) -> bool:
+    """Whether traffic can come from outside, so that externalTrafficPolicy means something."""
+    external_ips = type_of(service) == CLUSTER_IP and bool(spec_of(service).get("externalIPs"))
+    return type_of(service) in {NODE_PORT, LOAD_BALANCER} or external_ips
+
+
+def node_ports(service: Json) -> list[int]:
+    """Every nodePort in use, in order of ports."""
+    return [port["nodePort"] for port in ports_of(service) if port.get("nodePort")]
+
+
+def same(old: Json, new: Json, field: str) -> bool:
+    """Whether a field of the spec says the same in both; missing, empty and zero are one."""
+    return bool(_plain(spec_of(old).get(field)) == _plain(spec_of(new).get(field)))
+
+
+def _plain(value: Any) -> Any:
+    return value if value or value is False else None
+
+
+def address_family(address: str) -> str:
+    """`IPv4` or `IPv6`; "" for text that is no address."""
+    parsed = parse_ip(address)
+    return f"IPv{parsed.version}" if parsed else ""
+
+
+def other_family(family: str) -> str:
+    """The family that is not this one."""
+    return "IPv6" if family == "IPv4" else "IPv4"

@@ -1,0 +1,106 @@
+"""What every object's metadata must satisfy, and the table from kind to rules.
+
+Rules return causes in the order in which kube-apiserver lists them. Nothing is raised and nothing changed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kdns.controlplane import formats
+from kdns.controlplane.causes import each, forbidden, invalid_value, required
+from kdns.controlplane.formats import Format
+from kdns.controlplane.kinds import Json
+from kdns.controlplane.status import Cause
+
+ANNOTATIONS_BYTES = 256 * 1024
+IMMUTABLE = "field is immutable"
+
+
+@dataclass(frozen=True, slots=True)
+class Gates:
+    """The feature gates that change what is valid; the defaults are those of Kubernetes 1.36."""
+
+    strict_ips: bool = True
+    relaxed_service_names: bool = True
+    prefer_same_traffic: bool = True
+
+
+GATES = Gates()
+
+
+def validate_labels(path: str, labels: Mapping[str, str] | None) -> list[Cause]:
+    """Keys are qualified names, values label values."""
+    causes = []
+    for key, value in (labels or {}).items():
+        causes += each(path, key, formats.qualified_name(key))
+        causes += each(path, value, formats.label_value(value))
+    return causes
+
+
+def validate_meta(obj: Json, name: Format, *, namespaced: bool = True) -> list[Cause]:
+    """metadata: names, labels, annotations, owners and finalizers."""
+    meta = obj.get("metadata") or {}
+    causes = []
+    if prefix := meta.get("generateName"):
+        masked = f"{prefix[:-2]}a" if len(prefix) > 1 and prefix.endswith("-") else prefix
+        causes += each("metadata.generateName", prefix, name(masked))
+    if meta.get("name"):
+        causes += each("metadata.name", meta["name"], name(meta["name"]))
+    else:
+        causes.append(required("metadata.name", "name or generateName is required"))
+    if namespaced and not meta.get("namespace"):
+        causes.append(required("metadata.namespace"))
+    elif namespaced:
+        causes += each("metadata.namespace", meta["namespace"], formats.dns_label(meta["namespace"]))
+    elif meta.get("namespace"):
+        causes.append(forbidden("metadata.namespace", "not allowed on this type"))
+    causes += validate_labels("metadata.labels", meta.get("labels"))
+    causes += _annotations(meta.get("annotations") or {})
+    causes += _owners(meta.get("ownerReferences") or [])
+    for index, finalizer in enumerate(meta.get("finalizers") or []):
+        causes += each(f"metadata.finalizers[{index}]", finalizer, formats.qualified_name(finalizer))
+    return causes
+
+
+def _annotations(annotations: Mapping[str, str]) -> list[Cause]:
+    causes, total = [], 0
+    for key, value in annotations.items():
+        causes += each("metadata.annotations", key, formats.qualified_name(key.lower()))
+        total += len(key) + len(value)
+    if total > ANNOTATIONS_BYTES:
+        causes.append(Cause("metadata.annotations", "Too long", f"may not be more than {ANNOTATIONS_BYTES} bytes"))
+    return causes
+
+
+def _owners(owners: list[Json]) -> list[Cause]:
+    causes = []
+    for index, owner in enumerate(owners):
+        path = f"metadata.ownerReferences[{index}]"
+        causes += [
+            invalid_value(f"{path}.{key}", "", "must not be empty")
+            for key in ("apiVersion", "kind", "name", "uid")
+            if not owner.get(key)
+        ]
+    controllers = [owner for owner in owners if owner.get("controller")]
+    if len(controllers) > 1:
+        detail = "Only one reference can have Controller set to true."
+        found = " and ".join(f"{owner.get('kind')}/{owner.get('name')}" for owner in controllers[:2])
+        causes.append(invalid_value("metadata.ownerReferences", found, detail))
+    return causes
+
+
+def validate_meta_update(old: Json, new: Json) -> list[Cause]:
+    """The identity of an object never changes."""
+    before, after = old.get("metadata") or {}, new.get("metadata") or {}
+    return [
+        invalid_value(f"metadata.{key}", after.get(key, ""), IMMUTABLE)
+        for key in ("name", "namespace", "uid", "creationTimestamp")
+        if before.get(key) != after.get(key)
+    ]
+
+
+Rule = Callable[[Json, Any], list[Cause]]
+"""(new, old or None) → causes."""
