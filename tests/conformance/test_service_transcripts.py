@@ -25,7 +25,7 @@ RANGES = {"IPv4": ip_network("10.0.0.0/16"), "IPv6": ip_network("2000::/108")}
 MARK = re.compile(r"\$\{[a-z0-9]+:\d+\}")
 KNOWN = {
     "TestUpdateIPsFromSingleStack/dualstack:v4v6#84": (
-        "from operation 141 on the recorded registry has lost 2000::1, which a deleted Service had; here it is free again"
+        "from operation 141 on the recorded registry has lost 2000::1, once a deleted Service's; here it is free again"
     ),
 }
 
