@@ -1,0 +1,157 @@
+"""Zones and server addresses: `cluster.local`, `dns://.:1053`, `10.0.0.0/9`, `localhost:9153`.
+
+Zones come out in lower case with a trailing dot. A network in CIDR notation stands for the reverse zones that cover it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from ipaddress import IPv4Network, IPv6Network, ip_network
+from typing import TypeAlias
+
+from kdns.corefile.lexer import Token
+
+Network: TypeAlias = IPv4Network | IPv6Network
+
+DEFAULT_PORTS = {"dns": 53, "tls": 853, "https": 443, "https3": 443, "quic": 853, "grpc": 443}
+"""The schemes of a Corefile and the port of each (RFC 1035, 7858, 8484, 9250; gRPC as in CoreDNS)."""
+REVERSE_APEXES = ("in-addr.arpa.", "ip6.arpa.")
+_ADDRESS = re.compile(r"(?:(?P<scheme>[^:/]*)://)?(?P<zone>.*?)(?::(?P<port>[^:/]*))?", re.DOTALL)
+_LABEL = re.compile(r"[A-Za-z0-9_/-]{1,63}")
+MAX_NAME_CHARS = 253
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneAddress:
+    """One zone on one port. `port` is None where the Corefile does not say: see `port_or_default`."""
+
+    zone: str
+    scheme: str = "dns"
+    port: int | None = None
+    token: Token | None = field(default=None, compare=False, repr=False)
+
+    def port_or_default(self, dns_port: int = DEFAULT_PORTS["dns"]) -> int:
+        """The port; `dns_port` is what `--dns.port` says for the scheme dns."""
+        if self.port is not None:
+            return self.port
+        return dns_port if self.scheme == "dns" else DEFAULT_PORTS[self.scheme]
+
+
+@dataclass(frozen=True, slots=True)
+class HostPort:
+    """Where an HTTP listener goes; an empty host means every address of the machine."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def is_reverse(zone: str) -> bool:
+    """Whether a normal zone lies below in-addr.arpa or ip6.arpa (or is one of them)."""
+    return any(zone == apex or zone.endswith(f".{apex}") for apex in REVERSE_APEXES)
+
+
+def reverse_zones(network: Network) -> tuple[str, ...]:
+    """The zones that together cover `network` exactly.
+
+    A reverse zone ends at an octet (IPv4, RFC 1035 §3.5) or a nibble (IPv6, RFC 3596 §2.5): a prefix in between gives
+    up to 128 or 8 of them.
+    """
+    bits = 8 if isinstance(network, IPv4Network) else 4
+    prefix = -(-network.prefixlen // bits) * bits
+    return tuple(_reverse_zone(subnet, bits) for subnet in network.subnets(new_prefix=prefix))
+
+
+def _reverse_zone(network: Network, bits: int) -> str:
+    labels = network.network_address.reverse_pointer.split(".")
+    free = (network.max_prefixlen - network.prefixlen) // bits
+    return ".".join(labels[free:]) + "."
+
+
+def zones(token: Token) -> tuple[str, ...]:
+    """The zone or zones that a word names; raises CorefileError for what is neither a name nor a network."""
+    text = token.text
+    if "/" in text:
+        try:
+            return reverse_zones(ip_network(text, strict=False))
+        except ValueError as error:
+            if not is_reverse(f"{text.lower().rstrip('.')}."):  # RFC 2317 has names such as 0/25.2.0.192.in-addr.arpa
+                raise token.error(f"neither a zone nor a network in CIDR notation: {error}") from error
+    if text in {"", "."}:
+        return (".",)
+    labels = text.removesuffix(".").split(".")
+    if wrong := next((label for label in labels if not _LABEL.fullmatch(label)), None):
+        raise token.error(_label_reason(wrong))
+    if "" in labels:
+        raise token.error("a zone name has no empty labels")
+    if len(text.removesuffix(".")) > MAX_NAME_CHARS:
+        raise token.error(f"a zone name has at most {MAX_NAME_CHARS} characters")
+    return (text.removesuffix(".").lower() + ".",)
+
+
+def _label_reason(label: str) -> str:
+    if len(label) > 63:
+        return "a label of a zone name has at most 63 characters"
+    if not label.isascii():
+        return "a zone name is written in ASCII: its international form starts with xn--"
+    if ":" in label:
+        return "a zone with a port ends in :NUMBER, and an IPv6 network has a prefix length, as in fd00::/8"
+    return f"{label!r} is no label of a zone name: letters, digits, - and _ make one"
+
+
+def all_zones(tokens: Iterable[Token]) -> tuple[str, ...]:
+    """The zones of several words, each once, in the order they are written."""
+    return tuple(dict.fromkeys(zone for token in tokens for zone in zones(token)))
+
+
+def zone_addresses(words: Iterable[Token]) -> Iterator[ZoneAddress]:
+    """What a server block is for: `words` hold zones separated by blanks or commas."""
+    comma: Token | None = None
+    for word in words:
+        pieces = re.split(r"[,\s]+", word.text)
+        for text in pieces if len(pieces) == 1 else filter(None, pieces):
+            yield from _zone_address(replace(word, text=text))
+        comma = word if word.text.endswith(",") else None
+    if comma:
+        raise comma.error("another zone must follow the comma")
+
+
+def _zone_address(token: Token) -> Iterator[ZoneAddress]:
+    found = _ADDRESS.fullmatch(token.text)
+    if not token.text or not found or "://" in found["zone"]:
+        raise token.error("not a server address: [SCHEME://]ZONE[:PORT] is one, such as dns://example.org:53")
+    scheme = found["scheme"] or "dns"
+    if scheme not in DEFAULT_PORTS:
+        raise token.error(f"unknown scheme {scheme}://; there are {', '.join(f'{name}://' for name in DEFAULT_PORTS)}")
+    zone, port = found["zone"], found["port"]
+    if port and not port.isdecimal() and "/" in zone:  # fd00::/8 has colons and no port
+        zone, port = f"{zone}:{port}", None
+    if not zone and port is None:
+        raise token.error("a server address names a zone; the root zone is `.`")
+    number = None if port is None else port_number(token, port)
+    for name in zones(replace(token, text=zone)):
+        yield ZoneAddress(name, scheme, number, token)
+
+
+def port_number(token: Token, text: str) -> int:
+    """A port from 0 (any free one) to 65535."""
+    if not (text.isascii() and text.isdecimal()) or len(text) > 5 or int(text) > 65535:
+        raise token.error(
+            f"the port {text!r} is not a number from 0 to 65535" if text else "a port must follow the colon"
+        )
+    return int(text)
+
+
+def host_port(token: Token) -> HostPort:
+    """HOST:PORT, [IPV6]:PORT or :PORT.
+
+    Differs: CoreDNS takes any word as a port and only finds out when it listens.
+    """
+    found = re.fullmatch(r"(?:\[(?P<v6>[^\[\]]*)\]|(?P<host>[^:\[\]/\s]*)):(?P<port>[^:]*)", token.text)
+    if not found:
+        raise token.error("not an address to listen on: HOST:PORT, [IPV6]:PORT or :PORT is one")
+    return HostPort(found["v6"] or found["host"] or "", port_number(token, found["port"]))

@@ -1,0 +1,74 @@
+r"""Text → tokens: words, with the file and line each stands on.
+
+A word ends at white space. A word in double quotes may hold white space and line ends; in it \" is a quote and
+every other backslash is itself. # starts a comment up to the end of the line. A line has no continuation sign.
+
+Differs: after a comment that touches a word (`ttl 30#half a minute`) CoreDNS reads on behind the next blank;
+here a comment always ends with its line.
+Differs: a quote that is never closed is an error; CoreDNS takes the rest of the file as one word.
+Differs: a quoted brace or keyword is plain text; CoreDNS cannot tell `"{"` from `{`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kdns.errors import CorefileError
+
+BYTE_ORDER_MARK = "\ufeff"
+_LEXEME = re.compile(
+    r"""(?P<newline>\n)
+      | (?P<blank>[^\S\n]+)
+      | (?P<comment>\#[^\n]*)
+      | "(?P<quoted>(?:\\.|[^"\\])*)"
+      | (?P<unclosed>")
+      | (?P<word>[^\s#]+)""",
+    re.VERBOSE | re.DOTALL,
+)
+_ESCAPED_QUOTE = re.compile(r"\\(.)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One word of a Corefile; lines count from 1.
+
+    `written` is what stood in the file where environment variables were put in, and "" where none were.
+    """
+
+    path: str
+    line: int
+    text: str
+    starts_line: bool = False
+    quoted: bool = False
+    written: str = ""
+
+    def is_sign(self, sign: str) -> bool:
+        """Whether this is a brace or keyword of the grammar: as written, outside quotes."""
+        return self.text == sign and not self.quoted and not self.written
+
+    def error(self, reason: str) -> CorefileError:
+        """The error that points at this token; it shows what a variable stood for."""
+        if self.written:
+            reason = f"{reason}; {self.written} stands for {self.text!r} here"
+        return CorefileError(self.path, self.line, self.text, reason)
+
+
+def tokens(text: str, path: str) -> Iterator[Token]:
+    """The words of `text` in order; `path` is only for messages. Raises CorefileError for an open quote."""
+    line, starts_line = 1, True
+    for lexeme in _LEXEME.finditer(text.removeprefix(BYTE_ORDER_MARK)):
+        kind, found = lexeme.lastgroup, lexeme.group()
+        if kind == "unclosed":
+            raise CorefileError(path, line, '"', "this quote is never closed")
+        if kind == "newline":
+            starts_line = True
+        elif kind == "quoted":
+            inner = _ESCAPED_QUOTE.sub(lambda pair: '"' if pair[1] == '"' else pair[0], lexeme["quoted"])
+            yield Token(path, line, inner, starts_line, quoted=True)
+            starts_line = False
+        elif kind == "word":
+            yield Token(path, line, found, starts_line)
+            starts_line = False
+        line += found.count("\n")

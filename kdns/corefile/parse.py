@@ -1,0 +1,60 @@
+"""A Corefile's text → server blocks. What the directives mean is not decided here (see kdns.plugins.registry)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from kdns.corefile.address import ZoneAddress, zone_addresses
+from kdns.corefile.environment import expanded
+from kdns.corefile.importing import Importer, Reader, no_files
+from kdns.corefile.lexer import tokens
+from kdns.corefile.lines import Line, Stanza, lines
+from kdns.errors import CorefileError
+
+NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class ServerBlock:
+    """The zones that share a set of directives; `braces` is False for the one block that may go without."""
+
+    path: str
+    line: int
+    addresses: tuple[ZoneAddress, ...]
+    stanzas: tuple[Stanza, ...]
+    braces: bool = True
+
+
+def parse(
+    text: str, path: str = "Corefile", *, environ: Mapping[str, str] = NO_VARIABLES, read: Reader = no_files
+) -> tuple[ServerBlock, ...]:
+    """The server blocks (at least one) in order, with imports and variables put in; raises CorefileError.
+
+    Differs: a Corefile without a server block is an error; CoreDNS starts and answers nothing.
+    """
+
+    def shape(text: str, path: str) -> tuple[Line, ...]:
+        return lines(expanded(tokens(text, path), environ))
+
+    found = tuple(Importer(shape, read).resolved(shape(text, path)))
+    if not found:
+        raise CorefileError(path, 1, "", "no server block here; the smallest one is `. { }`")
+    return tuple(_server_blocks(found))
+
+
+def _server_blocks(found: tuple[Line, ...]) -> Iterator[ServerBlock]:
+    for index, line in enumerate(found):
+        stanzas = line.block if line.braces else found[index + 1 :]
+        for stanza in stanzas:
+            _refuse_deeper_blocks(stanza)
+        yield ServerBlock(line.path, line.line, tuple(zone_addresses(line.words)), stanzas, line.braces)
+        if not line.braces:
+            return
+
+
+def _refuse_deeper_blocks(stanza: Stanza) -> None:
+    for option in stanza.block:
+        if option.braces:
+            raise option.error(f"an option of `{stanza.name}` has no block of its own")

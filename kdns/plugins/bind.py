@@ -1,0 +1,52 @@
+"""bind ADDRESS|INTERFACE… { except ADDRESS|INTERFACE… }: where a server block listens instead of everywhere.
+
+Interfaces are only looked up by the listeners: a name here need not exist. Several stanzas add up.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from ipaddress import ip_address
+
+from kdns.corefile.lexer import Token
+from kdns.corefile.lines import Line, Stanza
+from kdns.plugins.options import UNLIMITED, Option, configured, count
+
+MAX_INTERFACE_CHARS = 15
+
+
+@dataclass(frozen=True, slots=True)
+class BindConfig:
+    """IP addresses in normal form and names of interfaces; those in `exclude` are taken off this stanza's own."""
+
+    hosts: tuple[str, ...]
+    exclude: tuple[str, ...] = ()
+
+
+def _hosts(tokens: tuple[Token, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_host(token) for token in tokens))
+
+
+def _host(token: Token) -> str:
+    try:
+        return str(ip_address(token.text))
+    except ValueError:
+        if re.fullmatch(r"[0-9.]*|.*:.*", token.text, re.DOTALL):
+            raise token.error("not an IP address; a port belongs to the server block's zone") from None
+    if len(token.text) > MAX_INTERFACE_CHARS or re.search(r"[\s/]", token.text):
+        raise token.error("neither an IP address nor the name of a network interface")
+    return token.text
+
+
+def _except(config: BindConfig, line: Line) -> BindConfig:
+    return replace(config, exclude=tuple(dict.fromkeys(config.exclude + _hosts(line.args))))
+
+
+OPTIONS = {"except": Option("except ADDRESS|INTERFACE...", 1, UNLIMITED, _except)}
+
+
+def parse(stanza: Stanza, _zones: tuple[str, ...]) -> BindConfig:
+    """What a `bind` stanza says; raises CorefileError."""
+    count(stanza, "bind ADDRESS|INTERFACE...", 1, UNLIMITED)
+    return configured(BindConfig(_hosts(stanza.args)), stanza, OPTIONS)

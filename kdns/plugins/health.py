@@ -1,0 +1,33 @@
+"""health [ADDRESS] { lameduck DURATION }: /health answers 200 while the process lives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from kdns.corefile.address import HostPort, host_port
+from kdns.corefile.lines import Line, Stanza
+from kdns.plugins.options import Option, configured, count, duration_s
+
+DEFAULT_ADDRESS = HostPort("", 8080)
+
+
+@dataclass(frozen=True, slots=True)
+class HealthConfig:
+    """Where /health is served, and for how many seconds a stopping server goes on answering."""
+
+    address: HostPort = DEFAULT_ADDRESS
+    lameduck_s: float = 0.0
+
+
+def _lameduck(config: HealthConfig, line: Line) -> HealthConfig:
+    return replace(config, lameduck_s=duration_s(line.args[0]))
+
+
+OPTIONS = {"lameduck": Option("lameduck DURATION", 1, 1, _lameduck)}
+
+
+def parse(stanza: Stanza, _zones: tuple[str, ...]) -> HealthConfig:
+    """What a `health` stanza says; raises CorefileError."""
+    count(stanza, "health [ADDRESS]", 0, 1)
+    config = HealthConfig(host_port(stanza.args[0])) if stanza.args else HealthConfig()
+    return configured(config, stanza, OPTIONS)

@@ -1,0 +1,36 @@
+"""prometheus [ADDRESS] { runtime_metrics }: /metrics for the zones of the server block."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from kdns.corefile.address import HostPort, host_port
+from kdns.corefile.lines import Line, Stanza
+from kdns.plugins.options import UNLIMITED, Option, configured, count, not_yet
+
+DEFAULT_ADDRESS = HostPort("localhost", 9153)
+
+
+@dataclass(frozen=True, slots=True)
+class PrometheusConfig:
+    """Where /metrics is served, and whether the interpreter's own figures are among them."""
+
+    address: HostPort = DEFAULT_ADDRESS
+    runtime_metrics: bool = False
+
+
+def _runtime_metrics(config: PrometheusConfig, _line: Line) -> PrometheusConfig:
+    return replace(config, runtime_metrics=True)
+
+
+OPTIONS: dict[str, Option[PrometheusConfig]] = {
+    "runtime_metrics": Option("runtime_metrics", 0, 0, _runtime_metrics),
+    "tls": Option("tls FILE", 0, UNLIMITED, not_yet("metrics are served over plain HTTP")),
+}
+
+
+def parse(stanza: Stanza, _zones: tuple[str, ...]) -> PrometheusConfig:
+    """What a `prometheus` stanza says; raises CorefileError."""
+    count(stanza, "prometheus [ADDRESS]", 0, 1)
+    config = PrometheusConfig(host_port(stanza.args[0])) if stanza.args else PrometheusConfig()
+    return configured(config, stanza, OPTIONS)
