@@ -61,6 +61,30 @@ class _Versioned(Slim, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
+class Timing:
+    """How patiently an API is followed; seconds, except page_objects and refusals.
+
+    A watch that is silent for idle_s is taken up again on a new connection from the last resourceVersion, which costs
+    no list: API servers send a bookmark about once a minute, so silence means that the stream is dead. Whatever a
+    watch loses in spite of that is found by a list compared in place, at the end of the first watch after verify_s.
+    So a stalled stream heals within idle_s + connect_s, a server that loses events within verify_s + 2 * watch_s.
+    """
+
+    page_objects: int = 500
+    connect_s: float = 10.0
+    reply_s: float = 30.0  # without a byte of a reply that is due
+    idle_s: float = 90.0
+    watch_s: float = 300.0  # asked of the server: a random time between one and two times this
+    verify_s: float = 3600.0
+    backoff_s: float = 0.8
+    backoff_cap_s: float = 30.0
+    healthy_s: float = 10.0  # a watch that lived so long makes earlier failures forgotten
+    report_s: float = 60.0  # between two log lines about the same outage
+    retry_after_cap_s: float = 120.0
+    refusals: int = 3  # answers in a row that refuse to resume a watch, until everything is listed again
+
+
+@dataclass(frozen=True, slots=True)
 class Resource:
     """How one kind is asked for and read."""
 

@@ -1,0 +1,278 @@
+"""How to reach the API server and who to be there, read from where the user said: one of three ways.
+
+Whatever is wrong with what the user wrote becomes a KubeconfigError. The credentials themselves (exec plugins, tokens,
+token files, client certificates, basic, OpenID Connect, Google) are found by the kubernetes package.
+This module is the only door to that package. Importing it costs about 0.15 s and 20 MiB: commands which read no API
+should not import it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import socket
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+from urllib.parse import urlsplit
+
+import aiohttp
+import yaml
+from kubernetes.aio.client.configuration import Configuration
+from kubernetes.aio.client.rest import RESTClientObject
+from kubernetes.aio.config.config_exception import ConfigException
+from kubernetes.aio.config.incluster_config import InClusterConfigLoader
+from kubernetes.aio.config.kube_config import KubeConfigLoader
+
+from kdns.errors import ApiServerError, KubeconfigError
+
+AddrInfo: TypeAlias = tuple[int | socket.AddressFamily, int | socket.SocketKind, int, str, tuple[Any, ...]]
+
+SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+
+@dataclass(frozen=True, slots=True)
+class ClientTLS:
+    """The three files of the Corefile's `tls` option, all PEM; "" for one that is not used."""
+
+    cert: str = ""
+    key: str = ""
+    ca: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where the API is: a kubeconfig when given, else an endpoint, else the pod's service account.
+
+    qps and burst limit requests (0: no limit), max_inflight limits those under way, watches not counted (0: no limit).
+    Differs: CoreDNS asks 5 times a second by default, which would only delay paged lists; kdns limits when told to.
+    """
+
+    kubeconfig: str = ""
+    context: str = ""
+    endpoint: str = ""
+    tls: ClientTLS = ClientTLS()
+    service_account: str = SERVICE_ACCOUNT
+    qps: float = 0.0
+    burst: int = 0
+    max_inflight: int = 0
+
+    @property
+    def kubeconfig_path(self) -> Path:
+        """The kubeconfig's path with ~ resolved."""
+        return Path(self.kubeconfig).expanduser()
+
+
+async def credentials(source: Source) -> Configuration:
+    """The client configuration for `source`.
+
+    Raises KubeconfigError for what the user must mend, ApiServerError where an exec plugin or identity provider failed.
+    """
+    if source.kubeconfig:
+        configuration = await _from_kubeconfig(source.kubeconfig_path, source.context)
+    elif source.endpoint:
+        configuration = _from_endpoint(source.endpoint, source.tls)
+    else:
+        configuration = _from_service_account(Path(source.service_account))
+    # Certificates of many clusters lack extensions that RFC 5280 wants; Go's clients don't ask for them either.
+    configuration.disable_strict_ssl_verification = True
+    return configuration
+
+
+def _from_endpoint(endpoint: str, tls: ClientTLS) -> Configuration:
+    configuration = Configuration(host=_server_url("endpoint", endpoint))
+    for path in (tls.cert, tls.key, tls.ca):
+        if path and not Path(path).is_file():
+            raise KubeconfigError(path, "no such file", "a PEM file for `tls CERT KEY CACERT`")
+    if bool(tls.cert) != bool(tls.key):
+        raise KubeconfigError(tls.cert or tls.key, "half of a client certificate", "both CERT and KEY")
+    configuration.cert_file, configuration.key_file = tls.cert or None, tls.key or None
+    configuration.ssl_ca_cert = tls.ca or None
+    return configuration
+
+
+def _from_service_account(folder: Path) -> Configuration:
+    configuration = Configuration()
+    loader = InClusterConfigLoader(str(folder / "token"), str(folder / "ca.crt"))
+    try:
+        loader.load_and_set(configuration)
+    except (ConfigException, OSError) as error:
+        wanted = "to run in a pod with a service account, or else `kubeconfig FILE` or `endpoint URL`"
+        raise KubeconfigError(str(folder), str(error).rstrip("."), wanted) from error
+    return configuration
+
+
+async def _from_kubeconfig(path: Path, context: str) -> Configuration:
+    content, user = _kubeconfig(path, context)
+    configuration = Configuration()
+    try:
+        with _said_by_package() as said:
+            loader = KubeConfigLoader(content, active_context=context or None, config_base_path=str(path.parent))
+            await loader.load_and_set(configuration)
+    except (aiohttp.ClientError, TimeoutError) as error:
+        raise ApiServerError(str(path), f"no credentials from the identity provider: {error}") from error
+    except (ConfigException, OSError, ValueError, TypeError, KeyError) as error:
+        raise KubeconfigError(str(path), str(error) or type(error).__name__, "a usable cluster and user") from error
+    if "exec" in user and not (configuration.api_key or configuration.cert_file):
+        command = user["exec"].get("command")
+        raise ApiServerError(str(path), f"no credentials from exec plugin {command!r}: {'; '.join(said)}")
+    return configuration
+
+
+def _kubeconfig(path: Path, context: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The file's content and the user of the context, with what it points to inside itself checked."""
+    content = _yaml_mapping(path)
+    entries = {kind: _named(path, content, kind) for kind in ("contexts", "clusters", "users")}
+    active = context or content.get("current-context") or ""
+    if active not in entries["contexts"]:
+        found = f"no context {active!r}" if active else "no current-context"
+        raise KubeconfigError(str(path), found, f"one of {', '.join(entries['contexts']) or '(the file has none)'}")
+    chosen = entries["contexts"][active].get("context") or {}
+    cluster_name, user_name = chosen.get("cluster"), chosen.get("user")
+    for kind, name in (("clusters", cluster_name), ("users", user_name)):
+        if name and name not in entries[kind]:
+            raise KubeconfigError(
+                str(path), f"context {active!r} names {name!r}, which is not in {kind}", f"it in {kind}"
+            )
+    cluster = entries["clusters"].get(cluster_name or "", {}).get("cluster") or {}
+    _server_url(str(path), cluster.get("server") or "")
+    user: dict[str, Any] = entries["users"].get(user_name or "", {}).get("user") or {}
+    if plugin := user.get("exec"):
+        _check_plugin(path, plugin)
+    # The package fails for a context without a user or with an empty one: give it one that says nothing.
+    chosen["user"] = user_name or "anonymous"
+    content["users"] = [*(content.get("users") or ()), *([] if user_name else [{"name": "anonymous"}])]
+    for entry in content["users"]:
+        entry["user"] = entry.get("user") or {"name": entry["name"]}
+    return content, user
+
+
+def _yaml_mapping(path: Path) -> dict[str, Any]:
+    try:
+        content = yaml.load(path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe loaders
+    except OSError as error:
+        raise KubeconfigError(str(path), error.strerror or str(error), "a kubeconfig file that can be read") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise KubeconfigError(str(path), " ".join(str(error).split()), "YAML or JSON") from error
+    if not isinstance(content, dict):
+        raise KubeconfigError(str(path), f"{type(content).__name__} at the top", "a mapping with clusters and contexts")
+    return content
+
+
+def _named(path: Path, content: dict[str, Any], kind: str) -> dict[str, dict[str, Any]]:
+    entries = content.get(kind) or []
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) and "name" in entry for entry in entries):
+        raise KubeconfigError(str(path), f"{kind} is not a list of named entries", f"{kind}: [{{name: …}}]")
+    return {entry["name"]: entry for entry in entries}
+
+
+def _check_plugin(path: Path, plugin: dict[str, Any]) -> None:
+    """A plugin's relative path counts from the kubeconfig's folder (client authentication reference, exec.command)."""
+    command = str(plugin.get("command") or "")
+    if os.sep in command:
+        command = plugin["command"] = str(path.parent / command)
+    if not shutil.which(command):
+        hint = plugin.get("installHint") or "an executable file or one on PATH"
+        raise KubeconfigError(str(path), f"exec plugin {command!r} is not there", " ".join(str(hint).split()))
+
+
+def _server_url(where: str, url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise KubeconfigError(where, f"{url!r} is no address of an API server", "http://HOST:PORT or https://HOST:PORT")
+    return url.rstrip("/")
+
+
+@contextmanager
+def _said_by_package() -> Iterator[list[str]]:
+    """What the package logs meanwhile: the only place where it tells why an exec plugin failed."""
+    said: list[str] = []
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            said.append(record.getMessage())
+
+    logger, listener = logging.getLogger("kubernetes.aio.config.kube_config"), Listener(logging.WARNING)
+    propagated, logger.propagate = logger.propagate, False
+    logger.addHandler(listener)
+    try:
+        yield said
+    finally:
+        logger.removeHandler(listener)
+        logger.propagate = propagated
+
+
+async def authorization(configuration: Configuration) -> str:
+    """The Authorization header, "" without one; a service account's token is read again once a minute.
+
+    Raises ApiServerError when the token file has become unreadable.
+    """
+    try:
+        return str(await configuration.get_api_key_with_prefix("BearerToken") or "").strip()
+    except (ConfigException, OSError) as error:
+        raise ApiServerError(configuration.host, f"cannot read the token: {error}") from error
+
+
+def tls_fingerprint(configuration: Configuration) -> tuple[object, ...]:
+    """Equal for two configurations that make the same connections: then only the token may differ."""
+    files = (configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file)
+    contents = tuple(Path(path).read_bytes() if path else b"" for path in files)
+    names = (configuration.host, configuration.tls_server_name, configuration.proxy, configuration.verify_ssl)
+    return (*names, *contents)
+
+
+class Session(RESTClientObject):
+    """The package's HTTP session, with connections that notice a dead peer.
+
+    Raises KubeconfigError for certificates or keys that cannot be used.
+    """
+
+    def __init__(self, configuration: Configuration) -> None:
+        files = [p for p in (configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file) if p]
+        try:
+            if configuration.cert_file:  # first, because the package would ask a terminal for the key's password
+                _context().load_cert_chain(configuration.cert_file, configuration.key_file, password="")
+            super().__init__(configuration)
+        except (OSError, ValueError) as error:
+            raise KubeconfigError(
+                ", ".join(files), str(error), "PEM files that belong together, no password"
+            ) from error
+        if is_loopback(configuration.host):  # Go's clients never send these through a proxy from the environment
+            configuration.client_session_kwargs = {"trust_env": False}
+
+    async def ask(self, url: str, headers: dict[str, str], patience: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
+        """The answer to a GET, its body not yet read. Raises what aiohttp raises."""
+        package: Any = super()  # its request() carries no annotations
+        response: aiohttp.ClientResponse = (
+            await package.request("GET", url, headers=headers, _request_timeout=patience)
+        ).response
+        return response
+
+    def _create_connector(self) -> aiohttp.TCPConnector:
+        return aiohttp.TCPConnector(limit=0, ssl=self.ssl_context, socket_factory=keepalive_socket)
+
+
+def _context() -> ssl.SSLContext:
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
+def is_loopback(url: str) -> bool:
+    """Whether the server is on this machine's loopback interface, as far as its URL says."""
+    host = urlsplit(url).hostname or ""
+    return host in {"localhost", "::1"} or host.startswith("127.")
+
+
+def keepalive_socket(address: AddrInfo) -> socket.socket:
+    """A client socket whose peer is probed after 30 s of silence and given up about 30 s later."""
+    family, kind, protocol, _, _ = address
+    client = socket.socket(family, kind, protocol)
+    client.setblocking(False)
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, option):
+            client.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    return client

@@ -1,0 +1,235 @@
+"""Requests to one API server: bytes of a list page, or the chunks of a watch as they arrive.
+
+Whatever goes wrong is an ApiServerError that says how. Credentials are renewed when the server stops accepting them
+(401, or a TLS alert): the kubeconfig, its exec plugin, token or certificate files are then read again, once for all
+requests under way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Self
+from urllib.parse import urlencode, urlsplit
+
+import aiohttp
+from asyncio_throttle.throttler import Throttler
+
+from kdns import __version__
+from kdns.aio.apiserver import Session, Source, authorization, credentials, tls_fingerprint
+from kdns.cluster.watching import UNREADABLE, Timing, decode_status
+from kdns.errors import ApiServerError, KubeconfigError
+
+HEADERS = {
+    "Accept": "application/json",
+    "Accept-Encoding": "identity",  # a list over the cluster's own network is not worth the time to inflate it
+    "User-Agent": f"kdns/{__version__}",
+}
+LOGIN_S = 60.0
+"""An exec plugin or identity provider that takes longer has failed."""
+
+RENEW_S = 10.0
+"""Credentials younger than this are not renewed: the server does not want them."""
+
+BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+class UnauthenticatedError(ApiServerError):
+    """The server does not accept our credentials, or we not its certificate."""
+
+
+@dataclass(slots=True)
+class Durations:
+    """A histogram: counts[i] observations up to BUCKETS_S[i], the last one beyond all; not cumulated."""
+
+    counts: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS_S) + 1))
+    sum_s: float = 0.0
+
+    def observe(self, took_s: float) -> None:
+        """Count one duration."""
+        self.counts[bisect_left(BUCKETS_S, took_s)] += 1
+        self.sum_s += took_s
+
+
+@dataclass(slots=True)
+class RestStats:
+    """What CoreDNS exports as coredns_kubernetes_rest_client_*; labels in the order of the keys."""
+
+    requests: Counter[tuple[str, str, str]] = field(default_factory=Counter)  # code ("<error>"), method, host
+    durations: dict[tuple[str, str], Durations] = field(default_factory=dict)  # verb, host; until the reply's headers
+    throttled: dict[tuple[str, str], Durations] = field(default_factory=dict)  # verb, host
+
+
+class Connection:
+    """The way to one API server. Use as an async context manager; it may be entered while the server is away."""
+
+    def __init__(
+        self, source: Source, stats: RestStats, timing: Timing, *, now_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._source, self._stats, self._timing, self._now_s = source, stats, timing, now_s
+        self._session: Session | None = None
+        self._fingerprint: tuple[object, ...] = ()
+        self._login = asyncio.Lock()
+        self._logins, self._login_s = 0, 0.0
+        burst = source.burst or max(1, round(source.qps))
+        self._throttler = Throttler(burst, burst / source.qps) if source.qps else None
+        self._slots: AbstractAsyncContextManager[object] = (
+            asyncio.Semaphore(source.max_inflight) if source.max_inflight else nullcontext()
+        )
+
+    async def __aenter__(self) -> Self:
+        """Read the credentials, so that what is wrong with them shows at once: KubeconfigError.
+
+        An exec plugin or identity provider that fails is asked again with the first request.
+        """
+        with suppress(ApiServerError):
+            await self._logged_in()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._session:
+            await self._session.close()
+
+    @property
+    def server(self) -> str:
+        """The API server's URL, or where it would be found while that is unknown."""
+        return self._session.configuration.host if self._session else self._source.kubeconfig
+
+    async def get(self, path: str, params: Mapping[str, str]) -> bytes:
+        """The whole body of a successful answer."""
+        patience = aiohttp.ClientTimeout(connect=self._timing.connect_s, sock_read=self._timing.reply_s)
+        async with self._slots:
+            response = await self._send(path, params, patience)
+            try:
+                return await response.read()
+            except (aiohttp.ClientError, OSError) as error:
+                raise ApiServerError(self.server, _said(error)) from error
+            finally:
+                response.release()
+
+    @asynccontextmanager
+    async def stream(self, path: str, params: Mapping[str, str]) -> AsyncIterator[AsyncIterator[bytes]]:
+        """The chunks of a successful answer that has no end; entered when its headers have arrived.
+
+        A stream that is silent for Timing.idle_s raises ApiServerError, one that the server ends just ends.
+        """
+        patience = aiohttp.ClientTimeout(connect=self._timing.connect_s, sock_read=self._timing.idle_s)
+        response = await self._send(path, params, patience)
+        try:
+            yield self._chunks(response)
+        finally:
+            response.close()
+
+    async def _chunks(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+        try:
+            async for chunk in response.content.iter_any():
+                yield chunk
+        except TimeoutError as error:
+            raise ApiServerError(self.server, f"silent for {self._timing.idle_s:g} s") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise ApiServerError(self.server, _said(error)) from error
+
+    async def _send(
+        self, path: str, params: Mapping[str, str], patience: aiohttp.ClientTimeout
+    ) -> aiohttp.ClientResponse:
+        try:
+            session, login = await self._logged_in()
+            try:
+                return await self._request(session, path, params, patience)
+            except UnauthenticatedError:
+                if not await self._renewed(login):
+                    raise
+            session, _ = await self._logged_in()
+            return await self._request(session, path, params, patience)
+        except KubeconfigError as error:  # it was good at the start and may be mended
+            raise ApiServerError(self.server, str(error)) from error
+
+    async def _request(
+        self, session: Session, path: str, params: Mapping[str, str], patience: aiohttp.ClientTimeout
+    ) -> aiohttp.ClientResponse:
+        host = session.configuration.host
+        labels = "GET", urlsplit(host).netloc
+        await self._throttle(labels)
+        token = await authorization(session.configuration)
+        headers = HEADERS | ({"Authorization": token} if token else {})
+        url = f"{host}{path}?{urlencode(params)}"
+        began_s, code = self._now_s(), "<error>"
+        try:
+            response = await session.ask(url, headers, patience)
+            code = str(response.status)
+            if not response.ok:
+                async with response:
+                    raise _refusal(host, response, await response.read())
+        except (aiohttp.ClientError, OSError) as error:
+            failure = UnauthenticatedError if _is_tls(error) else ApiServerError
+            raise failure(host, _said(error)) from error
+        finally:
+            self._stats.requests[code, *labels] += 1
+            self._stats.durations.setdefault(labels, Durations()).observe(self._now_s() - began_s)
+        return response
+
+    async def _throttle(self, labels: tuple[str, str]) -> None:
+        if self._throttler:
+            began_s = self._now_s()
+            await self._throttler.acquire()
+            self._stats.throttled.setdefault(labels, Durations()).observe(self._now_s() - began_s)
+
+    async def _logged_in(self) -> tuple[Session, int]:
+        """The session, and the number of the login that made or renewed it."""
+        async with self._login:
+            return self._session or await self._log_in(), self._logins
+
+    async def _renewed(self, login: int) -> bool:
+        """Whether there are newer credentials than those of `login`, got now unless another request did."""
+        async with self._login:
+            if self._logins == login:
+                if self._now_s() - self._login_s < RENEW_S:
+                    return False
+                await self._log_in()
+            return True
+
+    async def _log_in(self) -> Session:
+        try:
+            configuration = await asyncio.wait_for(credentials(self._source), LOGIN_S)
+        except TimeoutError as error:
+            raise ApiServerError(self.server, f"no credentials within {LOGIN_S:.0f} s") from error
+        fingerprint = tls_fingerprint(configuration)
+        if self._session and fingerprint == self._fingerprint:
+            self._session.configuration.api_key = configuration.api_key  # watches under way go on
+        else:
+            old, self._session = self._session, Session(configuration)
+            if old:
+                await old.close()
+        self._fingerprint = fingerprint
+        self._logins, self._login_s = self._logins + 1, self._now_s()
+        return self._session
+
+
+def _refusal(server: str, response: aiohttp.ClientResponse, body: bytes) -> ApiServerError:
+    try:
+        message = decode_status(body).message
+    except UNREADABLE:
+        message = " ".join(body[:200].decode("utf-8", "replace").split())
+    retry_after = response.headers.get("Retry-After", "")
+    failure = UnauthenticatedError if response.status == HTTPStatus.UNAUTHORIZED else ApiServerError
+    return failure(
+        server,
+        message or response.reason or "",
+        response.status,
+        float(retry_after) if retry_after.isdecimal() else 0.0,
+    )
+
+
+def _is_tls(error: BaseException) -> bool:
+    return isinstance(error, aiohttp.ClientSSLError | ssl.SSLError) or isinstance(error.__cause__, ssl.SSLError)
+
+
+def _said(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
