@@ -97,7 +97,7 @@ class Api:
         grace_s: Callable[[Kind, Json, int | None], int] = _at_once,
     ) -> None:
         self.store, self.strategies = store, strategies
-        self._now_s, self._new_uid, self._random_suffix, self._grace_s = now_s, new_uid, random_suffix, grace_s
+        self.now_s, self._new_uid, self._random_suffix, self._grace_s = now_s, new_uid, random_suffix, grace_s
         self._owners = Owners()
         for kind in KINDS:
             for version in self.store.page(kind, Filter()).items:
@@ -167,7 +167,7 @@ class Api:
             name = metadata.name_new(kind, obj, self._random_suffix())
         if kind.namespaced:
             namespaces_lifecycle.accepts(self.store.get(NAMESPACE, ("", namespace)), kind, namespace, name)
-        metadata.begin(kind, obj, self._new_uid(), self._now_s())
+        metadata.begin(kind, obj, self._new_uid(), self.now_s())
         if kind == NAMESPACE:
             namespaces_lifecycle.begin(obj)
         prepared = self.strategies.create(kind, obj, dry_run=dry_run)
@@ -296,7 +296,7 @@ class Api:
         marks = obj["metadata"]
         if marks.get("deletionTimestamp") and marks.get("deletionGracePeriodSeconds", 0) <= grace_s:
             return version
-        marks["deletionTimestamp"] = metadata.timestamp(self._now_s() + grace_s)
+        marks["deletionTimestamp"] = metadata.timestamp(self.now_s() + grace_s)
         marks["deletionGracePeriodSeconds"] = grace_s
         if version.kind == NAMESPACE:
             obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}

@@ -1,0 +1,124 @@
+"""The REST server: the Kubernetes API over HTTP, for kubectl and every client that speaks it.
+
+server = await rest.start(api, RestConfig(port=0))
+server.address   # ("127.0.0.1", 41233)
+await server.close()
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from aiohttp import StreamReader, hdrs, web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http_parser import RawRequestMessage
+from aiohttp.web_protocol import RequestHandler
+
+from kdns import logs
+from kdns.aio import rest_content, rest_documents
+from kdns.aio.rest_guard import RestConfig, check_config, check_request
+from kdns.aio.rest_verbs import Verbs
+from kdns.controlplane import render, routes
+from kdns.controlplane.api import Api
+from kdns.controlplane.status import StatusError, internal
+from kdns.controlplane.watch import Subscription
+from kdns.errors import ListenError
+
+log = logs.get(__name__)
+
+
+@dataclass(slots=True)
+class RestServer:
+    """A listening server; `address` is (host, port) as bound."""
+
+    address: tuple[str, int]
+    _runner: web.ServerRunner
+    _watches: dict[Subscription, None]
+
+    async def close(self) -> None:
+        """Take no more connections, end the watches so that their clients resume elsewhere, finish what is begun."""
+        for subscription in tuple(self._watches):
+            subscription.close()
+        await self._runner.cleanup()
+
+
+async def _at_once() -> None:
+    """In memory everything is as durable as it gets."""
+
+
+async def start(api: Api, config: RestConfig, durable: Callable[[], Awaitable[None]] = _at_once) -> RestServer:
+    """Listen. A write is answered only after `durable()`.
+
+    InputError for an address that is unsafe as configured, ListenError for one that is taken.
+    """
+    check_config(config)
+    watches: dict[Subscription, None] = {}
+    verbs = Verbs(api, config, durable, watches)
+    handler = _Handler(config, verbs)
+    server = web.Server(handler, request_factory=handler.request, handler_cancellation=True, access_log=None)
+    handler.server = server
+    runner = web.ServerRunner(server, shutdown_timeout=2.0)
+    await runner.setup()
+    site = web.TCPSite(runner, config.host, config.port, ssl_context=config.ssl_context, backlog=1024)
+    try:
+        await site.start()
+    except OSError as error:
+        await runner.cleanup()
+        raise ListenError(f"{config.host}:{config.port}", error.strerror or str(error)) from error
+    host, port = runner.addresses[0][:2]
+    handler.address = f"{host}:{port}"
+    return RestServer((host, port), runner, watches)
+
+
+class _Handler:
+    """Every request: guard, route, verb; every refusal a Status."""
+
+    def __init__(self, config: RestConfig, verbs: Verbs) -> None:
+        self.config, self.verbs = config, verbs
+        self.address = ""
+        self.server: web.Server | None = None
+
+    def request(
+        self,
+        message: RawRequestMessage,
+        payload: StreamReader,
+        protocol: RequestHandler,
+        writer: AbstractStreamWriter,
+        task: asyncio.Task[None],
+    ) -> web.BaseRequest:
+        """A request whose body is bounded."""
+        loop = asyncio.get_running_loop()
+        limit = self.config.body_bytes_max
+        return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=limit)
+
+    async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            self._admit(request)
+            document = rest_documents.document(request, self.address)
+            if document is not None:
+                return document
+            return await self.verbs.run(request, routes.target(request.path))
+        except StatusError as error:
+            return _refusal(request, error)
+        except ConnectionError:
+            raise
+        except Exception:
+            log.exception("request failed", method=request.method, path=request.path)
+            return _refusal(request, internal("see the server's log"))
+
+    def _admit(self, request: web.BaseRequest) -> None:
+        if self.server and len(self.server.connections) > self.config.connections_max:
+            raise StatusError(429, "TooManyRequests", "too many connections, try again later", {"retryAfterSeconds": 1})
+        check_request(self.config, request.path, request.headers)
+
+
+def _refusal(request: web.BaseRequest, error: StatusError) -> web.Response:
+    response = rest_content.answer(request, render.encoded(error.body()), status=error.code)
+    if error.code == 401:
+        response.headers[hdrs.WWW_AUTHENTICATE] = "Bearer"
+    if error.code == 429:
+        response.headers[hdrs.RETRY_AFTER] = "1"
+        response.force_close()
+    return response

@@ -1,0 +1,124 @@
+"""Watch streams: a subscription's events as lines of a chunked response, written as soon as they are committed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from kdns.controlplane.negotiate import JSON
+from kdns.controlplane.render import Renderer, error_line
+from kdns.controlplane.status import StatusError
+from kdns.controlplane.watch import Subscription
+
+
+@dataclass(frozen=True, slots=True)
+class WatchTimes:
+    """Seconds: how long the watch lasts and how often it hears a bookmark (None: never)."""
+
+    timeout_s: float
+    bookmark_interval_s: float | None
+
+
+@dataclass(slots=True)
+class _Clock:
+    """Bookmarks and the end of a watch, as flags that a timer sets."""
+
+    wake: Callable[[], None]
+    ended: bool = False
+    bookmark_due: bool = False
+
+    def end(self) -> None:
+        self.ended = True
+        self.wake()
+
+    def bookmark(self) -> None:
+        self.bookmark_due = True
+        self.wake()
+
+
+class WatchStream:
+    """One client's watch. `revision()` is the store's latest, `now_s()` the time for tables."""
+
+    def __init__(
+        self,
+        subscription: Subscription,
+        renderer: Renderer,
+        revision: Callable[[], int],
+        now_s: Callable[[], float],
+        times: WatchTimes,
+    ) -> None:
+        self._subscription, self._renderer, self._revision, self._now_s = subscription, renderer, revision, now_s
+        self._times = times
+        self._first = True
+
+    async def run(self, response: web.StreamResponse, *, ends_initial: bool) -> None:
+        """Write until the subscription is closed, the time is up or the client is gone.
+
+        `ends_initial` sends the bookmark that says that all objects which were there have been sent.
+        """
+        loop = asyncio.get_running_loop()
+        changed = asyncio.Event()
+        self._subscription.wake = changed.set
+        clock = _Clock(changed.set)
+        end = loop.call_later(self._times.timeout_s, clock.end)
+        bookmark = self._bookmark_timer(clock)
+        try:
+            lines = self._events()
+            if ends_initial:
+                lines += self._bookmark(ends_initial=True)
+            while True:
+                closing = self._subscription.closed or clock.ended
+                if (
+                    (clock.bookmark_due or closing)
+                    and self._times.bookmark_interval_s
+                    and not self._subscription.closed
+                ):
+                    lines += self._bookmark(ends_initial=False)
+                    bookmark.cancel()
+                    clock.bookmark_due, bookmark = False, self._bookmark_timer(clock)
+                if lines:
+                    await response.write(lines)
+                if closing:
+                    return
+                await changed.wait()
+                changed.clear()
+                lines = self._events()
+        finally:
+            end.cancel()
+            bookmark.cancel()
+            self._subscription.close()
+
+    def _bookmark_timer(self, clock: _Clock) -> asyncio.TimerHandle:
+        interval_s = self._times.bookmark_interval_s or self._times.timeout_s * 2
+        return asyncio.get_running_loop().call_later(interval_s, clock.bookmark)
+
+    def _events(self) -> bytes:
+        lines = []
+        for event in self._subscription.take():
+            lines.append(self._renderer.event(event, self._now_s(), first=self._first))
+            self._first = False
+        return b"".join(lines)
+
+    def _bookmark(self, *, ends_initial: bool) -> bytes:
+        line = self._renderer.bookmark(self._revision(), self._now_s(), ends_initial=ends_initial, first=self._first)
+        self._first = False
+        return line
+
+
+async def started(request: web.BaseRequest) -> web.StreamResponse:
+    """The response of a watch, its header sent."""
+    response = web.StreamResponse(headers={"Content-Type": JSON, "Cache-Control": "no-cache, private"})
+    response.enable_chunked_encoding()
+    await response.prepare(request)
+    return response
+
+
+async def refused(request: web.BaseRequest, error: StatusError) -> web.StreamResponse:
+    """A watch that cannot start from where the client wants: 200 and one ERROR event, as kube-apiserver does it."""
+    response = await started(request)
+    await response.write(error_line(error.body()))
+    await response.write_eof()
+    return response
