@@ -1,0 +1,181 @@
+"""Server-side printing: objects as a meta/v1 Table, with the columns that `kubectl get` shows for each kind.
+
+Columns of priority 1 are those of `-o wide`. A kind without columns of its own gets its name and creation time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+from kdns.controlplane.kinds import (
+    ENDPOINT_SLICE,
+    ENDPOINTS,
+    EVENT,
+    NAMESPACE,
+    NODE,
+    POD,
+    SERVICE,
+    Json,
+    Kind,
+)
+from kdns.controlplane.schema import field_at
+from kdns.controlplane.tables_cells import (
+    endpoint_slice_cells,
+    endpoints_cells,
+    event_cells,
+    name,
+    namespace_cells,
+    node_cells,
+    service_cells,
+)
+from kdns.controlplane.tables_pods import pod_cells, pod_conditions
+
+IncludeObject: TypeAlias = Literal["None", "Metadata", "Object"]
+"""How much of each object its row carries; the default of the API is Metadata."""
+
+Cells: TypeAlias = Callable[[Json, float], list[Any]]
+"""Makes the cells of an object at a time (Unix seconds)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: `about` is the path of the field it shows, whose documentation it takes, or a sentence."""
+
+    name: str
+    about: str
+    wide: bool = False
+    type: str = "string"
+
+    def definition(self, kind: Kind) -> Json:
+        """The column as TableColumnDefinition."""
+        return {
+            "name": self.name,
+            "type": self.type,
+            "format": "name" if self.name == "Name" else "",
+            "description": self.about if " " in self.about else field_at(kind, self.about).doc,
+            "priority": int(self.wide),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Printer:
+    """How one kind is printed."""
+
+    columns: tuple[Column, ...]
+    cells: Cells
+
+
+def table(
+    kind: Kind,
+    objects: Sequence[Json],
+    *,
+    now_s: float,
+    include_object: IncludeObject = "Metadata",
+    metadata: Json | None = None,
+) -> Json:
+    """The objects as a Table at a time (Unix seconds); `metadata` is the list's (resourceVersion, continue)."""
+    printer = PRINTERS.get(kind, _DEFAULT)
+    return {
+        "kind": "Table",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": metadata or {},
+        "columnDefinitions": [column.definition(kind) for column in printer.columns],
+        "rows": [_row(kind, printer, obj, now_s, include_object) for obj in objects],
+    }
+
+
+def _row(kind: Kind, printer: Printer, obj: Json, now_s: float, include_object: IncludeObject) -> Json:
+    row: Json = {"cells": printer.cells(obj, now_s)}
+    if kind == POD and (conditions := pod_conditions(obj)):
+        row["conditions"] = conditions
+    match include_object:
+        case "Object":
+            row["object"] = obj
+        case "Metadata":
+            partial = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}
+            row["object"] = partial | {"metadata": obj.get("metadata", {})}
+        case "None":
+            pass
+    return row
+
+
+def _default_cells(obj: Json, _now_s: float) -> list[Any]:
+    return [name(obj), obj.get("metadata", {}).get("creationTimestamp", "")]
+
+
+_NAME = Column("Name", "metadata.name")
+_AGE = Column("Age", "metadata.creationTimestamp")
+_DEFAULT = Printer((_NAME, Column("Created At", "metadata.creationTimestamp", type="date")), _default_cells)
+
+PRINTERS: Final[Mapping[Kind, Printer]] = {
+    NAMESPACE: Printer((_NAME, Column("Status", "status.phase"), _AGE), namespace_cells),
+    SERVICE: Printer(
+        (
+            _NAME,
+            Column("Type", "spec.type"),
+            Column("Cluster-IP", "spec.clusterIP"),
+            Column("External-IP", "spec.externalIPs"),
+            Column("Port(s)", "spec.ports"),
+            _AGE,
+            Column("Selector", "spec.selector", wide=True),
+        ),
+        service_cells,
+    ),
+    ENDPOINTS: Printer((_NAME, Column("Endpoints", "subsets"), _AGE), endpoints_cells),
+    ENDPOINT_SLICE: Printer(
+        (
+            _NAME,
+            Column("AddressType", "addressType"),
+            Column("Ports", "ports"),
+            Column("Endpoints", "endpoints"),
+            _AGE,
+        ),
+        endpoint_slice_cells,
+    ),
+    POD: Printer(
+        (
+            _NAME,
+            Column("Ready", "Containers that are ready, of all containers."),
+            Column("Status", "What the Pod is doing, in one word."),
+            Column("Restarts", "How often its containers were restarted, and when for the last time."),
+            _AGE,
+            Column("IP", "status.podIP", wide=True),
+            Column("Node", "spec.nodeName", wide=True),
+            Column("Nominated Node", "status.nominatedNodeName", wide=True),
+            Column("Readiness Gates", "spec.readinessGates", wide=True),
+        ),
+        pod_cells,
+    ),
+    NODE: Printer(
+        (
+            _NAME,
+            Column("Status", "Whether the node is ready, and whether it takes new Pods."),
+            Column("Roles", "Roles of the node, from its labels node-role.kubernetes.io/ROLE."),
+            _AGE,
+            Column("Version", "status.nodeInfo.kubeletVersion"),
+            Column("Internal-IP", "status.addresses", wide=True),
+            Column("External-IP", "status.addresses", wide=True),
+            Column("OS-Image", "status.nodeInfo.osImage", wide=True),
+            Column("Kernel-Version", "status.nodeInfo.kernelVersion", wide=True),
+            Column("Container-Runtime", "status.nodeInfo.containerRuntimeVersion", wide=True),
+        ),
+        node_cells,
+    ),
+    EVENT: Printer(
+        (
+            Column("Last Seen", "lastTimestamp"),
+            Column("Type", "type"),
+            Column("Reason", "reason"),
+            Column("Object", "involvedObject"),
+            Column("Subobject", "involvedObject.fieldPath", wide=True),
+            Column("Source", "source", wide=True),
+            Column("Message", "message"),
+            Column("First Seen", "firstTimestamp", wide=True),
+            Column("Count", "count", wide=True, type="integer"),
+            Column("Name", "metadata.name", wide=True),
+        ),
+        event_cells,
+    ),
+}
