@@ -168,7 +168,9 @@ class Connection:
                 async with response:
                     raise _refusal(host, response, await response.read())
         except (aiohttp.ClientError, OSError) as error:
-            failure = UnauthenticatedError if _is_tls(error) else ApiServerError
+            # A client certificate that TLS 1.3 refuses shows as a connection that ends without an answer.
+            unanswered = session.configuration.cert_file and isinstance(error, aiohttp.ServerDisconnectedError)
+            failure = UnauthenticatedError if unanswered or _is_tls(error) else ApiServerError
             raise failure(host, _said(error)) from error
         finally:
             self._stats.requests[code, *labels] += 1
