@@ -203,8 +203,7 @@ _CHECKS: Final[Mapping[str, Callable[[Any, str, str], Iterator[str]]]] = {
 
 def cannot_be_handled(kind: Kind, why: str) -> StatusError:
     """400: a body that is not an object of its kind."""
-    version = kind.api_version
-    return bad_request(f'{kind.kind} in version "{version}" cannot be handled as a {kind.kind}: {why}')
+    return bad_request(f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {why}')
 
 
 def unknown_field_error(kind: Kind, paths: list[str]) -> StatusError:

@@ -1,0 +1,221 @@
+"""Objects against the schema, as rows: what is unknown, what has the wrong type, what pruning leaves."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kdns.controlplane.kinds import ENDPOINT_SLICE, KINDS, NODE, POD, SERVICE, Json, Kind
+from kdns.controlplane.schema_check import cannot_be_handled, prune, type_errors, unknown_field_error, unknown_fields
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+BY_KIND = {(kind.api_version, kind.kind): kind for kind in KINDS}
+
+# A Pod with most of what manifests of real applications use.
+POD_TEXT = """
+apiVersion: v1
+kind: Pod
+metadata:
+  name: web
+  labels: {app: web}
+  annotations: {example.com/unknown.key: "x"}
+  creationTimestamp: null
+  ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: web, uid: u, controller: true}]
+  managedFields: [{manager: m, operation: Apply, fieldsType: FieldsV1, fieldsV1: {"f:spec": {"f:anything": {}}}}]
+spec:
+  serviceAccountName: web
+  securityContext:
+    {runAsNonRoot: true, fsGroup: 1000, seccompProfile: {type: RuntimeDefault}, sysctls: [{name: a, value: b}]}
+  affinity:
+    podAntiAffinity:
+      preferredDuringSchedulingIgnoredDuringExecution:
+      - weight: 100
+        podAffinityTerm:
+          topologyKey: kubernetes.io/hostname
+          labelSelector: {matchExpressions: [{key: app, operator: In, values: [web]}]}
+  topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule, labelSelector: {}}]
+  tolerations: [{key: a, operator: Exists, effect: NoExecute, tolerationSeconds: 30}]
+  dnsConfig: {nameservers: [192.0.2.1], searches: [example.com], options: [{name: ndots, value: "2"}]}
+  initContainers: [{name: sidecar, image: i, restartPolicy: Always}]
+  containers:
+  - name: web
+    image: nginx
+    command: [sh, -c, "true"]
+    env:
+    - {name: A, value: a}
+    - {name: B, valueFrom: {fieldRef: {fieldPath: status.podIP}}}
+    - {name: C, valueFrom: {secretKeyRef: {name: s, key: k, optional: true}}}
+    - {name: D, valueFrom: {resourceFieldRef: {resource: limits.cpu, divisor: 1m}}}
+    envFrom: [{configMapRef: {name: c}, prefix: P_}]
+    ports: [{name: http, containerPort: 80, protocol: TCP}]
+    resources:
+      {limits: {cpu: 1, memory: 1.5Gi, nvidia.com/gpu: 1}, requests: {cpu: 0.5, memory: 64M, ephemeral-storage: 1e3}}
+    livenessProbe: {httpGet: {path: /, port: http, httpHeaders: [{name: a, value: b}]}, periodSeconds: 5}
+    readinessProbe: {tcpSocket: {port: 80}}
+    startupProbe: {grpc: {port: 80, service: s}, failureThreshold: 30}
+    lifecycle: {preStop: {sleep: {seconds: 5}}}
+    securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}, readOnlyRootFilesystem: true}
+    volumeMounts: [{name: v, mountPath: /v, subPath: a, readOnly: true, mountPropagation: None}]
+  volumes:
+  - {name: v, configMap: {name: c, defaultMode: 420, items: [{key: a, path: b}]}}
+  - {name: w, emptyDir: {medium: Memory, sizeLimit: 1Gi}}
+  - {name: x, projected: {sources: [{serviceAccountToken: {path: t, audience: a}}, {secret: {name: s}}]}}
+  - {name: y, persistentVolumeClaim: {claimName: c}}
+  - {name: z, hostPath: {path: /dev, type: Directory}}
+  - name: e
+    ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}}
+  - {name: c, csi: {driver: d, volumeAttributes: {a: b}}}
+"""
+REAL_POD: Json = yaml.safe_load(POD_TEXT)
+
+
+def test_a_real_pod_is_known_and_fits() -> None:
+    assert unknown_fields(POD, REAL_POD) == []
+    assert type_errors(POD, REAL_POD) == []
+
+
+def test_pruning_a_known_object_only_drops_nulls() -> None:
+    before = copy.deepcopy(REAL_POD)
+    pruned = prune(POD, REAL_POD)
+    assert before == REAL_POD
+    before["metadata"].pop("creationTimestamp")
+    assert pruned == before
+
+
+@pytest.mark.skipif(not EXAMPLES.is_dir(), reason="there is no examples/ folder beside tests/")
+def test_the_projects_own_examples_are_known_and_fit() -> None:
+    for path in sorted(EXAMPLES.rglob("*.yaml")):
+        for obj in yaml.safe_load_all(path.read_text("utf-8")):
+            kind = BY_KIND.get((obj.get("apiVersion"), obj.get("kind"))) if obj else None
+            if kind:
+                assert (unknown_fields(kind, obj), type_errors(kind, obj)) == ([], []), path
+
+
+UNKNOWN: list[tuple[Kind, Json, list[str]]] = [
+    (SERVICE, {}, []),
+    (SERVICE, {"spec": {"foo": 1}}, ["spec.foo"]),
+    (SERVICE, {"spec": {"foo": None}}, ["spec.foo"]),
+    (SERVICE, {"specs": {"foo": 1}}, ["specs"]),
+    (SERVICE, {"Spec": {}}, ["Spec"]),
+    (SERVICE, {"metadata": {"nmae": "x", "labels": {"any.thing/goes": "x"}}}, ["metadata.nmae"]),
+    (
+        SERVICE,
+        {"spec": {"ports": [{"port": 80}, {"prot": 1, "x": 2}], "selektor": {}}},
+        ["spec.ports[1].prot", "spec.ports[1].x", "spec.selektor"],
+    ),
+    (SERVICE, {"spec": "not an object", "status": None}, []),
+    (SERVICE, {"spec": {"ports": "not a list"}}, []),
+    (POD, {"spec": {"containers": [{"env": [{"name": "a", "valeu": "b"}]}]}}, ["spec.containers[0].env[0].valeu"]),
+    (
+        POD,
+        {"spec": {"ephemeralContainers": [{"targetContainerName": "a", "image": "i", "foo": 1}]}},
+        ["spec.ephemeralContainers[0].foo"],
+    ),
+    (POD, {"metadata": {"managedFields": [{"fieldsV1": {"f:x": {}}}]}}, []),
+    (ENDPOINT_SLICE, {"endpoints": [{"conditions": {"redy": True}}]}, ["endpoints[0].conditions.redy"]),
+]
+
+
+@pytest.mark.parametrize(("kind", "obj", "paths"), UNKNOWN)
+def test_unknown_fields_are_named_by_path(kind: Kind, obj: Json, paths: list[str]) -> None:
+    assert unknown_fields(kind, obj) == paths
+    assert unknown_fields(kind, prune(kind, obj)) == []
+
+
+def test_prune_keeps_what_is_known_and_reads_nulls_as_go_does() -> None:
+    obj = {
+        "kind": "Service",
+        "foo": 1,
+        "metadata": {"labels": {"a": None, "b": "c"}, "annotations": None},
+        "spec": {"bar": 2, "ports": [{"port": 80, "baz": 3}, None], "clusterIPs": ["10.96.0.1", None]},
+    }
+    assert prune(SERVICE, obj) == {
+        "kind": "Service",
+        "metadata": {"labels": {"a": "", "b": "c"}},
+        "spec": {"ports": [{"port": 80}, {}], "clusterIPs": ["10.96.0.1", ""]},
+    }
+
+
+def _port(**fields: Any) -> Json:
+    return {"spec": {"ports": [fields]}}
+
+
+def _go(found: str, where: str, wanted: str) -> list[str]:
+    return [f"json: cannot unmarshal {found} into Go struct field {where} of type {wanted}"]
+
+
+PORT = "ServicePort.spec.ports"
+QUANTITY_ERROR = (
+    "ResourceRequirements.spec.containers.resources.limits: quantities must match the regular expression "
+    "'^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$', found {!r}"
+)
+TIME_ERROR = (
+    'ObjectMeta.metadata.creationTimestamp: parsing time "{}" as "2006-01-02T15:04:05Z07:00": '
+    "not a date and time in that form"
+)
+WRONG: list[tuple[Kind, Json, list[str]]] = [
+    (SERVICE, _port(port=80, targetPort="http", nodePort=None), []),
+    (SERVICE, _port(port="80"), _go("string", f"{PORT}.port", "int32")),
+    (SERVICE, _port(port=True), _go("bool", f"{PORT}.port", "int32")),
+    (SERVICE, _port(port=80.5), _go("number 80.5", f"{PORT}.port", "int32")),
+    (SERVICE, _port(port=2**31), _go("number 2147483648", f"{PORT}.port", "int32")),
+    (SERVICE, _port(port=-(2**31)), []),
+    (SERVICE, _port(targetPort=2**31), _go("number 2147483648", f"{PORT}.targetPort", "int32")),
+    (SERVICE, _port(targetPort=[80]), _go("array", f"{PORT}.targetPort", "intstr.IntOrString")),
+    (SERVICE, _port(name=1), _go("number", f"{PORT}.name", "string")),
+    (SERVICE, {"spec": "x"}, _go("string", "Service.spec", "v1.ServiceSpec")),
+    (SERVICE, {"spec": {"ports": {}}}, _go("object", "ServiceSpec.spec.ports", "[]v1.ServicePort")),
+    (SERVICE, {"spec": {"ports": ["80"]}}, _go("string", "ServiceSpec.spec.ports", "v1.ServicePort")),
+    (SERVICE, {"spec": {"selector": "a=b"}}, _go("string", "ServiceSpec.spec.selector", "map[string]string")),
+    (SERVICE, {"metadata": {"labels": {"a": 1}}}, _go("number", "ObjectMeta.metadata.labels", "string")),
+    (
+        SERVICE,
+        {"spec": {"publishNotReadyAddresses": "yes"}},
+        _go("string", "ServiceSpec.spec.publishNotReadyAddresses", "bool"),
+    ),
+    (SERVICE, {"spec": {"unknown": object}}, []),
+    (SERVICE, {"metadata": {"generation": 2**63}}, _go(f"number {2**63}", "ObjectMeta.metadata.generation", "int64")),
+    (SERVICE, {"metadata": {"creationTimestamp": "2024-05-01T12:00:00Z"}}, []),
+    (SERVICE, {"metadata": {"creationTimestamp": "yesterday"}}, [TIME_ERROR.format("yesterday")]),
+    (SERVICE, {"metadata": {"creationTimestamp": "2024-05-01"}}, [TIME_ERROR.format("2024-05-01")]),
+    (SERVICE, {"metadata": {"creationTimestamp": 5}}, _go("number", "ObjectMeta.metadata.creationTimestamp", "string")),
+    (POD, {"spec": {"containers": [{"resources": {"limits": {"memory": "1GB"}}}]}}, [QUANTITY_ERROR.format("1GB")]),
+    (POD, {"spec": {"containers": [{"resources": {"limits": {"memory": ""}}}]}}, [QUANTITY_ERROR.format("")]),
+    (
+        NODE,
+        {"spec": {"podCIDRs": [1, "10.0.0.0/24", False]}},
+        _go("number", "NodeSpec.spec.podCIDRs", "string") + _go("bool", "NodeSpec.spec.podCIDRs", "string"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "obj", "messages"), WRONG)
+def test_wrong_types_are_told_as_a_decoder_tells_them(kind: Kind, obj: Json, messages: list[str]) -> None:
+    assert type_errors(kind, obj) == messages
+
+
+@pytest.mark.parametrize(
+    "quantity", ["0", "1", "-1.5", "+2", ".5", "5.", "1m", "100n", "3u", "1Ki", "2Ei", "1E", "1e3", "1E-3", 7, 0.25]
+)
+def test_quantities_in_every_form_fit(quantity: object) -> None:
+    assert type_errors(POD, {"spec": {"overhead": {"cpu": quantity}}}) == []
+
+
+def test_errors_are_bad_requests_that_name_kind_and_version() -> None:
+    error = unknown_field_error(SERVICE, ["spec.foo", "spec.ports[0].bar"])
+    assert (error.code, error.reason) == (400, "BadRequest")
+    assert error.message == (
+        'Service in version "v1" cannot be handled as a Service: '
+        'strict decoding error: unknown field "spec.foo", unknown field "spec.ports[0].bar"'
+    )
+    assert cannot_be_handled(ENDPOINT_SLICE, "why").message == (
+        'EndpointSlice in version "v1" cannot be handled as a EndpointSlice: why'
+    )
+
+
+def test_at_most_a_hundred_fields_are_named() -> None:
+    assert unknown_field_error(SERVICE, [f"f{number}" for number in range(1000)]).message.count("unknown field") == 100
