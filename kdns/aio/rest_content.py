@@ -1,4 +1,4 @@
-"""Bodies in and out: JSON and YAML, strictness, pretty printing, compression."""
+"""Bodies in and out: JSON, YAML and protobuf, strictness, pretty printing, compression."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import yaml
 from aiohttp import web
 
 from kdns.aio import yamldocs
-from kdns.controlplane import schema_check
+from kdns.controlplane import protobuf, schema_check
 from kdns.controlplane.kinds import Json, Kind
 from kdns.controlplane.negotiate import JSON, YAML, Representation
 from kdns.controlplane.status import StatusError, bad_request
 from kdns.errors import ManifestError
 
 _YAML_TYPES = frozenset({YAML, "application/x-yaml", "text/yaml", "text/x-yaml"})
+_READ = f"{JSON}, {YAML}, {protobuf.MEDIA_TYPE}"
 _JSON_TYPES = frozenset({JSON, "application/octet-stream", ""})
 _COMPRESSED_FROM_BYTES = 128 * 1024
 _BROWSERS = ("curl/", "Wget/", "Mozilla/")
@@ -32,11 +33,13 @@ async def body_of(request: web.BaseRequest) -> bytes:
 
 
 def decoded(body: bytes, media_type: str) -> Any:
-    """The JSON or YAML value of a body; 400 when it is neither, 415 for a type the server does not read."""
+    """The JSON, YAML or protobuf value of a body; 400 when it is none, 415 for a type the server does not read."""
     if media_type in _YAML_TYPES:
         return _from_yaml(body)
+    if media_type == protobuf.MEDIA_TYPE:
+        return protobuf.decoded(body)
     if media_type not in _JSON_TYPES and not media_type.endswith("+json"):
-        message = f"the body of the request was in an unknown format - accepted media types include: {JSON}, {YAML}"
+        message = f"the body of the request was in an unknown format - accepted media types include: {_READ}"
         raise StatusError(415, "UnsupportedMediaType", message)
     try:
         return msgspec.json.decode(body)

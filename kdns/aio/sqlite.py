@@ -1,0 +1,206 @@
+"""`--data DIR`: the store's commits in one SQLite file, and the lock that keeps a second process out.
+
+A commit is queued when it happens and written by a thread; all that queue up meanwhile make one transaction (WAL,
+synchronous=FULL: on disk when it returns). A write is answered only after `durable()`, so an acknowledged write survives a
+crash. Differs from etcd: a watcher may see a write some milliseconds before that. After a crash the revision therefore
+starts beyond everything handed out (a reserved block is skipped), and older revisions are 410: clients list again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from kdns.controlplane.kinds import KINDS
+from kdns.controlplane.status import internal
+from kdns.controlplane.watch import Commit, Stored
+from kdns.errors import InputError, KdnsError
+
+FILE, LOCK = "kdns.sqlite", "kdns.lock"
+APPLICATION_ID = 0x6B646E73
+"""`kdns` in ASCII: SQLite's own mark of whose file it is."""
+
+SCHEMA_VERSION = 1
+_RESERVED_REVISIONS = 100_000
+
+_TABLES = """
+CREATE TABLE facts (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE objects (
+    resource TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL, revision INTEGER NOT NULL, body BLOB NOT NULL,
+    PRIMARY KEY (resource, namespace, name)
+) WITHOUT ROWID;
+"""
+_KINDS = {f"{kind.plural}.{kind.group}": kind for kind in KINDS}
+
+
+class StorageError(KdnsError):
+    """The file cannot be written; the server goes on for readers only."""
+
+
+class Journal:
+    """The open file. `objects` and `revision` are what it held; give `append` to Store as `persist`."""
+
+    def __init__(self, path: Path, connection: sqlite3.Connection, lock: IO[str]) -> None:
+        self.path = path
+        self._connection, self._lock = connection, lock
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="kdns-sqlite")
+        self._queue: list[Commit] = []
+        self._flush: asyncio.Task[None] | None = None
+        self._failure: Exception | None = None
+        facts: dict[str, int] = dict(connection.execute("SELECT name, value FROM facts"))
+        self.revision = facts["revision"]
+        self._latest, self._reserved = self.revision, self.revision
+        self.objects = tuple(_objects(connection))
+
+    def append(self, commit: Commit) -> None:
+        """Queue a commit; 500 when an earlier one could not be written. Needs a running event loop."""
+        if self._failure:
+            raise internal(f"cannot write {self.path}: {self._failure}")
+        self._queue.append(commit)
+        if self._flush is None or self._flush.done():
+            self._flush = asyncio.get_running_loop().create_task(self._write_all())
+
+    async def durable(self) -> None:
+        """Return when everything appended so far is on disk; 500 when it cannot be."""
+        while (flush := self._flush) is not None and not flush.done():
+            await asyncio.shield(flush)
+        if self._failure:
+            raise internal(f"cannot write {self.path}: {self._failure}")
+
+    async def close(self) -> None:
+        """Write what is queued, note the exact revision, let the file go."""
+        if self._flush:
+            await self._flush
+        self._thread.shutdown()
+        if not self._failure:
+            self._connection.execute("UPDATE facts SET value = ? WHERE name = 'revision'", (self._latest,))
+        self._connection.close()
+        self._lock.close()
+
+    async def _write_all(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._queue and not self._failure:
+            batch, self._queue = self._queue, []
+            try:
+                await loop.run_in_executor(self._thread, self._write, batch)
+            except sqlite3.Error as error:
+                self._failure = error
+
+    def _write(self, batch: list[Commit]) -> None:
+        latest = batch[-1].revision
+        with transaction(self._connection):
+            for commit in batch:
+                where = (f"{commit.kind.plural}.{commit.kind.group}", *commit.key)
+                if commit.new is None:
+                    self._connection.execute(
+                        "DELETE FROM objects WHERE resource = ? AND namespace = ? AND name = ?", where
+                    )
+                else:
+                    row = (*where, commit.revision, commit.new.encoded)
+                    self._connection.execute("INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?)", row)
+            if latest >= self._reserved:
+                self._reserved = latest + _RESERVED_REVISIONS
+                self._connection.execute("UPDATE facts SET value = ? WHERE name = 'revision'", (self._reserved,))
+        self._latest = latest
+
+
+def open_journal(directory: Path) -> Journal:
+    """The journal of a data directory, created when absent.
+
+    InputError for a directory in use by another process, a file that is not kdns's, newer than this kdns, or damaged.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        lock = _locked(directory)
+    except OSError as error:
+        raise InputError(f"cannot use the data directory {directory}: {error.strerror}") from error
+    path = directory / FILE
+    try:
+        connection = _connected(path)
+        return Journal(path, connection, lock)
+    except sqlite3.Error as error:
+        lock.close()
+        raise InputError(
+            f"{path} is damaged or no SQLite file ({error}); move it away to start empty, or restore a copy"
+        ) from error
+    except (InputError, msgspec.DecodeError):
+        lock.close()
+        raise
+
+
+def _locked(directory: Path) -> IO[str]:
+    lock = (directory / LOCK).open("a+")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.seek(0)
+        holder = lock.read().strip() or "unknown"
+        lock.close()
+        raise InputError(f"the data directory {directory} is in use by another kdns (process {holder})") from None
+    lock.truncate(0)
+    lock.write(f"{os.getpid()}\n")
+    lock.flush()
+    return lock
+
+
+def _connected(path: Path) -> sqlite3.Connection:
+    """The checked and prepared database. Autocommit: transactions are explicit."""
+    is_new = not path.exists() or path.stat().st_size == 0
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    try:
+        if not is_new:
+            _check(path, connection)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        if is_new:
+            with transaction(connection):
+                for statement in _TABLES.split(";"):
+                    connection.execute(statement)
+                connection.execute("INSERT INTO facts VALUES ('schema', ?), ('revision', 1)", (SCHEMA_VERSION,))
+                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _check(path: Path, connection: sqlite3.Connection) -> None:
+    (mark,) = connection.execute("PRAGMA application_id").fetchone()
+    if mark != APPLICATION_ID:
+        raise InputError(f"{path} is an SQLite file, but not kdns's; choose another data directory")
+    (schema,) = connection.execute("SELECT value FROM facts WHERE name = 'schema'").fetchone()
+    if schema != SCHEMA_VERSION:
+        raise InputError(
+            f"{path} has format {schema}, this kdns reads format {SCHEMA_VERSION}; use the kdns that wrote it"
+        )
+    (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if verdict != "ok":
+        raise InputError(f"{path} is damaged ({verdict}); restore a copy, or move it away to start empty")
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """All or nothing, on disk when it ends."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+def _objects(connection: sqlite3.Connection) -> Iterable[Stored]:
+    for resource, namespace, name, revision, body in connection.execute("SELECT * FROM objects"):
+        kind = _KINDS.get(resource)
+        if kind:
+            yield Stored(kind, (namespace, name), revision, msgspec.json.decode(body), body)
