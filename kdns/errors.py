@@ -20,12 +20,13 @@ class InputError(KdnsError):
 
 
 class CorefileError(InputError):
-    """A Corefile that cannot be used: file, line (from 1), the offending token and the reason."""
+    """A Corefile that cannot be used: file, line (from 1, 0 for the file), the offending token and the reason."""
 
     def __init__(self, path: str, line: int, token: str, reason: str) -> None:
         self.path, self.line, self.token, self.reason = path, line, token, reason
         found = f" (at {token!r})" if token else ""
-        super().__init__(f"{path}:{line}: {reason}{found}")
+        where = f"{path}:{line}" if line else path
+        super().__init__(f"{where}: {reason}{found}")
 
 
 class ManifestError(InputError):

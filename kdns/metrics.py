@@ -27,6 +27,11 @@ class Histogram:
         self.counts[bisect_left(self.bounds, value)] += count
         self.sum += value * count
 
+    def merge(self, other: Histogram) -> None:
+        """Add another histogram with the same bounds."""
+        self.counts = [a + b for a, b in zip(self.counts, other.counts, strict=True)]
+        self.sum += other.sum
+
     def buckets(self) -> list[tuple[str, float]]:
         """Cumulative counts as the exposition format wants them."""
         total = 0
@@ -121,8 +126,7 @@ class DnsCollector(Collector):
         for server, listeners in self._requests.items():
             merged = Histogram(DURATION_BUCKETS_S)
             for listener in listeners:
-                merged.sum += listener.durations.sum
-                merged.counts = [a + b for a, b in zip(merged.counts, listener.durations.counts, strict=True)]
+                merged.merge(listener.durations)
             took.add_metric((server, "", ""), merged.buckets(), merged.sum)
             unsent.add_metric((server,), sum(listener.unsent for listener in listeners))
             away.add_metric((server,), sum(listener.turned_away for listener in listeners))

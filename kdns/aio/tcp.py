@@ -7,6 +7,7 @@ from collections.abc import Coroutine
 from typing import Any, Final
 
 from kdns import logs
+from kdns.aio.querylog import Observer
 from kdns.metrics import Requests
 from kdns.plugins.server import Server
 from kdns.wire.query import SERVFAIL
@@ -27,11 +28,15 @@ log = logs.get(__name__)
 class TcpConnection(asyncio.Protocol):
     """One client: length-prefixed messages in, answers out, in whatever order they are ready."""
 
-    def __init__(self, server: Server, requests: Requests, connections: set[TcpConnection], proto: str) -> None:
+    def __init__(
+        self, server: Server, requests: Requests, connections: set[TcpConnection], proto: str, observer: Observer | None
+    ) -> None:
         self._server = server
         self._requests = requests
         self._connections = connections
         self._proto = proto
+        self._observer = observer
+        self._client = ("", 0)
         self._family = 4
         self._buffer = b""
         self._queries = 0
@@ -48,7 +53,8 @@ class TcpConnection(asyncio.Protocol):
             transport.abort()
             return
         self._connections.add(self)
-        self._family = 6 if ":" in str(transport.get_extra_info("peername")[0]) else 4
+        self._client = transport.get_extra_info("peername")[:2]
+        self._family = 6 if ":" in self._client[0] else 4
         transport.set_write_buffer_limits(high=MAX_UNSENT_BYTES)
         self._watch_idle()
 
@@ -101,15 +107,15 @@ class TcpConnection(asyncio.Protocol):
         if response is None:
             self._transport.close()  # not DNS: nothing sensible can follow
         elif isinstance(response, bytes):
-            self._send(response)
+            self._send(packet, response, started_s)
         else:
-            self._wait_for(packet, response)
+            self._wait_for(packet, response, started_s)
         self._requests.observe(1, asyncio.get_running_loop().time() - started_s)
         if self._queries >= MAX_QUERIES:
             self._transport.close()
 
-    def _wait_for(self, packet: bytes, response: Coroutine[Any, Any, bytes]) -> None:
-        task = asyncio.get_running_loop().create_task(self._answer_later(packet, response))
+    def _wait_for(self, packet: bytes, response: Coroutine[Any, Any, bytes], started_s: float) -> None:
+        task = asyncio.get_running_loop().create_task(self._answer_later(packet, response, started_s))
         self._tasks.add(task)
         task.add_done_callback(self._done)
         if len(self._tasks) >= MAX_PENDING:
@@ -120,17 +126,21 @@ class TcpConnection(asyncio.Protocol):
         if len(self._tasks) == MAX_PENDING - 1 and not self._transport.is_closing():
             self._transport.resume_reading()
 
-    async def _answer_later(self, packet: bytes, response: Coroutine[Any, Any, bytes]) -> None:
+    async def _answer_later(self, packet: bytes, response: Coroutine[Any, Any, bytes], started_s: float) -> None:
         try:
-            self._send(await response)
+            self._send(packet, await response, started_s)
         except Exception:
             log.exception("query failed", server=self._server.label)
             self._requests.panics += 1
-            self._send(error(packet, SERVFAIL, 12, None))
+            self._send(packet, error(packet, SERVFAIL, 12, None), started_s)
 
-    def _send(self, response: bytes) -> None:
-        if not self._transport.is_closing():
-            self._transport.write(len(response).to_bytes(2, "big") + response)
+    def _send(self, packet: bytes, response: bytes, started_s: float) -> None:
+        if self._transport.is_closing():
+            return
+        self._transport.write(len(response).to_bytes(2, "big") + response)
+        if self._observer:
+            took_s = asyncio.get_running_loop().time() - started_s
+            self._observer(packet, response, self._client, self._proto, took_s)
 
     def _watch_idle(self) -> None:
         if self._timer:
@@ -165,11 +175,17 @@ class TcpListener:
         await asyncio.sleep(0)
 
 
-async def listen_tcp(host: str, port: int, server: Server, requests: Requests) -> TcpListener:
+async def listen_tcp(
+    host: str, port: int, server: Server, requests: Requests, observer: Observer | None = None
+) -> TcpListener:
     """A listener on this address; OSError where it cannot be had."""
     connections: set[TcpConnection] = set()
     loop = asyncio.get_running_loop()
     listener = await loop.create_server(
-        lambda: TcpConnection(server, requests, connections, "tcp"), host, port, backlog=512, reuse_address=True
+        lambda: TcpConnection(server, requests, connections, "tcp", observer),
+        host,
+        port,
+        backlog=512,
+        reuse_address=True,
     )
     return TcpListener(listener, connections)

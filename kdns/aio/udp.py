@@ -8,6 +8,7 @@ from collections.abc import Coroutine
 from typing import Any, Final
 
 from kdns import logs
+from kdns.aio.querylog import Observer
 from kdns.metrics import Requests
 from kdns.plugins.server import Server
 from kdns.wire.query import SERVFAIL
@@ -26,10 +27,13 @@ log = logs.get(__name__)
 class UdpListener:
     """One UDP socket and the server behind it."""
 
-    def __init__(self, sock: socket.socket, server: Server, requests: Requests) -> None:
+    def __init__(
+        self, sock: socket.socket, server: Server, requests: Requests, observer: Observer | None = None
+    ) -> None:
         self._socket = sock
         self._server = server
         self._requests = requests
+        self._observer = observer
         self._family = 6 if sock.family == socket.AF_INET6 else 4
         self._lanes = server.lanes("udp", self._family)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -75,6 +79,7 @@ class UdpListener:
 
     def _ask(self, packet: bytes, client: Any) -> None:
         """Answer what the table cannot."""
+        started_s = self._loop.time()
         try:
             response = self._server.respond(packet, "udp", self._family)
         except Exception:
@@ -82,29 +87,34 @@ class UdpListener:
             self._requests.panics += 1
             response = error(packet, SERVFAIL, 12, None)
         if response is None or isinstance(response, bytes):
-            self._send(response, client)
+            self._send(packet, response, client, started_s)
         elif len(self._tasks) >= MAX_PENDING:
             response.close()
-            self._send(error(packet, SERVFAIL, 12, None), client)
+            self._send(packet, error(packet, SERVFAIL, 12, None), client, started_s)
         else:
-            task = self._loop.create_task(self._answer_later(packet, response, client))
+            task = self._loop.create_task(self._answer_later(packet, response, client, started_s))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _answer_later(self, packet: bytes, response: Coroutine[Any, Any, bytes], client: Any) -> None:
+    async def _answer_later(
+        self, packet: bytes, response: Coroutine[Any, Any, bytes], client: Any, started_s: float
+    ) -> None:
         try:
-            self._send(await response, client)
+            self._send(packet, await response, client, started_s)
         except Exception:
             log.exception("query failed", server=self._server.label)
             self._requests.panics += 1
-            self._send(error(packet, SERVFAIL, 12, None), client)
+            self._send(packet, error(packet, SERVFAIL, 12, None), client, started_s)
 
-    def _send(self, response: bytes | None, client: Any) -> None:
-        if response:
-            try:
-                self._socket.sendto(response, client)
-            except OSError:
-                self._requests.unsent += 1
+    def _send(self, packet: bytes, response: bytes | None, client: Any, started_s: float) -> None:
+        if not response:
+            return
+        try:
+            self._socket.sendto(response, client)
+        except OSError:
+            self._requests.unsent += 1
+        if self._observer:
+            self._observer(packet, response, client, "udp", self._loop.time() - started_s)
 
     async def close(self) -> None:
         """Answer what is waiting, then close the socket."""

@@ -12,19 +12,27 @@ from typing import Any
 import msgspec
 import pytest
 
+from kdns.aio.clusters import options_of
 from kdns.cluster.objects import EndpointSlice, Namespace, Object, Pod, Service
 from kdns.cluster.selectors import parse as parse_selector
 from kdns.cluster.state import State
+from kdns.corefile.parse import parse
 from kdns.plugins.cluster_zones import ClusterZones, fallthrough_labels
+from kdns.plugins.kubernetes import KubernetesConfig
+from kdns.plugins.registry import configure
 from kdns.plugins.server import Block, Handler, Reply, Server
 from kdns.records.names import labels_of
-from kdns.records.options import Options, PodMode
 from kdns.records.rrset import CNAME, NS, RRset, Soa, Srv
 from kdns.records.zone import Status
 from kdns.wire.message import Decoded, decode, query, type_number, zone_rrsets
 
 FOLDER = Path(__file__).parents[2].parent / "shared" / "conformance"
-KINDS: dict[str, type[Object]] = {"Service": Service, "EndpointSlice": EndpointSlice, "Pod": Pod, "Namespace": Namespace}
+KINDS: dict[str, type[Object]] = {
+    "Service": Service,
+    "EndpointSlice": EndpointSlice,
+    "Pod": Pod,
+    "Namespace": Namespace,
+}
 ANY_TTL = 303
 Json = dict[str, Any]
 
@@ -51,18 +59,11 @@ def state_of(objects: Iterable[Json], *, labels: str = "", namespace_labels: str
     return state
 
 
-def options_of(config: Json, own: Iterable[str] = ()) -> Options:
-    """Options from a case's `plugin_config`."""
-    return Options(
-        zones=tuple(config["zones"]),
-        ttl_s=config["ttl"],
-        pods=PodMode(config["pods"]),
-        endpoint_pod_names=config["endpoint_pod_names"],
-        endpoints=not config["noendpoints"],
-        ignore_empty_service=config["ignore_empty_service"],
-        namespaces=frozenset(config["namespaces"]) if config["namespaces"] else None,
-        own_addresses=tuple(ip_address(ip).packed for ip in own),
-    )
+def directive_of(stanza: str) -> KubernetesConfig:
+    """The `kubernetes` directive as kdns reads it from a Corefile."""
+    (server,) = configure(parse(f".:53 {{\n{stanza}\n}}\n"))
+    assert server.kubernetes
+    return server.kubernetes
 
 
 class ZoneFile:
@@ -93,10 +94,11 @@ async def ask(server: Server, name: str, qtype: str) -> Decoded | None:
 
 
 def server_of(
-    state: State, options: Options, *, fallthrough: Iterable[str] = (), behind: tuple[Handler, ...] = ()
+    state: State, directive: KubernetesConfig, *, own: Iterable[str] = (), behind: tuple[Handler, ...] = ()
 ) -> Server:
     """A server with one block for everything."""
-    cluster = ClusterZones(state, options, fallthrough=fallthrough_labels(fallthrough))
+    options = options_of(directive, tuple(ip_address(ip).packed for ip in own))
+    cluster = ClusterZones(state, options, fallthrough=fallthrough_labels(directive.fallthrough))
     return Server("dns://:53", (Block(".", cluster, behind),))
 
 
@@ -113,7 +115,7 @@ def text_of(rrset: RRset) -> str:
         case bytes():
             text = f'TXT "{rdata.decode()}"'
         case _:
-            text = f"{ {2: 'NS', 5: 'CNAME', 12: 'PTR'}[rrset.rtype]} {str(rdata).lower()}"
+            text = f"{ {2: 'NS', 5: 'CNAME', 12: 'PTR'}[rrset.rtype] } {str(rdata).lower()}"
     return f"{rrset.owner} {text}"
 
 

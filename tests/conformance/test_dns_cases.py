@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from dns_harness import ZoneFile, ask, difference, options_of, recorded, server_of, state_of
+from dns_harness import ZoneFile, ask, difference, directive_of, recorded, server_of, state_of
 
 NOT_YET = {
     "multicluster": "the MCS API is not served yet",
@@ -13,7 +13,7 @@ NOT_YET = {
     "autopath": "the autopath directive does not exist yet",
     "k8s_external": "the k8s_external directive does not exist yet",
 }
-DEVIATIONS: dict[str, str] = {}
+FIXTURE = "coredns-conformance/fixture"
 
 
 def reason_to_wait(case: dict[str, Any]) -> str:
@@ -43,18 +43,16 @@ async def test_dns_cases() -> None:
         if waits:
             outcomes[waits] += 1
             continue
-        config = case["plugin_config"]
-        objects = [o for o in content["objects"] if o["metadata"]["annotations"]["coredns-conformance/fixture"] == case["fixture"]]
+        directive = directive_of(case["corefile_stanza"])
         state = state_of(
-            objects,
-            labels=config["labels"] or "",
-            namespace_labels=config["namespace_labels"] or "",
+            [obj for obj in content["objects"] if obj["metadata"]["annotations"][FIXTURE] == case["fixture"]],
+            labels=directive.labels,
+            namespace_labels=directive.namespace_labels,
             synced=case.get("api_state") != "unsynced",
         )
-        options = options_of(config, case.get("local_ips", ()))
-        server = server_of(state, options, fallthrough=config["fallthrough"] or (), behind=behind(case))
+        server = server_of(state, directive, own=case.get("local_ips", ()), behind=behind(case))
         wrong = difference(case, await ask(server, case["qname"], case["qtype"]))
-        if wrong and case["id"] not in DEVIATIONS:
+        if wrong:
             failures.append(f"{case['id']} {case['qname']} {case['qtype']}: {wrong}")
         outcomes["failed" if wrong else "passed"] += 1
     print(f"dns-cases.json: {dict(outcomes)}")

@@ -1,0 +1,74 @@
+"""/health, /ready and /metrics: small HTTP sites, one for each address."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeAlias
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+
+from kdns.errors import ListenError
+
+Handler: TypeAlias = Callable[[web.Request], Awaitable[web.Response]]
+
+
+async def health(_request: web.Request) -> web.Response:
+    """The process lives."""
+    return web.Response(text="OK")
+
+
+def readiness(unready: Callable[[], Iterable[str]], *, continuously: bool) -> Handler:
+    """200, or 503 with the names of what is not ready; what was ready once stays so unless asked `continuously`."""
+    was_ready = False
+
+    async def ready(_request: web.Request) -> web.Response:
+        nonlocal was_ready
+        waiting = () if was_ready and not continuously else tuple(unready())
+        was_ready = not waiting
+        return web.Response(text="\n".join(waiting) or "OK", status=503 if waiting else 200)
+
+    return ready
+
+
+def exposition(registry: CollectorRegistry) -> Handler:
+    """All metrics in the format the scraper accepts."""
+
+    async def metrics(request: web.Request) -> web.Response:
+        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+        return web.Response(body=encode(registry), headers={"Content-Type": content_type})
+
+    return metrics
+
+
+class Site:
+    """An HTTP listener with some paths."""
+
+    def __init__(self, runner: web.AppRunner) -> None:
+        self._runner = runner
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """The bound address and port."""
+        host, port = self._runner.addresses[0][:2]
+        return str(host), int(port)
+
+    async def close(self) -> None:
+        """Finish what is being answered, then close."""
+        await self._runner.cleanup()
+
+
+async def start_site(host: str, port: int, paths: dict[str, Handler]) -> Site:
+    """A site on this address ("" means all); ListenError where it cannot be had."""
+    app = web.Application()
+    for path, handler in paths.items():
+        app.router.add_get(path, handler)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=2)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host or None, port).start()
+    except OSError as error:
+        await runner.cleanup()
+        raise ListenError(f"{host}:{port}", error.strerror or str(error)) from error
+    return Site(runner)

@@ -1,0 +1,155 @@
+"""The registry behind /metrics: CoreDNS's names where CoreDNS has the figure, `kdns_` for the rest."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Iterable, Iterator
+
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client.core import HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+import kdns
+from kdns.aio.clusters import PROGRAMMING_BUCKETS_S, Cluster
+from kdns.aio.connection import BUCKETS_S, Durations
+from kdns.metrics import DnsCollector, Gauges, Histogram, Requests, Sample, Sent
+from kdns.plugins.names import rcode_name, type_label
+from kdns.plugins.registry import ServerConfig
+from kdns.plugins.server import Server
+
+
+class Registry(CollectorRegistry):
+    """One process's metrics."""
+
+    def __init__(
+        self,
+        servers: Iterable[Server],
+        requests: dict[str, list[Requests]],
+        clusters: tuple[Cluster, ...],
+        configs: tuple[ServerConfig, ...],
+        *,
+        runtime_metrics: bool,
+    ) -> None:
+        super().__init__()
+        self.register(DnsCollector(lambda: sent_by(servers), requests))
+        self.register(gauges(clusters, configs))
+        self.register(ClusterCollector(clusters))
+        ProcessCollector(registry=self)
+        if runtime_metrics:
+            PlatformCollector(registry=self)
+            GCCollector(registry=self)
+
+
+def sent_by(servers: Iterable[Server]) -> Iterator[Sent]:
+    """Everything that was answered, by kind."""
+    for server in servers:
+        tables = [(block.cluster.table, "kubernetes") for block in server.blocks if block.cluster]
+        for table, plugin in (*tables, (server.others, "")):
+            for lane in table.lanes.values():
+                for kept, times in lane.counts():
+                    yield Sent(
+                        server.label,
+                        kept.zone,
+                        lane.proto,
+                        "2" if lane.family == 6 else "1",
+                        type_label(kept.qtype),
+                        rcode_name(kept.rcode),
+                        plugin,
+                        kept.do,
+                        kept.request_bytes,
+                        kept.response_bytes,
+                        times,
+                    )
+
+
+def gauges(clusters: tuple[Cluster, ...], configs: tuple[ServerConfig, ...]) -> Gauges:
+    """Build, directives, and how well the clusters are followed."""
+    rows = Gauges()
+    build = (kdns.__version__, "", f"python{platform.python_version()}")
+    rows.add("coredns_build_info", "Version.", ("version", "revision", "goversion"), lambda: [Sample(build, 1)])
+    enabled = tuple(
+        Sample((f"dns://:{address.port_or_default()}", address.zone, "", name), 1)
+        for config in configs
+        for address in config.addresses
+        for name in ("errors", "health", "kubernetes", "loadbalance", "log", "prometheus", "ready")
+        if getattr(config, name)
+    )
+    rows.add("coredns_plugin_enabled", "Directives.", ("server", "zone", "view", "name"), lambda: enabled)
+    by_kind = ("server", "kind")
+    rows.add("kdns_watch_connected", "Whether changes arrive.", by_kind, lambda: _watched(clusters, "connected"))
+    rows.add("kdns_watch_events", "Changes seen.", by_kind, lambda: _watched(clusters, "events"), counter=True)
+    rows.add("kdns_watch_lists", "Full lists.", by_kind, lambda: _watched(clusters, "lists"), counter=True)
+    rows.add("kdns_watch_staleness_seconds", "Time since the API last spoke.", by_kind, lambda: _staleness(clusters))
+    rows.add("kdns_objects", "Objects known.", by_kind, lambda: _objects(clusters))
+    rows.add("kdns_answers", "Answers ready.", ("server",), lambda: _answers(clusters))
+    rest = ("code", "method", "host")
+    name = "coredns_kubernetes_rest_client_requests"
+    rows.add(name, "Requests to the API.", rest, lambda: _requests(clusters), counter=True)
+    return rows
+
+
+class ClusterCollector(Collector):
+    """The histograms of followed clusters."""
+
+    def __init__(self, clusters: tuple[Cluster, ...]) -> None:
+        self._clusters = clusters
+
+    def collect(self) -> Iterator[Metric]:
+        """Programming latency, and how long API requests took and waited."""
+        programming = HistogramMetricFamily(
+            "coredns_kubernetes_dns_programming_duration_seconds", "From change to answer.", labels=("service_kind",)
+        )
+        merged: dict[str, Histogram] = {}
+        for cluster in self._clusters:
+            for kind, histogram in cluster.programming.items():
+                total = merged.setdefault(kind, Histogram(PROGRAMMING_BUCKETS_S))
+                total.merge(histogram)
+        for kind, histogram in merged.items():
+            programming.add_metric((kind,), histogram.buckets(), histogram.sum)
+        yield programming
+        for name, what in (("request", "durations"), ("rate_limiter", "throttled")):
+            family = HistogramMetricFamily(
+                f"coredns_kubernetes_rest_client_{name}_duration_seconds", "API requests.", labels=("verb", "host")
+            )
+            for cluster in self._clusters:
+                rows: dict[tuple[str, str], Durations] = getattr(cluster.stats.rest, what)
+                for labels, durations in rows.items():
+                    histogram = Histogram(BUCKETS_S)
+                    histogram.counts, histogram.sum = list(durations.counts), durations.sum_s
+                    family.add_metric(labels, histogram.buckets(), histogram.sum)
+            yield family
+
+
+def _name(cluster: Cluster) -> str:
+    return cluster.source.kubeconfig or cluster.source.endpoint or "in-cluster"
+
+
+def _watched(clusters: tuple[Cluster, ...], what: str) -> Iterator[Sample]:
+    for cluster in clusters:
+        for kind, stats in cluster.stats.kinds.items():
+            yield Sample((_name(cluster), kind.__name__), float(getattr(stats, what)))
+
+
+def _staleness(clusters: tuple[Cluster, ...]) -> Iterator[Sample]:
+    for cluster in clusters:
+        for kind, stats in cluster.stats.kinds.items():
+            if stats.last_contact_s is not None:
+                yield Sample((_name(cluster), kind.__name__), time.monotonic() - stats.last_contact_s)
+
+
+def _objects(clusters: tuple[Cluster, ...]) -> Iterator[Sample]:
+    for cluster in clusters:
+        for kind in cluster.scope.kinds:
+            yield Sample((_name(cluster), kind.__name__), len(cluster.state.objects(kind)))
+
+
+def _answers(clusters: tuple[Cluster, ...]) -> Iterator[Sample]:
+    for cluster in clusters:
+        yield Sample((_name(cluster),), sum(len(zones.table) for zones in cluster.zones))
+
+
+def _requests(clusters: tuple[Cluster, ...]) -> Iterator[Sample]:
+    for cluster in clusters:
+        for labels, count in cluster.stats.rest.requests.items():
+            yield Sample(labels, count)

@@ -1,0 +1,179 @@
+"""The DNS server whole: a configuration to sockets, followed clusters, and the sites for health and metrics.
+
+Every listening address has a server of its own with its own answers; the wildcard counts as one address.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Final
+
+from kdns import logs
+from kdns.aio.admin import Handler, Site, exposition, health, readiness, start_site
+from kdns.aio.clusters import Cluster, options_of, scope_of, source_of
+from kdns.aio.dnsmetrics import Registry
+from kdns.aio.follow import follow
+from kdns.aio.interfaces import bound_addresses, interface_addresses, own_addresses, udp_socket
+from kdns.aio.querylog import QueryLog
+from kdns.aio.tcp import TcpListener, listen_tcp
+from kdns.aio.udp import UdpListener
+from kdns.corefile.address import HostPort
+from kdns.errors import ListenError
+from kdns.metrics import Requests
+from kdns.plugins.cluster_zones import ClusterZones, fallthrough_labels
+from kdns.plugins.registry import ServerConfig
+from kdns.plugins.server import Block, Server
+
+log = logs.get(__name__)
+
+WILDCARD: Final = ("0.0.0.0", "::")
+POLL_S: Final = 0.01
+
+
+class DnsServer:
+    """Starts what the configuration asks for; `start`, then `stop`."""
+
+    def __init__(self, configs: tuple[ServerConfig, ...], *, dns_port: int = 53) -> None:
+        self._configs = configs
+        self._dns_port = dns_port
+        self._clusters: dict[tuple[object, object], Cluster] = {}
+        self._servers: dict[tuple[tuple[str, ...], int], list[tuple[str, ServerConfig, Block]]] = {}
+        self._listeners: list[UdpListener | TcpListener] = []
+        self._sites: list[Site] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self.servers: list[Server] = []
+        self.requests: dict[str, list[Requests]] = {}
+        self.addresses: list[tuple[str, int]] = []
+        self.site_addresses: dict[str, tuple[str, int]] = {}
+
+    @property
+    def clusters(self) -> tuple[Cluster, ...]:
+        """The followed clusters."""
+        return tuple(self._clusters.values())
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether every cluster has been listed in full."""
+        return all(cluster.is_synced for cluster in self.clusters)
+
+    def unready(self) -> Iterable[str]:
+        """The directives that cannot answer yet."""
+        return () if self.is_synced else ("kubernetes",)
+
+    async def start(self) -> None:
+        """Follow the clusters, then listen; a cluster that does not answer in time is answered for with SERVFAIL.
+
+        Raises ListenError for an address that cannot be had, InputError for credentials or interfaces that cannot.
+        """
+        await self._build()
+        for cluster in self.clusters:
+            task = asyncio.create_task(
+                follow(cluster.source, cluster.state, cluster.changed, cluster.stats, scope=cluster.scope)
+            )
+            self._tasks.append(task)
+        await self._start_sites()
+        await self._wait_for_clusters()
+        for (hosts, port), parts in self._servers.items():
+            await self._listen(hosts, port, parts)
+
+    async def stop(self) -> None:
+        """Answer what has arrived, then close everything."""
+        for listener in self._listeners:
+            await listener.close()
+        for site in self._sites:
+            await site.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    @property
+    def lameduck_s(self) -> float:
+        """How long a stopping server goes on answering, in seconds."""
+        return max((config.health.lameduck_s for config in self._configs if config.health), default=0.0)
+
+    async def _build(self) -> None:
+        known = await interface_addresses()
+        for config in self._configs:
+            hosts = [h for bind in config.bind for h in bound_addresses(bind.hosts, bind.exclude, known)]
+            groups: list[tuple[str, ...]] = [(host,) for host in dict.fromkeys(hosts)] or [WILDCARD]
+            for address in config.addresses:
+                for group in groups:
+                    port = address.port_or_default(self._dns_port)
+                    block = self._block(config, address.zone, own_addresses(group, known))
+                    self._servers.setdefault((group, port), []).append((address.zone, config, block))
+
+    def _block(self, config: ServerConfig, zone: str, own: tuple[bytes, ...]) -> Block:
+        directive = config.kubernetes
+        if directive is None:
+            return Block(zone, sees_every_query=bool(config.log))
+        key = (source_of(directive), scope_of(directive))
+        cluster = self._clusters.setdefault(key, Cluster(*key))
+        rotate = config.loadbalance is not None
+        fallthrough = fallthrough_labels(directive.fallthrough)
+        zones = ClusterZones(cluster.state, options_of(directive, own), rotate=rotate, fallthrough=fallthrough)
+        cluster.zones.append(zones)
+        return Block(zone, zones, sees_every_query=bool(config.log))
+
+    async def _wait_for_clusters(self) -> None:
+        patience_s = max((c.kubernetes.startup_timeout_s for c in self._configs if c.kubernetes), default=0.0)
+        deadline_s = asyncio.get_running_loop().time() + patience_s
+        while not self.is_synced and asyncio.get_running_loop().time() < deadline_s:
+            for task in self._tasks:
+                if task.done():
+                    await task
+            await asyncio.sleep(POLL_S)
+        if not self.is_synced:
+            log.warning("starting without the api server", answers="SERVFAIL until everything is listed")
+
+    async def _listen(self, hosts: tuple[str, ...], port: int, parts: list[tuple[str, ServerConfig, Block]]) -> None:
+        label = f"dns://:{port}" if hosts == WILDCARD else f"dns://{HostPort(hosts[0], port)}"
+        server = Server(label, tuple(block for _, _, block in parts))
+        logs_wanted = tuple(rule for _, config, _ in parts for rule in config.log)
+        errors = next((config.errors for _, config, _ in parts if config.errors), None)
+        observer = QueryLog(logs_wanted, errors, hosts[0]) if logs_wanted or errors else None
+        for host in hosts:
+            requests = Requests()
+            try:
+                sock = udp_socket(host, port)
+            except OSError as error:
+                if host == "::" and self.addresses:
+                    continue  # a machine without IPv6
+                raise ListenError(str(HostPort(host, port)), error.strerror or str(error)) from error
+            udp = UdpListener(sock, server, requests, observer)
+            self._listeners.append(udp)
+            try:
+                self._listeners.append(await listen_tcp(host, udp.address[1], server, requests, observer))
+            except OSError as error:
+                raise ListenError(f"{HostPort(host, port)} (TCP)", error.strerror or str(error)) from error
+            self.requests.setdefault(server.label, []).append(requests)
+            self.addresses.append(udp.address)
+        self.servers.append(server)
+
+    async def _start_sites(self) -> None:
+        sites: dict[HostPort, dict[str, Handler]] = {}
+        names: dict[HostPort, list[str]] = {}
+
+        def add(address: HostPort, path: str, handler: Handler) -> None:
+            sites.setdefault(address, {})[path] = handler
+            names.setdefault(address, []).append(path)
+
+        for config in self._configs:
+            if config.health:
+                add(config.health.address, "/health", health)
+            if config.ready:
+                continuously = config.ready.monitor == "continuously"
+                add(config.ready.address, "/ready", readiness(self.unready, continuously=continuously))
+            if config.prometheus:
+                registry = Registry(
+                    self.servers,
+                    self.requests,
+                    self.clusters,
+                    self._configs,
+                    runtime_metrics=config.prometheus.runtime_metrics,
+                )
+                add(config.prometheus.address, "/metrics", exposition(registry))
+        for address, paths in sites.items():
+            site = await start_site(address.host, address.port, paths)
+            self._sites.append(site)
+            self.site_addresses |= dict.fromkeys(names[address], site.address)

@@ -1,0 +1,52 @@
+"""The composition root: configurations to running tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+from typing import Final
+
+from kdns import logs
+from kdns.aio.corefiles import load_corefile
+from kdns.aio.dnsserver import DnsServer
+
+log = logs.get(__name__)
+
+STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+def stop_event() -> asyncio.Event:
+    """Set by the first SIGTERM or SIGINT; the second one ends the process as usual."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def stopped() -> None:
+        stop.set()
+        for number in STOP_SIGNALS:
+            loop.remove_signal_handler(number)
+
+    for number in STOP_SIGNALS:
+        loop.add_signal_handler(number, stopped)
+    return stop
+
+
+async def serve(corefile: str, *, dns_port: int, say: Callable[[str], None]) -> None:
+    """Run the DNS server until SIGTERM or SIGINT, then `lameduck` seconds longer."""
+    server = DnsServer(load_corefile(corefile, dns_port=dns_port), dns_port=dns_port)
+    stop = stop_event()
+    try:
+        await server.start()
+        for host, port in server.addresses:
+            say(f"dns   {host} port {port} (UDP and TCP)")
+        for path, (host, port) in server.site_addresses.items():
+            say(f"http  {host} port {port} {path}")
+        say(
+            "ready" if server.is_synced else "waiting for the API server: answers are SERVFAIL until it has been listed"
+        )
+        await stop.wait()
+        if server.lameduck_s:
+            log.info("stopping", lameduck_s=server.lameduck_s)
+            await asyncio.sleep(server.lameduck_s)
+    finally:
+        await server.stop()

@@ -1,0 +1,90 @@
+"""What CoreDNS was seen to answer, quirks included; where kdns is right and CoreDNS not, the case is a deviation."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from dns_harness import ask, difference, directive_of, recorded, server_of, state_of
+
+Case = dict[str, Any]
+
+DEVIATIONS: dict[str, str] = {
+    "a name that exists is NODATA for a type it lacks, not NXDOMAIN (RFC 8020)": """
+        cluster.local. TXT, testns.svc.cluster.local. TXT, ns.dns.cluster.local. TXT, dns-version.cluster.local. A,
+        dns-version.cluster.local. AAAA, dns-version.cluster.local. SRV, dns-version.cluster.local. ANY,
+        1.0.0.10.in-addr.arpa. A, 1.0.0.10.in-addr.arpa. ANY""",
+    "an empty non-terminal exists: NODATA, not NXDOMAIN (RFC 4592 2.2.2, RFC 8020)": """
+        _tcp.cip.testns.svc.cluster.local. SRV, _tcp.cip.testns.svc.cluster.local. A, dns.cluster.local. A,
+        0.10.in-addr.arpa. PTR, 0.10.in-addr.arpa. NS, 0.10.in-addr.arpa. A, 1.0.10.in-addr.arpa. PTR""",
+    "the apex has NS records also under `bind`, where CoreDNS cannot read its own address": """
+        cluster.local. NS, in-addr.arpa. NS""",
+    "the additional owner is a pointer to the question, so it comes in the client's spelling": """
+        CIP.TestNS.svc.cluster.local. SRV""",
+    "_port._proto owns SRV records only; addresses belong to the target": """
+        _http._tcp.cip.testns.svc.cluster.local. A, _http._tcp.hds.testns.svc.cluster.local. A""",
+    "port and protocol labels begin with an underscore (RFC 2782)": """
+        http.tcp.cip.testns.svc.cluster.local. SRV, http.tcp.cip.testns.svc.cluster.local. A""",
+    "a CNAME answers every type (RFC 1034 3.6.2)": """
+        hfqdn.testns.svc.cluster.local. SRV, ext.testns.svc.cluster.local. SRV, ext.testns.svc.cluster.local. TXT,
+        ext.testns.svc.cluster.local. MX, extint.testns.svc.cluster.local. SRV""",
+    "a CNAME stays in the answer when its target has no such record, does not exist or loops (RFC 6604)": """
+        extint.testns.svc.cluster.local. AAAA, extloopa.testns.svc.cluster.local. A,
+        extself.testns.svc.cluster.local. A, extmiss.testns.svc.cluster.local. A""",
+    "an externalName of digits is a name, as the Kubernetes documentation says": """
+        extip.testns.svc.cluster.local. A, extip.testns.svc.cluster.local. CNAME""",
+    "a Service without an address yet has no records, not a CNAME to the root": """
+        noclusterip.testns.svc.cluster.local. A""",
+    "an EndpointSlice without a Service has no name, and the query gets a reply": """
+        1.14.0.172.in-addr.arpa. PTR, 2.14.0.172.in-addr.arpa. PTR""",
+    "a pod has no ports, so no SRV": """
+        10-244-0-11.testns.pod.cluster.local. SRV""",
+    "a pod's name has one label; more do not exist": """
+        x.10-244-0-11.testns.pod.cluster.local. A""",
+    "a label that begins with a dash is no host name (RFC 952)": """
+        --1.testns.pod.cluster.local. AAAA""",
+}
+"""Reason → the questions it explains."""
+HIDDEN = ("namespace_labels", "1.0.0.10.in-addr.arpa. PTR", "a hidden namespace is hidden in reverse zones too")
+
+
+def reason_of(case: Case) -> str:
+    """Why kdns answers otherwise, "" where it should not."""
+    question = f"{case['qname']} {case['qtype']}"
+    if (case["group"], question) == HIDDEN[:2]:
+        return HIDDEN[2]
+    for reason, questions in DEVIATIONS.items():
+        if question in {one.strip() for one in questions.split(",")}:
+            return reason
+    return ""
+
+
+async def test_dns_observed() -> None:
+    content = recorded("dns-observed-coredns.json")
+    outcomes: Counter[str] = Counter()
+    deviations: Counter[str] = Counter()
+    failures = []
+    for case in content["cases"]:
+        stanza = f"{case['stanza']} {{\n{case['options'] or ''}\n}}"
+        directive = directive_of(stanza)
+        state = state_of(
+            content["objects"],
+            labels=directive.labels,
+            namespace_labels=directive.namespace_labels,
+            synced=case["api_state"] == "synced",
+        )
+        wrong = difference(case, await ask(server_of(state, directive), case["qname"], case["qtype"]))
+        reason = reason_of(case)
+        if not wrong:
+            outcomes["passed"] += 1
+        elif reason:
+            outcomes["known deviation"] += 1
+            deviations[reason] += 1
+        else:
+            outcomes["failed"] += 1
+            failures.append(f"{case['group']}: {case['qname']} {case['qtype']}: {wrong}")
+    print(f"dns-observed-coredns.json: {dict(outcomes)}")
+    for reason, count in deviations.items():
+        print(f"  {count:3} {reason}")
+    assert not failures, "\n".join(failures)
+    assert outcomes["passed"] > 300
