@@ -115,7 +115,7 @@ def lines(tokens: Iterable[Token]) -> tuple[Line, ...]:
             shape.open_block(token)
         elif token.is_sign("}"):
             shape.close_block(token)
-        elif not token.quoted and token.text.endswith("{"):
+        elif token.text.endswith("{") and not (token.quoted or token.written):
             raise token.error("a `{` that opens a block is a word of its own: put a blank before it")
         elif token.is_sign("{}"):
             raise token.error("put a blank between `{` and `}`, or leave out an empty block")

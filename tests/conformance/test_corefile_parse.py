@@ -1,0 +1,168 @@
+"""Every recorded stanza of a directive that kdns has is accepted or refused as CoreDNS does, and understood alike."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kdns.cluster import selectors
+from kdns.corefile.parse import parse
+from kdns.errors import CorefileError
+from kdns.plugins.kubernetes import KubernetesConfig
+from kdns.plugins.registry import DIRECTIVES, KNOWN_ELSEWHERE, ServerConfig, configure
+
+CASES = Path(__file__).parents[2].parent / "shared" / "conformance" / "corefile-parse-cases.json"
+NAMES = {"metrics": "prometheus", None: "server address"}
+
+MULTICLUSTER = "`multicluster` is refused until kdns reads ServiceImports"
+ZONAL = "`zonal` is refused until kdns has names by topology zone"
+LISTENER = "the case is about SCHEME://IP:PORT of a listener; the same text as a server block's key reads otherwise"
+TRANSFER = "a shared piece of `secondary` and `transfer`, which kdns does not have"
+
+KNOWN: dict[str, str] = {
+    "plugin/health/setup_test.go:21": "a port that is no number is refused at once; CoreDNS finds out when it listens",
+    "plugin/kubernetes/setup_test.go:621": "words behind `ignore empty_service` are refused; CoreDNS drops them",
+    "plugin/kubernetes/setup_test.go:674": MULTICLUSTER,
+    "plugin/kubernetes/setup_test.go:700": MULTICLUSTER,
+    "plugin/kubernetes/setup_test.go:839": ZONAL,
+    "core/dnsserver/address_test.go:15": LISTENER,
+    "core/dnsserver/address_test.go:19": LISTENER,
+    "plugin/pkg/parse/parse_test.go:15": TRANSFER,
+    "plugin/pkg/parse/parse_test.go:20": TRANSFER,
+}
+"""Source of the case → why kdns differs."""
+
+
+def servers(case: dict[str, Any]) -> tuple[ServerConfig, ...]:
+    stanza = case["input"]
+    text = f'"{stanza}" {{\n}}\n' if "plugin" not in case else f". {{\n{stanza}\n}}\n"
+    return configure(parse(text))
+
+
+def fallthrough_zones(expected: str) -> tuple[str, ...]:
+    named = {"fall.Zero": (), "fall.Root": (".",)}
+    return named.get(expected, tuple(expected.split('"')[1::2]))
+
+
+def same_selector(found: str, expected: str) -> bool:
+    def conditions(text: str) -> set[tuple[str, str, frozenset[str]]]:
+        return {(each.key, each.operator, frozenset(each.values)) for each in selectors.parse(text).requirements}
+
+    return conditions(found) == conditions(expected)
+
+
+def startup_timeout(expected: str) -> float:
+    return {"defaultStartupTimeout": 5.0, "time.Second * 1": 1.0}[expected]
+
+
+POD_MODES = {"podModeDisabled": "disabled", "podModeInsecure": "insecure", "podModeVerified": "verified"}
+
+KUBERNETES: dict[str, Callable[[KubernetesConfig, str], bool]] = {
+    "expectedZoneCount": lambda config, text: len(config.zones) == int(text),
+    "expectedNSCount": lambda config, text: len(config.namespaces) == int(text),
+    "expectedPodMode": lambda config, text: config.pods == POD_MODES[text],
+    "expectedFallthrough": lambda config, text: config.fallthrough == fallthrough_zones(text),
+    "expectedStartupTimeout": lambda config, text: config.startup_timeout_s == startup_timeout(text),
+    "expectedLabelSelector": lambda config, text: same_selector(config.labels, text),
+    "expectedNamespaceLabelSelector": lambda config, text: same_selector(config.namespace_labels, text),
+    "expectedEndpointMode": lambda config, text: config.endpoint_pod_names == (text == "true"),
+    "expectedQPS": lambda config, text: config.apiserver_qps == float(text),
+    "expectedBurst": lambda config, text: config.apiserver_burst == int(text),
+    "expectedMaxInf": lambda config, text: config.apiserver_max_inflight == int(text),
+    "expectedTTL": lambda config, text: config.ttl_s == (5 if text == "defaultTTL" else int(text)),
+    "expectedZonal": lambda _config, text: text == "false",
+}
+ENDPOINTS_COLUMN: dict[str, Callable[[KubernetesConfig, str], bool]] = {
+    "TestKubernetesParseNoEndpoints": lambda config, text: config.serve_endpoints == (text == "true"),
+    "TestKubernetesParseIgnoreEmptyService": lambda config, text: config.ignore_empty_service == (text == "true"),
+}
+"""One column's name serves two tests."""
+
+
+def understood(case: dict[str, Any], server: ServerConfig) -> bool:
+    """Whether every column the case expects agrees with what kdns read."""
+    expected: dict[str, str] = {key: text for key, text in (case.get("expect") or {}).items() if "Err" not in key}
+    match case.get("plugin"):
+        case "kubernetes":
+            assert server.kubernetes
+            checks = {**KUBERNETES, "expectedEndpointsInit": ENDPOINTS_COLUMN.get(case["test"], lambda *_: False)}
+            return all(checks[key](server.kubernetes, text) for key, text in expected.items())
+        case "metrics":
+            assert server.prometheus
+            return str(server.prometheus.address) == expected["addr"]
+        case "ready":
+            assert server.ready
+            monitor = {"monitorTypeUntilReady": "until-ready", "monitorTypeContinuously": "continuously"}
+            found = (str(server.ready.address), server.ready.monitor)
+            return found == (expected["expectedAddr"], monitor[expected["expectedMonitorType"]])
+        case "loadbalance":
+            assert server.loadbalance
+            return server.loadbalance.policy == ("weighted" if "weighted" in case["input"] else "round_robin")
+        case "health":
+            return server.health is not None
+        case _:
+            address = server.addresses[0]
+            zone = f"{expected['ip']}." if expected["ip"] else "."
+            return (address.scheme, address.zone, str(address.port)) == (expected["proto"], zone, expected["port"])
+
+
+def outcome(case: dict[str, Any]) -> str:
+    """passed, or what went wrong."""
+    try:
+        found = servers(case)
+    except CorefileError as error:
+        return "passed" if case["should_err"] else f"refused: {error}"
+    if case["should_err"]:
+        return "accepted"
+    return "passed" if understood(case, found[0]) else f"understood otherwise: {found[0]}"
+
+
+def recorded() -> list[dict[str, Any]]:
+    if not CASES.exists():
+        pytest.skip(f"the conformance data is not here: {CASES}")
+    cases: list[dict[str, Any]] = json.loads(CASES.read_bytes())["cases"]
+    return cases
+
+
+def test_stanzas_of_our_directives(capsys: pytest.CaptureFixture[str]) -> None:
+    counts: dict[str, Counter[str]] = {}
+    failures, deviations = [], set()
+    for case in recorded():
+        plugin = case.get("plugin")
+        name = NAMES.get(plugin, plugin)
+        if name not in {*DIRECTIVES, "pkg", "server address"}:
+            continue
+        assert "input" in case, f"{case['source']}: a Go expression needs an entry in KNOWN"
+        verdict = outcome(case)
+        if verdict != "passed" and case["source"] in KNOWN:
+            deviations.add(case["source"])
+            verdict = "known deviation"
+        elif verdict != "passed":
+            failures.append(f"{case['source']}: {case['input']!r}: {verdict}")
+            verdict = "failed"
+        counts.setdefault(name, Counter())[verdict] += 1
+    with capsys.disabled():
+        total = sum(counts.values(), Counter())
+        print("\ncorefile-parse-cases.json, directives that kdns has:", dict(total))  # noqa: T201 - the counts are asked for
+    assert not failures, "\n".join(failures)
+    assert deviations == set(KNOWN), "a deviation that is none any more"
+
+
+def test_stanzas_of_other_directives_are_refused_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    refused = 0
+    for case in recorded():
+        words = case.get("input", "").split()
+        if not words or words[0] not in KNOWN_ELSEWHERE or case.get("plugin") == "pkg":
+            continue
+        with pytest.raises(CorefileError) as caught:
+            servers(case)
+        assert caught.value.token == ("{}" if "{}" in words else words[0])
+        refused += 1
+    with capsys.disabled():
+        print("\ncorefile-parse-cases.json, other directives, refused by name:", refused)  # noqa: T201 - see above
+    assert refused > 400
