@@ -1,0 +1,269 @@
+"""deploy/ gives kdns what it needs in a cluster and no more, and kubectl takes it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from aiohttp import web
+
+from kdns import __version__
+from kdns.aio.yamldocs import documents
+from kdns.cluster.watching import RESOURCES
+from kdns.corefile.parse import parse
+from kdns.plugins.registry import ServerConfig, configure
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+FILES = [DEPLOY / name for name in yaml.safe_load((DEPLOY / "kustomization.yaml").read_text())["resources"]]
+
+
+def objects() -> dict[str, Any]:
+    return {doc.value["kind"]: doc.value for path in FILES for doc in documents(str(path), path.read_text())}
+
+
+OBJECTS = objects()
+POD: dict[str, Any] = OBJECTS["Deployment"]["spec"]["template"]["spec"]
+CONTAINER: dict[str, Any] = POD["containers"][0]
+
+
+@pytest.fixture
+def server() -> ServerConfig:
+    (one,) = configure(parse(OBJECTS["ConfigMap"]["data"]["Corefile"]))
+    return one
+
+
+def test_all_files_are_in_the_kustomization() -> None:
+    assert {path.name for path in FILES} | {"kustomization.yaml"} == {path.name for path in DEPLOY.glob("*.yaml")}
+    assert set(OBJECTS) == {
+        "ServiceAccount",
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "ConfigMap",
+        "Deployment",
+        "Service",
+    }
+
+
+def test_everything_lives_in_kube_system() -> None:
+    for kind, obj in OBJECTS.items():
+        assert obj["metadata"].get("namespace") == (None if kind.startswith("ClusterRole") else "kube-system")
+
+
+def test_the_role_allows_exactly_what_is_watched() -> None:
+    allowed = {
+        (group, resource, verb)
+        for rule in OBJECTS["ClusterRole"]["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    needed = {(each.group, each.plural, verb) for each in RESOURCES.values() for verb in ("list", "watch")}
+    assert allowed == needed
+    assert all(set(rule) == {"apiGroups", "resources", "verbs"} for rule in OBJECTS["ClusterRole"]["rules"])
+
+
+def test_the_role_is_bound_to_the_pods_account() -> None:
+    account = OBJECTS["ServiceAccount"]["metadata"]
+    binding = OBJECTS["ClusterRoleBinding"]
+    assert POD["serviceAccountName"] == account["name"]
+    assert binding["subjects"] == [
+        {"kind": "ServiceAccount", "name": account["name"], "namespace": account["namespace"]}
+    ]
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole"}
+    assert binding["roleRef"] == role | {"name": OBJECTS["ClusterRole"]["metadata"]["name"]}
+
+
+def test_the_corefile_is_kubeadms_as_far_as_kdns_goes(server: ServerConfig) -> None:
+    assert server.zones == (".",)
+    assert server.health
+    assert server.health.lameduck_s == 5
+    assert server.errors
+    assert server.loadbalance
+    assert server.kubernetes
+    assert server.kubernetes.zones == ("cluster.local.", "in-addr.arpa.", "ip6.arpa.")
+    assert (server.kubernetes.pods, server.kubernetes.ttl_s) == ("insecure", 30)
+
+
+def test_probes_and_ports_are_those_of_the_corefile(server: ServerConfig) -> None:
+    assert server.health
+    assert server.ready
+    assert server.prometheus
+    liveness, readiness = CONTAINER["livenessProbe"]["httpGet"], CONTAINER["readinessProbe"]["httpGet"]
+    assert (liveness["path"], liveness["port"]) == ("/health", server.health.address.port)
+    assert (readiness["path"], readiness["port"]) == ("/ready", server.ready.address.port)
+    ports = {port["name"]: (port["containerPort"], port["protocol"]) for port in CONTAINER["ports"]}
+    dns = {address.port_or_default(53) for address in server.addresses}
+    assert dns == {53}
+    assert ports == {
+        "dns": (53, "UDP"),
+        "dns-tcp": (53, "TCP"),
+        "metrics": (server.prometheus.address.port, "TCP"),
+        "health": (server.health.address.port, "TCP"),
+        "ready": (server.ready.address.port, "TCP"),
+    }
+    for served in (server.health.address, server.ready.address, server.prometheus.address):
+        assert served.host == ""  # not only loopback: the kubelet and Prometheus ask from outside
+    assert POD["terminationGracePeriodSeconds"] > server.health.lameduck_s
+
+
+def test_the_service_is_kube_dns() -> None:
+    service, labels = OBJECTS["Service"], OBJECTS["Deployment"]["spec"]["template"]["metadata"]["labels"]
+    assert service["metadata"]["name"] == "kube-dns"
+    assert service["metadata"]["labels"]["k8s-app"] == "kube-dns"
+    assert service["spec"]["clusterIP"] == "10.96.0.10"
+    assert service["spec"]["selector"] == {"k8s-app": "kube-dns"}
+    assert service["spec"]["selector"].items() <= labels.items()
+    assert OBJECTS["Deployment"]["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    ports = [(port["name"], port["port"], port["protocol"]) for port in service["spec"]["ports"]]
+    assert ports == [("dns", 53, "UDP"), ("dns-tcp", 53, "TCP"), ("metrics", 9153, "TCP")]
+    known = {port["name"] for port in CONTAINER["ports"]} | {port["containerPort"] for port in CONTAINER["ports"]}
+    assert {port["targetPort"] for port in service["spec"]["ports"]} <= known
+    assert service["metadata"]["annotations"]["prometheus.io/port"] == "9153"
+
+
+def test_the_container_may_do_nothing_but_bind_port_53() -> None:
+    assert CONTAINER["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"], "add": ["NET_BIND_SERVICE"]},
+    }
+    assert POD["securityContext"]["runAsNonRoot"] is True
+    assert POD["securityContext"]["runAsUser"] > 0
+    assert POD["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & set(POD)
+    assert all("hostPath" not in volume for volume in POD["volumes"])
+
+
+def test_the_pods_are_as_important_and_as_spread_as_corednss() -> None:
+    assert OBJECTS["Deployment"]["spec"]["replicas"] == 2
+    assert POD["priorityClassName"] == "system-cluster-critical"
+    assert POD["dnsPolicy"] == "Default"
+    assert POD["affinity"]["podAntiAffinity"]
+    assert set(CONTAINER["resources"]["requests"]) == {"cpu", "memory"}
+
+
+def test_the_corefile_is_mounted_where_the_arguments_say() -> None:
+    (mount,) = CONTAINER["volumeMounts"]
+    (volume,) = POD["volumes"]
+    assert CONTAINER["args"] == ["-conf", f"{mount['mountPath']}/{volume['configMap']['items'][0]['path']}"]
+    assert volume["configMap"]["name"] == OBJECTS["ConfigMap"]["metadata"]["name"]
+    assert volume["configMap"]["items"][0]["key"] in OBJECTS["ConfigMap"]["data"]
+
+
+def test_the_image() -> None:
+    text = (DEPLOY / "Containerfile").read_text()
+    assert set(re.findall(r"^FROM (\S+)", text, re.MULTILINE)) == {"docker.io/library/python:3.11-slim"}
+    assert "-c constraints.txt ." in text
+    assert f"USER {POD['securityContext']['runAsUser']}:{POD['securityContext']['runAsGroup']}" in text
+    assert 'ENTRYPOINT ["kdns", "serve"]' in text
+    assert CONTAINER["image"] == f"kdns:{__version__}"
+    for line in re.findall(r"^COPY (?!--from)(.+) \S+$", text, re.MULTILINE):
+        for name in line.split():
+            assert (DEPLOY.parent / name).exists(), name
+
+
+RESOURCE_LISTS = {
+    "v1": {"ConfigMap": "configmaps", "Service": "services", "ServiceAccount": "serviceaccounts"},
+    "apps/v1": {"Deployment": "deployments"},
+    "rbac.authorization.k8s.io/v1": {"ClusterRole": "clusterroles", "ClusterRoleBinding": "clusterrolebindings"},
+}
+
+
+def resource_list(group_version: str) -> dict[str, Any]:
+    return {
+        "kind": "APIResourceList",
+        "groupVersion": group_version,
+        "resources": [
+            {"name": plural, "singularName": kind.lower(), "kind": kind, "verbs": ["create"]}
+            | {"namespaced": not kind.startswith("Cluster")}
+            for kind, plural in RESOURCE_LISTS[group_version].items()
+        ],
+    }
+
+
+async def discovery(request: web.Request) -> web.Response:
+    """The kinds of a Kubernetes API, without any object."""
+    groups = [name for name in RESOURCE_LISTS if "/" in name]
+    answers: dict[str, Any] = {
+        "/api": {"kind": "APIVersions", "versions": ["v1"]},
+        "/api/v1": resource_list("v1"),
+        "/apis": {
+            "kind": "APIGroupList",
+            "apiVersion": "v1",
+            "groups": [
+                {"name": name.split("/")[0], "versions": [version], "preferredVersion": version}
+                for name in groups
+                for version in [{"groupVersion": name, "version": "v1"}]
+            ],
+        },
+        **{f"/apis/{name}": resource_list(name) for name in groups},
+    }
+    if request.path not in answers:
+        return web.json_response({"kind": "Status", "status": "Failure", "code": 404}, status=404)
+    return web.json_response(answers[request.path])
+
+
+async def kubectl(*arguments: str, home: Path) -> str:
+    program = shutil.which("kubectl")
+    if not program:
+        pytest.skip("kubectl is not here: tests/install-debian-packages says how to get it")
+    process = await asyncio.create_subprocess_exec(
+        program,
+        *arguments,
+        env={"HOME": str(home), "PATH": "/usr/bin:/bin"},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(60):
+        stdout, stderr = await process.communicate()
+    assert process.returncode == 0, stderr.decode()
+    return stdout.decode()
+
+
+async def test_kubectl_builds_the_kustomization(tmp_path: Path) -> None:
+    built = await kubectl("kustomize", str(DEPLOY), home=tmp_path)
+    assert {doc["kind"]: doc for doc in yaml.safe_load_all(built)} == OBJECTS
+
+
+async def test_kubectl_creates_the_manifests(tmp_path: Path) -> None:
+    app = web.Application()
+    app.router.add_get("/{path:.*}", discovery)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        server = f"--server=http://127.0.0.1:{runner.addresses[0][1]}"
+        created = await kubectl(
+            "create", server, "--dry-run=client", "--validate=false", "-k", str(DEPLOY), "-o", "name", home=tmp_path
+        )
+    finally:
+        await runner.cleanup()
+    assert set(created.split()) == {
+        "serviceaccount/kdns",
+        "clusterrole.rbac.authorization.k8s.io/kdns",
+        "clusterrolebinding.rbac.authorization.k8s.io/kdns",
+        "configmap/kdns",
+        "deployment.apps/kdns",
+        "service/kube-dns",
+    }
+
+
+async def test_kubectl_understands_every_field_of_the_deployment(tmp_path: Path) -> None:
+    """Going through kubectl's own types loses no field, so none is misspelt."""
+    path = str(DEPLOY / "deployment.yaml")
+    printed = await kubectl("set", "env", "--local", "-f", path, "ADDED=x", "-o", "yaml", home=tmp_path)
+    typed = yaml.safe_load(printed)
+    assert typed["spec"]["template"]["spec"]["containers"][0].pop("env") == [{"name": "ADDED", "value": "x"}]
+    assert without_empty(typed) == without_empty(OBJECTS["Deployment"])
+
+
+def without_empty(value: Any) -> Any:
+    if isinstance(value, dict):
+        kept = {key: without_empty(each) for key, each in value.items()}
+        return {key: each for key, each in kept.items() if each not in (None, {}, [])}
+    return [without_empty(each) for each in value] if isinstance(value, list) else value
