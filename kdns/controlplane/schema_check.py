@@ -23,32 +23,34 @@ _GO_NAMES = {"bytes": "[]uint8", "json": "v1.FieldsV1"}
 
 def unknown_fields(kind: Kind, obj: Json) -> list[str]:
     """Paths of the fields that the kind does not have, such as `spec.ports[0].foo`, in the order of the object."""
-    return list(_unknown(type_of(kind), obj, ""))
+    return [path.removeprefix(".") for path in _unknown(type_of(kind), obj)]
 
 
-def _unknown(type_name: TypeName, obj: Any, path: str) -> Iterator[str]:
-    if not isinstance(obj, dict) or type_name in SCALARS:
+def _unknown(type_name: TypeName, obj: Any) -> Iterator[str]:
+    """Paths from `obj` on, each with its leading dot: a known object costs no texts."""
+    if not isinstance(obj, dict):
         return
     known = fields(type_name)
     for name, value in obj.items():
-        here = f"{path}.{name}" if path else name
-        if name not in known:
-            yield here
-            continue
-        for place, element in _elements(known[name], value, here):
-            yield from _unknown(known[name].type, element, place)
+        field = known.get(name)
+        if field is None:
+            yield f".{name}"
+        elif field.type not in SCALARS and value:
+            for path in _unknown_in(field, value):
+                yield f".{name}{path}"
 
 
-def _elements(field: Field, value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """The values of the field's type, each with its path."""
+def _unknown_in(field: Field, value: Any) -> Iterator[str]:
     if field.list_of:
-        if isinstance(value, list):
-            yield from ((f"{path}[{index}]", element) for index, element in enumerate(value))
+        for index, element in enumerate(value if isinstance(value, list) else ()):
+            for path in _unknown(field.type, element):
+                yield f"[{index}]{path}"
     elif field.map_of:
-        if isinstance(value, dict):
-            yield from ((f"{path}.{key}", element) for key, element in value.items())
+        for key, element in value.items() if isinstance(value, dict) else ():
+            for path in _unknown(field.type, element):
+                yield f".{key}{path}"
     else:
-        yield path, value
+        yield from _unknown(field.type, value)
 
 
 def prune(kind: Kind, obj: Json) -> Json:
@@ -97,7 +99,7 @@ def _type_errors(type_name: TypeName, obj: Json, path: str) -> Iterator[str]:
         if container and not isinstance(value, container):
             yield _mismatch(_json_name(value), where, _go_name(field))
             continue
-        for _, element in _elements(field, value, ""):
+        for element in value if field.list_of else value.values() if field.map_of else (value,):
             if element is None:
                 continue
             if field.type in SCALARS:
