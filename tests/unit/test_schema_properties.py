@@ -1,0 +1,80 @@
+"""Properties of the checks: any JSON is judged, never an exception; what fits the schema passes and can be printed."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+
+from kdns.controlplane.kinds import KINDS, Json, Kind
+from kdns.controlplane.schema import fields, type_of
+from kdns.controlplane.schema_check import prune, type_errors, unknown_fields
+from kdns.controlplane.schema_text import Field, TypeName
+from kdns.controlplane.tables import table
+
+SCALAR_VALUES: dict[str, SearchStrategy[object]] = {
+    "string": st.sampled_from(["", "a", "Ready", "True"]),
+    "bytes": st.just("YQ=="),
+    "bool": st.booleans(),
+    "int32": st.integers(-(2**31), 2**31 - 1),
+    "int64": st.integers(-(2**63), 2**63 - 1),
+    "quantity": st.sampled_from(["1", "5Gi", "100m", 2]),
+    "intorstr": st.one_of(st.integers(0, 65535), st.just("http")),
+    "time": st.just("2024-05-01T12:00:00Z"),
+    "microtime": st.just("2024-05-01T12:00:00.123456Z"),
+    "json": st.just({"f:spec": {}}),
+}
+ANY_JSON = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=3)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.dictionaries(st.sampled_from(["metadata", "spec", "status", "ports", "port", "endpoints", "x"]), inner),
+    ),
+    max_leaves=20,
+)
+KIND = st.sampled_from(KINDS)
+
+
+@cache
+def fitting(type_name: TypeName) -> SearchStrategy[Json]:
+    """Objects with some of a type's fields, each of its right type."""
+    known = fields(type_name)
+    names = st.lists(st.sampled_from(sorted(known)), unique=True, max_size=5) if known else st.just([])
+    return names.flatmap(lambda chosen: st.fixed_dictionaries({name: _value(known[name]) for name in chosen}))
+
+
+def _value(field: Field) -> SearchStrategy[object]:
+    one = SCALAR_VALUES[field.type] if field.type in SCALAR_VALUES else fitting(field.type)
+    if field.list_of:
+        return st.lists(one, max_size=2)
+    return st.dictionaries(st.sampled_from(["a", "b/c"]), one, max_size=2) if field.map_of else one
+
+
+FITTING = KIND.flatmap(lambda kind: st.tuples(st.just(kind), fitting(type_of(kind))))
+
+
+@given(KIND, st.dictionaries(st.sampled_from(["metadata", "spec", "status", "subsets", "x"]), ANY_JSON))
+def test_any_json_is_judged_and_pruning_leaves_nothing_unknown(kind: Kind, obj: Json) -> None:
+    type_errors(kind, obj)
+    pruned = prune(kind, obj)
+    assert unknown_fields(kind, pruned) == []
+    assert prune(kind, pruned) == pruned
+    assert (unknown_fields(kind, obj) == []) or pruned != obj
+
+
+@given(FITTING)
+def test_what_fits_is_known_fits_and_stays(case: tuple[Kind, Json]) -> None:
+    kind, obj = case
+    assert unknown_fields(kind, obj) == []
+    assert type_errors(kind, obj) == []
+    assert prune(kind, obj) == obj
+
+
+@given(FITTING)
+def test_what_fits_can_be_printed(case: tuple[Kind, Json]) -> None:
+    kind, obj = case
+    printed = table(kind, [obj], now_s=1_714_564_800.0)
+    assert len(printed["rows"][0]["cells"]) == len(printed["columnDefinitions"])
+    assert all(isinstance(cell, str | int) for cell in printed["rows"][0]["cells"])
