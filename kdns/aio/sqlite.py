@@ -1,9 +1,11 @@
 """`--data DIR`: the store's commits in one SQLite file, and the lock that keeps a second process out.
 
 A commit is queued when it happens and written by a thread; all that queue up meanwhile make one transaction (WAL,
-synchronous=FULL: on disk when it returns). A write is answered only after `durable()`, so an acknowledged write survives a
-crash. Differs from etcd: a watcher may see a write some milliseconds before that. After a crash the revision therefore
-starts beyond everything handed out (a reserved block is skipped), and older revisions are 410: clients list again.
+synchronous=FULL: on disk when it returns). A write is answered only after `durable()`, so no crash takes back
+what was acknowledged.
+
+Differs: unlike with etcd, a watcher may see a write some milliseconds before it is on disk. After a crash the revision
+therefore starts beyond all that was handed out (a reserved block is skipped), and older ones are 410.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ import msgspec
 from kdns.controlplane.kinds import KINDS
 from kdns.controlplane.status import internal
 from kdns.controlplane.watch import Commit, Stored
-from kdns.errors import InputError, KdnsError
+from kdns.errors import InputError
 
 FILE, LOCK = "kdns.sqlite", "kdns.lock"
 APPLICATION_ID = 0x6B646E73
@@ -39,11 +41,8 @@ CREATE TABLE objects (
     PRIMARY KEY (resource, namespace, name)
 ) WITHOUT ROWID;
 """
+_NOTE_REVISION = "UPDATE facts SET value = ? WHERE name = 'revision'"
 _KINDS = {f"{kind.plural}.{kind.group}": kind for kind in KINDS}
-
-
-class StorageError(KdnsError):
-    """The file cannot be written; the server goes on for readers only."""
 
 
 class Journal:
@@ -55,24 +54,31 @@ class Journal:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="kdns-sqlite")
         self._queue: list[Commit] = []
         self._flush: asyncio.Task[None] | None = None
+        self._queued: asyncio.Future[None] | None = None
+        self._writing: asyncio.Future[None] | None = None
         self._failure: Exception | None = None
         facts: dict[str, int] = dict(connection.execute("SELECT name, value FROM facts"))
         self.revision = facts["revision"]
-        self._latest, self._reserved = self.revision, self.revision
         self.objects = tuple(_objects(connection))
+        self._latest = self.revision
+        self._reserved = self._reserve(self.revision)
 
     def append(self, commit: Commit) -> None:
         """Queue a commit; 500 when an earlier one could not be written. Needs a running event loop."""
         if self._failure:
             raise internal(f"cannot write {self.path}: {self._failure}")
+        loop = asyncio.get_running_loop()
         self._queue.append(commit)
+        if self._queued is None:
+            self._queued = loop.create_future()
         if self._flush is None or self._flush.done():
-            self._flush = asyncio.get_running_loop().create_task(self._write_all())
+            self._flush = loop.create_task(self._write_all())
 
     async def durable(self) -> None:
         """Return when everything appended so far is on disk; 500 when it cannot be."""
-        while (flush := self._flush) is not None and not flush.done():
-            await asyncio.shield(flush)
+        batch = self._queued or self._writing
+        if batch:
+            await asyncio.shield(batch)
         if self._failure:
             raise internal(f"cannot write {self.path}: {self._failure}")
 
@@ -82,7 +88,7 @@ class Journal:
             await self._flush
         self._thread.shutdown()
         if not self._failure:
-            self._connection.execute("UPDATE facts SET value = ? WHERE name = 'revision'", (self._latest,))
+            self._connection.execute(_NOTE_REVISION, (self._latest,))
         self._connection.close()
         self._lock.close()
 
@@ -90,10 +96,17 @@ class Journal:
         loop = asyncio.get_running_loop()
         while self._queue and not self._failure:
             batch, self._queue = self._queue, []
+            self._writing, self._queued = self._queued, None
             try:
                 await loop.run_in_executor(self._thread, self._write, batch)
             except sqlite3.Error as error:
                 self._failure = error
+            if self._writing:
+                self._writing.set_result(None)
+                self._writing = None
+        if self._queued:
+            self._queued.set_result(None)
+            self._queued = None
 
     def _write(self, batch: list[Commit]) -> None:
         latest = batch[-1].revision
@@ -107,10 +120,15 @@ class Journal:
                 else:
                     row = (*where, commit.revision, commit.new.encoded)
                     self._connection.execute("INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?)", row)
-            if latest >= self._reserved:
-                self._reserved = latest + _RESERVED_REVISIONS
-                self._connection.execute("UPDATE facts SET value = ? WHERE name = 'revision'", (self._reserved,))
+            if latest + _RESERVED_REVISIONS // 2 > self._reserved:
+                self._reserved = self._reserve(latest)
         self._latest = latest
+
+    def _reserve(self, latest: int) -> int:
+        """Note where to start after a crash: beyond every revision handed out until the next note."""
+        reserved = latest + _RESERVED_REVISIONS
+        self._connection.execute(_NOTE_REVISION, (reserved,))
+        return reserved
 
 
 def open_journal(directory: Path) -> Journal:
@@ -127,12 +145,12 @@ def open_journal(directory: Path) -> Journal:
     try:
         connection = _connected(path)
         return Journal(path, connection, lock)
-    except sqlite3.Error as error:
+    except (sqlite3.Error, msgspec.DecodeError, LookupError, TypeError) as error:
         lock.close()
         raise InputError(
             f"{path} is damaged or no SQLite file ({error}); move it away to start empty, or restore a copy"
         ) from error
-    except (InputError, msgspec.DecodeError):
+    except InputError:
         lock.close()
         raise
 
