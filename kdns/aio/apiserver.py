@@ -1,7 +1,7 @@
 """How to reach the API server and who to be there, read from where the user said: one of three ways.
 
 Whatever is wrong with what the user wrote becomes a KubeconfigError. The credentials themselves (exec plugins, tokens,
-token files, client certificates, basic, OpenID Connect, Google) are found by the kubernetes package.
+token files, client certificates, basic, Google) are found by the kubernetes package, OpenID Connect's by oidc.py.
 This module is the only door to that package. Importing it costs about 0.15 s and 20 MiB: commands which read no API
 should not import it.
 """
@@ -13,7 +13,7 @@ import os
 import shutil
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,7 @@ from kubernetes.aio.config.config_exception import ConfigException
 from kubernetes.aio.config.incluster_config import InClusterConfigLoader
 from kubernetes.aio.config.kube_config import KubeConfigLoader
 
+from kdns.aio.oidc import id_token
 from kdns.errors import ApiServerError, KubeconfigError
 
 AddrInfo: TypeAlias = tuple[int | socket.AddressFamily, int | socket.SocketKind, int, str, tuple[Any, ...]]
@@ -67,13 +68,13 @@ class Source:
         return Path(self.kubeconfig).expanduser()
 
 
-async def credentials(source: Source) -> Configuration:
-    """The client configuration for `source`.
+async def credentials(source: Source, newest: MutableMapping[str, str]) -> Configuration:
+    """The client configuration for `source`; `newest` remembers refresh tokens between calls (see oidc.id_token).
 
     Raises KubeconfigError for what the user must mend, ApiServerError where an exec plugin or identity provider failed.
     """
     if source.kubeconfig:
-        configuration = await _from_kubeconfig(source.kubeconfig_path, source.context)
+        configuration = await _from_kubeconfig(source.kubeconfig_path, source.context, newest)
     elif source.endpoint:
         configuration = _from_endpoint(source.endpoint, source.tls)
     else:
@@ -106,8 +107,12 @@ def _from_service_account(folder: Path) -> Configuration:
     return configuration
 
 
-async def _from_kubeconfig(path: Path, context: str) -> Configuration:
+async def _from_kubeconfig(path: Path, context: str, newest: MutableMapping[str, str]) -> Configuration:
     content, user = _kubeconfig(path, context)
+    provider = user.get("auth-provider") or {}
+    if provider.get("name") == "oidc":
+        del user["auth-provider"]
+        user["token"] = await id_token(str(path), provider.get("config") or {}, newest)
     configuration = Configuration()
     try:
         with _said_by_package() as said:

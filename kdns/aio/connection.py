@@ -76,6 +76,7 @@ class Connection:
         self._source, self._stats, self._timing, self._now_s = source, stats, timing, now_s
         self._session: Session | None = None
         self._fingerprint: tuple[object, ...] = ()
+        self._newest: dict[str, str] = {}
         self._login = asyncio.Lock()
         self._logins, self._login_s = 0, 0.0
         burst = source.burst or max(1, round(source.qps))
@@ -199,7 +200,7 @@ class Connection:
 
     async def _log_in(self) -> Session:
         try:
-            configuration = await asyncio.wait_for(credentials(self._source), LOGIN_S)
+            configuration = await asyncio.wait_for(credentials(self._source, self._newest), LOGIN_S)
         except TimeoutError as error:
             raise ApiServerError(self.server, f"no credentials within {LOGIN_S:.0f} s") from error
         fingerprint = tls_fingerprint(configuration)

@@ -163,6 +163,10 @@ class FakeApi:
     refuse: dict[tuple[str, str], deque[RefusedError | bytes]] = field(default_factory=lambda: defaultdict(deque))
     refuse_always: dict[tuple[str, str], RefusedError] = field(default_factory=dict)
     watching: dict[str, set[web.StreamResponse]] = field(default_factory=lambda: defaultdict(set))
+    wait_for: int = 0  # lists are answered when so many are asked at once
+    at_once: int = 0
+    most_at_once: int = 0
+    _full: asyncio.Event = field(default_factory=asyncio.Event)
     _runner: web.AppRunner | None = None
 
     @property
@@ -214,11 +218,21 @@ class FakeApi:
             if fault is not None:
                 return web.Response(body=fault, content_type="application/json")
             if verb == "list":
+                await self._gathered()
                 return web.json_response(self.cluster.page(plural, dict(request.query)))
             list(self.cluster.events(plural, int(request.query["resourceVersion"])))
         except RefusedError as refused:
             return web.json_response(refused.status, status=refused.code, headers=refused.headers)
         return await self._watch(request, plural)
+
+    async def _gathered(self) -> None:
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        if self.at_once >= self.wait_for:
+            self._full.set()
+        await self._full.wait()
+        await asyncio.sleep(0)
+        self.at_once -= 1
 
     def _fault(self, verb: str, plural: str, authorization: str) -> bytes | None:
         if not self.accepts(authorization):

@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import datetime as dt
-import ipaddress
 import json
 import ssl
 import stat
@@ -15,10 +13,8 @@ from typing import Any
 
 import pytest
 import yaml
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 from fake_api import Cluster, FakeApi, service, until
+from fake_api_certs import Authority, authority, issue
 from structlog.testing import capture_logs
 
 from kdns.aio import connection as connection_module
@@ -31,47 +27,6 @@ from kdns.cluster.watching import Timing
 from kdns.errors import InputError, KubeconfigError
 
 PATIENCE = Timing(connect_s=5, reply_s=5, backoff_s=0.02, backoff_cap_s=0.05)
-
-
-@dataclass(frozen=True)
-class Authority:
-    key: ec.EllipticCurvePrivateKey
-    certificate: x509.Certificate
-
-    @property
-    def pem(self) -> bytes:
-        return self.certificate.public_bytes(serialization.Encoding.PEM)
-
-
-def _certificate(name: str, key: ec.EllipticCurvePrivateKey, issuer: Authority | None) -> x509.Certificate:
-    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-    now = dt.datetime.now(dt.UTC)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer.certificate.subject if issuer else subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(hours=1))
-        .not_valid_after(now + dt.timedelta(hours=1))
-        .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
-        .sign(issuer.key if issuer else key, hashes.SHA256())
-    )
-
-
-def authority(name: str) -> Authority:
-    key = ec.generate_private_key(ec.SECP256R1())
-    return Authority(key, _certificate(name, key, None))
-
-
-def issue(ca: Authority, name: str, folder: Path) -> tuple[Path, Path]:
-    key = ec.generate_private_key(ec.SECP256R1())
-    cert_path, key_path = folder / f"{name}.crt", folder / f"{name}.key"
-    cert_path.write_bytes(_certificate(name, key, ca).public_bytes(serialization.Encoding.PEM))
-    encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-    key_path.write_bytes(key.private_bytes(encoding, form, serialization.NoEncryption()))
-    return cert_path, key_path
 
 
 @dataclass(frozen=True)
@@ -367,6 +322,22 @@ async def test_a_failing_plugin_is_told_and_tried_again(api: FakeApi, tmp_path: 
         await until(lambda: api.cluster.holds(state))
 
     await _followed_while(Source(kubeconfig=str(path)), state, then)
+
+
+async def test_a_proxy_from_the_environment_is_not_asked_about_loopback(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    monkeypatch.delenv("no_proxy", raising=False)
+    assert await services(Source(endpoint=api.url)) == ["one"]
+
+
+@pytest.mark.parametrize(("allowed", "most"), [(0, 6), (1, 1), (2, 2)])
+async def test_requests_under_way_are_limited(api: FakeApi, allowed: int, most: int) -> None:
+    api.wait_for = 6 if allowed == 0 else allowed
+    async with Connection(Source(endpoint=api.url, max_inflight=allowed), RestStats(), PATIENCE) as connection:
+        await asyncio.gather(*(connection.get("/api/v1/services", {}) for _ in range(6)))
+    assert api.most_at_once == most
 
 
 async def test_a_server_with_a_foreign_certificate_is_not_believed(mutual: FakeApi, files: Files) -> None:
