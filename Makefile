@@ -1,0 +1,39 @@
+# make up     a small cluster on this machine, with the Services of examples/
+# make test   everything that is tested
+# make check  style and types
+# make bench  the measurements
+
+VENV ?= .venv
+PYTHON ?= python3
+BIN := $(VENV)/bin
+UP ?= examples
+JOBS ?= auto
+
+.PHONY: up test check bench venv clean
+
+up: $(VENV)/ready
+	$(BIN)/kdns up $(UP)
+
+test: $(VENV)/ready
+	tests/install-debian-packages
+	$(BIN)/pytest -n $(JOBS) tests
+
+check: $(VENV)/ready
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: $(VENV)/ready
+	@for program in bench/[a-z]*.py; do echo "== $$program"; $(BIN)/python "$$program" || exit 1; done
+
+venv: $(VENV)/ready
+
+# Anew whenever a dependency changes. constraints.txt pins every package of a new environment.
+$(VENV)/ready: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or later is needed, this is " + sys.version) if sys.version_info < (3, 11) else 0'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
