@@ -44,7 +44,7 @@ class Registry(CollectorRegistry):
 def sent_by(servers: Iterable[Server]) -> Iterator[Sent]:
     """Everything that was answered, by kind."""
     for server in servers:
-        tables = [(block.cluster.table, "kubernetes") for block in server.blocks if block.cluster]
+        tables = [(cluster.table, "kubernetes") for cluster in server.clusters]
         for table, plugin in (*tables, (server.others, "")):
             for lane in table.lanes.values():
                 for kept, times in lane.counts():

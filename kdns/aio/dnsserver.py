@@ -11,10 +11,11 @@ from typing import Final
 
 from kdns import logs
 from kdns.aio.admin import Handler, Site, exposition, health, readiness, start_site
+from kdns.aio.apiserver import Source
 from kdns.aio.clusters import Cluster, options_of, scope_of, source_of
 from kdns.aio.dnsmetrics import Registry
-from kdns.aio.follow import follow
-from kdns.aio.interfaces import bound_addresses, interface_addresses, own_addresses, udp_socket
+from kdns.aio.follow import Scope, follow
+from kdns.aio.interfaces import bound_addresses, interface_addresses, own_addresses, udp_sockets
 from kdns.aio.querylog import QueryLog
 from kdns.aio.tcp import TcpListener, listen_tcp
 from kdns.aio.udp import UdpListener
@@ -22,6 +23,7 @@ from kdns.corefile.address import HostPort
 from kdns.errors import ListenError
 from kdns.metrics import Requests
 from kdns.plugins.cluster_zones import ClusterZones, fallthrough_labels
+from kdns.plugins.kubernetes import KubernetesConfig
 from kdns.plugins.registry import ServerConfig
 from kdns.plugins.server import Block, Server
 
@@ -34,11 +36,14 @@ POLL_S: Final = 0.01
 class DnsServer:
     """Starts what the configuration asks for; `start`, then `stop`."""
 
-    def __init__(self, configs: tuple[ServerConfig, ...], *, dns_port: int = 53) -> None:
+    def __init__(
+        self, configs: tuple[ServerConfig, ...], *, dns_port: int = 53, default_source: Source | None = None
+    ) -> None:
         self._configs = configs
+        self._default_source = default_source
         self._dns_port = dns_port
-        self._clusters: dict[tuple[object, object], Cluster] = {}
-        self._servers: dict[tuple[tuple[str, ...], int], list[tuple[str, ServerConfig, Block]]] = {}
+        self._clusters: dict[tuple[Source, Scope], Cluster] = {}
+        self._servers: dict[tuple[tuple[str, ...], int], list[tuple[ServerConfig, Block]]] = {}
         self._listeners: list[UdpListener | TcpListener] = []
         self._sites: list[Site] = []
         self._tasks: list[asyncio.Task[None]] = []
@@ -97,23 +102,29 @@ class DnsServer:
         for config in self._configs:
             hosts = [h for bind in config.bind for h in bound_addresses(bind.hosts, bind.exclude, known)]
             groups: list[tuple[str, ...]] = [(host,) for host in dict.fromkeys(hosts)] or [WILDCARD]
-            for address in config.addresses:
-                for group in groups:
-                    port = address.port_or_default(self._dns_port)
-                    block = self._block(config, address.zone, own_addresses(group, known))
-                    self._servers.setdefault((group, port), []).append((address.zone, config, block))
+            ports = {address.port_or_default(self._dns_port) for address in config.addresses}
+            for group in groups:
+                for port in ports:
+                    zones = self._zones(config.kubernetes, own_addresses(group, known), rotate=bool(config.loadbalance))
+                    for address in config.addresses:
+                        if address.port_or_default(self._dns_port) == port:
+                            block = Block(address.zone, zones, sees_every_query=bool(config.log))
+                            self._servers.setdefault((group, port), []).append((config, block))
 
-    def _block(self, config: ServerConfig, zone: str, own: tuple[bytes, ...]) -> Block:
-        directive = config.kubernetes
+    def _zones(
+        self, directive: KubernetesConfig | None, own: tuple[bytes, ...], *, rotate: bool
+    ) -> ClusterZones | None:
         if directive is None:
-            return Block(zone, sees_every_query=bool(config.log))
-        key = (source_of(directive), scope_of(directive))
+            return None
+        source = source_of(directive)
+        if self._default_source and not (source.kubeconfig or source.endpoint):
+            source = self._default_source
+        key = (source, scope_of(directive))
         cluster = self._clusters.setdefault(key, Cluster(*key))
-        rotate = config.loadbalance is not None
         fallthrough = fallthrough_labels(directive.fallthrough)
         zones = ClusterZones(cluster.state, options_of(directive, own), rotate=rotate, fallthrough=fallthrough)
         cluster.zones.append(zones)
-        return Block(zone, zones, sees_every_query=bool(config.log))
+        return zones
 
     async def _wait_for_clusters(self) -> None:
         patience_s = max((c.kubernetes.startup_timeout_s for c in self._configs if c.kubernetes), default=0.0)
@@ -126,26 +137,22 @@ class DnsServer:
         if not self.is_synced:
             log.warning("starting without the api server", answers="SERVFAIL until everything is listed")
 
-    async def _listen(self, hosts: tuple[str, ...], port: int, parts: list[tuple[str, ServerConfig, Block]]) -> None:
+    async def _listen(self, hosts: tuple[str, ...], port: int, parts: list[tuple[ServerConfig, Block]]) -> None:
+        sockets = udp_sockets(hosts, port)
+        port = sockets[0].getsockname()[1]
         label = f"dns://:{port}" if hosts == WILDCARD else f"dns://{HostPort(hosts[0], port)}"
-        server = Server(label, tuple(block for _, _, block in parts))
-        logs_wanted = tuple(rule for _, config, _ in parts for rule in config.log)
-        errors = next((config.errors for _, config, _ in parts if config.errors), None)
+        server = Server(label, tuple(block for _, block in parts))
+        logs_wanted = tuple(rule for config, _ in parts for rule in config.log)
+        errors = next((config.errors for config, _ in parts if config.errors), None)
         observer = QueryLog(logs_wanted, errors, hosts[0]) if logs_wanted or errors else None
-        for host in hosts:
+        for sock in sockets:
             requests = Requests()
-            try:
-                sock = udp_socket(host, port)
-            except OSError as error:
-                if host == "::" and self.addresses:
-                    continue  # a machine without IPv6
-                raise ListenError(str(HostPort(host, port)), error.strerror or str(error)) from error
             udp = UdpListener(sock, server, requests, observer)
             self._listeners.append(udp)
             try:
-                self._listeners.append(await listen_tcp(host, udp.address[1], server, requests, observer))
+                self._listeners.append(await listen_tcp(*udp.address, server, requests, observer))
             except OSError as error:
-                raise ListenError(f"{HostPort(host, port)} (TCP)", error.strerror or str(error)) from error
+                raise ListenError(f"{HostPort(*udp.address)} (TCP)", error.strerror or str(error)) from error
             self.requests.setdefault(server.label, []).append(requests)
             self.addresses.append(udp.address)
         self.servers.append(server)

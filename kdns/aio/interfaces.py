@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any
 
-from kdns.errors import InputError
+from kdns.corefile.address import HostPort
+from kdns.errors import InputError, ListenError
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,25 @@ def own_addresses(bound: Iterable[str], known: tuple[InterfaceAddress, ...]) -> 
     if any(address.is_unspecified for address in addresses):
         addresses = [ip for one in known if not (ip := ip_address(one.address)).is_loopback]
     return tuple(dict.fromkeys(address.packed for address in addresses))
+
+
+def udp_sockets(hosts: Iterable[str], port: int) -> list[socket.socket]:
+    """One bound UDP socket for each host, all on one port (0: the first one's choice); ListenError where that fails.
+
+    A machine without IPv6 gets no socket for "::".
+    """
+    sockets: list[socket.socket] = []
+    for host in hosts:
+        try:
+            sockets.append(udp_socket(host, port))
+        except OSError as error:
+            if host == "::" and sockets and error.errno in {errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL}:
+                continue
+            for sock in sockets:
+                sock.close()
+            raise ListenError(str(HostPort(host, port)), error.strerror or str(error)) from error
+        port = sockets[0].getsockname()[1]
+    return sockets
 
 
 def udp_socket(host: str, port: int) -> socket.socket:

@@ -71,8 +71,12 @@ class Server:
         """The lanes a listener may answer from without asking a block; none where a block sees every query."""
         if any(block.sees_every_query for block in self.blocks):
             return ()
-        clusters = [block.cluster for block in self.blocks if block.cluster]
-        return tuple(cluster.table.lane(proto, family) for cluster in clusters)
+        return tuple(cluster.table.lane(proto, family) for cluster in self.clusters)
+
+    @property
+    def clusters(self) -> tuple[ClusterZones, ...]:
+        """The cluster zones of all blocks, each once."""
+        return tuple(dict.fromkeys(block.cluster for block in self.blocks if block.cluster))
 
     def lane(self, block: Block | None, proto: str, family: int) -> Lane:
         """Where answers of this block are kept and counted."""
