@@ -1,6 +1,7 @@
 """Objects against the schema: unknown fields, values of the wrong JSON type, and what is left without the unknown.
 
 Texts follow what kube-apiserver's decoders say (Kubernetes documentation, "Field validation"; Go's encoding/json).
+Differs: times and quantities that cannot be read are told with their field; kube-apiserver leaves the reader to search.
 """
 
 from __future__ import annotations
