@@ -2,7 +2,7 @@
 
 The order of precedence is that of kube-apiserver's printer for Pods: a reason of the Pod, then of the first init
 container that has not done its work, then of the containers, then deletion.
-Differs: a Pod whose status has podIP but no podIPs shows it; kube-apiserver fills in podIPs when it stores such a status.
+Differs: a Pod whose status has podIP but no podIPs shows it; kube-apiserver fills in podIPs when it stores a status.
 """
 
 from __future__ import annotations
