@@ -31,5 +31,5 @@ def configure(level: str = "info", stream: TextIO | None = None) -> None:
 
 def get(name: str) -> structlog.typing.FilteringBoundLogger:
     """The logger of a module."""
-    logger: structlog.typing.FilteringBoundLogger = structlog.get_logger(logger=name)
+    logger: structlog.typing.FilteringBoundLogger = structlog.get_logger(source=name)
     return logger
