@@ -22,7 +22,6 @@ NAMES = {"metrics": "prometheus", None: "server address"}
 MULTICLUSTER = "`multicluster` is refused until kdns reads ServiceImports"
 ZONAL = "`zonal` is refused until kdns has names by topology zone"
 LISTENER = "the case is about SCHEME://IP:PORT of a listener; the same text as a server block's key reads otherwise"
-TRANSFER = "a shared piece of `secondary` and `transfer`, which kdns does not have"
 
 KNOWN: dict[str, str] = {
     "plugin/health/setup_test.go:21": "a port that is no number is refused at once; CoreDNS finds out when it listens",
@@ -32,8 +31,6 @@ KNOWN: dict[str, str] = {
     "plugin/kubernetes/setup_test.go:839": ZONAL,
     "core/dnsserver/address_test.go:15": LISTENER,
     "core/dnsserver/address_test.go:19": LISTENER,
-    "plugin/pkg/parse/parse_test.go:15": TRANSFER,
-    "plugin/pkg/parse/parse_test.go:20": TRANSFER,
 }
 """Source of the case → why kdns differs."""
 VERDICTS = ("passed", "known deviation", "failed")
@@ -136,7 +133,7 @@ def test_stanzas_of_our_directives(capsys: pytest.CaptureFixture[str]) -> None:
     for case in recorded():
         plugin = case.get("plugin")
         name = NAMES.get(plugin, plugin)
-        if name not in {*DIRECTIVES, "pkg", "server address"}:
+        if name not in {*DIRECTIVES, "server address"}:
             continue
         assert "input" in case, f"{case['source']}: a Go expression needs an entry in KNOWN"
         verdict = outcome(case)
@@ -159,7 +156,7 @@ def test_stanzas_of_other_directives_are_refused_by_name(capsys: pytest.CaptureF
     refused = 0
     for case in recorded():
         words = case.get("input", "").split()
-        if not words or words[0] not in KNOWN_ELSEWHERE or case.get("plugin") == "pkg":
+        if not words or words[0] not in KNOWN_ELSEWHERE:
             continue
         with pytest.raises(CorefileError) as caught:
             servers(case)
