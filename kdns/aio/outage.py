@@ -7,12 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
-import structlog
-
+from kdns import logs
 from kdns.cluster.watching import Resource
 from kdns.errors import ApiServerError
 
-log = structlog.get_logger("kdns.reflector")
+log = logs.get("kdns.reflector")
 
 CREDENTIALS = "credentials that the server accepts: token, client certificate, exec plugin or service account"
 

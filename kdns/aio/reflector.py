@@ -17,8 +17,8 @@ from http import HTTPStatus
 from typing import Protocol, TypeAlias
 
 import msgspec
-import structlog
 
+from kdns import logs
 from kdns.aio.outage import Outage
 from kdns.cluster.objects import Key
 from kdns.cluster.state import AnyChange, State
@@ -48,7 +48,7 @@ Called with an empty list too, when the first full list of a kind is done: State
 NOT_THE_VERSION = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS)
 """Refusals that a list would meet as well."""
 
-log = structlog.get_logger("kdns.reflector")
+log = logs.get("kdns.reflector")
 
 
 class Asks(Protocol):
