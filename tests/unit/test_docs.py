@@ -1,0 +1,111 @@
+"""What the documentation shows works: Corefiles parse, Python runs, commands have the options, links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from kdns.cli import main
+from kdns.corefile.parse import parse
+from kdns.plugins.registry import configure
+
+PROJECT = Path(__file__).parents[2]
+PAGES = sorted([*PROJECT.glob("*.md"), *PROJECT.glob("docs/**/*.md"), *PROJECT.glob("deploy/*.md")])
+FENCE = re.compile(r"^```(?P<language>\S*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\((?!https?://|#)(?P<target>[^)#]+)")
+
+
+PENDING = frozenset({"up"})
+"""Commands that the documentation is ahead of; checked as soon as they are there."""
+
+
+def named(command: str) -> click.Command:
+    if command in PENDING and command not in main.commands:
+        pytest.skip(f"kdns {command} is not there yet")
+    assert command in main.commands, f"no command {command}"
+    return main.commands[command]
+
+
+def blocks(language: str) -> list[tuple[str, str]]:
+    """(where, text) of every fenced block in a language."""
+    return [
+        (f"{page.relative_to(PROJECT)}:{text.count(chr(10), 0, match.start()) + 1}", match["text"])
+        for page in PAGES
+        for text in [page.read_text(encoding="utf-8")]
+        for match in FENCE.finditer(text)
+        if match["language"] == language
+    ]
+
+
+def commands() -> list[tuple[str, list[str]]]:
+    """(where, words) of every `$ kdns …` line in a console."""
+    return [
+        (where, shlex.split(line.removeprefix("$ kdns ")))
+        for where, text in blocks("console")
+        for line in text.splitlines()
+        if line.startswith("$ kdns ")
+    ]
+
+
+def test_there_is_something_to_check() -> None:
+    assert len(PAGES) > 8
+    assert all(blocks(language) for language in ("corefile", "python", "console"))
+
+
+@pytest.mark.parametrize(("where", "text"), blocks("corefile"))
+def test_corefiles_parse(where: str, text: str) -> None:
+    assert configure(parse(text, where))
+
+
+@pytest.mark.parametrize(("where", "text"), blocks("python"))
+def test_python_runs(where: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    exec(compile(text, where, "exec"), {"__name__": "example"})  # noqa: S102  # the project's own documentation
+    assert capsys.readouterr().err == ""
+
+
+def options(command: click.Command) -> set[str]:
+    return {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+
+
+@pytest.mark.parametrize(("where", "words"), commands())
+def test_commands_have_the_options_they_are_shown_with(where: str, words: list[str]) -> None:
+    group = options(main) | {"--help"}
+    while words and words[0].startswith("-"):
+        assert words.pop(0) in group, where
+    used = {word.split("=")[0] for word in words[1:] if word.startswith("-")}
+    assert used <= options(named(words[0])) | {"-h", "--help"}, where
+
+
+@pytest.mark.parametrize("name", ["env", "serve", "up"])
+def test_a_commands_page_lists_exactly_its_options(name: str) -> None:
+    """The first cell of each row of the page's table of options."""
+    command = named(name)
+    page = (PROJECT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+    rows = [line.split(" | ")[0] for line in page.splitlines() if line.startswith("| `-")]
+    told = set(re.findall(r"`(--?[a-z.-]+)", " ".join(rows)))
+    assert {option for option in options(command) if option.startswith("-")} - {"-h", "--help"} == told
+
+
+def test_the_example_of_env_prints_what_its_page_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = next(text for where, text in blocks("console") if where.startswith("docs/env.md"))
+    command, _, output = shown.partition("\n")
+    monkeypatch.chdir(PROJECT)
+    result = CliRunner().invoke(main, shlex.split(command.removeprefix("$ kdns ")))
+    assert (result.exit_code, result.stdout) == (0, output)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(PROJECT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    targets = {match["target"] for match in LINK.finditer(page.read_text(encoding="utf-8"))}
+    assert [target for target in sorted(targets) if not (page.parent / target).exists()] == []
+
+
+def test_every_directive_has_a_page() -> None:
+    serve = (PROJECT / "docs" / "serve.md").read_text(encoding="utf-8")
+    for page in (PROJECT / "docs" / "directives").glob("*.md"):
+        assert f"directives/{page.name}" in serve
