@@ -29,7 +29,10 @@ class Loaded:
 
 
 def stamps(paths: Iterable[Path]) -> dict[Path, Stamp]:
-    """Every manifest file at or below `paths` but for hidden ones; a file that is named itself may end as it likes."""
+    """Every manifest file at or below `paths` but for hidden ones; a file that is named itself may end as it likes.
+
+    ManifestError for a folder that cannot be looked into: its files would seem to be gone.
+    """
     found: dict[Path, Stamp] = {}
     for path in paths:
         for candidate in sorted(_below(path)) if path.is_dir() else [path]:
@@ -37,6 +40,8 @@ def stamps(paths: Iterable[Path]) -> dict[Path, Stamp]:
                 status = candidate.stat()
             except FileNotFoundError:
                 continue
+            except OSError as error:
+                raise _unreadable(candidate, error) from error
             found.setdefault(candidate, (status.st_mtime_ns, status.st_size, status.st_ino))
     return found
 
@@ -59,7 +64,7 @@ def text_of(path: Path) -> str:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise ManifestError(str(path), 0, "", f"cannot be read: {error.strerror}") from error
+        raise _unreadable(path, error) from error
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -94,11 +99,20 @@ class Scanner:
 
     paths: Sequence[Path]
     files: dict[Path, Loaded] = field(default_factory=dict)
+    error: ManifestError | None = None
     _seen: dict[Path, Stamp] = field(default_factory=dict)
 
     def scan(self, *, settle: bool = True) -> bool:
-        """Look once; whether `files` changed. Without `settle` what is there is read at once."""
-        now = stamps(self.paths)
+        """Look once; whether there is news. Without `settle` what is there is read at once.
+
+        While something cannot be looked at, `error` says so and `files` stays.
+        """
+        had_error, self.error = self.error, None
+        try:
+            now = stamps(self.paths)
+        except ManifestError as error:
+            self.error = error
+            return str(error) != str(had_error)
         gone = [path for path in self.files if path not in now and (path not in self._seen or not settle)]
         changed = [
             path
@@ -115,11 +129,19 @@ class Scanner:
             if loaded.error and before:
                 loaded = Loaded(loaded.stamp, before.manifests, before.unknown, loaded.error)
             self.files[path] = loaded
-        return bool(gone or changed)
+        return bool(gone or changed or had_error)
+
+
+def _unreadable(path: Path, error: OSError) -> ManifestError:
+    return ManifestError(str(path), 0, "", f"cannot be read: {error.strerror}")
 
 
 def _below(folder: Path) -> Iterator[Path]:
-    for parent, folders, files in os.walk(folder):
+    def refused(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError):
+            raise _unreadable(Path(error.filename), error) from error
+
+    for parent, folders, files in os.walk(folder, onerror=refused):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in files:
             if name.endswith(SUFFIXES) and not name.startswith("."):

@@ -206,6 +206,8 @@ class ManifestFollower:
         self._standing = {str(problem) for problem in problems}
 
     def _problems(self) -> Iterator[ManifestError]:
+        if self._scanner.error:
+            yield self._scanner.error
         for path in sorted(self._scanner.files):
             loaded = self._scanner.files[path]
             if loaded.error:

@@ -283,6 +283,26 @@ async def test_a_deletion_that_is_refused_is_told(house: House, monkeypatch: pyt
     assert house.told() == ["a.yaml: Namespace shop: cannot be deleted: namespaces shop stays"]
 
 
+async def test_a_folder_that_cannot_be_looked_into_deletes_nothing(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house.write("a.yaml", service("a"))
+    await house.follower.start()
+
+    def refuse(*_: object, **__: object) -> object:
+        raise PermissionError(13, "Permission denied", str(house.folder))
+
+    for broken in ("os.scandir", "pathlib.Path.stat"):
+        with monkeypatch.context() as patch:
+            patch.setattr(broken, refuse)
+            patch.setattr("pathlib.Path.is_dir", lambda _: True)
+            for _ in range(3):
+                assert await house.follower.look() == Applied()
+        assert [text.endswith(": cannot be read: Permission denied") for text in house.told()] == [True]
+        assert house.names() == {"a"}
+        assert await house.settle() == Applied()
+
+
 async def test_a_path_that_leads_nowhere_stops_the_start(house: House) -> None:
     with pytest.raises(ManifestError, match="nowhere: no such file or folder"):
         await ManifestFollower(house.api, [house.folder / "nowhere"], report=house.report).start()
