@@ -24,7 +24,15 @@ def default_pod(obj: Json) -> Json:
             spec[field] = [_container(each, host=bool(spec.get("hostNetwork"))) for each in spec[field]]
     if "volumes" in spec:
         spec["volumes"] = [_volume(volume) for volume in spec["volumes"]]
-    return {**obj, "spec": spec}
+    return {**obj, "spec": spec, **_addresses(obj.get("status") or {})}
+
+
+def _addresses(status: Json) -> Json:
+    """podIP and podIPs in step: podIP is what clients of old set, so it wins."""
+    first, listed = status.get("podIP"), status.get("podIPs") or []
+    if first and [row.get("ip") for row in listed[:1]] != [first]:
+        return {"status": {**status, "podIPs": [{"ip": first}]}}
+    return {"status": {**status, "podIP": listed[0].get("ip", "")}} if listed and not first else {}
 
 
 def _container(given: Json, *, host: bool) -> Json:

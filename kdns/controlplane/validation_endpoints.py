@@ -121,7 +121,7 @@ def _slice_address(path: str, index: int, address: str, address_type: str, kept:
     parsed = formats.parse_ip(address)
     if parsed and f"IPv{parsed.version}" != address_type:
         return [invalid_value(path, address, f"must be an {address_type} address")]
-    return each(where, address, formats.endpoint_ip_problems(address))
+    return [] if address in kept else each(where, address, formats.endpoint_ip_problems(address))
 
 
 def _topology(path: str, topology: Json) -> list[Cause]:

@@ -18,7 +18,6 @@ LEFT_OUT = (("protocol", "TCP"), ("port", 0))  # defaults the recorded objects l
 TRIGGER = "endpoints.kubernetes.io/last-change-trigger-time"
 KNOWN = {
     46: "topology-mode Auto shares endpoints out by zone CPU: not made yet",
-    47: "topology-mode Auto shares endpoints out by zone CPU: not made yet",
     48: "topology-mode Auto shares endpoints out by zone CPU: not made yet",
     51: "topology-mode Auto shares endpoints out by zone CPU: not made yet",
 }

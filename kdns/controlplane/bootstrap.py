@@ -1,0 +1,133 @@
+"""The objects every cluster has from the start: namespaces, the node, the API's own Service, the DNS Service.
+
+The API and DNS usually listen on loopback here. Endpoints and slices on loopback addresses are refused from users;
+these objects are the server's own and are written past validation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from kdns.controlplane.api import Api
+from kdns.controlplane.clusterconfig import ClusterConfig, Network
+from kdns.controlplane.endpointpods import SERVICE_NAME
+from kdns.controlplane.endpointslices import ZONE
+from kdns.controlplane.kinds import ENDPOINT_SLICE, ENDPOINTS, NAMESPACE, NODE, SERVICE, Json, Kind
+from kdns.controlplane.mirroring import SKIP
+from kdns.controlplane.services import address_family
+from kdns.controlplane.strategy import Strategies
+
+NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
+DNS_OFFSET = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """Where a server of this process listens: IP address and port."""
+
+    address: str
+    port: int
+
+
+def initial_objects(
+    config: ClusterConfig, now: str, api: Listening | None = None, dns: Listening | None = None
+) -> list[tuple[Kind, Json]]:
+    """The objects in the order in which they are to be made; `now` is RFC 3339."""
+    objects = [(NAMESPACE, {"metadata": {"name": name}}) for name in NAMESPACES]
+    objects.append((NODE, node(config, now)))
+    if api:
+        objects += _served("default", "kubernetes", _api_service(config), api, "https")
+    if dns:
+        objects += _served("kube-system", "kube-dns", _dns_service(config), dns, "dns", "dns-tcp")
+    return objects
+
+
+def establish(api: Api, strategies: Strategies, objects: Iterable[tuple[Kind, Json]]) -> None:
+    """Make the objects that are not there; lead those that are to where the servers listen now.
+
+    Raises StatusError when an address that they need belongs to a Service of an older start.
+    """
+    with strategies.trusting():
+        for kind, obj in objects:
+            meta = obj["metadata"]
+            key = (meta.get("namespace", ""), meta["name"])
+            stored = api.store.get(kind, key)
+            if stored is None:
+                api.create(kind, key[0], obj)
+            elif kind == SERVICE:
+                ports = obj["spec"]["ports"]
+                api.update(kind, *key, {**stored.obj, "spec": {**stored.obj["spec"], "ports": ports}})
+            elif kind == ENDPOINT_SLICE and stored.obj["addressType"] != obj["addressType"]:
+                api.delete(kind, *key)
+                api.create(kind, key[0], obj)
+            elif kind in {ENDPOINTS, ENDPOINT_SLICE}:
+                api.update(kind, *key, {**stored.obj, **obj, "metadata": stored.obj["metadata"]})
+
+
+def node(config: ClusterConfig, now: str) -> Json:
+    """The one simulated node: Ready, with an address in each pod range."""
+    name = config.node_name
+    labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux"}
+    reasons = {
+        "MemoryPressure": ("False", "KubeletHasSufficientMemory"),
+        "DiskPressure": ("False", "KubeletHasNoDiskPressure"),
+        "PIDPressure": ("False", "KubeletHasSufficientPID"),
+        "Ready": ("True", "KubeletReady"),
+    }
+    conditions = [
+        {"type": kind, "status": status, "reason": why, "lastHeartbeatTime": now, "lastTransitionTime": now}
+        for kind, (status, why) in reasons.items()
+    ]
+    addresses = [{"type": "InternalIP", "address": address} for address in config.node_addresses]
+    capacity = {"cpu": "1000", "memory": "1Ti", "pods": str(min(n.num_addresses for n in config.pod_cidrs))}
+    cidrs = [str(network) for network in config.pod_cidrs]
+    return {
+        "metadata": {"name": name, "labels": {**labels, **({ZONE: config.node_zone} if config.node_zone else {})}},
+        "spec": {"podCIDR": cidrs[0], "podCIDRs": cidrs},
+        "status": {
+            "capacity": capacity,
+            "allocatable": capacity,
+            "conditions": conditions,
+            "addresses": [*addresses, {"type": "Hostname", "address": name}],
+            "nodeInfo": {"operatingSystem": "linux", "kubeletVersion": "simulated", "containerRuntimeVersion": "none"},
+        },
+    }
+
+
+def _nth(network: Network, offset: int) -> str:
+    """An address of the range; in a range too small for the offset its last usable one."""
+    return str(network[min(offset, network.num_addresses - 2)])
+
+
+def _api_service(config: ClusterConfig) -> Json:
+    ports = [{"name": "https", "port": 443, "protocol": "TCP"}]
+    labels = {"component": "apiserver", "provider": "kubernetes"}
+    return {"metadata": {"labels": labels}, "spec": {"clusterIP": _nth(config.service_cidrs[0], 1), "ports": ports}}
+
+
+def _dns_service(config: ClusterConfig) -> Json:
+    names = {"dns": "UDP", "dns-tcp": "TCP"}
+    ports = [{"name": name, "port": 53, "protocol": protocol} for name, protocol in names.items()]
+    labels = {"k8s-app": "kube-dns", "kubernetes.io/cluster-service": "true", "kubernetes.io/name": "CoreDNS"}
+    address = _nth(config.service_cidrs[0], DNS_OFFSET)
+    return {"metadata": {"labels": labels}, "spec": {"clusterIP": address, "ports": ports}}
+
+
+def _served(namespace: str, name: str, service: Json, at: Listening, *ports: str) -> list[tuple[Kind, Json]]:
+    """The Service, and the Endpoints and slice that lead to where its server listens."""
+    where = {"name": name, "namespace": namespace}
+    offered = {row["name"]: row["protocol"] for row in service["spec"]["ports"]}
+    rows = [{"name": port, "port": at.port, "protocol": offered[port]} for port in ports]
+    for row in service["spec"]["ports"]:
+        row["targetPort"] = at.port
+    subsets = [{"addresses": [{"ip": at.address}], "ports": rows}]
+    endpoints = {"metadata": {**where, "labels": {SKIP: "true"}}, "subsets": subsets}
+    endpoint_slice = {
+        "metadata": {**where, "labels": {SERVICE_NAME: name}},
+        "addressType": address_family(at.address),
+        "endpoints": [{"addresses": [at.address], "conditions": {"ready": True}}],
+        "ports": rows,
+    }
+    service["metadata"] |= where
+    return [(SERVICE, service), (ENDPOINTS, endpoints), (ENDPOINT_SLICE, endpoint_slice)]
