@@ -68,6 +68,11 @@ def test_every_address_leads_back_and_forth() -> None:
     assert missing == []
 
 
+def test_srv_targets_are_hosts_of_the_zone() -> None:
+    hosts = {name for rtype in ("A", "AAAA") for name, _ in rdata(rtype)}
+    assert {target.split()[-1] for _, target in rdata("SRV")} <= hosts
+
+
 def service_addresses() -> list[tuple[str, str]]:
     found = []
     for manifest in examples():
