@@ -2,8 +2,8 @@
 
 A list that is not the first is compared in place: every object stays stored, and with that every answer, until the
 server has said that it is gone. A watch that ends is taken up from the last resourceVersion. Only these make a new
-list: 410 Gone, a stream that cannot be read, a server whose revisions went back, one that refuses to resume
-Timing.refusals times in a row, and the verifying list once in Timing.verify_s.
+list: 410 Gone, a stream that cannot be read, a server whose revisions went back (compared after every outage and with
+every event), one that refuses to resume Timing.refusals times in a row, and the verifying list once in Timing.verify_s.
 """
 
 from __future__ import annotations
@@ -44,6 +44,9 @@ OnChange: TypeAlias = Callable[[list[AnyChange]], None]
 
 Called with an empty list too, when the first full list of a kind is done: State.synced has grown.
 """
+
+TOO_LARGE = "Too large resource version"
+"""How API servers, with 504, refuse a version they have not reached: they were restored or replaced."""
 
 NOT_THE_VERSION = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS)
 """Refusals that a list would meet as well."""
@@ -140,6 +143,8 @@ class Reflector:
         try:
             if self._version and began_s - self._listed_s >= self.timing.verify_s:
                 self._relist("verify")
+            if self._version and self._failures:
+                await self._compare_version()
             if not self._version:
                 await self._list()
             began_s = self.now_s()
@@ -173,6 +178,10 @@ class Reflector:
             self._relist("expired")
             log.info("resource version expired", kind=self.resource.plural)
             return 1
+        if error.status == HTTPStatus.GATEWAY_TIMEOUT and TOO_LARGE in error.reason:
+            self._relist("restored")
+            log.warning("api server went back", kind=self.resource.plural, reason=error.reason)
+            return 1
         if error.status:
             self.outage.refused(self.resource, error)
             self._refusals += error.status not in NOT_THE_VERSION
@@ -191,6 +200,15 @@ class Reflector:
     def _contact(self) -> None:
         self.stats.last_contact_s = self.now_s()
         self.outage.back(self.resource)
+
+    async def _compare_version(self) -> None:
+        """After an outage: a server that was restored or replaced would let a watch wait for its old version.
+
+        One that has since counted beyond that version is not noticed before the verifying list.
+        """
+        page = listed(self.resource, await self.asks.get(self.resource.path, self._selected() | {"limit": "1"}))
+        if went_back(self._version, page.resource_version):
+            raise RelistError("restored", f"resourceVersion {page.resource_version} came after {self._version}")
 
     async def _list(self) -> None:
         kind = self.resource.kind

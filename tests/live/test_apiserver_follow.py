@@ -286,6 +286,29 @@ async def test_a_server_that_went_back_in_time_is_listed_again(api: FakeApi) -> 
         assert follower.stats.kinds[Service].relists == {"restored": 1}
 
 
+@pytest.mark.parametrize(
+    ("fault", "cause"),
+    [
+        ([RefusedError(500, "InternalError", "unknown")] * 3, "refused"),
+        ([RefusedError(504, "Timeout", "Too large resource version: 9, current: 7")], "restored"),
+        ([RefusedError(429, "TooManyRequests", "busy")] * 5, None),
+        ([RefusedError(403, "Forbidden", "not yet")] * 5, None),
+    ],
+    ids=["500", "too large", "429", "403"],
+)
+async def test_which_refusals_to_resume_make_a_new_list(
+    api: FakeApi, fault: list[RefusedError], cause: str | None
+) -> None:
+    async with following(api) as follower:
+        await until(lambda: bool(api.watching["services"]))
+        api.refuse["watch", "services"].extend(fault)
+        api.drop()
+        await until(lambda: api.watches("services") == len(fault) + 2 and bool(api.watching["services"]))
+        assert follower.stats.kinds[Service].relists == ({cause: 1} if cause else {})
+        assert follower.stats.kinds[Service].errors[str(fault[0].code)] == len(fault)
+        assert follower.removed == []
+
+
 async def test_bookmarks_move_the_point_of_resumption(api: FakeApi, cluster: Cluster) -> None:
     async with following(api) as follower:
         await until(lambda: bool(api.watching["services"]))
