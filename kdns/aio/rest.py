@@ -37,6 +37,11 @@ class RestServer:
     _runner: web.ServerRunner
     _watches: dict[Subscription, None]
 
+    @property
+    def watching(self) -> int:
+        """How many watches are open."""
+        return len(self._watches)
+
     async def close(self) -> None:
         """Take no more connections, end the watches so that their clients resume elsewhere, finish what is begun."""
         for subscription in tuple(self._watches):

@@ -8,17 +8,18 @@ caller's own.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from kdns.controlplane import listing, metadata, namespaces_lifecycle, schema
-from kdns.controlplane.kinds import ENDPOINTS, EVENT, KINDS, NAMESPACE, NODE, POD, SERVICE, Json, Kind
+from kdns.controlplane.commits import Commits, Strategies
+from kdns.controlplane.deletion import Deletion
+from kdns.controlplane.kinds import ENDPOINTS, EVENT, NAMESPACE, NODE, POD, SERVICE, Json, Kind
 from kdns.controlplane.listing import ListResult
 from kdns.controlplane.metadata import copied
-from kdns.controlplane.owners import Owners, references, without_owner
 from kdns.controlplane.patch import patched
-from kdns.controlplane.status import StatusError, already_exists, bad_request, forbidden, not_found
+from kdns.controlplane.status import StatusError, already_exists, bad_request, not_found
 from kdns.controlplane.store import Store
-from kdns.controlplane.watch import Filter, Stored, Subscription
+from kdns.controlplane.watch import Stored, Subscription
 
 CREATED_BY_UPDATE = frozenset({SERVICE, ENDPOINTS, EVENT})
 """Kinds that a PUT of a new name creates."""
@@ -27,49 +28,6 @@ STATUS_KEPT_APART = frozenset({SERVICE, POD, NODE, NAMESPACE})
 """Kinds whose status only changes through the status subresource."""
 
 _NAME_TRIES = 8
-
-
-class Prepared(Protocol):
-    """An object ready to be stored, and what settles or takes back what was allocated for it."""
-
-    @property
-    def obj(self) -> Json:
-        """The object with defaults and allocations."""
-        ...
-
-    @property
-    def commit(self) -> Callable[[], None]:
-        """Call when the object is stored."""
-        ...
-
-    @property
-    def revert(self) -> Callable[[], None]:
-        """Call when it is not."""
-        ...
-
-
-class Strategies(Protocol):
-    """The rules of each kind: defaults, allocation, validation."""
-
-    def create(self, kind: Kind, obj: Json, *, dry_run: bool = False) -> Prepared:
-        """The object as it is created."""
-        ...
-
-    def update(self, kind: Kind, old: Json, new: Json, *, subresource: str = "", dry_run: bool = False) -> Prepared:
-        """The object as it replaces `old`."""
-        ...
-
-    def deleted(self, kind: Kind, obj: Json) -> None:
-        """Release what a deleted object held."""
-        ...
-
-    def restore(self, kind: Kind, obj: Json) -> None:
-        """Learn what a stored object holds, at start."""
-        ...
-
-    def on_read(self, kind: Kind, obj: Json) -> Json:
-        """The object with fields that old versions lacked; the same object when it lacks none."""
-        ...
 
 
 def _same(obj: Json) -> Json:
@@ -97,12 +55,9 @@ class Api:
         grace_s: Callable[[Kind, Json, int | None], int] = _at_once,
     ) -> None:
         self.store, self.strategies = store, strategies
-        self.now_s, self._new_uid, self._random_suffix, self._grace_s = now_s, new_uid, random_suffix, grace_s
-        self._owners = Owners()
-        for kind in KINDS:
-            for version in self.store.page(kind, Filter()).items:
-                strategies.restore(kind, version.obj)
-                self._owners.track(None, version)
+        self.now_s, self._new_uid, self._random_suffix = now_s, new_uid, random_suffix
+        self._commits = Commits(store, strategies)
+        self._deletion = Deletion(self._commits, now_s, grace_s)
 
     def get(self, kind: Kind, namespace: str, name: str) -> Json:
         """The object; 404 when there is none."""
@@ -177,10 +132,29 @@ class Api:
             if dry_run:
                 prepared.revert()
                 return copied(prepared.obj)
-            return copied(self._put(kind, prepared.obj, None, prepared).obj)
+            return copied(self._commits.put(kind, prepared.obj, None, prepared).obj)
         except StatusError:
             prepared.revert()
             raise
+
+    def plant(self, kind: Kind, obj: Json) -> Json:
+        """Create one of the server's own objects past validation, or make the stored one say what `obj` says.
+
+        A stored object that already does is left alone; what the object holds is learnt as at a restart.
+        """
+        obj = self.strategies.on_read(kind, metadata.typed(kind, copied(obj)))
+        namespace, name = obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
+        old = self.store.get(kind, listing.key(kind, namespace, name))
+        if old is None:
+            metadata.begin(kind, obj, self._new_uid(), self.now_s())
+        else:
+            metadata.carry(old.obj, obj)
+            obj["metadata"]["resourceVersion"] = old.obj["metadata"]["resourceVersion"]
+            if obj == old.obj:
+                return copied(old.obj)
+        if old is None:
+            self.strategies.restore(kind, obj)
+        return copied(self._commits.put(kind, obj, old).obj)
 
     def update(
         self, kind: Kind, namespace: str, name: str, obj: Json, *, subresource: str = "", dry_run: bool = False
@@ -215,27 +189,8 @@ class Api:
         self, kind: Kind, namespace: str, name: str, *, options: Json | None = None, dry_run: bool = False
     ) -> Json:
         """Delete an object: its last state, or its present one when finalizers or a grace period hold it."""
-        version, options = self.find(kind, namespace, name), options or {}
-        found, wanted = version.obj["metadata"], options.get("preconditions") or {}
-        metadata.precondition(kind, name, "UID", wanted.get("uid"), found["uid"])
-        metadata.precondition(kind, name, "ResourceVersion", wanted.get("resourceVersion"), found["resourceVersion"])
-        if kind == NAMESPACE and name in namespaces_lifecycle.IMMORTAL:
-            raise forbidden(kind, name, "this namespace may not be deleted")
-        policy = _propagation(options)
-        grace_s = self._grace_s(kind, version.obj, options.get("gracePeriodSeconds"))
-        held = grace_s > 0 or kind == NAMESPACE or bool(found.get("finalizers"))
-        if dry_run:
-            return copied(version.obj)
-        if policy == "Orphan":
-            self._orphan(found["uid"])
-        if not held:
-            return copied(self._remove(version).obj)
-        version = self._terminate(version, grace_s)
-        if kind == NAMESPACE:
-            self._empty(name)
-        elif policy == "Foreground":
-            self._collect(found["uid"])
-        return copied(version.obj)
+        version = self.find(kind, namespace, name)
+        return copied(self._deletion.delete(version, options or {}, dry_run=dry_run).obj)
 
     def delete_collection(
         self,
@@ -273,85 +228,13 @@ class Api:
             if new == version.obj:
                 prepared.commit()
             else:
-                version = self._put(kind, new, version, prepared)
+                version = self._commits.put(kind, new, version, prepared)
         except StatusError:
             prepared.revert()
             raise
         if _may_go(version):
-            return copied(self._remove(version).obj)
+            return copied(self._deletion.remove(version).obj)
         return copied(version.obj)
-
-    def _put(self, kind: Kind, obj: Json, replaces: Stored | None, prepared: Prepared | None) -> Stored:
-        obj = self.strategies.on_read(kind, obj)
-        key = listing.key(kind, obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
-        version = self.store.put(kind, key, copied(obj), replaces)
-        if prepared:
-            prepared.commit()
-        self._owners.track(replaces, version)
-        return version
-
-    def _terminate(self, version: Stored, grace_s: int) -> Stored:
-        """Mark the object as being deleted; a second time changes nothing but a shorter grace period."""
-        obj = copied(version.obj)
-        marks = obj["metadata"]
-        if marks.get("deletionTimestamp") and marks.get("deletionGracePeriodSeconds", 0) <= grace_s:
-            return version
-        marks["deletionTimestamp"] = metadata.timestamp(self.now_s() + grace_s)
-        marks["deletionGracePeriodSeconds"] = grace_s
-        if version.kind == NAMESPACE:
-            obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
-        return self._put(version.kind, obj, version, None)
-
-    def _remove(self, version: Stored) -> Stored:
-        """Delete for good, then what it owned; the last object of a namespace that is going takes it along."""
-        last = self.store.delete(version)
-        self._owners.track(version, None)
-        self.strategies.deleted(version.kind, version.obj)
-        self._collect(version.obj["metadata"]["uid"])
-        self._owners.forget(version.obj["metadata"]["uid"])
-        if version.kind.namespaced:
-            self._finish_namespace(version.key[0])
-        return last
-
-    def _collect(self, uid: str) -> None:
-        """Delete the dependents that have no other owner; the others lose this one."""
-        for kind, key in self._owners.dependents(uid):
-            version = self.store.get(kind, key)
-            if version is None:
-                continue
-            if without_owner(version.obj, uid):
-                self._disown(version, uid)
-            else:
-                self.delete(kind, *key, options={"propagationPolicy": "Background"})
-
-    def _orphan(self, uid: str) -> None:
-        for kind, key in self._owners.dependents(uid):
-            version = self.store.get(kind, key)
-            if version:
-                self._disown(version, uid)
-
-    def _disown(self, version: Stored, uid: str) -> None:
-        obj = copied(version.obj)
-        obj["metadata"]["ownerReferences"] = without_owner(version.obj, uid)
-        if not references(obj):
-            del obj["metadata"]["ownerReferences"]
-        self._put(version.kind, obj, version, None)
-
-    def _empty(self, namespace: str) -> None:
-        """Delete everything in a namespace that is going, then, when nothing holds on, the namespace."""
-        for kind in KINDS:
-            if kind.namespaced:
-                self.delete_collection(kind, namespace)
-        self._finish_namespace(namespace)
-
-    def _finish_namespace(self, name: str) -> None:
-        namespace = self.store.get(NAMESPACE, ("", name))
-        if namespace is None or not namespace.obj["metadata"].get("deletionTimestamp"):
-            return
-        if any(self.store.page(kind, Filter(name), limit=1).items for kind in KINDS if kind.namespaced):
-            return
-        if not namespace.obj["metadata"].get("finalizers"):
-            self._remove(namespace)
 
 
 def _named(obj: Json, name: str) -> Json:
@@ -378,11 +261,3 @@ def _may_go(version: Stored) -> bool:
     marks = version.obj["metadata"]
     waits = marks.get("finalizers") or marks.get("deletionGracePeriodSeconds")
     return bool(marks.get("deletionTimestamp")) and not waits and version.kind != NAMESPACE
-
-
-def _propagation(options: Json) -> str:
-    """Orphan, Background or Foreground; 400 for anything else."""
-    policy = options.get("propagationPolicy") or ("Orphan" if options.get("orphanDependents") else "Background")
-    if policy not in {"Orphan", "Background", "Foreground"}:
-        raise bad_request(f"propagationPolicy: found {policy!r}, wanted Orphan, Background or Foreground")
-    return str(policy)
