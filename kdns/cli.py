@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Coroutine
+from pathlib import Path
 from typing import Any
 
 import click
 
 import kdns
-from kdns import app, logs
+from kdns import app, flags, logs
+from kdns import up as app_up
 from kdns.cli_env import env
 from kdns.errors import KdnsError
 
@@ -34,6 +36,11 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
+def warn(text: str) -> None:
+    """Print a problem that does not stop the command."""
+    click.echo(f"Warning: {text}", err=True)
+
+
 @click.group(context_settings=CONTEXT)
 @click.version_option(kdns.__version__, prog_name="kdns")
 @click.option(
@@ -47,7 +54,7 @@ def main(log_level: str) -> None:
     kdns serve --conf FILE     the cluster DNS server, on any Kubernetes API
     kdns env --namespace NS    the service variables a container would get
     """
-    logs.configure(log_level)
+    logs.configure(log_level or ("info" if context.invoked_subcommand == "serve" else "warning"))
 
 
 @main.command(context_settings=CONTEXT)
@@ -62,6 +69,60 @@ def serve(conf: str, dns_port: int) -> None:
     CoreDNS's own arguments -conf and -dns.port work.
     """
     run(app.serve(conf, dns_port=dns_port, say=say))
+
+
+@main.command(context_settings=CONTEXT)
+@click.argument("paths", nargs=-1, metavar="[PATH]...", type=click.Path(path_type=Path))
+@click.option("--dns", default="127.0.0.1:1053", show_default=True, metavar="HOST:PORT", help="Where DNS is answered.")
+@click.option(
+    "--api", default="127.0.0.1:8001", show_default=True, metavar="HOST:PORT", help="Where the API is served."
+)
+@click.option("--data", type=click.Path(path_type=Path), metavar="DIR", help="Keep the objects here; else in memory.")
+@click.option(
+    "--kubeconfig",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Where to write it.  [default: kdns.kubeconfig, in DIR with --data]",
+)
+@click.option("--corefile", default="", metavar="FILE", help="The DNS configuration, instead of the built-in one.")
+@click.option(
+    "--cluster-domain", default="cluster.local", show_default=True, metavar="NAME", help="The cluster's zone."
+)
+@click.option(
+    "--service-cidr",
+    default="10.96.0.0/16,fd00:10:96::/112",
+    show_default=True,
+    metavar="CIDR[,CIDR]",
+    help="Cluster IPs; the first range is the default family.",
+)
+@click.option(
+    "--pod-cidr",
+    default="10.244.0.0/16,fd00:10:244::/64",
+    show_default=True,
+    metavar="CIDR[,CIDR]",
+    help="Addresses of simulated Pods.",
+)
+@click.option("--node-port-range", default="30000-32767", show_default=True, metavar="FROM-TO", help="Node ports.")
+@click.option("--no-simulated-pods", is_flag=True, help="Leave Pods Pending instead of running them in name only.")
+@click.option(
+    "--token-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Bearer tokens for the API, one a line; needed, with TLS, for any address but loopback.",
+)
+@click.option("--tls-cert", default="", metavar="FILE", help="The API's certificate (PEM).")
+@click.option("--tls-key", default="", metavar="FILE", help="Its key, where the certificate's file has none.")
+def up(paths: tuple[Path, ...], **given: Any) -> None:
+    """Run a control plane, its controllers and DNS on this machine.
+
+    The manifests in each PATH (files and folders, YAML and JSON) are applied and followed: edit one, and the answers
+    change. Prints `ready` when everything answers.
+    """
+    try:
+        options = flags.up_options(paths, given)
+    except KdnsError as error:
+        raise click.UsageError(str(error)) from error
+    run(app_up.up(options, say, warn))
 
 
 main.add_command(env)

@@ -18,14 +18,18 @@ def load_corefile(path: str, *, dns_port: int) -> tuple[ServerConfig, ...]:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise CorefileError(path, 0, "", f"cannot be read: {_reason(error)}") from error
-    folder = os.path.dirname(path)  # noqa: PTH120 - patterns are joined as text, as the user wrote them
+    return parse_corefile(text, path, dns_port=dns_port)
 
-    def read(pattern: str) -> Sequence[tuple[str, str]]:
-        """All files that match, in order of their names."""
-        found = sorted(glob.glob(pattern if os.path.isabs(pattern) else os.path.join(folder, pattern)))  # noqa: PTH117, PTH118, PTH207 - see above
-        return [(name, Path(name).read_text(encoding="utf-8")) for name in found if Path(name).is_file()]
 
-    return configure(parse(text, path, environ=os.environ, read=read), dns_port=dns_port)
+def parse_corefile(text: str, path: str, *, dns_port: int) -> tuple[ServerConfig, ...]:
+    """The servers that this text asks for; `path` is its name in errors, and imports start from its folder."""
+    return configure(parse(text, path, environ=os.environ, read=_read_all), dns_port=dns_port)
+
+
+def _read_all(pattern: str) -> Sequence[tuple[str, str]]:
+    """All files that match, in order of their names."""
+    found = sorted(glob.glob(pattern))  # noqa: PTH207 - the pattern is text as the user wrote it
+    return [(name, Path(name).read_text(encoding="utf-8")) for name in found if Path(name).is_file()]
 
 
 def _reason(error: Exception) -> str:

@@ -1,0 +1,114 @@
+"""A cluster without a cluster, running: store, API, controllers, and the manifests that it follows."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+from kdns.aio import rest
+from kdns.aio.controllers import Controllers
+from kdns.aio.manifests import Applied, ManifestFollower
+from kdns.aio.rest_guard import RestConfig, check_config
+from kdns.aio.sqlite import Journal, open_journal
+from kdns.controlplane.api import Api
+from kdns.controlplane.bootstrap import Listening, establish, initial_objects
+from kdns.controlplane.clusterconfig import ClusterConfig
+from kdns.controlplane.store import Store
+from kdns.controlplane.strategy import Strategies
+from kdns.errors import ManifestError
+
+SUFFIX_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
+"""The letters of generated names: none that make words (Kubernetes util/rand)."""
+
+
+@dataclass(slots=True)
+class LocalCluster:
+    """One control plane; `start`, then `stop`. `data` None keeps everything in memory."""
+
+    config: ClusterConfig
+    rest_config: RestConfig
+    data: Path | None = None
+    address: tuple[str, int] = ("", 0)
+    _journal: Journal | None = None
+    _api: Api = field(init=False)
+    _strategies: Strategies = field(init=False)
+    _controllers: Controllers = field(init=False)
+    _rest: rest.RestServer = field(init=False)
+    _following: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Open the store, serve the API, run the controllers.
+
+        InputError for an unusable data directory or an unsafe address, ListenError for a taken one.
+        """
+        check_config(self.rest_config)
+        self._strategies = Strategies(self.config, random.randrange)
+        self._api = self._opened()
+        durable = (self._journal.durable,) if self._journal else ()
+        self._rest = await rest.start(self._api, self.rest_config, *durable)
+        self.address = self._rest.address
+        self._establish(api=Listening(*self.address))
+        self._controllers = Controllers(self._api, self.config)
+        self._controllers.start()
+
+    def dns_at(self, host: str, port: int) -> None:
+        """Tell the cluster where its DNS listens: Service kube-dns leads there."""
+        self._establish(dns=Listening(host, port))
+
+    async def apply(self, paths: Sequence[Path], report: Callable[[ManifestError], None]) -> Applied:
+        """Apply the manifests and follow them from now on; ManifestError for a path that leads nowhere."""
+        follower = ManifestFollower(self._api, paths, report=report)
+        applied = await follower.start()
+        self._following = asyncio.create_task(follower.follow())
+        await self._controllers.idle.wait()
+        return applied
+
+    async def stop(self) -> None:
+        """Finish what is begun, and close."""
+        if self._following:
+            self._following.cancel()
+        self._controllers.close()
+        await self._rest.close()
+        if self._journal:
+            await self._journal.close()
+
+    def _opened(self) -> Api:
+        store = Store()
+        if self.data:
+            self._journal = open_journal(self.data)
+            store = Store(self._journal.objects, revision=self._journal.revision, persist=self._journal.append)
+        return Api(store, self._strategies, time.time, lambda: str(uuid.uuid4()), _suffix)
+
+    def _establish(self, *, api: Listening | None = None, dns: Listening | None = None) -> None:
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        establish(self._api, self._strategies, initial_objects(self.config, now, api=api, dns=dns))
+
+
+def write_kubeconfig(path: Path, server: str, *, ca_file: str = "", token: str = "") -> None:
+    """Write a kubeconfig with which kubectl uses `server` unasked; readable for its owner only."""
+    cluster = {"server": server, **({"certificate-authority": str(Path(ca_file).absolute())} if ca_file else {})}
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "kdns", "cluster": cluster}],
+        "users": [{"name": "kdns", "user": {"token": token} if token else {}}],
+        "contexts": [{"name": "kdns", "context": {"cluster": "kdns", "user": "kdns", "namespace": "default"}}],
+        "current-context": "kdns",
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch(mode=0o600)
+    path.write_text(yaml.safe_dump(content, sort_keys=False))
+
+
+def _suffix() -> str:
+    return "".join(secrets.choice(SUFFIX_LETTERS) for _ in range(5))

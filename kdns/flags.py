@@ -1,0 +1,86 @@
+"""Command-line texts to values; InputError names the flag, what was found and what was wanted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from ipaddress import IPv4Network, IPv6Network, ip_network
+from pathlib import Path
+from typing import Any
+
+from kdns.controlplane.clusterconfig import ClusterConfig
+from kdns.corefile.address import HostPort
+from kdns.errors import InputError
+from kdns.up import KUBECONFIG, UpOptions
+
+_DOMAIN = re.compile(r"(?!-)[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})*\Z")
+
+
+def host_port(flag: str, text: str) -> HostPort:
+    """127.0.0.1:1053, [::1]:1053 or localhost:1053."""
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise InputError(f"{flag} {text!r}: wanted HOST:PORT, such as 127.0.0.1:1053 or [::1]:1053")
+    return HostPort("127.0.0.1" if host == "localhost" else host, int(port))
+
+
+def networks(flag: str, text: str) -> tuple[IPv4Network | IPv6Network, ...]:
+    """One or two networks, of different families."""
+    try:
+        found = tuple(ip_network(part.strip()) for part in text.split(","))
+    except ValueError as error:
+        raise InputError(f"{flag} {text!r}: {error}; wanted CIDR[,CIDR], such as 10.96.0.0/16") from error
+    if len({network.version for network in found}) < len(found):
+        raise InputError(f"{flag} {text!r}: wanted at most one network of each IP family")
+    if any(network.num_addresses < 8 for network in found):
+        raise InputError(f"{flag} {text!r}: too small; wanted networks of at least 8 addresses")
+    return found
+
+
+def port_range(flag: str, text: str) -> range:
+    """30000-32767."""
+    match = re.fullmatch(r"(\d{1,5})-(\d{1,5})", text)
+    if not match or not 0 < int(match[1]) <= int(match[2]) <= 65535:
+        raise InputError(f"{flag} {text!r}: wanted FROM-TO within 1-65535, such as 30000-32767")
+    return range(int(match[1]), int(match[2]) + 1)
+
+
+def domain(flag: str, text: str) -> str:
+    """A zone name without its trailing dot, in lower case."""
+    name = text.lower().removesuffix(".")
+    if len(name) > 200 or not _DOMAIN.match(name):
+        raise InputError(f"{flag} {text!r}: wanted a domain name, such as cluster.local")
+    return name
+
+
+def up_options(paths: tuple[Path, ...], given: Mapping[str, Any]) -> UpOptions:
+    """The options of `kdns up`."""
+    data: Path | None = given["data"]
+    service_cidrs = networks("--service-cidr", given["service_cidr"])
+    pod_cidrs = networks("--pod-cidr", given["pod_cidr"])
+    families = {network.version for network in service_cidrs}
+    cluster = ClusterConfig(
+        service_cidrs=service_cidrs,
+        node_port_range=port_range("--node-port-range", given["node_port_range"]),
+        pod_cidrs=tuple(network for network in pod_cidrs if network.version in families),
+        cluster_domain=domain("--cluster-domain", given["cluster_domain"]),
+        simulate_pods=not given["no_simulated_pods"],
+    )
+    missing = families - {network.version for network in cluster.pod_cidrs}
+    if missing:
+        raise InputError(
+            f"--pod-cidr {given['pod_cidr']!r}: wanted a network for IPv{missing.pop()} as in --service-cidr"
+        )
+    return UpOptions(
+        paths=paths,
+        cluster=cluster,
+        dns=host_port("--dns", given["dns"]),
+        api=host_port("--api", given["api"]),
+        kubeconfig=given["kubeconfig"] or (data / KUBECONFIG if data else Path(KUBECONFIG)),
+        data=data,
+        corefile=given["corefile"],
+        token_file=given["token_file"],
+        tls_cert=given["tls_cert"],
+        tls_key=given["tls_key"],
+    )

@@ -1,0 +1,116 @@
+"""`kdns up`: a control plane and the DNS server beside it, as one process."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from kdns.aio.apiserver import Source
+from kdns.aio.corefiles import load_corefile, parse_corefile
+from kdns.aio.dnsserver import DnsServer
+from kdns.aio.localcluster import LocalCluster, write_kubeconfig
+from kdns.aio.rest_guard import RestConfig
+from kdns.app import stop_event
+from kdns.controlplane.clusterconfig import ClusterConfig
+from kdns.corefile.address import HostPort
+from kdns.errors import InputError
+from kdns.plugins.registry import ServerConfig
+
+KUBECONFIG: Final = "kdns.kubeconfig"
+
+COREFILE: Final = """
+{domain}:{port} in-addr.arpa:{port} ip6.arpa:{port} {{
+    bind {host}
+    errors
+    kubernetes {domain} in-addr.arpa ip6.arpa {{
+        pods verified
+    }}
+    loadbalance
+}}
+"""
+"""The DNS configuration without --corefile: the cluster's names, and nothing else."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpOptions:
+    """What the command line of `kdns up` says."""
+
+    paths: tuple[Path, ...]
+    cluster: ClusterConfig
+    dns: HostPort
+    api: HostPort
+    kubeconfig: Path
+    data: Path | None = None
+    corefile: str = ""
+    token_file: Path | None = None
+    tls_cert: str = ""
+    tls_key: str = ""
+
+
+async def up(options: UpOptions, say: Callable[[str], None], warn: Callable[[str], None]) -> None:
+    """Run until SIGTERM or SIGINT; says what listens where, then `ready`."""
+    stop = stop_event()
+    tokens = read_tokens(options.token_file) if options.token_file else ()
+    local = LocalCluster(options.cluster, rest_config(options, tokens), options.data)
+    await local.start()
+    dns: DnsServer | None = None
+    try:
+        scheme = "https" if options.tls_cert else "http"
+        url = f"{scheme}://{HostPort(*local.address)}"
+        write_kubeconfig(options.kubeconfig, url, ca_file=options.tls_cert, token=tokens[0] if tokens else "")
+        say(f"api         {url}")
+        say(f"kubeconfig  {options.kubeconfig}")
+        if options.paths:
+            applied = await local.apply(options.paths, lambda problem: warn(str(problem)))
+            say(f"manifests   {applied.applied} objects from {', '.join(map(str, options.paths))}")
+        dns = DnsServer(corefile_of(options), dns_port=options.dns.port, default_source=Source(str(options.kubeconfig)))
+        await dns.start()
+        local.dns_at(*dns.addresses[0])
+        for host, port in dns.addresses:
+            say(f"dns         {host} port {port} (UDP and TCP)")
+        for path, (host, port) in dns.site_addresses.items():
+            say(f"http        {host} port {port} {path}")
+        host, port = dns.addresses[0]
+        say(f"try         dig @{host} -p {port} kubernetes.default.svc.{options.cluster.cluster_domain}")
+        say(f"            kubectl --kubeconfig {options.kubeconfig} get services --all-namespaces")
+        say("ready")
+        await stop.wait()
+    finally:
+        if dns:
+            await dns.stop()
+        await local.stop()
+
+
+def corefile_of(options: UpOptions) -> tuple[ServerConfig, ...]:
+    """The DNS server's configuration: the file given, or the built-in one."""
+    if options.corefile:
+        return load_corefile(options.corefile, dns_port=options.dns.port)
+    text = COREFILE.format(domain=options.cluster.cluster_domain, port=options.dns.port, host=options.dns.host)
+    return parse_corefile(text, "built-in Corefile", dns_port=options.dns.port)
+
+
+def rest_config(options: UpOptions, tokens: tuple[str, ...]) -> RestConfig:
+    """The API's listener; InputError for certificates that cannot be used."""
+    context = None
+    if options.tls_cert:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        try:
+            context.load_cert_chain(options.tls_cert, options.tls_key or None)
+        except (OSError, ssl.SSLError) as error:
+            raise InputError(f"--tls-cert {options.tls_cert}, --tls-key {options.tls_key}: {error}") from error
+    return RestConfig(options.api.host, options.api.port, tokens, context)
+
+
+def read_tokens(path: Path) -> tuple[str, ...]:
+    """The bearer tokens of a file, one a line; blank lines and lines that begin with # do not count."""
+    try:
+        lines = [line.strip() for line in path.read_text().splitlines()]
+    except OSError as error:
+        raise InputError(f"--token-file {path}: {error.strerror}") from error
+    tokens = tuple(line for line in lines if line and not line.startswith("#"))
+    if not tokens:
+        raise InputError(f"--token-file {path}: holds no token; wanted one a line")
+    return tokens
