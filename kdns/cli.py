@@ -44,9 +44,12 @@ def warn(text: str) -> None:
 @click.group(context_settings=CONTEXT)
 @click.version_option(kdns.__version__, prog_name="kdns")
 @click.option(
-    "--log-level", default="info", type=click.Choice(["debug", "info", "warning", "error"]), show_default=True
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    help="The least that is logged.  [default: info for serve, else warning]",
 )
-def main(log_level: str) -> None:
+@click.pass_context
+def main(context: click.Context, log_level: str | None) -> None:
     r"""Kubernetes Services, found and reached: cluster DNS, service variables and a control plane to try them on.
 
     \b
