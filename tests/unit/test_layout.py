@@ -23,13 +23,15 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"plugins"}),
     frozenset({"aio"}),
     frozenset({"app"}),
+    frozenset({"up"}),
+    frozenset({"flags"}),
     frozenset({"cli"}),
     frozenset({"__main__"}),
 )
 """Imports go from a later line to an earlier one; parts on one line do not know each other."""
 
 WIRE_SEES = {"wire", "records", "errors"}
-SHELLS = {"aio", "app", "cli", "logs", "__main__"}
+SHELLS = {"aio", "app", "up", "flags", "cli", "logs", "__main__"}
 
 # fmt: off
 IMPURE = frozenset((
