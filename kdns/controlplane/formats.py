@@ -131,6 +131,7 @@ def port_number(port: object) -> list[str]:
     return [] if isinstance(port, int) and 1 <= port <= 65535 else [PORT_RANGE]
 
 
+@lru_cache(8192)
 def parse_ip(text: str) -> IPv4Address | IPv6Address | None:
     """The address, also when written with leading zeros (decimal, as old clients mean them); None for other text.
 

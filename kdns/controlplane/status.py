@@ -8,6 +8,18 @@ from dataclasses import dataclass
 from kdns.controlplane.kinds import Json, Kind
 from kdns.errors import KdnsError
 
+_REASONS = {
+    "Duplicate value": "FieldValueDuplicate",
+    "Forbidden": "FieldValueForbidden",
+    "Internal error": "InternalError",
+    "Invalid value": "FieldValueInvalid",
+    "Not found": "FieldValueNotFound",
+    "Required value": "FieldValueRequired",
+    "Too long": "FieldValueTooLong",
+    "Too many": "FieldValueTooMany",
+    "Unsupported value": "FieldValueNotSupported",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Cause:
@@ -20,7 +32,7 @@ class Cause:
     @property
     def reason(self) -> str:
         """The machine's word: FieldValueInvalid for `Invalid value: "x"`, and so on."""
-        return f"FieldValue{self.type.split(':')[0].removesuffix(' value').replace(' ', '')}"
+        return _REASONS[self.type.partition(":")[0]]
 
     @property
     def message(self) -> str:
@@ -79,8 +91,8 @@ def conflict(kind: Kind, name: str, why: str) -> StatusError:
 
 
 def invalid(kind: Kind, name: str, causes: Sequence[Cause]) -> StatusError:
-    """422: the object breaks rules; every broken rule is a cause."""
-    texts = [f"{cause.field}: {cause.message}" for cause in causes]
+    """422: the object breaks rules; every broken rule is a cause, and the message says the same thing only once."""
+    texts = list(dict.fromkeys(f"{cause.field}: {cause.message}" for cause in causes))
     listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     rows = [{"reason": cause.reason, "message": cause.message, "field": cause.field} for cause in causes]
     details = {"name": name, "group": kind.group, "kind": kind.kind, "causes": rows}
@@ -100,7 +112,7 @@ def gone(message: str, *, continue_token: str = "") -> StatusError:
 def unprocessable(why: str) -> StatusError:
     """422: a patch that cannot be applied to this object."""
     message = "the server rejected our request due to an error in our request"
-    return StatusError(422, "Invalid", message, {"causes": [{"reason": "UnexpectedServerResponse", "message": why}]})
+    return StatusError(422, "Invalid", message, {"causes": [{"reason": "UnexpectedServerResponse", "message": why, "field": "patch"}]})
 
 
 def bad_request(message: str) -> StatusError:

@@ -64,8 +64,8 @@ def test_recorded_cases(file: str) -> None:
     failed = []
     every = cases(file)
     for case in every:
-        wanted = [f"{error['field']}: {error['body']}" for error in case["errors"]]
-        got = [f"{cause.field}: {cause.message}" for cause in found_in(case)]
+        wanted = [f"{error['field']}: {error['body']} ({error['type']})" for error in case["errors"]]
+        got = [f"{cause.field}: {cause.message} ({cause.reason})" for cause in found_in(case)]
         if got != wanted:
             failed.append(f"{case['id']}\n  wanted {wanted}\n  got    {got}")
     assert len(every) > 50
