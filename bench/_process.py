@@ -1,0 +1,128 @@
+"""Processes under measurement: started on one core, their CPU time and memory read, and ended again."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+START_S: Final = 120.0
+"""How long a server may take until it answers."""
+STOP_S: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Cores:
+    """The servers' core and everybody else's; the same one on a machine with a single core."""
+
+    server: frozenset[int]
+    others: frozenset[int]
+
+    @classmethod
+    def of_this_machine(cls) -> Cores:
+        """One core for the server under measurement, the rest for those who ask."""
+        first, *rest = sorted(os.sched_getaffinity(0))
+        return cls(frozenset({first}), frozenset(rest or {first}))
+
+
+@contextmanager
+def running(argv: Sequence[str], cores: frozenset[int], log: Path) -> Iterator[subprocess.Popen[str]]:
+    """A program on these cores, its standard output readable line by line; ended with its children at the end."""
+    with (
+        log.open("w") as errors,
+        subprocess.Popen(
+            argv,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            start_new_session=True,
+        ) as process,
+    ):
+        os.sched_setaffinity(process.pid, cores)
+        try:
+            yield process
+        finally:
+            process.terminate()
+            try:
+                process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                for pid in (*descendants(process.pid), process.pid):
+                    os.kill(pid, 9)
+
+
+def read_until(process: subprocess.Popen[str], last: str, log: Path) -> list[str]:
+    """The lines a program prints, up to the one that begins with `last`; what follows is read and dropped."""
+    lines: list[str] = []
+    assert process.stdout  # noqa: S101 - `running` always opens a pipe
+    for line in process.stdout:
+        lines.append(line.rstrip("\n"))
+        if line.startswith(last):
+            threading.Thread(target=process.stdout.read, daemon=True).start()
+            return lines
+    raise SystemExit(f"{process.args!r} ended before it was ready: {lines}\n{log.read_text()[-2000:]}")
+
+
+def descendants(pid: int) -> Iterator[int]:
+    """All processes below one, by what /proc says now."""
+    try:
+        children = [
+            int(child)
+            for task in Path(f"/proc/{pid}/task").iterdir()
+            for child in (task / "children").read_text().split()
+        ]
+    except FileNotFoundError:
+        return
+    for child in children:
+        yield child
+        yield from descendants(child)
+
+
+def cpu_s(pid: int) -> float:
+    """User and system time of a process and everything below it, all threads, in seconds (proc(5), fields 14, 15)."""
+    total = 0
+    for one in (pid, *descendants(pid)):
+        fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
+        total += int(fields[11]) + int(fields[12])
+    return total / TICKS_PER_S
+
+
+def resident_mib(pid: int | str = "self") -> float:
+    """What a process holds in memory now (VmRSS), in MiB."""
+    line = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmRSS"))
+    return int(line.split()[1]) / 1024
+
+
+def free_port() -> int:
+    """A port that was free on loopback for UDP and TCP a moment ago."""
+    while True:
+        with socket.socket(type=socket.SOCK_DGRAM) as udp, socket.socket() as tcp:
+            udp.bind(("127.0.0.1", 0))
+            port: int = udp.getsockname()[1]
+            try:
+                tcp.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+
+
+def asked(port: int, packet: bytes, *, within_s: float = START_S) -> bytes:
+    """The first answer to a query that is sent again each 0.2 s; SystemExit without one."""
+    deadline_s = time.monotonic() + within_s
+    with socket.socket(type=socket.SOCK_DGRAM) as sock:
+        sock.settimeout(0.2)
+        sock.connect(("127.0.0.1", port))
+        while time.monotonic() < deadline_s:
+            try:
+                sock.send(packet)
+                return sock.recv(65535)
+            except (TimeoutError, ConnectionRefusedError):
+                time.sleep(0.05)
+    raise SystemExit(f"no answer on port {port} within {within_s:g} s")
