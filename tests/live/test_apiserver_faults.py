@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+import pytest
 from fake_api import Cluster, RefusedError, expired, line, service, until
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -170,3 +171,45 @@ def test_any_sequence_of_changes_and_faults_ends_in_agreement(
     with capture_logs() as logs:
         asyncio.run(_play(steps, chunk_bytes))
     assert not [entry for entry in logs if entry["log_level"] == "error"]
+
+
+@pytest.mark.parametrize(
+    ("faults", "waits_s"),
+    [
+        pytest.param(["", "drop"], [0.0], id="the first drop is resumed at once"),
+        pytest.param(["", "half"], [0.0], id="so is a watch that the server ends"),
+        pytest.param(["drop"], [0.4], id="a failing list waits"),
+        pytest.param(["drop", "error", "nonsense"], [0.4, 0.8, 0.8], id="waits grow, nonsense is one step behind"),
+        pytest.param(["drop"] * 8, [0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 15.0, 15.0], id="up to the cap"),
+    ],
+)
+async def test_how_long_is_waited(faults: list[str], waits_s: list[float]) -> None:
+    """With a jitter that is always half of the most."""
+    cluster, waited_s, stats = Cluster(), list[float](), WatchStats()
+    cluster.put("services", service("a"))
+    api = MemoryApi(cluster, 100, deque(["", *faults] if faults[0] == "" else faults))
+    enough = asyncio.Event()
+
+    async def wait(wait_s: float) -> None:
+        waited_s.append(wait_s)
+        if len(waited_s) == len(waits_s):
+            enough.set()
+            await asyncio.Event().wait()
+
+    reflector = Reflector(
+        RESOURCES[Service],
+        api,
+        State(),
+        lambda _: None,
+        stats,
+        Outage(now_s=lambda: 0.0),
+        Timing(),
+        lambda: 0.0,
+        lambda: 0.5,
+        sleep=wait,
+    )
+    task = asyncio.create_task(reflector.run())
+    await asyncio.wait_for(enough.wait(), 5)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert waited_s == pytest.approx(waits_s)

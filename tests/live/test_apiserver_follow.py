@@ -111,7 +111,7 @@ async def test_an_empty_cluster_counts_as_synced(api: FakeApi, cluster: Cluster)
         assert follower.batches == [[]]
 
 
-async def test_a_dropped_watch_is_resumed_without_a_list(api: FakeApi, cluster: Cluster) -> None:
+async def test_a_dropped_watch_is_resumed_without_a_list(api: FakeApi, cluster: Cluster, logs: list[Any]) -> None:
     async with following(api) as follower:
         for number in range(5):
             await until(lambda: bool(api.watching["services"]))
@@ -124,6 +124,7 @@ async def test_a_dropped_watch_is_resumed_without_a_list(api: FakeApi, cluster: 
         assert follower.removed == []
         extra = [change.key[1] for batch in follower.batches for change in batch if change.key[1].startswith("extra")]
         assert extra == [f"extra{number}" for number in range(5)]
+        assert not [entry for entry in logs if entry["event"] == "api server lost"], "it was there all the time"
 
 
 @pytest.mark.parametrize("how", ["on resume", "in stream"])
