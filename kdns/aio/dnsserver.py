@@ -15,12 +15,11 @@ from kdns.aio.apiserver import Source
 from kdns.aio.clusters import Cluster, options_of, scope_of, source_of
 from kdns.aio.dnsmetrics import Registry
 from kdns.aio.follow import Scope, follow
-from kdns.aio.interfaces import bound_addresses, interface_addresses, own_addresses, udp_sockets
+from kdns.aio.interfaces import bound_addresses, dns_sockets, interface_addresses, own_addresses
 from kdns.aio.querylog import QueryLog
 from kdns.aio.tcp import TcpListener, listen_tcp
 from kdns.aio.udp import UdpListener
 from kdns.corefile.address import HostPort
-from kdns.errors import ListenError
 from kdns.metrics import Requests
 from kdns.plugins.cluster_zones import ClusterZones, fallthrough_labels
 from kdns.plugins.kubernetes import KubernetesConfig
@@ -138,21 +137,17 @@ class DnsServer:
             log.warning("starting without the api server", answers="SERVFAIL until everything is listed")
 
     async def _listen(self, hosts: tuple[str, ...], port: int, parts: list[tuple[ServerConfig, Block]]) -> None:
-        sockets = udp_sockets(hosts, port)
-        port = sockets[0].getsockname()[1]
+        sockets = dns_sockets(hosts, port)
+        port = sockets[0].port
         label = f"dns://:{port}" if hosts == WILDCARD else f"dns://{HostPort(hosts[0], port)}"
         server = Server(label, tuple(block for _, block in parts))
         logs_wanted = tuple(rule for config, _ in parts for rule in config.log)
         errors = next((config.errors for config, _ in parts if config.errors), None)
         observer = QueryLog(logs_wanted, errors, hosts[0]) if logs_wanted or errors else None
-        for sock in sockets:
+        for pair in sockets:
             requests = Requests()
-            udp = UdpListener(sock, server, requests, observer)
-            self._listeners.append(udp)
-            try:
-                self._listeners.append(await listen_tcp(*udp.address, server, requests, observer))
-            except OSError as error:
-                raise ListenError(f"{HostPort(*udp.address)} (TCP)", error.strerror or str(error)) from error
+            udp = UdpListener(pair.udp, server, requests, observer)
+            self._listeners += [udp, await listen_tcp(pair.tcp, server, requests, observer)]
             self.requests.setdefault(server.label, []).append(requests)
             self.addresses.append(udp.address)
         self.servers.append(server)

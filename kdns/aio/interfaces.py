@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import errno
+import os
 import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Any
+from typing import Any, Final
 
 from kdns.corefile.address import HostPort
 from kdns.errors import InputError, ListenError
+
+MAX_ATTEMPTS: Final = 20
+"""How many ports of the kernel's choice are tried until one is free for UDP and TCP."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,30 +67,68 @@ def own_addresses(bound: Iterable[str], known: tuple[InterfaceAddress, ...]) -> 
     return tuple(dict.fromkeys(address.packed for address in addresses))
 
 
-def udp_sockets(hosts: Iterable[str], port: int) -> list[socket.socket]:
-    """One bound UDP socket for each host, all on one port (0: the first one's choice); ListenError where that fails.
+@dataclass(frozen=True, slots=True)
+class DnsSockets:
+    """One address and port, for UDP and TCP."""
 
-    A machine without IPv6 gets no socket for "::".
+    udp: socket.socket
+    tcp: socket.socket
+
+    @property
+    def port(self) -> int:
+        """The port of both."""
+        return int(self.udp.getsockname()[1])
+
+    def close(self) -> None:
+        """Close both."""
+        self.udp.close()
+        self.tcp.close()
+
+
+def dns_sockets(hosts: Iterable[str], port: int) -> list[DnsSockets]:
+    """Bound sockets for each host, all on one port (0: a port that is free everywhere); ListenError where that fails.
+
+    A machine without IPv6 gets none for "::".
     """
-    sockets: list[socket.socket] = []
-    for host in hosts:
-        try:
-            sockets.append(udp_socket(host, port))
-        except OSError as error:
-            if host == "::" and sockets and error.errno in {errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL}:
-                continue
-            for sock in sockets:
-                sock.close()
-            raise ListenError(str(HostPort(host, port)), error.strerror or str(error)) from error
-        port = sockets[0].getsockname()[1]
-    return sockets
+    for attempt in range(MAX_ATTEMPTS):
+        sockets: list[DnsSockets] = []
+        for host in hosts:
+            try:
+                sockets.append(_pair(host, sockets[0].port if sockets else port))
+            except OSError as error:
+                if host == "::" and sockets and error.errno in {errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL}:
+                    continue
+                close_all(sockets)
+                if port == 0 and error.errno == errno.EADDRINUSE and attempt < MAX_ATTEMPTS - 1:
+                    break
+                raise ListenError(str(HostPort(host, port)), os.strerror(error.errno or 0)) from error
+        else:
+            return sockets
+    raise AssertionError("the last attempt returns or raises")
 
 
-def udp_socket(host: str, port: int) -> socket.socket:
-    """A bound UDP socket; an IPv6 one takes no IPv4. OSError where the address cannot be had."""
+def close_all(sockets: Iterable[DnsSockets]) -> None:
+    """Close them all."""
+    for pair in sockets:
+        pair.close()
+
+
+def _pair(host: str, port: int) -> DnsSockets:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_DGRAM)
+    udp = _bound(family, socket.SOCK_DGRAM, host, port)
     try:
+        return DnsSockets(udp, _bound(family, socket.SOCK_STREAM, host, udp.getsockname()[1]))
+    except OSError:
+        udp.close()
+        raise
+
+
+def _bound(family: socket.AddressFamily, kind: socket.SocketKind, host: str, port: int) -> socket.socket:
+    """A bound socket; an IPv6 one takes no IPv4."""
+    sock = socket.socket(family, kind)
+    try:
+        if kind == socket.SOCK_STREAM:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         sock.bind((host, port))

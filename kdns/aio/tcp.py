@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Coroutine
 from typing import Any, Final
 
@@ -176,16 +177,11 @@ class TcpListener:
 
 
 async def listen_tcp(
-    host: str, port: int, server: Server, requests: Requests, observer: Observer | None = None
+    sock: socket.socket, server: Server, requests: Requests, observer: Observer | None = None
 ) -> TcpListener:
-    """A listener on this address; OSError where it cannot be had."""
+    """A listener on a bound socket."""
     connections: set[TcpConnection] = set()
-    loop = asyncio.get_running_loop()
-    listener = await loop.create_server(
-        lambda: TcpConnection(server, requests, connections, "tcp", observer),
-        host,
-        port,
-        backlog=512,
-        reuse_address=True,
+    listener = await asyncio.get_running_loop().create_server(
+        lambda: TcpConnection(server, requests, connections, "tcp", observer), sock=sock, backlog=512
     )
     return TcpListener(listener, connections)

@@ -23,6 +23,7 @@ from kdns.records.subjects import Subject
 SCHEMA_VERSION: Final = b"1.1.0"
 SCHEMA_TTL_S: Final = 28800
 MAX_CNAMES: Final = 11
+DNS_PORT: Final = 53
 MAX_TREES: Final = 4096
 
 
@@ -228,13 +229,15 @@ class Zones:
         """The Services this server stands behind, by its own addresses, with theirs; else `ns.dns` of the zone.
 
         They are named even where `namespaces` hides them, as in CoreDNS: the glue leads there.
+        Differs: a Service whose ports are all others than 53 is left out; CoreDNS takes the API's for a name server
+        where both share an address.
         """
         found: dict[str, Node] = {}
         for address in self.options.own_addresses:
             for key in self.state.slices_by_ip[address]:
                 endpoint_slice = self.state.slices[key]
                 service = self.state.services.get(endpoint_slice.service_key or ("", ""))
-                if service is None or service.is_external_name:
+                if service is None or service.is_external_name or not may_serve_dns(service):
                     continue
                 base = _below(f"{service.key[1]}.{service.key[0]}.svc", self.options.primary_zone)
                 tree = service_tree(service, (endpoint_slice,), self.options.primary_zone, self.options) or {}
@@ -264,6 +267,11 @@ class Zones:
             node = servers[host] if servers else (found.tree or {}).get((label,) if label else (), {})
             extra += [RRset(host, rtype, self.options.ttl_s, node[rtype]) for rtype in (A, AAAA) if node.get(rtype)]
         return tuple(extra)
+
+
+def may_serve_dns(service: Service) -> bool:
+    """Whether the Service has port 53, or says nothing of its ports."""
+    return not service.ports or any(port.port == DNS_PORT for port in service.ports)
 
 
 def is_reverse(zone: str) -> bool:

@@ -1,0 +1,109 @@
+"""Starts kdns's commands as a user does, and talks to them with dig and kubectl."""
+
+from __future__ import annotations
+
+import os
+import queue
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+DEADLINE_S = 30.0
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass
+class Running:
+    """A started `kdns up`: its output so far, where it listens, and clients for it."""
+
+    process: subprocess.Popen[str]
+    folder: Path
+    lines: list[str] = field(default_factory=list)
+    _queue: queue.Queue[str] = field(default_factory=queue.Queue)
+
+    def wait_for(self, pattern: str) -> re.Match[str]:
+        """The first line of the output, from the start, that matches; fails after the deadline."""
+        deadline_s = time.monotonic() + DEADLINE_S
+        seen = 0
+        while time.monotonic() < deadline_s:
+            for line in self.lines[seen:]:
+                if match := re.search(pattern, line):
+                    return match
+            seen = len(self.lines)
+            try:
+                self.lines.append(self._queue.get(timeout=0.1))
+            except queue.Empty:
+                if self.process.poll() is not None and self._queue.empty():
+                    break
+        pytest.fail(f"no line like {pattern!r} in:\n{''.join(self.lines)}")
+
+    def dig(self, name: str, qtype: str = "A", *options: str) -> list[str]:
+        """The answer section as dig prints it, sorted, one space between fields."""
+        if not shutil.which("dig"):
+            pytest.skip("dig is not here: tests/install-debian-packages says how to get it")
+        port = self.wait_for(r"^dns +127\.0\.0\.1 port (\d+)")[1]
+        command = ["dig", "@127.0.0.1", "-p", port, name, qtype, "+noall", "+answer", "+tries=1", *options]
+        out = subprocess.run(command, capture_output=True, text=True, check=True, timeout=DEADLINE_S).stdout
+        return sorted(" ".join(line.split()) for line in out.splitlines() if line and not line.startswith(";"))
+
+    def kubectl(self, *args: str, stdin: str = "", check: bool = True) -> str:
+        """What kubectl prints, standard error included; no flag of kdns's own is needed."""
+        if not shutil.which("kubectl"):
+            pytest.skip("kubectl is not here: tests/install-debian-packages says how to get it")
+        environment = {**os.environ, "KUBECONFIG": str(self.folder / "kdns.kubeconfig"), "HOME": str(self.folder)}
+        done = subprocess.run(
+            ["kubectl", *args],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            env=environment,
+            timeout=DEADLINE_S,
+            check=False,
+        )
+        assert done.returncode == 0 or not check, f"kubectl {' '.join(args)}: {done.stdout}{done.stderr}"
+        return done.stdout + done.stderr
+
+    def until(self, wanted: list[str], name: str, qtype: str = "A") -> None:
+        """Dig until the answer's rdata is as wanted; fails after the deadline."""
+        deadline_s = time.monotonic() + DEADLINE_S
+        while (got := self.rdata(name, qtype)) != wanted:
+            assert time.monotonic() < deadline_s, f"{name} {qtype}: {got}, wanted {wanted}"
+
+    def rdata(self, name: str, qtype: str = "A") -> list[str]:
+        """The last fields of the answer's records."""
+        return [line.split(None, 4)[4] for line in self.dig(name, qtype)]
+
+    def _read(self) -> None:
+        assert self.process.stdout
+        for line in self.process.stdout:
+            self._queue.put(line)
+
+
+@contextmanager
+def kdns_up(folder: Path, *args: str) -> Iterator[Running]:
+    """`kdns up` on ports of the kernel's choice, ready; stopped, and its exit looked at, behind the block."""
+    command = [sys.executable, "-m", "kdns", "up", "--dns", "127.0.0.1:0", "--api", "127.0.0.1:0"]
+    command += ["--kubeconfig", str(folder / "kdns.kubeconfig"), *args]
+    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    running = Running(process, folder)
+    reader = threading.Thread(target=running._read, daemon=True)  # noqa: SLF001 - its own helper thread
+    reader.start()
+    try:
+        running.wait_for("^ready")
+        yield running
+    finally:
+        process.terminate()
+        code = process.wait(DEADLINE_S)
+        reader.join(DEADLINE_S)
+        assert process.stdout
+        process.stdout.close()
+    assert code == 0, "".join(running.lines)
