@@ -208,7 +208,7 @@ class Verbs:
             response = await rest_watch.started(call.request)
             times = WatchTimes(timeout_s, self.config.bookmark_interval_s if bookmarks else None)
             stream = WatchStream(subscription, renderer, lambda: self.api.store.revision, self.api.now_s, times)
-            await stream.run(response, ends_initial=bool(initial) and bookmarks)
+            await stream.run(call.request, response, ends_initial=bool(initial) and bookmarks)
             await response.write_eof()
         finally:
             subscription.close()

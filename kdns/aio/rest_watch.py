@@ -13,6 +13,9 @@ from kdns.controlplane.render import Renderer, error_line
 from kdns.controlplane.status import StatusError
 from kdns.controlplane.watch import Subscription
 
+_STALLED_S = 60.0
+"""How long a client may leave what it was sent unread."""
+
 
 @dataclass(frozen=True, slots=True)
 class WatchTimes:
@@ -54,8 +57,8 @@ class WatchStream:
         self._times = times
         self._first = True
 
-    async def run(self, response: web.StreamResponse, *, ends_initial: bool) -> None:
-        """Write until the subscription is closed, the time is up or the client is gone.
+    async def run(self, request: web.BaseRequest, response: web.StreamResponse, *, ends_initial: bool) -> None:
+        """Write until the subscription is closed, the time is up or the client is gone or reads nothing for a minute.
 
         `ends_initial` sends the bookmark that says that all objects which were there have been sent.
         """
@@ -80,12 +83,16 @@ class WatchStream:
                     bookmark.cancel()
                     clock.bookmark_due, bookmark = False, self._bookmark_timer(clock)
                 if lines:
-                    await response.write(lines)
+                    async with asyncio.timeout(_STALLED_S):
+                        await response.write(lines)
                 if closing:
                     return
                 await changed.wait()
                 changed.clear()
                 lines = self._events()
+        except TimeoutError:
+            if transport := request.transport:
+                transport.abort()
         finally:
             end.cancel()
             bookmark.cancel()

@@ -46,7 +46,10 @@ _KINDS = {f"{kind.plural}.{kind.group}": kind for kind in KINDS}
 
 
 class Journal:
-    """The open file. `objects` and `revision` are what it held; give `append` to Store as `persist`."""
+    """The open file. `revision` and, until the first `append`, `objects` are what it held.
+
+    Give `append` to Store as `persist`, and `durable` to the REST server.
+    """
 
     def __init__(self, path: Path, connection: sqlite3.Connection, lock: IO[str]) -> None:
         self.path = path
@@ -59,7 +62,7 @@ class Journal:
         self._failure: Exception | None = None
         facts: dict[str, int] = dict(connection.execute("SELECT name, value FROM facts"))
         self.revision = facts["revision"]
-        self.objects = tuple(_objects(connection))
+        self.objects: tuple[Stored, ...] = tuple(_objects(connection))
         self._latest = self.revision
         self._reserved = self._reserve(self.revision)
 
@@ -68,6 +71,7 @@ class Journal:
         if self._failure:
             raise internal(f"cannot write {self.path}: {self._failure}")
         loop = asyncio.get_running_loop()
+        self.objects = ()
         self._queue.append(commit)
         if self._queued is None:
             self._queued = loop.create_future()

@@ -137,25 +137,6 @@ class Api:
             prepared.revert()
             raise
 
-    def plant(self, kind: Kind, obj: Json) -> Json:
-        """Create one of the server's own objects past validation, or make the stored one say what `obj` says.
-
-        A stored object that already does is left alone; what the object holds is learnt as at a restart.
-        """
-        obj = self.strategies.on_read(kind, metadata.typed(kind, copied(obj)))
-        namespace, name = obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
-        old = self.store.get(kind, listing.key(kind, namespace, name))
-        if old is None:
-            metadata.begin(kind, obj, self._new_uid(), self.now_s())
-        else:
-            metadata.carry(old.obj, obj)
-            obj["metadata"]["resourceVersion"] = old.obj["metadata"]["resourceVersion"]
-            if obj == old.obj:
-                return copied(old.obj)
-        if old is None:
-            self.strategies.restore(kind, obj)
-        return copied(self._commits.put(kind, obj, old).obj)
-
     def update(
         self, kind: Kind, namespace: str, name: str, obj: Json, *, subresource: str = "", dry_run: bool = False
     ) -> Json:

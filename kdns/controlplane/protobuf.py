@@ -48,7 +48,7 @@ def decoded(body: bytes) -> Json:
     """The object in a protobuf body, with its kind and apiVersion; 400 for bytes that are none."""
     try:
         return _enveloped(body)
-    except (ProtobufError, UnicodeDecodeError) as error:
+    except (ValueError, OverflowError, OSError) as error:
         raise bad_request(
             f"the object provided is unrecognized: the body is no Kubernetes protobuf: {error}"
         ) from error

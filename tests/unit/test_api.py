@@ -391,15 +391,3 @@ def test_a_restart_knows_allocations_and_owners() -> None:
     refused(422, "already allocated", lambda: api.create(SERVICE, "default", _with_ip(service("b"), "10.96.0.9")))
     api.delete(SERVICE, "default", "web")
     assert api.list(ENDPOINT_SLICE, None).items == []
-
-
-def test_the_servers_own_objects_are_planted_once() -> None:
-    api = new_api()
-    spec = {"type": "ClusterIP", "clusterIP": "10.96.0.1", "ports": [{"port": 443}]}
-    own: Json = {"metadata": {"name": "kubernetes", "namespace": "default"}, "spec": spec}
-    planted = api.plant(SERVICE, own)
-    assert planted["metadata"]["uid"]
-    revision = api.store.revision
-    assert api.plant(SERVICE, own) == planted
-    assert api.store.revision == revision
-    refused(422, "already allocated", lambda: api.create(SERVICE, "default", _with_ip(service("b"), "10.96.0.1")))
