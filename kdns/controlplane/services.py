@@ -80,6 +80,15 @@ def node_ports(service: Json) -> list[int]:
     return [port["nodePort"] for port in ports_of(service) if port.get("nodePort")]
 
 
+def owned_node_ports(service: Json) -> list[int]:
+    """The node ports that were allocated to the Service, each once.
+
+    Differs: an ExternalName Service may write down a nodePort, which nobody checks; kube-apiserver frees that number
+    with the Service, whosever it is.
+    """
+    return list(dict.fromkeys(node_ports(service))) if type_of(service) in {NODE_PORT, LOAD_BALANCER} else []
+
+
 def same(old: Json, new: Json, field: str) -> bool:
     """Whether a field of the spec says the same in both; missing, empty and zero are one."""
     return bool(_plain(spec_of(old).get(field)) == _plain(spec_of(new).get(field)))

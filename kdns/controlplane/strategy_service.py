@@ -26,6 +26,7 @@ from kdns.controlplane.services import (
     needs_cluster_ip,
     needs_health_check,
     node_ports,
+    owned_node_ports,
     ports_of,
     same,
     spec_of,
@@ -64,7 +65,7 @@ class ServiceAllocator:
         if type_of(service) in {NODE_PORT, LOAD_BALANCER}:
             self._changed_node_ports(service, old, txn)
         elif type_of(old) in {NODE_PORT, LOAD_BALANCER}:
-            for port in set(node_ports(old)):
+            for port in owned_node_ports(old):
                 self.ports.release(port, txn)
         if needs_health_check(service) and not needs_health_check(old):
             self._health_check_port(service, txn)
@@ -75,7 +76,7 @@ class ServiceAllocator:
         """Let go of everything the Service has."""
         if needs_cluster_ip(service) and not is_headless(service):
             self._release(cluster_ips(service), txn)
-        for port in {*node_ports(service), spec_of(service).get("healthCheckNodePort") or 0} - {0}:
+        for port in _numbers(service):
             self.ports.release(port, txn)
 
     def restore(self, service: Json) -> list[str]:
@@ -86,8 +87,7 @@ class ServiceAllocator:
                 pool = self.addresses.get(address_family(address))
                 if pool is None or not pool.remember(address):
                     lost.append(f"clusterIP {address}")
-        numbers = [*dict.fromkeys(node_ports(service)), spec_of(service).get("healthCheckNodePort") or 0]
-        return lost + [f"nodePort {port}" for port in numbers if port and not self.ports.remember(port)]
+        return lost + [f"nodePort {port}" for port in _numbers(service) if not self.ports.remember(port)]
 
     # Addresses
 
@@ -168,7 +168,7 @@ class ServiceAllocator:
                 self._port(service, index, number, txn)
 
     def _changed_node_ports(self, service: Json, old: Json, txn: Transaction) -> None:
-        had = set(node_ports(old))
+        had = set(owned_node_ports(old))
         mine = set(had)
         for index, port in enumerate(ports_of(service)):
             number = port.get("nodePort") or 0
@@ -190,6 +190,11 @@ class ServiceAllocator:
             raise internal(f"failed to allocate a HealthCheck NodePort : {error}") from error
         except AllocationError as error:
             raise internal(f"failed to allocate requested HealthCheck NodePort {wanted}: {error}") from error
+
+
+def _numbers(service: Json) -> list[int]:
+    health = spec_of(service).get("healthCheckNodePort") if needs_health_check(service) else None
+    return [*owned_node_ports(service), *([health] if health else [])]
 
 
 def _name(service: Json) -> str:
