@@ -1,0 +1,191 @@
+"""Endpoints and slices of one Service from a table of Pods; then mirrors of hand-written Endpoints.
+
+Addresses: 10.244.0.N are Pods, node n1 is in zone z1, node gone does not exist.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from kdns.controlplane.endpoints import desired_endpoints
+from kdns.controlplane.endpointslices import plan_slices
+from kdns.controlplane.kinds import NODE, POD, SERVICE, Json
+from kdns.controlplane.mirroring import is_mirrored, plan_mirror
+from kdns.controlplane.reconcile import reconcile
+from kdns.controlplane.tracking import Tracked
+
+NODES = {"n1": {"metadata": {"name": "n1", "labels": {"topology.kubernetes.io/zone": "z1"}}}}
+TRIGGER = "endpoints.kubernetes.io/last-change-trigger-time"
+
+
+def service(**spec: object) -> Json:
+    ports = [{"name": "http", "port": 80, "protocol": "TCP", "targetPort": "web"}]
+    base = {"selector": {"app": "a"}, "ports": ports, "clusterIP": "10.96.0.1", "ipFamilies": ["IPv4"]}
+    return {"metadata": {"name": "svc", "namespace": "x", "uid": "u"}, "spec": {**base, **spec}}
+
+
+def pod(last: int, *, ready: bool = True, going: bool = False, phase: str = "Running", **spec: object) -> Json:
+    ip = f"10.244.0.{last}"
+    meta = {"name": f"p{last}", "namespace": "x", "labels": {"app": "a"}}
+    containers = [{"name": "c", "ports": [{"name": "web", "containerPort": 8080}]}]
+    return {
+        "metadata": {**meta, **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if going else {})},
+        "spec": {"nodeName": "n1", "containers": containers, **spec},
+        "status": {
+            "phase": phase,
+            "podIPs": [{"ip": ip}],
+            "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
+        },
+    }
+
+
+SIDECAR = [{"name": "s", "restartPolicy": "Always", "ports": [{"name": "web", "containerPort": 9090}]}]
+CASES = [
+    # name, Service spec, Pod, Endpoints (ready, not ready, ports), slice (addresses, ready, serving, terminating)
+    ("ready", {}, pod(1), ([1], [], [8080]), ([1], True, True, False)),
+    ("not ready", {}, pod(1, ready=False), ([], [1], [8080]), ([1], False, False, False)),
+    (
+        "published",
+        {"publishNotReadyAddresses": True},
+        pod(1, ready=False),
+        ([1], [], [8080]),
+        ([1], True, False, False),
+    ),
+    ("going", {}, pod(1, going=True), ([], [], []), ([1], False, True, True)),
+    ("finished", {}, pod(1, phase="Succeeded"), ([], [], []), None),
+    ("node unknown", {}, pod(1, nodeName="gone"), ([1], [], [8080]), None),
+    (
+        "sidecar port",
+        {},
+        pod(1, containers=[{"name": "c"}], initContainers=SIDECAR),
+        ([1], [], [9090]),
+        ([1], True, True, False),
+    ),
+    ("number", {"ports": [{"port": 80, "targetPort": 81}]}, pod(1), ([1], [], [81]), ([1], True, True, False)),
+    ("headless without ports", {"ports": [], "clusterIP": "None"}, pod(1), ([1], [], []), ([1], True, True, False)),
+    ("other family", {"ipFamilies": ["IPv6"]}, pod(1), ([], [], []), None),
+]
+
+
+@pytest.mark.parametrize(
+    ("spec", "one", "endpoints", "in_slice"), [case[1:] for case in CASES], ids=[c[0] for c in CASES]
+)
+def test_one_pod(
+    spec: Json,
+    one: Json,
+    endpoints: tuple[list[int], list[int], list[int]],
+    in_slice: tuple[list[int], bool, bool, bool] | None,
+) -> None:
+    svc = service(**spec)
+    made = desired_endpoints(svc, [one], None, "now") or {}
+    subsets = made.get("subsets") or [{}]
+    got = [
+        [int(row["ip"].rpartition(".")[2]) for row in subsets[0].get(name) or []]
+        for name in ("addresses", "notReadyAddresses")
+    ]
+    assert (*got, [port["port"] for port in subsets[0].get("ports") or []]) == endpoints
+    plan = plan_slices(svc, [one], NODES, [], "now")
+    assert len(plan.create) == 1
+    found = [
+        ([int(address.rpartition(".")[2]) for address in endpoint["addresses"]], *endpoint["conditions"].values())
+        for endpoint in plan.create[0]["endpoints"]
+    ]
+    assert found == ([in_slice] if in_slice else [])
+    assert plan.create[0]["metadata"]["annotations"] == {TRIGGER: "now"}
+
+
+def test_hostnames_need_the_services_name_as_subdomain() -> None:
+    pods = [pod(1, hostname="a", subdomain="svc"), pod(2, hostname="b", subdomain="other")]
+    made = desired_endpoints(service(clusterIP="None"), pods, None, "") or {}
+    assert [row.get("hostname") for row in made["subsets"][0]["addresses"]] == ["a", None]
+    assert made["metadata"]["labels"]["service.kubernetes.io/headless"] == ""
+    slices = plan_slices(service(clusterIP="None"), pods, NODES, [], "").create
+    assert [endpoint.get("hostname") for endpoint in slices[0]["endpoints"]] == ["a", None]
+    assert [endpoint["zone"] for endpoint in slices[0]["endpoints"]] == ["z1", "z1"]
+
+
+@pytest.mark.parametrize(
+    ("distribution", "hints"),
+    [
+        (None, None),
+        ("PreferClose", {"forZones": [{"name": "z1"}]}),
+        ("PreferSameZone", {"forZones": [{"name": "z1"}]}),
+        ("PreferSameNode", {"forZones": [{"name": "z1"}], "forNodes": [{"name": "n1"}]}),
+    ],
+)
+def test_hints(distribution: str | None, hints: Json | None) -> None:
+    made = plan_slices(service(trafficDistribution=distribution), [pod(1)], NODES, [], "").create
+    assert made[0]["endpoints"][0].get("hints") == hints
+
+
+def test_nothing_is_written_twice() -> None:
+    tracked, svc = Tracked(), service()
+    tracked.apply(SERVICE, ("x", "svc"), svc)
+    for number in range(1, 4):
+        tracked.apply(POD, ("x", f"p{number}"), pod(number))
+    tracked.apply(NODE, ("", "n1"), NODES["n1"])
+    for action in reconcile(tracked, ("x", "svc"), "now"):
+        action.obj["metadata"] |= {"resourceVersion": "1"}
+        name = action.obj["metadata"].setdefault("name", "svc-1")
+        tracked.apply(action.kind, ("x", name), action.obj)
+    assert reconcile(tracked, ("x", "svc"), "later") == []
+    tracked.apply(POD, ("x", "p1"), pod(1, ready=False))
+    assert [action.verb for action in reconcile(tracked, ("x", "svc"), "later")] == ["update", "update"]
+
+
+def test_events_concern_only_the_services_that_select() -> None:
+    tracked = Tracked()
+    for name, selector in (("a", {"app": "a"}), ("ab", {"app": "a", "tier": "b"}), ("all", {}), ("none", None)):
+        tracked.apply(
+            SERVICE, ("x", name), {"metadata": {"name": name, "namespace": "x"}, "spec": {"selector": selector}}
+        )
+    other = {"metadata": {"name": "a", "namespace": "y"}, "spec": {"selector": {"app": "a"}}}
+    tracked.apply(SERVICE, ("y", "a"), other)
+    assert tracked.apply(POD, ("x", "p1"), pod(1)) == {("x", "a"), ("x", "all")}
+    moved = pod(1)
+    moved["metadata"]["labels"] = {"app": "a", "tier": "b"}
+    assert tracked.apply(POD, ("x", "p1"), moved) == {("x", "a"), ("x", "ab"), ("x", "all")}
+    assert tracked.apply(NODE, ("", "n1"), NODES["n1"]) == {("x", "a"), ("x", "ab"), ("x", "all")}
+    assert tracked.apply(NODE, ("", "n1"), {**NODES["n1"], "status": {}}) == set()
+    assert tracked.apply(POD, ("x", "p1"), None) == {("x", "a"), ("x", "ab"), ("x", "all")}
+    assert tracked.pods_of(other) == []
+
+
+def endpoints(**meta: object) -> Json:
+    subset = {
+        "addresses": [{"ip": "192.0.2.1", "hostname": "h"}, {"ip": "2001:db8::1"}],
+        "notReadyAddresses": [{"ip": "192.0.2.2"}],
+        "ports": [{"port": 5432, "protocol": "TCP"}],
+    }
+    return {"metadata": {"name": "db", "namespace": "x", "uid": "e", **meta}, "subsets": [subset]}
+
+
+def test_mirror_and_back() -> None:
+    plan = plan_mirror(endpoints(labels={"a": "b"}), [], "now")
+    by_family = {each["addressType"]: each for each in plan.create}
+    assert by_family["IPv4"]["endpoints"] == [
+        {"addresses": ["192.0.2.1"], "conditions": {"ready": True}, "hostname": "h"},
+        {"addresses": ["192.0.2.2"], "conditions": {"ready": False}},
+    ]
+    assert by_family["IPv6"]["ports"] == [{"name": "", "port": 5432, "protocol": "TCP"}]
+    assert by_family["IPv4"]["metadata"]["labels"]["a"] == "b"
+    for number, each in enumerate(plan.create):
+        each["metadata"]["name"] = f"db-{number}"
+    again = plan_mirror(endpoints(labels={"a": "b"}), plan.create, "later")
+    assert again.create == again.update == again.delete == []
+    empty = plan_mirror({**endpoints(), "subsets": []}, plan.create, "later")
+    assert empty.delete == plan.create
+
+
+@pytest.mark.parametrize(
+    ("obj", "svc", "expected"),
+    [
+        (endpoints(), service(selector=None), True),
+        (endpoints(), service(), False),
+        (endpoints(), None, False),
+        (endpoints(labels={"endpointslice.kubernetes.io/skip-mirror": "true"}), service(selector=None), False),
+        (endpoints(annotations={"control-plane.alpha.kubernetes.io/leader": "x"}), service(selector=None), False),
+    ],
+)
+def test_what_is_mirrored(obj: Json, svc: Json | None, expected: bool) -> None:
+    assert is_mirrored(obj, svc) is expected
