@@ -52,6 +52,8 @@ def is_loopback(host: str) -> bool:
 
 def check_config(config: RestConfig) -> None:
     """InputError when the server would be open to others without authentication or encryption."""
+    if not all(config.tokens):
+        raise InputError("the token file holds an empty token: anybody could use it")
     if is_loopback(config.host):
         return
     missing = [what for what, there in (("a token file", config.tokens), ("TLS", config.ssl_context)) if not there]
@@ -78,7 +80,7 @@ def check_request(config: RestConfig, path: str, headers: Mapping[str, str]) -> 
 
 def _check_token(tokens: tuple[str, ...], authorization: str) -> None:
     scheme, _, given = authorization.partition(" ")
-    sent = given.strip().encode()
+    sent = given.strip().encode(errors="surrogateescape")
     known = [hmac.compare_digest(sent, token.encode()) for token in tokens]
     if scheme.lower() != "bearer" or not any(known):
         raise StatusError(401, "Unauthorized", "Unauthorized")

@@ -215,6 +215,8 @@ class Api:
             raise
         if _may_go(version):
             return copied(self._deletion.remove(version).obj)
+        if kind == NAMESPACE:
+            self._deletion.finish_namespace(name)
         return copied(version.obj)
 
 

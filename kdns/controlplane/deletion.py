@@ -12,6 +12,9 @@ from kdns.controlplane.owners import references, without_owner
 from kdns.controlplane.status import bad_request, forbidden
 from kdns.controlplane.watch import Filter, Stored
 
+CONTENT_FINALIZERS = frozenset({"kubernetes"})
+"""What stands in a Namespace's spec.finalizers until its content is gone; others are for their owners to take away."""
+
 
 class Deletion:
     """Deletes by the rules of Kubernetes' garbage collection and namespace life cycle, at once.
@@ -67,7 +70,7 @@ class Deletion:
         self._collect(version.obj["metadata"]["uid"])
         self._commits.owners.forget(version.obj["metadata"]["uid"])
         if version.kind.namespaced:
-            self._finish_namespace(version.key[0])
+            self.finish_namespace(version.key[0])
         return last
 
     def _collect(self, uid: str) -> None:
@@ -100,15 +103,17 @@ class Deletion:
             for version in self._store.page(kind, Filter(namespace)).items if kind.namespaced else ():
                 if (latest := self._store.get(kind, version.key)) is not None:
                     self.delete(latest, {}, dry_run=False)
-        self._finish_namespace(namespace)
+        self.finish_namespace(namespace)
 
-    def _finish_namespace(self, name: str) -> None:
+    def finish_namespace(self, name: str) -> None:
+        """Delete a namespace that is going once it is empty and no finalizer but its content's holds it."""
         namespace = self._store.get(NAMESPACE, ("", name))
         if namespace is None or not namespace.obj["metadata"].get("deletionTimestamp"):
             return
         if any(self._store.page(kind, Filter(name), limit=1).items for kind in KINDS if kind.namespaced):
             return
-        if not namespace.obj["metadata"].get("finalizers"):
+        spec = namespace.obj.get("spec") or {}
+        if not namespace.obj["metadata"].get("finalizers") and {*(spec.get("finalizers") or ())} <= CONTENT_FINALIZERS:
             self.remove(namespace)
 
 

@@ -355,6 +355,24 @@ def test_a_namespace_waits_for_what_is_held() -> None:
     refused(404, 'namespaces "x" not found', lambda: api.get(NAMESPACE, "", "x"))
 
 
+@pytest.mark.parametrize(
+    ("born_with", "subresource", "freed"),
+    [
+        ({"metadata": {"finalizers": ["example.com/a"]}}, "", {"metadata": {"finalizers": []}}),
+        ({"spec": {"finalizers": ["example.com/a"]}}, "finalize", {"spec": {"finalizers": []}}),
+    ],
+)
+def test_a_namespace_waits_for_its_own_finalizers(born_with: Json, subresource: str, freed: Json) -> None:
+    api = new_api()
+    api.create(NAMESPACE, "", {**born_with, "metadata": {"name": "x", **born_with.get("metadata", {})}})
+    api.delete(NAMESPACE, "", "x")
+    terminating = api.get(NAMESPACE, "", "x")
+    assert terminating["status"]["phase"] == "Terminating"
+    changed = {**terminating, **freed, "metadata": {**terminating["metadata"], **freed.get("metadata", {})}}
+    api.update(NAMESPACE, "", "x", changed, subresource=subresource)
+    refused(404, 'namespaces "x" not found', lambda: api.get(NAMESPACE, "", "x"))
+
+
 def test_some_namespaces_stay() -> None:
     api = new_api()
     refused(403, "this namespace may not be deleted", lambda: api.delete(NAMESPACE, "", "default"))

@@ -344,6 +344,8 @@ async def test_tokens() -> None:
         rows = [
             ("/api/v1/namespaces", {}, 401),
             ("/api/v1/namespaces", {"Authorization": "Bearer third"}, 401),
+            ("/api/v1/namespaces", {"Authorization": "Bearer \xe9"}, 401),
+            ("/api/v1/namespaces", {"Authorization": "Bearer "}, 401),
             ("/api/v1/namespaces", {"Authorization": "Basic second"}, 401),
             ("/api/v1/namespaces", {"Authorization": "Bearer second"}, 200),
             ("/api/v1/namespaces", {"Authorization": "bearer first", "Origin": "http://a"}, 200),
@@ -361,6 +363,7 @@ async def test_tokens() -> None:
         (RestConfig("0.0.0.0", 0), "without a token file and TLS"),
         (RestConfig("0.0.0.0", 0, tokens=("t",)), "without TLS"),
         (RestConfig("::", 0, ssl_context=ssl.create_default_context()), "without a token file"),
+        (RestConfig(port=0, tokens=("good", "")), "empty token"),
     ],
 )
 async def test_open_addresses_need_tokens_and_tls(config: RestConfig, missing: str) -> None:
