@@ -116,18 +116,23 @@ def _dns_service(config: ClusterConfig) -> Json:
 
 def _served(namespace: str, name: str, service: Json, at: Listening, *ports: str) -> list[tuple[Kind, Json]]:
     """The Service, and the Endpoints and slice that lead to where its server listens."""
-    where = {"name": name, "namespace": namespace}
+    where, address = {"name": name, "namespace": namespace}, _reachable(at.address)
     offered = {row["name"]: row["protocol"] for row in service["spec"]["ports"]}
     rows = [{"name": port, "port": at.port, "protocol": offered[port]} for port in ports]
     for row in service["spec"]["ports"]:
         row["targetPort"] = at.port
-    subsets = [{"addresses": [{"ip": at.address}], "ports": rows}]
+    subsets = [{"addresses": [{"ip": address}], "ports": rows}]
     endpoints = {"metadata": {**where, "labels": {SKIP: "true"}}, "subsets": subsets}
     endpoint_slice = {
         "metadata": {**where, "labels": {SERVICE_NAME: name}},
-        "addressType": address_family(at.address),
-        "endpoints": [{"addresses": [at.address], "conditions": {"ready": True}}],
+        "addressType": address_family(address),
+        "endpoints": [{"addresses": [address], "conditions": {"ready": True}}],
         "ports": rows,
     }
     service["metadata"] |= where
     return [(SERVICE, service), (ENDPOINTS, endpoints), (ENDPOINT_SLICE, endpoint_slice)]
+
+
+def _reachable(address: str) -> str:
+    """A server on all addresses is also on loopback."""
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address)

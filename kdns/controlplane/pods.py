@@ -1,7 +1,7 @@
 """The simulated kubelet: a Pod that nobody runs gets an address and becomes Ready.
 
-It fills in what is missing: node, address, the Ready condition. What a manifest brought in its status, and what clients
-write into the status later, is kept as it is. Finished Pods, and Pods that are going away, are left alone.
+It fills in what is missing: node, address, the Ready condition, container statuses. What a manifest brought in its
+status, and what clients write into the status later, is kept. Finished Pods and Pods that go away are left alone.
 """
 
 from __future__ import annotations
@@ -80,9 +80,10 @@ def is_waiting(pod: Json) -> bool:
 
 
 def lacks_status(pod: Json) -> bool:
-    """Whether address or readiness are missing."""
+    """Whether addresses, readiness or the containers' statuses are missing."""
     conditions = status_of(pod).get("conditions") or []
-    return not pod_ips(pod) or not any(row.get("type") == "Ready" for row in conditions)
+    ready = any(row.get("type") == "Ready" for row in conditions)
+    return not (pod_ips(pod) and ready and status_of(pod).get("containerStatuses"))
 
 
 def bound(pod: Json, config: ClusterConfig) -> Json:

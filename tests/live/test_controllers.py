@@ -319,7 +319,7 @@ async def test_run_controllers_says_when_all_was_looked_at() -> None:
 
 
 async def test_servers_that_move_are_found_after_a_restart(cluster: Cluster) -> None:
-    objects = initial_objects(cluster.config, NOW, Listening("127.0.0.2", 9001), Listening("::1", 53))
+    objects = initial_objects(cluster.config, NOW, Listening("127.0.0.2", 9001), Listening("::", 53))
     establish(cluster.api, cluster.strategies, objects)
     assert cluster.addresses("kubernetes") == ["127.0.0.2"]
     assert cluster.subsets("kubernetes")[0]["ports"][0]["port"] == 9001

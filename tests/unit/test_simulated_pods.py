@@ -12,7 +12,7 @@ from kdns.controlplane.pods import PodAddressError, PodAddresses, bound, is_wait
 
 CONFIG = ClusterConfig(pod_cidrs=(ip_network("10.244.0.0/29"),))
 NOW = "2026-01-01T00:00:00Z"
-READY = {"conditions": [{"type": "Ready", "status": "True"}]}
+READY = {"conditions": [{"type": "Ready", "status": "True"}], "containerStatuses": [{"name": "c", "ready": True}]}
 
 
 def pod(status: Json | None = None, meta: Json | None = None, **spec: object) -> Json:
@@ -32,6 +32,7 @@ def pod(status: Json | None = None, meta: Json | None = None, **spec: object) ->
         (pod({"podIP": "10.0.0.1", **READY}), True),
         (pod({"podIP": "10.0.0.1", **READY}, nodeName="kdns"), False),
         (pod({"podIP": "10.0.0.1"}, nodeName="kdns"), True),
+        (pod({"podIP": "10.0.0.1", "conditions": READY["conditions"]}, nodeName="kdns"), True),
         (pod({"phase": "Succeeded"}), False),
         (pod(meta={"deletionTimestamp": NOW}), False),
     ],
@@ -49,6 +50,29 @@ def test_a_plain_pod_runs() -> None:
     assert status["containerStatuses"][0]["state"] == {"running": {"startedAt": NOW}}
     assert bound(pod(), CONFIG)["spec"]["nodeName"] == "kdns"
     assert bound(pod(nodeName="mine"), CONFIG)["spec"]["nodeName"] == "mine"
+
+
+@pytest.mark.parametrize(
+    ("status", "phase", "ready"),
+    [
+        ({"conditions": [{"type": "Ready", "status": "False"}]}, "Pending", "False"),
+        (
+            {"phase": "Running", "conditions": [{"type": "Ready", "status": "False", "reason": "mine"}]},
+            "Running",
+            "False",
+        ),
+        ({"phase": "Unknown"}, "Unknown", "False"),
+        ({"phase": "Running", "podIP": "10.9.9.9"}, "Running", "True"),
+    ],
+)
+def test_what_a_manifest_says_is_kept(status: Json, phase: str, ready: str) -> None:
+    made = running_status(pod(status), CONFIG, ["10.244.0.5"], NOW)
+    rows = {row["type"]: row for row in made["conditions"]}
+    assert (made["phase"], rows["Ready"]["status"]) == (phase, ready)
+    assert made["containerStatuses"][0]["ready"] is (ready == "True")
+    assert made["podIP"] == status.get("podIP", "10.244.0.5")
+    for row in status.get("conditions", []):
+        assert rows[row["type"]] == row
 
 
 def test_init_containers_are_done_and_sidecars_run() -> None:
