@@ -108,6 +108,8 @@ def test_recorded_transcripts(monkeypatch: pytest.MonkeyPatch) -> None:
             if not good:
                 failed.append(report(transcript["id"], index, op, got))
                 break
+    passed = len(transcripts) - len(deviated) - len(failed)
+    print(f"{FILE.name}: {passed} transcripts passed, {len(deviated)} known deviation, {len(failed)} failed")
     assert total > 500
     assert not failed, f"{len(failed)} transcripts failed:\n" + "\n".join(failed)
     assert deviated == KNOWN.keys()
