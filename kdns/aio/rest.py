@@ -73,7 +73,7 @@ async def start(api: Api, config: RestConfig, durable: Callable[[], Awaitable[No
         await runner.cleanup()
         raise ListenError(f"{config.host}:{config.port}", error.strerror or str(error)) from error
     host, port = runner.addresses[0][:2]
-    handler.address = f"{host}:{port}"
+    handler.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     return RestServer((host, port), runner, watches)
 
 

@@ -7,8 +7,8 @@ and of its design note on strategic merge patch ($patch, $retainKeys, $setElemen
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
-from functools import cmp_to_key
+from collections.abc import Container
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import jsonpatch
@@ -99,7 +99,7 @@ def strategic_patched(original: Json, patch: Json, node: PatchNode | None) -> Js
         return {name: _plain(value) for name, value in patch.items() if name != "$patch" and value is not None}
     if directive == "delete":
         return {}
-    if directive not in {None, "merge"}:
+    if directive not in (None, "merge"):
         raise unprocessable(f"unknown patch type found in map: $patch: {directive!r}")
     _retain_keys(original, patch)
     for name, value in patch.items():
@@ -138,7 +138,7 @@ def _retain_keys(original: Json, patch: Json) -> None:
     retain = patch.get("$retainKeys")
     if retain is None:
         return
-    if not isinstance(retain, list):
+    if not isinstance(retain, list) or not all(isinstance(name, str) for name in retain):
         raise bad_request("invalid patch format of retainKeys: wanted a list of field names")
     present = {name for name, value in patch.items() if value is not None and not name.startswith("$")}
     if not present <= set(retain):
@@ -159,63 +159,64 @@ def _replaces(node: PatchNode | None) -> bool:
     return node is not None and "replace" in node.strategy
 
 
+@dataclass(slots=True)
+class _Element:
+    """An element of a merged list; `position` is its place in the server's list, None for a new one."""
+
+    identity: Any
+    value: Any
+    position: int | None = None
+
+
 def _merged_list(original: list[Any], patch: list[Any], node: PatchNode | None, order: Any) -> list[Any]:
     key = node.merge_key if node else ""
-    if not key:
-        merged = original + [item for item in patch if item not in original]
-        wanted = order if isinstance(order, list) else patch
-        return _ordered(list(dict.fromkeys(merged)), original, wanted) if _scalars(merged) else merged
+    if not key and not _scalars(original + patch):
+        return original + [item for item in patch if item not in original]
     directives = [item for item in patch if isinstance(item, dict) and "$patch" in item]
     if any(item["$patch"] == "replace" for item in directives):
         return [_plain(item) for item in patch if item not in directives]
-    server_order = [_identity(item, key) for item in original]
-    by_identity = dict(zip(server_order, original, strict=True))
+    elements = [_Element(_identity(item, key), item, position) for position, item in enumerate(original)]
     for item in patch:
         identity = _identity(item, key)
-        match item.get("$patch"):
-            case "delete":
-                by_identity.pop(identity, None)
-            case None | "merge" if identity in by_identity:
-                by_identity[identity] = strategic_patched(by_identity[identity], item, node)
-            case None | "merge":
-                by_identity[identity] = _plain(item)
-            case other:
-                raise unprocessable(f"unknown patch type found in list: $patch: {other!r}")
-    wanted = [_identity(item, key) for item in (order if isinstance(order, list) else patch)]
-    return [by_identity[identity] for identity in _ordered(list(by_identity), server_order, wanted)]
+        same = [element for element in elements if element.identity == identity]
+        directive = item.get("$patch") if isinstance(item, dict) else None
+        if directive == "delete":
+            elements = [element for element in elements if element not in same]
+        elif directive not in (None, "merge"):
+            raise unprocessable(f"unknown patch type found in list: $patch: {directive!r}")
+        elif not same:
+            elements.append(_Element(identity, _plain(item)))
+        elif key:
+            same[0].value = strategic_patched(same[0].value, item, node)
+    return _ordered(elements, [_identity(item, key) for item in (order if isinstance(order, list) else patch)])
 
 
 def _identity(item: Any, key: str) -> Any:
-    """The merge key's value; 500 without it, as kube-apiserver answers."""
+    """The merge key's value, or the scalar itself without a key; 500 where it is missing, as kube-apiserver answers."""
+    if not key:
+        return item
     if not isinstance(item, dict) or key not in item:
         raise internal(f"map: {msgspec.json.encode(item).decode()} does not contain declared merge key: {key}")
-    value = item[key]
-    return value if not isinstance(value, (dict, list)) else repr(value)
+    return item[key]
 
 
 def _scalars(items: list[Any]) -> bool:
     return not any(isinstance(item, (dict, list)) for item in items)
 
 
-def _ordered(items: list[Any], server: Sequence[Any], wanted: Sequence[Any]) -> list[Any]:
+def _ordered(elements: list[_Element], wanted: list[Any]) -> list[Any]:
     """Elements the patch names in the patch's order, the others in the server's; between the two the server decides.
 
     Where the server knew only one of a pair, the patch's element comes first.
     """
-    named = sorted((item for item in items if item in wanted), key=list(wanted).index)
-    others = sorted((item for item in items if item not in wanted), key=cmp_to_key(lambda a, b: _before(server, a, b)))
+    named = sorted((each for each in elements if each.identity in wanted), key=lambda each: wanted.index(each.identity))
+    others = [each for each in elements if each.identity not in wanted]
     result: list[Any] = []
     while named and others:
-        both_known = named[0] in server and others[0] in server
-        first = both_known and server.index(others[0]) < server.index(named[0])
-        result.append(others.pop(0) if first else named.pop(0))
-    return result + named + others
-
-
-def _before(server: Sequence[Any], a: Any, b: Any) -> int:
-    if a in server and b in server:
-        return list(server).index(a) - list(server).index(b)
-    return 0
+        mine, theirs = named[0].position, others[0].position
+        server_decides = mine is not None and theirs is not None and theirs < mine
+        result.append((others if server_decides else named).pop(0).value)
+    return result + [each.value for each in named + others]
 
 
 def _plain(value: Any) -> Any:

@@ -73,6 +73,12 @@ TLS: Json = {"port": 443, "name": "tls"}
             spec(strategy={"type": "B"}), id="retainKeys",
         ),
         pytest.param(spec(whole={"a": 1}), {"spec": {"whole": {"b": 2}}}, spec(whole={"b": 2}), id="strategy replace"),
+        pytest.param(
+            spec(DNS, {**DNS, "name": "dns-tcp"}, HTTP), spec({"port": 53, "name": "first"}),
+            spec({"port": 53, "name": "first"}, {**DNS, "name": "dns-tcp"}, HTTP),
+            id="of two elements with one key the first is meant",
+        ),
+        pytest.param({"finalizers": ["a", "b"]}, {"finalizers": ["b"]}, {"finalizers": ["a", "b"]}, id="scalar known"),
         pytest.param(spec(HTTP), {"spec": {"ports": None}}, {"spec": {}}, id="null deletes a list"),
     ],
 )  # fmt: skip
@@ -84,6 +90,10 @@ def test_strategic_merge_patch(before: Json, patch: Json, after: Json) -> None:
     ("patch_type", "patch", "code", "text"),
     [
         (STRATEGIC_MERGE_PATCH, spec({"name": "x"}), 500, "does not contain declared merge key: port"),
+        (STRATEGIC_MERGE_PATCH, {"$patch": ["x"]}, 422, "rejected our request"),
+        (STRATEGIC_MERGE_PATCH, spec({"port": 80, "$patch": {}}), 422, "rejected our request"),
+        (STRATEGIC_MERGE_PATCH, {"spec": {"$retainKeys": [[]]}}, 400, "retainKeys"),
+        (STRATEGIC_MERGE_PATCH, {"spec": {"$setElementOrder/ports": "x"}}, 400, "wanted a list"),
         (STRATEGIC_MERGE_PATCH, {"$patch": "explode"}, 422, "rejected our request"),
         (STRATEGIC_MERGE_PATCH, {"spec": {"$retainKeys": ["a"], "b": 1}}, 400, "retainKeys"),
         (STRATEGIC_MERGE_PATCH, [], 400, "must be an object"),
