@@ -83,7 +83,8 @@ class LocalCluster:
             await self._journal.close()
 
     def _opened(self) -> Api:
-        store = Store()
+        # A follower from before a restart must not find its old revision again with other objects: start from the clock.
+        store = Store(revision=int(time.time()))
         if self.data:
             self._journal = open_journal(self.data)
             store = Store(self._journal.objects, revision=self._journal.revision, persist=self._journal.append)

@@ -167,8 +167,8 @@ class State:
 
 def _swap(objects: dict[Key, T], key: Key, new: T | None) -> T | None:
     old = objects.get(key)
-    if new is not None:
+    if new is None:
+        objects.pop(key, None)
+    elif new != old:  # an equal one stays: a relist does not hold everything twice
         objects[key] = new
-    elif old is not None:
-        del objects[key]
     return old
