@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping
+
+import msgspec
 
 from kdns.controlplane.endpointpods import (
     HEADLESS,
@@ -70,7 +71,7 @@ def _without_headless(labels: Mapping[str, str]) -> dict[str, str]:
 
 def _subsets(service: Json, pods: Iterable[Json]) -> list[Json]:
     """Addresses grouped by identical sets of ports, ready and not ready apart."""
-    groups: dict[str, tuple[list[Json], list[Json], list[Json]]] = {}
+    groups: dict[bytes, tuple[list[Json], list[Json], list[Json]]] = {}
     for pod in pods:
         address = _address(service, pod)
         if address is None:
@@ -107,20 +108,20 @@ def _address(service: Json, pod: Json) -> Json | None:
     return {**address, "targetRef": target_ref(pod)}
 
 
-def _text(value: object) -> str:
-    return json.dumps(value, sort_keys=True)
+def _text(value: object) -> bytes:
+    return msgspec.json.encode(value, order="deterministic")
 
 
 def _ordered(addresses: list[Json]) -> list[Json]:
-    return sorted(addresses, key=lambda address: (address["ip"], _text(address)))
+    return sorted(addresses, key=lambda address: str(address["ip"]))
 
 
-def _plain(subsets: list[Json]) -> list[str]:
+def _plain(subsets: list[Json]) -> list[bytes]:
     """Subsets as texts that are equal when nothing but order and empty fields differs."""
     plain = []
     for subset in subsets:
         rows = {
-            field: sorted(_text(_said(row)) for row in subset.get(field) or [])
+            field: sorted(_text(_said(row)).decode() for row in subset.get(field) or [])
             for field in ("addresses", "notReadyAddresses", "ports")
         }
         plain.append(_text(rows))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from kdns.controlplane.endpointpods import (
     HEADLESS,
@@ -30,6 +30,7 @@ CONTROLLER = "endpointslice-controller.k8s.io"
 ZONE = "topology.kubernetes.io/zone"
 TOPOLOGY = ("service.kubernetes.io/topology-aware-hints", "service.kubernetes.io/topology-mode")
 PER_SLICE = 100
+PortKey: TypeAlias = tuple[tuple[str, str, int, str], ...]
 _RESERVED = frozenset({SERVICE_NAME, MANAGED_BY, HEADLESS})
 
 
@@ -85,10 +86,13 @@ class _Group:
     endpoints: list[Json] = field(default_factory=list)
 
 
-def port_key(ports: Iterable[Json] | None) -> str:
-    """A text that is equal for equal sets of ports."""
-    rows = ({"name": "", "protocol": "TCP", **port} for port in ports or [])
-    return json.dumps(sorted(json.dumps(row, sort_keys=True) for row in rows))
+def port_key(ports: Iterable[Json] | None) -> PortKey:
+    """A value that is equal for equal sets of ports."""
+    rows = (
+        (port.get("name") or "", port.get("protocol") or "TCP", port.get("port") or 0, port.get("appProtocol") or "")
+        for port in ports or []
+    )
+    return tuple(sorted(rows))
 
 
 def _groups(
@@ -99,8 +103,8 @@ def _groups(
     skipped: dict[str, None],
     *,
     same_node: bool,
-) -> dict[str, _Group]:
-    groups: dict[str, _Group] = {}
+) -> dict[PortKey, _Group]:
+    groups: dict[PortKey, _Group] = {}
     hints = _hint_fields(service, same_node=same_node)
     for pod in pods:
         if not has_endpoint(pod, terminating=True):
@@ -150,9 +154,9 @@ def _hinted(endpoint: Json, wanted: tuple[str, ...]) -> Json:
 
 
 def _plan_family(
-    service: Json, family: str, groups: dict[str, _Group], existing: list[Json], plan: SlicePlan, per_slice: int
+    service: Json, family: str, groups: dict[PortKey, _Group], existing: list[Json], plan: SlicePlan, per_slice: int
 ) -> None:
-    by_ports: dict[str, list[Json]] = {}
+    by_ports: dict[PortKey, list[Json]] = {}
     delete, create = [], []
     for each in existing:
         if is_owned(each, service):

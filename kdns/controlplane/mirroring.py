@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from kdns.controlplane.endpointpods import SERVICE_NAME, TRIGGER_TIME
-from kdns.controlplane.endpointslices import MANAGED_BY, SlicePlan, is_owned, owner_reference, port_key
+from kdns.controlplane.endpointslices import MANAGED_BY, PortKey, SlicePlan, is_owned, owner_reference, port_key
 from kdns.controlplane.kinds import Json
 from kdns.controlplane.services import address_family, spec_of
 
@@ -43,7 +43,7 @@ def plan_mirror(endpoints: Json, existing: Sequence[Json], trigger: str) -> Slic
     return plan
 
 
-def _key(each: Json) -> tuple[str, str]:
+def _key(each: Json) -> tuple[str, PortKey]:
     return each["addressType"], port_key(each.get("ports"))
 
 
@@ -70,7 +70,7 @@ def _slices(endpoints: Json, trigger: str) -> list[Json]:
         "annotations": {**annotations, **({TRIGGER_TIME: trigger} if trigger else {})},
         "ownerReferences": [owner_reference("Endpoints", endpoints)],
     }
-    grouped: dict[tuple[str, str], Json] = {}
+    grouped: dict[tuple[str, PortKey], Json] = {}
     for subset in endpoints.get("subsets") or []:
         ports = [{"name": "", "protocol": "TCP", **port} for port in subset.get("ports") or []]
         for family, endpoint in list(_endpoints(subset))[:PER_SUBSET]:
