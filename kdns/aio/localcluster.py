@@ -83,7 +83,7 @@ class LocalCluster:
             await self._journal.close()
 
     def _opened(self) -> Api:
-        # A follower from before a restart must not find its old revision again with other objects: start from the clock.
+        # From the clock: no follower from before a restart may find its old revision again, with other objects.
         store = Store(revision=int(time.time()))
         if self.data:
             self._journal = open_journal(self.data)
