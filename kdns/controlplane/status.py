@@ -112,7 +112,9 @@ def gone(message: str, *, continue_token: str = "") -> StatusError:
 def unprocessable(why: str) -> StatusError:
     """422: a patch that cannot be applied to this object."""
     message = "the server rejected our request due to an error in our request"
-    return StatusError(422, "Invalid", message, {"causes": [{"reason": "UnexpectedServerResponse", "message": why, "field": "patch"}]})
+    return StatusError(
+        422, "Invalid", message, {"causes": [{"reason": "UnexpectedServerResponse", "message": why, "field": "patch"}]}
+    )
 
 
 def bad_request(message: str) -> StatusError:
