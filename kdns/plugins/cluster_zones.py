@@ -31,14 +31,11 @@ class ClusterZones:
     def changed(self, changes: Iterable[AnyChange], now_s: float) -> None:
         """Forget what the changes touch; the SOA serial becomes the time of the last change (Unix seconds)."""
         self.zones.forget()
-        self.zones.serial = int(now_s) & 0xFFFFFFFF
-        self._compiler.renew({zone: self.zones.soa(zone) for zone in self.zones.options.zones})
+        serial = int(now_s) & 0xFFFFFFFF
+        if serial != self.zones.serial:
+            self.zones.serial = serial
+            self._compiler.renew({zone: self.zones.soa(zone) for zone in self.zones.options.zones})
         self.table.forget({subject for change in changes for subject in touched(change, self.zones.state)})
-
-    def synced(self) -> None:
-        """Everything has been listed: no answer from before may stay."""
-        self.zones.forget()
-        self.table.clear()
 
     def result(self, query: Query) -> Result | None:
         """The look-up's outcome, None for a name outside the zones."""
