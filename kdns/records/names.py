@@ -6,7 +6,7 @@ import re
 from ipaddress import ip_address
 from typing import Final
 
-_OCTET: Final = re.compile(r"0|[1-9][0-9]{0,2}\Z")
+_OCTET: Final = re.compile(r"(?:0|[1-9][0-9]{0,2})\Z")
 _NIBBLES: Final = frozenset("0123456789abcdef")
 _DASHED: Final = re.compile(r"[0-9a-f](?:[0-9a-f-]*[0-9a-f])?\Z")
 
