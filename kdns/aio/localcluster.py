@@ -15,6 +15,7 @@ from typing import Final
 
 import yaml
 
+from kdns import logs
 from kdns.aio import rest
 from kdns.aio.controllers import Controllers
 from kdns.aio.manifests import Applied, ManifestFollower
@@ -26,6 +27,8 @@ from kdns.controlplane.clusterconfig import ClusterConfig
 from kdns.controlplane.store import Store
 from kdns.controlplane.strategy import Strategies
 from kdns.errors import ManifestError
+
+log = logs.get(__name__)
 
 SUFFIX_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 """The letters of generated names: none that make words (Kubernetes util/rand)."""
@@ -54,6 +57,8 @@ class LocalCluster:
         check_config(self.rest_config)
         self._strategies = Strategies(self.config, random.randrange)
         self._api = self._opened()
+        for lost in self._strategies.lost:
+            log.warning("allocation lost", what=lost)
         durable = (self._journal.durable,) if self._journal else ()
         self._rest = await rest.start(self._api, self.rest_config, *durable)
         self.address = self._rest.address
