@@ -8,13 +8,13 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 UP ?= examples
 JOBS ?= auto
-# The recorded facts are checked in one process, since they print what they found.
 
 .PHONY: up test check bench venv clean
 
 up: $(VENV)/ready
 	$(BIN)/kdns up $(UP)
 
+# The recorded facts are checked in one process, since they print what they found.
 test: $(VENV)/ready
 	tests/install-debian-packages
 	$(BIN)/pytest tests/conformance
