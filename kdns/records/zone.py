@@ -233,7 +233,7 @@ class Zones:
         where both share an address.
         """
         found: dict[str, Node] = {}
-        for address in self.options.own_addresses:
+        for address in self.options.own_addresses if self.options.endpoints else ():
             for key in self.state.slices_by_ip[address]:
                 endpoint_slice = self.state.slices[key]
                 service = self.state.services.get(endpoint_slice.service_key or ("", ""))

@@ -34,9 +34,10 @@ class Answer:
     """A compiled answer: `head` goes behind the id, one of `bodies` behind the question.
 
     The bodies are one answer with its addresses rotated; `hits` counts uses and picks the next one.
+    `subjects` is what it is about, where that is more than one thing.
     """
 
-    __slots__ = ("bodies", "count", "head", "hits", "kept", "question_end")
+    __slots__ = ("bodies", "count", "head", "hits", "kept", "question_end", "subjects")
 
     def __init__(self, head: bytes, question_end: int, bodies: list[bytes], kept: Kept) -> None:
         self.head = head
@@ -45,6 +46,7 @@ class Answer:
         self.count = len(bodies)
         self.kept = kept
         self.hits = 0
+        self.subjects: tuple[Subject, ...] = ()
 
     def wire(self, packet: bytes) -> bytes:
         """The whole response to `packet`, counted."""
@@ -108,9 +110,10 @@ class AnswerTable:
             self.clear()
         self._size += 1
         lane.answers[key] = answer
-        for subject in subjects:
-            if subject != NAMESPACES:
-                self._keys.setdefault(subject, []).append((lane, key))
+        about = tuple(subject for subject in dict.fromkeys(subjects) if subject != NAMESPACES)
+        answer.subjects = about if len(about) > 1 else ()
+        for subject in about:
+            self._keys.setdefault(subject, []).append((lane, key))
 
     def forget(self, subjects: Iterable[Subject]) -> None:
         """Drop every answer that depends on one of these subjects."""
@@ -122,6 +125,16 @@ class AnswerTable:
                 if answer is not None:
                     self._size -= 1
                     lane.tally.add(answer.kept, answer.hits)
+                    for other in answer.subjects:
+                        self._unlink(other, (lane, key))
+
+    def _unlink(self, subject: Subject, entry: tuple[Lane, bytes]) -> None:
+        """Take an answer that went for another reason out of a subject's list."""
+        entries = self._keys.get(subject)
+        if entries is not None:
+            entries.remove(entry)
+            if not entries:
+                del self._keys[subject]
 
     def clear(self) -> None:
         """Drop every answer."""
