@@ -40,7 +40,9 @@ def decode(packet: bytes) -> Decoded:
         raise ValueError(f"this is no DNS message: {error}") from error
     header = record.header
     flags = {name for name in ("qr", "aa", "tc", "rd", "ra", "ad", "cd") if getattr(header, name)}
-    sections = [tuple(_rrset(rr) for rr in part if rr.rtype != dnslib.QTYPE.OPT) for part in (record.rr, record.auth, record.ar)]
+    sections = [
+        tuple(_rrset(rr) for rr in part if rr.rtype != dnslib.QTYPE.OPT) for part in (record.rr, record.auth, record.ar)
+    ]
     return Decoded(dnslib.RCODE.get(header.rcode), frozenset(flags), *sections)
 
 
