@@ -94,10 +94,13 @@ def cpu_s(pid: int) -> float:
     return total / TICKS_PER_S
 
 
-def resident_mib(pid: int | str = "self") -> float:
-    """What a process holds in memory now (VmRSS), in MiB."""
-    line = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmRSS"))
-    return int(line.split()[1]) / 1024
+def memory_mib(pid: int) -> float:
+    """What a process and everything below it hold in memory, in MiB; shared pages count once in all (Pss, proc(5))."""
+    total = 0
+    for one in (pid, *descendants(pid)):
+        lines = Path(f"/proc/{one}/smaps_rollup").read_text().splitlines()
+        total += next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    return total / 1024
 
 
 def free_port() -> int:

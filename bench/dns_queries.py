@@ -23,7 +23,7 @@ from typing import Final
 
 import dnslib
 from _cluster import BASE, TTL_S, ZONE, zone_file
-from _process import Cores, asked, cpu_s, free_port, read_until, resident_mib, running
+from _process import Cores, asked, cpu_s, free_port, memory_mib, read_until, running
 
 COREFILE: Final = """\
 .:0 {{
@@ -221,7 +221,7 @@ def measure(peers: list[Peer], folder: Path, services: int, seconds: float, roun
             figures += [f"{us['kdns'] / us[peer.name]:.2f}" for peer in peers[1:]]
             fastest = " / ".join(f"{statistics.median(run.qps for run in runs[peer.name]):,.0f}" for peer in peers)
             print(f"| {kind.label} | {'yes' if edns else 'no'} | {' | '.join(figures)} | {fastest} |", flush=True)
-    print(f"\nmemory, MiB: {', '.join(f'{peer.name} {resident_mib(peer.pid):.0f}' for peer in peers)}")
+    print(f"\nmemory, MiB: {', '.join(f'{peer.name} {memory_mib(peer.pid):.0f}' for peer in peers)}")
 
 
 def ratios(peers: list[Peer]) -> str:
