@@ -1,0 +1,171 @@
+"""Answers in bytes, read back by dnslib: nothing lost, nothing too long, no address left out for ever."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from ipaddress import IPv4Address, IPv6Address
+from typing import Any
+
+import dnslib
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kdns.cluster.objects import Endpoint, EndpointSlice, Meta, Namespace, Service, ServiceSpec, SliceLabels, SliceMeta
+from kdns.cluster.state import Index, State, packed
+from kdns.plugins.cluster_zones import ClusterZones
+from kdns.plugins.server import Block, Server
+from kdns.records import rrset
+from kdns.records.options import Options
+from kdns.records.rrset import Rdata, RRset, Soa, Srv
+from kdns.wire.message import Decoded, decode, query
+from kdns.wire.query import Query, read_query
+from kdns.wire.respond import Compiler, Message
+
+ZONE = "cluster.local."
+LABELS = st.text("abcdefghijklmnopqrstuvwxyz0123456789-_", min_size=1, max_size=20)
+NAMES = st.builds(
+    lambda labels, suffix: ".".join((*labels, suffix)),
+    st.lists(LABELS, max_size=4),
+    st.sampled_from([ZONE, "svc.cluster.local.", "example.org.", "local."]),
+)
+NUMBERS = st.integers(0, 65535)
+SECONDS = st.integers(0, 2**31 - 1)
+RDATA: dict[int, st.SearchStrategy[Any]] = {
+    rrset.A: st.binary(min_size=4, max_size=4),
+    rrset.AAAA: st.binary(min_size=16, max_size=16),
+    rrset.CNAME: NAMES,
+    rrset.NS: NAMES,
+    rrset.PTR: NAMES,
+    rrset.SRV: st.builds(Srv, NUMBERS, NUMBERS, NUMBERS, NAMES),
+    rrset.SOA: st.builds(Soa, NAMES, NAMES, SECONDS, SECONDS, SECONDS, SECONDS, SECONDS),
+    rrset.TXT: st.binary(max_size=255),
+}
+
+
+@st.composite
+def rrsets(draw: st.DrawFn) -> RRset:
+    rtype = draw(st.sampled_from(tuple(RDATA)))
+    rdata: list[Rdata] = draw(st.lists(RDATA[rtype], min_size=1, max_size=4))
+    return RRset(draw(NAMES), rtype, draw(SECONDS), tuple(rdata))
+
+
+SECTIONS = st.lists(rrsets(), max_size=4).map(tuple)
+BUFFERS = st.sampled_from([0, 512, 700, 1232, 4096])
+
+
+def asked(name: str, qtype: int, payload_bytes: int) -> Query:
+    found = read_query(query(name, qtype, payload_bytes=payload_bytes))
+    assert isinstance(found, Query)
+    return found
+
+
+def answered(question: Query, message: Message, limit_bytes: int) -> bytes:
+    return Compiler().compile(question, message, limit_bytes, ".").wire(question.packet)
+
+
+def each_record(section: tuple[RRset, ...]) -> list[RRset]:
+    return [RRset(one.owner, one.rtype, one.ttl, (rdata,)) for one in section for rdata in one.rdata]
+
+
+@settings(max_examples=150, deadline=None)
+@given(NAMES, st.sampled_from(tuple(RDATA)), BUFFERS, SECTIONS, SECTIONS, SECTIONS)
+def test_what_is_encoded_is_what_dnslib_reads(
+    name: str,
+    qtype: int,
+    payload_bytes: int,
+    answer: tuple[RRset, ...],
+    authority: tuple[RRset, ...],
+    additional: tuple[RRset, ...],
+) -> None:
+    question = asked(name, qtype, payload_bytes)
+    message = Message(0, ZONE, answer, authority, additional)
+    packet = answered(question, message, 65535)
+    got = decode(packet)
+    for section, read in ((answer, got.answer), (authority, got.authority), (additional, got.additional)):
+        assert list(read) == each_record(section)
+    assert dnslib.DNSRecord.parse(packet).q == dnslib.DNSRecord.parse(question.packet).q
+    assert packet[:2] == question.packet[:2]
+    assert got.flags == {"qr", "aa", "rd"}
+
+
+@settings(max_examples=150, deadline=None)
+@given(NAMES, BUFFERS, SECTIONS, SECTIONS, SECTIONS)
+def test_no_answer_is_longer_than_its_limit(
+    name: str,
+    payload_bytes: int,
+    answer: tuple[RRset, ...],
+    authority: tuple[RRset, ...],
+    additional: tuple[RRset, ...],
+) -> None:
+    question = asked(name, rrset.A, payload_bytes)
+    limit_bytes = max(payload_bytes, 512)
+    packet = answered(question, Message(0, ZONE, answer, authority, additional), limit_bytes)
+    assert len(packet) <= limit_bytes
+    got, wanted = decode(packet), each_record(answer)
+    assert all(record in wanted for record in got.answer)
+    assert ("tc" in got.flags) == (len(got.answer) < len(wanted))
+    if "tc" in got.flags:
+        assert not got.authority
+        assert not got.additional
+    whole = len(answered(question, Message(0, ZONE, answer, authority, additional), 65535))
+    assert (whole <= limit_bytes) == (count(got) == sum(map(len, map(each_record, (answer, authority, additional)))))
+
+
+def count(got: Decoded) -> int:
+    return len(got.answer) + len(got.authority) + len(got.additional)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 40), st.sampled_from([rrset.A, rrset.AAAA]), st.booleans())
+def test_rotation_begins_at_every_part_of_the_addresses_and_loses_none(number: int, rtype: int, rotate: bool) -> None:
+    make = IPv4Address if rtype == rrset.A else IPv6Address
+    addresses = [make(2**31 + one) for one in range(number)]
+    server = headless(addresses, rotate=rotate)
+    packet = query("s.default.svc.cluster.local", rtype, payload_bytes=4096)
+    first = Counter[bytes]()
+    for _ in range(4 * number):
+        response = server.respond(packet, "udp", 4)
+        assert isinstance(response, bytes)
+        order = [rdata for record in decode(response).answer for rdata in record.rdata if isinstance(rdata, bytes)]
+        assert sorted(order) == [address.packed for address in addresses]
+        first[order[0]] += 1
+    if rotate:
+        assert set(first.values()) == {4} if number <= 16 else len(first) >= 9
+    else:
+        assert set(first) == {addresses[0].packed}
+
+
+def headless(addresses: Sequence[IPv4Address | IPv6Address], *, rotate: bool) -> Server:
+    state = State(synced={Service, EndpointSlice, Namespace})
+    state.upsert(Namespace(Meta("default")))
+    state.upsert(Service(Meta("s", "default"), ServiceSpec(cluster_ip="None")))
+    endpoints = tuple(Endpoint((str(address),)) for address in addresses)
+    state.upsert(EndpointSlice(SliceMeta("s", "default", SliceLabels("s")), "IPv4", endpoints))
+    return Server("dns://:53", (Block(".", ClusterZones(state, Options(), rotate=rotate)),))
+
+
+ADDRESSES = st.one_of(
+    st.integers(0, 40).map(lambda one: str(IPv4Address(0x0A000000 + one))),
+    st.integers(0, 40).map(lambda one: str(IPv6Address(0xFD << 120 | one))),
+    st.just("no address"),
+)
+MOVES = st.lists(st.tuples(st.sampled_from("abcd"), st.lists(ADDRESSES, max_size=3)), max_size=20)
+
+
+@settings(max_examples=200, deadline=None)
+@given(MOVES, ADDRESSES, ADDRESSES)
+def test_the_addresses_between_two_are_those_a_search_of_all_finds(
+    moves: list[tuple[str, list[str]]], one: str, other: str
+) -> None:
+    index, held = Index(), dict[str, list[str]]()
+    first, last = sorted((packed(one), packed(other)))
+    for name, addresses in moves:
+        index.move(("", name), held.get(name, []), addresses)
+        held[name] = addresses
+        known = {packed(ip) for ips in held.values() for ip in ips} - {b""}
+        if len(first) == len(last):
+            wanted = sorted(ip for ip in known if len(ip) == len(first) and first <= ip <= last)
+            assert list(index.between(first, last)) == wanted
+        for ip in known:
+            assert set(index[ip]) == {("", name) for name, ips in held.items() if ip in map(packed, ips)}
