@@ -16,9 +16,10 @@ from kdns.aio.clusters import Cluster, options_of, scope_of, source_of
 from kdns.aio.dnsmetrics import Registry
 from kdns.aio.follow import Scope, follow
 from kdns.aio.interfaces import bound_addresses, dns_sockets, interface_addresses, own_addresses
-from kdns.aio.querylog import QueryLog
+from kdns.aio.querylog import QueryLog, ServerLog
 from kdns.aio.tcp import TcpListener, listen_tcp
 from kdns.aio.udp import UdpListener
+from kdns.aio.weights import Balance
 from kdns.corefile.address import HostPort
 from kdns.metrics import Requests
 from kdns.plugins.cluster_zones import ClusterZones, fallthrough_labels
@@ -44,6 +45,7 @@ class DnsServer:
         self._clusters: dict[tuple[Source, Scope], Cluster] = {}
         self._servers: dict[tuple[tuple[str, ...], int], list[tuple[ServerConfig, Block]]] = {}
         self._listeners: list[UdpListener | TcpListener] = []
+        self._observers: list[ServerLog] = []
         self._sites: list[Site] = []
         self._tasks: list[asyncio.Task[None]] = []
         self.servers: list[Server] = []
@@ -85,6 +87,8 @@ class DnsServer:
         """Answer what has arrived, then close everything."""
         for listener in self._listeners:
             await listener.close()
+        for observer in self._observers:
+            observer.close()
         for site in self._sites:
             await site.close()
         for task in self._tasks:
@@ -102,17 +106,20 @@ class DnsServer:
             hosts = [h for bind in config.bind for h in bound_addresses(bind.hosts, bind.exclude, known)]
             groups: list[tuple[str, ...]] = [(host,) for host in dict.fromkeys(hosts)] or [WILDCARD]
             ports = {address.port_or_default(self._dns_port) for address in config.addresses}
+            balance = Balance(config.loadbalance) if config.loadbalance else None
+            if balance and balance.is_followed:
+                self._tasks.append(asyncio.create_task(balance.follow()))
             for group in groups:
                 for port in ports:
-                    zones = self._zones(config.kubernetes, own_addresses(group, known), rotate=bool(config.loadbalance))
+                    zones = self._zones(config.kubernetes, own_addresses(group, known))
+                    if zones and balance:
+                        balance.add(zones)
                     for address in config.addresses:
                         if address.port_or_default(self._dns_port) == port:
                             block = Block(address.zone, zones, sees_every_query=bool(config.log))
                             self._servers.setdefault((group, port), []).append((config, block))
 
-    def _zones(
-        self, directive: KubernetesConfig | None, own: tuple[bytes, ...], *, rotate: bool
-    ) -> ClusterZones | None:
+    def _zones(self, directive: KubernetesConfig | None, own: tuple[bytes, ...]) -> ClusterZones | None:
         if directive is None:
             return None
         source = source_of(directive)
@@ -121,7 +128,7 @@ class DnsServer:
         key = (source, scope_of(directive))
         cluster = self._clusters.setdefault(key, Cluster(*key))
         fallthrough = fallthrough_labels(directive.fallthrough)
-        zones = ClusterZones(cluster.state, options_of(directive, own), rotate=rotate, fallthrough=fallthrough)
+        zones = ClusterZones(cluster.state, options_of(directive, own), fallthrough=fallthrough)
         cluster.zones.append(zones)
         return zones
 
@@ -140,10 +147,9 @@ class DnsServer:
         sockets = dns_sockets(hosts, port)
         port = sockets[0].port
         label = f"dns://:{port}" if hosts == WILDCARD else f"dns://{HostPort(hosts[0], port)}"
-        server = Server(label, tuple(block for _, block in parts))
-        logs_wanted = tuple(rule for config, _ in parts for rule in config.log)
-        errors = next((config.errors for config, _ in parts if config.errors), None)
-        observer = QueryLog(logs_wanted, errors, hosts[0]) if logs_wanted or errors else None
+        stacktrace = any(config.errors and config.errors.stacktrace for config, _ in parts)
+        server = Server(label, tuple(block for _, block in parts), stacktrace)
+        observer = self._observer(server, hosts[0], parts)
         for pair in sockets:
             requests = Requests()
             udp = UdpListener(pair.udp, server, requests, observer)
@@ -151,6 +157,18 @@ class DnsServer:
             self.requests.setdefault(server.label, []).append(requests)
             self.addresses.append(udp.address)
         self.servers.append(server)
+
+    def _observer(self, server: Server, local: str, parts: list[tuple[ServerConfig, Block]]) -> ServerLog | None:
+        later = asyncio.get_running_loop().call_later
+        wanted = {
+            block.zone: QueryLog(config.log, config.errors, local, later)
+            for config, block in parts
+            if config.log or config.errors
+        }
+        if not wanted:
+            return None
+        self._observers.append(ServerLog(server, wanted))
+        return self._observers[-1]
 
     async def _start_sites(self) -> None:
         sites: dict[HostPort, dict[str, Handler]] = {}

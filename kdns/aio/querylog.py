@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Final, Protocol
 
 from kdns import logs
 from kdns.plugins.errors import Consolidate, ErrorsConfig
 from kdns.plugins.log import Class, Field, LogConfig
 from kdns.plugins.names import rcode_name, type_name
+from kdns.plugins.server import Server
 from kdns.records.names import labels_of
 from kdns.wire.query import NOERROR, NXDOMAIN, SERVFAIL, Query, read_query
 
 log = logs.get(__name__)
+
+Later = Callable[[float, Callable[[], None]], object]
+"""Calls a function after so many seconds, as `loop.call_later` does."""
+
+SHOWN_BYTES: Final = 512
+"""How much of a packet that broke something is logged."""
 
 _FLAGS: Final = (
     ("qr", 0x8000),
@@ -34,28 +43,16 @@ class Observer(Protocol):
         """One query and its response."""
 
 
-@dataclass(slots=True)
-class Pending:
-    """Errors of one rule that wait to become a line."""
-
-    first_s: float
-    count: int
-    last: str
-
-
 class QueryLog:
-    """One server block's lines; the first rule whose zones and classes fit a query writes it."""
+    """One server block's lines; the first rule whose zones fit a query decides."""
 
-    def __init__(self, configs: tuple[LogConfig, ...], errors: ErrorsConfig | None, local: str) -> None:
+    def __init__(self, configs: tuple[LogConfig, ...], errors: ErrorsConfig | None, local: str, later: Later) -> None:
         self._rules = [(tuple(labels_of(zone) for zone in config.zones), config) for config in configs]
-        self._errors = ErrorLog(errors) if errors else None
+        self._errors = ErrorLog(errors, later) if errors else None
         self._local = local
 
-    def __call__(self, packet: bytes, response: bytes, client: tuple[str, int], proto: str, took_s: float) -> None:
+    def write(self, query: Query, response: bytes, client: tuple[str, int], proto: str, took_s: float) -> None:
         """Write what the rules want of this query."""
-        query = read_query(packet)
-        if not isinstance(query, Query):
-            return
         rcode = response[3] & 15
         if rcode == SERVFAIL and self._errors:
             self._errors.report(f"{query.name} {type_name(query.qtype)}: the answer is not known (SERVFAIL)")
@@ -68,38 +65,83 @@ class QueryLog:
                     )
                 return
 
+    def close(self) -> None:
+        """Write what is still being counted."""
+        if self._errors:
+            self._errors.close()
+
+
+class ServerLog:
+    """The observer of one server: every query is logged as its own block wants it; `logs_by_zone` are the blocks'."""
+
+    def __init__(self, server: Server, logs_by_zone: Mapping[str, QueryLog]) -> None:
+        self._server = server
+        self._logs = logs_by_zone
+
+    def __call__(self, packet: bytes, response: bytes, client: tuple[str, int], proto: str, took_s: float) -> None:
+        """Write the lines of one query."""
+        query = read_query(packet)
+        block = self._server.block_of(query.labels) if isinstance(query, Query) else None
+        if isinstance(query, Query) and block and block.zone in self._logs:
+            self._logs[block.zone].write(query, response, client, proto, took_s)
+
+    def close(self) -> None:
+        """Write what is still being counted."""
+        for one in self._logs.values():
+            one.close()
+
+
+@dataclass(slots=True)
+class Pending:
+    """Errors of one rule that wait to become a line."""
+
+    count: int
+    last: str
+
 
 class ErrorLog:
-    """Error lines; those that match a `consolidate` rule are counted and written once a period."""
+    """Error lines; those that match a `consolidate` rule are counted, and are one line when its period is over."""
 
-    def __init__(self, config: ErrorsConfig, now_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, config: ErrorsConfig, later: Later) -> None:
         self._config = config
-        self._now_s = now_s
+        self._later = later
         self._pending: dict[Consolidate, Pending] = {}
 
     def report(self, text: str) -> None:
         """Write or count one error."""
-        self.flush()
-        for rule in self._config.consolidate:
-            if rule.pattern.search(text):
-                waiting = self._pending.get(rule)
-                if waiting is None:
-                    self._pending[rule] = Pending(self._now_s(), 0 if rule.show_first else 1, text)
-                    if rule.show_first:
-                        _write(rule.level, text)
-                else:
-                    waiting.count += 1
-                    waiting.last = text
-                return
-        _write("error", text)
+        rule = next((rule for rule in self._config.consolidate if rule.pattern.search(text)), None)
+        if rule is None:
+            _write("error", text)
+        elif waiting := self._pending.get(rule):
+            waiting.count += 1
+            waiting.last = text
+        else:
+            self._pending[rule] = Pending(0 if rule.show_first else 1, text)
+            self._later(rule.period_s, partial(self._end, rule))
+            if rule.show_first:
+                _write(rule.level, text)
 
-    def flush(self, *, all_of_them: bool = False) -> None:
-        """Write the rules whose period is over."""
-        for rule, waiting in tuple(self._pending.items()):
-            if all_of_them or self._now_s() - waiting.first_s >= rule.period_s:
-                del self._pending[rule]
-                if waiting.count:
-                    _write(rule.level, waiting.last, count=waiting.count, period_s=rule.period_s)
+    def close(self) -> None:
+        """Write what is still being counted."""
+        for rule in tuple(self._pending):
+            self._end(rule)
+
+    def _end(self, rule: Consolidate) -> None:
+        waiting = self._pending.pop(rule, None)
+        if waiting and waiting.count:
+            _write(rule.level, waiting.last, count=waiting.count, period_s=rule.period_s)
+
+
+def log_failure(error: Exception, packet: bytes, server: Server) -> None:
+    """Write one line about an exception that nobody expected, and its stack where `errors { stacktrace }` wants it.
+
+    The packet is in the line, so that the failure can be repeated.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    facts = {"server": server.label, "error": f"{type(error).__name__}: {error}", "where": where}
+    stack = {"exc_info": error} if server.stacktrace else {}
+    log.error("query failed unexpectedly", **facts, packet=packet[:SHOWN_BYTES].hex(), **stack)
 
 
 def answer_class(rcode: int, response: bytes) -> Class:

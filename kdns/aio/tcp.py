@@ -7,8 +7,7 @@ import socket
 from collections.abc import Coroutine
 from typing import Any, Final
 
-from kdns import logs
-from kdns.aio.querylog import Observer
+from kdns.aio.querylog import Observer, log_failure
 from kdns.metrics import Requests
 from kdns.plugins.server import Server
 from kdns.wire.query import SERVFAIL
@@ -22,8 +21,6 @@ MAX_QUERIES: Final = 100_000
 MAX_PENDING: Final = 100
 """Answers of one connection that may wait for somebody else; until then nothing more is read."""
 MAX_UNSENT_BYTES: Final = 1 << 20
-
-log = logs.get(__name__)
 
 
 class TcpConnection(asyncio.Protocol):
@@ -101,8 +98,8 @@ class TcpConnection(asyncio.Protocol):
         self._queries += 1
         try:
             response = self._server.respond(packet, self._proto, self._family)
-        except Exception:
-            log.exception("query failed", server=self._server.label)
+        except Exception as failure:  # noqa: BLE001 - one query must not end the others
+            log_failure(failure, packet, self._server)
             self._requests.panics += 1
             response = error(packet, SERVFAIL, 12, None)
         if response is None:
@@ -130,8 +127,8 @@ class TcpConnection(asyncio.Protocol):
     async def _answer_later(self, packet: bytes, response: Coroutine[Any, Any, bytes], started_s: float) -> None:
         try:
             self._send(packet, await response, started_s)
-        except Exception:
-            log.exception("query failed", server=self._server.label)
+        except Exception as failure:  # noqa: BLE001 - one query must not end the others
+            log_failure(failure, packet, self._server)
             self._requests.panics += 1
             self._send(packet, error(packet, SERVFAIL, 12, None), started_s)
 

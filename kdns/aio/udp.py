@@ -7,8 +7,7 @@ import socket
 from collections.abc import Coroutine
 from typing import Any, Final
 
-from kdns import logs
-from kdns.aio.querylog import Observer
+from kdns.aio.querylog import Observer, log_failure
 from kdns.metrics import Requests
 from kdns.plugins.server import Server
 from kdns.wire.query import SERVFAIL
@@ -20,8 +19,6 @@ RECEIVE_BYTES: Final = 4096
 SOCKET_BUFFER_BYTES: Final = 4 << 20
 MAX_PENDING: Final = 1000
 """Queries that may wait for somebody else's answer; more are refused with SERVFAIL."""
-
-log = logs.get(__name__)
 
 
 class UdpListener:
@@ -82,8 +79,8 @@ class UdpListener:
         started_s = self._loop.time()
         try:
             response = self._server.respond(packet, "udp", self._family)
-        except Exception:
-            log.exception("query failed", server=self._server.label)
+        except Exception as failure:  # noqa: BLE001 - one query must not end the others
+            log_failure(failure, packet, self._server)
             self._requests.panics += 1
             response = error(packet, SERVFAIL, 12, None)
         if response is None or isinstance(response, bytes):
@@ -101,8 +98,8 @@ class UdpListener:
     ) -> None:
         try:
             self._send(packet, await response, client, started_s)
-        except Exception:
-            log.exception("query failed", server=self._server.label)
+        except Exception as failure:  # noqa: BLE001 - one query must not end the others
+            log_failure(failure, packet, self._server)
             self._requests.panics += 1
             self._send(packet, error(packet, SERVFAIL, 12, None), client, started_s)
 

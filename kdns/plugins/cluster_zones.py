@@ -9,6 +9,7 @@ from kdns.records.names import labels_of
 from kdns.records.options import Options
 from kdns.records.subjects import touched
 from kdns.records.zone import Result, Status, Zones
+from kdns.wire.order import Order
 from kdns.wire.query import Query
 from kdns.wire.respond import Compiler, limit_of
 from kdns.wire.table import Answer, AnswerTable, Lane, key_of
@@ -25,7 +26,7 @@ class ClusterZones:
     ) -> None:
         self.zones = Zones(state, options)
         self.table = AnswerTable()
-        self._compiler = Compiler(rotate=rotate)
+        self._compiler = Compiler(Order(rotate=rotate))
         self._fallthrough = fallthrough
 
     def changed(self, changes: Iterable[AnyChange], now_s: float) -> None:
@@ -36,6 +37,11 @@ class ClusterZones:
             self.zones.serial = serial
             self._compiler.renew({zone: self.zones.soa(zone) for zone in self.zones.options.zones})
         self.table.forget({subject for change in changes for subject in touched(change, self.zones.state)})
+
+    def reorder(self, order: Order) -> None:
+        """Give addresses another order from now on, as `loadbalance` says."""
+        self._compiler.order = order
+        self.table.clear()
 
     def result(self, query: Query) -> Result | None:
         """The look-up's outcome, None for a name outside the zones."""

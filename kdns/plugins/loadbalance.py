@@ -6,11 +6,14 @@ from dataclasses import dataclass, replace
 from ipaddress import ip_network
 from typing import Literal
 
-from kdns.corefile.address import Network
+from kdns.cluster.state import packed
+from kdns.corefile.address import Network, zones
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
-from kdns.plugins.options import UNLIMITED, Option, configured, count, duration_s
+from kdns.plugins.options import UNLIMITED, Option, configured, count, duration_s, integer
+from kdns.wire.order import Order, Weights
 
+MAX_WEIGHT = 255
 USAGE = "loadbalance [round_robin | weighted FILE]"
 
 
@@ -25,6 +28,10 @@ class LoadbalanceConfig:
     prefer: tuple[Network, ...] = ()
     weight_path: str = ""
     reload_s: float = 30.0
+
+    def order(self, weights: Weights) -> Order:
+        """What the directive does to answers; `weights` are those of the file, none for round_robin."""
+        return Order(rotate=True, prefer=self.prefer, weights=weights)
 
 
 def _prefer(config: LoadbalanceConfig, line: Line) -> LoadbalanceConfig:
@@ -58,3 +65,37 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> LoadbalanceConfig:
         count(stanza, USAGE, 2, 2)
         return configured(LoadbalanceConfig("weighted", weight_path=stanza.args[1].text), stanza, WEIGHTED_OPTIONS)
     raise stanza.args[0].error(f"unknown policy, as in: {USAGE}")
+
+
+def parse_weights(text: str, path: str) -> Weights:
+    """What a weight file says: a name on a line of its own, then lines of an address and its weight.
+
+    Blank lines and lines that begin with # do not count. A name may come again; the first weight of an address holds.
+    Raises CorefileError, with the file's own lines.
+    """
+    weights: dict[str, dict[bytes, int]] = {}
+    of_name: dict[bytes, int] | None = None
+    for number, line in enumerate(text.splitlines(), start=1):
+        words = [Token(path, number, word) for word in line.split()]
+        if not words or words[0].text.startswith("#"):
+            continue
+        if len(words) > 2:
+            raise words[2].error("one word too many: a name stands alone, and an address has one weight")
+        address = packed(words[0].text)
+        if len(words) == 1:
+            if address:
+                raise words[0].error(f"the address has no weight: a number from 1 to {MAX_WEIGHT} follows it")
+            of_name = weights.setdefault(_owner(words[0]), {})
+            continue
+        if not address:
+            raise words[0].error("not an IP address")
+        if of_name is None:
+            raise words[0].error("an address before any name: whose is it?")
+        of_name.setdefault(address, integer(words[1], 1, MAX_WEIGHT))
+    return weights
+
+
+def _owner(token: Token) -> str:
+    if "/" in token.text:
+        raise token.error("not a name")
+    return zones(token)[0]

@@ -56,10 +56,14 @@ class Block:
 
 @dataclass(slots=True)
 class Server:
-    """All blocks of one listening address; `label` is its name in metrics and logs, such as `dns://:53`."""
+    """All blocks of one listening address; `label` is its name in metrics and logs, such as `dns://:53`.
+
+    `stacktrace` is the option of `errors`: a failure that nobody expected is logged with its stack.
+    """
 
     label: str
     blocks: tuple[Block, ...]
+    stacktrace: bool = False
     others: AnswerTable = field(default_factory=AnswerTable)
     _by_zone: tuple[tuple[tuple[str, ...], Block], ...] = ()
 

@@ -14,6 +14,7 @@ from kdns.records.names import labels_of
 from kdns.records.rrset import AAAA, A, RRset
 from kdns.records.zone import Result, Status
 from kdns.wire.encode import Names, encode_opt, encode_section
+from kdns.wire.order import AS_IS, Order
 from kdns.wire.query import (
     AA,
     BADVERS,
@@ -35,7 +36,6 @@ from kdns.wire.table import Answer, Kept
 MAX_MESSAGE_BYTES: Final = 65535
 MAX_UDP_BYTES: Final = 4096
 """The largest UDP answer, whatever the client says it can take."""
-MAX_ROTATIONS: Final = 16
 
 RCODES: Final = {
     Status.SUCCESS: NOERROR,
@@ -59,12 +59,9 @@ class Message:
 
 @dataclass(slots=True)
 class Compiler:
-    """Makes answers from results.
+    """Makes answers from results; `order` is the `loadbalance` directive."""
 
-    `rotate` is the `loadbalance` directive: addresses start at another one with each use.
-    """
-
-    rotate: bool = False
+    order: Order = AS_IS
     _tails: dict[tuple[str, int, bytes], list[bytes]] = field(default_factory=dict)
     _turn: int = 0
 
@@ -88,7 +85,8 @@ class Compiler:
         names = Names.of_question(query.labels, labels_of(message.zone))
         at = query.question_end
         room = limit_bytes - at - len(opt)
-        encoded = encode_section(message.answer, names, at)
+        rrsets = self.order.arranged(message.answer)
+        encoded = encode_section(rrsets, names, at)
         answer, size = _fitting(encoded, room)
         is_cut = message.is_truncated or len(answer) < len(encoded)
         authority: list[bytes] = []
@@ -96,10 +94,11 @@ class Compiler:
         if not is_cut:
             authority, used = _fitting(encode_section(message.authority, names, at + size), room - size)
             size += used
-            extra, _ = _fitting(encode_section(message.additional, names, at + size), room - size)
+            additional = self.order.arranged(message.additional)
+            extra, _ = _fitting(encode_section(additional, names, at + size), room - size)
         head = _head(query, message.rcode, (len(answer), len(authority), len(extra) + bool(opt)), TC if is_cut else 0)
         tail = b"".join((*authority, *extra, opt))
-        bodies = [b"".join(turn) + tail for turn in self._turns(answer, message)]
+        bodies = self._bodies(answer, rrsets, tail)
         return Answer(head, at, bodies, _kept(query, block_zone, message.rcode, len(bodies[0])))
 
     def renew(self, soas: dict[str, RRset]) -> None:
@@ -118,15 +117,21 @@ class Compiler:
             self._tails[key] = [_soa_record(soa, offset) + opt]
         return self._tails[key]
 
-    def _turns(self, records: list[bytes], message: Message) -> list[list[bytes]]:
-        """The same records, beginning at another one each time; only where all are addresses of one name."""
-        only = len(message.answer) == 1 and message.answer[0].rtype in {A, AAAA}
-        if not (self.rotate and only and len(records) > 1):
-            return [records]
+    def _bodies(self, records: list[bytes], rrsets: tuple[RRset, ...], tail: bytes) -> list[bytes]:
+        """The body in every order that its addresses take in turn; CNAMEs stay in front of them.
+
+        Records may change places where their owner is written alike: all but the first point at the same name, and
+        the first as well if the question or a CNAME holds it.
+        """
+        fixed = sum(len(rrset.rdata) for rrset in rrsets[:-1])
+        front, movable = records[:fixed], records[fixed:]
+        is_movable = len(movable) > 1 and rrsets[-1].rtype in {A, AAAA} and len({*map(len, movable)}) == 1
+        if not is_movable:
+            return [b"".join((*records, tail))]
         self._turn += 1
-        step = -(-len(records) // MAX_ROTATIONS)
-        starts = [(start + self._turn) % len(records) for start in range(0, len(records), step)]
-        return [records[start:] + records[:start] for start in starts]
+        turns = self.order.turns(rrsets[-1], len(movable), self._turn)
+        made = {turn: b"".join((*front, *(movable[index] for index in turn), tail)) for turn in set(turns)}
+        return [made[turn] for turn in turns]
 
 
 def limit_of(query: Query, *, is_stream: bool) -> int:
