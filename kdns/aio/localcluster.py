@@ -26,7 +26,7 @@ from kdns.controlplane.bootstrap import Listening, establish, initial_objects
 from kdns.controlplane.clusterconfig import ClusterConfig
 from kdns.controlplane.store import Store
 from kdns.controlplane.strategy import Strategies
-from kdns.errors import ManifestError
+from kdns.errors import KdnsError, ManifestError
 
 log = logs.get(__name__)
 
@@ -60,7 +60,12 @@ class LocalCluster:
         for lost in self._strategies.lost:
             log.warning("allocation lost", what=lost)
         durable = (self._journal.durable,) if self._journal else ()
-        self._rest = await rest.start(self._api, self.rest_config, *durable)
+        try:
+            self._rest = await rest.start(self._api, self.rest_config, *durable)
+        except KdnsError:
+            if self._journal:
+                await self._journal.close()
+            raise
         self.address = self._rest.address
         self._establish(api=Listening(*self.address))
         self._controllers = Controllers(self._api, self.config)
