@@ -16,8 +16,6 @@ from kdns.controlplane.routes import unknown_path
 from kdns.controlplane.status import StatusError
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-OPENAPI_V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
-_PROTOBUF_RANGES = frozenset({OPENAPI_V2_PROTOBUF, "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"})
 
 
 def document(request: web.BaseRequest, address: str) -> web.Response | None:
@@ -87,9 +85,10 @@ def _discovery(request: web.BaseRequest, plain: Json, *, core: bool) -> web.Resp
 
 def _openapi_v2(request: web.BaseRequest) -> web.Response:
     ranges = negotiate.media_ranges(request.headers.get("Accept", ""))
-    if ranges and ranges[0].media_type in _PROTOBUF_RANGES:
+    if ranges and ranges[0].media_type in openapi.V2_PROTOBUF_TYPES:
+        # clients ask with an @ in the type, which their own parsers then refuse in an answer: the other spelling
         response = web.Response(body=openapi.openapi_v2_protobuf())
-        response.headers["Content-Type"] = ranges[0].media_type
+        response.headers["Content-Type"] = openapi.V2_PROTOBUF_TYPES[1]
         return response
     return rest_content.answer(request, _openapi_v2_bytes())
 

@@ -96,6 +96,12 @@ async def test_every_kind_can_be_explained_to_its_leaves(kubectl: Run, kind: Kin
     assert "ownerReferences\t<[]OwnerReference>" in text
 
 
+async def test_explain_from_the_old_document(kubectl: Run) -> None:
+    code, text = await kubectl("explain", "service.spec.clusterIP", "--output", "plaintext-openapiv2")
+    assert code == 0, text
+    assert "clusterIP <string>" in text
+
+
 async def test_explaining_an_unknown_field_fails(kubectl: Run) -> None:
     code, text = await kubectl("explain", "service.spec.foo")
     assert code == 1
