@@ -86,20 +86,22 @@ class DnsCollector(Collector):
         requests = CounterMetricFamily("coredns_dns_requests", "Queries.", labels=(*labels, "proto", "family", "type"))
         responses = CounterMetricFamily("coredns_dns_responses", "Responses.", labels=(*labels, "rcode", "plugin"))
         dnssec = CounterMetricFamily("coredns_dns_do_requests", "Queries with DNSSEC OK.", labels=labels)
-        totals: dict[CounterMetricFamily, dict[tuple[str, ...], float]] = {requests: {}, responses: {}, dnssec: {}}
+        asked_by: dict[tuple[str, ...], float] = {}
+        answered_by: dict[tuple[str, ...], float] = {}
+        dnssec_by: dict[tuple[str, ...], float] = {}
         sizes: dict[tuple[str, ...], tuple[Histogram, Histogram]] = {}
         for sent in self._sent():
             base = (sent.server, sent.zone, "")
-            _add(totals[requests], (*base, sent.proto, sent.family, sent.qtype), sent.times)
-            _add(totals[responses], (*base, sent.rcode, sent.plugin), sent.times)
+            _add(asked_by, (*base, sent.proto, sent.family, sent.qtype), sent.times)
+            _add(answered_by, (*base, sent.rcode, sent.plugin), sent.times)
             if sent.do:
-                _add(totals[dnssec], base, sent.times)
+                _add(dnssec_by, base, sent.times)
             asked, answered = sizes.setdefault(
                 (*base, sent.proto), (Histogram(SIZE_BUCKETS_BYTES), Histogram(SIZE_BUCKETS_BYTES))
             )
             asked.add(sent.request_bytes, sent.times)
             answered.add(sent.response_bytes, sent.times)
-        for family, rows in totals.items():
+        for family, rows in ((requests, asked_by), (responses, answered_by), (dnssec, dnssec_by)):
             for values, count in rows.items():
                 family.add_metric(values, count)
             yield family
