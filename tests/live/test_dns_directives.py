@@ -10,6 +10,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 from fake_api import Cluster, FakeApi, meta, until
 from structlog.testing import capture_logs
@@ -175,3 +176,30 @@ async def test_errors_still_counted_are_written_when_the_server_stops(logs: list
         await ask(server, "example.org.", times=3)
         assert [line for line in logs if line["event"] == "query failed"] == []
     assert [line["count"] for line in logs if line["event"] == "query failed"] == [3]
+
+
+async def test_sites_say_how_it_is() -> None:
+    sites = "health 127.0.0.1:0\nready 127.0.0.1:0\nprometheus 127.0.0.1:0 {\nruntime_metrics\n}"
+    async with served(block(f"{sites}\nerrors\nloadbalance")) as server, aiohttp.ClientSession() as session:
+        await ask(server, times=3)
+        await ask(server, "example.org.")
+        await ask(server, f"no.{NAME}", tcp=True)
+        pages = {}
+        for path, (host, port) in server.site_addresses.items():
+            async with session.get(f"http://{host}:{port}{path}") as response:
+                pages[path] = (response.status, await response.text())
+    assert (pages["/health"], pages["/ready"]) == ((200, "OK"), (200, "OK"))
+    status, metrics = pages["/metrics"]
+    assert status == 200
+    label = f'server="dns://127.0.0.1:{server.addresses[0][1]}",'
+    for line in (
+        f'coredns_dns_requests_total{{family="1",proto="udp",{label}type="A",view="",zone="."}} 4.0',
+        f'coredns_dns_requests_total{{family="1",proto="tcp",{label}type="A",view="",zone="."}} 1.0',
+        f'coredns_dns_responses_total{{plugin="kubernetes",rcode="NXDOMAIN",{label}view="",zone="."}} 1.0',
+        f'coredns_dns_responses_total{{plugin="kubernetes",rcode="SERVFAIL",{label}view="",zone="."}} 1.0',
+        'kdns_objects{kind="Service",',
+        "coredns_build_info{",
+        'coredns_plugin_enabled{name="loadbalance",',
+        "python_gc_objects_collected_total{",
+    ):
+        assert line in metrics, line
