@@ -1,6 +1,14 @@
 """What all tests share: hypothesis does not judge speed, the machine may be busy."""
 
+import pytest
+import structlog
 from hypothesis import settings
 
 settings.register_profile("kdns", deadline=None)
 settings.load_profile("kdns")
+
+
+@pytest.fixture(autouse=True)
+def _default_logs() -> None:
+    """No test meets the log settings that another test made."""
+    structlog.reset_defaults()

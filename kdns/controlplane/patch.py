@@ -226,6 +226,11 @@ def _plain(value: Any) -> Any:
             return {}
         return {name: _plain(item) for name, item in value.items() if item is not None and not name.startswith("$")}
     if isinstance(value, list):
-        deleted = [item for item in value if isinstance(item, dict) and item.get("$patch") in {"delete", "replace"}]
-        return [_plain(item) for item in value if item not in deleted]
+        return [_plain(item) for item in value if not _is_directive(item)]
     return value
+
+
+def _is_directive(item: Any) -> bool:
+    """Whether a list's element only says what to do with others."""
+    directive = item.get("$patch") if isinstance(item, dict) else None
+    return isinstance(directive, str) and directive in {"delete", "replace"}
