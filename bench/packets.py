@@ -30,6 +30,7 @@ from kdns.metrics import Requests
 from kdns.plugins.cluster_zones import ClusterZones
 from kdns.plugins.server import Block, Server
 from kdns.records.options import Options
+from kdns.wire.order import Order
 
 SERVICES: Final = 300
 BATCH: Final = 64
@@ -213,7 +214,7 @@ def resident_mib() -> float:
 
 async def run(count: int) -> None:
     """Send the packets and print what came back."""
-    server = Server("dns://:0", (Block(".", ClusterZones(state(), Options(ttl_s=30), rotate=True)),))
+    server = Server("dns://:0", (Block(".", ClusterZones(state(), Options(ttl_s=30), order=Order(rotate=True))),))
     listening = socket.socket(type=socket.SOCK_DGRAM)
     listening.bind(("127.0.0.1", 0))
     requests = Requests()

@@ -9,7 +9,7 @@ from kdns.records.names import labels_of
 from kdns.records.options import Options
 from kdns.records.subjects import touched
 from kdns.records.zone import Result, Status, Zones
-from kdns.wire.order import Order
+from kdns.wire.order import AS_IS, Order
 from kdns.wire.query import Query
 from kdns.wire.respond import Compiler, limit_of
 from kdns.wire.table import Answer, AnswerTable, Lane, key_of
@@ -22,11 +22,11 @@ class ClusterZones:
     """
 
     def __init__(
-        self, state: State, options: Options, *, rotate: bool = False, fallthrough: tuple[tuple[str, ...], ...] = ()
+        self, state: State, options: Options, *, order: Order = AS_IS, fallthrough: tuple[tuple[str, ...], ...] = ()
     ) -> None:
         self.zones = Zones(state, options)
         self.table = AnswerTable()
-        self._compiler = Compiler(Order(rotate=rotate))
+        self._compiler = Compiler(order)
         self._fallthrough = fallthrough
 
     def changed(self, changes: Iterable[AnyChange], now_s: float) -> None:

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from kdns.cluster.objects import Endpoint, EndpointPort, EndpointSlice, Service
 from kdns.cluster.state import packed
 from kdns.records.names import dashed
 from kdns.records.options import Options
 from kdns.records.rrset import CNAME, SRV, Rdata, Srv, address_type
+
+MAX_LABEL_CHARS: Final = 63
+MAX_NAME_CHARS: Final = 254
 
 Node: TypeAlias = dict[int, tuple[Rdata, ...]]
 Tree: TypeAlias = dict[tuple[str, ...], Node]
@@ -87,13 +90,14 @@ def service_tree(service: Service, slices: Iterable[EndpointSlice], zone: str, o
 
 
 def external_node(external_name: str) -> Node:
-    """The CNAME of an ExternalName Service (§2.5), its spelling kept.
+    """The CNAME of an ExternalName Service (§2.5), its spelling kept; nothing for text that can be no name.
 
     Differs: CoreDNS answers NXDOMAIN where the name looks like an IP address. The Service exists, and the
     Kubernetes documentation has such a string treated as a name made of digits.
     """
     name = external_name.rstrip(".")
-    return {CNAME: (f"{name}.",)} if name else {}
+    fits = len(name) < MAX_NAME_CHARS and all(0 < len(label) <= MAX_LABEL_CHARS for label in name.split("."))
+    return {CNAME: (f"{name}.",)} if fits else {}
 
 
 def fqdn_aliases(slices: Iterable[EndpointSlice]) -> Iterator[tuple[str, str]]:

@@ -16,7 +16,7 @@ from kdns.records import subjects
 from kdns.records.names import labels_of, reverse_range, reversed_address, undashed
 from kdns.records.options import Options, PodMode
 from kdns.records.reverse import is_above_an_address, is_shown, ptr_targets
-from kdns.records.rrset import AAAA, CNAME, NS, PTR, SOA, SRV, TXT, A, RRset, Soa, Srv, address_type
+from kdns.records.rrset import AAAA, ANY, CNAME, NS, PTR, SOA, SRV, TXT, A, RRset, Soa, Srv, address_type
 from kdns.records.service import Node, Tree, ready_targets, service_tree
 from kdns.records.subjects import Subject
 
@@ -124,7 +124,7 @@ class Zones:
             touched += [found.subject, subjects.NAMESPACES]
             status = Status.NODATA if found.node is not None else Status.NXDOMAIN
             node = found.node or {}
-            target = node.get(CNAME, ("",))[0] if qtype != CNAME else ""
+            target = node.get(CNAME, ("",))[0] if qtype not in {CNAME, ANY} else ""
             if not target:
                 rrset = self._rrset(owner, qtype, node, found)
                 additional = self._additional(rrset, found, zone)
@@ -144,9 +144,11 @@ class Zones:
             zone = inside
 
     def _rrset(self, owner: str, qtype: int, node: Node, found: Found) -> RRset | None:
+        """The node's records of this type; for ANY those of one type, any (RFC 8482 §4.1)."""
         ttl_s = found.ttl_s if found.ttl_s is not None else self.options.ttl_s
-        rdata = node.get(qtype)
-        return RRset(owner, qtype, ttl_s, rdata) if rdata else None
+        rtype = next((held for held, rdata in node.items() if rdata), qtype) if qtype == ANY else qtype
+        rdata = node.get(rtype)
+        return RRset(owner, rtype, ttl_s, rdata) if rdata else None
 
     def _find(self, labels: tuple[str, ...], zone: str) -> Found | None:
         """The records of one name in its zone, None while they cannot be known yet."""

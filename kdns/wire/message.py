@@ -46,9 +46,9 @@ def decode(packet: bytes) -> Decoded:
     return Decoded(dnslib.RCODE.get(header.rcode), frozenset(flags), *sections)
 
 
-def query(name: str, rtype: int, *, payload_bytes: int = 0, rd: bool = True) -> bytes:
+def query(name: str, rtype: int, *, message_id: int = 1, payload_bytes: int = 0, rd: bool = True) -> bytes:
     """A query packet; with an OPT that offers `payload_bytes` unless that is 0."""
-    message = dnslib.DNSRecord(q=dnslib.DNSQuestion(name, rtype))
+    message = dnslib.DNSRecord(dnslib.DNSHeader(id=message_id), q=dnslib.DNSQuestion(name, rtype))
     message.header.rd = rd
     if payload_bytes:
         message.add_ar(dnslib.EDNS0(udp_len=payload_bytes))

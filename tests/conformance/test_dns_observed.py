@@ -12,8 +12,10 @@ Case = dict[str, Any]
 DEVIATIONS: dict[str, str] = {
     "a name that exists is NODATA for a type it lacks, not NXDOMAIN (RFC 8020)": """
         cluster.local. TXT, testns.svc.cluster.local. TXT, ns.dns.cluster.local. TXT, dns-version.cluster.local. A,
-        dns-version.cluster.local. AAAA, dns-version.cluster.local. SRV, dns-version.cluster.local. ANY,
-        1.0.0.10.in-addr.arpa. A, 1.0.0.10.in-addr.arpa. ANY""",
+        dns-version.cluster.local. AAAA, dns-version.cluster.local. SRV, 1.0.0.10.in-addr.arpa. A""",
+    "ANY gets the records of one type, not the claim that there are none (RFC 8482 4.1)": """
+        cluster.local. ANY, cip.testns.svc.cluster.local. ANY, hds.testns.svc.cluster.local. ANY,
+        dns-version.cluster.local. ANY, 1.0.0.10.in-addr.arpa. ANY""",
     "an empty non-terminal exists: NODATA, not NXDOMAIN (RFC 4592 2.2.2, RFC 8020)": """
         _tcp.cip.testns.svc.cluster.local. SRV, _tcp.cip.testns.svc.cluster.local. A, dns.cluster.local. A,
         0.10.in-addr.arpa. PTR, 0.10.in-addr.arpa. NS, 0.10.in-addr.arpa. A, 1.0.10.in-addr.arpa. PTR""",

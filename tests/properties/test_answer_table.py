@@ -37,6 +37,7 @@ from kdns.plugins.server import Block, Server
 from kdns.records.options import Options, PodMode
 from kdns.records.rrset import RRset, Soa
 from kdns.wire.message import decode, query, type_number
+from kdns.wire.order import Order
 
 KINDS: tuple[type[Object], ...] = (Service, EndpointSlice, Pod, Namespace)
 Put: TypeAlias = Object
@@ -156,7 +157,7 @@ OPTIONS = st.builds(
 
 
 def server_of(state: State, options: Options, *, rotate: bool = False) -> tuple[Server, ClusterZones]:
-    cluster = ClusterZones(state, options, rotate=rotate)
+    cluster = ClusterZones(state, options, order=Order(rotate=rotate))
     return Server("dns://:53", (Block(".", cluster),)), cluster
 
 

@@ -19,6 +19,7 @@ from kdns.records import rrset
 from kdns.records.options import Options
 from kdns.records.rrset import Rdata, RRset, Soa, Srv
 from kdns.wire.message import Decoded, decode, query
+from kdns.wire.order import Order
 from kdns.wire.query import Query, read_query
 from kdns.wire.respond import Compiler, Message
 
@@ -142,7 +143,7 @@ def headless(addresses: Sequence[IPv4Address | IPv6Address], *, rotate: bool) ->
     state.upsert(Service(Meta("s", "default"), ServiceSpec(cluster_ip="None")))
     endpoints = tuple(Endpoint((str(address),)) for address in addresses)
     state.upsert(EndpointSlice(SliceMeta("s", "default", SliceLabels("s")), "IPv4", endpoints))
-    return Server("dns://:53", (Block(".", ClusterZones(state, Options(), rotate=rotate)),))
+    return Server("dns://:53", (Block(".", ClusterZones(state, Options(), order=Order(rotate=rotate))),))
 
 
 ADDRESSES = st.one_of(
