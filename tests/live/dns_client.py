@@ -50,7 +50,8 @@ class Udp:
         self.socket.close()
 
     async def receive(self, within_s: float = 5.0) -> bytes:
-        return await asyncio.wait_for(asyncio.get_running_loop().sock_recv(self.socket, 65535), within_s)
+        async with asyncio.timeout(within_s):
+            return await asyncio.get_running_loop().sock_recv(self.socket, 65535)
 
     async def ask(self, query: bytes) -> bytes:
         self.socket.send(query)
@@ -86,8 +87,8 @@ class Tcp:
 
     async def receive(self, within_s: float = 5.0) -> bytes:
         """The next message; IncompleteReadError or ConnectionResetError when the server has closed."""
-        size = int.from_bytes(await asyncio.wait_for(self.reader.readexactly(2), within_s), "big")
-        return await asyncio.wait_for(self.reader.readexactly(size), within_s)
+        async with asyncio.timeout(within_s):
+            return await self.reader.readexactly(int.from_bytes(await self.reader.readexactly(2), "big"))
 
     async def ask(self, query: bytes) -> bytes:
         await self.send(framed(query))
@@ -96,7 +97,8 @@ class Tcp:
     async def is_closed(self, within_s: float = 5.0) -> bool:
         """Whether the server closes the connection, without another byte, within the time."""
         try:
-            return await asyncio.wait_for(self.reader.read(1), within_s) == b""
+            async with asyncio.timeout(within_s):
+                return await self.reader.read(1) == b""
         except ConnectionResetError:
             return True
 
