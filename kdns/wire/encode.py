@@ -52,6 +52,10 @@ class Names:
         self._remember(labels, len(labels), at)
         return encode_name(name)
 
+    def forget_from(self, position: int) -> None:
+        """Point at nothing from `position` on: what was to stand there did not fit."""
+        self.offsets = {name: offset for name, offset in self.offsets.items() if offset < position}
+
     def _remember(self, labels: tuple[str, ...], count: int, at: int) -> None:
         for number in range(count):
             if at > MAX_OFFSET:
@@ -72,6 +76,7 @@ def encode_rrset(rrset: RRset, names: Names, at: int) -> list[bytes]:
             fixed = len(owner) + 10
             body = _rdata(rdata, rrset.rtype, names, at + fixed)
         except (ValueError, UnicodeEncodeError):
+            names.forget_from(at)
             continue
         record = owner + pack("!HHIH", rrset.rtype, 1, rrset.ttl, len(body)) + body
         records.append(record)

@@ -94,6 +94,7 @@ class Compiler:
         if not is_cut:
             authority, used = _fitting(encode_section(message.authority, names, at + size), room - size)
             size += used
+            names.forget_from(at + size)
             additional = self.order.arranged(message.additional)
             extra, _ = _fitting(encode_section(additional, names, at + size), room - size)
         head = _head(query, message.rcode, (len(answer), len(authority), len(extra) + bool(opt)), TC if is_cut else 0)

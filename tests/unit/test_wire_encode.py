@@ -9,7 +9,9 @@ import pytest
 from kdns.records.rrset import CNAME, NS, PTR, SOA, SRV, TXT, A, RRset, Soa, Srv
 from kdns.wire.encode import MAX_OFFSET, Names, encode_opt, encode_section
 from kdns.wire.name import encode_labels, encode_name, read_name, skip_name
-from kdns.wire.query import Edns
+from kdns.wire.message import decode, query
+from kdns.wire.query import Edns, Query, read_query
+from kdns.wire.respond import Compiler, Message
 
 ZONE = ("cluster", "local")
 ASKED = ("web", "shop", *ZONE)
@@ -171,3 +173,23 @@ def test_the_question_of_the_root() -> None:
 )
 def test_opt(edns: Edns, extended: int, wire: bytes) -> None:
     assert encode_opt(edns, extended) == wire
+
+
+def test_nothing_points_at_a_record_that_could_not_be_written() -> None:
+    names = Names({})
+    broken = RRset("host.shop.", SRV, 5, (Srv(0, 0, 1, "a" * 64 + "."),))
+    address = RRset("host.shop.", A, 5, (b"\x0a\x00\x00\x01",))
+    assert encode_section([broken, address], names, 50)[0].startswith(encode_name("host.shop."))
+
+
+def test_nothing_points_at_a_record_that_did_not_fit() -> None:
+    packet = query("x.cluster.local.", A)
+    asked = read_query(packet)
+    assert isinstance(asked, Query)
+    large = tuple(RRset("far.example.", TXT, 5, (b"t" * 200,)) for _ in range(3))
+    glue = (RRset("ns.far.example.", A, 5, (b"\x0a\x00\x00\x01",)), RRset("other.test.", A, 5, (b"\x0a\x00\x00\x02",)))
+    message = Message(0, "cluster.local.", (RRset("x.cluster.local.", A, 5, (bytes(4),)),), (*large, *glue), glue)
+    for limit_bytes in range(100, 700):
+        response = Compiler().compile(asked, message, limit_bytes, ".").wire(packet)
+        assert len(response) <= limit_bytes
+        decode(response)
