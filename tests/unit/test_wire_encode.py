@@ -8,8 +8,8 @@ import pytest
 
 from kdns.records.rrset import CNAME, NS, PTR, SOA, SRV, TXT, A, RRset, Soa, Srv
 from kdns.wire.encode import MAX_OFFSET, Names, encode_opt, encode_section
-from kdns.wire.name import encode_labels, encode_name, read_name, skip_name
 from kdns.wire.message import decode, query
+from kdns.wire.name import encode_labels, encode_name, read_name, skip_name
 from kdns.wire.query import Edns, Query, read_query
 from kdns.wire.respond import Compiler, Message
 
