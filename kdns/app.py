@@ -13,6 +13,9 @@ from kdns.aio.dnsserver import DnsServer
 
 log = logs.get(__name__)
 
+WAITING: Final = "waiting for the API server: answers are SERVFAIL until it has been listed"
+"""Said instead of `ready`."""
+
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -41,9 +44,7 @@ async def serve(corefile: str, *, dns_port: int, say: Callable[[str], None]) -> 
             say(f"dns   {host} port {port} (UDP and TCP)")
         for path, (host, port) in server.site_addresses.items():
             say(f"http  {host} port {port} {path}")
-        say(
-            "ready" if server.is_synced else "waiting for the API server: answers are SERVFAIL until it has been listed"
-        )
+        say("ready" if server.is_synced else WAITING)
         await stop.wait()
         if server.lameduck_s:
             log.info("stopping", lameduck_s=server.lameduck_s)

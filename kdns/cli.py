@@ -17,6 +17,13 @@ from kdns.cli_env import env
 from kdns.errors import KdnsError
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+HELP = """Kubernetes Services, found and reached: cluster DNS, service variables and a control plane to try them on.
+
+\b
+kdns up examples/          a small cluster on this machine; prints what to dig and how to use kubectl
+kdns serve --conf FILE     the cluster DNS server, on any Kubernetes API
+kdns env --namespace NS    the service variables a container would get
+"""
 
 
 def run(task: Coroutine[Any, Any, None]) -> None:
@@ -41,7 +48,7 @@ def warn(text: str) -> None:
     click.echo(f"Warning: {text}", err=True)
 
 
-@click.group(context_settings=CONTEXT)
+@click.group(context_settings=CONTEXT, help=HELP)
 @click.version_option(kdns.__version__, prog_name="kdns")
 @click.option(
     "--log-level",
@@ -50,13 +57,7 @@ def warn(text: str) -> None:
 )
 @click.pass_context
 def main(context: click.Context, log_level: str | None) -> None:
-    r"""Kubernetes Services, found and reached: cluster DNS, service variables and a control plane to try them on.
-
-    \b
-    kdns up examples/          a small cluster on this machine; prints what to dig and how to use kubectl
-    kdns serve --conf FILE     the cluster DNS server, on any Kubernetes API
-    kdns env --namespace NS    the service variables a container would get
-    """
+    """What all commands share."""
     logs.configure(log_level or ("info" if context.invoked_subcommand == "serve" else "warning"))
 
 

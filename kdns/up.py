@@ -13,7 +13,7 @@ from kdns.aio.corefiles import load_corefile, parse_corefile
 from kdns.aio.dnsserver import DnsServer
 from kdns.aio.localcluster import LocalCluster, write_kubeconfig
 from kdns.aio.rest_guard import RestConfig
-from kdns.app import stop_event
+from kdns.app import WAITING, stop_event
 from kdns.controlplane.clusterconfig import ClusterConfig
 from kdns.corefile.address import HostPort
 from kdns.errors import InputError
@@ -54,19 +54,20 @@ async def up(options: UpOptions, say: Callable[[str], None], warn: Callable[[str
     """Run until SIGTERM or SIGINT; says what listens where, then `ready`."""
     stop = stop_event()
     tokens = read_tokens(options.token_file) if options.token_file else ()
+    servers = corefile_of(options)
     local = LocalCluster(options.cluster, rest_config(options, tokens), options.data)
     await local.start()
     dns: DnsServer | None = None
     try:
         scheme = "https" if options.tls_cert else "http"
-        url = f"{scheme}://{HostPort(*local.address)}"
+        url = f"{scheme}://{reachable(*local.address)}"
         write_kubeconfig(options.kubeconfig, url, ca_file=options.tls_cert, token=tokens[0] if tokens else "")
-        say(f"api         {url}")
+        say(f"api         {scheme}://{HostPort(*local.address)}")
         say(f"kubeconfig  {options.kubeconfig}")
         if options.paths:
             applied = await local.apply(options.paths, lambda problem: warn(str(problem)))
             say(f"manifests   {applied.applied} objects from {', '.join(map(str, options.paths))}")
-        dns = DnsServer(corefile_of(options), dns_port=options.dns.port, default_source=Source(str(options.kubeconfig)))
+        dns = DnsServer(servers, dns_port=options.dns.port, default_source=Source(str(options.kubeconfig)))
         await dns.start()
         local.dns_at(*dns.addresses[0])
         for host, port in dns.addresses:
@@ -76,12 +77,17 @@ async def up(options: UpOptions, say: Callable[[str], None], warn: Callable[[str
         host, port = dns.addresses[0]
         say(f"try         dig @{host} -p {port} kubernetes.default.svc.{options.cluster.cluster_domain}")
         say(f"            kubectl --kubeconfig {options.kubeconfig} get services --all-namespaces")
-        say("ready")
+        say("ready" if dns.is_synced else WAITING)
         await stop.wait()
     finally:
         if dns:
             await dns.stop()
         await local.stop()
+
+
+def reachable(host: str, port: int) -> HostPort:
+    """Where this machine's clients find a listener: a wildcard is no address to connect to."""
+    return HostPort({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)
 
 
 def corefile_of(options: UpOptions) -> tuple[ServerConfig, ...]:
@@ -95,12 +101,17 @@ def corefile_of(options: UpOptions) -> tuple[ServerConfig, ...]:
 def rest_config(options: UpOptions, tokens: tuple[str, ...]) -> RestConfig:
     """The API's listener; InputError for certificates that cannot be used."""
     context = None
+    if options.tls_key and not options.tls_cert:
+        raise InputError(f"--tls-key {options.tls_key}: wanted --tls-cert too")
     if options.tls_cert:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         try:
             context.load_cert_chain(options.tls_cert, options.tls_key or None)
         except (OSError, ssl.SSLError) as error:
-            raise InputError(f"--tls-cert {options.tls_cert}, --tls-key {options.tls_key}: {error}") from error
+            given = f"--tls-cert {options.tls_cert}" + (f", --tls-key {options.tls_key}" if options.tls_key else "")
+            missing = isinstance(error, OSError) and not isinstance(error, ssl.SSLError)
+            why = error.strerror if missing else "wanted a certificate (PEM) and the key that belongs to it"
+            raise InputError(f"{given}: {why}") from error
     return RestConfig(options.api.host, options.api.port, tokens, context)
 
 

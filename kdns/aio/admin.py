@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeAlias
 
@@ -70,5 +71,5 @@ async def start_site(host: str, port: int, paths: dict[str, Handler]) -> Site:
         await web.TCPSite(runner, host or None, port).start()
     except OSError as error:
         await runner.cleanup()
-        raise ListenError(f"{host}:{port}", error.strerror or str(error)) from error
+        raise ListenError(f"{host}:{port}", os.strerror(error.errno or 0)) from error
     return Site(runner)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import platform
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.core import HistogramMetricFamily, Metric
@@ -19,6 +21,14 @@ from kdns.plugins.registry import ServerConfig
 from kdns.plugins.server import Server
 
 
+class Enabled(NamedTuple):
+    """A zone of a listening server, and the directives of its block."""
+
+    server: str
+    zone: str
+    config: ServerConfig
+
+
 class Registry(CollectorRegistry):
     """One process's metrics."""
 
@@ -27,13 +37,13 @@ class Registry(CollectorRegistry):
         servers: Iterable[Server],
         requests: dict[str, list[Requests]],
         clusters: tuple[Cluster, ...],
-        configs: tuple[ServerConfig, ...],
+        enabled: Iterable[Enabled],
         *,
         runtime_metrics: bool,
     ) -> None:
         super().__init__()
         self.register(DnsCollector(lambda: sent_by(servers), requests))
-        self.register(gauges(clusters, configs))
+        self.register(gauges(clusters, enabled))
         self.register(ClusterCollector(clusters))
         ProcessCollector(registry=self)
         if runtime_metrics:
@@ -63,19 +73,13 @@ def sent_by(servers: Iterable[Server]) -> Iterator[Sent]:
                     )
 
 
-def gauges(clusters: tuple[Cluster, ...], configs: tuple[ServerConfig, ...]) -> Gauges:
+def gauges(clusters: tuple[Cluster, ...], enabled: Iterable[Enabled]) -> Gauges:
     """Build, directives, and how well the clusters are followed."""
     rows = Gauges()
     build = (kdns.__version__, "", f"python{platform.python_version()}")
     rows.add("coredns_build_info", "Version.", ("version", "revision", "goversion"), lambda: [Sample(build, 1)])
-    enabled = tuple(
-        Sample((f"dns://:{address.port_or_default()}", address.zone, "", name), 1)
-        for config in configs
-        for address in config.addresses
-        for name in ("errors", "health", "kubernetes", "loadbalance", "log", "prometheus", "ready")
-        if getattr(config, name)
-    )
-    rows.add("coredns_plugin_enabled", "Directives.", ("server", "zone", "view", "name"), lambda: enabled)
+    by_name = ("server", "zone", "view", "name")
+    rows.add("coredns_plugin_enabled", "Directives.", by_name, lambda: _directives(enabled))
     by_kind = ("server", "kind")
     rows.add("kdns_watch_connected", "Whether changes arrive.", by_kind, lambda: _watched(clusters, "connected"))
     rows.add("kdns_watch_events", "Changes seen.", by_kind, lambda: _watched(clusters, "events"), counter=True)
@@ -112,44 +116,60 @@ class ClusterCollector(Collector):
             family = HistogramMetricFamily(
                 f"coredns_kubernetes_rest_client_{name}_duration_seconds", "API requests.", labels=("verb", "host")
             )
+            totals: dict[tuple[str, str], Histogram] = {}
             for cluster in self._clusters:
                 rows: dict[tuple[str, str], Durations] = getattr(cluster.stats.rest, what)
                 for labels, durations in rows.items():
                     histogram = Histogram(BUCKETS_S)
                     histogram.counts, histogram.sum = list(durations.counts), durations.sum_s
-                    family.add_metric(labels, histogram.buckets(), histogram.sum)
+                    totals.setdefault(labels, Histogram(BUCKETS_S)).merge(histogram)
+            for labels, total in totals.items():
+                family.add_metric(labels, total.buckets(), total.sum)
             yield family
 
 
-def _name(cluster: Cluster) -> str:
-    return cluster.source.kubeconfig or cluster.source.endpoint or "in-cluster"
+def _directives(enabled: Iterable[Enabled]) -> Iterator[Sample]:
+    for server, zone, config in enabled:
+        for name in ("errors", "health", "kubernetes", "loadbalance", "log", "prometheus", "ready"):
+            if getattr(config, name):
+                yield Sample((server, zone, "", name), 1)
+
+
+def _named(clusters: tuple[Cluster, ...]) -> Iterator[tuple[str, Cluster]]:
+    """Each cluster with its API's name; the second follower of one API is `NAME (2)`: samples must differ."""
+    seen: Counter[str] = Counter()
+    for cluster in clusters:
+        name = cluster.source.kubeconfig or cluster.source.endpoint or "in-cluster"
+        seen[name] += 1
+        yield name if seen[name] == 1 else f"{name} ({seen[name]})", cluster
 
 
 def _watched(clusters: tuple[Cluster, ...], what: str) -> Iterator[Sample]:
-    for cluster in clusters:
+    for name, cluster in _named(clusters):
         for kind, stats in cluster.stats.kinds.items():
-            yield Sample((_name(cluster), kind.__name__), float(getattr(stats, what)))
+            yield Sample((name, kind.__name__), float(getattr(stats, what)))
 
 
 def _staleness(clusters: tuple[Cluster, ...]) -> Iterator[Sample]:
-    for cluster in clusters:
+    for name, cluster in _named(clusters):
         for kind, stats in cluster.stats.kinds.items():
             if stats.last_contact_s is not None:
-                yield Sample((_name(cluster), kind.__name__), time.monotonic() - stats.last_contact_s)
+                yield Sample((name, kind.__name__), time.monotonic() - stats.last_contact_s)
 
 
 def _objects(clusters: tuple[Cluster, ...]) -> Iterator[Sample]:
-    for cluster in clusters:
+    for name, cluster in _named(clusters):
         for kind in cluster.scope.kinds:
-            yield Sample((_name(cluster), kind.__name__), len(cluster.state.objects(kind)))
+            yield Sample((name, kind.__name__), len(cluster.state.objects(kind)))
 
 
 def _answers(clusters: tuple[Cluster, ...]) -> Iterator[Sample]:
-    for cluster in clusters:
-        yield Sample((_name(cluster),), sum(len(zones.table) for zones in cluster.zones))
+    for name, cluster in _named(clusters):
+        yield Sample((name,), sum(len(zones.table) for zones in cluster.zones))
 
 
 def _requests(clusters: tuple[Cluster, ...]) -> Iterator[Sample]:
+    totals: Counter[tuple[str, str, str]] = Counter()
     for cluster in clusters:
-        for labels, count in cluster.stats.rest.requests.items():
-            yield Sample(labels, count)
+        totals.update(cluster.stats.rest.requests)
+    return (Sample(labels, count) for labels, count in totals.items())

@@ -13,7 +13,7 @@ from kdns import logs
 from kdns.aio.admin import Handler, Site, exposition, health, readiness, start_site
 from kdns.aio.apiserver import Source
 from kdns.aio.clusters import Cluster, options_of, scope_of, source_of
-from kdns.aio.dnsmetrics import Registry
+from kdns.aio.dnsmetrics import Enabled, Registry
 from kdns.aio.follow import Scope, follow
 from kdns.aio.interfaces import bound_addresses, dns_sockets, interface_addresses, own_addresses
 from kdns.aio.querylog import QueryLog, ServerLog
@@ -48,6 +48,7 @@ class DnsServer:
         self._observers: list[ServerLog] = []
         self._sites: list[Site] = []
         self._tasks: list[asyncio.Task[None]] = []
+        self._enabled: list[Enabled] = []
         self.servers: list[Server] = []
         self.requests: dict[str, list[Requests]] = {}
         self.addresses: list[tuple[str, int]] = []
@@ -157,6 +158,7 @@ class DnsServer:
             self.requests.setdefault(server.label, []).append(requests)
             self.addresses.append(udp.address)
         self.servers.append(server)
+        self._enabled += [Enabled(label, block.zone, config) for config, block in parts]
 
     def _observer(self, server: Server, local: str, parts: list[tuple[ServerConfig, Block]]) -> ServerLog | None:
         later = asyncio.get_running_loop().call_later
@@ -189,7 +191,7 @@ class DnsServer:
                     self.servers,
                     self.requests,
                     self.clusters,
-                    self._configs,
+                    self._enabled,
                     runtime_metrics=config.prometheus.runtime_metrics,
                 )
                 add(config.prometheus.address, "/metrics", exposition(registry))

@@ -26,7 +26,7 @@ from kdns.controlplane.bootstrap import Listening, establish, initial_objects
 from kdns.controlplane.clusterconfig import ClusterConfig
 from kdns.controlplane.store import Store
 from kdns.controlplane.strategy import Strategies
-from kdns.errors import KdnsError, ManifestError
+from kdns.errors import InputError, KdnsError, ManifestError
 
 log = logs.get(__name__)
 
@@ -106,7 +106,10 @@ class LocalCluster:
 
 
 def write_kubeconfig(path: Path, server: str, *, ca_file: str = "", token: str = "") -> None:
-    """Write a kubeconfig with which kubectl uses `server` unasked; readable for its owner only."""
+    """Write a kubeconfig with which kubectl uses `server` unasked; readable for its owner only.
+
+    InputError for a file that cannot be written.
+    """
     cluster = {"server": server, **({"certificate-authority": str(Path(ca_file).absolute())} if ca_file else {})}
     content = {
         "apiVersion": "v1",
@@ -116,9 +119,12 @@ def write_kubeconfig(path: Path, server: str, *, ca_file: str = "", token: str =
         "contexts": [{"name": "kdns", "context": {"cluster": "kdns", "user": "kdns", "namespace": "default"}}],
         "current-context": "kdns",
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch(mode=0o600)
-    path.write_text(yaml.safe_dump(content, sort_keys=False))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(mode=0o600)
+        path.write_text(yaml.safe_dump(content, sort_keys=False))
+    except OSError as error:
+        raise InputError(f"the kubeconfig {path} cannot be written: {error.strerror}") from error
 
 
 def _suffix() -> str:

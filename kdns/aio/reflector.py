@@ -123,6 +123,7 @@ class Reflector:
     _cause: str = ""
     _listed_s: float = 0.0
     _failures: int = 0
+    _lost: bool = False
     _refusals: int = 0
 
     async def run(self) -> None:
@@ -176,6 +177,7 @@ class Reflector:
         self.stats.errors[str(error.status or "connection")] += 1
         if error.status == HTTPStatus.GONE:
             self._relist("expired")
+            self._answered()
             log.info("resource version expired", kind=self.resource.plural)
             return 1
         if error.status == HTTPStatus.GATEWAY_TIMEOUT and TOO_LARGE in error.reason:
@@ -192,6 +194,7 @@ class Reflector:
             log.info("watch broke off", kind=self.resource.plural, reason=error.reason)
             return 1
         self.outage.lost(self.asks.server, error.reason, self.stats.last_contact_s)
+        self._lost = True
         return 0
 
     def _relist(self, cause: str) -> None:
@@ -199,7 +202,13 @@ class Reflector:
 
     def _contact(self) -> None:
         self.stats.last_contact_s = self.now_s()
+        self._answered()
         self.outage.back(self.resource)
+
+    def _answered(self) -> None:
+        """End an outage: what follows, such as a 410 and a new list, need not wait as long as it took."""
+        if self._lost:
+            self._lost, self._failures = False, 0
 
     async def _compare_version(self) -> None:
         """After an outage: a server that was restored or replaced would let a watch wait for its old version.

@@ -8,6 +8,7 @@ await server.close()
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -71,7 +72,7 @@ async def start(api: Api, config: RestConfig, durable: Callable[[], Awaitable[No
         await site.start()
     except OSError as error:
         await runner.cleanup()
-        raise ListenError(f"{config.host}:{config.port}", error.strerror or str(error)) from error
+        raise ListenError(f"{config.host}:{config.port}", os.strerror(error.errno or 0)) from error
     host, port = runner.addresses[0][:2]
     handler.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     return RestServer((host, port), runner, watches)

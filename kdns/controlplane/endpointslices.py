@@ -104,6 +104,7 @@ def _groups(
     *,
     same_node: bool,
 ) -> dict[PortKey, _Group]:
+    """Differs: a Pod on no node counts; without a simulation, whoever writes its status is the whole kubelet."""
     groups: dict[PortKey, _Group] = {}
     hints = _hint_fields(service, same_node=same_node)
     for pod in pods:
@@ -112,7 +113,7 @@ def _groups(
         ports = target_ports(pod, service)
         group = groups.setdefault(port_key(ports), _Group(ports))
         node_name = (pod.get("spec") or {}).get("nodeName") or ""
-        if node_name not in nodes and not publishes_not_ready(service):
+        if node_name and node_name not in nodes and not publishes_not_ready(service):
             where = f"{service['metadata'].get('namespace', '')}/{service['metadata']['name']}"
             skipped[f"skipping Pod {pod['metadata']['name']} for Service {where}: Node {node_name} Not Found"] = None
             continue

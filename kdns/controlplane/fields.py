@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from kdns.controlplane.kinds import ENDPOINT_SLICE, EVENT, NAMESPACE, NODE, POD, SERVICE, Json, Kind
-from kdns.controlplane.status import StatusError, bad_request
+from kdns.controlplane.status import bad_request
 
 Getter: TypeAlias = Callable[[Json], str]
 
@@ -98,15 +98,10 @@ def parse(kind: Kind, text: str) -> FieldSelector:
             continue
         match = _TERM.fullmatch(part)
         if not match:
-            raise _refused(kind, text, f"invalid selector: '{part}'; can't understand '{part}'")
+            raise bad_request(f"invalid selector: '{part}'; can't understand '{part}'")
         getter = getters.get(match["field"])
         if getter is None:
-            raise _refused(kind, text, f"field label not supported: {match['field']}")
+            raise bad_request(f"field label not supported: {match['field']}")
         value = re.sub(r"\\(.)", r"\1", match["value"])
         terms.append(FieldTerm(getter, match["sign"] != "!=", value))
     return FieldSelector(tuple(terms))
-
-
-def _refused(kind: Kind, text: str, why: str) -> StatusError:
-    gvr = f"{kind.group}/{kind.version}, Resource={kind.plural}"
-    return bad_request(f'Unable to find "{gvr}" that match label selector "", field selector "{text}": {why}')

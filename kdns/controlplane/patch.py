@@ -7,6 +7,7 @@ and of its design note on strategic merge patch ($patch, $retainKeys, $setElemen
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -24,6 +25,7 @@ STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 PATCH_TYPES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH)
 
+_PYTHON_TYPE = re.compile(r" \(<class '[^']*'>\)")  # jsonpatch shows values with it
 _OPERATIONS_MAX = 10_000
 _ORDER = "$setElementOrder"
 _DROP = "$deleteFromPrimitiveList"
@@ -73,7 +75,7 @@ def json_patched(original: Json, operations: Any) -> Json:
     try:
         result = jsonpatch.JsonPatch(operations).apply(original, in_place=True)
     except (jsonpatch.JsonPatchException, JsonPointerException, LookupError, TypeError, ValueError) as error:
-        raise unprocessable(str(error)) from error
+        raise unprocessable(_PYTHON_TYPE.sub("", str(error))) from error
     if not isinstance(result, dict):
         raise unprocessable("the patch leaves no object")
     return result

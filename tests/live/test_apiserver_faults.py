@@ -185,14 +185,27 @@ def test_any_sequence_of_changes_and_faults_ends_in_agreement(
 )
 async def test_how_long_is_waited(faults: list[str], waits_s: list[float]) -> None:
     """With a jitter that is always half of the most."""
+    assert await _waits_s(["", *faults] if faults[0] == "" else faults, len(waits_s)) == pytest.approx(waits_s)
+
+
+async def test_a_new_list_does_not_wait_for_an_outage_that_is_over() -> None:
+    """The third failure is the last: the server is back, but does not know the version any more."""
+    assert await _waits_s(["", "", "drop", "drop", "drop"], 4, compact_at=3) == pytest.approx([0.0, 0.8, 1.6, 0.0])
+
+
+async def _waits_s(faults: list[str], count: int, *, compact_at: int = 0) -> list[float]:
+    """The first `count` waits of a reflector; before its wait number `compact_at` ends, the server forgets versions."""
     cluster, waited_s, stats = Cluster(), list[float](), WatchStats()
     cluster.put("services", service("a"))
-    api = MemoryApi(cluster, 100, deque(["", *faults] if faults[0] == "" else faults))
+    api = MemoryApi(cluster, 100, deque(faults))
     enough = asyncio.Event()
 
     async def wait(wait_s: float) -> None:
         waited_s.append(wait_s)
-        if len(waited_s) == len(waits_s):
+        if len(waited_s) == compact_at:
+            cluster.put("services", service("b"))
+            cluster.compact()
+        if len(waited_s) == count:
             enough.set()
             await asyncio.Event().wait()
 
@@ -212,4 +225,4 @@ async def test_how_long_is_waited(faults: list[str], waits_s: list[float]) -> No
     await asyncio.wait_for(enough.wait(), 5)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    assert waited_s == pytest.approx(waits_s)
+    return waited_s

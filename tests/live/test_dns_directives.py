@@ -199,7 +199,7 @@ async def test_sites_say_how_it_is() -> None:
         f'coredns_dns_responses_total{{plugin="kubernetes",rcode="SERVFAIL",{label}view="",zone="."}} 1.0',
         'kdns_objects{kind="Service",',
         "coredns_build_info{",
-        'coredns_plugin_enabled{name="loadbalance",',
+        f'coredns_plugin_enabled{{name="loadbalance",{label}view="",zone="."}} 1.0',
         "python_gc_objects_collected_total{",
     ):
         assert line in metrics, line

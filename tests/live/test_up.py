@@ -14,6 +14,7 @@ import pytest
 from kdns_process import DEADLINE_S, ROOT, Running, kdns_up
 
 from kdns.records.rrset import NS, RRset, Soa, Srv
+from kdns.up import reachable
 from kdns.wire.message import zone_rrsets
 
 REDIS_MASTER = """
@@ -178,6 +179,13 @@ def test_data_survives_a_restart(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("listening", "asked"), [("0.0.0.0", "127.0.0.1:1"), ("::", "[::1]:1"), ("192.0.2.1", "192.0.2.1:1")]
+)
+def test_the_kubeconfig_names_an_address_to_connect_to(listening: str, asked: str) -> None:
+    assert str(reachable(listening, 1)) == asked
+
+
+@pytest.mark.parametrize(
     ("args", "message"),
     [
         (("--api", "0.0.0.0:0"), "without a token file and TLS"),
@@ -185,6 +193,9 @@ def test_data_survives_a_restart(tmp_path: Path) -> None:
         (("--service-cidr", "10.96.0.0"), "too small"),
         (("--node-port-range", "9-1"), "wanted FROM-TO"),
         (("/no/such/folder",), "/no/such/folder"),
+        (("--kubeconfig", "/proc/kdns"), "/proc/kdns cannot be written"),
+        (("--tls-cert", "/no/such.pem"), "--tls-cert /no/such.pem: No such file or directory"),
+        (("--tls-key", "/no/such.pem"), "wanted --tls-cert too"),
         (("--corefile", "/no/such/Corefile"), "/no/such/Corefile: cannot be read"),
     ],
 )

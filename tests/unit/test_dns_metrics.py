@@ -9,6 +9,11 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
+from kdns.aio.apiserver import Source
+from kdns.aio.clusters import Cluster
+from kdns.aio.dnsmetrics import gauges
+from kdns.aio.follow import Scope
+from kdns.cluster.objects import Service
 from kdns.metrics import DURATION_BUCKETS_S, SIZE_BUCKETS_BYTES, DnsCollector, Gauges, Histogram, Requests, Sample, Sent
 
 
@@ -116,3 +121,15 @@ def test_gauges_and_counters() -> None:
     values |= {"a": 2.0, "b": 3.0}
     assert scraped(gauges)['kdns_things{name="b"}'] == 3.0
     assert scraped(gauges)['kdns_deeds_total{name="a"}'] == 2.0
+
+
+def test_two_followers_of_one_api_have_samples_of_their_own() -> None:
+    source = Source(endpoint="http://a:1")
+    clusters = tuple(Cluster(source, Scope((Service,), labels)) for labels in ("", "app=web"))
+    for cluster in clusters:
+        cluster.stats.rest.requests["200", "GET", "a:1"] += 2
+    found = scraped(gauges(clusters, ()))
+    assert found['kdns_objects{kind="Service",server="http://a:1"}'] == 0
+    assert found['kdns_objects{kind="Service",server="http://a:1 (2)"}'] == 0
+    labels = 'code="200",host="a:1",method="GET"'
+    assert found[f"coredns_kubernetes_rest_client_requests_total{{{labels}}}"] == 4

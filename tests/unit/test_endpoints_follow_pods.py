@@ -53,6 +53,7 @@ CASES = [
     ),
     ("going", {}, pod(1, going=True), ([], [], []), ([1], False, True, True)),
     ("finished", {}, pod(1, phase="Succeeded"), ([], [], []), None),
+    ("on no node", {}, pod(1, nodeName=""), ([1], [], [8080]), ([1], True, True, False)),
     ("node unknown", {}, pod(1, nodeName="gone"), ([1], [], [8080]), None),
     (
         "sidecar port",
