@@ -200,7 +200,8 @@ class Connection:
 
     async def _log_in(self) -> Session:
         try:
-            configuration = await asyncio.wait_for(credentials(self._source, self._newest), LOGIN_S)
+            async with asyncio.timeout(LOGIN_S):
+                configuration = await credentials(self._source, self._newest)
         except TimeoutError as error:
             raise ApiServerError(self.server, f"no credentials within {LOGIN_S:.0f} s") from error
         fingerprint = tls_fingerprint(configuration)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
+from kdns.wire.table import COUNTED_TYPES
+
 _TYPES: Final = {
     1: "A", 2: "NS", 5: "CNAME", 6: "SOA", 12: "PTR", 13: "HINFO", 15: "MX", 16: "TXT", 28: "AAAA", 33: "SRV",
     35: "NAPTR", 43: "DS", 46: "RRSIG",
     47: "NSEC", 48: "DNSKEY", 50: "NSEC3", 64: "SVCB", 65: "HTTPS", 251: "IXFR", 252: "AXFR",
     255: "ANY", 257: "CAA",
 }  # fmt: skip
-_COUNTED: Final = frozenset(
-    ("A", "AAAA", "MX", "SOA", "CNAME", "PTR", "TXT", "NS", "SRV", "DS", "DNSKEY", "RRSIG", "NSEC", "NSEC3", "HTTPS",
-     "IXFR", "AXFR", "ANY")
-)  # fmt: skip
 _RCODES: Final = {0: "NOERROR", 1: "FORMERR", 2: "SERVFAIL", 3: "NXDOMAIN", 4: "NOTIMP", 5: "REFUSED", 16: "BADVERS"}
 
 
@@ -24,8 +22,7 @@ def type_name(qtype: int) -> str:
 
 def type_label(qtype: int) -> str:
     """The type as a metric's label: CoreDNS's list of types, else `other`."""
-    name = type_name(qtype)
-    return name if name in _COUNTED else "other"
+    return type_name(qtype) if qtype in COUNTED_TYPES else "other"
 
 
 def rcode_name(rcode: int) -> str:

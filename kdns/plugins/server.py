@@ -16,7 +16,7 @@ from kdns.records.rrset import RRset
 from kdns.records.zone import Result, Status
 from kdns.wire.query import AXFR, IN, IXFR, REFUSED, SERVFAIL, Query, Refusal, read_query
 from kdns.wire.respond import RCODES, Compiler, Message, error, limit_of, refusal
-from kdns.wire.table import AnswerTable, Kept, Lane, key_of
+from kdns.wire.table import AnswerTable, Kept, Lane, counted_type, key_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,5 +138,5 @@ class Server:
         response = error(query.packet, rcode, query.question_end, query.edns)
         do = query.edns is not None and query.edns.do
         zone = block.zone if block else "dropped"
-        lane.tally.add(Kept(zone, query.qtype, rcode, do, len(query.packet), len(response)), 1)
+        lane.tally.add(Kept(zone, counted_type(query.qtype), rcode, do, len(query.packet), len(response)), 1)
         return response

@@ -24,7 +24,7 @@ SCHEMA_VERSION: Final = b"1.1.0"
 SCHEMA_TTL_S: Final = 28800
 MAX_CNAMES: Final = 11
 DNS_PORT: Final = 53
-MAX_TREES: Final = 4096
+MAX_TREES: Final = 256
 
 
 class Status(Enum):

@@ -31,7 +31,7 @@ from kdns.wire.query import (
     Query,
     Refusal,
 )
-from kdns.wire.table import Answer, Kept
+from kdns.wire.table import Answer, Kept, counted_type
 
 MAX_MESSAGE_BYTES: Final = 65535
 MAX_UDP_BYTES: Final = 4096
@@ -168,7 +168,7 @@ def _head(query: Query, rcode: int, counts: tuple[int, int, int], extra_flags: i
 
 def _kept(query: Query, zone: str, rcode: int, body_bytes: int) -> Kept:
     do = query.edns is not None and query.edns.do
-    return Kept(zone, query.qtype, rcode, do, len(query.packet), query.question_end + body_bytes)
+    return Kept(zone, counted_type(query.qtype), rcode, do, len(query.packet), query.question_end + body_bytes)
 
 
 def _fitting(records: list[bytes], room_bytes: int) -> tuple[list[bytes], int]:

@@ -12,15 +12,29 @@ from typing import Final, NamedTuple
 
 from kdns.records.subjects import NAMESPACES, Subject
 
-MAX_ANSWERS: Final = 100_000
-"""Answers a table keeps; arbitrary questions cannot make it larger (about 60 MB)."""
+MAX_TABLE_BYTES: Final = 64 << 20
+"""Memory that a table's answers may take, about; arbitrary questions cannot make it larger."""
+ANSWER_BYTES: Final = 500
+"""What an answer costs beside its key and bodies, about."""
 
 _QUESTION_TAIL: Final = 4
 _OPT_TAIL: Final = 15  # qtype, qclass and an OPT without options
 
 
+COUNTED_TYPES: Final = frozenset((1, 2, 5, 6, 12, 15, 16, 28, 33, 43, 46, 47, 48, 50, 65, 251, 252, 255))
+"""Types that are counted one by one, from A and NS to IXFR, AXFR and ANY: those that CoreDNS names in its metrics."""
+
+
+def counted_type(qtype: int) -> int:
+    """The type as it is counted; all others are 0, so that no client can make the counters many."""
+    return qtype if qtype in COUNTED_TYPES else 0
+
+
 class Kept(NamedTuple):
-    """What metrics want to know of an answer: all of it is the same each time the answer is sent."""
+    """What metrics want to know of an answer: all of it is the same each time the answer is sent.
+
+    `qtype` is a `counted_type`.
+    """
 
     zone: str
     qtype: int
@@ -37,7 +51,7 @@ class Answer:
     `subjects` is what it is about, where that is more than one thing.
     """
 
-    __slots__ = ("bodies", "count", "head", "hits", "kept", "question_end", "subjects")
+    __slots__ = ("bodies", "count", "head", "hits", "kept", "question_end", "size_bytes", "subjects")
 
     def __init__(self, head: bytes, question_end: int, bodies: list[bytes], kept: Kept) -> None:
         self.head = head
@@ -46,6 +60,7 @@ class Answer:
         self.count = len(bodies)
         self.kept = kept
         self.hits = 0
+        self.size_bytes = ANSWER_BYTES + sum(map(len, bodies))
         self.subjects: tuple[Subject, ...] = ()
 
     def wire(self, packet: bytes) -> bytes:
@@ -98,7 +113,7 @@ class AnswerTable:
     def __init__(self) -> None:
         self.lanes: dict[tuple[str, int], Lane] = {}
         self._keys: dict[Subject, list[tuple[Lane, bytes]]] = {}
-        self._size = 0
+        self._size_bytes = 0
 
     def lane(self, proto: str, family: int) -> Lane:
         """The lane of a transport ("udp", "tcp", …) and family (4 or 6)."""
@@ -106,9 +121,9 @@ class AnswerTable:
 
     def remember(self, lane: Lane, key: bytes, answer: Answer, subjects: Iterable[Subject]) -> None:
         """Keep an answer until one of its subjects is touched; a full table starts afresh."""
-        if self._size >= MAX_ANSWERS:
+        if self._size_bytes > MAX_TABLE_BYTES:
             self.clear()
-        self._size += 1
+        self._size_bytes += answer.size_bytes + len(key)
         lane.answers[key] = answer
         about = tuple(subject for subject in dict.fromkeys(subjects) if subject != NAMESPACES)
         answer.subjects = about if len(about) > 1 else ()
@@ -123,7 +138,7 @@ class AnswerTable:
             for lane, key in self._keys.pop(subject, ()):
                 answer = lane.answers.pop(key, None)
                 if answer is not None:
-                    self._size -= 1
+                    self._size_bytes -= answer.size_bytes + len(key)
                     lane.tally.add(answer.kept, answer.hits)
                     for other in answer.subjects:
                         self._unlink(other, (lane, key))
@@ -143,7 +158,7 @@ class AnswerTable:
                 lane.tally.add(answer.kept, answer.hits)
             lane.answers.clear()
         self._keys.clear()
-        self._size = 0
+        self._size_bytes = 0
 
     def __len__(self) -> int:
-        return self._size
+        return sum(len(lane.answers) for lane in self.lanes.values())

@@ -97,7 +97,8 @@ def test_counts_outlive_the_answers() -> None:
 
 
 def test_a_full_table_starts_afresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table, "MAX_ANSWERS", 10)
+    size_bytes = answer().size_bytes + 2
+    monkeypatch.setattr(table, "MAX_TABLE_BYTES", 9 * size_bytes)
     answers = AnswerTable()
     lane = answers.lane("udp", 4)
     sizes = []
