@@ -44,8 +44,12 @@ class Histogram:
 
 @dataclass(slots=True)
 class Requests:
-    """What one listener saw. A burst counts each of its queries with the burst's mean duration in seconds."""
+    """What one listener saw; `zone` is that of its server block, "" where it has several.
 
+    A burst counts each of its queries with the burst's mean duration in seconds.
+    """
+
+    zone: str = ""
     durations: Histogram = field(default_factory=lambda: Histogram(DURATION_BUCKETS_S))
     unsent: int = 0
     panics: int = 0
@@ -129,7 +133,7 @@ class DnsCollector(Collector):
             merged = Histogram(DURATION_BUCKETS_S)
             for listener in listeners:
                 merged.merge(listener.durations)
-            took.add_metric((server, "", ""), merged.buckets(), merged.sum)
+            took.add_metric((server, listeners[0].zone, ""), merged.buckets(), merged.sum)
             unsent.add_metric((server,), sum(listener.unsent for listener in listeners))
             away.add_metric((server,), sum(listener.turned_away for listener in listeners))
         panics.add_metric((), sum(one.panics for listeners in self._requests.values() for one in listeners))

@@ -11,6 +11,7 @@ from typing import Final
 from kdns.aio.apiserver import Source
 from kdns.aio.corefiles import load_corefile, parse_corefile
 from kdns.aio.dnsserver import DnsServer
+from kdns.aio.interfaces import reachable
 from kdns.aio.localcluster import LocalCluster, write_kubeconfig
 from kdns.aio.rest_guard import RestConfig
 from kdns.app import WAITING, stop_event
@@ -59,13 +60,13 @@ async def up(options: UpOptions, say: Callable[[str], None], warn: Callable[[str
     await local.start()
     dns: DnsServer | None = None
     try:
+        applied = await local.apply(options.paths, lambda problem: warn(str(problem))) if options.paths else None
         scheme = "https" if options.tls_cert else "http"
         url = f"{scheme}://{reachable(*local.address)}"
         write_kubeconfig(options.kubeconfig, url, ca_file=options.tls_cert, token=tokens[0] if tokens else "")
         say(f"api         {scheme}://{HostPort(*local.address)}")
         say(f"kubeconfig  {options.kubeconfig}")
-        if options.paths:
-            applied = await local.apply(options.paths, lambda problem: warn(str(problem)))
+        if applied:
             say(f"manifests   {applied.applied} objects from {', '.join(map(str, options.paths))}")
         dns = DnsServer(servers, dns_port=options.dns.port, default_source=Source(str(options.kubeconfig)))
         await dns.start()
@@ -83,11 +84,6 @@ async def up(options: UpOptions, say: Callable[[str], None], warn: Callable[[str
         if dns:
             await dns.stop()
         await local.stop()
-
-
-def reachable(host: str, port: int) -> HostPort:
-    """Where this machine's clients find a listener: a wildcard is no address to connect to."""
-    return HostPort({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)
 
 
 def corefile_of(options: UpOptions) -> tuple[ServerConfig, ...]:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import time
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
+import aiohttp
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
+from kdns.corefile.address import HostPort
 from kdns.errors import ListenError
+from kdns.metrics import Histogram
+
+PROBE_BUCKETS_S: Final = tuple(0.00025 * 10**k for k in range(5))
+PROBE_TIMEOUT_S: Final = 5.0
 
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.Response]]
 
@@ -41,6 +49,28 @@ def exposition(registry: CollectorRegistry) -> Handler:
         return web.Response(body=encode(registry), headers={"Content-Type": content_type})
 
     return metrics
+
+
+class HealthProbe:
+    """Asks the own /health once a second: how long a process this busy takes to answer (CoreDNS's plugin/health)."""
+
+    def __init__(self) -> None:
+        self.durations = Histogram(PROBE_BUCKETS_S)
+        self.failures = 0
+
+    async def run(self, own: HostPort) -> None:
+        """Ask there until cancelled."""
+        timeout = aiohttp.ClientTimeout(total=PROBE_TIMEOUT_S)
+        async with aiohttp.ClientSession(timeout=timeout) as session:
+            while True:
+                started_s = time.perf_counter()
+                try:
+                    async with session.get(f"http://{own}/health") as response:
+                        await response.read()
+                except (OSError, TimeoutError, aiohttp.ClientError):
+                    self.failures += 1
+                self.durations.add(time.perf_counter() - started_s)
+                await asyncio.sleep(1.0)
 
 
 class Site:

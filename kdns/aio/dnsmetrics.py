@@ -9,10 +9,11 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
-from prometheus_client.core import HistogramMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 import kdns
+from kdns.aio.admin import HealthProbe
 from kdns.aio.clusters import PROGRAMMING_BUCKETS_S, Cluster
 from kdns.aio.connection import BUCKETS_S, Durations
 from kdns.metrics import DnsCollector, Gauges, Histogram, Requests, Sample, Sent
@@ -38,6 +39,7 @@ class Registry(CollectorRegistry):
         requests: dict[str, list[Requests]],
         clusters: tuple[Cluster, ...],
         enabled: Iterable[Enabled],
+        probe: HealthProbe | None,
         *,
         runtime_metrics: bool,
     ) -> None:
@@ -45,6 +47,8 @@ class Registry(CollectorRegistry):
         self.register(DnsCollector(lambda: sent_by(servers), requests))
         self.register(gauges(clusters, enabled))
         self.register(ClusterCollector(clusters))
+        if probe:
+            self.register(ProbeCollector(probe))
         ProcessCollector(registry=self)
         if runtime_metrics:
             PlatformCollector(registry=self)
@@ -91,6 +95,21 @@ def gauges(clusters: tuple[Cluster, ...], enabled: Iterable[Enabled]) -> Gauges:
     name = "coredns_kubernetes_rest_client_requests"
     rows.add(name, "Requests to the API.", rest, lambda: _requests(clusters), counter=True)
     return rows
+
+
+class ProbeCollector(Collector):
+    """What the process's questions to its own /health tell."""
+
+    def __init__(self, probe: HealthProbe) -> None:
+        self._probe = probe
+
+    def collect(self) -> Iterator[Metric]:
+        """How long they took, and how often none was answered."""
+        took = HistogramMetricFamily("coredns_health_request_duration_seconds", "Asking the own /health.")
+        took.add_metric((), self._probe.durations.buckets(), self._probe.durations.sum)
+        failed = CounterMetricFamily("coredns_health_request_failures", "Such requests that failed.")
+        failed.add_metric((), self._probe.failures)
+        yield from (took, failed)
 
 
 class ClusterCollector(Collector):

@@ -10,20 +10,20 @@ from collections.abc import Iterable
 from typing import Final
 
 from kdns import logs
-from kdns.aio.admin import Handler, Site, exposition, health, readiness, start_site
+from kdns.aio.admin import Handler, HealthProbe, Site, exposition, health, readiness, start_site
 from kdns.aio.apiserver import Source
 from kdns.aio.clusters import Cluster, options_of, scope_of, source_of
 from kdns.aio.dnsmetrics import Enabled, Registry
 from kdns.aio.follow import Scope, follow
-from kdns.aio.interfaces import bound_addresses, dns_sockets, interface_addresses, own_addresses
+from kdns.aio.interfaces import bound_addresses, dns_sockets, interface_addresses, own_addresses, reachable
 from kdns.aio.querylog import QueryLog, ServerLog
 from kdns.aio.tcp import TcpListener, listen_tcp
 from kdns.aio.udp import UdpListener
 from kdns.aio.weights import Balance
 from kdns.corefile.address import HostPort
+from kdns.errors import CorefileError, InputError
 from kdns.metrics import Requests
 from kdns.plugins.cluster_zones import ClusterZones, fallthrough_labels
-from kdns.plugins.kubernetes import KubernetesConfig
 from kdns.plugins.registry import ServerConfig
 from kdns.plugins.server import Block, Server
 
@@ -43,10 +43,13 @@ class DnsServer:
         self._default_source = default_source
         self._dns_port = dns_port
         self._clusters: dict[tuple[Source, Scope], Cluster] = {}
+        self._asks: dict[Source, ServerConfig] = {}
         self._servers: dict[tuple[tuple[str, ...], int], list[tuple[ServerConfig, Block]]] = {}
         self._listeners: list[UdpListener | TcpListener] = []
         self._observers: list[ServerLog] = []
         self._sites: list[Site] = []
+        self._probe = HealthProbe() if any(config.health for config in configs) else None
+        self._listening = False
         self._tasks: list[asyncio.Task[None]] = []
         self._enabled: list[Enabled] = []
         self.servers: list[Server] = []
@@ -66,7 +69,9 @@ class DnsServer:
 
     def unready(self) -> Iterable[str]:
         """The directives that cannot answer yet."""
-        return () if self.is_synced else ("kubernetes",)
+        if not self.is_synced:
+            return ("kubernetes",)
+        return () if self._listening else ("listeners",)
 
     async def start(self) -> None:
         """Follow the clusters, then listen; a cluster that does not answer in time is answered for with SERVFAIL.
@@ -74,15 +79,12 @@ class DnsServer:
         Raises ListenError for an address that cannot be had, InputError for credentials or interfaces that cannot.
         """
         await self._build()
-        for cluster in self.clusters:
-            task = asyncio.create_task(
-                follow(cluster.source, cluster.state, cluster.changed, cluster.stats, scope=cluster.scope)
-            )
-            self._tasks.append(task)
+        self._tasks += [asyncio.create_task(self._follow(cluster)) for cluster in self.clusters]
         await self._start_sites()
         await self._wait_for_clusters()
         for (hosts, port), parts in self._servers.items():
             await self._listen(hosts, port, parts)
+        self._listening = True
 
     async def stop(self) -> None:
         """Answer what has arrived, then close everything."""
@@ -104,7 +106,10 @@ class DnsServer:
     async def _build(self) -> None:
         known = await interface_addresses()
         for config in self._configs:
-            hosts = [h for bind in config.bind for h in bound_addresses(bind.hosts, bind.exclude, known)]
+            try:
+                hosts = [h for bind in config.bind for h in bound_addresses(bind.hosts, bind.exclude, known)]
+            except InputError as error:
+                raise located(config, error) from error
             groups: list[tuple[str, ...]] = [(host,) for host in dict.fromkeys(hosts)] or [WILDCARD]
             ports = {address.port_or_default(self._dns_port) for address in config.addresses}
             balance = Balance(config.loadbalance) if config.loadbalance else None
@@ -112,7 +117,7 @@ class DnsServer:
                 self._tasks.append(asyncio.create_task(balance.follow()))
             for group in groups:
                 for port in ports:
-                    zones = self._zones(config.kubernetes, own_addresses(group, known))
+                    zones = self._zones(config, own_addresses(group, known))
                     if zones and balance:
                         balance.add(zones)
                     for address in config.addresses:
@@ -120,7 +125,8 @@ class DnsServer:
                             block = Block(address.zone, zones, sees_every_query=bool(config.log))
                             self._servers.setdefault((group, port), []).append((config, block))
 
-    def _zones(self, directive: KubernetesConfig | None, own: tuple[bytes, ...]) -> ClusterZones | None:
+    def _zones(self, config: ServerConfig, own: tuple[bytes, ...]) -> ClusterZones | None:
+        directive = config.kubernetes
         if directive is None:
             return None
         source = source_of(directive)
@@ -128,10 +134,20 @@ class DnsServer:
             source = self._default_source
         key = (source, scope_of(directive))
         cluster = self._clusters.setdefault(key, Cluster(*key))
+        self._asks.setdefault(source, config)
         fallthrough = fallthrough_labels(directive.fallthrough)
         zones = ClusterZones(cluster.state, options_of(directive, own), fallthrough=fallthrough)
         cluster.zones.append(zones)
         return zones
+
+    async def _follow(self, cluster: Cluster) -> None:
+        try:
+            await follow(cluster.source, cluster.state, cluster.changed, cluster.stats, scope=cluster.scope)
+        except InputError as error:
+            failure = located(self._asks[cluster.source], error)
+            if self.addresses:  # until then, `start` raises it
+                log.error("api server cannot be followed", error=str(failure))  # noqa: TRY400 - the text says it all
+            raise failure from error
 
     async def _wait_for_clusters(self) -> None:
         patience_s = max((c.kubernetes.startup_timeout_s for c in self._configs if c.kubernetes), default=0.0)
@@ -152,7 +168,7 @@ class DnsServer:
         server = Server(label, tuple(block for _, block in parts), stacktrace)
         observer = self._observer(server, hosts[0], parts)
         for pair in sockets:
-            requests = Requests()
+            requests = Requests(zone=parts[0][1].zone if len(parts) == 1 else "")
             udp = UdpListener(pair.udp, server, requests, observer)
             self._listeners += [udp, await listen_tcp(pair.tcp, server, requests, observer)]
             self.requests.setdefault(server.label, []).append(requests)
@@ -192,6 +208,7 @@ class DnsServer:
                     self.requests,
                     self.clusters,
                     self._enabled,
+                    self._probe,
                     runtime_metrics=config.prometheus.runtime_metrics,
                 )
                 add(config.prometheus.address, "/metrics", exposition(registry))
@@ -199,3 +216,11 @@ class DnsServer:
             site = await start_site(address.host, address.port, paths)
             self._sites.append(site)
             self.site_addresses |= dict.fromkeys(names[address], site.address)
+        if self._probe:
+            own = reachable(*self.site_addresses["/health"])
+            self._tasks.append(asyncio.create_task(self._probe.run(own)))
+
+
+def located(config: ServerConfig, error: InputError) -> InputError:
+    """The error with the server block that led to it."""
+    return error if isinstance(error, CorefileError) else CorefileError(config.path, config.line, "", str(error))

@@ -136,3 +136,8 @@ def _bound(family: socket.AddressFamily, kind: socket.SocketKind, host: str, por
         sock.close()
         raise
     return sock
+
+
+def reachable(host: str, port: int) -> HostPort:
+    """Where this machine's clients find a listener: a wildcard is no address to connect to."""
+    return HostPort({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Never, Protocol
 
 from kdns.aio.manifestfiles import Scanner, check_exist, text_of
+from kdns.aio.rest_content import Review
 from kdns.aio.yamldocs import field_line
 from kdns.controlplane.kinds import KINDS, NAMESPACE, Json, Kind
 from kdns.controlplane.manifests import Key, Manifest, in_order, merged, source_of
@@ -24,6 +25,11 @@ TURN = 50
 """Objects applied before other tasks get a turn."""
 
 FIELD_MANAGER = "kdns-manifests"
+
+FIXED = ("may not change once set", "field is immutable", "pod updates may not change fields")
+"""What the API says of fields that keep their first value: the object is then deleted and made anew."""
+CARRIED = ("name", "namespace", "labels", "annotations")
+"""The metadata that an object made anew keeps."""
 
 
 class ObjectList(Protocol):
@@ -153,7 +159,7 @@ class ManifestFollower:
     def _store(self, manifest: Manifest) -> None:
         """Create or update the object, then its status where the manifest brings one."""
         kind, namespace, name = manifest.key
-        wanted = manifest.wanted(str(Path(manifest.path).absolute()))
+        wanted = Review(kind, "Strict")(manifest.wanted(str(Path(manifest.path).absolute())))
         before: Json = {"metadata": {}}
         try:
             before = self._api.get(kind, namespace, name)
@@ -165,11 +171,27 @@ class ManifestFollower:
             if before["metadata"].get("deletionTimestamp"):
                 raise BeingDeletedError(manifest)
             obj = merged(kind, before, wanted)
-            live = self._api.update(kind, namespace, name, obj) if obj != before else before
+            live = self._changed(manifest, before, obj, wanted) if obj != before else before
         if "status" in kind.subresources:
             status = merged(kind, before | {"status": live.get("status")}, wanted).get("status", {})
             if status != live.get("status", {}):
                 self._api.update(kind, namespace, name, live | {"status": status}, subresource="status")
+
+    def _changed(self, manifest: Manifest, before: Json, obj: Json, wanted: Json) -> Json:
+        """Update the object, or make it anew where only fields that never change stand against it."""
+        kind, namespace, name = manifest.key
+        try:
+            return self._api.update(kind, namespace, name, obj)
+        except StatusError as why:
+            if not is_about_fixed_fields(why):
+                raise
+        self._api.delete(kind, namespace, name)
+        try:
+            return self._api.create(kind, namespace, wanted, field_manager=FIELD_MANAGER)
+        except StatusError:
+            identity = {field: before["metadata"][field] for field in CARRIED if field in before["metadata"]}
+            self._api.create(kind, namespace, before | {"metadata": identity}, field_manager=FIELD_MANAGER)
+            raise
 
     def _delete(self, key: Key) -> bool:
         kind, namespace, name = key
@@ -222,6 +244,12 @@ class ManifestFollower:
                     self._skipped.add((unknown.api_version, unknown.kind))
                     yield unknown.error
         yield from self._refusals.values()
+
+
+def is_about_fixed_fields(why: StatusError) -> bool:
+    """Whether a refusal names nothing but fields that may be set once."""
+    causes = (why.details or {}).get("causes") or []
+    return bool(causes) and all(any(word in cause["message"] for word in FIXED) for cause in causes)
 
 
 def refusal(manifest: Manifest, why: StatusError) -> ManifestError:

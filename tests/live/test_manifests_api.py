@@ -140,3 +140,67 @@ async def test_readiness_of_a_pod_follows_its_manifest(api: Api, tmp_path: Path,
     conditions = api.get(POD, "default", "redis-master")["status"]["conditions"]
     assert [one["status"] for one in conditions if one["type"] == "Ready"] == ["False"]
     assert problems == []
+
+
+FIXED = """\
+apiVersion: v1
+kind: Service
+metadata:
+  name: web
+  namespace: default
+spec:
+  clusterIP: 10.96.0.20
+  ports:
+  - port: 80
+"""
+
+
+async def look_twice(follows: ManifestFollower) -> None:
+    """A change is read once it was left alone for one look."""
+    await follows.look()
+    await follows.look()
+
+
+async def test_another_cluster_ip_makes_the_service_anew(api: Api, tmp_path: Path, problems: list[str]) -> None:
+    path = tmp_path / "web.yaml"
+    path.write_text(FIXED)
+    follows = follower(api, tmp_path, problems)
+    await follows.start()
+    uid = api.get(SERVICE, "default", "web")["metadata"]["uid"]
+    path.write_text(FIXED.replace("0.20", "0.201"))
+    await look_twice(follows)
+    made = api.get(SERVICE, "default", "web")
+    assert (made["spec"]["clusterIP"], problems) == ("10.96.0.201", [])
+    assert made["metadata"]["uid"] != uid
+    path.write_text(FIXED.replace("0.20", "99.999"))
+    await look_twice(follows)
+    assert api.get(SERVICE, "default", "web")["spec"]["clusterIP"] == "10.96.0.201"
+    assert len(problems) == 1
+
+
+async def test_an_address_that_is_taken_leaves_the_service_as_it_was(
+    api: Api, tmp_path: Path, problems: list[str]
+) -> None:
+    path = tmp_path / "web.yaml"
+    path.write_text(FIXED)
+    follows = follower(api, tmp_path, problems)
+    await follows.start()
+    other = {"metadata": {"name": "other"}, "spec": {"clusterIP": "10.96.0.21", "ports": [{"port": 80}]}}
+    api.create(SERVICE, "default", other)
+    path.write_text(FIXED.replace("0.20", "0.21"))
+    await look_twice(follows)
+    assert api.get(SERVICE, "default", "web")["spec"]["clusterIP"] == "10.96.0.20"
+    assert "already allocated" in problems[0]
+
+
+@pytest.mark.parametrize(
+    ("found", "wrong", "said"),
+    [("ports:", "portz:", 'unknown field "spec.portz"'), ("port: 80", "port: many", "ServicePort.spec.ports.port")],
+)
+async def test_fields_the_api_does_not_know_are_told(
+    api: Api, tmp_path: Path, problems: list[str], found: str, wrong: str, said: str
+) -> None:
+    (tmp_path / "web.yaml").write_text(FIXED.replace(found, wrong))
+    assert await follower(api, tmp_path, problems).start() == Applied(refused=1)
+    assert said in problems[0]
+    assert problems[0].startswith("web.yaml:1: ")

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from kdns_process import DEADLINE_S, ROOT, Running, kdns_up
 
+from kdns.aio.interfaces import reachable
 from kdns.records.rrset import NS, RRset, Soa, Srv
-from kdns.up import reachable
 from kdns.wire.message import zone_rrsets
 
 REDIS_MASTER = """
