@@ -17,7 +17,7 @@ up: $(VENV)/ready
 # The recorded facts are checked in one process, since they print what they found.
 test: $(VENV)/ready
 	tests/install-debian-packages
-	$(BIN)/pytest tests/conformance
+	$(BIN)/pytest -s tests/conformance
 	$(BIN)/pytest -n $(JOBS) tests --ignore tests/conformance
 
 check: $(VENV)/ready

@@ -212,9 +212,12 @@ def resident_mib() -> float:
     return int(line.split()[1]) / 1024
 
 
-async def run(count: int) -> None:
+async def run(count: int, table_mib: int) -> None:
     """Send the packets and print what came back."""
-    server = Server("dns://:0", (Block(".", ClusterZones(state(), Options(ttl_s=30), order=Order(rotate=True))),))
+    cluster = ClusterZones(state(), Options(ttl_s=30), order=Order(rotate=True))
+    if table_mib:
+        cluster.table.max_bytes = table_mib << 20
+    server = Server("dns://:0", (Block(".", cluster),))
     listening = socket.socket(type=socket.SOCK_DGRAM)
     listening.bind(("127.0.0.1", 0))
     requests = Requests()
@@ -244,12 +247,13 @@ def main() -> None:
     """Run with another seed each time, and say which."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--packets", type=int, default=1_000_000)
+    parser.add_argument("--table-mib", type=int, default=0, help="bound of the answer table, instead of its own")
     parser.add_argument("--seed", type=int, default=None, help="of the packets' shapes; their noise is always new")
     options = parser.parse_args()
     seed = random.randrange(2**32) if options.seed is None else options.seed
     random.seed(seed)
     print(f"seed {seed}")
-    asyncio.run(run(options.packets))
+    asyncio.run(run(options.packets, options.table_mib))
 
 
 if __name__ == "__main__":

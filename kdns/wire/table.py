@@ -108,9 +108,10 @@ class Lane:
 
 
 class AnswerTable:
-    """All answers of one directive, by lane, and which subjects they depend on."""
+    """All answers of one directive, by lane, and which subjects they depend on; about `max_bytes` of them."""
 
     def __init__(self) -> None:
+        self.max_bytes = MAX_TABLE_BYTES
         self.lanes: dict[tuple[str, int], Lane] = {}
         self._keys: dict[Subject, list[tuple[Lane, bytes]]] = {}
         self._size_bytes = 0
@@ -121,7 +122,7 @@ class AnswerTable:
 
     def remember(self, lane: Lane, key: bytes, answer: Answer, subjects: Iterable[Subject]) -> None:
         """Keep an answer until one of its subjects is touched; a full table starts afresh."""
-        if self._size_bytes > MAX_TABLE_BYTES:
+        if self._size_bytes > self.max_bytes:
             self.clear()
         self._size_bytes += answer.size_bytes + len(key)
         lane.answers[key] = answer

@@ -55,6 +55,6 @@ async def test_dns_cases() -> None:
         if wrong:
             failures.append(f"{case['id']} {case['qname']} {case['qtype']}: {wrong}")
         outcomes["failed" if wrong else "passed"] += 1
-    print(f"dns-cases.json: {dict(outcomes)}")
+    print(f"\ndns-cases.json: {dict(outcomes)}")
     assert not failures, "\n".join(failures)
     assert outcomes["passed"] > 100

@@ -85,7 +85,7 @@ async def test_dns_observed() -> None:
         else:
             outcomes["failed"] += 1
             failures.append(f"{case['group']}: {case['qname']} {case['qtype']}: {wrong}")
-    print(f"dns-observed-coredns.json: {dict(outcomes)}")
+    print(f"\ndns-observed-coredns.json: {dict(outcomes)}")
     for reason, count in deviations.items():
         print(f"  {count:3} {reason}")
     assert not failures, "\n".join(failures)
