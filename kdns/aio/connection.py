@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
@@ -26,6 +25,7 @@ from kdns import __version__
 from kdns.aio.apiserver import Session, Source, authorization, credentials, tls_fingerprint
 from kdns.cluster.watching import UNREADABLE, Timing, decode_status
 from kdns.errors import ApiServerError, KubeconfigError
+from kdns.metrics import Histogram
 
 HEADERS = {
     "Accept": "application/json",
@@ -46,25 +46,12 @@ class UnauthenticatedError(ApiServerError):
 
 
 @dataclass(slots=True)
-class Durations:
-    """A histogram: counts[i] observations up to BUCKETS_S[i], the last one beyond all; not cumulated."""
-
-    counts: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS_S) + 1))
-    sum_s: float = 0.0
-
-    def observe(self, took_s: float) -> None:
-        """Count one duration."""
-        self.counts[bisect_left(BUCKETS_S, took_s)] += 1
-        self.sum_s += took_s
-
-
-@dataclass(slots=True)
 class RestStats:
     """What CoreDNS exports as coredns_kubernetes_rest_client_*; labels in the order of the keys."""
 
     requests: Counter[tuple[str, str, str]] = field(default_factory=Counter)  # code ("<error>"), method, host
-    durations: dict[tuple[str, str], Durations] = field(default_factory=dict)  # verb, host; until the reply's headers
-    throttled: dict[tuple[str, str], Durations] = field(default_factory=dict)  # verb, host
+    durations: dict[tuple[str, str], Histogram] = field(default_factory=dict)  # verb, host; until the reply's headers
+    throttled: dict[tuple[str, str], Histogram] = field(default_factory=dict)  # verb, host
 
 
 class Connection:
@@ -175,14 +162,14 @@ class Connection:
             raise failure(host, _said(error)) from error
         finally:
             self._stats.requests[code, *labels] += 1
-            self._stats.durations.setdefault(labels, Durations()).observe(self._now_s() - began_s)
+            self._stats.durations.setdefault(labels, Histogram(BUCKETS_S)).add(self._now_s() - began_s)
         return response
 
     async def _throttle(self, labels: tuple[str, str]) -> None:
         if self._throttler:
             began_s = self._now_s()
             await self._throttler.acquire()
-            self._stats.throttled.setdefault(labels, Durations()).observe(self._now_s() - began_s)
+            self._stats.throttled.setdefault(labels, Histogram(BUCKETS_S)).add(self._now_s() - began_s)
 
     async def _logged_in(self) -> tuple[Session, int]:
         """The session, and the number of the login that made or renewed it."""

@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 import kdns
 from kdns.aio.admin import HealthProbe
 from kdns.aio.clusters import PROGRAMMING_BUCKETS_S, Cluster
-from kdns.aio.connection import BUCKETS_S, Durations
+from kdns.aio.connection import BUCKETS_S
 from kdns.metrics import DnsCollector, Gauges, Histogram, Requests, Sample, Sent
 from kdns.plugins.names import rcode_name, type_label
 from kdns.plugins.registry import ServerConfig
@@ -137,10 +137,8 @@ class ClusterCollector(Collector):
             )
             totals: dict[tuple[str, str], Histogram] = {}
             for cluster in self._clusters:
-                rows: dict[tuple[str, str], Durations] = getattr(cluster.stats.rest, what)
-                for labels, durations in rows.items():
-                    histogram = Histogram(BUCKETS_S)
-                    histogram.counts, histogram.sum = list(durations.counts), durations.sum_s
+                rows: dict[tuple[str, str], Histogram] = getattr(cluster.stats.rest, what)
+                for labels, histogram in rows.items():
                     totals.setdefault(labels, Histogram(BUCKETS_S)).merge(histogram)
             for labels, total in totals.items():
                 family.add_metric(labels, total.buckets(), total.sum)
