@@ -10,8 +10,9 @@ from typing import Any, Final
 from kdns.aio.querylog import Observer, log_failure
 from kdns.metrics import Requests
 from kdns.plugins.server import Server
-from kdns.wire.query import SERVFAIL
+from kdns.wire.query import HEADER_BYTES, SERVFAIL
 from kdns.wire.respond import error
+from kdns.wire.table import key_of
 
 BURST: Final = 128
 """Packets answered before the loop may do something else."""
@@ -47,10 +48,7 @@ class UdpListener:
         return host, port
 
     def _drain(self) -> None:
-        """Answer what has arrived, up to a burst.
-
-        `key_of` and `Answer.wire` are written out here: most packets need nothing else, and calls would cost a tenth.
-        """
+        """Answer what has arrived, up to a burst."""
         receive, send = self._socket.recvfrom, self._socket.sendto
         known = self._lanes[0].answers.get if self._lanes else None
         started_s = self._loop.time()
@@ -61,18 +59,14 @@ class UdpListener:
                 break
             except OSError:
                 continue
-            if known is not None and len(packet) > 16:
-                cut = -15 if packet[11] else -4
-                answer = known(packet[2:cut].lower() + packet[cut:])
-                if answer is not None:
-                    answer.hits = hits = answer.hits + 1
-                    body = answer.bodies[hits % answer.count]
-                    try:
-                        send(packet[:2] + answer.head + packet[12 : answer.question_end] + body, client)
-                    except OSError:
-                        self._requests.unsent += 1
-                    continue
-            self._ask(packet, client)
+            answer = known(key_of(packet)) if known is not None and len(packet) > HEADER_BYTES else None
+            if answer is None:
+                self._ask(packet, client)
+                continue
+            try:
+                send(answer.wire(packet), client)
+            except OSError:
+                self._requests.unsent += 1
         else:
             count = BURST
         self._requests.observe(count, self._loop.time() - started_s)
