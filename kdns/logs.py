@@ -10,17 +10,24 @@ import structlog
 
 
 def configure(level: str = "info", stream: TextIO | None = None) -> None:
-    """Send kdns's logs to `stream` (stderr by default), from `level` on."""
+    """Send kdns's logs to `stream` (stderr by default), from `level` on.
+
+    Stacks come without local variables: a token could be among them.
+    """
     out = stream or sys.stderr
     is_terminal = out.isatty()
     renderer: structlog.typing.Processor
-    renderer = structlog.dev.ConsoleRenderer() if is_terminal else structlog.processors.JSONRenderer()
+    stacks = structlog.processors.ExceptionRenderer(structlog.tracebacks.ExceptionDictTransformer(show_locals=False))
+    if is_terminal:
+        renderer = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+    else:
+        renderer = structlog.processors.JSONRenderer()
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso" if not is_terminal else "%H:%M:%S"),
-            *([] if is_terminal else [structlog.processors.dict_tracebacks]),
+            *([] if is_terminal else [stacks]),
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
