@@ -37,6 +37,7 @@ class TcpConnection(asyncio.Protocol):
         self._client = ("", 0)
         self._family = 4
         self._buffer = b""
+        self._is_unread = False
         self._queries = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._transport: asyncio.Transport
@@ -68,30 +69,48 @@ class TcpConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Answer every whole message; keep the rest."""
         self._buffer += data
-        was_whole = False
-        while len(self._buffer) >= 2:
-            length = int.from_bytes(self._buffer[:2], "big")
-            if len(self._buffer) < 2 + length:
-                break
-            packet, self._buffer = self._buffer[2 : 2 + length], self._buffer[2 + length :]
-            was_whole = True
-            self._answer(packet)
-            if self._transport.is_closing():
-                return
-        if was_whole:
-            self._watch_idle()
+        self._work()
 
     def pause_writing(self) -> None:
         """The client does not read its answers: take no more questions."""
+        self._is_unread = True
         self._transport.pause_reading()
 
     def resume_writing(self) -> None:
         """The client reads again."""
-        self._transport.resume_reading()
+        self._is_unread = False
+        self._go_on()
 
     def close(self) -> None:
         """Send what is ready, then close."""
         self._transport.close()
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether answers must be read, or arrive from elsewhere, before more questions are taken."""
+        return self._is_unread or len(self._tasks) >= MAX_PENDING
+
+    def _work(self) -> None:
+        """Answer the whole messages at hand, as far as there is room for their answers."""
+        received, position = self._buffer, 0
+        while len(received) - position >= 2 and not self._is_full:
+            end = position + 2 + int.from_bytes(received[position : position + 2], "big")
+            if end > len(received):
+                break
+            self._answer(received[position + 2 : end])
+            position = end
+            if self._transport.is_closing():
+                return
+        if position:
+            self._buffer = received[position:]
+            self._watch_idle()
+
+    def _go_on(self) -> None:
+        """Answer what had to wait, then read on."""
+        if not self._transport.is_closing():
+            self._work()
+        if not (self._is_full or self._transport.is_closing()):
+            self._transport.resume_reading()
 
     def _answer(self, packet: bytes) -> None:
         started_s = asyncio.get_running_loop().time()
@@ -121,8 +140,8 @@ class TcpConnection(asyncio.Protocol):
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if len(self._tasks) == MAX_PENDING - 1 and not self._transport.is_closing():
-            self._transport.resume_reading()
+        if len(self._tasks) == MAX_PENDING - 1:
+            self._go_on()
 
     async def _answer_later(self, packet: bytes, response: Coroutine[Any, Any, bytes], started_s: float) -> None:
         try:
