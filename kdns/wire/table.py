@@ -20,6 +20,8 @@ ANSWER_BYTES: Final = 500
 _QUESTION_TAIL: Final = 4
 _OPT_TAIL: Final = 15  # qtype, qclass and an OPT without options
 
+MAX_KINDS: Final = 10_000
+"""Kinds of forgotten answers that are counted with their exact sizes."""
 
 COUNTED_TYPES: Final = frozenset((1, 2, 5, 6, 12, 15, 16, 28, 33, 43, 46, 47, 48, 50, 65, 251, 252, 255))
 """Types that are counted one by one, from A and NS to IXFR, AXFR and ANY: those that CoreDNS names in its metrics."""
@@ -78,14 +80,26 @@ def key_of(packet: bytes) -> bytes:
 
 @dataclass(slots=True)
 class Tally:
-    """Answers that were forgotten, and how often they had been sent."""
+    """Answers that were forgotten, and how often they had been sent.
+
+    Beyond MAX_KINDS a new kind's sizes are rounded up to powers of two: padded packets cannot make the counts many.
+    """
 
     counts: dict[Kept, int]
 
     def add(self, kept: Kept, hits: int) -> None:
         """Remember the hits of an answer that is about to go."""
+        if len(self.counts) >= MAX_KINDS and kept not in self.counts:
+            kept = kept._replace(
+                request_bytes=_power_of_two(kept.request_bytes), response_bytes=_power_of_two(kept.response_bytes)
+            )
         if hits:
             self.counts[kept] = self.counts.get(kept, 0) + hits
+
+
+def _power_of_two(size_bytes: int) -> int:
+    """The smallest power of two that is not below."""
+    return 1 << (size_bytes - 1).bit_length()
 
 
 class Lane:
@@ -113,7 +127,7 @@ class AnswerTable:
     def __init__(self) -> None:
         self.max_bytes = MAX_TABLE_BYTES
         self.lanes: dict[tuple[str, int], Lane] = {}
-        self._keys: dict[Subject, list[tuple[Lane, bytes]]] = {}
+        self._keys: dict[Subject, dict[tuple[Lane, bytes], None]] = {}
         self._size_bytes = 0
 
     def lane(self, proto: str, family: int) -> Lane:
@@ -129,7 +143,7 @@ class AnswerTable:
         about = tuple(subject for subject in dict.fromkeys(subjects) if subject != NAMESPACES)
         answer.subjects = about if len(about) > 1 else ()
         for subject in about:
-            self._keys.setdefault(subject, []).append((lane, key))
+            self._keys.setdefault(subject, {})[lane, key] = None
 
     def forget(self, subjects: Iterable[Subject]) -> None:
         """Drop every answer that depends on one of these subjects."""
@@ -148,7 +162,7 @@ class AnswerTable:
         """Take an answer that went for another reason out of a subject's list."""
         entries = self._keys.get(subject)
         if entries is not None:
-            entries.remove(entry)
+            entries.pop(entry, None)
             if not entries:
                 del self._keys[subject]
 

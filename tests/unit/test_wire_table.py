@@ -9,7 +9,7 @@ import pytest
 from kdns.records.subjects import APEX, NAMESPACES, Subject, of_service
 from kdns.wire import table
 from kdns.wire.message import query
-from kdns.wire.table import Answer, AnswerTable, Kept, key_of
+from kdns.wire.table import Answer, AnswerTable, Kept, Tally, key_of
 
 A, HTTPS, LOWER_HTTPS = 1, 65, 97
 WEB, DB = of_service(("shop", "web")), of_service(("shop", "db"))
@@ -108,3 +108,14 @@ def test_a_full_table_starts_afresh(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(lane.answers) == len(answers)
     assert max(sizes) == 10
     assert (34).to_bytes(2, "big") in lane.answers
+
+
+def test_padded_packets_make_few_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table, "MAX_KINDS", 10)
+    tally = Tally({})
+    for number in range(4000):
+        tally.add(Kept("dropped", A, 5, False, 17 + number, 17 + number % 250), 1)
+    assert sum(tally.counts.values()) == 4000
+    assert tally.counts[Kept("dropped", A, 5, False, 26, 26)] == 1  # the first ones keep their sizes
+    assert tally.counts[Kept("dropped", A, 5, False, 4096, 256)] > 100
+    assert len(tally.counts) < 60
