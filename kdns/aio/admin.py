@@ -101,5 +101,7 @@ async def start_site(host: str, port: int, paths: dict[str, Handler]) -> Site:
         await web.TCPSite(runner, host or None, port).start()
     except OSError as error:
         await runner.cleanup()
-        raise ListenError(f"{host}:{port}", os.strerror(error.errno or 0)) from error
+        number = error.errno or 0  # below 0 for a name that is not found
+        reason = os.strerror(number) if number > 0 else error.strerror or str(error)
+        raise ListenError(str(HostPort(host, port)), reason) from error
     return Site(runner)

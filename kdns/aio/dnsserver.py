@@ -110,6 +110,8 @@ class DnsServer:
                 hosts = [h for bind in config.bind for h in bound_addresses(bind.hosts, bind.exclude, known)]
             except InputError as error:
                 raise located(config, error) from error
+            if config.bind and not hosts:
+                raise CorefileError(config.path, config.line, "", "bind: `except` leaves no address to listen on")
             groups: list[tuple[str, ...]] = [(host,) for host in dict.fromkeys(hosts)] or [WILDCARD]
             ports = {address.port_or_default(self._dns_port) for address in config.addresses}
             balance = Balance(config.loadbalance) if config.loadbalance else None

@@ -33,9 +33,14 @@ async def interface_addresses() -> tuple[InterfaceAddress, ...]:
         return ()
     names = dict(socket.if_nameindex())
     netlink: Any = AsyncIPRoute()  # type: ignore[misc]
-    async with netlink as route:
-        entries = [entry async for entry in await route.get_addr()]
-    found = [InterfaceAddress(names.get(e["index"], ""), e.get("address")) for e in entries if e.get("address")]
+    try:
+        async with netlink as route:
+            entries = [entry async for entry in await route.get_addr()]
+    except OSError:
+        return ()
+    # Where both are given, as on a tunnel, `address` is the other end's.
+    own = [(names.get(entry["index"], ""), entry.get("local") or entry.get("address")) for entry in entries]
+    found = [InterfaceAddress(interface, address) for interface, address in own if address]
     usable = [one for one in found if not ip_address(one.address).is_link_local]
     return tuple(sorted(usable, key=lambda one: ":" in one.address))
 
