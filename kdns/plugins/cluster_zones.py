@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from kdns.cluster.state import AnyChange, State
 from kdns.records.names import labels_of
 from kdns.records.options import Options
-from kdns.records.subjects import touched
+from kdns.records.subjects import APEX, touched
 from kdns.records.zone import Result, Status, Zones
 from kdns.wire.order import AS_IS, Order
 from kdns.wire.query import Query
@@ -59,7 +59,10 @@ class ClusterZones:
         limit_bytes = limit_of(query, is_stream=lane.is_stream)
         answer = self._compiler.answer(query, result, soa, limit_bytes, block_zone)
         if query.is_plain and result.status is not Status.SERVFAIL:
-            self.table.remember(lane, key_of(query.packet), answer, result.subjects)
+            subjects = result.subjects
+            if result.answer and result.status is not Status.SUCCESS:  # a CNAME to nothing has an SOA of its own
+                subjects = (*subjects, APEX)
+            self.table.remember(lane, key_of(query.packet), answer, subjects)
         else:
             lane.tally.add(answer.kept, 1)
         return answer

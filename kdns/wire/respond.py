@@ -110,9 +110,7 @@ class Compiler:
     def _tail(self, soa: RRset, query: Query) -> list[bytes]:
         opt = encode_opt(query.edns) if query.edns else b""
         zone = labels_of(soa.owner)
-        offset = Names.of_question(query.labels, zone).offsets.get(zone, 0)
-        if not offset:
-            return [b"".join(encode_section((soa,), Names({}), query.question_end)) + opt]
+        offset = Names.of_question(query.labels, zone).offsets[zone] if zone else 0
         key = (soa.owner, offset, opt)
         if key not in self._tails:
             self._tails[key] = [_soa_record(soa, offset) + opt]
@@ -182,7 +180,10 @@ def _fitting(records: list[bytes], room_bytes: int) -> tuple[list[bytes], int]:
 
 
 def _soa_record(soa: RRset, offset: int) -> bytes:
-    """The SOA whose owner, mname and rname lean on the question's zone at `offset`; the same bytes anywhere."""
+    """The SOA whose owner, mname and rname lean on the question's zone at `offset`; the same bytes anywhere.
+
+    The root zone leans on nothing: its names are written out.
+    """
     zone = labels_of(soa.owner)
     records = encode_section((soa,), Names({zone: offset}), MAX_MESSAGE_BYTES)
     return records[0]

@@ -158,6 +158,22 @@ async def test_a_cname_that_leaves_the_zones_is_followed_behind() -> None:
     assert len(behind.asked) == 2
 
 
+@pytest.mark.parametrize("zone", ["cluster.local.", "."])
+@pytest.mark.parametrize("labels", ["no.shop.svc.", "web.shop.svc.", "lost.shop.svc.", "svc."])
+async def test_negative_answers_have_the_serial_of_the_last_change(zone: str, labels: str) -> None:
+    zones = cluster("10.0.0.1", zone)
+    lost = ServiceSpec(type="ExternalName", external_name=f"no.shop.svc.{zone.lstrip('.')}")
+    zones.zones.state.upsert(Service(Meta("lost", "shop"), lost))
+    server = Server("dns://:53", (Block(".", zones),))
+    for serial in (1000, 2000):
+        other = zones.zones.state.upsert(Service(Meta(f"other-{serial}", "shop"), ServiceSpec(cluster_ip="10.0.0.9")))
+        assert other
+        zones.changed([other], serial)
+        (soa,) = (await ask(server, f"{labels}{zone.lstrip('.')}", "AAAA")).authority
+        assert (soa.owner, soa.rdata) == (zone, zones.zones.soa(zone).rdata)
+        assert zones.zones.serial == serial
+
+
 async def test_answers_from_behind_are_never_remembered() -> None:
     behind = Behind({"example.org.": FOUND})
     server = Server("dns://:53", (Block(".", cluster("10.0.0.1", "cluster.local."), (behind,)),))
