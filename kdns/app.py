@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from kdns import logs
@@ -34,9 +36,21 @@ def stop_event() -> asyncio.Event:
     return stop
 
 
+def raise_open_files_limit() -> None:
+    """Let this process open as many files as it may: the usual 1024 is less than its TCP clients can take.
+
+    Go programs such as CoreDNS do the same when they start.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(OSError, ValueError):  # macOS names a limit that it does not grant
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 async def serve(corefile: str, *, dns_port: int, say: Callable[[str], None]) -> None:
     """Run the DNS server until SIGTERM or SIGINT, then `lameduck` seconds longer."""
     server = DnsServer(load_corefile(corefile, dns_port=dns_port), dns_port=dns_port)
+    raise_open_files_limit()
     stop = stop_event()
     try:
         await server.start()

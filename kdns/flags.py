@@ -20,7 +20,7 @@ def host_port(flag: str, text: str) -> HostPort:
     """127.0.0.1:1053, [::1]:1053 or localhost:1053."""
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+    if not host or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65535:
         raise InputError(f"{flag} {text!r}: wanted HOST:PORT, such as 127.0.0.1:1053 or [::1]:1053")
     return HostPort("127.0.0.1" if host == "localhost" else host, int(port))
 

@@ -14,7 +14,7 @@ from kdns.aio.dnsserver import DnsServer
 from kdns.aio.interfaces import reachable
 from kdns.aio.localcluster import LocalCluster, write_kubeconfig
 from kdns.aio.rest_guard import RestConfig
-from kdns.app import WAITING, stop_event
+from kdns.app import WAITING, raise_open_files_limit, stop_event
 from kdns.controlplane.clusterconfig import ClusterConfig
 from kdns.corefile.address import HostPort
 from kdns.errors import InputError
@@ -53,6 +53,7 @@ class UpOptions:
 
 async def up(options: UpOptions, say: Callable[[str], None], warn: Callable[[str], None]) -> None:
     """Run until SIGTERM or SIGINT; says what listens where, then `ready`."""
+    raise_open_files_limit()
     stop = stop_event()
     tokens = read_tokens(options.token_file) if options.token_file else ()
     servers = corefile_of(options)
@@ -114,9 +115,10 @@ def rest_config(options: UpOptions, tokens: tuple[str, ...]) -> RestConfig:
 def read_tokens(path: Path) -> tuple[str, ...]:
     """The bearer tokens of a file, one a line; blank lines and lines that begin with # do not count."""
     try:
-        lines = [line.strip() for line in path.read_text().splitlines()]
-    except OSError as error:
-        raise InputError(f"--token-file {path}: {error.strerror}") from error
+        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not text; wanted one token a line"
+        raise InputError(f"--token-file {path}: {reason}") from error
     tokens = tuple(line for line in lines if line and not line.startswith("#"))
     if not tokens:
         raise InputError(f"--token-file {path}: holds no token; wanted one a line")

@@ -31,6 +31,7 @@ _NANOSECONDS = {
     "m": 60_000_000_000,
     "h": 3_600_000_000_000,
 }
+MAX_DURATION_CHARS = 100
 MAX_DURATION_NS = (1 << 63) - 1
 """Go's longest duration, about 292 years."""
 
@@ -103,7 +104,7 @@ def duration_s(token: Token) -> float:
     """Seconds of a duration as Go writes it: 300ms, 1m30s, 1.5h, plain 0. Never negative."""
     if token.text == "0":
         return 0.0
-    if not _DURATION.fullmatch(token.text):
+    if not _DURATION.fullmatch(token.text) or len(token.text) > MAX_DURATION_CHARS:
         raise token.error("not a duration: digits and a unit (ns, us, ms, s, m, h) make one, such as 300ms or 1m30s")
     parts = _DURATION_PART.findall(token.text)
     nanoseconds = sum(Fraction(f"0{number}".rstrip(".")) * _NANOSECONDS[unit] for number, unit in parts)

@@ -1,0 +1,52 @@
+"""Texts of the command line that are no values, and what the process asks of the system."""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+
+import pytest
+
+from kdns import app, flags, up
+from kdns.corefile.address import HostPort
+from kdns.errors import InputError
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("127.0.0.1:0", HostPort("127.0.0.1", 0)),
+        ("[::1]:65535", HostPort("::1", 65535)),
+        ("localhost:1053", HostPort("127.0.0.1", 1053)),
+        ("127.0.0.1:65536", None),
+        ("127.0.0.1:" + "9" * 5000, None),
+        ("127.0.0.1:٣", None),
+        ("127.0.0.1", None),
+        (":53", None),
+    ],
+)
+def test_host_and_port(text: str, expected: HostPort | None) -> None:
+    if expected:
+        assert flags.host_port("--dns", text) == expected
+    else:
+        with pytest.raises(InputError, match=r"^--dns .*wanted HOST:PORT"):
+            flags.host_port("--dns", text)
+
+
+def test_a_token_file_is_text(tmp_path: Path) -> None:
+    path = tmp_path / "tokens"
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match=r"tokens: not text; wanted one token a line$"):
+        up.read_tokens(path)
+    path.write_text("# ours\n\n one \ntwo\n")
+    assert up.read_tokens(path) == ("one", "two")
+
+
+def test_as_many_files_as_the_process_may_open() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(1024, hard), hard))
+    try:
+        app.raise_open_files_limit()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
