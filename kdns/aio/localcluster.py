@@ -122,6 +122,7 @@ def write_kubeconfig(path: Path, server: str, *, ca_file: str = "", token: str =
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch(mode=0o600)
+        path.chmod(0o600)  # also when it was there before, open to others
         path.write_text(yaml.safe_dump(content, sort_keys=False))
     except OSError as error:
         raise InputError(f"the kubeconfig {path} cannot be written: {error.strerror}") from error
