@@ -18,6 +18,7 @@ from kdns.errors import ManifestError
 _TAG = "tag:yaml.org,2002:"
 _TEXT = {_TAG + "str", _TAG + "timestamp", _TAG + "value"}
 _SCALARS = {_TAG + "int", _TAG + "float", _TAG + "bool", _TAG + "null"}
+_ALIASED_SIZE_MAX = 1_000_000
 _MERGE = _TAG + "merge"
 _SURROGATES = re.compile(r"(?<!\\)((?:\\\\)*)\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
 
@@ -83,6 +84,8 @@ def _roots(path: str, text: str) -> Iterator[tuple[yaml.Node, Any]]:
         try:
             while loader.check_node():
                 node = loader.get_node()
+                if node is not None and _expanded_size(node, {}) > 2 * len(text) + _ALIASED_SIZE_MAX:
+                    raise ManifestError(path, _line(node), "", "its aliases repeat too much")
                 if node is not None and (value := _value(path, loader, node, "")) is not None:
                     yield node, value
         finally:
@@ -96,6 +99,21 @@ def _roots(path: str, text: str) -> Iterator[tuple[yaml.Node, Any]]:
         raise ManifestError(path, 0, "", f"not YAML: {' '.join(str(error).split())}") from error
     except RecursionError:
         raise ManifestError(path, 0, "", "nested too deeply, or an alias that holds itself") from None
+
+
+def _expanded_size(node: yaml.Node, known: dict[int, int]) -> int:
+    """Nodes and characters of scalars, aliases written out: a few lines of aliases of aliases can mean gigabytes."""
+    size = known.get(id(node))
+    if size is None:
+        match node:
+            case yaml.SequenceNode():
+                size = 1 + sum(_expanded_size(child, known) for child in node.value)
+            case yaml.MappingNode():
+                size = 1 + sum(_expanded_size(child, known) for pair in node.value for child in pair)
+            case _:
+                size = 1 + len(node.value)
+        known[id(node)] = size
+    return size
 
 
 def _value(path: str, loader: yaml.CSafeLoader, node: yaml.Node, field: str) -> Any:

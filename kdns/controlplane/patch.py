@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import jsonpatch
 import msgspec
-from jsonpointer import JsonPointerException
+from jsonpointer import JsonPointerException, resolve_pointer
 
 from kdns.controlplane.kinds import Json
 from kdns.controlplane.status import StatusError, bad_request, internal, unprocessable
@@ -27,6 +27,7 @@ PATCH_TYPES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH)
 
 _PYTHON_TYPE = re.compile(r" \(<class '[^']*'>\)")  # jsonpatch shows values with it
 _OPERATIONS_MAX = 10_000
+_COPIED_BYTES_MAX = 3 * 1024 * 1024
 _ORDER = "$setElementOrder"
 _DROP = "$deleteFromPrimitiveList"
 
@@ -73,12 +74,25 @@ def json_patched(original: Json, operations: Any) -> Json:
         message = f"The allowed maximum operations in a JSON patch is {_OPERATIONS_MAX}, got {len(operations)}"
         raise StatusError(413, "RequestEntityTooLarge", message)
     try:
-        result = jsonpatch.JsonPatch(operations).apply(original, in_place=True)
+        result = _operated(original, operations)
     except (jsonpatch.JsonPatchException, JsonPointerException, LookupError, TypeError, ValueError) as error:
         raise unprocessable(_PYTHON_TYPE.sub("", str(error))) from error
     if not isinstance(result, dict):
         raise unprocessable("the patch leaves no object")
     return result
+
+
+def _operated(document: Any, operations: list[Json]) -> Any:
+    """The document after each operation in turn; copies of copies may not grow without bound."""
+    copied_bytes = 0
+    for operation in operations:
+        source = operation.get("from")
+        if operation.get("op") == "copy" and isinstance(source, str):
+            copied_bytes += len(msgspec.json.encode(resolve_pointer(document, source)))
+            if copied_bytes > _COPIED_BYTES_MAX:
+                raise unprocessable(f"the copy operations copy more than {_COPIED_BYTES_MAX} bytes")
+        document = jsonpatch.JsonPatch([operation]).apply(document, in_place=True)
+    return document
 
 
 def merge_patched(original: Any, patch: Json) -> Json:

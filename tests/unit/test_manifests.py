@@ -32,6 +32,8 @@ spec:
   - port: 81
 """
 
+DOUBLING = "a0: &a0 x\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 60))
+
 LISTS = """\
 apiVersion: v1
 kind: List
@@ -111,6 +113,7 @@ def test_json_text_reads_as_json_does(text: str) -> None:
         ("a: !!binary aGk=", "f.yaml:1: a: tag:yaml.org,2002:binary has no counterpart in JSON"),
         ("? [a]\n: b", "f.yaml:1: a key must be text"),
         ("a: &x [*x]", "f.yaml: nested too deeply"),
+        (DOUBLING, "f.yaml:1: its aliases repeat too much"),
         ("a: \0", "f.yaml: not YAML: "),
         ("- a", "f.yaml:1: found a list, wanted an object with apiVersion and kind"),
         ("x", 'f.yaml:1: found "x", wanted an object'),

@@ -128,6 +128,15 @@ def test_json_patch() -> None:
     assert patched(before, JSON_PATCH, operations, None) == after
 
 
+def test_copies_of_copies_are_bounded() -> None:
+    doubling = [{"op": "copy", "from": "/a", "path": f"/a/{number}"} for number in range(60)]
+    with pytest.raises(StatusError) as caught:
+        patched({"a": {"text": "x" * 100}}, JSON_PATCH, doubling, None)
+    assert "copy more than 3145728 bytes" in str(caught.value.details)
+    few = patched({"a": {"text": "x"}}, JSON_PATCH, doubling[:2], None)
+    assert few == {"a": {"text": "x", "0": {"text": "x"}, "1": {"text": "x", "0": {"text": "x"}}}}
+
+
 def test_merge_patch_is_rfc_7396() -> None:
     before = {"title": "Goodbye!", "author": {"given": "John", "family": "Doe"}, "tags": ["example", "sample"]}
     patch = {
