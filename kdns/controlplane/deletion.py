@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kdns.cluster.objects import Key
 from kdns.controlplane import metadata, namespaces_lifecycle
 from kdns.controlplane.commits import Commits
 from kdns.controlplane.kinds import KINDS, NAMESPACE, Json, Kind
@@ -27,6 +28,7 @@ class Deletion:
     ) -> None:
         self._commits, self._store = commits, commits.store
         self._now_s, self._grace_s = now_s, grace_s
+        self._ownerless: list[tuple[str, Kind, Key]] = []
 
     def delete(self, version: Stored, options: Json, *, dry_run: bool) -> Stored:
         """The last state of an object that is gone, or the present one of an object that is held."""
@@ -75,14 +77,21 @@ class Deletion:
 
     def _collect(self, uid: str) -> None:
         """Delete the dependents that have no other owner; the others lose this one."""
-        for kind, key in self._commits.owners.dependents(uid):
-            version = self._store.get(kind, key)
-            if version is None:
-                continue
-            if without_owner(version.obj, uid):
-                self._disown(version, uid)
-            else:
-                self.delete(version, {}, dry_run=False)
+        is_nested = bool(self._ownerless)
+        self._ownerless += [(uid, kind, key) for kind, key in self._commits.owners.dependents(uid)]
+        if is_nested:  # the loop below is running further up: a long chain of owners must not become a deep stack
+            return
+        try:
+            for owner, kind, key in self._ownerless:
+                version = self._store.get(kind, key)
+                if version is None:
+                    continue
+                if without_owner(version.obj, owner):
+                    self._disown(version, owner)
+                else:
+                    self.delete(version, {}, dry_run=False)
+        finally:
+            self._ownerless.clear()
 
     def _orphan(self, uid: str) -> None:
         for kind, key in self._commits.owners.dependents(uid):

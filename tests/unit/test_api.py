@@ -16,6 +16,7 @@ from kdns.controlplane.status import StatusError
 from kdns.controlplane.store import Store
 from kdns.controlplane.strategy import Strategies
 
+HEADLESS: Json = {"clusterIP": "None", "ports": [{"port": 80}]}
 NOW_S = 1_700_000_000.0
 NOW = "2023-11-14T22:13:20Z"
 
@@ -317,6 +318,16 @@ def test_dependents_go_with_their_last_owner(policy: str, left: list[str]) -> No
     assert [owner["name"] for owner in slices["both"] or []] == ["b"]
     api.delete(SERVICE, "default", "b")
     assert [s["metadata"]["name"] for s in api.list(ENDPOINT_SLICE, None).items] == left[1:]
+
+
+def test_a_long_chain_of_owners_goes_whole() -> None:
+    api, references = new_api(), list[Json]()
+    for number in range(1200):
+        name = f"s{number}"
+        made = api.create(SERVICE, "default", {**service(name, ownerReferences=references), "spec": HEADLESS})
+        references = [{"apiVersion": "v1", "kind": "Service", "name": name, "uid": made["metadata"]["uid"]}]
+    api.delete(SERVICE, "default", "s0")
+    assert api.list(SERVICE, None).items == []
 
 
 def test_a_namespace_is_born_active() -> None:
