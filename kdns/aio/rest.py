@@ -23,7 +23,7 @@ from kdns.aio.rest_guard import RestConfig, check_config, check_request
 from kdns.aio.rest_verbs import Verbs
 from kdns.controlplane import render, routes
 from kdns.controlplane.api import Api
-from kdns.controlplane.status import StatusError, internal
+from kdns.controlplane.status import StatusError, bad_request, internal
 from kdns.controlplane.watch import Subscription
 from kdns.errors import ListenError
 
@@ -110,6 +110,8 @@ class _Handler:
             return _refusal(request, error)
         except ConnectionError:
             raise
+        except RecursionError:  # only bodies nest, and they are read before anything is written
+            return _refusal(request, bad_request("the body is nested too deeply"))
         except Exception:
             log.exception("request failed", method=request.method, path=request.path)
             return _refusal(request, internal("see the server's log"))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import zlib
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -20,6 +22,8 @@ _YAML_TYPES = frozenset({YAML, "application/x-yaml", "text/yaml", "text/x-yaml"}
 _READ = f"{JSON}, {YAML}, {protobuf.MEDIA_TYPE}"
 _JSON_TYPES = frozenset({JSON, "application/octet-stream", ""})
 _COMPRESSED_FROM_BYTES = 128 * 1024
+_WARNINGS_MAX, _WARNING_CHARACTERS, _WARNINGS_CHARACTERS = 100, 256, 4096
+_CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _BROWSERS = ("curl/", "Wget/", "Mozilla/")
 
 
@@ -30,6 +34,8 @@ async def body_of(request: web.BaseRequest) -> bytes:
     except web.HTTPRequestEntityTooLarge as error:
         message = f"Request entity too large: limit is {request._client_max_size}"  # noqa: SLF001 - it has no other name
         raise StatusError(413, "RequestEntityTooLarge", message, {}) from error
+    except web.RequestPayloadError as error:
+        raise bad_request(f"the body cannot be read: {error}") from error
 
 
 def decoded(body: bytes, media_type: str) -> Any:
@@ -103,7 +109,7 @@ def answer(
     elif _wants_indent(request):
         body = msgspec.json.format(body, indent=2) + b"\n"
     response = web.Response(status=status, body=body, content_type=media_type)
-    for warning in warnings or ():
+    for warning in _shown(warnings or []):
         quoted = warning.replace("\\", "\\\\").replace('"', '\\"')
         response.headers.add("Warning", f'299 - "{quoted}"')
     if len(body) >= _COMPRESSED_FROM_BYTES and "gzip" in request.headers.get("Accept-Encoding", ""):
@@ -112,6 +118,17 @@ def answer(
         response.headers["Content-Encoding"] = "gzip"
         response.headers["Vary"] = "Accept-Encoding"
     return response
+
+
+def _shown(warnings: list[str]) -> Iterator[str]:
+    """As much of the warnings as fits into a header that clients take; control characters are not allowed there."""
+    room = _WARNINGS_CHARACTERS
+    for warning in warnings[:_WARNINGS_MAX]:
+        shown = _CONTROL_CHARACTERS.sub("\N{REPLACEMENT CHARACTER}", warning[:_WARNING_CHARACTERS])
+        room -= len(shown)
+        if room < 0:
+            return
+        yield shown
 
 
 def _wants_indent(request: web.BaseRequest) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ from kdns.aio import rest_content, rest_watch
 from kdns.aio.rest_content import Review
 from kdns.aio.rest_guard import RestConfig
 from kdns.aio.rest_watch import WatchStream, WatchTimes
-from kdns.controlplane import negotiate, render
+from kdns.controlplane import negotiate, render, schema_check
 from kdns.controlplane.api import Api
 from kdns.controlplane.kinds import POD, SERVICE, Json
 from kdns.controlplane.patch import APPLY_PATCH, PATCH_TYPES
@@ -25,6 +26,7 @@ DELETE_SHOWS_OBJECT = frozenset({SERVICE, POD})
 """Kinds whose DELETE answers with the object; others answer with a Status once they are gone."""
 
 INCLUDE_OBJECT: dict[str, IncludeObject] = {"": "Metadata", "None": "None", "Metadata": "Metadata", "Object": "Object"}
+_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
 _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 
@@ -47,18 +49,14 @@ class Call:
     def number(self, name: str) -> int:
         """A query parameter that counts something, 0 when it is absent; 400 for other text."""
         text = self.text(name) or "0"
-        try:
-            return int(text)
-        except ValueError as error:
-            raise bad_request(f"{name}: found {text!r}, wanted a number") from error
+        if not _NUMBER.fullmatch(text):
+            raise bad_request(f"{name}: found {text[:40]!r}, wanted a number of at most 18 digits")
+        return int(text)
 
     @property
     def dry_run(self) -> bool:
         """dryRun=All; 400 for any other value."""
-        values = self.request.query.getall("dryRun", [])
-        if any(value != "All" for value in values):
-            raise bad_request(f"dryRun: found {', '.join(values)!r}, wanted All")
-        return bool(values)
+        return _is_dry_run(self.request.query.getall("dryRun", []))
 
     @property
     def media_type(self) -> str:
@@ -87,14 +85,18 @@ class Verbs:
         """The response of a request; StatusError for a refused one."""
         call = Call(request, target)
         method = _METHODS.get((request.method, bool(target.name)))
+        if target.watch and request.method != "GET":
+            raise method_not_allowed(target.kind)
         alone = target.name or target.namespace or not target.kind.namespaced
         if method is None or (request.method == "POST" and not alone):
             raise method_not_allowed(target.kind)
         if target.subresource and request.method not in {"GET", "PUT", "PATCH"}:
             raise method_not_allowed(target.kind)
+        if request.method not in _WRITES:
+            return await method(self, call)
+        _ = call.renderer  # an answer that the client cannot read is refused before anything is written
         response = await method(self, call)
-        if request.method in _WRITES:
-            await self.durable()
+        await self.durable()
         return response
 
     async def get(self, call: Call) -> web.StreamResponse:
@@ -160,7 +162,8 @@ class Verbs:
 
     async def delete(self, call: Call) -> web.StreamResponse:
         """DELETE of an object."""
-        target, options, dry_run = call.target, await self._delete_options(call), call.dry_run
+        target, options = call.target, await self._delete_options(call)
+        dry_run = call.dry_run or _is_dry_run(options.get("dryRun") or [])
         last = self.api.delete(target.kind, target.space, target.name, options=options, dry_run=dry_run)
         stays = self.api.store.get(target.kind, (target.space, target.name)) is not None
         if target.kind in DELETE_SHOWS_OBJECT or last["metadata"].get("deletionTimestamp") or (stays and not dry_run):
@@ -177,7 +180,7 @@ class Verbs:
             label_selector=call.text("labelSelector"),
             field_selector=call.text("fieldSelector"),
             options=options,
-            dry_run=call.dry_run,
+            dry_run=call.dry_run or _is_dry_run(options.get("dryRun") or []),
         )
         renderer = call.renderer
         return rest_content.answer(call.request, renderer.many(found, self.api.now_s()), shape=renderer.shape)
@@ -220,9 +223,11 @@ class Verbs:
         return review(rest_content.decoded_object(body, call.media_type))
 
     async def _delete_options(self, call: Call) -> Json:
-        """DeleteOptions from the body, or from the query."""
+        """DeleteOptions from the body, or from the query; 400 for values of the wrong type."""
         body = await rest_content.body_of(call.request)
         options = rest_content.decoded_object(body, call.media_type) if body.strip() else {}
+        if wrong := schema_check.delete_options_errors(options):
+            raise bad_request(f"DeleteOptions cannot be read: {wrong[0]}")
         if (policy := call.text("propagationPolicy")) and "propagationPolicy" not in options:
             options["propagationPolicy"] = policy
         if call.text("gracePeriodSeconds") and "gracePeriodSeconds" not in options:
@@ -233,6 +238,12 @@ class Verbs:
         renderer = call.renderer
         body = renderer.one(obj, self.api.now_s())
         return rest_content.answer(call.request, body, status=status, shape=renderer.shape, warnings=warnings)
+
+
+def _is_dry_run(values: list[str]) -> bool:
+    if any(value != "All" for value in values):
+        raise bad_request(f"dryRun: found {', '.join(map(str, values))!r}, wanted All")
+    return bool(values)
 
 
 def _unsupported_patch(media_type: str) -> StatusError:

@@ -75,6 +75,8 @@ def page(
         if resource_version not in {"", "0"}:
             raise bad_request("specifying resource version is not allowed when using continue")
         token = _continued(continue_token)
+        if token.rv > store.revision:
+            raise bad_request(f"continue key is not valid: revision {token.rv} is still to come")
         revision, start = max(token.rv, 0), (token.namespace, token.name)
     else:
         revision = _snapshot(store, limit, resource_version, match)

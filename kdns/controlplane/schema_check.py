@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from kdns.controlplane.kinds import Json, Kind
-from kdns.controlplane.schema import fields, type_of
+from kdns.controlplane.schema import META, fields, type_of
 from kdns.controlplane.schema_text import SCALARS, Field, TypeName
 from kdns.controlplane.status import StatusError, bad_request
 
@@ -86,6 +86,11 @@ def _pruned_element(type_name: TypeName, element: Any) -> Any:
 def type_errors(kind: Kind, obj: Json) -> list[str]:
     """What a decoder says of values of the wrong JSON type, in the order of the object; null fits everywhere."""
     return list(_type_errors(type_of(kind), obj, ""))
+
+
+def delete_options_errors(options: Json) -> list[str]:
+    """What a decoder says of values of the wrong JSON type in a DeleteOptions."""
+    return list(_type_errors(f"{META}.DeleteOptions", options, ""))
 
 
 def _type_errors(type_name: TypeName, obj: Json, path: str) -> Iterator[str]:

@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import json
 import ssl
+from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator
 from io import BytesIO
 from itertools import count
@@ -24,6 +25,7 @@ from kdns.controlplane.strategy import Strategies
 from kdns.errors import InputError, ListenError
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+FUTURE = urlsafe_b64encode(b'{"rv":99,"namespace":"","name":""}').decode()
 SERVICES = "/api/v1/namespaces/default/services"
 
 
@@ -157,6 +159,13 @@ async def test_lists(client: Client) -> None:
             "PATCH", f"{SERVICES}/a", "{}", {"Content_Type": "application/apply-patch+yaml"}, 415,
             "UnsupportedMediaType", "server-side apply is not served",
         ),
+        ("DELETE", "/api/v1/watch/services", None, {}, 405, "MethodNotAllowed", "does not allow this method"),
+        ("POST", SERVICES, "[" * 100_000, {"Content_Type": "application/json"}, 400, "BadRequest", "nested too deeply"),
+        ("POST", SERVICES, b"no gzip", {"Content_Encoding": "gzip"}, 400, "BadRequest", "cannot be read"),
+        ("DELETE", f"{SERVICES}/a", {"preconditions": "x"}, {}, 400, "BadRequest", "DeleteOptions.preconditions"),
+        ("DELETE", f"{SERVICES}/a", {"gracePeriodSeconds": "x"}, {}, 400, "BadRequest", "gracePeriodSeconds"),
+        ("GET", f"{SERVICES}?watch=1&timeoutSeconds={'9' * 400}", None, {}, 400, "BadRequest", "at most 18 digits"),
+        ("GET", f"{SERVICES}?continue={FUTURE}", None, {}, 400, "BadRequest", "revision 99 is still to come"),
         ("GET", SERVICES, None, {"Accept": "text/html"}, 406, "NotAcceptable", "application/json"),
         ("GET", f"{SERVICES}?limit=x", None, {}, 400, "BadRequest", "limit: found 'x', wanted a number"),
         ("GET", f"{SERVICES}?fieldSelector=a=b", None, {}, 400, "BadRequest", "field label not supported: a"),
@@ -189,6 +198,36 @@ async def test_unknown_fields_are_warned_about_and_dropped(client: Client) -> No
     assert response.headers["Warning"] == '299 - "unknown field \\"spce\\""'
     status, _, response = await client("POST", f"{SERVICES}?fieldValidation=Ignore", {**service("b"), "spce": 1})
     assert (status, "Warning" in response.headers) == (201, False)
+
+
+async def test_warnings_fit_into_headers(client: Client) -> None:
+    unknown = {"a\r\nX-Mine: b\0": 1, "x" * 10_000: 1, **{f"f{number}": 1 for number in range(1000)}}
+    status, created, response = await client("POST", SERVICES, {**service(), **unknown})
+    assert (status, created["metadata"]["name"]) == (201, "web")
+    warnings = response.headers.getall("Warning")
+    assert "X-Mine" not in response.headers
+    assert warnings[0].replace("\N{REPLACEMENT CHARACTER}", "?") == '299 - "unknown field \\"a??X-Mine: b?\\""'
+    assert len(warnings) <= 100
+    assert max(map(len, warnings)) < 300
+
+
+@pytest.mark.parametrize("query", ["", "?includeObject=x"])
+async def test_what_cannot_be_answered_is_not_written(client: Client, query: str) -> None:
+    await client("POST", SERVICES, service("there"))
+    accept = "application/json" if query else "text/html"
+    for method, path, body in (("POST", SERVICES, service()), ("DELETE", f"{SERVICES}/there", None)):
+        assert (await client(method, f"{path}{query}", body, Accept=accept))[0] in {400, 406}
+    assert [found["metadata"]["name"] for found in client.api.list(SERVICE, None).items] == ["there"]
+
+
+@pytest.mark.parametrize("path", [SERVICES, f"{SERVICES}/web"])
+async def test_a_dry_run_in_delete_options_deletes_nothing(client: Client, path: str) -> None:
+    await client("POST", SERVICES, service())
+    assert (await client("DELETE", path, {"dryRun": ["All"]}))[0] == 200
+    assert (await client("DELETE", path, {"dryRun": ["Some"]}))[0] == 400
+    assert (await client("GET", f"{SERVICES}/web"))[0] == 200
+    assert (await client("DELETE", path, {"dryRun": []}))[0] == 200
+    assert (await client("GET", f"{SERVICES}/web"))[0] == 404
 
 
 async def test_tables(client: Client) -> None:
