@@ -20,6 +20,8 @@ from kdns.wire.query import HEADER_BYTES, Edns
 OWN_PAYLOAD_BYTES: Final = 1232
 """The UDP payload kdns can take without fragments, as it says in its OPT (DNS flag day 2020)."""
 MAX_OFFSET: Final = 0x3FFF
+ENDLESS: Final = 1 << 32
+"""A position behind every message."""
 
 
 def encode_opt(edns: Edns, extended_rcode: int = 0) -> bytes:
@@ -64,9 +66,10 @@ class Names:
             at += 1 + len(labels[number])
 
 
-def encode_rrset(rrset: RRset, names: Names, at: int) -> list[bytes]:
+def encode_rrset(rrset: RRset, names: Names, at: int, end: int = ENDLESS) -> list[bytes]:
     """Each record of the set in bytes, the first starting at position `at` of the message.
 
+    The first record that reaches beyond `end` is the last one that is written.
     A record whose name cannot be written (longer than 255 bytes) is left out: better one answer less than none.
     """
     records = []
@@ -81,6 +84,8 @@ def encode_rrset(rrset: RRset, names: Names, at: int) -> list[bytes]:
         record = owner + pack("!HHIH", rrset.rtype, 1, rrset.ttl, len(body)) + body
         records.append(record)
         at += len(record)
+        if at > end:
+            break
     return records
 
 
@@ -101,11 +106,13 @@ def _rdata(rdata: object, rtype: int, names: Names, at: int) -> bytes:
             return names.encode(str(rdata), at)
 
 
-def encode_section(rrsets: Iterable[RRset], names: Names, at: int) -> list[bytes]:
-    """All records of a section, in order."""
+def encode_section(rrsets: Iterable[RRset], names: Names, at: int, end: int = ENDLESS) -> list[bytes]:
+    """All records of a section, in order, up to the first that reaches beyond `end`."""
     records: list[bytes] = []
     for rrset in rrsets:
-        encoded = encode_rrset(rrset, names, at)
+        encoded = encode_rrset(rrset, names, at, end)
         at += sum(map(len, encoded))
         records += encoded
+        if at > end:
+            break
     return records

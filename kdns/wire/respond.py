@@ -84,19 +84,20 @@ class Compiler:
         opt = encode_opt(query.edns) if query.edns else b""
         names = Names.of_question(query.labels, labels_of(message.zone))
         at = query.question_end
-        room = limit_bytes - at - len(opt)
+        end = limit_bytes - len(opt)
+        room = end - at
         rrsets = self.order.arranged(message.answer)
-        encoded = encode_section(rrsets, names, at)
+        encoded = encode_section(rrsets, names, at, end)
         answer, size = _fitting(encoded, room)
         is_cut = message.is_truncated or len(answer) < len(encoded)
         authority: list[bytes] = []
         extra: list[bytes] = []
         if not is_cut:
-            authority, used = _fitting(encode_section(message.authority, names, at + size), room - size)
+            authority, used = _fitting(encode_section(message.authority, names, at + size, end), room - size)
             size += used
             names.forget_from(at + size)
             additional = self.order.arranged(message.additional)
-            extra, _ = _fitting(encode_section(additional, names, at + size), room - size)
+            extra, _ = _fitting(encode_section(additional, names, at + size, end), room - size)
         head = _head(query, message.rcode, (len(answer), len(authority), len(extra) + bool(opt)), TC if is_cut else 0)
         tail = b"".join((*authority, *extra, opt))
         bodies = self._bodies(answer, rrsets, tail)

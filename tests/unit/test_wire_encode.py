@@ -193,3 +193,17 @@ def test_nothing_points_at_a_record_that_did_not_fit() -> None:
         response = Compiler().compile(asked, message, limit_bytes, ".").wire(packet)
         assert len(response) <= limit_bytes
         decode(response)
+
+
+def test_no_more_is_written_than_fits() -> None:
+    answers = [
+        RRset("web.shop.cluster.local.", A, 5, tuple(bytes((10, 0, 0, number)) for number in range(100)))
+        for _ in range(2)
+    ]
+    names = Names.of_question(ASKED, ZONE)
+    whole = encode_section(answers, names, AT)
+    for end in (AT, AT + 15, AT + 16, AT + 17, AT + 16 * 100, AT + 16 * 150):
+        some = encode_section(answers, names, AT, end)
+        assert some == whole[: (end - AT) // 16 + 1]
+        assert sum(map(len, some)) > end - AT
+    assert encode_section(answers, names, AT, AT + 16 * 200) == whole
