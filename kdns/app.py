@@ -47,13 +47,28 @@ def raise_open_files_limit() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
+async def start_unless_stopped(server: DnsServer, stop: asyncio.Event) -> None:
+    """Start the server; a signal meanwhile ends the wait for the API server. Raises what `start` raises."""
+    starting, stopping = asyncio.create_task(server.start()), asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopping.cancel()
+        starting.cancel()
+        await asyncio.wait((starting, stopping))
+    if not starting.cancelled():
+        starting.result()
+
+
 async def serve(corefile: str, *, dns_port: int, say: Callable[[str], None]) -> None:
     """Run the DNS server until SIGTERM or SIGINT, then `lameduck` seconds longer."""
     server = DnsServer(load_corefile(corefile, dns_port=dns_port), dns_port=dns_port)
     raise_open_files_limit()
     stop = stop_event()
     try:
-        await server.start()
+        await start_unless_stopped(server, stop)
+        if stop.is_set():
+            return
         for host, port in server.addresses:
             say(f"dns   {host} port {port} (UDP and TCP)")
         for path, (host, port) in server.site_addresses.items():

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import resource
+import signal
 from pathlib import Path
 
 import pytest
@@ -50,3 +53,22 @@ def test_as_many_files_as_the_process_may_open() -> None:
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+async def test_a_signal_ends_the_wait_for_an_api_server_that_is_away(tmp_path: Path) -> None:
+    corefile = tmp_path / "Corefile"
+    away = "kubernetes cluster.local {\n endpoint http://127.0.0.1:9\n startup_timeout 1h\n}"
+    corefile.write_text(f".:0 {{\n bind 127.0.0.1\n{away}\n}}\n")
+    said: list[str] = []
+    loop = asyncio.get_running_loop()
+    loop.call_later(0.2, os.kill, os.getpid(), signal.SIGTERM)
+    async with asyncio.timeout(10):
+        await app.serve(str(corefile), dns_port=0, say=said.append)
+    assert said == []
+
+
+async def test_what_keeps_the_server_from_starting_is_raised(tmp_path: Path) -> None:
+    corefile = tmp_path / "Corefile"
+    corefile.write_text(".:0 {\n bind no-such-device\n}\n")
+    with pytest.raises(InputError, match="no interface 'no-such-device'"):
+        await app.serve(str(corefile), dns_port=0, say=print)
