@@ -58,7 +58,10 @@ class PodAddresses:
         return found
 
     def _count(self, address: str, change: int) -> None:
-        parsed = ip_address(address)
+        try:
+            parsed = ip_address(address)
+        except ValueError:  # nothing that the simulation could give to another Pod
+            return
         for network, pool in zip(self._networks, self._pools, strict=True):
             if parsed.version != network.version:
                 continue

@@ -18,7 +18,13 @@ from kdns.controlplane.kinds import ENDPOINT_SLICE, ENDPOINTS, EVENT, NAMESPACE,
 from kdns.controlplane.status import Cause, StatusError, invalid
 from kdns.controlplane.strategy_service import ServiceAllocator, drop_unneeded
 from kdns.controlplane.validation_endpoints import validate_endpoint_slice, validate_endpoints
-from kdns.controlplane.validation_pod import validate_event, validate_namespace, validate_node, validate_pod
+from kdns.controlplane.validation_pod import (
+    validate_event,
+    validate_namespace,
+    validate_node,
+    validate_pod,
+    validate_pod_status,
+)
 from kdns.controlplane.validation_service import (
     validate_load_balancer_status,
     validate_service,
@@ -79,6 +85,8 @@ class Strategies:
         if subresource:
             if kind == SERVICE and subresource == "status":
                 self._check(kind, new, validate_load_balancer_status(new, old))
+            if kind == POD and subresource == "status":
+                self._check(kind, new, validate_pod_status(new))
             return _prepared(new, txn, dry_run=dry_run)
         try:
             if kind == SERVICE:

@@ -47,8 +47,17 @@ def validate_pod(pod: Json, old: Json | None = None) -> list[Cause]:
             causes += each(f"spec.{field}", value, rule(value))
     causes += _volumes(spec)
     if old:
-        causes += _changes(spec, old.get("spec") or {})
-    return causes
+        return causes + _changes(spec, old.get("spec") or {})
+    return causes + validate_pod_status(pod)
+
+
+def validate_pod_status(pod: Json) -> list[Cause]:
+    """Addresses of a Pod's status that are none."""
+    status = pod.get("status") or {}
+    rows = enumerate(status.get("podIPs") or [])
+    addresses = [(f"status.podIPs[{index}].ip", row.get("ip")) for index, row in rows]
+    addresses += [("status.podIP", status.get("podIP"))]
+    return [cause for field, found in addresses if found for cause in each(field, found, formats.ip_problems(found))]
 
 
 def _container(path: str, container: Json, names: set[str]) -> list[Cause]:

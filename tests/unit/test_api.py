@@ -320,6 +320,16 @@ def test_dependents_go_with_their_last_owner(policy: str, left: list[str]) -> No
     assert [s["metadata"]["name"] for s in api.list(ENDPOINT_SLICE, None).items] == left[1:]
 
 
+@pytest.mark.parametrize("status", [{"podIP": "soon"}, {"podIPs": [{"ip": "10.0.0.1"}, {"ip": "soon"}]}])
+def test_a_pod_has_no_address_that_is_none(status: Json) -> None:
+    api = new_api()
+    refused(422, 'Invalid value: "soon"', lambda: api.create(POD, "default", {**pod(), "status": status}))
+    made = {**api.create(POD, "default", pod()), "status": status}
+    refused(422, 'Invalid value: "soon"', lambda: api.update(POD, "default", "p", made, subresource="status"))
+    good = {**made, "status": {"podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}]}}
+    assert api.update(POD, "default", "p", good, subresource="status")["status"]["podIP"] == "10.0.0.1"
+
+
 def test_a_long_chain_of_owners_goes_whole() -> None:
     api, references = new_api(), list[Json]()
     for number in range(1200):

@@ -93,6 +93,13 @@ def test_a_small_range_runs_out_and_comes_back() -> None:
     assert addresses.choose() == ["10.244.0.4"]
 
 
+def test_what_is_no_address_takes_none() -> None:
+    addresses = PodAddresses(CONFIG, lambda _: 0)
+    for status in ({"podIP": "soon"}, None):
+        addresses.follow("one", pod(status) if status else None)
+        assert addresses.choose() == ["10.244.0.2"]
+
+
 def test_an_address_from_a_manifest_is_not_given_again() -> None:
     addresses = PodAddresses(CONFIG, lambda _: 0)
     addresses.follow("one", pod({"podIP": "10.244.0.2"}))
