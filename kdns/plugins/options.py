@@ -31,7 +31,7 @@ _NANOSECONDS = {
     "m": 60_000_000_000,
     "h": 3_600_000_000_000,
 }
-MAX_DURATION_CHARS = 100
+MAX_DURATION_CHARS = 4000
 MAX_DURATION_NS = (1 << 63) - 1
 """Go's longest duration, about 292 years."""
 

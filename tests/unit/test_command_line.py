@@ -12,7 +12,9 @@ import pytest
 
 from kdns import app, flags, up
 from kdns.corefile.address import HostPort
-from kdns.errors import InputError
+from kdns.corefile.lexer import Token
+from kdns.errors import CorefileError, InputError
+from kdns.plugins.options import duration_s
 
 
 @pytest.mark.parametrize(
@@ -72,3 +74,8 @@ async def test_what_keeps_the_server_from_starting_is_raised(tmp_path: Path) -> 
     corefile.write_text(".:0 {\n bind no-such-device\n}\n")
     with pytest.raises(InputError, match="no interface 'no-such-device'"):
         await app.serve(str(corefile), dns_port=0, say=print)
+
+
+def test_a_duration_of_many_digits_is_refused() -> None:
+    with pytest.raises(CorefileError, match="not a duration"):
+        duration_s(Token("Corefile", 1, "9" * 5000 + "s"))
