@@ -17,6 +17,7 @@ from kdns.controlplane.families import fill_on_read
 from kdns.controlplane.kinds import ENDPOINT_SLICE, ENDPOINTS, EVENT, NAMESPACE, NODE, POD, SERVICE, Json, Kind
 from kdns.controlplane.status import Cause, StatusError, invalid
 from kdns.controlplane.strategy_service import ServiceAllocator, drop_unneeded
+from kdns.controlplane.validation import validate_meta
 from kdns.controlplane.validation_endpoints import validate_endpoint_slice, validate_endpoints
 from kdns.controlplane.validation_pod import (
     validate_event,
@@ -83,6 +84,7 @@ class Strategies:
         txn = Transaction()
         new = with_defaults(kind, new)
         if subresource:
+            self._check(kind, new, validate_meta(new, _any_name, namespaced=kind.namespaced))
             if kind == SERVICE and subresource == "status":
                 self._check(kind, new, validate_load_balancer_status(new, old))
             if kind == POD and subresource == "status":
@@ -134,6 +136,11 @@ def _prepared(obj: Json, txn: Transaction, *, dry_run: bool) -> Prepared:
     if dry_run:
         txn.revert()
     return Prepared(obj, txn.commit, txn.revert)
+
+
+def _any_name(_: str) -> list[str]:
+    """The name was judged when the object was created."""
+    return []
 
 
 def _service_status(_: Json) -> Json:

@@ -330,6 +330,14 @@ def test_a_pod_has_no_address_that_is_none(status: Json) -> None:
     assert api.update(POD, "default", "p", good, subresource="status")["status"]["podIP"] == "10.0.0.1"
 
 
+@pytest.mark.parametrize("marks", [{"labels": {"80%": "x"}}, {"ownerReferences": [{"uid": "a"}]}])
+def test_metadata_is_checked_through_the_status_too(marks: Json) -> None:
+    api = new_api()
+    made = api.create(SERVICE, "default", service())
+    wrong = {**made, "metadata": {**made["metadata"], **marks}}
+    refused(422, "Invalid value", lambda: api.update(SERVICE, "default", "web", wrong, subresource="status"))
+
+
 def test_a_long_chain_of_owners_goes_whole() -> None:
     api, references = new_api(), list[Json]()
     for number in range(1200):
