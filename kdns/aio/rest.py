@@ -63,7 +63,7 @@ async def start(api: Api, config: RestConfig, durable: Callable[[], Awaitable[No
     watches: dict[Subscription, None] = {}
     verbs = Verbs(api, config, durable, watches)
     handler = _Handler(config, verbs)
-    server = web.Server(handler, request_factory=handler.request, handler_cancellation=True, access_log=None)
+    server = _BoundedServer(handler)
     handler.server = server
     runner = web.ServerRunner(server, shutdown_timeout=2.0)
     await runner.setup()
@@ -78,13 +78,46 @@ async def start(api: Api, config: RestConfig, durable: Callable[[], Awaitable[No
     return RestServer((host, port), runner, watches)
 
 
+class _BoundedServer(web.Server):
+    """Drops who sends no whole request in time, and who comes when there are far too many to be told so."""
+
+    def __init__(self, handler: _Handler) -> None:
+        self.config = handler.config
+        self.begun: set[RequestHandler] = set()
+        super().__init__(
+            handler,
+            request_factory=handler.request,
+            handler_cancellation=True,
+            access_log=None,
+            keepalive_timeout=self.config.idle_s,
+        )
+
+    def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
+        """Count the connection; it has `idle_s` to begin."""
+        super().connection_made(handler, transport)
+        if len(self._connections) > 2 * self.config.connections_max:
+            transport.abort()
+        else:
+            asyncio.get_running_loop().call_later(self.config.idle_s, self._expect_request, handler)
+
+    def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
+        """Forget the connection."""
+        self.begun.discard(handler)
+        super().connection_lost(handler, exc)
+
+    def _expect_request(self, handler: RequestHandler) -> None:
+        transport = self._connections.get(handler)
+        if transport is not None and handler not in self.begun:
+            transport.abort()
+
+
 class _Handler:
     """Every request: guard, route, verb; every refusal a Status."""
 
     def __init__(self, config: RestConfig, verbs: Verbs) -> None:
         self.config, self.verbs = config, verbs
         self.address = ""
-        self.server: web.Server | None = None
+        self.server: _BoundedServer | None = None
 
     def request(
         self,
@@ -95,6 +128,8 @@ class _Handler:
         task: asyncio.Task[None],
     ) -> web.BaseRequest:
         """A request whose body is bounded."""
+        if self.server:
+            self.server.begun.add(protocol)
         loop = asyncio.get_running_loop()
         limit = self.config.body_bytes_max
         return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=limit)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import zlib
 from collections.abc import Iterator
@@ -27,10 +28,17 @@ _CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _BROWSERS = ("curl/", "Wget/", "Mozilla/")
 
 
+BODY_S = 60.0
+"""How long a body may take to arrive."""
+
+
 async def body_of(request: web.BaseRequest) -> bytes:
-    """The whole body; 413 when it is larger than the server takes."""
+    """The whole body; 413 when it is larger than the server takes, 408 when it does not come."""
     try:
-        return await request.read()
+        async with asyncio.timeout(BODY_S):
+            return await request.read()
+    except TimeoutError as error:
+        raise StatusError(408, "Timeout", f"the body did not arrive within {BODY_S:.0f} s") from error
     except web.HTTPRequestEntityTooLarge as error:
         message = f"Request entity too large: limit is {request._client_max_size}"  # noqa: SLF001 - it has no other name
         raise StatusError(413, "RequestEntityTooLarge", message, {}) from error

@@ -25,6 +25,7 @@ class RestConfig:
     """Where and for whom the REST server listens.
 
     `hosts` are further names that may stand in a Host header of an unauthenticated request.
+    `idle_s` is how long a connection may be silent, before its first request and between two.
     `watch_timeout_s` ends watches that name no timeout; `bookmark_interval_s` is how often idle ones hear a bookmark.
     """
 
@@ -34,6 +35,7 @@ class RestConfig:
     ssl_context: ssl.SSLContext | None = None
     hosts: tuple[str, ...] = ()
     connections_max: int = 2000
+    idle_s: float = 120.0
     watches_max: int = 1000
     body_bytes_max: int = 3 * 1024 * 1024
     watch_timeout_s: float = 3000.0

@@ -76,6 +76,7 @@ class Zones:
         self.serial = 0
         self._zones = sorted(((labels_of(zone), zone) for zone in options.zones), key=lambda z: -len(z[0]))
         self._trees: dict[tuple[str, str, str], Tree | None] = {}
+        self._above: dict[tuple[bytes, bytes], bool] = {}
         self._needs: set[type[Object]] = {Service, Namespace}
         if options.endpoints:
             self._needs.add(EndpointSlice)
@@ -102,8 +103,9 @@ class Zones:
         return RRset(zone, SOA, min(self.options.ttl_s, 300), (soa,))
 
     def forget(self) -> None:
-        """Drop the remembered trees; called with every change."""
+        """Drop what is remembered; called with every change."""
         self._trees.clear()
+        self._above.clear()
 
     def lookup(self, labels: tuple[str, ...], qtype: int) -> Result | None:
         """The answer for a name and type, CNAMEs followed as far as these zones reach; None outside of them.
@@ -224,8 +226,15 @@ class Zones:
             names = ptr_targets(address, self.state, self.options)
             return Found({PTR: names} if names else None, subjects.of_address(address))
         bounds = reverse_range(labels)
-        above = bounds is not None and is_above_an_address(*bounds, self.state, self.options)
-        return Found({} if above else None, subjects.REVERSE)
+        return Found({} if bounds and self._is_above(bounds) else None, subjects.REVERSE)
+
+    def _is_above(self, bounds: tuple[bytes, bytes]) -> bool:
+        """Whether some address in these bounds has a name; remembered, for hidden addresses can be many to look at."""
+        if bounds not in self._above:
+            if len(self._above) >= MAX_TREES:
+                self._above.clear()
+            self._above[bounds] = is_above_an_address(*bounds, self.state, self.options)
+        return self._above[bounds]
 
     def _name_servers(self, zone: str) -> dict[str, Node]:
         """The Services this server stands behind, by its own addresses, with theirs; else `ns.dns` of the zone.
