@@ -15,7 +15,14 @@ from kdns.aio.apiserver import Source
 from kdns.aio.clusters import Cluster, options_of, scope_of, source_of
 from kdns.aio.dnsmetrics import Enabled, Registry
 from kdns.aio.follow import Scope, follow
-from kdns.aio.interfaces import bound_addresses, dns_sockets, interface_addresses, own_addresses, reachable
+from kdns.aio.interfaces import (
+    addressed_sockets,
+    bound_addresses,
+    dns_sockets,
+    interface_addresses,
+    own_addresses,
+    reachable,
+)
 from kdns.aio.querylog import QueryLog, ServerLog
 from kdns.aio.tcp import TcpListener, listen_tcp
 from kdns.aio.udp import UdpListener
@@ -173,6 +180,9 @@ class DnsServer:
             requests = Requests(zone=parts[0][1].zone if len(parts) == 1 else "")
             udp = UdpListener(pair.udp, server, requests, observer)
             self._listeners += [udp, await listen_tcp(pair.tcp, server, requests, observer)]
+            if hosts == WILDCARD:
+                closer = addressed_sockets(pair.udp, await interface_addresses())
+                self._listeners += [UdpListener(sock, server, requests, observer) for sock in closer]
             self.requests.setdefault(server.label, []).append(requests)
             self.addresses.append(udp.address)
         self.servers.append(server)

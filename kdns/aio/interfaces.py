@@ -112,6 +112,26 @@ def dns_sockets(hosts: Iterable[str], port: int) -> list[DnsSockets]:
     raise AssertionError("the last attempt returns or raises")
 
 
+def addressed_sockets(wildcard: socket.socket, known: Iterable[InterfaceAddress]) -> list[socket.socket]:
+    """A UDP socket for each address that the wildcard stands for now: answers come from the address that was asked.
+
+    The kernel hands a packet to the socket bound most closely, and picks the source by route otherwise. The port is
+    shared only while they are bound, so another process is told that it is taken. Addresses that come later are the
+    wildcard's, as are those that cannot be bound.
+    """
+    port, is_ipv6 = wildcard.getsockname()[1], wildcard.family == socket.AF_INET6
+    sockets = [wildcard]
+    wildcard.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    for address in dict.fromkeys(one.address for one in known if (":" in one.address) == is_ipv6):
+        try:
+            sockets.append(_bound(wildcard.family, socket.SOCK_DGRAM, address, port, is_shared=True))
+        except OSError:
+            continue
+    for sock in sockets:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+    return sockets[1:]
+
+
 def close_all(sockets: Iterable[DnsSockets]) -> None:
     """Close them all."""
     for pair in sockets:
@@ -128,11 +148,13 @@ def _pair(host: str, port: int) -> DnsSockets:
         raise
 
 
-def _bound(family: socket.AddressFamily, kind: socket.SocketKind, host: str, port: int) -> socket.socket:
+def _bound(
+    family: socket.AddressFamily, kind: socket.SocketKind, host: str, port: int, *, is_shared: bool = False
+) -> socket.socket:
     """A bound socket; an IPv6 one takes no IPv4."""
     sock = socket.socket(family, kind)
     try:
-        if kind == socket.SOCK_STREAM:
+        if kind == socket.SOCK_STREAM or is_shared:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)

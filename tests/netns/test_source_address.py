@@ -1,0 +1,67 @@
+"""With several addresses, in a network namespace of its own: the answer comes from the address that was asked."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ADDRESSES = ("10.9.9.1", "10.9.9.2", "10.9.9.3")
+SET_UP = "ip link set lo up" + "".join(f" && ip address add {address}/24 dev lo" for address in ADDRESSES)
+ASK = """
+import asyncio, socket
+from kdns.aio.dnsserver import DnsServer
+from kdns.aio.corefiles import parse_corefile
+from kdns.errors import ListenError
+from kdns.wire.message import decode, query
+
+def ask(port, source, target):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+        client.settimeout(5)
+        client.bind((source, 0))
+        client.connect((target, port))  # takes no answer from another address
+        client.send(query("anything.example.", 1))
+        return decode(client.recv(512)).rcode
+
+async def main():
+    server = DnsServer(parse_corefile("shop.test:5353 {\\n errors\\n}\\n", "Corefile", dns_port=53))
+    await server.start()
+    port = server.addresses[0][1]
+    for target in ADDRESSES:
+        for source in ADDRESSES:
+            print(source, target, await asyncio.to_thread(ask, port, source, target))
+    second = DnsServer(parse_corefile("shop.test:5353 {\\n bind 10.9.9.2\\n}\\n", "Corefile", dns_port=53))
+    try:
+        await second.start()
+    except ListenError as error:
+        print(error)
+    await server.stop()
+
+asyncio.run(main())
+"""
+
+
+def test_answers_come_from_the_address_that_was_asked(tmp_path: Path) -> None:
+    if os.geteuid() != 0 or not shutil.which("unshare") or not shutil.which("ip"):
+        pytest.skip("needs root, unshare and ip: it makes a network namespace of its own")
+    script = tmp_path / "ask.py"
+    script.write_text(ASK.replace("ADDRESSES", repr(ADDRESSES)))
+    command = f"{SET_UP} && exec {sys.executable} {script}"
+    done = subprocess.run(
+        ["unshare", "--net", "sh", "-c", command],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    if "unshare" in done.stderr:
+        pytest.skip(f"no network namespace can be made here: {done.stderr.strip()}")
+    said = done.stdout.splitlines()
+    assert len(said) == 10, done.stdout + done.stderr
+    assert all(line.endswith(" REFUSED") for line in said[:9]), done.stdout
+    assert said[9] == "cannot listen on 10.9.9.2:5353: Address already in use"
