@@ -16,6 +16,7 @@ from kdns.aio.clusters import Cluster, options_of, scope_of, source_of
 from kdns.aio.dnsmetrics import Enabled, Registry
 from kdns.aio.follow import Scope, follow
 from kdns.aio.interfaces import (
+    InterfaceAddress,
     addressed_sockets,
     bound_addresses,
     dns_sockets,
@@ -57,6 +58,7 @@ class DnsServer:
         self._sites: list[Site] = []
         self._probe = HealthProbe() if any(config.health for config in configs) else None
         self._listening = False
+        self._known: tuple[InterfaceAddress, ...] = ()
         self._tasks: list[asyncio.Task[None]] = []
         self._enabled: list[Enabled] = []
         self.servers: list[Server] = []
@@ -111,7 +113,7 @@ class DnsServer:
         return max((config.health.lameduck_s for config in self._configs if config.health), default=0.0)
 
     async def _build(self) -> None:
-        known = await interface_addresses()
+        self._known = known = await interface_addresses()
         for config in self._configs:
             try:
                 hosts = [h for bind in config.bind for h in bound_addresses(bind.hosts, bind.exclude, known)]
@@ -181,7 +183,7 @@ class DnsServer:
             udp = UdpListener(pair.udp, server, requests, observer)
             self._listeners += [udp, await listen_tcp(pair.tcp, server, requests, observer)]
             if hosts == WILDCARD:
-                closer = addressed_sockets(pair.udp, await interface_addresses())
+                closer = addressed_sockets(pair.udp, self._known)
                 self._listeners += [UdpListener(sock, server, requests, observer) for sock in closer]
             self.requests.setdefault(server.label, []).append(requests)
             self.addresses.append(udp.address)

@@ -18,6 +18,8 @@ from kdns.aio.yamldocs import field_line
 from kdns.controlplane.kinds import KINDS, NAMESPACE, Json, Kind
 from kdns.controlplane.manifests import Key, Manifest, in_order, merged, source_of
 from kdns.controlplane.status import StatusError
+from kdns.controlplane.validation import IMMUTABLE, ONCE_SET
+from kdns.controlplane.validation_pod import FROZEN
 from kdns.errors import ManifestError
 
 POLL_S = 0.25
@@ -26,7 +28,7 @@ TURN = 50
 
 FIELD_MANAGER = "kdns-manifests"
 
-FIXED = ("may not change once set", "field is immutable", "pod updates may not change fields")
+FIXED = (ONCE_SET, IMMUTABLE, FROZEN)
 """What the API says of fields that keep their first value: the object is then deleted and made anew."""
 CARRIED = ("name", "namespace", "labels", "annotations")
 """The metadata that an object made anew keeps."""

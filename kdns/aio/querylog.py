@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from kdns import logs
+from kdns.metrics import Requests
 from kdns.plugins.errors import Consolidate, ErrorsConfig
 from kdns.plugins.log import Class, Field, LogConfig
 from kdns.plugins.names import rcode_name, type_name
 from kdns.plugins.server import Server
-from kdns.records.names import labels_of
-from kdns.wire.query import NOERROR, NXDOMAIN, SERVFAIL, Query, read_query
+from kdns.records.names import is_below, labels_of
+from kdns.wire.query import HEADER_BYTES, NOERROR, NXDOMAIN, SERVFAIL, Query, read_query
+from kdns.wire.respond import error
 
 log = logs.get(__name__)
 
@@ -57,7 +59,7 @@ class QueryLog:
         if rcode == SERVFAIL and self._errors:
             self._errors.report(f"{query.name} {type_name(query.qtype)}: the answer is not known (SERVFAIL)")
         for zones, config in self._rules:
-            if any(not zone or query.labels[-len(zone) :] == zone for zone in zones):
+            if any(is_below(query.labels, zone) for zone in zones):
                 if config.wants(answer_class(rcode, response)):
                     fields = query_fields(query, response, client, proto, took_s, self._local)
                     log.info(
@@ -132,16 +134,23 @@ class ErrorLog:
             _write(rule.level, waiting.last, count=waiting.count, period_s=rule.period_s)
 
 
-def log_failure(error: Exception, packet: bytes, server: Server) -> None:
+def log_failure(failure: Exception, packet: bytes, server: Server) -> None:
     """Write one line about an exception that nobody expected, and its stack where `errors { stacktrace }` wants it.
 
     The packet is in the line, so that the failure can be repeated.
     """
-    frames = traceback.extract_tb(error.__traceback__)
+    frames = traceback.extract_tb(failure.__traceback__)
     where = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
-    facts = {"server": server.label, "error": f"{type(error).__name__}: {error}", "where": where}
-    stack = {"exc_info": error} if server.stacktrace else {}
+    facts = {"server": server.label, "error": f"{type(failure).__name__}: {failure}", "where": where}
+    stack = {"exc_info": failure} if server.stacktrace else {}
     log.error("query failed unexpectedly", **facts, packet=packet[:SHOWN_BYTES].hex(), **stack)
+
+
+def failure_response(failure: Exception, packet: bytes, server: Server, requests: Requests) -> bytes:
+    """SERVFAIL for a query that met a defect: logged and counted, so that it does not end the others."""
+    log_failure(failure, packet, server)
+    requests.panics += 1
+    return error(packet, SERVFAIL, HEADER_BYTES, None)
 
 
 def answer_class(rcode: int, response: bytes) -> Class:

@@ -7,11 +7,9 @@ import socket
 from collections.abc import Coroutine
 from typing import Any, Final
 
-from kdns.aio.querylog import Observer, log_failure
+from kdns.aio.querylog import Observer, failure_response
 from kdns.metrics import Requests
 from kdns.plugins.server import Server
-from kdns.wire.query import SERVFAIL
-from kdns.wire.respond import error
 
 IDLE_S: Final = 10.0
 """How long a connection may be silent, and how long a message may take to arrive (RFC 7766 §6.2.3)."""
@@ -118,9 +116,7 @@ class TcpConnection(asyncio.Protocol):
         try:
             response = self._server.respond(packet, self._proto, self._family)
         except Exception as failure:  # noqa: BLE001 - one query must not end the others
-            log_failure(failure, packet, self._server)
-            self._requests.panics += 1
-            response = error(packet, SERVFAIL, 12, None)
+            response = failure_response(failure, packet, self._server, self._requests)
         if response is None:
             self._transport.close()  # not DNS: nothing sensible can follow
         elif isinstance(response, bytes):
@@ -147,9 +143,7 @@ class TcpConnection(asyncio.Protocol):
         try:
             self._send(packet, await response, started_s)
         except Exception as failure:  # noqa: BLE001 - one query must not end the others
-            log_failure(failure, packet, self._server)
-            self._requests.panics += 1
-            self._send(packet, error(packet, SERVFAIL, 12, None), started_s)
+            self._send(packet, failure_response(failure, packet, self._server, self._requests), started_s)
 
     def _send(self, packet: bytes, response: bytes, started_s: float) -> None:
         if self._transport.is_closing():

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Coroutine
 from typing import Any, Final
 
-from kdns.aio.querylog import Observer, log_failure
+from kdns.aio.querylog import Observer, failure_response
 from kdns.metrics import Requests
 from kdns.plugins.server import Server
 from kdns.wire.query import HEADER_BYTES, SERVFAIL
@@ -77,14 +77,12 @@ class UdpListener:
         try:
             response = self._server.respond(packet, "udp", self._family)
         except Exception as failure:  # noqa: BLE001 - one query must not end the others
-            log_failure(failure, packet, self._server)
-            self._requests.panics += 1
-            response = error(packet, SERVFAIL, 12, None)
+            response = failure_response(failure, packet, self._server, self._requests)
         if response is None or isinstance(response, bytes):
             self._send(packet, response, client, started_s)
         elif len(self._tasks) >= MAX_PENDING:
             response.close()
-            self._send(packet, error(packet, SERVFAIL, 12, None), client, started_s)
+            self._send(packet, error(packet, SERVFAIL, HEADER_BYTES, None), client, started_s)
         else:
             task = self._loop.create_task(self._answer_later(packet, response, client, started_s))
             self._tasks.add(task)
@@ -96,9 +94,8 @@ class UdpListener:
         try:
             self._send(packet, await response, client, started_s)
         except Exception as failure:  # noqa: BLE001 - one query must not end the others
-            log_failure(failure, packet, self._server)
-            self._requests.panics += 1
-            self._send(packet, error(packet, SERVFAIL, 12, None), client, started_s)
+            failed = failure_response(failure, packet, self._server, self._requests)
+            self._send(packet, failed, client, started_s)
 
     def _send(self, packet: bytes, response: bytes | None, client: Any, started_s: float) -> None:
         if not response:

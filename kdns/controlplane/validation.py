@@ -17,6 +17,7 @@ from kdns.controlplane.status import Cause
 
 ANNOTATIONS_BYTES = 256 * 1024
 IMMUTABLE = "field is immutable"
+ONCE_SET = "may not change once set"
 
 
 @dataclass(frozen=True, slots=True)

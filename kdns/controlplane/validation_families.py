@@ -20,10 +20,9 @@ from kdns.controlplane.services import (
     type_of,
 )
 from kdns.controlplane.status import Cause
-from kdns.controlplane.validation import GATES, Gates
+from kdns.controlplane.validation import GATES, IMMUTABLE, ONCE_SET, Gates
 
 FAMILIES = ("IPv4", "IPv6")
-ONCE_SET = "may not change once set"
 
 
 def validate_ip_fields(service: Json, old: Json | None, gates: Gates = GATES) -> list[Cause]:
@@ -111,4 +110,4 @@ def validate_health_check_change(service: Json, old: Json) -> list[Cause]:
     same = spec_of(old).get("healthCheckNodePort") == spec_of(service).get("healthCheckNodePort")
     if same or not (needs_health_check(old) and needs_health_check(service)):
         return []
-    return [forbidden("spec.healthCheckNodePort", "field is immutable")]
+    return [forbidden("spec.healthCheckNodePort", IMMUTABLE)]

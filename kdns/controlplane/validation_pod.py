@@ -16,7 +16,7 @@ _DNS_POLICIES = ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None")
 _POLICIES = ("Always", "IfNotPresent", "Never")
 _ENV_NAME = re.compile(r"[ -<>-~]+")
 _CHANGEABLE = frozenset({"activeDeadlineSeconds", "terminationGracePeriodSeconds", "tolerations", "schedulingGates"})
-_FROZEN = (
+FROZEN = (
     "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
     "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
     "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
@@ -131,7 +131,7 @@ def _changes(spec: Json, stored: Json) -> list[Cause]:
 
     A node may be given once: that is how binding looks to a client that writes the whole Pod.
     """
-    return [] if _fixed(spec, stored) == _fixed(stored, stored) else [forbidden("spec", _FROZEN)]
+    return [] if _fixed(spec, stored) == _fixed(stored, stored) else [forbidden("spec", FROZEN)]
 
 
 def _fixed(spec: Json, stored: Json) -> Json:

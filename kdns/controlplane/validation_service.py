@@ -21,7 +21,7 @@ from kdns.controlplane.services import (
     type_of,
 )
 from kdns.controlplane.status import Cause
-from kdns.controlplane.validation import GATES, Gates, validate_labels, validate_meta, validate_meta_update
+from kdns.controlplane.validation import GATES, ONCE_SET, Gates, validate_labels, validate_meta, validate_meta_update
 from kdns.controlplane.validation_families import validate_health_check_change, validate_ip_changes, validate_ip_fields
 
 PROTOCOLS = ("SCTP", "TCP", "UDP")
@@ -214,7 +214,7 @@ def validate_load_balancer_class(service: Json, old: Json | None = None) -> list
     value, balanced = spec_of(service).get("loadBalancerClass"), type_of(service) == LOAD_BALANCER
     stays = balanced and old is not None and type_of(old) == LOAD_BALANCER
     if stays and spec_of(old or {}).get("loadBalancerClass") != value:
-        causes.append(invalid_value(path, value, "may not change once set"))
+        causes.append(invalid_value(path, value, ONCE_SET))
     if value is None:
         return causes
     return causes + (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kdns.cluster.state import AnyChange, State
-from kdns.records.names import labels_of
+from kdns.records.names import is_below, labels_of
 from kdns.records.options import Options
 from kdns.records.subjects import APEX, touched
 from kdns.records.zone import Result, Status, Zones
@@ -51,7 +51,7 @@ class ClusterZones:
         """Whether the next directive is asked: the name does not exist, or cannot be known yet."""
         if result.status not in {Status.NXDOMAIN, Status.SERVFAIL} or result.answer:
             return False
-        return any(not zone or query.labels[-len(zone) :] == zone for zone in self._fallthrough)
+        return any(is_below(query.labels, zone) for zone in self._fallthrough)
 
     def answer(self, query: Query, result: Result, lane: Lane, block_zone: str) -> Answer:
         """The compiled answer, remembered for the next such packet where that is safe."""

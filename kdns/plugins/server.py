@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from kdns.plugins.cluster_zones import ClusterZones
-from kdns.records.names import labels_of
+from kdns.records.names import is_below, labels_of
 from kdns.records.rrset import RRset
 from kdns.records.zone import Result, Status
 from kdns.wire.query import AXFR, IN, IXFR, REFUSED, SERVFAIL, Query, Refusal, read_query
@@ -90,7 +90,7 @@ class Server:
     def block_of(self, labels: tuple[str, ...]) -> Block | None:
         """The block with the closest enclosing zone."""
         for zone, block in self._by_zone:
-            if not zone or labels[-len(zone) :] == zone:
+            if is_below(labels, zone):
                 return block
         return None
 

@@ -16,6 +16,11 @@ def labels_of(name: str) -> tuple[str, ...]:
     return tuple(name.rstrip(".").split(".")) if name != "." else ()
 
 
+def is_below(labels: tuple[str, ...], zone: tuple[str, ...]) -> bool:
+    """Whether the name is the zone's or lies below it; both as labels, in lower case."""
+    return not zone or labels[-len(zone) :] == zone
+
+
 def dashed(packed: bytes) -> str:
     """The address as one label: 10-1-2-3 or fd00--1; never with a dash at an end.
 

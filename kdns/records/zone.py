@@ -13,7 +13,7 @@ from typing import Final
 from kdns.cluster.objects import EndpointSlice, Namespace, Object, Pod, Service
 from kdns.cluster.state import State
 from kdns.records import subjects
-from kdns.records.names import labels_of, reverse_range, reversed_address, undashed
+from kdns.records.names import is_below, labels_of, reverse_range, reversed_address, undashed
 from kdns.records.options import Options, PodMode
 from kdns.records.reverse import is_above_an_address, is_shown, ptr_targets
 from kdns.records.rrset import AAAA, ANY, CNAME, NS, PTR, SOA, SRV, TXT, A, RRset, Soa, Srv, address_type
@@ -91,7 +91,7 @@ class Zones:
     def zone_of(self, labels: tuple[str, ...]) -> str | None:
         """The closest enclosing zone of a name given by its lower-case labels."""
         for suffix, zone in self._zones:
-            if not suffix or labels[-len(suffix) :] == suffix:
+            if is_below(labels, suffix):
                 return zone
         return None
 

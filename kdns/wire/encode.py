@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from struct import pack
 from typing import Final
 
-from kdns.records.names import labels_of
+from kdns.records.names import is_below, labels_of
 from kdns.records.rrset import TXT, RRset, Soa, Srv
 from kdns.wire.name import POINTER, encode_labels, encode_name
 from kdns.wire.query import HEADER_BYTES, Edns
@@ -39,7 +39,7 @@ class Names:
     def of_question(cls, labels: tuple[str, ...], zone: tuple[str, ...]) -> Names:
         """The question's name and the part of it that is its zone."""
         offsets = {}
-        if zone and labels[-len(zone) :] == zone:
+        if zone and is_below(labels, zone):
             offsets[zone] = HEADER_BYTES + sum(1 + len(label) for label in labels[: len(labels) - len(zone)])
         return cls({**offsets, labels: HEADER_BYTES} if labels else offsets)
 
