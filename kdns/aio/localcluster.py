@@ -24,6 +24,7 @@ from kdns.aio.sqlite import Journal, open_journal
 from kdns.controlplane.api import Api
 from kdns.controlplane.bootstrap import Listening, establish, initial_objects
 from kdns.controlplane.clusterconfig import ClusterConfig
+from kdns.controlplane.controllers import controllers_of
 from kdns.controlplane.store import Store
 from kdns.controlplane.strategy import Strategies
 from kdns.errors import InputError, KdnsError, ManifestError
@@ -68,7 +69,7 @@ class LocalCluster:
             raise
         self.address = self._rest.address
         self._establish(api=Listening(*self.address))
-        self._controllers = Controllers(self._api, self.config)
+        self._controllers = Controllers(self._api, lambda: controllers_of(self.config, random.randrange))
         self._controllers.start()
 
     def dns_at(self, host: str, port: int) -> None:

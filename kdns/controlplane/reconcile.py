@@ -7,25 +7,15 @@ they are, and they grow stale beside the mirrored ones; here they are deleted.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Literal
 
 from kdns.cluster.objects import Key
 from kdns.controlplane import endpoints, endpointslices, mirroring
+from kdns.controlplane.controller import Action
 from kdns.controlplane.endpoints import desired_endpoints, follows_selector
 from kdns.controlplane.endpointslices import MANAGED_BY, SlicePlan, plan_slices
-from kdns.controlplane.kinds import ENDPOINT_SLICE, ENDPOINTS, Json, Kind
+from kdns.controlplane.kinds import ENDPOINT_SLICE, ENDPOINTS, Json
 from kdns.controlplane.mirroring import is_mirrored, plan_mirror
 from kdns.controlplane.tracking import Tracked
-
-
-@dataclass(frozen=True, slots=True)
-class Action:
-    """One write. An update carries the resourceVersion it was made from."""
-
-    verb: Literal["create", "update", "delete"]
-    kind: Kind
-    obj: Json
 
 
 def reconcile(tracked: Tracked, key: Key, trigger: str) -> list[Action]:

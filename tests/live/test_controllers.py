@@ -10,10 +10,11 @@ from time import time
 
 import pytest
 
-from kdns.aio.controllers import Controllers, run_controllers
+from kdns.aio.controllers import Controllers
 from kdns.controlplane.api import Api
 from kdns.controlplane.bootstrap import Listening, establish, initial_objects
 from kdns.controlplane.clusterconfig import ClusterConfig
+from kdns.controlplane.controllers import controllers_of
 from kdns.controlplane.kinds import ENDPOINT_SLICE, ENDPOINTS, NAMESPACE, NODE, POD, SERVICE, Json, Kind
 from kdns.controlplane.status import StatusError
 from kdns.controlplane.store import Store
@@ -39,7 +40,7 @@ class Cluster:
         self.api = Api(Store(), self.strategies, time, uid, suffix)
         objects = initial_objects(self.config, NOW, Listening("127.0.0.1", 8001), Listening("127.0.0.1", 1053))
         establish(self.api, self.strategies, objects)
-        self.controllers = Controllers(self.api, self.config, choose=choose)
+        self.controllers = Controllers(self.api, lambda: controllers_of(self.config, choose))
 
     async def settled(self) -> None:
         await asyncio.sleep(0)
@@ -304,18 +305,6 @@ async def poll(reached: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
         while not reached():  # noqa: ASYNC110  # there is no event for what the test waits for
             await asyncio.sleep(0.002)
-
-
-async def test_run_controllers_says_when_all_was_looked_at() -> None:
-    cluster, synced = Cluster(), asyncio.Event()
-    cluster.make(SERVICE, service())
-    task = asyncio.create_task(run_controllers(cluster.api, cluster.config, synced=synced))
-    async with asyncio.timeout(10):
-        await synced.wait()
-    assert cluster.exists(ENDPOINTS, "web")
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
 
 
 async def test_servers_that_move_are_found_after_a_restart(cluster: Cluster) -> None:
