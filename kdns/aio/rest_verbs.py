@@ -14,12 +14,13 @@ from kdns.aio.rest_guard import RestConfig
 from kdns.aio.rest_watch import WatchStream, WatchTimes
 from kdns.controlplane import negotiate, render, schema_check
 from kdns.controlplane.api import Api
-from kdns.controlplane.kinds import POD, SERVICE, Json
+from kdns.controlplane.kinds import POD, SERVICE, Json, Kind
 from kdns.controlplane.patch import APPLY_PATCH, PATCH_TYPES
 from kdns.controlplane.render import Renderer
 from kdns.controlplane.routes import Target
 from kdns.controlplane.status import StatusError, bad_request, invalid_options, method_not_allowed
 from kdns.controlplane.tables import IncludeObject
+from kdns.controlplane.views import view_of
 from kdns.controlplane.watch import Subscription
 
 DELETE_SHOWS_OBJECT = frozenset({SERVICE, POD})
@@ -36,6 +37,12 @@ class Call:
 
     request: web.BaseRequest
     target: Target
+
+    @property
+    def kind(self) -> Kind:
+        """What goes in and out: the resource's kind, or the one that a subresource shows."""
+        view = view_of(self.target.kind, self.target.subresource)
+        return view.kind if view else self.target.kind
 
     def text(self, name: str) -> str:
         """A query parameter, "" when it is absent."""
@@ -69,7 +76,7 @@ class Call:
         include = INCLUDE_OBJECT.get(self.text("includeObject"))
         if include is None:
             raise bad_request(f"includeObject: found {self.text('includeObject')!r}, wanted None, Metadata or Object")
-        return Renderer(self.target.kind, negotiate.representation(self.request.headers.get("Accept", "")), include)
+        return Renderer(self.kind, negotiate.representation(self.request.headers.get("Accept", "")), include)
 
 
 @dataclass(slots=True)
@@ -104,6 +111,9 @@ class Verbs:
         target, renderer = call.target, call.renderer
         if target.watch:
             raise bad_request("a watch of one object is a watch of its collection with fieldSelector=metadata.name=…")
+        if call.kind != target.kind:
+            shown = self.api.get(target.kind, target.space, target.name, subresource=target.subresource)
+            return self._object(call, shown, [])
         version = self.api.find(target.kind, target.space, target.name)
         body = version.encoded if not renderer.shape.form else renderer.one(version.obj, self.api.now_s())
         return rest_content.answer(call.request, body, shape=renderer.shape)
@@ -127,14 +137,14 @@ class Verbs:
 
     async def create(self, call: Call) -> web.StreamResponse:
         """POST on a collection."""
-        target, review = call.target, Review(call.target.kind, call.text("fieldValidation"))
+        target, review = call.target, Review(call.kind, call.text("fieldValidation"))
         obj = await self._body(call, review)
         created = self.api.create(target.kind, target.space, obj, dry_run=call.dry_run)
         return self._object(call, created, review.warnings, status=201)
 
     async def update(self, call: Call) -> web.StreamResponse:
         """PUT on an object: 201 when that created it."""
-        target, review = call.target, Review(call.target.kind, call.text("fieldValidation"))
+        target, review = call.target, Review(call.kind, call.text("fieldValidation"))
         obj = await self._body(call, review)
         existed = self.api.store.get(target.kind, (target.space, target.name)) is not None
         updated = self.api.update(
@@ -144,7 +154,7 @@ class Verbs:
 
     async def patch(self, call: Call) -> web.StreamResponse:
         """PATCH on an object."""
-        target, review = call.target, Review(call.target.kind, call.text("fieldValidation"))
+        target, review = call.target, Review(call.kind, call.text("fieldValidation"))
         if call.media_type not in PATCH_TYPES:
             raise _unsupported_patch(call.media_type)
         patch = rest_content.decoded(await rest_content.body_of(call.request), call.media_type)

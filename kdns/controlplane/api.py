@@ -19,6 +19,7 @@ from kdns.controlplane.metadata import copied
 from kdns.controlplane.patch import patched
 from kdns.controlplane.status import StatusError, already_exists, bad_request, not_found
 from kdns.controlplane.store import Store
+from kdns.controlplane.views import view_of
 from kdns.controlplane.watch import Stored, Subscription
 
 CREATED_BY_UPDATE = frozenset({SERVICE, ENDPOINTS, EVENT})
@@ -59,9 +60,10 @@ class Api:
         self._commits = Commits(store, strategies)
         self._deletion = Deletion(self._commits, now_s, grace_s)
 
-    def get(self, kind: Kind, namespace: str, name: str) -> Json:
-        """The object; 404 when there is none."""
-        return copied(self.find(kind, namespace, name).obj)
+    def get(self, kind: Kind, namespace: str, name: str, *, subresource: str = "") -> Json:
+        """The object, or what a subresource shows of it; 404 when there is none."""
+        obj, view = self.find(kind, namespace, name).obj, view_of(kind, subresource)
+        return copied(view.read(obj) if view else obj)
 
     def find(self, kind: Kind, namespace: str, name: str) -> Stored:
         """The stored version, shared and encoded; 404 when there is none."""
@@ -147,7 +149,11 @@ class Api:
             if kind in CREATED_BY_UPDATE and not subresource and not metadata_sent.get("uid"):
                 return self.create(kind, namespace, _named(obj, name), dry_run=dry_run)
             raise not_found(kind, name)
-        return self._update(version, copied(obj), subresource, dry_run=dry_run)
+        view = view_of(kind, subresource)
+        if view is None:
+            return self._update(version, copied(obj), subresource, dry_run=dry_run)
+        sent = view.write(copied(version.obj), metadata.typed(view.kind, copied(obj)))
+        return view.read(self._update(version, sent, subresource, dry_run=dry_run))
 
     def patch(
         self,
@@ -162,9 +168,13 @@ class Api:
         review: Callable[[Json], Json] = _same,
     ) -> Json:
         """Change an object by a patch (patch.PATCH_TYPES); `review` sees the patched object before it is checked."""
-        version = self.find(kind, namespace, name)
-        changed = patched(copied(version.obj), patch_type, patch, schema.patch_schema(kind))
-        return self._update(version, review(changed), subresource, dry_run=dry_run)
+        version, view = self.find(kind, namespace, name), view_of(kind, subresource)
+        if view is None:
+            changed = patched(copied(version.obj), patch_type, patch, schema.patch_schema(kind))
+            return self._update(version, review(changed), subresource, dry_run=dry_run)
+        shown = patched(view.read(copied(version.obj)), patch_type, patch, schema.patch_schema(view.kind))
+        sent = view.write(copied(version.obj), metadata.typed(view.kind, review(shown)))
+        return view.read(self._update(version, sent, subresource, dry_run=dry_run))
 
     def delete(
         self, kind: Kind, namespace: str, name: str, *, options: Json | None = None, dry_run: bool = False

@@ -9,6 +9,7 @@ from typing import Final
 from kdns.controlplane.kinds import Json, Kind
 from kdns.controlplane.openapi_types import DELETE_OPTIONS, GVK, PATCH, STATUS, V2, V3, gvk, list_name
 from kdns.controlplane.schema import type_of
+from kdns.controlplane.views import view_of
 
 _JSON = "application/json"
 _PATCH_TYPES = (
@@ -95,7 +96,13 @@ class Operation:
             case "status":
                 return STATUS
             case _:
-                return type_of(self.kind)
+                return type_of(self.shown)
+
+    @property
+    def shown(self) -> Kind:
+        """The kind that goes in and out, which a subresource may change."""
+        view = view_of(self.kind, self.subresource)
+        return view.kind if view else self.kind
 
 
 def root(kind: Kind) -> str:
@@ -127,7 +134,7 @@ def _common(operation: Operation) -> Json:
         "description": " ".join(filter(None, (verb.action, kind.plural, operation.subresource))),
         "tags": [f"{group.lower()}_{kind.version}"],
         "x-kubernetes-action": verb.action,
-        GVK: gvk(kind),
+        GVK: gvk(operation.shown),
     }
 
 

@@ -1,0 +1,89 @@
+"""Subresources that show an object as one of another kind: `scale`, which is the same for all that have replicas.
+
+A further one is a row in VIEWS; routes and discovery learn of it by the kind's `subresources`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kdns.controlplane.kinds import Json, Kind
+from kdns.controlplane.status import Cause, invalid
+
+SCALE = Kind("autoscaling", "v1", "Scale", "scales")
+"""The kind of what goes through `scale`; it is not served by itself."""
+
+_SHOWN = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """`read` shows a stored object as `kind`; `write` gives the stored object as it is after a view was sent.
+
+    What the view's metadata claims (name, uid, resourceVersion) is checked against the object afterwards.
+    """
+
+    kind: Kind
+    read: Callable[[Json], Json]
+    write: Callable[[Json, Json], Json]
+
+
+def view_of(kind: Kind, subresource: str) -> View | None:
+    """The view behind a subresource; None where the subresource is a part of the object itself."""
+    return VIEWS.get((kind.kind, subresource))
+
+
+def scale_of(obj: Json) -> Json:
+    """autoscaling/v1 Scale: how many replicas are wanted, how many there are, and what selects them."""
+    metadata, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
+    shown = {"replicas": status.get("replicas") or 0, "selector": selector_text(spec.get("selector") or {})}
+    wanted = spec.get("replicas") or 0
+    return {
+        "kind": SCALE.kind,
+        "apiVersion": SCALE.api_version,
+        "metadata": {name: metadata[name] for name in _SHOWN if name in metadata},
+        "spec": {"replicas": wanted} if wanted else {},
+        "status": {name: value for name, value in shown.items() if value or name == "replicas"},
+    }
+
+
+def scaled(obj: Json, scale: Json) -> Json:
+    """The object with the replicas that a Scale asks for; 422 for fewer than none."""
+    replicas = (scale.get("spec") or {}).get("replicas") or 0
+    name = obj["metadata"]["name"]
+    if replicas < 0:
+        cause = Cause("spec.replicas", f"Invalid value: {replicas}", "must be greater than or equal to 0")
+        raise invalid(SCALE, name, [cause])
+    sent = scale.get("metadata") or {}
+    claims = {field: sent[field] for field in ("name", "namespace", "uid", "resourceVersion") if sent.get(field)}
+    return {**obj, "metadata": {**obj["metadata"], **claims}, "spec": {**obj["spec"], "replicas": replicas}}
+
+
+def selector_text(selector: Json) -> str:
+    """A LabelSelector, or a plain map of labels, as one line that a labelSelector parameter takes."""
+    if not {"matchLabels", "matchExpressions"} & set(selector):
+        return ",".join(f"{key}={value}" for key, value in sorted(selector.items()))
+    parts = [(key, f"{key}={value}") for key, value in (selector.get("matchLabels") or {}).items()]
+    parts += [(each["key"], _requirement(each)) for each in selector.get("matchExpressions") or ()]
+    return ",".join(text for _, text in sorted(parts))
+
+
+def _requirement(expression: Json) -> str:
+    key, values = expression["key"], ",".join(sorted(expression.get("values") or ()))
+    match expression["operator"]:
+        case "In":
+            return f"{key} in ({values})"
+        case "NotIn":
+            return f"{key} notin ({values})"
+        case "Exists":
+            return str(key)
+        case _:
+            return f"!{key}"
+
+
+_SCALE = View(SCALE, scale_of, scaled)
+VIEWS: dict[tuple[str, str], View] = {
+    (kind, "scale"): _SCALE for kind in ("Deployment", "ReplicaSet", "StatefulSet", "ReplicationController")
+}
+"""(kind, subresource) → what it shows."""
