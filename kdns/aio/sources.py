@@ -11,7 +11,7 @@ import msgspec
 
 from kdns.aio.manifestfiles import load, text_of
 from kdns.aio.yamldocs import field_line
-from kdns.cluster.objects import Meta, Service, ServiceSpec
+from kdns.cluster.objects import Service, ServiceMeta, ServiceSpec
 from kdns.cluster.watching import Timing
 from kdns.controlplane.kinds import SERVICE
 from kdns.controlplane.manifests import Manifest
@@ -115,4 +115,4 @@ def _service(manifest: Manifest) -> Service:
         reason, _, at = str(error).partition(" - at `$")
         field = f"spec{at.removesuffix('`')}"
         raise ManifestError(path, field_line(path, text_of(Path(path)), line, field), field, reason) from error
-    return Service(Meta(manifest.name, manifest.namespace), spec)
+    return Service(ServiceMeta(manifest.name, manifest.namespace), spec)

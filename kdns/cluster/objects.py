@@ -15,7 +15,14 @@ Key: TypeAlias = tuple[str, str]
 """(namespace, name); the namespace is "" for cluster-scoped objects."""
 
 
-class Slim(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+def _api_name(field: str) -> str:
+    """The API's spelling of a field: cluster_ips is clusterIPs, for_zones is forZones."""
+    first, *rest = field.split("_")
+    initials = {"ip": "IP", "ips": "IPs", "cidr": "CIDR", "cidrs": "CIDRs"}
+    return first + "".join(initials.get(word, word.capitalize()) for word in rest)
+
+
+class Slim(msgspec.Struct, frozen=True, gc=False, rename=_api_name):
     """Base of the slim objects: immutable, compared by value."""
 
 
@@ -32,11 +39,22 @@ class ServicePort(Slim, frozen=True):
     port: int
     name: str | None = ""
     protocol: str = "TCP"
+    node_port: int | None = 0
 
 
-class ServiceSpec(
-    Slim, frozen=True, rename={"cluster_ip": "clusterIP", "cluster_ips": "clusterIPs", "external_name": "externalName"}
-):
+class ClientIPConfig(Slim, frozen=True):
+    """spec.sessionAffinityConfig.clientIP; seconds."""
+
+    timeout_seconds: int | None = None
+
+
+class SessionAffinityConfig(Slim, frozen=True):
+    """spec.sessionAffinityConfig."""
+
+    client_ip: ClientIPConfig | None = None
+
+
+class ServiceSpec(Slim, frozen=True):
     """spec of a Service."""
 
     type: str = "ClusterIP"
@@ -44,13 +62,55 @@ class ServiceSpec(
     cluster_ips: tuple[str, ...] = ()
     external_name: str = ""
     ports: tuple[ServicePort, ...] | None = ()
+    ip_families: tuple[str, ...] | None = ()
+    external_ips: tuple[str, ...] | None = ()
+    load_balancer_source_ranges: tuple[str, ...] | None = ()
+    session_affinity: str = "None"
+    session_affinity_config: SessionAffinityConfig | None = None
+    external_traffic_policy: str = "Cluster"
+    internal_traffic_policy: str | None = "Cluster"
+    health_check_node_port: int = 0
+
+
+class Ingress(Slim, frozen=True):
+    """status.loadBalancer.ingress[]; an entry with a host name instead of an address has ip ""."""
+
+    ip: str = ""
+    ip_mode: str | None = None
+
+
+class LoadBalancerStatus(Slim, frozen=True):
+    """status.loadBalancer."""
+
+    ingress: tuple[Ingress, ...] | None = ()
+
+
+class ServiceStatus(Slim, frozen=True):
+    """status of a Service."""
+
+    load_balancer: LoadBalancerStatus = LoadBalancerStatus()
+
+
+class ServiceLabels(Slim, frozen=True, rename={"proxy_name": "service.kubernetes.io/service-proxy-name"}):
+    """The one label of a Service that matters: who else looks after its virtual IPs."""
+
+    proxy_name: str | None = None
+
+
+class ServiceMeta(Slim, frozen=True):
+    """metadata of a Service."""
+
+    name: str
+    namespace: str = ""
+    labels: ServiceLabels | None = None
 
 
 class Service(Slim, frozen=True):
     """v1 Service."""
 
-    metadata: Meta
+    metadata: ServiceMeta
     spec: ServiceSpec = ServiceSpec()
+    status: ServiceStatus | None = None
 
     @property
     def key(self) -> Key:
@@ -105,6 +165,8 @@ class Conditions(Slim, frozen=True):
     """endpoints[].conditions; None means the API did not say, which counts as ready."""
 
     ready: bool | None = None
+    serving: bool | None = None
+    terminating: bool | None = None
 
 
 class TargetRef(Slim, frozen=True):
@@ -115,6 +177,19 @@ class TargetRef(Slim, frozen=True):
     namespace: str = ""
 
 
+class Named(Slim, frozen=True):
+    """hints.forZones[] and hints.forNodes[]."""
+
+    name: str
+
+
+class Hints(Slim, frozen=True):
+    """endpoints[].hints: for whom this endpoint is meant."""
+
+    for_zones: tuple[Named, ...] | None = ()
+    for_nodes: tuple[Named, ...] | None = ()
+
+
 class Endpoint(Slim, frozen=True):
     """endpoints[] of an EndpointSlice."""
 
@@ -122,6 +197,8 @@ class Endpoint(Slim, frozen=True):
     conditions: Conditions | None = None
     hostname: str | None = None
     target_ref: TargetRef | None = None
+    node_name: str | None = None
+    hints: Hints | None = None
 
     @property
     def is_ready(self) -> bool:
@@ -171,7 +248,7 @@ class PodIP(Slim, frozen=True):
     ip: str = ""
 
 
-class PodStatus(Slim, frozen=True, rename={"pod_ip": "podIP", "pod_ips": "podIPs", "phase": "phase"}):
+class PodStatus(Slim, frozen=True):
     """status of a Pod."""
 
     phase: str = ""
@@ -214,4 +291,68 @@ class Namespace(Slim, frozen=True):
         return "", self.metadata.name
 
 
-Object: TypeAlias = Service | EndpointSlice | Pod | Namespace
+class NodeLabels(Slim, frozen=True, rename={"zone": "topology.kubernetes.io/zone"}):
+    """The one label of a Node that matters: its zone."""
+
+    zone: str = ""
+
+
+class NodeMeta(Slim, frozen=True):
+    """metadata of a Node."""
+
+    name: str
+    labels: NodeLabels | None = None
+    deletion_timestamp: str | None = None
+
+
+class Taint(Slim, frozen=True):
+    """spec.taints[]."""
+
+    key: str
+
+
+class NodeSpec(Slim, frozen=True):
+    """spec of a Node."""
+
+    pod_cidr: str = ""
+    pod_cidrs: tuple[str, ...] | None = ()
+    taints: tuple[Taint, ...] | None = ()
+
+
+class NodeAddress(Slim, frozen=True):
+    """status.addresses[]: type is InternalIP, ExternalIP, Hostname or another."""
+
+    type: str
+    address: str
+
+
+class NodeStatus(Slim, frozen=True):
+    """status of a Node."""
+
+    addresses: tuple[NodeAddress, ...] | None = ()
+
+
+class Node(Slim, frozen=True):
+    """v1 Node."""
+
+    metadata: NodeMeta
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+    @property
+    def key(self) -> Key:
+        """("", name)."""
+        return "", self.metadata.name
+
+    @property
+    def zone(self) -> str:
+        """The zone it says it is in, or ""."""
+        return self.metadata.labels.zone if self.metadata.labels else ""
+
+    @property
+    def pod_cidrs(self) -> tuple[str, ...]:
+        """The ranges of its Pods."""
+        return self.spec.pod_cidrs or ((self.spec.pod_cidr,) if self.spec.pod_cidr else ())
+
+
+Object: TypeAlias = Service | EndpointSlice | Pod | Namespace | Node

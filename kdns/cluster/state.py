@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Generic, TypeAlias, TypeVar
 
-from kdns.cluster.objects import EndpointSlice, Key, Namespace, Object, Pod, Service
+from kdns.cluster.objects import EndpointSlice, Key, Namespace, Node, Object, Pod, Service
 
 T = TypeVar("T", bound=Object)
 
@@ -26,7 +26,7 @@ class Change(Generic[T]):
     new: T | None
 
 
-AnyChange: TypeAlias = Change[Service] | Change[EndpointSlice] | Change[Pod] | Change[Namespace]
+AnyChange: TypeAlias = Change[Service] | Change[EndpointSlice] | Change[Pod] | Change[Namespace] | Change[Node]
 
 
 def packed(address: str) -> bytes:
@@ -88,6 +88,7 @@ class State:
     slices: dict[Key, EndpointSlice] = field(default_factory=dict)
     pods: dict[Key, Pod] = field(default_factory=dict)
     namespaces: dict[Key, Namespace] = field(default_factory=dict)
+    nodes: dict[Key, Node] = field(default_factory=dict)
     synced: set[type[Object]] = field(default_factory=set)
     slices_by_service: dict[Key, dict[Key, EndpointSlice]] = field(default_factory=dict)
     services_by_ip: Index = field(default_factory=Index)
@@ -105,6 +106,8 @@ class State:
                 return self._pod(obj.key, obj)
             case Namespace():
                 return self._namespace(obj.key, obj)
+            case Node():
+                return self._node(obj.key, obj)
 
     def delete(self, kind: type[Object], key: Key) -> AnyChange | None:
         """Forget an object; None when it is not stored."""
@@ -114,7 +117,7 @@ class State:
             return self._slice(key, None)
         if kind is Pod:
             return self._pod(key, None)
-        return self._namespace(key, None)
+        return self._namespace(key, None) if kind is Namespace else self._node(key, None)
 
     def retain(self, kind: type[Object], keys: Collection[Key]) -> list[AnyChange]:
         """Finish a full list of `kind`: forget every object whose key the list did not hold."""
@@ -129,6 +132,7 @@ class State:
             EndpointSlice: self.slices.keys(),
             Pod: self.pods.keys(),
             Namespace: self.namespaces.keys(),
+            Node: self.nodes.keys(),
         }
         return by_kind[kind]
 
@@ -162,6 +166,10 @@ class State:
 
     def _namespace(self, key: Key, new: Namespace | None) -> Change[Namespace] | None:
         old = _swap(self.namespaces, key, new)
+        return None if old == new else Change(key, old, new)
+
+    def _node(self, key: Key, new: Node | None) -> Change[Node] | None:
+        old = _swap(self.nodes, key, new)
         return None if old == new else Change(key, old, new)
 
 

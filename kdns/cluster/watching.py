@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from kdns.cluster.objects import EndpointSlice, Key, Meta, Namespace, Object, Pod, Service, Slim
+from kdns.cluster.objects import EndpointSlice, Key, Meta, Namespace, Node, Object, Pod, Service, Slim
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -135,6 +135,14 @@ RESOURCES: dict[type[Object], Resource] = {
             "/api/v1/pods",
             msgspec.json.Decoder(Pod).decode,
             msgspec.json.Decoder(Page[Pod]).decode,
+        ),
+        Resource(
+            Node,
+            "",
+            "nodes",
+            "/api/v1/nodes",
+            msgspec.json.Decoder(Node).decode,
+            msgspec.json.Decoder(Page[Node]).decode,
         ),
     )
 }

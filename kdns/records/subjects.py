@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from kdns.cluster.objects import EndpointSlice, Key, Namespace, Pod, Service
+from kdns.cluster.objects import EndpointSlice, Key, Namespace, Node, Pod, Service
 from kdns.cluster.state import AnyChange, State, packed, slice_addresses
 
 Subject: TypeAlias = tuple[str, ...] | tuple[str, bytes]
@@ -56,5 +56,5 @@ def touched(change: AnyChange, state: State) -> Iterator[Subject]:
                 yield from (of_pod(packed(ip)) for ip in obj.addresses)
             case Namespace():
                 yield NAMESPACES
-            case None:
+            case Node() | None:
                 pass

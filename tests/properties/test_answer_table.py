@@ -25,6 +25,7 @@ from kdns.cluster.objects import (
     PodMeta,
     PodStatus,
     Service,
+    ServiceMeta,
     ServicePort,
     ServiceSpec,
     SliceLabels,
@@ -83,7 +84,7 @@ def services(draw: st.DrawFn) -> Service:
             st.builds(ServiceSpec, type=st.just("ExternalName"), external_name=st.sampled_from(EXTERNAL)),
         )
     )
-    return Service(Meta(draw(service_names), draw(spaces)), spec)
+    return Service(ServiceMeta(draw(service_names), draw(spaces)), spec)
 
 
 endpoints = st.builds(
@@ -248,12 +249,12 @@ def test_the_index_of_subjects_does_not_grow_with_changes(events: list[tuple[str
     server, cluster = server_of(state, Options())
     for obj in (
         Namespace(Meta("a")),
-        Service(Meta("alias", "a"), ServiceSpec("ExternalName", external_name="alias2.a.svc.cluster.local")),
-        Service(Meta("alias2", "a"), ServiceSpec("ExternalName", external_name="s.a.svc.cluster.local")),
+        Service(ServiceMeta("alias", "a"), ServiceSpec("ExternalName", external_name="alias2.a.svc.cluster.local")),
+        Service(ServiceMeta("alias2", "a"), ServiceSpec("ExternalName", external_name="s.a.svc.cluster.local")),
     ):
         apply(state, obj, cluster, 1.0)
     for name, number in events:
-        apply(state, Service(Meta(name, "a"), ServiceSpec(cluster_ip=f"10.0.0.{number}")), cluster, 1.0)
+        apply(state, Service(ServiceMeta(name, "a"), ServiceSpec(cluster_ip=f"10.0.0.{number}")), cluster, 1.0)
         answered(server, ("alias.a.svc.cluster.local", "A"))
     assert len(cluster.table) == 1
     assert sum(map(len, cluster.table._keys.values())) == 3  # noqa: SLF001 - what the index keeps is the point

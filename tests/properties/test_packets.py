@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kdns.cluster.objects import EndpointSlice, Meta, Namespace, Service, ServiceSpec
+from kdns.cluster.objects import EndpointSlice, Meta, Namespace, Service, ServiceMeta, ServiceSpec
 from kdns.cluster.state import State
 from kdns.plugins.cluster_zones import ClusterZones
 from kdns.plugins.server import Block, Server
@@ -32,7 +32,7 @@ OPT = b"\x00\x00\x29\x04\xd0\x00\x00\x00\x00\x00\x00"
 def server() -> Server:
     state = State(synced={Namespace, Service, EndpointSlice})
     state.upsert(Namespace(Meta("default")))
-    state.upsert(Service(Meta("web", "default"), ServiceSpec(cluster_ip="10.96.0.1")))
+    state.upsert(Service(ServiceMeta("web", "default"), ServiceSpec(cluster_ip="10.96.0.1")))
     zones = Options(zones=("cluster.local.", "in-addr.arpa.", "ip6.arpa."))
     return Server("dns://:53", (Block(".", ClusterZones(state, zones)),))
 

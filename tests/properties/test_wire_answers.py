@@ -11,7 +11,17 @@ import dnslib
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kdns.cluster.objects import Endpoint, EndpointSlice, Meta, Namespace, Service, ServiceSpec, SliceLabels, SliceMeta
+from kdns.cluster.objects import (
+    Endpoint,
+    EndpointSlice,
+    Meta,
+    Namespace,
+    Service,
+    ServiceMeta,
+    ServiceSpec,
+    SliceLabels,
+    SliceMeta,
+)
 from kdns.cluster.state import Index, State, packed
 from kdns.plugins.cluster_zones import ClusterZones
 from kdns.plugins.server import Block, Server
@@ -140,7 +150,7 @@ def test_rotation_begins_at_every_part_of_the_addresses_and_loses_none(number: i
 def headless(addresses: Sequence[IPv4Address | IPv6Address], *, rotate: bool) -> Server:
     state = State(synced={Service, EndpointSlice, Namespace})
     state.upsert(Namespace(Meta("default")))
-    state.upsert(Service(Meta("s", "default"), ServiceSpec(cluster_ip="None")))
+    state.upsert(Service(ServiceMeta("s", "default"), ServiceSpec(cluster_ip="None")))
     endpoints = tuple(Endpoint((str(address),)) for address in addresses)
     state.upsert(EndpointSlice(SliceMeta("s", "default", SliceLabels("s")), "IPv4", endpoints))
     return Server("dns://:53", (Block(".", ClusterZones(state, Options(), order=Order(rotate=rotate))),))

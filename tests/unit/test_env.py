@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kdns import env
-from kdns.cluster.objects import Meta, Service, ServicePort, ServiceSpec
+from kdns.cluster.objects import Service, ServiceMeta, ServicePort, ServiceSpec
 
 
 def service(name: str, cluster_ip: str, *ports: ServicePort, namespace: str = "default") -> Service:
-    return Service(Meta(name, namespace), ServiceSpec(cluster_ip=cluster_ip, ports=ports))
+    return Service(ServiceMeta(name, namespace), ServiceSpec(cluster_ip=cluster_ip, ports=ports))
 
 
 REDIS = service("redis-master", "10.96.0.11", ServicePort(6379))
@@ -49,7 +49,12 @@ def test_redis_master_gives_the_seven_documented_variables_in_order() -> None:
         ([MASTER, OWN_MASTER], "shop", False, {"KUBERNETES": "10.96.0.1"}),
         ([OWN_MASTER], "default", True, {}),
         ([service("a", "None", ServicePort(1)), service("b", "")], "default", True, {}),
-        ([Service(Meta("x", "default"), ServiceSpec(type="ExternalName", external_name="a.b"))], "default", True, {}),
+        (
+            [Service(ServiceMeta("x", "default"), ServiceSpec(type="ExternalName", external_name="a.b"))],
+            "default",
+            True,
+            {},
+        ),
         ([service("bare", "10.96.0.30")], "default", True, {"BARE": "10.96.0.30"}),
     ],
 )

@@ -7,7 +7,7 @@ from ipaddress import ip_address, ip_network
 
 import pytest
 
-from kdns.cluster.objects import EndpointSlice, Meta, Namespace, Service, ServiceSpec
+from kdns.cluster.objects import EndpointSlice, Meta, Namespace, Service, ServiceMeta, ServiceSpec
 from kdns.cluster.state import State
 from kdns.errors import CorefileError
 from kdns.plugins.cluster_zones import ClusterZones
@@ -190,7 +190,7 @@ def test_a_new_order_replaces_remembered_answers() -> None:
     state = State(synced={Service, EndpointSlice, Namespace})
     state.upsert(Namespace(Meta("shop")))
     ips = ("10.0.0.1", "10.0.0.2")
-    state.upsert(Service(Meta("web", "shop"), ServiceSpec(cluster_ip=ips[0], cluster_ips=ips)))
+    state.upsert(Service(ServiceMeta("web", "shop"), ServiceSpec(cluster_ip=ips[0], cluster_ips=ips)))
     cluster = ClusterZones(state, Options())
     server = Server("dns://:53", (Block(".", cluster),))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kdns.cluster.objects import EndpointSlice, Meta, Namespace, Object, Service, ServiceSpec
+from kdns.cluster.objects import EndpointSlice, Meta, Namespace, Object, Service, ServiceMeta, ServiceSpec
 from kdns.cluster.state import State
 from kdns.plugins.cluster_zones import ClusterZones, fallthrough_labels
 from kdns.plugins.server import Block, Reply, Server
@@ -20,9 +20,9 @@ KINDS: set[type[Object]] = {Service, EndpointSlice, Namespace}
 def state_of(cluster_ip: str, *, synced: bool = True) -> State:
     state = State(synced=set(KINDS) if synced else set())
     state.upsert(Namespace(Meta("shop")))
-    state.upsert(Service(Meta("web", "shop"), ServiceSpec(cluster_ip=cluster_ip, cluster_ips=(cluster_ip,))))
+    state.upsert(Service(ServiceMeta("web", "shop"), ServiceSpec(cluster_ip=cluster_ip, cluster_ips=(cluster_ip,))))
     external = ServiceSpec(type="ExternalName", external_name="www.example.org")
-    state.upsert(Service(Meta("away", "shop"), external))
+    state.upsert(Service(ServiceMeta("away", "shop"), external))
     return state
 
 
@@ -163,10 +163,12 @@ async def test_a_cname_that_leaves_the_zones_is_followed_behind() -> None:
 async def test_negative_answers_have_the_serial_of_the_last_change(zone: str, labels: str) -> None:
     zones = cluster("10.0.0.1", zone)
     lost = ServiceSpec(type="ExternalName", external_name=f"no.shop.svc.{zone.lstrip('.')}")
-    zones.zones.state.upsert(Service(Meta("lost", "shop"), lost))
+    zones.zones.state.upsert(Service(ServiceMeta("lost", "shop"), lost))
     server = Server("dns://:53", (Block(".", zones),))
     for serial in (1000, 2000):
-        other = zones.zones.state.upsert(Service(Meta(f"other-{serial}", "shop"), ServiceSpec(cluster_ip="10.0.0.9")))
+        other = zones.zones.state.upsert(
+            Service(ServiceMeta(f"other-{serial}", "shop"), ServiceSpec(cluster_ip="10.0.0.9"))
+        )
         assert other
         zones.changed([other], serial)
         (soa,) = (await ask(server, f"{labels}{zone.lstrip('.')}", "AAAA")).authority

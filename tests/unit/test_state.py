@@ -18,6 +18,7 @@ from kdns.cluster.objects import (
     PodMeta,
     PodStatus,
     Service,
+    ServiceMeta,
     ServiceSpec,
     SliceLabels,
     SliceMeta,
@@ -31,7 +32,7 @@ def ip(text: str) -> bytes:
 
 def service(name: str = "web", *ips: str, kind: str = "ClusterIP") -> Service:
     first = ips[0] if ips else ""
-    return Service(Meta(name, "shop"), ServiceSpec(type=kind, cluster_ip=first, cluster_ips=ips))
+    return Service(ServiceMeta(name, "shop"), ServiceSpec(type=kind, cluster_ip=first, cluster_ips=ips))
 
 
 def endpoint_slice(name: str, owner: str, *ips: str, ready: bool | None = None) -> EndpointSlice:
@@ -106,7 +107,7 @@ def test_a_list_of_one_kind_leaves_the_others() -> None:
     ("one", "virtual"),
     [
         (service("a", "10.0.0.1", "fd00::1"), ("10.0.0.1", "fd00::1")),
-        (Service(Meta("a", "shop"), ServiceSpec(cluster_ip="10.0.0.1")), ("10.0.0.1",)),
+        (Service(ServiceMeta("a", "shop"), ServiceSpec(cluster_ip="10.0.0.1")), ("10.0.0.1",)),
         (service("a", "None"), ()),
         (service("a"), ()),
         (service("a", "10.0.0.1", kind="ExternalName"), ()),

@@ -16,6 +16,7 @@ from kdns.cluster.objects import (
     PodMeta,
     PodStatus,
     Service,
+    ServiceMeta,
     ServiceSpec,
     SliceLabels,
     SliceMeta,
@@ -29,7 +30,7 @@ def ip(text: str) -> bytes:
 
 
 def service(name: str, *ips: str) -> Service:
-    return Service(Meta(name, "shop"), ServiceSpec(cluster_ip=ips[0], cluster_ips=ips))
+    return Service(ServiceMeta(name, "shop"), ServiceSpec(cluster_ip=ips[0], cluster_ips=ips))
 
 
 def endpoint_slice(name: str, owner: str, *ips: str) -> EndpointSlice:
