@@ -116,12 +116,12 @@ class Api:
         obj = metadata.typed(kind, copied(obj))
         metadata.place(kind, namespace, obj)
         generated = not obj["metadata"].get("name")
-        name = metadata.name_new(kind, obj, self._random_suffix())
+        name = metadata.name_new(obj, self._random_suffix())
         for _try in range(_NAME_TRIES if generated else 0):
             if self.store.get(kind, listing.key(kind, namespace, name)) is None:
                 break
             obj["metadata"]["name"] = ""
-            name = metadata.name_new(kind, obj, self._random_suffix())
+            name = metadata.name_new(obj, self._random_suffix())
         if kind.namespaced:
             namespaces_lifecycle.accepts(self.store.get(NAMESPACE, ("", namespace)), kind, namespace, name)
         metadata.begin(kind, obj, self._new_uid(), self.now_s())

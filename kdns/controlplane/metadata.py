@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from kdns.controlplane.kinds import ENDPOINTS, EVENT, NAMESPACE, NODE, SERVICE, Json, Kind
-from kdns.controlplane.status import Cause, StatusError, bad_request, conflict, internal, invalid
+from kdns.controlplane.status import StatusError, bad_request, conflict, internal
 from kdns.controlplane.store import MODIFIED, parsed_revision
 
 WITHOUT_GENERATION = frozenset({NAMESPACE, NODE, SERVICE, ENDPOINTS, EVENT})
@@ -61,14 +61,12 @@ def place(kind: Kind, namespace: str, obj: Json) -> None:
         metadata.pop("namespace", None)
 
 
-def name_new(kind: Kind, obj: Json, suffix: str) -> str:
-    """The object's name, made of generateName and `suffix` where it has none; 422 when it has neither."""
+def name_new(obj: Json, suffix: str) -> str:
+    """The object's name, made of generateName and `suffix` where it has none; "", for validation, without either."""
     metadata = obj["metadata"]
     name, base = metadata.get("name") or "", metadata.get("generateName") or ""
     if not name and base:
         name = metadata["name"] = f"{base[:_GENERATED_BASE_MAX]}{suffix}"
-    if not name:
-        raise invalid(kind, "", [Cause("metadata.name", "Required value", "name or generateName is required")])
     return str(name)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -65,6 +66,11 @@ class StatusError(KdnsError):
         return {key: value for key, value in status.items() if value not in (None, "")}
 
 
+def _quoted(name: str) -> str:
+    """The name in quotes as Go writes it (%q), so that it stands unharmed in a message."""
+    return json.dumps(name, ensure_ascii=False)
+
+
 def _qualified(kind: Kind) -> str:
     return f"{kind.plural}.{kind.group}" if kind.group else kind.plural
 
@@ -76,17 +82,17 @@ def _details(kind: Kind, name: str, **more: object) -> Json:
 
 def not_found(kind: Kind, name: str) -> StatusError:
     """404: no object of that name."""
-    return StatusError(404, "NotFound", f'{_qualified(kind)} "{name}" not found', _details(kind, name))
+    return StatusError(404, "NotFound", f"{_qualified(kind)} {_quoted(name)} not found", _details(kind, name))
 
 
 def already_exists(kind: Kind, name: str) -> StatusError:
     """409: the name is taken."""
-    return StatusError(409, "AlreadyExists", f'{_qualified(kind)} "{name}" already exists', _details(kind, name))
+    return StatusError(409, "AlreadyExists", f"{_qualified(kind)} {_quoted(name)} already exists", _details(kind, name))
 
 
 def conflict(kind: Kind, name: str, why: str) -> StatusError:
     """409: the object changed under the writer."""
-    message = f'Operation cannot be fulfilled on {_qualified(kind)} "{name}": {why}'
+    message = f"Operation cannot be fulfilled on {_qualified(kind)} {_quoted(name)}: {why}"
     return StatusError(409, "Conflict", message, _details(kind, name))
 
 
@@ -98,7 +104,7 @@ def invalid(kind: Kind, name: str, causes: Sequence[Cause]) -> StatusError:
     details = {"name": name, "group": kind.group, "kind": kind.kind, "causes": rows}
     details = {key: value for key, value in details.items() if value}
     qualified = f"{kind.kind}.{kind.group}" if kind.group else kind.kind
-    return StatusError(422, "Invalid", f'{qualified} "{name}" is invalid: {listed}', details)
+    return StatusError(422, "Invalid", f"{qualified} {_quoted(name)} is invalid: {listed}", details)
 
 
 def gone(message: str, *, continue_token: str = "") -> StatusError:
@@ -124,7 +130,9 @@ def bad_request(message: str) -> StatusError:
 
 def forbidden(kind: Kind, name: str, why: str) -> StatusError:
     """403: understood and refused."""
-    return StatusError(403, "Forbidden", f'{_qualified(kind)} "{name}" is forbidden: {why}', _details(kind, name))
+    return StatusError(
+        403, "Forbidden", f"{_qualified(kind)} {_quoted(name)} is forbidden: {why}", _details(kind, name)
+    )
 
 
 def method_not_allowed(kind: Kind) -> StatusError:
