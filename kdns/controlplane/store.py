@@ -1,8 +1,8 @@
 """Objects, revisions and history: etcd's semantics as the API shows them, pure and in memory.
 
 One counter numbers all commits. A commit is first handed to `persist`, which may refuse it by raising; then it is
-visible to readers and queued for watchers, in one step. History is kept per kind and bounded by a count, so a watch
-or a paged list resumes from any revision that history still reaches; older ones get 410 Expired.
+visible to readers and queued for watchers, in one step. History is kept per kind and bounded in commits and bytes, so
+a watch or a paged list resumes from any revision that history still reaches; older ones get 410 Expired.
 """
 
 from __future__ import annotations
@@ -18,8 +18,12 @@ from kdns.controlplane.status import StatusError, conflict, gone
 from kdns.controlplane.watch import Commit, Filter, Stored, Subscription, WatchEvent, stored
 
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
-HISTORY_COMMITS = 4096
+HISTORY_COMMITS, HISTORY_BYTES = 4096, 32 * 1024 * 1024
+"""Of each kind."""
+
 QUEUE_EVENTS = 10_000
+_DECODED_COMMITS = 64
+"""How many of the newest replaced versions stay decoded; older ones are seldom looked into."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,12 @@ class Page:
     remaining: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    commits: int
+    size_bytes: int
+
+
 @dataclass(slots=True)
 class _Collection:
     """All objects of a kind, in key order, and the commits that led here.
@@ -46,9 +56,10 @@ class _Collection:
     objects: dict[Key, Stored] = field(default_factory=dict)
     keys: list[Key] = field(default_factory=list)
     history: deque[Commit] = field(default_factory=deque)
+    history_bytes: int = 0
     watchers: dict[Subscription, None] = field(default_factory=dict)
 
-    def apply(self, commit: Commit, history_commits: int) -> None:
+    def apply(self, commit: Commit, most: _Bound) -> None:
         if commit.new is None:
             del self.objects[commit.key]
             del self.keys[bisect_left(self.keys, commit.key)]
@@ -56,11 +67,20 @@ class _Collection:
             if commit.old is None:
                 insort(self.keys, commit.key)
             self.objects[commit.key] = commit.new
-        self.history.append(commit)
-        if len(self.history) > history_commits:
-            self.floor = self.history.popleft().revision
+        self._remember(commit, most)
         for watcher in tuple(self.watchers):
             watcher.feed(commit)
+
+    def _remember(self, commit: Commit, most: _Bound) -> None:
+        history = self.history
+        history.append(commit)
+        self.history_bytes += commit.size
+        while len(history) > most.commits or (self.history_bytes > most.size_bytes and len(history) > 1):
+            forgotten = history.popleft()
+            self.history_bytes -= forgotten.size
+            self.floor = forgotten.revision
+        if len(history) > _DECODED_COMMITS and (old := history[-_DECODED_COMMITS].old):
+            old.rest()
 
     def since(self, revision: int) -> list[Commit]:
         """Commits after `revision`, oldest first; 410 when some are forgotten."""
@@ -70,16 +90,14 @@ class _Collection:
 
     def at(self, revision: int) -> tuple[dict[Key, Stored], Sequence[Key]]:
         """Objects and sorted keys as they were at `revision`: the present with later commits undone."""
-        later = self.since(revision)
-        if not later:
+        before = {commit.key: commit.old for commit in reversed(self.since(revision))}
+        if not before:
             return self.objects, self.keys
-        objects = dict(self.objects)
-        for commit in reversed(later):
-            if commit.old is None:
-                objects.pop(commit.key, None)
-            else:
-                objects[commit.key] = commit.old
-        return objects, sorted(objects)
+        there = {key: version for key, version in before.items() if version}
+        keys = [key for key in self.keys if key not in before or key in there]
+        for key in there.keys() - self.objects.keys():
+            insort(keys, key)
+        return {**self.objects, **there}, keys
 
 
 def _kept(_: Commit) -> None:
@@ -99,9 +117,10 @@ class Store:
         revision: int = 1,
         persist: Callable[[Commit], None] = _kept,
         history_commits: int = HISTORY_COMMITS,
+        history_bytes: int = HISTORY_BYTES,
     ) -> None:
         self.revision = revision
-        self._start, self._persist, self._history_commits = revision, persist, history_commits
+        self._start, self._persist, self._bound = revision, persist, _Bound(history_commits, history_bytes)
         self._collections: dict[Kind, _Collection] = {}
         for version in sorted(objects, key=lambda version: version.key):
             collection = self._collection(version.kind)
@@ -181,7 +200,7 @@ class Store:
     def _commit(self, commit: Commit) -> None:
         self._persist(commit)
         self.revision = commit.revision
-        self._collection(commit.kind).apply(commit, self._history_commits)
+        self._collection(commit.kind).apply(commit, self._bound)
 
 
 def _forget(collection: _Collection, watcher: Subscription) -> None:

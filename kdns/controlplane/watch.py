@@ -19,23 +19,47 @@ from kdns.controlplane import fields
 from kdns.controlplane.fields import FieldSelector
 from kdns.controlplane.kinds import Json, Kind
 
+QUEUE_BYTES = 64 * 1024 * 1024
 
-@dataclass(frozen=True, slots=True)
+
 class Stored:
     """One version of one object: shared by everybody who reads it, so nobody may change `obj`.
 
-    `encoded` is `obj` as JSON; it is written to disk, lists, answers and watches as it is.
+    `encoded` is `obj` as JSON; it is written to disk, lists, answers and watches as it is. `obj` is decoded from it
+    when it is asked for: few of the objects of a restart, and hardly any of those in history, ever are.
     """
 
-    kind: Kind
-    key: Key
-    revision: int
-    obj: Json
-    encoded: bytes
+    __slots__ = ("_obj", "encoded", "key", "kind", "revision")
+
+    def __init__(self, kind: Kind, key: Key, revision: int, obj: Json | None, encoded: bytes) -> None:
+        self.kind, self.key, self.revision, self._obj, self.encoded = kind, key, revision, obj, encoded
+
+    @property
+    def obj(self) -> Json:
+        """The object."""
+        if self._obj is None:
+            self._obj = msgspec.json.decode(self.encoded)
+        return self._obj
+
+    def rest(self) -> None:
+        """Keep the bytes only, until somebody asks for `obj` again."""
+        self._obj = None
 
     def at(self, revision: int) -> Stored:
         """The same content under another resourceVersion."""
         return stored(self.kind, self.key, self.obj, revision)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Stored):
+            return NotImplemented
+        mine, theirs = (self.kind, self.key, self.revision), (other.kind, other.key, other.revision)
+        return mine == theirs and self.encoded == other.encoded
+
+    def __hash__(self) -> int:
+        return hash((self.kind, self.key, self.revision))
+
+    def __repr__(self) -> str:
+        return f"Stored({self.kind.kind}, {self.key}, {self.revision})"
 
 
 def stored(kind: Kind, key: Key, obj: Json, revision: int) -> Stored:
@@ -44,16 +68,16 @@ def stored(kind: Kind, key: Key, obj: Json, revision: int) -> Stored:
     return Stored(kind, key, revision, versioned, msgspec.json.encode(versioned))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class WatchEvent:
     """type is ADDED, MODIFIED or DELETED; a DELETED object is its last state under the revision of the deletion."""
 
     type: str
     stored: Stored
 
-    @cached_property
+    @property
     def line(self) -> bytes:
-        """The event as a line of a JSON watch stream, encoded once for all watchers."""
+        """The event as a line of a JSON watch stream: the object's own bytes, whoever watches."""
         return b'{"type":"%b","object":%b}\n' % (self.type.encode(), self.stored.encoded)
 
 
@@ -80,6 +104,11 @@ class Commit:
         if self.old is None:
             raise ValueError("a created object was never seen before")
         return WatchEvent("DELETED", self.old.at(self.revision))
+
+    @property
+    def size(self) -> int:
+        """The bytes that remembering it costs: the newer of its versions was an older commit's, or is the store's."""
+        return len((self.old or self.new or self.lost.stored).encoded)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,36 +147,61 @@ def _nothing() -> None:
 class Subscription:
     """One watcher's bounded queue. `wake` is called when there is something to take, and once when it is closed.
 
-    A watcher that lets `limit` events pile up is closed: its client resumes from the last revision it saw.
+    A watcher that lets `limit` events or `limit_bytes` of objects pile up is closed: its client resumes from the last
+    revision it saw.
     """
 
-    def __init__(self, wanted: Filter, limit: int, leave: Callable[[Subscription], None]) -> None:
-        self.wanted, self.limit = wanted, limit
+    def __init__(
+        self, wanted: Filter, limit: int, leave: Callable[[Subscription], None], limit_bytes: int = QUEUE_BYTES
+    ) -> None:
+        self.wanted, self.limit, self.limit_bytes = wanted, limit, limit_bytes
         self.wake: Callable[[], None] = _nothing
         self.closed = False
         self._leave = leave
         self._events: deque[WatchEvent] = deque()
+        self._to_catch_up = self._bytes = 0
+
+    @property
+    def waiting(self) -> int:
+        """How many events are queued."""
+        return len(self._events)
 
     def start(self, events: Iterable[WatchEvent]) -> None:
-        """Queue what the watcher has to catch up with; it does not count against the limit."""
+        """Queue what the watcher has to catch up with; it does not count against the limits."""
         self._events.extend(events)
-        self.limit += len(self._events)
+        self._to_catch_up = len(self._events)
 
     def feed(self, commit: Commit) -> None:
         """Queue the commit's event, if the watcher sees one."""
         event = self.wanted.event(commit)
         if event is None:
             return
-        if len(self._events) >= self.limit:
+        size = len(event.stored.encoded)
+        queued = len(self._events) - self._to_catch_up
+        if queued >= self.limit or (queued and self._bytes + size > self.limit_bytes):
             self.close()
             return
         self._events.append(event)
+        self._bytes += size
         self.wake()
 
-    def take(self) -> list[WatchEvent]:
-        """All queued events, oldest first; the queue is empty afterwards."""
-        events = list(self._events)
-        self._events.clear()
+    def take(self, most_bytes: int | None = None) -> list[WatchEvent]:
+        """Queued events, oldest first: all, or those that together just reach `most_bytes`."""
+        if most_bytes is None:
+            events = list(self._events)
+            self._events.clear()
+            self._to_catch_up = self._bytes = 0
+            return events
+        events = []
+        while self._events and most_bytes > 0:
+            event = self._events.popleft()
+            events.append(event)
+            size = len(event.stored.encoded)
+            most_bytes -= size
+            if self._to_catch_up:
+                self._to_catch_up -= 1
+            else:
+                self._bytes -= size
         return events
 
     def close(self) -> None:
