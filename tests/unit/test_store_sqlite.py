@@ -7,11 +7,15 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from kdns.aio.sqlite import APPLICATION_ID, FILE, open_journal
+import kdns
+from kdns.aio import sqlite
+from kdns.aio.sqlite import Journal, open_journal
+from kdns.aio.sqlite_file import APPLICATION_ID, FILE, LAYOUT
 from kdns.controlplane.kinds import SERVICE
 from kdns.controlplane.status import StatusError
 from kdns.controlplane.store import Store
@@ -79,6 +83,61 @@ async def test_a_second_process_is_refused(tmp_path: Path) -> None:
     await open_journal(tmp_path).close()
 
 
+FORMAT_1 = """
+CREATE TABLE facts (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE objects (
+    resource TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL, revision INTEGER NOT NULL, body BLOB NOT NULL,
+    PRIMARY KEY (resource, namespace, name)
+) WITHOUT ROWID;
+INSERT INTO facts VALUES ('schema', 1), ('revision', 1007);
+PRAGMA application_id = 1801743987;
+INSERT INTO objects VALUES ('services.', 'x', 'b', 1006, CAST('{"metadata":{"name":"b","namespace":"x"}}' AS BLOB));
+INSERT INTO objects VALUES ('services.', 'x', 'a', 1004, CAST('{"metadata":{"name":"a","namespace":"x"}}' AS BLOB));
+INSERT INTO objects VALUES ('namespaces.', '', 'x', 2, CAST('{"metadata":{"name":"x"}}' AS BLOB));
+INSERT INTO objects VALUES ('lost.example.com', 'x', 'l', 3, CAST('{"metadata":{"name":"l"}}' AS BLOB));
+"""
+"""A file as kdns 0.1 wrote it first: it is still read."""
+
+
+def written(path: Path, script: str) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(script)
+
+
+async def test_an_older_file_is_brought_up_to_date(tmp_path: Path) -> None:
+    written(tmp_path / FILE, FORMAT_1)
+    for _ in range(2):
+        journal = open_journal(tmp_path)
+        found = [(version.kind.kind, version.key, version.revision, version.obj) for version in journal.objects]
+        assert sorted(found, key=lambda each: each[2]) == [
+            ("Namespace", ("", "x"), 2, {"metadata": {"name": "x"}}),
+            ("Service", ("x", "a"), 1004, {"metadata": {"name": "a", "namespace": "x"}}),
+            ("Service", ("x", "b"), 1006, {"metadata": {"name": "b", "namespace": "x"}}),
+        ]
+        assert journal.revision == 1007
+        await journal.close()
+    with closing(sqlite3.connect(tmp_path / FILE)) as connection:
+        assert connection.execute("SELECT value FROM facts WHERE name = 'schema'").fetchone() == (LAYOUT,)
+        assert connection.execute("SELECT count(*) FROM objects").fetchone() == (4,), "kinds of other versions stay"
+        assert connection.execute("SELECT version FROM writer").fetchall() == [(kdns.__version__,)]
+
+
+def test_an_object_that_is_cut_is_found_in_a_sound_file(tmp_path: Path) -> None:
+    written(tmp_path / FILE, FORMAT_1.replace('"namespace":"x"}}', '"names'))
+    with pytest.raises(InputError, match="damaged"):
+        open_journal(tmp_path)
+
+
+def test_a_migration_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
+    written(tmp_path / FILE, FORMAT_1 + "CREATE TABLE writer (version);")
+    for _ in range(2):
+        with pytest.raises(InputError, match="table writer already exists"):
+            open_journal(tmp_path)
+    with closing(sqlite3.connect(tmp_path / FILE)) as connection:
+        assert connection.execute("SELECT value FROM facts WHERE name = 'schema'").fetchone() == (1,)
+        assert connection.execute("SELECT count(*) FROM objects").fetchone() == (4,)
+
+
 def no_database(path: Path) -> None:
     path.write_bytes(b"these are not the bytes of a database" * 100)
 
@@ -98,6 +157,12 @@ def newer(path: Path) -> None:
     connection.close()
 
 
+def newest(path: Path) -> None:
+    newer(path)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript("CREATE TABLE writer (version); INSERT INTO writer VALUES ('99.1')")
+
+
 def headless(path: Path) -> None:
     connection = sqlite3.connect(path)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -111,7 +176,8 @@ def headless(path: Path) -> None:
     [
         (no_database, "damaged or no SQLite file"),
         (foreign, "not kdns's"),
-        (newer, "has format 99, this kdns reads format 1"),
+        (newer, f"has format 99, this kdns .* reads formats up to {LAYOUT}; use the kdns that wrote it"),
+        (newest, r"use the kdns that wrote it \(99\.1\)"),
         (headless, "damaged"),
     ],
 )
@@ -142,15 +208,66 @@ async def test_a_directory_that_cannot_be(tmp_path: Path) -> None:
         open_journal(tmp_path / "file" / "below")
 
 
-async def test_after_a_failed_write_nothing_is_acknowledged(tmp_path: Path) -> None:
+FULL, ROOMY = "PRAGMA max_page_count = 1", "PRAGMA max_page_count = 1000000"
+READ_ONLY, WRITABLE = "PRAGMA query_only = 1", "PRAGMA query_only = 0"
+
+
+@pytest.mark.parametrize(
+    ("refuse", "allow", "reason"),
+    [(FULL, ROOMY, "database or disk is full"), (READ_ONLY, WRITABLE, "attempt to write a readonly database")],
+)
+async def test_while_the_disk_refuses_nothing_is_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuse: str, allow: str, reason: str
+) -> None:
+    monkeypatch.setattr(sqlite, "RETRY_S", 0.01)
     journal = open_journal(tmp_path)
     store = Store(journal.objects, revision=journal.revision, persist=journal.append)
-    journal._connection.execute("DROP TABLE objects")  # noqa: SLF001 - the disk that fails
-    store.put(SERVICE, ("x", "a"), service("a"), None)
-    with pytest.raises(StatusError) as caught:
-        await journal.durable()
-    assert caught.value.code == 500
-    with pytest.raises(StatusError):
+    execute = journal._connection.execute  # noqa: SLF001 - the disk
+    execute(refuse)
+    store.put(SERVICE, ("x", "a"), {**service("a"), "long": "x" * 100_000}, None)
+    waiters = [asyncio.create_task(journal.durable()) for _ in range(3)]
+    for outcome in await asyncio.gather(*waiters, return_exceptions=True):
+        assert isinstance(outcome, StatusError)
+        assert (outcome.code, outcome.reason) == (500, "InternalError")
+        assert reason in outcome.message
+    with pytest.raises(StatusError, match="cannot write"):
         store.put(SERVICE, ("x", "b"), service("b"), None)
     assert store.get(SERVICE, ("x", "b")) is None
+    execute(allow)
+    await until_durable(journal)
+    store.put(SERVICE, ("x", "b"), service("b"), None)
+    await journal.durable()
     await journal.close()
+    again = open_journal(tmp_path)
+    assert [version.key[1] for version in again.objects] == ["a", "b"], "what could not be written at first is, later"
+    await again.close()
+
+
+async def until_durable(journal: Journal) -> None:
+    async with asyncio.timeout(10):
+        while True:
+            try:
+                return await journal.durable()
+            except StatusError:
+                await asyncio.sleep(0.01)
+
+
+async def test_any_failure_reaches_the_writers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = open_journal(tmp_path)
+    store = Store(journal.objects, revision=journal.revision, persist=journal.append)
+
+    def broken(_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(journal, "_write", broken)
+    store.put(SERVICE, ("x", "a"), service("a"), None)
+    async with asyncio.timeout(10):
+        with pytest.raises(StatusError, match="cannot write"):
+            await journal.durable()
+        await journal.close()
+
+
+def test_a_full_disk_at_start_is_no_damage(tmp_path: Path) -> None:
+    (tmp_path / FILE).mkdir()
+    with pytest.raises(InputError, match="unable to open database file; check the disk"):
+        open_journal(tmp_path)
