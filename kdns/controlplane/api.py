@@ -13,7 +13,22 @@ from typing import Any
 from kdns.controlplane import listing, metadata, namespaces_lifecycle, schema
 from kdns.controlplane.commits import Commits, Strategies
 from kdns.controlplane.deletion import Deletion
-from kdns.controlplane.kinds import ENDPOINTS, EVENT, NAMESPACE, NODE, POD, SERVICE, Json, Kind
+from kdns.controlplane.kinds import (
+    CLAIM,
+    CRON_JOB,
+    ENDPOINTS,
+    EVENT,
+    INGRESS,
+    JOB,
+    NAMESPACE,
+    NODE,
+    POD,
+    SERVICE,
+    VOLUME,
+    WORKLOADS,
+    Json,
+    Kind,
+)
 from kdns.controlplane.listing import ListResult
 from kdns.controlplane.metadata import copied
 from kdns.controlplane.patch import patched
@@ -25,7 +40,7 @@ from kdns.controlplane.watch import Stored, Subscription
 CREATED_BY_UPDATE = frozenset({SERVICE, ENDPOINTS, EVENT})
 """Kinds that a PUT of a new name creates."""
 
-STATUS_KEPT_APART = frozenset({SERVICE, POD, NODE, NAMESPACE})
+STATUS_KEPT_APART = frozenset({CLAIM, CRON_JOB, INGRESS, JOB, VOLUME, SERVICE, POD, NODE, NAMESPACE, *WORKLOADS})
 """Kinds whose status only changes through the status subresource."""
 
 _NAME_TRIES = 8

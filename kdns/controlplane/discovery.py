@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from kdns.controlplane.kinds import KINDS, Json, Kind
+from kdns.controlplane.views import view_of
 
 VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
-SUBRESOURCE_VERBS = {"status": ("get", "patch", "update"), "finalize": ("update",)}
+SUBRESOURCE_VERBS = {
+    "status": ("get", "patch", "update"),
+    "scale": ("get", "patch", "update"),
+    "finalize": ("update",),
+}
 
 KUBERNETES_VERSION = "1.36.0"
 """The release whose behaviour the API follows."""
@@ -90,13 +95,21 @@ def _resources(kind: Kind) -> list[Json]:
             "name": f"{kind.plural}/{subresource}",
             "singularName": "",
             "namespaced": kind.namespaced,
-            "kind": kind.kind,
+            **_shown(kind, subresource),
             "verbs": list(SUBRESOURCE_VERBS[subresource]),
         }
         for subresource in kind.subresources
     ]
     optional = {"shortNames", "categories", "storageVersionHash"}
     return [{key: value for key, value in own.items() if value or key not in optional}, *below]
+
+
+def _shown(kind: Kind, subresource: str) -> Json:
+    """What a subresource takes and gives: the kind itself, or with its group and version another one."""
+    view = view_of(kind, subresource)
+    if view is None:
+        return {"kind": kind.kind}
+    return {"group": view.kind.group, "version": view.kind.version, "kind": view.kind.kind}
 
 
 def aggregated(*, core: bool) -> Json:
@@ -119,12 +132,16 @@ def aggregated(*, core: bool) -> Json:
 
 
 def _aggregated(kind: Kind) -> Json:
-    response_kind = {"group": kind.group, "version": kind.version, "kind": kind.kind}
+    response_kind: Json = {"group": kind.group, "version": kind.version, "kind": kind.kind}
     optional: Json = {
         "shortNames": list(kind.short_names),
         "categories": list(kind.categories),
         "subresources": [
-            {"subresource": name, "responseKind": response_kind, "verbs": list(SUBRESOURCE_VERBS[name])}
+            {
+                "subresource": name,
+                "responseKind": response_kind | _shown(kind, name),
+                "verbs": list(SUBRESOURCE_VERBS[name]),
+            }
             for name in kind.subresources
         ],
     }

@@ -45,5 +45,36 @@ POD = Kind("", "v1", "Pod", "pods", True, ("po",), ("status",), ("all",))
 NODE = Kind("", "v1", "Node", "nodes", False, ("no",), ("status",))
 EVENT = Kind("", "v1", "Event", "events", True, ("ev",))
 ENDPOINT_SLICE = Kind("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices")
+CONFIG_MAP = Kind("", "v1", "ConfigMap", "configmaps", True, ("cm",))
+SECRET = Kind("", "v1", "Secret", "secrets")
+SERVICE_ACCOUNT = Kind("", "v1", "ServiceAccount", "serviceaccounts", True, ("sa",))
+CLAIM = Kind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", True, ("pvc",), ("status",))
+VOLUME = Kind("", "v1", "PersistentVolume", "persistentvolumes", False, ("pv",), ("status",))
+JOB = Kind("batch", "v1", "Job", "jobs", True, (), ("status",), ("all",))
+CRON_JOB = Kind("batch", "v1", "CronJob", "cronjobs", True, ("cj",), ("status",), ("all",))
+INGRESS = Kind("networking.k8s.io", "v1", "Ingress", "ingresses", True, ("ing",), ("status",))
+INGRESS_CLASS = Kind("networking.k8s.io", "v1", "IngressClass", "ingressclasses", False)
+LEASE = Kind("coordination.k8s.io", "v1", "Lease", "leases")
+REPLICATION_CONTROLLER = Kind(
+    "", "v1", "ReplicationController", "replicationcontrollers", True, ("rc",), ("status", "scale"), ("all",)
+)
+DEPLOYMENT = Kind("apps", "v1", "Deployment", "deployments", True, ("deploy",), ("status", "scale"), ("all",))
+REPLICA_SET = Kind("apps", "v1", "ReplicaSet", "replicasets", True, ("rs",), ("status", "scale"), ("all",))
+STATEFUL_SET = Kind("apps", "v1", "StatefulSet", "statefulsets", True, ("sts",), ("status", "scale"), ("all",))
+DAEMON_SET = Kind("apps", "v1", "DaemonSet", "daemonsets", True, ("ds",), ("status",), ("all",))
+CONTROLLER_REVISION = Kind("apps", "v1", "ControllerRevision", "controllerrevisions")
 
-KINDS: tuple[Kind, ...] = (NAMESPACE, SERVICE, ENDPOINTS, POD, NODE, EVENT, ENDPOINT_SLICE)
+WORKLOADS: tuple[Kind, ...] = (REPLICATION_CONTROLLER, DEPLOYMENT, REPLICA_SET, STATEFUL_SET, DAEMON_SET)
+"""The kinds that make Pods and keep them."""
+
+KINDS: tuple[Kind, ...] = (
+    NAMESPACE,
+    SERVICE,
+    ENDPOINTS,
+    POD,
+    NODE,
+    EVENT,
+    ENDPOINT_SLICE,
+    *WORKLOADS,
+    CONTROLLER_REVISION,
+)

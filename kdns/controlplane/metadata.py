@@ -6,11 +6,41 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from kdns.controlplane.kinds import ENDPOINTS, EVENT, NAMESPACE, NODE, SERVICE, Json, Kind
+from kdns.controlplane.kinds import (
+    CLAIM,
+    CONFIG_MAP,
+    CONTROLLER_REVISION,
+    ENDPOINTS,
+    EVENT,
+    LEASE,
+    NAMESPACE,
+    NODE,
+    SECRET,
+    SERVICE,
+    SERVICE_ACCOUNT,
+    VOLUME,
+    Json,
+    Kind,
+)
 from kdns.controlplane.status import StatusError, bad_request, conflict, internal
 from kdns.controlplane.store import MODIFIED, parsed_revision
 
-WITHOUT_GENERATION = frozenset({NAMESPACE, NODE, SERVICE, ENDPOINTS, EVENT})
+WITHOUT_GENERATION = frozenset(
+    {
+        CLAIM,
+        CONFIG_MAP,
+        LEASE,
+        SECRET,
+        SERVICE_ACCOUNT,
+        VOLUME,
+        NAMESPACE,
+        NODE,
+        SERVICE,
+        ENDPOINTS,
+        EVENT,
+        CONTROLLER_REVISION,
+    }
+)
 """Kinds whose metadata.generation kube-apiserver never sets."""
 
 _GENERATED_BASE_MAX = 58

@@ -10,17 +10,30 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
 from kdns.controlplane.kinds import (
+    CONTROLLER_REVISION,
+    DAEMON_SET,
+    DEPLOYMENT,
     ENDPOINT_SLICE,
     ENDPOINTS,
     EVENT,
     NAMESPACE,
     NODE,
     POD,
+    REPLICA_SET,
+    REPLICATION_CONTROLLER,
     SERVICE,
+    STATEFUL_SET,
     Json,
     Kind,
 )
 from kdns.controlplane.schema import field_at
+from kdns.controlplane.tables_apps import (
+    controller_revision_cells,
+    daemon_set_cells,
+    deployment_cells,
+    replica_cells,
+    stateful_set_cells,
+)
 from kdns.controlplane.tables_cells import (
     endpoint_slice_cells,
     endpoints_cells,
@@ -109,6 +122,23 @@ _NAME = Column("Name", "metadata.name")
 _AGE = Column("Age", "metadata.creationTimestamp")
 _DEFAULT = Printer((_NAME, Column("Created At", "metadata.creationTimestamp", type="date")), _default_cells)
 
+_CONTAINERS = Column("Containers", "Names of the containers in the template.", wide=True)
+_IMAGES = Column("Images", "Images of the containers in the template.", wide=True)
+_SELECTOR = Column("Selector", "spec.selector", wide=True)
+_REPLICAS = Printer(
+    (
+        _NAME,
+        Column("Desired", "spec.replicas", type="integer"),
+        Column("Current", "status.replicas", type="integer"),
+        Column("Ready", "status.readyReplicas", type="integer"),
+        _AGE,
+        _CONTAINERS,
+        _IMAGES,
+        _SELECTOR,
+    ),
+    replica_cells,
+)
+
 PRINTERS: Final[Mapping[Kind, Printer]] = {
     NAMESPACE: Printer((_NAME, Column("Status", "status.phase"), _AGE), namespace_cells),
     SERVICE: Printer(
@@ -177,5 +207,49 @@ PRINTERS: Final[Mapping[Kind, Printer]] = {
             Column("Name", "metadata.name", wide=True),
         ),
         event_cells,
+    ),
+    DEPLOYMENT: Printer(
+        (
+            _NAME,
+            Column("Ready", "Pods that are ready, of the wanted ones."),
+            Column("Up-to-date", "status.updatedReplicas", type="integer"),
+            Column("Available", "status.availableReplicas", type="integer"),
+            _AGE,
+            _CONTAINERS,
+            _IMAGES,
+            _SELECTOR,
+        ),
+        deployment_cells,
+    ),
+    REPLICA_SET: _REPLICAS,
+    REPLICATION_CONTROLLER: _REPLICAS,
+    STATEFUL_SET: Printer(
+        (_NAME, Column("Ready", "Pods that are ready, of the wanted ones."), _AGE, _CONTAINERS, _IMAGES),
+        stateful_set_cells,
+    ),
+    DAEMON_SET: Printer(
+        (
+            _NAME,
+            Column("Desired", "status.desiredNumberScheduled", type="integer"),
+            Column("Current", "status.currentNumberScheduled", type="integer"),
+            Column("Ready", "status.numberReady", type="integer"),
+            Column("Up-to-date", "status.updatedNumberScheduled", type="integer"),
+            Column("Available", "status.numberAvailable", type="integer"),
+            Column("Node Selector", "spec.template.spec.nodeSelector"),
+            _AGE,
+            _CONTAINERS,
+            _IMAGES,
+            _SELECTOR,
+        ),
+        daemon_set_cells,
+    ),
+    CONTROLLER_REVISION: Printer(
+        (
+            _NAME,
+            Column("Controller", "The object that the revision belongs to."),
+            Column("Revision", "revision", type="integer"),
+            _AGE,
+        ),
+        controller_revision_cells,
     ),
 }
