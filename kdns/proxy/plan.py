@@ -1,0 +1,327 @@
+"""What every virtual IP does on this node, decided once for all modes: the plan that renderers and the tracer read.
+
+A plan has one half per IP family. A half maps fronts, that is addresses (or the node, for node ports) with protocol
+and port, to the Service port behind them. Service ports hold the decisions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final, NamedTuple
+
+from kdns.cluster.objects import EndpointSlice, Service, ServicePort
+from kdns.proxy.backends import Backends, Policies, candidates, chosen
+from kdns.proxy.config import (
+    PRIMARY,
+    VERSION,
+    Address,
+    Family,
+    LocalPods,
+    Mode,
+    Network,
+    NodeView,
+    ProxyConfig,
+    parsed_address,
+    parsed_network,
+)
+
+AFFINITY_DEFAULT_S: Final = 10800
+
+
+class PortName(NamedTuple):
+    """One port of one Service; `port` is its name, "" for the only one."""
+
+    namespace: str
+    service: str
+    port: str
+    protocol: str
+
+    def __str__(self) -> str:
+        """As kube-proxy writes it in logs and comments: namespace/service:port."""
+        return f"{self.namespace}/{self.service}" + (f":{self.port}" if self.port else "")
+
+
+class Verdict(Enum):
+    """What happens to a packet: the list its backend comes from, or why it gets none."""
+
+    CLUSTER = "cluster"
+    LOCAL = "local"
+    REJECT = "reject"
+    DROP = "drop"
+
+
+class Masquerade(Enum):
+    """Whose packets leave with the node's address as source: all, all but those of local Pods, or nobody's."""
+
+    ALL = "all"
+    NOT_LOCAL_PODS = "not local pods"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """What happens to packets from one side.
+
+    `short_circuit` (external policy Local): packets of local Pods go to the cluster list as they are, packets of the
+    node itself go there masqueraded, whatever the verdict says of others.
+    """
+
+    verdict: Verdict
+    masquerade: Masquerade = Masquerade.NONE
+    short_circuit: bool = False
+
+
+class FrontKind(Enum):
+    """How a packet found the Service."""
+
+    CLUSTER_IP = "cluster IP"
+    EXTERNAL_IP = "external IP"
+    LOAD_BALANCER_IP = "load balancer IP"
+    NODE_PORT = "node port"
+
+
+class FrontKey(NamedTuple):
+    """Destination of a packet; `address` is "" for node ports."""
+
+    address: str
+    protocol: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class PortPlan:
+    """All decisions for one Service port in one family.
+
+    `source_ranges` guard the load balancer's addresses; empty: everybody may. `affinity_s` is 0 for none.
+    `health_check_port` is where load balancers ask for local endpoints, 0 for nowhere.
+    """
+
+    name: PortName
+    internal: Route
+    external: Route
+    backends: Backends
+    fronts: tuple[tuple[FrontKey, FrontKind], ...]
+    source_ranges: tuple[Network, ...] = ()
+    affinity_s: int = 0
+    health_check_port: int = 0
+
+    def route(self, kind: FrontKind) -> Route:
+        """What happens to packets that came to a front of this kind."""
+        return self.internal if kind is FrontKind.CLUSTER_IP else self.external
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """One destination and the Service port that has it."""
+
+    key: FrontKey
+    kind: FrontKind
+    port: PortPlan
+
+    @property
+    def route(self) -> Route:
+        """What happens to packets for it."""
+        return self.port.route(self.kind)
+
+    @property
+    def source_ranges(self) -> tuple[Network, ...]:
+        """Who may send here; empty for everybody."""
+        return self.port.source_ranges if self.kind is FrontKind.LOAD_BALANCER_IP else ()
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyPlan:
+    """One family's half. `node_port_networks` are networks whose local addresses have node ports."""
+
+    family: Family
+    mode: Mode
+    node: NodeView
+    ports: Mapping[PortName, PortPlan] = field(default_factory=dict)
+    fronts: Mapping[FrontKey, Front] = field(default_factory=dict)
+    cluster_ips: Mapping[str, int] = field(default_factory=dict)
+    local_pods: LocalPods | None = None
+    node_port_networks: tuple[Network, ...] = ()
+    localhost_node_ports: bool = False
+    service_cidrs: tuple[Network, ...] = ()
+
+    def serves_node_ports_at(self, address: Address) -> bool:
+        """Whether packets to this address can be for a node port."""
+        if not self.node.has(address) or address.version != VERSION[self.family]:
+            return False
+        if address.is_loopback and not self.localhost_node_ports:
+            return False
+        return any(address in network for network in self.node_port_networks)
+
+    @property
+    def health_check_ports(self) -> frozenset[int]:
+        """Node ports that the firewall opens for health checks."""
+        return frozenset(port.health_check_port for port in self.ports.values()) - {0}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Both families."""
+
+    ipv4: FamilyPlan
+    ipv6: FamilyPlan
+
+    def of(self, family: Family) -> FamilyPlan:
+        """One half."""
+        return self.ipv4 if family == "IPv4" else self.ipv6
+
+
+def empty_plan(family: Family, config: ProxyConfig, node: NodeView) -> FamilyPlan:
+    """A half without Services: what configuration and node decide by themselves."""
+    networks = tuple(_node_port_networks(family, config, node))
+    return FamilyPlan(
+        family,
+        config.mode,
+        node,
+        local_pods=config.local_pods.of(family) if config.local_pods else None,
+        node_port_networks=networks,
+        localhost_node_ports=family == "IPv4" and config.mode.localhost_node_ports and config.localhost_node_ports,
+        service_cidrs=tuple(each for each in config.service_cidrs if each.version == VERSION[family]),
+    )
+
+
+def _node_port_networks(family: Family, config: ProxyConfig, node: NodeView) -> Iterator[Network]:
+    if PRIMARY in config.node_port_addresses:
+        for address in node.primary:
+            if address.version == VERSION[family] and (network := parsed_network(str(address))):
+                yield network
+        return
+    mine = [each for each in config.node_port_addresses if not isinstance(each, str)]
+    mine = [each for each in mine if each.version == VERSION[family]]
+    everywhere = parsed_network("0.0.0.0/0" if family == "IPv4" else "::/0")
+    if everywhere and (not mine or everywhere in mine):
+        mine = [everywhere]
+    yield from mine
+
+
+def is_proxied(service: Service) -> bool:
+    """Whether the Service has virtual IPs that are this proxy's business."""
+    labels = service.metadata.labels
+    return bool(service.virtual_ips) and (labels is None or labels.proxy_name is None)
+
+
+def cluster_ip(service: Service, family: Family) -> str:
+    """The cluster IP of a family in canonical spelling, or ""."""
+    for text in service.virtual_ips:
+        address = parsed_address(text)
+        if address and address.version == VERSION[family]:
+            return str(address)
+    return ""
+
+
+def plan_service(
+    service: Service, slices: Iterable[EndpointSlice], family: Family, config: ProxyConfig, node: NodeView
+) -> tuple[PortPlan, ...]:
+    """The plans of the Service's ports in one family; none where it has no cluster IP of that family."""
+    address = cluster_ip(service, family) if is_proxied(service) else ""
+    if not address:
+        return ()
+    slices = tuple(slices)
+    return tuple(_port_plan(service, port, address, slices, family, config, node) for port in service.ports)
+
+
+def _port_plan(
+    service: Service,
+    port: ServicePort,
+    address: str,
+    slices: tuple[EndpointSlice, ...],
+    family: Family,
+    config: ProxyConfig,
+    node: NodeView,
+) -> PortPlan:
+    spec = service.spec
+    policies = _policies(service)
+    found = candidates(slices, family, port.name or "", port.protocol, node.name)
+    backends = chosen(found, policies, node, node_hints=config.node_hints)
+    guarded, ranges = _source_ranges(service, family)
+    affinity = spec.session_affinity_config.client_ip if spec.session_affinity_config else None
+    timeout_s = (affinity.timeout_seconds if affinity else None) or AFFINITY_DEFAULT_S
+    local_balancer = spec.type == "LoadBalancer" and policies.external_local
+    balancer_ips = _balancer_ips(service, family)
+    if guarded and any(own in each for each in ranges for own in node.addresses if own.version == each.version):
+        # A packet of the node to such an address comes back with that address as its source.
+        ranges += tuple(own for each in balancer_ips if (own := parsed_network(each)))
+    return PortPlan(
+        PortName(*service.key, port.name or "", port.protocol),
+        _internal(policies, backends, config, node_local=config.local_pods is not None),
+        _external(policies, backends),
+        backends,
+        tuple(_fronts(port, address, _canonical(spec.external_ips or (), family), balancer_ips)),
+        ranges,
+        timeout_s if spec.session_affinity == "ClientIP" else 0,
+        spec.health_check_node_port if local_balancer else 0,
+    )
+
+
+def _policies(service: Service) -> Policies:
+    spec = service.spec
+    is_external = spec.type in {"LoadBalancer", "NodePort"} or bool(spec.external_ips)
+    return Policies(
+        internal_local=spec.internal_traffic_policy == "Local",
+        external_local=spec.external_traffic_policy == "Local" and is_external,
+        is_external=is_external,
+    )
+
+
+def _internal(policies: Policies, backends: Backends, config: ProxyConfig, *, node_local: bool) -> Route:
+    if config.masquerade_all:
+        masquerade = Masquerade.ALL
+    else:
+        masquerade = Masquerade.NOT_LOCAL_PODS if node_local else Masquerade.NONE
+    if not backends.has_any:
+        return Route(Verdict.REJECT, masquerade)
+    if not policies.internal_local:
+        return Route(Verdict.CLUSTER, masquerade)
+    return Route(Verdict.LOCAL if backends.local else Verdict.DROP, masquerade)
+
+
+def _external(policies: Policies, backends: Backends) -> Route:
+    if not backends.has_any:
+        return Route(Verdict.REJECT)
+    if not policies.external_local:
+        return Route(Verdict.CLUSTER, Masquerade.ALL)
+    return Route(Verdict.LOCAL if backends.local else Verdict.DROP, short_circuit=True)
+
+
+def _fronts(
+    port: ServicePort, address: str, external_ips: Iterable[str], balancer_ips: Iterable[str]
+) -> Iterator[tuple[FrontKey, FrontKind]]:
+    yield FrontKey(address, port.protocol, port.port), FrontKind.CLUSTER_IP
+    for each in external_ips:
+        yield FrontKey(each, port.protocol, port.port), FrontKind.EXTERNAL_IP
+    for each in balancer_ips:
+        yield FrontKey(each, port.protocol, port.port), FrontKind.LOAD_BALANCER_IP
+    if port.node_port:
+        yield FrontKey("", port.protocol, port.node_port), FrontKind.NODE_PORT
+
+
+def _canonical(texts: Iterable[str], family: Family) -> tuple[str, ...]:
+    """Those addresses that are of the family, each once, in their canonical spelling."""
+    parsed = [address for text in texts if (address := parsed_address(text))]
+    return tuple(dict.fromkeys(str(each) for each in parsed if each.version == VERSION[family]))
+
+
+def _balancer_ips(service: Service, family: Family) -> tuple[str, ...]:
+    """The load balancer's addresses that the node answers itself: not those it shall leave to the load balancer."""
+    if service.status is None:
+        return ()
+    ingress = service.status.load_balancer.ingress or ()
+    return _canonical((each.ip for each in ingress if each.ip_mode in {None, "VIP"}), family)
+
+
+def _source_ranges(service: Service, family: Family) -> tuple[bool, tuple[Network, ...]]:
+    """Whether load balancer addresses are guarded, and the networks that may pass.
+
+    A range of everything, or only ranges of the other family, guard nothing.
+    """
+    parsed = [network for text in service.spec.load_balancer_source_ranges or () if (network := parsed_network(text))]
+    mine = tuple(dict.fromkeys(network for network in parsed if network.version == VERSION[family]))
+    if any(network.prefixlen == 0 for network in mine):
+        return False, ()
+    return bool(mine), mine

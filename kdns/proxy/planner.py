@@ -1,0 +1,156 @@
+"""Keeps a plan up with the cluster: a change replaces what it concerns, and the difference of two plans is what to do.
+
+Where two Service ports claim one address and port, the first by name has it, whoever came first; the other gets it
+when the first lets go. The result depends on the state alone, so an updated plan equals one made afresh.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from kdns.cluster.objects import EndpointSlice, Key, Service
+from kdns.cluster.state import AnyChange, State
+from kdns.proxy.config import FAMILIES, Family, NodeView, ProxyConfig
+from kdns.proxy.plan import FamilyPlan, Front, FrontKey, FrontKind, Plan, PortName, PortPlan, empty_plan, plan_service
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What differs between two halves: before and after of every front and Service port; None: not there.
+
+    `everything` says that node or configuration differ, so that what does not belong to one front differs too.
+    """
+
+    fronts: Mapping[FrontKey, tuple[Front | None, Front | None]] = field(default_factory=dict)
+    ports: Mapping[PortName, tuple[PortPlan | None, PortPlan | None]] = field(default_factory=dict)
+    everything: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.fronts or self.ports or self.everything)
+
+
+def plan(state: State, node: NodeView, config: ProxyConfig) -> Plan:
+    """The plan for everything in `state`."""
+    planner = Planner(state, node, config)
+    return planner.plan
+
+
+class Planner:
+    """The plan of a changing state. One event loop owns it."""
+
+    def __init__(self, state: State, node: NodeView, config: ProxyConfig) -> None:
+        self.state, self.node, self.config = state, node, config
+        self._halves = {family: _Half(empty_plan(family, config, node)) for family in FAMILIES}
+        self.plan = self._planned()
+        self.update(state.services)
+
+    def changed(self, changes: Iterable[AnyChange]) -> dict[Family, Difference]:
+        """Follow changes that the state has already seen."""
+        return self.update(dict.fromkeys(key for change in changes for key in _concerned(change)))
+
+    def update(self, keys: Iterable[Key]) -> dict[Family, Difference]:
+        """Plan these Services anew; the difference for each family."""
+        keys = tuple(keys)
+        differences = {family: self._update(family, keys) for family in FAMILIES}
+        self.plan = self._planned()
+        return differences
+
+    def _update(self, family: Family, keys: Iterable[Key]) -> Difference:
+        half = self._halves[family]
+        for key in keys:
+            service = self.state.services.get(key)
+            slices = self.state.slices_by_service.get(key, {}).values()
+            made = plan_service(service, slices, family, self.config, self.node) if service else ()
+            half.replace(key, made)
+        return half.settle()
+
+    def _planned(self) -> Plan:
+        return Plan(self._halves["IPv4"].plan, self._halves["IPv6"].plan)
+
+
+def _concerned(change: AnyChange) -> Iterable[Key]:
+    for obj in (change.old, change.new):
+        if isinstance(obj, Service):
+            yield obj.key
+        elif isinstance(obj, EndpointSlice) and obj.service_key:
+            yield obj.service_key
+
+
+class _Half:
+    """One family's plan and what it takes to change it in place of making it anew."""
+
+    def __init__(self, start: FamilyPlan) -> None:
+        self.plan = start
+        self._ports: dict[PortName, PortPlan] = {}
+        self._by_service: dict[Key, tuple[PortName, ...]] = {}
+        self._claims: dict[FrontKey, list[tuple[PortName, int, FrontKind]]] = {}
+        self._old_ports: dict[PortName, PortPlan | None] = {}
+        self._touched: dict[FrontKey, None] = {}
+
+    def replace(self, service: Key, made: tuple[PortPlan, ...]) -> None:
+        """Take these as the Service's ports."""
+        names = self._by_service.pop(service, ())
+        new = {port.name: port for port in made}
+        if new:
+            self._by_service[service] = tuple(new)
+        for name in dict.fromkeys((*names, *new)):
+            old, now = self._ports.get(name), new.get(name)
+            if old == now:
+                continue
+            self._old_ports.setdefault(name, old)
+            if old:
+                del self._ports[name]
+                self._unclaim(old)
+            if now:
+                self._ports[name] = now
+                self._claim(now)
+
+    def settle(self) -> Difference:
+        """The new plan from all replacements since the last one."""
+        if not self._old_ports:
+            return Difference()
+        before = self.plan
+        fronts, cluster_ips = dict(before.fronts), dict(before.cluster_ips)
+        changed: dict[FrontKey, tuple[Front | None, Front | None]] = {}
+        for key in self._touched:
+            old, new = before.fronts.get(key), self._winner(key)
+            if old == new:
+                continue
+            changed[key] = old, new
+            if new:
+                fronts[key] = new
+            else:
+                del fronts[key]
+            for front, step in ((old, -1), (new, 1)):
+                if front and front.kind is FrontKind.CLUSTER_IP:
+                    cluster_ips[key.address] = cluster_ips.get(key.address, 0) + step
+            if not cluster_ips.get(key.address, 1):
+                del cluster_ips[key.address]
+        ports = {name: (old, self._ports.get(name)) for name, old in self._old_ports.items()}
+        ports = {name: pair for name, pair in ports.items() if pair[0] != pair[1]}
+        self.plan = replace(before, ports=dict(self._ports), fronts=fronts, cluster_ips=cluster_ips)
+        self._old_ports, self._touched = {}, {}
+        return Difference(changed, ports)
+
+    def _claim(self, port: PortPlan) -> None:
+        for place, (key, kind) in enumerate(port.fronts):
+            claims = self._claims.setdefault(key, [])
+            insort(claims, (port.name, place, kind), key=lambda claim: claim[:2])
+            self._touched[key] = None
+
+    def _unclaim(self, port: PortPlan) -> None:
+        for place, (key, kind) in enumerate(port.fronts):
+            claims = self._claims[key]
+            claims.remove((port.name, place, kind))
+            if not claims:
+                del self._claims[key]
+            self._touched[key] = None
+
+    def _winner(self, key: FrontKey) -> Front | None:
+        claims = self._claims.get(key)
+        if not claims:
+            return None
+        name, _, kind = claims[0]
+        return Front(key, kind, self._ports[name])

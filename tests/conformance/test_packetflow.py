@@ -1,0 +1,117 @@
+"""Recorded facts about kube-proxy: which endpoints a node uses, and the fate of single packets, through the plan."""
+
+from __future__ import annotations
+
+import json
+import sys
+from ipaddress import ip_address, ip_network
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import msgspec
+import pytest
+
+from kdns.cluster.objects import EndpointSlice, Service
+from kdns.cluster.state import State
+from kdns.proxy.backends import Backend, Candidate, Policies, chosen
+from kdns.proxy.config import IPTABLES, NFTABLES, LocalPods, NodeView, ProxyConfig
+from kdns.proxy.planner import plan
+from kdns.proxy.trace import Fate, Packet, Trace, trace
+
+FACTS = Path(__file__).parents[2].parent / "shared" / "conformance"
+FLOWS, CHOICES = FACTS / "packetflow-cases.json", FACTS / "endpoint-categorization-cases.json"
+Case: TypeAlias = dict[str, Any]
+
+pytestmark = pytest.mark.skipif(not FACTS.exists(), reason=f"the recorded facts are not here: {FACTS}")
+
+FATES = {Fate.REJECTED: "REJECT", Fate.DROPPED: "DROP", Fate.ACCEPTED: "ACCEPT"}
+
+
+def report(capsys: pytest.CaptureFixture[str], name: str, results: dict[str, bool]) -> None:
+    failed = [case for case, agrees in results.items() if not agrees]
+    with capsys.disabled():
+        sys.stdout.write(f"\n{name}: {len(results) - len(failed)} passed, 0 known deviations, {len(failed)} failed\n")
+    assert not failed
+
+
+def candidate(row: Case) -> Candidate:
+    address, _, port = row["endpoint"].rpartition(":")
+    return Candidate(
+        Backend(address, int(port), row["isLocal"]),
+        row["ready"],
+        row["serving"],
+        row["terminating"],
+        frozenset(row["zoneHints"]),
+        frozenset(row["nodeHints"]),
+    )
+
+
+def choice_agrees(case: Case) -> bool:
+    told = case["service"]
+    policies = Policies(told["internalPolicyLocal"], told["externalPolicyLocal"], told["externallyAccessible"])
+    node = NodeView(case["nodeName"], (case["nodeLabels"] or {}).get("topology.kubernetes.io/zone", ""))
+    gated = "feature gate disabled" in case["name"]
+    got = chosen([candidate(row) for row in case["endpoints"]], policies, node, node_hints=not gated)
+    expect = case["expect"]
+    lists = {
+        "clusterEndpoints": got.cluster,
+        "localEndpoints": got.local,
+        "allReachableEndpoints": got.reachable,
+    }
+    same = all(sorted(map(written, found)) == sorted(expect[name] or []) for name, found in lists.items())
+    return same and got.has_any == bool(expect["hasAnyEndpoints"])
+
+
+def written(backend: Backend) -> str:
+    return f"{backend.address}:{backend.port}" if ":" not in backend.address else f"[{backend.address}]:{backend.port}"
+
+
+def test_endpoint_choice_facts(capsys: pytest.CaptureFixture[str]) -> None:
+    cases = json.loads(CHOICES.read_text())["cases"]
+    report(capsys, CHOICES.name, {case["name"]: choice_agrees(case) for case in cases})
+
+
+def flow_agrees(found: Trace, expect: Case) -> bool:
+    if "dnat" in expect:
+        masquerade = found.masquerade or bool(found.hairpins)
+        backends = sorted(map(written, found.backends))
+        return bool(backends == sorted(expect["dnat"]) and masquerade == expect["masquerade"])
+    if "verdict" in expect:
+        return bool(FATES.get(found.fate) == expect["verdict"])
+    return found.fate is Fate.UNTOUCHED
+
+
+def flows(case: Case) -> dict[str, bool]:
+    told = case["config"]
+    state = State()
+    for service in case["services"]:
+        state.upsert(msgspec.convert(service, Service))
+    for each in case["endpointSlices"]:
+        state.upsert(msgspec.convert(each, EndpointSlice))
+    node = NodeView(
+        told["nodeName"],
+        told["topologyLabels"].get("topology.kubernetes.io/zone", ""),
+        (ip_address(told["nodeIP"]),),
+        tuple(map(ip_address, told["localNodeIPs"])),
+    )
+    config = ProxyConfig(
+        {"iptables": IPTABLES, "nftables": NFTABLES}[told["mode"]],
+        masquerade_all=told["masqueradeAll"],
+        local_pods=LocalPods((ip_network(told["detectLocal"][1]),)) if told["detectLocal"] else None,
+        node_port_addresses=tuple(map(ip_network, told["nodePortAddresses"])),
+        localhost_node_ports=told.get("localhostNodePorts", False),
+        service_cidrs=tuple(map(ip_network, told.get("serviceCIDRs", ()))),
+    )
+    made = plan(state, node, config)
+    results = {}
+    for number, flow in enumerate(case["flows"]):
+        packet = Packet(ip_address(flow["sourceIP"]), ip_address(flow["destIP"]), flow["protocol"], flow["destPort"])
+        results[f"{case['id']}/{number}: {flow['name']}"] = flow_agrees(trace(made, packet), flow["expect"])
+    return results
+
+
+def test_packetflow_facts(capsys: pytest.CaptureFixture[str]) -> None:
+    results: dict[str, bool] = {}
+    for case in json.loads(FLOWS.read_text())["cases"]:
+        results |= flows(case)
+    report(capsys, FLOWS.name, results)

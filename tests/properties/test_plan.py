@@ -1,0 +1,117 @@
+"""A plan that followed changes equals one made afresh, and its differences lead from one to the other."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address, ip_network
+from typing import TypeAlias
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kdns.cluster.objects import (
+    Conditions,
+    Endpoint,
+    EndpointPort,
+    EndpointSlice,
+    Hints,
+    Ingress,
+    LoadBalancerStatus,
+    Named,
+    Object,
+    Service,
+    ServiceMeta,
+    ServicePort,
+    ServiceSpec,
+    ServiceStatus,
+    SliceLabels,
+    SliceMeta,
+)
+from kdns.cluster.state import State
+from kdns.proxy.config import FAMILIES, LocalPods, NodeView, ProxyConfig
+from kdns.proxy.plan import FrontKind
+from kdns.proxy.planner import Planner, plan
+
+Write: TypeAlias = Service | EndpointSlice | tuple[type[Object], tuple[str, str]]
+
+NAMES = ("a", "b", "c")
+NODE = NodeView("here", "z1", (ip_address("192.0.2.1"),), (ip_address("192.0.2.1"), ip_address("192.0.2.9")))
+CONFIG = ProxyConfig(local_pods=LocalPods((ip_network("10.1.0.0/24"),)), service_cidrs=(ip_network("10.96.0.0/24"),))
+
+names = st.sampled_from(NAMES)
+addresses = st.sampled_from(("10.96.0.1", "10.96.0.2", "192.0.2.9", "2001:db8::1", "2001:DB8::2"))
+ports = st.builds(
+    ServicePort,
+    st.sampled_from((80, 443)),
+    st.sampled_from(("", "x")),
+    st.sampled_from(("TCP", "UDP")),
+    st.sampled_from((0, 30080, 30443)),
+)
+specs = st.builds(
+    ServiceSpec,
+    type=st.sampled_from(("ClusterIP", "NodePort", "LoadBalancer", "ExternalName")),
+    cluster_ip=st.sampled_from(("10.96.0.1", "10.96.0.2", "10.96.0.3", "2001:db8::1", "None", "")),
+    ports=st.lists(ports, max_size=2, unique_by=lambda port: (port.name, port.protocol)).map(tuple),
+    external_ips=st.lists(addresses, max_size=2).map(tuple),
+    load_balancer_source_ranges=st.sampled_from(((), ("10.0.0.0/8",), ("0.0.0.0/0",), (" 192.0.2.0/24 ",), ("x",))),
+    session_affinity=st.sampled_from(("None", "ClientIP")),
+    external_traffic_policy=st.sampled_from(("Cluster", "Local")),
+    internal_traffic_policy=st.sampled_from(("Cluster", "Local")),
+    health_check_node_port=st.sampled_from((0, 32000)),
+)
+statuses = st.lists(st.builds(Ingress, addresses, st.sampled_from((None, "VIP", "Proxy"))), max_size=2).map(
+    lambda rows: ServiceStatus(LoadBalancerStatus(tuple(rows)))
+)
+services = st.builds(Service, names.map(lambda name: ServiceMeta(name, "shop")), specs, statuses)
+flags = st.sampled_from((None, True, False))
+endpoints = st.builds(
+    Endpoint,
+    st.sampled_from((("10.1.0.1",), ("10.1.0.2",), ("10.2.0.1",), ("2001:db8:1::1",), ())),
+    st.builds(Conditions, flags, flags, flags),
+    node_name=st.sampled_from((None, "here", "there")),
+    hints=st.sampled_from((None, Hints((Named("z1"),)), Hints((Named("z2"),), (Named("here"),)))),
+)
+slices = st.builds(
+    EndpointSlice,
+    st.tuples(st.sampled_from(("s1", "s2", "s3")), names).map(
+        lambda pair: SliceMeta(pair[0], "shop", SliceLabels(pair[1]))
+    ),
+    st.sampled_from(("IPv4", "IPv6", "FQDN")),
+    st.lists(endpoints, max_size=3).map(tuple),
+    st.lists(
+        st.builds(EndpointPort, st.sampled_from(("", "x", None)), st.sampled_from((8080, 0, None))), max_size=2
+    ).map(tuple),
+)
+deletions = st.one_of(
+    names.map(lambda name: (Service, ("shop", name))),
+    st.sampled_from(("s1", "s2", "s3")).map(lambda name: (EndpointSlice, ("shop", name))),
+)
+
+
+@given(st.lists(st.lists(st.one_of(services, slices, deletions), max_size=3), max_size=8))
+def test_following_equals_planning_afresh(rounds: list[list[Write]]) -> None:
+    state = State()
+    planner = Planner(state, NODE, CONFIG)
+    known = {family: dict(planner.plan.of(family).fronts) for family in FAMILIES}
+    for writes in rounds:
+        changes = []
+        for write in writes:
+            change = state.delete(*write) if isinstance(write, tuple) else state.upsert(write)
+            if change:
+                changes.append(change)
+        before = planner.plan
+        differences = planner.changed(changes)
+        assert planner.plan == plan(state, NODE, CONFIG)
+        for family in FAMILIES:
+            half, difference = planner.plan.of(family), differences[family]
+            for key, (old, new) in difference.fronts.items():
+                assert before.of(family).fronts.get(key) == old != new
+                if new:
+                    known[family][key] = new
+                else:
+                    del known[family][key]
+            assert known[family] == half.fronts
+            for name, (was, now) in difference.ports.items():
+                assert (before.of(family).ports.get(name), half.ports.get(name)) == (was, now)
+            assert set(half.cluster_ips) == {
+                key.address for key, front in half.fronts.items() if front.kind is FrontKind.CLUSTER_IP
+            }
