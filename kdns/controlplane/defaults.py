@@ -7,8 +7,42 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kdns.controlplane.defaults_apps import (
+    default_daemon_set,
+    default_deployment,
+    default_replica_set,
+    default_replication_controller,
+    default_stateful_set,
+)
+from kdns.controlplane.defaults_kept import (
+    default_claim,
+    default_cron_job,
+    default_ingress_class,
+    default_job,
+    default_secret,
+    default_volume,
+)
 from kdns.controlplane.defaults_pod import default_pod
-from kdns.controlplane.kinds import ENDPOINT_SLICE, ENDPOINTS, NAMESPACE, POD, SERVICE, Json, Kind
+from kdns.controlplane.kinds import (
+    CLAIM,
+    CRON_JOB,
+    DAEMON_SET,
+    DEPLOYMENT,
+    ENDPOINT_SLICE,
+    ENDPOINTS,
+    INGRESS_CLASS,
+    JOB,
+    NAMESPACE,
+    POD,
+    REPLICA_SET,
+    REPLICATION_CONTROLLER,
+    SECRET,
+    SERVICE,
+    STATEFUL_SET,
+    VOLUME,
+    Json,
+    Kind,
+)
 from kdns.controlplane.services import IP_TYPES, LOAD_BALANCER, is_external
 
 _KEPT_WHEN_EMPTY = frozenset(
@@ -119,4 +153,15 @@ _DEFAULTS: dict[Kind, Callable[[Json], Json]] = {
     ENDPOINT_SLICE: default_endpoint_slice,
     NAMESPACE: default_namespace,
     POD: default_pod,
+    SECRET: default_secret,
+    CLAIM: default_claim,
+    VOLUME: default_volume,
+    JOB: default_job,
+    CRON_JOB: default_cron_job,
+    INGRESS_CLASS: default_ingress_class,
+    REPLICATION_CONTROLLER: default_replication_controller,
+    DEPLOYMENT: default_deployment,
+    REPLICA_SET: default_replica_set,
+    STATEFUL_SET: default_stateful_set,
+    DAEMON_SET: default_daemon_set,
 }

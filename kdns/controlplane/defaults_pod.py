@@ -17,6 +17,11 @@ _FILE_MODE = 0o644
 
 def default_pod(obj: Json) -> Json:
     """A copy of the Pod with its defaults."""
+    return {**default_template(obj), **_addresses(obj.get("status") or {})}
+
+
+def default_template(obj: Json) -> Json:
+    """A copy of what Pods are made from, with the defaults of their spec."""
     given = {key: value for key, value in (obj.get("spec") or {}).items() if value is not None}
     spec = {**_SPEC, "securityContext": {}, **given}
     for field in ("initContainers", "containers"):
@@ -24,7 +29,7 @@ def default_pod(obj: Json) -> Json:
             spec[field] = [_container(each, host=bool(spec.get("hostNetwork"))) for each in spec[field]]
     if "volumes" in spec:
         spec["volumes"] = [_volume(volume) for volume in spec["volumes"]]
-    return {**obj, "spec": spec, **_addresses(obj.get("status") or {})}
+    return {**obj, "spec": spec}
 
 
 def _addresses(status: Json) -> Json:

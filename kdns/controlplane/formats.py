@@ -70,6 +70,16 @@ dns_subdomain = _format(
         "example.com",
     ),
 )
+wildcard_subdomain = _format(
+    rf"\*\.{_SUBDOMAIN}",
+    253,
+    _sentence(
+        "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist of "
+        "lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character",
+        rf"\*\.{_SUBDOMAIN}",
+        "*.example.com",
+    ),
+)
 label_value = _format(
     _VALUE,
     63,
@@ -89,6 +99,27 @@ _QUALIFIED_SENTENCE = _sentence(
     "123-abc",
 )
 _name_part = _format(_QUALIFIED, 63, _QUALIFIED_SENTENCE)
+
+
+_config_key = _format(
+    "[-._a-zA-Z0-9]+",
+    253,
+    _sentence(
+        "a valid config key must consist of alphanumeric characters, '-', '_' or '.'",
+        "[-._a-zA-Z0-9]+",
+        "key.name",
+        "KEY_NAME",
+        "key-name",
+    ),
+)
+
+
+def config_key(text: str) -> list[str]:
+    """A key of a ConfigMap or Secret: it can be a file's name."""
+    problems = _config_key(text)
+    if text in {".", ".."}:
+        return [*problems, f"must not be '{text}'"]
+    return [*problems, "must not start with '..'"] if text.startswith("..") else problems
 
 
 @lru_cache(4096)

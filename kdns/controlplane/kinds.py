@@ -67,6 +67,20 @@ CONTROLLER_REVISION = Kind("apps", "v1", "ControllerRevision", "controllerrevisi
 WORKLOADS: tuple[Kind, ...] = (REPLICATION_CONTROLLER, DEPLOYMENT, REPLICA_SET, STATEFUL_SET, DAEMON_SET)
 """The kinds that make Pods and keep them."""
 
+KEPT: tuple[Kind, ...] = (
+    CONFIG_MAP,
+    SECRET,
+    SERVICE_ACCOUNT,
+    CLAIM,
+    VOLUME,
+    JOB,
+    CRON_JOB,
+    INGRESS,
+    INGRESS_CLASS,
+    LEASE,
+)
+"""Kinds that applications bring along: kept and served, with rules of their own."""
+
 KINDS: tuple[Kind, ...] = (
     NAMESPACE,
     SERVICE,
@@ -77,4 +91,5 @@ KINDS: tuple[Kind, ...] = (
     ENDPOINT_SLICE,
     *WORKLOADS,
     CONTROLLER_REVISION,
+    *KEPT,
 )

@@ -12,13 +12,57 @@ from dataclasses import dataclass
 from kdns.controlplane.allocate import Choose, Transaction
 from kdns.controlplane.clusterconfig import ClusterConfig
 from kdns.controlplane.defaults import with_defaults
+from kdns.controlplane.defaults_apps import counted_template
+from kdns.controlplane.defaults_kept import with_job_selector
 from kdns.controlplane.defaults_pod import qos_class
 from kdns.controlplane.families import fill_on_read
-from kdns.controlplane.kinds import ENDPOINT_SLICE, ENDPOINTS, EVENT, NAMESPACE, NODE, POD, SERVICE, Json, Kind
+from kdns.controlplane.kinds import (
+    CLAIM,
+    CONFIG_MAP,
+    CONTROLLER_REVISION,
+    CRON_JOB,
+    DAEMON_SET,
+    DEPLOYMENT,
+    ENDPOINT_SLICE,
+    ENDPOINTS,
+    EVENT,
+    INGRESS,
+    INGRESS_CLASS,
+    JOB,
+    LEASE,
+    NAMESPACE,
+    NODE,
+    POD,
+    REPLICA_SET,
+    REPLICATION_CONTROLLER,
+    SECRET,
+    SERVICE,
+    SERVICE_ACCOUNT,
+    STATEFUL_SET,
+    VOLUME,
+    Json,
+    Kind,
+)
 from kdns.controlplane.status import Cause, StatusError, invalid
 from kdns.controlplane.strategy_service import ServiceAllocator, drop_unneeded
 from kdns.controlplane.validation import validate_meta
+from kdns.controlplane.validation_apps import (
+    validate_controller_revision,
+    validate_daemon_set,
+    validate_deployment,
+    validate_replica_set,
+    validate_replication_controller,
+    validate_stateful_set,
+)
+from kdns.controlplane.validation_batch import validate_cron_job, validate_job
+from kdns.controlplane.validation_config import (
+    validate_config_map,
+    validate_lease,
+    validate_secret,
+    validate_service_account,
+)
 from kdns.controlplane.validation_endpoints import validate_endpoint_slice, validate_endpoints
+from kdns.controlplane.validation_ingress import validate_ingress, validate_ingress_class
 from kdns.controlplane.validation_pod import (
     validate_event,
     validate_namespace,
@@ -31,15 +75,32 @@ from kdns.controlplane.validation_service import (
     validate_service,
     validate_service_update,
 )
+from kdns.controlplane.validation_storage import validate_claim, validate_volume
 
 _RULES: dict[Kind, Callable[[Json, Json | None], list[Cause]]] = {
+    CLAIM: validate_claim,
+    CONFIG_MAP: validate_config_map,
+    CRON_JOB: validate_cron_job,
     ENDPOINTS: validate_endpoints,
     ENDPOINT_SLICE: validate_endpoint_slice,
     EVENT: validate_event,
+    INGRESS: validate_ingress,
+    INGRESS_CLASS: validate_ingress_class,
+    JOB: validate_job,
+    LEASE: validate_lease,
     NAMESPACE: validate_namespace,
     NODE: validate_node,
     POD: validate_pod,
+    SECRET: validate_secret,
+    SERVICE_ACCOUNT: validate_service_account,
+    VOLUME: validate_volume,
     SERVICE: lambda new, old: validate_service_update(new, old) if old else validate_service(new),
+    REPLICATION_CONTROLLER: validate_replication_controller,
+    DEPLOYMENT: validate_deployment,
+    REPLICA_SET: validate_replica_set,
+    STATEFUL_SET: validate_stateful_set,
+    DAEMON_SET: validate_daemon_set,
+    CONTROLLER_REVISION: validate_controller_revision,
 }
 
 
@@ -66,7 +127,9 @@ class Strategies:
 
     def create(self, kind: Kind, obj: Json, *, dry_run: bool = False) -> Prepared:
         """The object as it is to be stored for the first time; StatusError 422, or 500 for a full range."""
-        new, txn = with_defaults(kind, obj), Transaction()
+        new, txn = _counted(kind, with_defaults(kind, obj), None), Transaction()
+        if kind == JOB:
+            new = with_job_selector(new)
         with_status = _FIRST_STATUS.get(kind)
         try:
             if kind == SERVICE:
@@ -90,6 +153,7 @@ class Strategies:
             if kind == POD and subresource == "status":
                 self._check(kind, new, validate_pod_status(new))
             return _prepared(new, txn, dry_run=dry_run)
+        new = _counted(kind, new, old)
         try:
             if kind == SERVICE:
                 self.services.update(new, old, txn, dry_run=dry_run)
@@ -157,4 +221,28 @@ def _pod_status(pod: Json) -> Json:
     return {"phase": "Pending", **(status if brought else {}), "qosClass": qos_class(pod)}
 
 
-_FIRST_STATUS: dict[Kind, Callable[[Json], Json]] = {SERVICE: _service_status, POD: _pod_status}
+def _counted(kind: Kind, new: Json, old: Json | None) -> Json:
+    return counted_template(new, old) if kind == DAEMON_SET else new
+
+
+_NO_REPLICAS: Json = {"replicas": 0}
+_NO_DAEMONS: Json = {
+    "currentNumberScheduled": 0,
+    "desiredNumberScheduled": 0,
+    "numberMisscheduled": 0,
+    "numberReady": 0,
+}
+_FIRST_STATUS: dict[Kind, Callable[[Json], Json]] = {
+    DEPLOYMENT: lambda _: {},
+    REPLICATION_CONTROLLER: lambda _: _NO_REPLICAS,
+    REPLICA_SET: lambda _: _NO_REPLICAS,
+    STATEFUL_SET: lambda _: _NO_REPLICAS,
+    DAEMON_SET: lambda _: _NO_DAEMONS,
+    CLAIM: lambda _: {"phase": "Pending"},
+    CRON_JOB: lambda _: {},
+    INGRESS: _service_status,
+    JOB: lambda _: {},
+    POD: _pod_status,
+    SERVICE: _service_status,
+    VOLUME: lambda _: {"phase": "Pending"},
+}

@@ -5,8 +5,7 @@ Columns of priority 1 are those of `-o wide`. A kind without columns of its own 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
 from kdns.controlplane.kinds import (
@@ -26,7 +25,6 @@ from kdns.controlplane.kinds import (
     Json,
     Kind,
 )
-from kdns.controlplane.schema import field_at
 from kdns.controlplane.tables_apps import (
     controller_revision_cells,
     daemon_set_cells,
@@ -43,41 +41,12 @@ from kdns.controlplane.tables_cells import (
     node_cells,
     service_cells,
 )
+from kdns.controlplane.tables_kept import KEPT_PRINTERS
 from kdns.controlplane.tables_pods import pod_cells, pod_conditions
+from kdns.controlplane.tables_printer import AGE, NAME, Column, Printer
 
 IncludeObject: TypeAlias = Literal["None", "Metadata", "Object"]
 """How much of each object its row carries; the default of the API is Metadata."""
-
-Cells: TypeAlias = Callable[[Json, float], list[Any]]
-"""Makes the cells of an object at a time (Unix seconds)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One column: `about` is the path of the field it shows, whose documentation it takes, or a sentence."""
-
-    name: str
-    about: str
-    wide: bool = False
-    type: str = "string"
-
-    def definition(self, kind: Kind) -> Json:
-        """The column as TableColumnDefinition."""
-        return {
-            "name": self.name,
-            "type": self.type,
-            "format": "name" if self.name == "Name" else "",
-            "description": self.about if " " in self.about else field_at(kind, self.about).doc,
-            "priority": int(self.wide),
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Printer:
-    """How one kind is printed."""
-
-    columns: tuple[Column, ...]
-    cells: Cells
 
 
 def table(
@@ -118,20 +87,18 @@ def _default_cells(obj: Json, _now_s: float) -> list[Any]:
     return [name(obj), obj.get("metadata", {}).get("creationTimestamp", "")]
 
 
-_NAME = Column("Name", "metadata.name")
-_AGE = Column("Age", "metadata.creationTimestamp")
-_DEFAULT = Printer((_NAME, Column("Created At", "metadata.creationTimestamp", type="date")), _default_cells)
+_DEFAULT = Printer((NAME, Column("Created At", "metadata.creationTimestamp", type="date")), _default_cells)
 
 _CONTAINERS = Column("Containers", "Names of the containers in the template.", wide=True)
 _IMAGES = Column("Images", "Images of the containers in the template.", wide=True)
 _SELECTOR = Column("Selector", "spec.selector", wide=True)
 _REPLICAS = Printer(
     (
-        _NAME,
+        NAME,
         Column("Desired", "spec.replicas", type="integer"),
         Column("Current", "status.replicas", type="integer"),
         Column("Ready", "status.readyReplicas", type="integer"),
-        _AGE,
+        AGE,
         _CONTAINERS,
         _IMAGES,
         _SELECTOR,
@@ -140,37 +107,37 @@ _REPLICAS = Printer(
 )
 
 PRINTERS: Final[Mapping[Kind, Printer]] = {
-    NAMESPACE: Printer((_NAME, Column("Status", "status.phase"), _AGE), namespace_cells),
+    NAMESPACE: Printer((NAME, Column("Status", "status.phase"), AGE), namespace_cells),
     SERVICE: Printer(
         (
-            _NAME,
+            NAME,
             Column("Type", "spec.type"),
             Column("Cluster-IP", "spec.clusterIP"),
             Column("External-IP", "spec.externalIPs"),
             Column("Port(s)", "spec.ports"),
-            _AGE,
+            AGE,
             Column("Selector", "spec.selector", wide=True),
         ),
         service_cells,
     ),
-    ENDPOINTS: Printer((_NAME, Column("Endpoints", "subsets"), _AGE), endpoints_cells),
+    ENDPOINTS: Printer((NAME, Column("Endpoints", "subsets"), AGE), endpoints_cells),
     ENDPOINT_SLICE: Printer(
         (
-            _NAME,
+            NAME,
             Column("AddressType", "addressType"),
             Column("Ports", "ports"),
             Column("Endpoints", "endpoints"),
-            _AGE,
+            AGE,
         ),
         endpoint_slice_cells,
     ),
     POD: Printer(
         (
-            _NAME,
+            NAME,
             Column("Ready", "Containers that are ready, of all containers."),
             Column("Status", "What the Pod is doing, in one word."),
             Column("Restarts", "How often its containers were restarted, and when for the last time."),
-            _AGE,
+            AGE,
             Column("IP", "status.podIP", wide=True),
             Column("Node", "spec.nodeName", wide=True),
             Column("Nominated Node", "status.nominatedNodeName", wide=True),
@@ -180,10 +147,10 @@ PRINTERS: Final[Mapping[Kind, Printer]] = {
     ),
     NODE: Printer(
         (
-            _NAME,
+            NAME,
             Column("Status", "Whether the node is ready, and whether it takes new Pods."),
             Column("Roles", "Roles of the node, from its labels node-role.kubernetes.io/ROLE."),
-            _AGE,
+            AGE,
             Column("Version", "status.nodeInfo.kubeletVersion"),
             Column("Internal-IP", "status.addresses", wide=True),
             Column("External-IP", "status.addresses", wide=True),
@@ -210,11 +177,11 @@ PRINTERS: Final[Mapping[Kind, Printer]] = {
     ),
     DEPLOYMENT: Printer(
         (
-            _NAME,
+            NAME,
             Column("Ready", "Pods that are ready, of the wanted ones."),
             Column("Up-to-date", "status.updatedReplicas", type="integer"),
             Column("Available", "status.availableReplicas", type="integer"),
-            _AGE,
+            AGE,
             _CONTAINERS,
             _IMAGES,
             _SELECTOR,
@@ -224,19 +191,19 @@ PRINTERS: Final[Mapping[Kind, Printer]] = {
     REPLICA_SET: _REPLICAS,
     REPLICATION_CONTROLLER: _REPLICAS,
     STATEFUL_SET: Printer(
-        (_NAME, Column("Ready", "Pods that are ready, of the wanted ones."), _AGE, _CONTAINERS, _IMAGES),
+        (NAME, Column("Ready", "Pods that are ready, of the wanted ones."), AGE, _CONTAINERS, _IMAGES),
         stateful_set_cells,
     ),
     DAEMON_SET: Printer(
         (
-            _NAME,
+            NAME,
             Column("Desired", "status.desiredNumberScheduled", type="integer"),
             Column("Current", "status.currentNumberScheduled", type="integer"),
             Column("Ready", "status.numberReady", type="integer"),
             Column("Up-to-date", "status.updatedNumberScheduled", type="integer"),
             Column("Available", "status.numberAvailable", type="integer"),
             Column("Node Selector", "spec.template.spec.nodeSelector"),
-            _AGE,
+            AGE,
             _CONTAINERS,
             _IMAGES,
             _SELECTOR,
@@ -245,11 +212,12 @@ PRINTERS: Final[Mapping[Kind, Printer]] = {
     ),
     CONTROLLER_REVISION: Printer(
         (
-            _NAME,
+            NAME,
             Column("Controller", "The object that the revision belongs to."),
             Column("Revision", "revision", type="integer"),
-            _AGE,
+            AGE,
         ),
         controller_revision_cells,
     ),
+    **KEPT_PRINTERS,
 }

@@ -28,27 +28,30 @@ def validate_pod(pod: Json, old: Json | None = None) -> list[Cause]:
     causes = validate_meta_update(old, pod) if old else []
     causes += validate_meta(pod, formats.dns_subdomain)
     spec = pod.get("spec") or {}
-    if not spec.get("containers"):
-        causes.append(required("spec.containers"))
+    causes += validate_pod_spec("spec", spec)
+    if old:
+        return causes + _changes(spec, old.get("spec") or {})
+    return causes + validate_pod_status(pod)
+
+
+def validate_pod_spec(path: str, spec: Json) -> list[Cause]:
+    """The spec of a Pod, also of one in a template at `path`."""
+    causes = [] if spec.get("containers") else [required(f"{path}.containers")]
     names: set[str] = set()
     for field in ("initContainers", "containers"):
         for index, container in enumerate(spec.get(field) or []):
-            causes += _container(f"spec.{field}[{index}]", container, names)
-    if spec.get("restartPolicy") not in _RESTARTS:
-        causes.append(unsupported("spec.restartPolicy", spec.get("restartPolicy"), _RESTARTS))
-    if spec.get("dnsPolicy") not in _DNS_POLICIES:
-        causes.append(unsupported("spec.dnsPolicy", spec.get("dnsPolicy"), _DNS_POLICIES))
+            causes += _container(f"{path}.{field}[{index}]", container, names)
+    for field, values in (("restartPolicy", _RESTARTS), ("dnsPolicy", _DNS_POLICIES)):
+        if spec.get(field) not in values:
+            causes.append(unsupported(f"{path}.{field}", spec.get(field), values))
     for field, rule in (
         ("hostname", formats.dns_label),
         ("subdomain", formats.dns_label),
         ("nodeName", formats.dns_subdomain),
     ):
         if value := spec.get(field):
-            causes += each(f"spec.{field}", value, rule(value))
-    causes += _volumes(spec)
-    if old:
-        return causes + _changes(spec, old.get("spec") or {})
-    return causes + validate_pod_status(pod)
+            causes += each(f"{path}.{field}", value, rule(value))
+    return causes + _volumes(path, spec)
 
 
 def validate_pod_status(pod: Json) -> list[Cause]:
@@ -109,19 +112,19 @@ def _variable(path: str, variable: Json) -> list[Cause]:
     return [invalid_value(f"{path}.valueFrom", "", "may not be specified when `value` is not empty")] if both else []
 
 
-def _volumes(spec: Json) -> list[Cause]:
+def _volumes(at: str, spec: Json) -> list[Cause]:
     causes: list[Cause] = []
     names: set[str] = set()
     for index, volume in enumerate(spec.get("volumes") or []):
-        path, name = f"spec.volumes[{index}].name", volume.get("name") or ""
+        path, name = f"{at}.volumes[{index}].name", volume.get("name") or ""
         causes += each(path, name, formats.dns_label(name)) if name else [required(path)]
         causes += [duplicate(path, name)] if name in names else []
         names.add(name)
     for field in ("initContainers", "containers"):
         for index, container in enumerate(spec.get(field) or []):
-            for at, mount in enumerate(container.get("volumeMounts") or []):
+            for number, mount in enumerate(container.get("volumeMounts") or []):
                 if mount.get("name") not in names:
-                    where = f"spec.{field}[{index}].volumeMounts[{at}].name"
+                    where = f"{at}.{field}[{index}].volumeMounts[{number}].name"
                     causes.append(Cause(where, f'Not found: "{mount.get("name")}"', ""))
     return causes
 

@@ -97,7 +97,7 @@ def test_messages(kind: str, raw: bytes, obj: Json) -> None:
         (b"k8s\0\x0a\x05v1", "ends too early"),
         (b"k8s\0\xff", "number without an end"),
         (b"k8s\0\x0b", "wire type 3"),
-        (envelope("Deployment", b"", "apps/v1"), "no kind 'Deployment' of 'apps/v1' is served"),
+        (envelope("Widget", b"", "apps/v1"), "no kind 'Widget' of 'apps/v1' is served"),
         (envelope("Service", message((1, 5))), "a number where bytes are due"),
         (envelope("Event", message((8, "x"))), "bytes where a number is due"),
         (envelope("Service", message((1, message((1, b"\xff"))))), "decode"),

@@ -70,6 +70,10 @@ SCALAR_WORDS = {
 }
 
 
+LATER = {("JobSpec", "scheduling")}
+"""What the package knows of releases after the one that is followed."""
+
+
 def _model(described: Type) -> Any:
     prefix = "Discovery" if "discovery" in described.name else "Core"
     for name in (f"{prefix}V1{described.short}", f"V1{described.short}"):
@@ -86,6 +90,7 @@ def test_the_official_clients_models_agree_in_names_and_shapes() -> None:
         if model is None:
             continue
         known = {model.attribute_map[name]: shape for name, shape in model.openapi_types.items()}
+        known = {name: shape for name, shape in known.items() if (described.short, name) not in LATER}
         assert set(known) - set(described.fields) == set(), described.name
         for name, shape in known.items():
             field = described.fields[name]
