@@ -19,7 +19,7 @@ from aiohttp.web_protocol import RequestHandler
 
 from kdns import logs
 from kdns.aio import rest_content, rest_documents
-from kdns.aio.rest_guard import RestConfig, check_config, check_request
+from kdns.aio.rest_guard import READY_PATHS, RestConfig, check_config, check_request
 from kdns.aio.rest_verbs import Verbs
 from kdns.controlplane import render, routes
 from kdns.controlplane.api import Api
@@ -137,6 +137,8 @@ class _Handler:
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
             self._admit(request)
+            if request.path in READY_PATHS:
+                await self.verbs.durable()
             document = rest_documents.document(request, self.address)
             if document is not None:
                 return document

@@ -1,8 +1,9 @@
 """Who may speak to the REST server: addresses, bearer tokens, and no web pages.
 
 Without tokens the server listens on loopback only. A browser on the same machine can reach loopback for any web page,
-so such a server refuses requests that carry an Origin (cross-site requests), and Host headers that are not its own
-(DNS rebinding).
+so such a server refuses requests that carry an Origin, and Host headers that are not its own (DNS rebinding). Images,
+scripts, forms and links of a page send no Origin with a GET; browsers mark those with Sec-Fetch-Site (W3C Fetch
+Metadata), and older ones name the page in Referer. What a person types into the address bar is answered.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from kdns.errors import InputError
 
 OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz", "/version"})
 """Paths that need no token, as in a real cluster."""
+
+READY_PATHS = frozenset({"/healthz", "/readyz"})
+"""Paths that also say whether writes can be kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,12 @@ def check_request(config: RestConfig, path: str, headers: Mapping[str, str]) -> 
     origin = headers.get("Origin")
     if origin is not None:
         raise _refused(f"requests from web pages are refused, this one is from origin {origin!r}")
+    site = headers.get("Sec-Fetch-Site", "none")
+    if site not in {"none", "same-origin"}:
+        raise _refused(f"requests from web pages are refused, this one is {site}")
+    referer = headers.get("Referer")
+    if referer is not None and referer.split("/")[2:3] != [headers.get("Host")]:
+        raise _refused(f"requests from web pages are refused, this one is from {referer[:100]!r}")
     host = _without_port(headers.get("Host", ""))
     if not (is_loopback(host) or host.lower() in {config.host, *config.hosts}):
         raise _refused(f"the Host header {host!r} is not this server's; use {config.host}, or configure the name")

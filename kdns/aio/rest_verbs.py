@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from random import uniform
 
 from aiohttp import web
 
@@ -12,13 +13,13 @@ from kdns.aio import rest_content, rest_watch
 from kdns.aio.rest_content import Review
 from kdns.aio.rest_guard import RestConfig
 from kdns.aio.rest_watch import WatchStream, WatchTimes
-from kdns.controlplane import negotiate, render, schema_check
+from kdns.controlplane import listoptions, negotiate, render, schema_check
 from kdns.controlplane.api import Api
 from kdns.controlplane.kinds import POD, SERVICE, Json, Kind
 from kdns.controlplane.patch import APPLY_PATCH, PATCH_TYPES
 from kdns.controlplane.render import Renderer
 from kdns.controlplane.routes import Target
-from kdns.controlplane.status import StatusError, bad_request, invalid_options, method_not_allowed
+from kdns.controlplane.status import StatusError, bad_request, method_not_allowed
 from kdns.controlplane.tables import IncludeObject
 from kdns.controlplane.views import view_of
 from kdns.controlplane.watch import Subscription
@@ -61,6 +62,21 @@ class Call:
         return int(text)
 
     @property
+    def watches(self) -> bool:
+        """Whether this asks for the changes to a collection."""
+        return self.request.method == "GET" and not self.target.name and bool(self.target.watch or self.flag("watch"))
+
+    def check_options(self) -> None:
+        """422 for options of a list or a watch that do not go together."""
+        listoptions.check(
+            watch=self.watches,
+            match=self.text("resourceVersionMatch"),
+            resource_version=self.text("resourceVersion"),
+            continue_token=self.text("continue"),
+            send_initial=self.flag("sendInitialEvents"),
+        )
+
+    @property
     def dry_run(self) -> bool:
         """dryRun=All; 400 for any other value."""
         return _is_dry_run(self.request.query.getall("dryRun", []))
@@ -99,9 +115,10 @@ class Verbs:
             raise method_not_allowed(target.kind)
         if target.subresource and request.method not in {"GET", "PUT", "PATCH"}:
             raise method_not_allowed(target.kind)
-        if request.method not in _WRITES:
-            return await method(self, call)
-        _ = call.renderer  # an answer that the client cannot read is refused before anything is written
+        if call.watches:
+            return await self._watch(call)
+        if request.method in _WRITES:
+            _ = call.renderer  # an answer that the client cannot read is refused before anything is written
         response = await method(self, call)
         await self.durable()
         return response
@@ -118,10 +135,9 @@ class Verbs:
         body = version.encoded if not renderer.shape.form else renderer.one(version.obj, self.api.now_s())
         return rest_content.answer(call.request, body, shape=renderer.shape)
 
-    async def list_or_watch(self, call: Call) -> web.StreamResponse:
-        """A collection, or the changes to it."""
-        if call.target.watch or call.flag("watch"):
-            return await self._watch(call)
+    async def list_(self, call: Call) -> web.StreamResponse:
+        """A collection."""
+        call.check_options()
         renderer = call.renderer
         found = self.api.list(
             call.target.kind,
@@ -198,11 +214,10 @@ class Verbs:
     async def _watch(self, call: Call) -> web.StreamResponse:
         if len(self.watches) >= self.config.watches_max:
             raise StatusError(429, "TooManyRequests", f"no more than {self.config.watches_max} watches at a time")
+        call.check_options()
         renderer, initial = call.renderer, call.flag("sendInitialEvents")
-        if initial is not None and call.text("resourceVersionMatch") != "NotOlderThan":
-            raise invalid_options("sendInitialEvents", "requires setting resourceVersionMatch to NotOlderThan")
         bookmarks = bool(call.flag("allowWatchBookmarks"))
-        timeout_s = call.number("timeoutSeconds") or self.config.watch_timeout_s
+        timeout_s = call.number("timeoutSeconds") or self.config.watch_timeout_s * uniform(0.6, 1.2)
         try:
             subscription = self.api.watch(
                 call.target.kind,
@@ -220,8 +235,10 @@ class Verbs:
         try:
             response = await rest_watch.started(call.request)
             times = WatchTimes(timeout_s, self.config.bookmark_interval_s if bookmarks else None)
-            stream = WatchStream(subscription, renderer, lambda: self.api.store.revision, self.api.now_s, times)
-            await stream.run(call.request, response, ends_initial=bool(initial) and bookmarks)
+            cluster = rest_watch.Cluster(lambda: self.api.store.revision, self.durable, self.api.now_s)
+            stream = WatchStream(subscription, renderer, cluster, times)
+            from_start = initial or (initial is None and call.text("resourceVersion") in {"", "0"})
+            await stream.run(call.request, response, ends_initial=from_start and bookmarks)
             await response.write_eof()
         finally:
             subscription.close()
@@ -267,7 +284,7 @@ def _unsupported_patch(media_type: str) -> StatusError:
 _METHODS: dict[tuple[str, bool], Callable[[Verbs, Call], Awaitable[web.StreamResponse]]] = {
     ("GET", True): Verbs.get,
     ("HEAD", True): Verbs.get,
-    ("GET", False): Verbs.list_or_watch,
+    ("GET", False): Verbs.list_,
     ("POST", False): Verbs.create,
     ("PUT", True): Verbs.update,
     ("PATCH", True): Verbs.patch,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from aiohttp import web
@@ -15,6 +15,9 @@ from kdns.controlplane.watch import Subscription
 
 _STALLED_S = 60.0
 """How long a client may leave what it was sent unread."""
+
+_PIECE_BYTES = 256 * 1024
+"""How much is handed to a connection at a time: a long initial list neither waits in memory nor for one deadline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,25 +45,27 @@ class _Clock:
         self.wake()
 
 
-class WatchStream:
-    """One client's watch. `revision()` is the store's latest, `now_s()` the time for tables."""
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What a stream needs to know: the latest revision, when all so far is on disk, and the time for tables."""
 
-    def __init__(
-        self,
-        subscription: Subscription,
-        renderer: Renderer,
-        revision: Callable[[], int],
-        now_s: Callable[[], float],
-        times: WatchTimes,
-    ) -> None:
-        self._subscription, self._renderer, self._revision, self._now_s = subscription, renderer, revision, now_s
-        self._times = times
+    revision: Callable[[], int]
+    durable: Callable[[], Awaitable[None]]
+    now_s: Callable[[], float]
+
+
+class WatchStream:
+    """One client's watch."""
+
+    def __init__(self, subscription: Subscription, renderer: Renderer, cluster: Cluster, times: WatchTimes) -> None:
+        self._subscription, self._renderer, self._cluster, self._times = subscription, renderer, cluster, times
         self._first = True
 
     async def run(self, request: web.BaseRequest, response: web.StreamResponse, *, ends_initial: bool) -> None:
         """Write until the subscription is closed, the time is up or the client is gone or reads nothing for a minute.
 
-        `ends_initial` sends the bookmark that says that all objects which were there have been sent.
+        `ends_initial` sends the bookmark that says that all objects which were there have been sent. Nothing is sent
+        before it is on disk; where that fails, the watch ends with an ERROR.
         """
         loop = asyncio.get_running_loop()
         changed = asyncio.Event()
@@ -69,27 +74,28 @@ class WatchStream:
         end = loop.call_later(self._times.timeout_s, clock.end)
         bookmark = self._bookmark_timer(clock)
         try:
-            lines = self._events()
-            if ends_initial:
-                lines += self._bookmark(ends_initial=True)
             while True:
-                closing = self._subscription.closed or clock.ended
-                if (
-                    (clock.bookmark_due or closing)
-                    and self._times.bookmark_interval_s
-                    and not self._subscription.closed
-                ):
+                changed.clear()
+                lines = self._events()
+                waiting, closed = self._subscription.waiting, self._subscription.closed
+                closing = clock.ended or (closed and not waiting)
+                if ends_initial and not waiting:
+                    lines += self._bookmark(ends_initial=True)
+                    ends_initial = False
+                if (clock.bookmark_due or closing) and self._times.bookmark_interval_s and not (waiting or closed):
                     lines += self._bookmark(ends_initial=False)
                     bookmark.cancel()
                     clock.bookmark_due, bookmark = False, self._bookmark_timer(clock)
                 if lines:
+                    await self._cluster.durable()
                     async with asyncio.timeout(_STALLED_S):
                         await response.write(lines)
                 if closing:
                     return
-                await changed.wait()
-                changed.clear()
-                lines = self._events()
+                if not waiting:
+                    await changed.wait()
+        except StatusError as error:
+            await response.write(error_line(error.body()))
         except TimeoutError:
             if transport := request.transport:
                 transport.abort()
@@ -104,13 +110,14 @@ class WatchStream:
 
     def _events(self) -> bytes:
         lines = []
-        for event in self._subscription.take():
-            lines.append(self._renderer.event(event, self._now_s(), first=self._first))
+        for event in self._subscription.take(_PIECE_BYTES):
+            lines.append(self._renderer.event(event, self._cluster.now_s(), first=self._first))
             self._first = False
         return b"".join(lines)
 
     def _bookmark(self, *, ends_initial: bool) -> bytes:
-        line = self._renderer.bookmark(self._revision(), self._now_s(), ends_initial=ends_initial, first=self._first)
+        revision, now_s = self._cluster.revision(), self._cluster.now_s()
+        line = self._renderer.bookmark(revision, now_s, ends_initial=ends_initial, first=self._first)
         self._first = False
         return line
 

@@ -12,15 +12,18 @@ import msgspec
 
 from kdns.cluster import selectors
 from kdns.cluster.objects import Key
-from kdns.controlplane import fields
+from kdns.controlplane import fields, listoptions
 from kdns.controlplane.kinds import Json, Kind
-from kdns.controlplane.status import StatusError, bad_request, gone, internal, invalid_options
+from kdns.controlplane.status import StatusError, bad_request, gone, internal
 from kdns.controlplane.store import Store, parsed_revision, too_large
 from kdns.controlplane.watch import Filter, Stored, Subscription
 
+_TOO_OLD = "The resourceVersion for the provided list is too old."
 _LOST = (
-    "The provided continue parameter is too old to display a consistent list result. Start a new list without it, "
-    "or use the continue token of this answer to read on: what follows is then a later state than what was read before."
+    "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
+    "the continue parameter, or use the continue token in this response to retrieve the remainder of the results. "
+    "Continuing with the provided token results in an inconsistent list - objects that were created, modified, or "
+    "deleted between the time the first chunk was returned and now may show up in the list."
 )
 
 
@@ -71,6 +74,7 @@ def page(
 ) -> ListResult:
     """One page of a list; every page is of the snapshot that the first one saw."""
     revision, start = 0, ("", "")
+    listoptions.check(watch=False, match=match, resource_version=resource_version, continue_token=continue_token)
     if continue_token:
         if resource_version not in {"", "0"}:
             raise bad_request("specifying resource version is not allowed when using continue")
@@ -85,7 +89,7 @@ def page(
         found = store.page(kind, wanted, revision=revision, start=start, limit=limit)
     except StatusError as error:
         if not continue_token:
-            raise
+            raise gone(_TOO_OLD) from error
         raise gone(_LOST, continue_token=_Continue(-1, *start).text()) from error
     following = _Continue(found.revision, *found.next_key).text() if found.next_key else ""
     return ListResult(found.items, str(found.revision), following, found.remaining)
@@ -93,19 +97,13 @@ def page(
 
 def _snapshot(store: Store, limit: int, resource_version: str, match: str) -> int:
     """The exact revision a list must show, 0 for the present."""
-    if match and not resource_version:
-        raise invalid_options("resourceVersionMatch", "is forbidden unless resourceVersion is provided")
-    if match not in {"", "Exact", "NotOlderThan"}:
-        raise invalid_options("resourceVersionMatch", f'found "{match}", wanted Exact or NotOlderThan')
-    if match == "Exact" and resource_version == "0":
-        raise invalid_options("resourceVersionMatch", 'Exact is forbidden for resourceVersion "0"')
     try:
         revision = parsed_revision(resource_version or "0")
     except ValueError as error:
         raise bad_request(f"resourceVersion: {error}") from error
     if revision > store.revision:
         raise too_large(revision, store.revision)
-    return revision if match == "Exact" or (limit and not match) else 0
+    return revision if match == listoptions.EXACT or (limit and not match) else 0
 
 
 def subscribe(

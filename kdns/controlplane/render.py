@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import msgspec
 
@@ -58,10 +59,8 @@ class Renderer:
                 return _list(self.kind.list_kind, self.kind.api_version, metadata, items)
 
     def event(self, event: WatchEvent, now_s: float, *, first: bool) -> bytes:
-        """A line of a watch; a table's columns are described in the first only."""
-        if not self.shape.form:
-            return event.line
-        return self._line(event.type, event.stored.obj, now_s, first=first)
+        """A line of a watch; a table's columns are described in the first only. Encoded once for all alike."""
+        return _shared_line(self, event, int(now_s), first=first) if self.shape.form else event.line
 
     def bookmark(self, revision: int, now_s: float, *, ends_initial: bool, first: bool) -> bytes:
         """A BOOKMARK: everything up to `revision` has been sent."""
@@ -69,9 +68,10 @@ class Renderer:
         if ends_initial:
             metadata["annotations"] = {INITIAL_EVENTS_END: "true"}
         obj = {"kind": self.kind.kind, "apiVersion": self.kind.api_version, "metadata": metadata}
-        return self._line("BOOKMARK", obj, now_s, first=first)
+        return self.line("BOOKMARK", obj, now_s, first=first)
 
-    def _line(self, event_type: str, obj: Json, now_s: float, *, first: bool) -> bytes:
+    def line(self, event_type: str, obj: Json, now_s: float, *, first: bool) -> bytes:
+        """An event of any type."""
         match self.shape.form:
             case "Table":
                 shown = self._table([obj], now_s, {"resourceVersion": obj["metadata"]["resourceVersion"]})
@@ -93,6 +93,11 @@ class Renderer:
     def _partial(self, obj: Json) -> Json:
         version = f"meta.k8s.io/{self.shape.version}"
         return {"kind": "PartialObjectMetadata", "apiVersion": version, "metadata": obj["metadata"]}
+
+
+@lru_cache(maxsize=256)
+def _shared_line(renderer: Renderer, event: WatchEvent, second: int, *, first: bool) -> bytes:
+    return renderer.line(event.type, event.stored.obj, second, first=first)
 
 
 def _list(kind: str, api_version: str, metadata: Json, items: bytes) -> bytes:

@@ -20,6 +20,7 @@ from kdns.aio.rest_guard import RestConfig
 from kdns.controlplane.api import Api
 from kdns.controlplane.clusterconfig import ClusterConfig
 from kdns.controlplane.kinds import NAMESPACE, SERVICE, Json
+from kdns.controlplane.status import internal
 from kdns.controlplane.store import Store
 from kdns.controlplane.strategy import Strategies
 from kdns.errors import InputError, ListenError
@@ -173,7 +174,15 @@ async def test_lists(client: Client) -> None:
         ("GET", f"{SERVICES}?resourceVersion=99", None, {}, 504, "Timeout", "Too large resource version"),
         ("GET", f"{SERVICES}?includeObject=x", None, {}, 400, "BadRequest", "includeObject"),
         ("GET", f"{SERVICES}?watch=1&sendInitialEvents=true", None, {}, 422, "Invalid", "NotOlderThan"),
+        ("GET", f"{SERVICES}?sendInitialEvents=true", None, {}, 422, "Invalid", "is forbidden for list"),
+        ("GET", f"{SERVICES}?watch=1&resourceVersionMatch=Exact", None, {}, 422, "Invalid", "for watch unless"),
         ("GET", "/api/v1/namespaces", None, {"Origin": "http://example.com"}, 403, "Forbidden", "web pages"),
+        ("POST", SERVICES, service(), {"Origin": "null"}, 403, "Forbidden", "web pages"),
+        ("OPTIONS", SERVICES, None, {"Origin": "http://localhost:3000"}, 403, "Forbidden", "web pages"),
+        ("GET", SERVICES, None, {"Sec_Fetch_Site": "cross-site"}, 403, "Forbidden", "web pages"),
+        ("GET", f"{SERVICES}?watch=1", None, {"Sec_Fetch_Site": "same-site"}, 403, "Forbidden", "web pages"),
+        ("GET", SERVICES, None, {"Referer": "http://example.com/x"}, 403, "Forbidden", "web pages"),
+        ("GET", SERVICES, None, {"Referer": "http://[x"}, 403, "Forbidden", "web pages"),
         ("GET", "/api/v1/namespaces", None, {"Host": "rebound.example"}, 403, "Forbidden", "'rebound.example'"),
     ],
 )  # fmt: skip
@@ -184,6 +193,12 @@ async def test_refusals(
     assert (status, refusal["kind"], refusal["status"], refusal["reason"]) == (code, "Status", "Failure", reason)
     assert refusal["code"] == code
     assert text in refusal["message"]
+
+
+@pytest.mark.parametrize("site", ["none", "same-origin"])
+async def test_a_person_with_a_browser_is_answered(client: Client, site: str) -> None:
+    own = f"http://127.0.0.1:{client.server.address[1]}/api/v1"
+    assert (await client("GET", SERVICES, Sec_Fetch_Site=site, Referer=own))[0] == 200
 
 
 async def test_head(client: Client) -> None:
@@ -417,7 +432,7 @@ async def test_a_taken_port_is_named() -> None:
     await server.close()
 
 
-async def test_a_write_is_answered_when_it_is_durable() -> None:
+async def test_what_is_shown_is_durable() -> None:
     gate, written = asyncio.Event(), asyncio.Event()
 
     async def durable() -> None:
@@ -427,11 +442,38 @@ async def test_a_write_is_answered_when_it_is_durable() -> None:
     server = await rest.start(new_api(), RestConfig(port=0), durable)
     host, port = server.address
     async with aiohttp.ClientSession(f"http://{host}:{port}") as session, asyncio.timeout(10):
-        reply = asyncio.create_task(session.post(SERVICES, json=service()))
+        watch = await session.get(f"{SERVICES}?watch=1")
+        replies = [asyncio.create_task(session.post(SERVICES, json=service()))]
         await written.wait()
-        async with session.get(f"{SERVICES}/web") as response:
-            assert response.status == 200
-        assert not reply.done()
+        paths = (f"{SERVICES}/web", SERVICES, f"{SERVICES}/none")
+        replies += [asyncio.create_task(session.get(path)) for path in paths]
+        line = asyncio.create_task(watch.content.readline())
+        assert (await session.get("/version")).status == 200
+        assert not line.done()
+        assert not any(reply.done() for reply in replies[:3])
         gate.set()
-        assert (await reply).status == 201
+        assert [(await reply).status for reply in replies] == [201, 200, 200, 404]
+        assert json.loads(await line)["type"] == "ADDED"
+    await server.close()
+
+
+async def test_what_cannot_be_kept_is_not_shown() -> None:
+    failing = False
+
+    async def durable() -> None:
+        if failing:
+            raise internal("disk full")
+
+    server = await rest.start(new_api(), RestConfig(port=0), durable)
+    host, port = server.address
+    async with aiohttp.ClientSession(f"http://{host}:{port}") as session, asyncio.timeout(10):
+        watch = await session.get(f"{SERVICES}?watch=1")
+        assert (await session.get("/readyz")).status == 200
+        failing = True
+        for method, path in (("POST", SERVICES), ("GET", f"{SERVICES}/web"), ("GET", SERVICES), ("GET", "/readyz")):
+            async with session.request(method, path, json=service() if method == "POST" else None) as response:
+                assert (response.status, "disk full" in await response.text()) == (500, True), (method, path)
+        assert (await session.get("/livez")).status == 200
+        (line,) = [json.loads(line) async for line in watch.content]
+        assert (line["type"], line["object"]["code"]) == ("ERROR", 500)
     await server.close()

@@ -50,7 +50,7 @@ DOORS = {
     "dnslib": {"kdns.wire.message"},
     "kubernetes": {"kdns.aio.apiserver"},
     "prometheus_client": {"kdns.metrics", "kdns.aio.admin", "kdns.aio.dnsmetrics"},
-    "sqlite3": {"kdns.aio.sqlite"},
+    "sqlite3": {"kdns.aio.sqlite", "kdns.aio.sqlite_file"},
 }
 """Dependency → the modules that may know it."""
 
