@@ -45,7 +45,7 @@ WITHOUT_GENERATION = frozenset(
 
 _GENERATED_BASE_MAX = 58
 _OURS = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
-_CLIENT_MAY_NOT_SET = (*_OURS, "selfLink", "managedFields")
+_CLIENT_MAY_NOT_SET = (*_OURS, "selfLink")
 
 
 def copied(obj: Json) -> Json:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kdns.controlplane.kinds import Json, Kind
-from kdns.controlplane.status import Cause, invalid
+from kdns.controlplane.status import Cause, bad_request, invalid
 
 SCALE = Kind("autoscaling", "v1", "Scale", "scales")
 """The kind of what goes through `scale`; it is not served by itself."""
@@ -21,12 +21,14 @@ _SHOWN = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 class View:
     """`read` shows a stored object as `kind`; `write` gives the stored object as it is after a view was sent.
 
-    What the view's metadata claims (name, uid, resourceVersion) is checked against the object afterwards.
+    `configured` is what a view that is applied says of an object of its kind. What the view's metadata claims (name,
+    uid, resourceVersion) is checked against the object afterwards.
     """
 
     kind: Kind
     read: Callable[[Json], Json]
     write: Callable[[Json, Json], Json]
+    configured: Callable[[Kind, Json], Json]
 
 
 def view_of(kind: Kind, subresource: str) -> View | None:
@@ -55,9 +57,22 @@ def scaled(obj: Json, scale: Json) -> Json:
     if replicas < 0:
         cause = Cause("spec.replicas", f"Invalid value: {replicas}", "must be greater than or equal to 0")
         raise invalid(SCALE, name, [cause])
+    return {**obj, "metadata": {**obj["metadata"], **_claims(scale)}, "spec": {**obj["spec"], "replicas": replicas}}
+
+
+def scale_configured(kind: Kind, scale: Json) -> Json:
+    """What a Scale that is applied says of an object: nothing but its replicas; 400 for what is no Scale."""
+    found = scale.get("apiVersion"), scale.get("kind")
+    spec = scale.get("spec") or {}
+    if found != (SCALE.api_version, SCALE.kind) or not isinstance(spec, dict):
+        raise bad_request(f"invalid object type: {scale.get('apiVersion')}, Kind={scale.get('kind')}")
+    wanted = {"spec": {"replicas": spec["replicas"]}} if "replicas" in spec else {}
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": _claims(scale), **wanted}
+
+
+def _claims(scale: Json) -> Json:
     sent = scale.get("metadata") or {}
-    claims = {field: sent[field] for field in ("name", "namespace", "uid", "resourceVersion") if sent.get(field)}
-    return {**obj, "metadata": {**obj["metadata"], **claims}, "spec": {**obj["spec"], "replicas": replicas}}
+    return {field: sent[field] for field in ("name", "namespace", "uid", "resourceVersion") if sent.get(field)}
 
 
 def selector_text(selector: Json) -> str:
@@ -82,7 +97,7 @@ def _requirement(expression: Json) -> str:
             return f"!{key}"
 
 
-_SCALE = View(SCALE, scale_of, scaled)
+_SCALE = View(SCALE, scale_of, scaled, scale_configured)
 VIEWS: dict[tuple[str, str], View] = {
     (kind, "scale"): _SCALE for kind in ("Deployment", "ReplicaSet", "StatefulSet", "ReplicationController")
 }
