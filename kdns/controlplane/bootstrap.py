@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from kdns.controlplane.api import Api
 from kdns.controlplane.clusterconfig import ClusterConfig, Network
 from kdns.controlplane.endpointpods import SERVICE_NAME
-from kdns.controlplane.endpointslices import ZONE
+from kdns.controlplane.topology import ZONE
 from kdns.controlplane.kinds import ENDPOINT_SLICE, ENDPOINTS, NAMESPACE, NODE, SERVICE, Json, Kind
 from kdns.controlplane.mirroring import SKIP
 from kdns.controlplane.services import address_family

@@ -19,10 +19,18 @@ def status_of(pod: Json) -> Json:
     return status
 
 
+def ready_condition(pod: Json) -> Json | None:
+    """The Pod's Ready condition."""
+    for condition in status_of(pod).get("conditions") or []:
+        if condition.get("type") == "Ready":
+            found: Json = condition
+            return found
+    return None
+
+
 def is_ready(pod: Json) -> bool:
     """Whether the Pod's Ready condition is True."""
-    conditions = status_of(pod).get("conditions") or []
-    return any(condition.get("type") == "Ready" and condition.get("status") == "True" for condition in conditions)
+    return (ready_condition(pod) or {}).get("status") == "True"
 
 
 def is_terminating(pod: Json) -> bool:

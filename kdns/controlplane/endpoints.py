@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import msgspec
 
+from kdns.cluster.objects import Key
 from kdns.controlplane.endpointpods import (
     HEADLESS,
     TRIGGER_TIME,
@@ -36,11 +40,19 @@ def follows_selector(service: Json) -> bool:
 
 
 def desired_endpoints(service: Json, pods: Iterable[Json], existing: Json | None, trigger: str) -> Json | None:
+    """The Endpoints as they should be written, or None when what exists says the same; see `wanted_endpoints`."""
+    addresses = Addresses(service)
+    for number, pod in enumerate(pods):
+        addresses.put(("", str(number)), pod)
+    return wanted_endpoints(service, addresses, existing, trigger)
+
+
+def wanted_endpoints(service: Json, addresses: Addresses, existing: Json | None, trigger: str) -> Json | None:
     """The Endpoints as they should be written, or None when what exists says the same.
 
     `trigger` is the time of the change that led here (RFC 3339); "" leaves no annotation.
     """
-    subsets, truncated = _truncated(_subsets(service, pods))
+    subsets, truncated = _truncated(addresses.subsets())
     meta = (existing or {}).get("metadata") or {}
     annotations = {
         key: value for key, value in (meta.get("annotations") or {}).items() if key not in {TRIGGER_TIME, OVER_CAPACITY}
@@ -49,10 +61,9 @@ def desired_endpoints(service: Json, pods: Iterable[Json], existing: Json | None
         annotations[OVER_CAPACITY] = "truncated"
     labels = {**_without_headless(service["metadata"].get("labels") or {}), **MANAGED_BY}
     if existing and meta.get("resourceVersion"):
-        same = _plain(existing.get("subsets") or []) == _plain(subsets)
-        same &= _without_headless(meta.get("labels") or {}) == labels
-        same &= (meta.get("annotations") or {}).get(OVER_CAPACITY) == annotations.get(OVER_CAPACITY)
-        if same:
+        same = (meta.get("annotations") or {}).get(OVER_CAPACITY) == annotations.get(OVER_CAPACITY)
+        same = same and _without_headless(meta.get("labels") or {}) == labels
+        if same and _says_the_same(existing.get("subsets") or [], subsets):
             return None
     if wants_headless_label(service):
         labels[HEADLESS] = ""
@@ -65,29 +76,73 @@ def desired_endpoints(service: Json, pods: Iterable[Json], existing: Json | None
     return {**endpoints, "subsets": subsets} if subsets else endpoints
 
 
-def _without_headless(labels: Mapping[str, str]) -> dict[str, str]:
-    return {key: value for key, value in labels.items() if key != HEADLESS}
+_Row: TypeAlias = tuple[str, Key, Json]
+"""An address, whose it is, and how Endpoints spell it; rows are in order of the first two."""
 
 
-def _subsets(service: Json, pods: Iterable[Json]) -> list[Json]:
-    """Addresses grouped by identical sets of ports, ready and not ready apart."""
-    groups: dict[bytes, tuple[list[Json], list[Json], list[Json]]] = {}
-    for pod in pods:
+@dataclass(slots=True)
+class _Group:
+    """Addresses behind one set of ports, in order."""
+
+    ports: list[Json]
+    ready: list[_Row] = field(default_factory=list)
+    waiting: list[_Row] = field(default_factory=list)
+
+
+class Addresses:
+    """The addresses of one Service's Pods, by sets of ports; a Pod's change costs that Pod (rosters)."""
+
+    def __init__(self, service: Json) -> None:
+        self._service = service
+        self._groups: dict[bytes, _Group] = {}
+        self._filed: dict[Key, tuple[bytes, bool, _Row]] = {}
+
+    def put(self, key: Key, pod: Json | None) -> None:
+        """Note a Pod's state; None when it is none of the Service's."""
+        new = self._row(key, pod) if pod else None
+        old = self._filed.pop(key, None)
+        if old:
+            self._remove(*old)
+        if new:
+            ports, is_up, row = new
+            text = _text(ports)
+            group = self._groups.setdefault(text, _Group(ports))
+            insort(group.ready if is_up else group.waiting, row, key=_order)
+            self._filed[key] = text, is_up, row
+
+    def subsets(self) -> list[Json]:
+        """Subsets of Endpoints: ready and not ready addresses apart."""
+        subsets = []
+        for _, group in sorted(self._groups.items()):
+            fields = {
+                "addresses": [row[2] for row in group.ready],
+                "notReadyAddresses": [row[2] for row in group.waiting],
+                "ports": group.ports,
+            }
+            subsets.append({key: value for key, value in fields.items() if value})
+        return subsets
+
+    def _remove(self, text: bytes, is_up: bool, row: _Row) -> None:
+        group = self._groups[text]
+        rows = group.ready if is_up else group.waiting
+        del rows[bisect_left(rows, _order(row), key=_order)]
+        if not group.ready and not group.waiting:
+            del self._groups[text]
+
+    def _row(self, key: Key, pod: Json) -> tuple[list[Json], bool, _Row] | None:
+        service = self._service
         address = _address(service, pod)
         if address is None:
-            continue
+            return None
         ports = target_ports(pod, service)
         if not ports and not is_portless(service):
-            continue
+            return None
         rows = [{key: value for key, value in port.items() if value != ""} for port in ports]
-        rows.sort(key=_text)
-        _, ready, waiting = groups.setdefault(_text(rows), (rows, [], []))
-        (ready if is_ready(pod) or publishes_not_ready(service) else waiting).append(address)
-    subsets = []
-    for rows, ready, waiting in groups.values():
-        fields = {"addresses": _ordered(ready), "notReadyAddresses": _ordered(waiting), "ports": rows}
-        subsets.append({key: value for key, value in fields.items() if value})
-    return sorted(subsets, key=_text)
+        return sorted(rows, key=_text), is_ready(pod) or publishes_not_ready(service), (address["ip"], key, address)
+
+
+def _order(row: _Row) -> tuple[str, Key]:
+    return row[:2]
 
 
 def _address(service: Json, pod: Json) -> Json | None:
@@ -108,12 +163,25 @@ def _address(service: Json, pod: Json) -> Json | None:
     return {**address, "targetRef": target_ref(pod)}
 
 
+def _without_headless(labels: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in labels.items() if key != HEADLESS}
+
+
 def _text(value: object) -> bytes:
     return msgspec.json.encode(value, order="deterministic")
 
 
-def _ordered(addresses: list[Json]) -> list[Json]:
-    return sorted(addresses, key=lambda address: str(address["ip"]))
+def _says_the_same(stored: list[Json], subsets: list[Json]) -> bool:
+    """Whether nothing but order and empty fields differs; the dear comparison only where the cheap ones leave doubt."""
+    if stored == subsets:
+        return True
+    return _outline(stored) == _outline(subsets) and _plain(stored) == _plain(subsets)
+
+
+def _outline(subsets: list[Json]) -> list[tuple[list[str], list[str]]]:
+    fields = ("addresses", "notReadyAddresses")
+    rows = ([sorted(row.get("ip") or "" for row in subset.get(field) or []) for field in fields] for subset in subsets)
+    return sorted((ready, waiting) for ready, waiting in rows)
 
 
 def _plain(subsets: list[Json]) -> list[bytes]:

@@ -13,18 +13,21 @@ from typing import TypeAlias, TypeVar
 from kdns.cluster.objects import Key
 from kdns.controlplane.endpointpods import SERVICE_NAME
 from kdns.controlplane.endpoints import follows_selector
-from kdns.controlplane.endpointslices import ZONE
 from kdns.controlplane.kinds import ENDPOINT_SLICE, ENDPOINTS, NODE, POD, SERVICE, Json, Kind
 from kdns.controlplane.services import spec_of
+from kdns.controlplane.topology import ZONE
 
 K = TypeVar("K")
 Pair: TypeAlias = tuple[str, str, str]
 """(namespace, label, value); ("ns", "", "") stands for every Pod of the namespace."""
 
+Concern: TypeAlias = tuple[Key, Key | None]
+"""A Service that a change concerns, and the Pod through which it does."""
+
 
 @dataclass(slots=True)
 class Tracked:
-    """Everything the controllers know. One event loop owns it."""
+    """Everything the controllers of Services' endpoints know; they share one. One event loop owns it."""
 
     services: dict[Key, Json] = field(default_factory=dict)
     pods: dict[Key, Json] = field(default_factory=dict)
@@ -34,43 +37,55 @@ class Tracked:
     _slices_of: dict[Key, dict[Key, None]] = field(default_factory=dict)
     _services_by_pair: dict[Pair, dict[Key, None]] = field(default_factory=dict)
     _pods_by_pair: dict[Pair, dict[Key, None]] = field(default_factory=dict)
+    _pods_by_node: dict[str, dict[Key, None]] = field(default_factory=dict)
+    _latest: tuple[Kind, Key, int] | None = None
+    _concerned: tuple[Concern, ...] = ()
 
-    def apply(self, kind: Kind, key: Key, obj: Json | None) -> set[Key]:
-        """Learn one object's new state (None: deleted); the keys of the Services that it concerns."""
+    def learn(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> tuple[Concern, ...]:
+        """`apply`, once however many controllers pass on the same event."""
+        latest = (kind, key, revision)
+        if latest != self._latest:
+            self._latest, self._concerned = latest, tuple(self.apply(kind, key, obj))
+        return self._concerned
+
+    def apply(self, kind: Kind, key: Key, obj: Json | None) -> set[Concern]:
+        """Learn one object's new state (None: deleted); the Services that it concerns."""
         if kind == SERVICE:
             _refile(self._services_by_pair, key, _filed(self.services.get(key)), _filed(obj))
             _swap(self.services, key, obj)
-            return {key}
+            return {(key, None)}
         if kind == POD:
             old = _swap(self.pods, key, obj)
             _refile(self._pods_by_pair, key, _pairs(old), _pairs(obj))
-            return {service for pod in (old, obj) if pod for service in self._services_selecting(pod)}
+            _refile(self._pods_by_node, key, _nodes(old), _nodes(obj))
+            return {(service, key) for pod in (old, obj) if pod for service in self._services_selecting(pod)}
         if kind == ENDPOINTS:
             _swap(self.endpoints, key, obj)
-            return {key}
+            return {(key, None)}
         if kind == ENDPOINT_SLICE:
             old = _swap(self.slices, key, obj)
             _refile(self._slices_of, key, _service_keys(old), _service_keys(obj))
-            return {*_service_keys(old), *_service_keys(obj)}
+            return {(service, None) for service in (*_service_keys(old), *_service_keys(obj))}
         if kind == NODE:
             return self._node(key[1], obj)
         return set()
 
-    def pods_of(self, service: Json) -> list[Json]:
-        """The Pods that the Service's selector selects, by name."""
+    def pods_of(self, service: Json) -> list[Key]:
+        """The Pods that the Service's selector selects, in order."""
         namespace = service["metadata"].get("namespace", "")
         selector = spec_of(service).get("selector") or {}
         pairs = [(namespace, label, value) for label, value in selector.items()] or [(namespace, "", "")]
         candidates = min((self._pods_by_pair.get(pair, {}) for pair in pairs), key=len)
-        return [pod for key in sorted(candidates) if _selects(selector, pod := self.pods[key])]
+        return [key for key in sorted(candidates) if _selects(selector, self.pods[key])]
+
+    def selected(self, service: Json, key: Key) -> Json | None:
+        """The Pod, if it is there and the Service's selector selects it."""
+        pod = self.pods.get(key)
+        return pod if pod and _selects(spec_of(service).get("selector") or {}, pod) else None
 
     def slices_of(self, key: Key) -> list[Json]:
         """All slices that name this Service, whoever made them."""
         return [self.slices[found] for found in self._slices_of.get(key, ())]
-
-    def every_key(self) -> set[Key]:
-        """Services, and names that Endpoints or slices say are Services."""
-        return {*self.services, *self.endpoints, *self._slices_of}
 
     def _services_selecting(self, pod: Json) -> Iterator[Key]:
         for pair in _pairs(pod):
@@ -78,13 +93,13 @@ class Tracked:
                 if _selects(spec_of(self.services[key]).get("selector") or {}, pod):
                     yield key
 
-    def _node(self, name: str, obj: Json | None) -> set[Key]:
+    def _node(self, name: str, obj: Json | None) -> set[Concern]:
         """A node's coming, going or moving to another zone concerns the Services of its Pods."""
         old = _swap(self.nodes, name, obj)
         if old and obj and _zone(old) == _zone(obj):
             return set()
-        here = [pod for pod in self.pods.values() if (pod.get("spec") or {}).get("nodeName") == name]
-        return {key for pod in here for key in self._services_selecting(pod)}
+        here = self._pods_by_node.get(name, ())
+        return {(service, key) for key in here for service in self._services_selecting(self.pods[key])}
 
 
 def _swap(objects: dict[K, Json], key: K, obj: Json | None) -> Json | None:
@@ -108,6 +123,11 @@ def _pairs(pod: Json | None) -> list[Pair]:
         return []
     namespace, labels = pod["metadata"].get("namespace", ""), pod["metadata"].get("labels") or {}
     return [(namespace, "", ""), *((namespace, label, value) for label, value in labels.items())]
+
+
+def _nodes(pod: Json | None) -> list[str]:
+    name = (pod.get("spec") or {}).get("nodeName") if pod else None
+    return [name] if name else []
 
 
 def _filed(service: Json | None) -> list[Pair]:

@@ -5,17 +5,23 @@ Addresses: 10.244.0.N are Pods, node n1 is in zone z1, node gone does not exist.
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import pytest
 
+from kdns.cluster.objects import Key
 from kdns.controlplane.endpoints import desired_endpoints
-from kdns.controlplane.endpointslices import plan_slices
-from kdns.controlplane.kinds import NODE, POD, SERVICE, Json
-from kdns.controlplane.mirroring import is_mirrored, plan_mirror
-from kdns.controlplane.reconcile import reconcile
+from kdns.controlplane.endpointslices import SlicePlan, plan_slices
+from kdns.controlplane.kinds import NODE, POD, SERVICE, Json, Kind
+from kdns.controlplane.mirroring import copied_endpoints, is_mirrored, left_out, plan_mirror
+from kdns.controlplane.serviceendpoints import endpoint_controllers
+from kdns.controlplane.sliceendpoints import Rules, SliceEndpoints
 from kdns.controlplane.tracking import Tracked
 
 NODES = {"n1": {"metadata": {"name": "n1", "labels": {"topology.kubernetes.io/zone": "z1"}}}}
 TRIGGER = "endpoints.kubernetes.io/last-change-trigger-time"
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+MOST = "A max of 1000 addresses can be mirrored to EndpointSlices per Endpoints subset"
 
 
 def service(**spec: object) -> Json:
@@ -37,6 +43,14 @@ def pod(last: int, *, ready: bool = True, going: bool = False, phase: str = "Run
             "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
         },
     }
+
+
+def planned(svc: Json, pods: list[Json], trigger: str = "") -> SlicePlan:
+    """The slices of a Service that has none yet."""
+    endpoints = SliceEndpoints(svc, NODES, Rules())
+    for number, one in enumerate(pods):
+        endpoints.put(("x", str(number)), one)
+    return plan_slices(svc, endpoints, [], trigger)
 
 
 SIDECAR = [{"name": "s", "restartPolicy": "Always", "ports": [{"name": "web", "containerPort": 9090}]}]
@@ -85,7 +99,7 @@ def test_one_pod(
         for name in ("addresses", "notReadyAddresses")
     ]
     assert (*got, [port["port"] for port in subsets[0].get("ports") or []]) == endpoints
-    plan = plan_slices(svc, [one], NODES, [], "now")
+    plan = planned(svc, [one], "now")
     assert len(plan.create) == 1
     found = [
         ([int(address.rpartition(".")[2]) for address in endpoint["addresses"]], *endpoint["conditions"].values())
@@ -100,7 +114,7 @@ def test_hostnames_need_the_services_name_as_subdomain() -> None:
     made = desired_endpoints(service(clusterIP="None"), pods, None, "") or {}
     assert [row.get("hostname") for row in made["subsets"][0]["addresses"]] == ["a", None]
     assert made["metadata"]["labels"]["service.kubernetes.io/headless"] == ""
-    slices = plan_slices(service(clusterIP="None"), pods, NODES, [], "").create
+    slices = planned(service(clusterIP="None"), pods).create
     assert [endpoint.get("hostname") for endpoint in slices[0]["endpoints"]] == ["a", None]
     assert [endpoint["zone"] for endpoint in slices[0]["endpoints"]] == ["z1", "z1"]
 
@@ -115,23 +129,8 @@ def test_hostnames_need_the_services_name_as_subdomain() -> None:
     ],
 )
 def test_hints(distribution: str | None, hints: Json | None) -> None:
-    made = plan_slices(service(trafficDistribution=distribution), [pod(1)], NODES, [], "").create
+    made = planned(service(trafficDistribution=distribution), [pod(1)]).create
     assert made[0]["endpoints"][0].get("hints") == hints
-
-
-def test_nothing_is_written_twice() -> None:
-    tracked, svc = Tracked(), service()
-    tracked.apply(SERVICE, ("x", "svc"), svc)
-    for number in range(1, 4):
-        tracked.apply(POD, ("x", f"p{number}"), pod(number))
-    tracked.apply(NODE, ("", "n1"), NODES["n1"])
-    for action in reconcile(tracked, ("x", "svc"), "now"):
-        action.obj["metadata"] |= {"resourceVersion": "1"}
-        name = action.obj["metadata"].setdefault("name", "svc-1")
-        tracked.apply(action.kind, ("x", name), action.obj)
-    assert reconcile(tracked, ("x", "svc"), "later") == []
-    tracked.apply(POD, ("x", "p1"), pod(1, ready=False))
-    assert [action.verb for action in reconcile(tracked, ("x", "svc"), "later")] == ["update", "update"]
 
 
 def test_events_concern_only_the_services_that_select() -> None:
@@ -142,14 +141,28 @@ def test_events_concern_only_the_services_that_select() -> None:
         )
     other = {"metadata": {"name": "a", "namespace": "y"}, "spec": {"selector": {"app": "a"}}}
     tracked.apply(SERVICE, ("y", "a"), other)
-    assert tracked.apply(POD, ("x", "p1"), pod(1)) == {("x", "a"), ("x", "all")}
+
+    def concerned(kind: Kind, key: Key, obj: Json | None) -> list[str]:
+        found = tracked.apply(kind, key, obj)
+        assert all(pod == ("x", "p1") and service[0] == "x" for service, pod in found)
+        return sorted(name for (_, name), _ in found)
+
+    assert concerned(POD, ("x", "p1"), pod(1)) == ["a", "all"]
     moved = pod(1)
     moved["metadata"]["labels"] = {"app": "a", "tier": "b"}
-    assert tracked.apply(POD, ("x", "p1"), moved) == {("x", "a"), ("x", "ab"), ("x", "all")}
-    assert tracked.apply(NODE, ("", "n1"), NODES["n1"]) == {("x", "a"), ("x", "ab"), ("x", "all")}
-    assert tracked.apply(NODE, ("", "n1"), {**NODES["n1"], "status": {}}) == set()
-    assert tracked.apply(POD, ("x", "p1"), None) == {("x", "a"), ("x", "ab"), ("x", "all")}
+    assert concerned(POD, ("x", "p1"), moved) == ["a", "ab", "all"]
+    assert concerned(NODE, ("", "n1"), NODES["n1"]) == ["a", "ab", "all"]
+    assert concerned(NODE, ("", "n1"), {**NODES["n1"], "status": {}}) == []
+    assert concerned(POD, ("x", "p1"), None) == ["a", "ab", "all"]
     assert tracked.pods_of(other) == []
+
+
+def test_one_index_learns_an_event_once() -> None:
+    controllers = endpoint_controllers()
+    for controller in controllers:
+        assert set(controller.learn(SERVICE, ("x", "svc"), service(), 7)) == {("x", "svc")}
+    names = ["endpoint-controller", "endpointslice-controller", "endpointslicemirroring-controller"]
+    assert [controller.name for controller in controllers] == names
 
 
 def endpoints(**meta: object) -> Json:
@@ -161,8 +174,13 @@ def endpoints(**meta: object) -> Json:
     return {"metadata": {"name": "db", "namespace": "x", "uid": "e", **meta}, "subsets": [subset]}
 
 
+def mirrored(obj: Json, existing: list[Json]) -> SlicePlan:
+    return plan_mirror(obj, copied_endpoints(obj), existing)
+
+
 def test_mirror_and_back() -> None:
-    plan = plan_mirror(endpoints(labels={"a": "b"}), [], "now")
+    obj = endpoints(labels={"a": "b"}, annotations={"n": "1", TRIGGER: "then", LAST_APPLIED: "{}"})
+    plan = mirrored(obj, [])
     by_family = {each["addressType"]: each for each in plan.create}
     assert by_family["IPv4"]["endpoints"] == [
         {"addresses": ["192.0.2.1"], "conditions": {"ready": True}, "hostname": "h"},
@@ -170,12 +188,38 @@ def test_mirror_and_back() -> None:
     ]
     assert by_family["IPv6"]["ports"] == [{"name": "", "port": 5432, "protocol": "TCP"}]
     assert by_family["IPv4"]["metadata"]["labels"]["a"] == "b"
+    assert by_family["IPv4"]["metadata"]["annotations"] == {"n": "1"}
     for number, each in enumerate(plan.create):
         each["metadata"]["name"] = f"db-{number}"
-    again = plan_mirror(endpoints(labels={"a": "b"}), plan.create, "later")
+    again = mirrored(obj, plan.create)
     assert again.create == again.update == again.delete == []
-    empty = plan_mirror({**endpoints(), "subsets": []}, plan.create, "later")
+    relabelled = mirrored(endpoints(labels={"a": "c"}, annotations={"n": "1"}), plan.create)
+    assert [each["metadata"]["labels"]["a"] for each in relabelled.update] == ["c", "c"]
+    moved = deepcopy(obj)
+    moved["subsets"][0]["ports"] = [{"port": 5433, "protocol": "TCP"}]
+    reused = mirrored(moved, plan.create)
+    assert (reused.create, reused.delete) == ([], [])
+    assert {each["metadata"]["name"]: each["ports"][0]["port"] for each in reused.update} == {
+        "db-0": 5433,
+        "db-1": 5433,
+    }
+    empty = mirrored({**endpoints(), "subsets": []}, plan.create)
     assert empty.delete == plan.create
+
+
+@pytest.mark.parametrize(
+    ("addresses", "told", "held"),
+    [
+        (["192.0.2.1", "nonsense"], ["Skipped 1 invalid IP addresses when mirroring to EndpointSlices"], 1),
+        ([f"10.0.{n // 250}.{n % 250}" for n in range(1003)], [f"{MOST}. 3 addresses were skipped"], 1000),
+        (["192.0.2.1"] * 2, [], 1),
+    ],
+    ids=["invalid", "too many", "twice the same"],
+)
+def test_addresses_that_are_not_mirrored(addresses: list[str], told: list[str], held: int) -> None:
+    obj = {**endpoints(), "subsets": [{"addresses": [{"ip": ip} for ip in addresses], "ports": [{"port": 1}]}]}
+    assert [said for _, said in left_out(copied_endpoints(obj))] == told
+    assert sum(len(each["endpoints"]) for each in mirrored(obj, []).create) == held
 
 
 @pytest.mark.parametrize(
