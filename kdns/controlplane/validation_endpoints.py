@@ -16,18 +16,20 @@ MOST_ENDPOINTS, MOST_ADDRESSES, MOST_PORTS, MOST_HINTS, MOST_TOPOLOGY = 1000, 10
 
 
 def validate_endpoints(obj: Json, old: Json | None = None, gates: Gates = GATES) -> list[Cause]:
-    """Every broken rule of Endpoints; addresses stored before stay valid."""
+    """Every broken rule of Endpoints; addresses stored before stay valid, and are not looked at when unchanged."""
     causes = validate_meta_update(old, obj) if old else []
     causes += validate_meta(obj, formats.dns_subdomain)
     if old and (old.get("subsets") or []) == (obj.get("subsets") or []):
         return causes
-    kept = {address.get("ip", "") for _, address in _addresses((old or {}).get("subsets") or [])}
+    stored = {address.get("ip") or "": address for _, address in _addresses((old or {}).get("subsets") or [])}
+    kept = set(stored)
     for index, subset in enumerate(obj.get("subsets") or []):
         path = f"subsets[{index}]"
         if not subset.get("addresses") and not subset.get("notReadyAddresses"):
             causes.append(required(path, "must specify `addresses` or `notReadyAddresses`"))
         for where, address in _addresses([subset]):
-            causes += _address(f"{path}.{where}", address, kept, gates)
+            if stored.get(address.get("ip") or "") != address:
+                causes += _address(f"{path}.{where}", address, kept, gates)
         ports = subset.get("ports") or []
         for at, port in enumerate(ports):
             causes += _port(f"{path}.ports[{at}]", port, named=len(ports) > 1)
