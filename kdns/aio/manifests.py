@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Never, Protocol
 
 from kdns.aio.manifestfiles import Scanner, check_exist, text_of
-from kdns.aio.rest_content import Review
 from kdns.aio.yamldocs import field_line
 from kdns.controlplane.kinds import KINDS, NAMESPACE, Json, Kind
 from kdns.controlplane.manifests import Key, Manifest, in_order, merged, source_of
+from kdns.controlplane.review import Review
 from kdns.controlplane.status import StatusError
 from kdns.controlplane.validation import IMMUTABLE, ONCE_SET
 from kdns.controlplane.validation_pod import FROZEN

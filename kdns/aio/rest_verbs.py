@@ -2,97 +2,30 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from random import uniform
 
 from aiohttp import web
 
-from kdns.aio import rest_content, rest_watch
-from kdns.aio.rest_content import Review
+from kdns.aio import bodies, rest_content, rest_watch
+from kdns.aio.rest_call import Call
 from kdns.aio.rest_guard import RestConfig
 from kdns.aio.rest_watch import WatchStream, WatchTimes
-from kdns.controlplane import listoptions, negotiate, render, schema_check
+from kdns.controlplane import render, schema_check
 from kdns.controlplane.api import Api
-from kdns.controlplane.kinds import POD, SERVICE, Json, Kind
-from kdns.controlplane.patch import APPLY_PATCH, PATCH_TYPES
-from kdns.controlplane.render import Renderer
+from kdns.controlplane.kinds import POD, SERVICE, Json
+from kdns.controlplane.patch import APPLY_PATCH, JSON_PATCH, PATCH_TYPES, STRATEGIC_MERGE_PATCH
+from kdns.controlplane.review import ApplyReview, Review, go_text
 from kdns.controlplane.routes import Target
 from kdns.controlplane.status import StatusError, bad_request, method_not_allowed
-from kdns.controlplane.tables import IncludeObject
-from kdns.controlplane.views import view_of
 from kdns.controlplane.watch import Subscription
+from kdns.controlplane.writeoptions import WriteOptions
 
 DELETE_SHOWS_OBJECT = frozenset({SERVICE, POD})
 """Kinds whose DELETE answers with the object; others answer with a Status once they are gone."""
 
-INCLUDE_OBJECT: dict[str, IncludeObject] = {"": "Metadata", "None": "None", "Metadata": "Metadata", "Object": "Object"}
-_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
 _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One request on one resource."""
-
-    request: web.BaseRequest
-    target: Target
-
-    @property
-    def kind(self) -> Kind:
-        """What goes in and out: the resource's kind, or the one that a subresource shows."""
-        view = view_of(self.target.kind, self.target.subresource)
-        return view.kind if view else self.target.kind
-
-    def text(self, name: str) -> str:
-        """A query parameter, "" when it is absent."""
-        return str(self.request.query.get(name, ""))
-
-    def flag(self, name: str) -> bool | None:
-        """A boolean query parameter, None when it is absent: all but false and 0 is true."""
-        value = self.request.query.get(name)
-        return None if value is None else value.lower() not in {"false", "0"}
-
-    def number(self, name: str) -> int:
-        """A query parameter that counts something, 0 when it is absent; 400 for other text."""
-        text = self.text(name) or "0"
-        if not _NUMBER.fullmatch(text):
-            raise bad_request(f"{name}: found {text[:40]!r}, wanted a number of at most 18 digits")
-        return int(text)
-
-    @property
-    def watches(self) -> bool:
-        """Whether this asks for the changes to a collection."""
-        return self.request.method == "GET" and not self.target.name and bool(self.target.watch or self.flag("watch"))
-
-    def check_options(self) -> None:
-        """422 for options of a list or a watch that do not go together."""
-        listoptions.check(
-            watch=self.watches,
-            match=self.text("resourceVersionMatch"),
-            resource_version=self.text("resourceVersion"),
-            continue_token=self.text("continue"),
-            send_initial=self.flag("sendInitialEvents"),
-        )
-
-    @property
-    def dry_run(self) -> bool:
-        """dryRun=All; 400 for any other value."""
-        return _is_dry_run(self.request.query.getall("dryRun", []))
-
-    @property
-    def media_type(self) -> str:
-        """The body's type without parameters; "" when none is said."""
-        return self.request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-
-    @property
-    def renderer(self) -> Renderer:
-        """What the client accepts, for objects of this kind."""
-        include = INCLUDE_OBJECT.get(self.text("includeObject"))
-        if include is None:
-            raise bad_request(f"includeObject: found {self.text('includeObject')!r}, wanted None, Metadata or Object")
-        return Renderer(self.kind, negotiate.representation(self.request.headers.get("Accept", "")), include)
 
 
 @dataclass(slots=True)
@@ -153,43 +86,78 @@ class Verbs:
 
     async def create(self, call: Call) -> web.StreamResponse:
         """POST on a collection."""
-        target, review = call.target, Review(call.kind, call.text("fieldValidation"))
-        obj = await self._body(call, review)
-        created = self.api.create(target.kind, target.space, obj, dry_run=call.dry_run)
-        return self._object(call, created, review.warnings, status=201)
+        target, options = call.target, call.write_options
+        obj, warnings = await _reviewed(call, options)
+        created = self.api.create(
+            target.kind, target.space, obj, dry_run=options.dry_run, field_manager=options.manager
+        )
+        return self._object(call, created, warnings, status=201)
 
     async def update(self, call: Call) -> web.StreamResponse:
         """PUT on an object: 201 when that created it."""
-        target, review = call.target, Review(call.kind, call.text("fieldValidation"))
-        obj = await self._body(call, review)
-        existed = self.api.store.get(target.kind, (target.space, target.name)) is not None
+        target, options = call.target, call.write_options
+        obj, warnings = await _reviewed(call, options)
+        existed = self._exists(target)
         updated = self.api.update(
-            target.kind, target.space, target.name, obj, subresource=target.subresource, dry_run=call.dry_run
+            target.kind,
+            target.space,
+            target.name,
+            obj,
+            subresource=target.subresource,
+            dry_run=options.dry_run,
+            field_manager=options.manager,
         )
-        return self._object(call, updated, review.warnings, status=200 if existed else 201)
+        return self._object(call, updated, warnings, status=200 if existed else 201)
 
     async def patch(self, call: Call) -> web.StreamResponse:
-        """PATCH on an object."""
-        target, review = call.target, Review(call.kind, call.text("fieldValidation"))
+        """PATCH on an object; one that is applied need not exist yet."""
+        target, options = call.target, call.write_options
+        if call.media_type == APPLY_PATCH:
+            return await self._apply(call, options)
         if call.media_type not in PATCH_TYPES:
-            raise _unsupported_patch(call.media_type)
-        patch = rest_content.decoded(await rest_content.body_of(call.request), call.media_type)
+            raise _unsupported_patch()
+        body = await call.body(strictly=options.policy != "Ignore")
+        told = tuple(f"json patch {each}" for each in body.duplicates)
+        quoted = go_text(body.value) if call.media_type == STRATEGIC_MERGE_PATCH else ""
+        is_json_patch = call.media_type == JSON_PATCH
+        review = Review(call.kind, options.policy, told if is_json_patch else body.duplicates, quoted)
         changed = self.api.patch(
             target.kind,
             target.space,
             target.name,
             call.media_type,
-            patch,
+            body.value,
             subresource=target.subresource,
-            dry_run=call.dry_run,
+            dry_run=options.dry_run,
+            field_manager=options.manager,
             review=review,
         )
         return self._object(call, changed, review.warnings)
 
+    async def _apply(self, call: Call, options: WriteOptions) -> web.StreamResponse:
+        target, body = call.target, await call.body(strictly=options.policy != "Ignore")
+        review = ApplyReview(target.kind, options.policy, body.duplicates)
+        existed = self._exists(target)
+        made = self.api.apply(
+            target.kind,
+            target.space,
+            target.name,
+            body.obj,
+            field_manager=options.manager,
+            force=options.force,
+            subresource=target.subresource,
+            dry_run=options.dry_run,
+            review=review,
+        )
+        return self._object(call, made, review.warnings, status=200 if existed else 201)
+
+    def _exists(self, target: Target) -> bool:
+        return self.api.store.get(target.kind, (target.space, target.name)) is not None
+
     async def delete(self, call: Call) -> web.StreamResponse:
         """DELETE of an object."""
         target, options = call.target, await self._delete_options(call)
-        dry_run = call.dry_run or _is_dry_run(options.get("dryRun") or [])
+        dry_run = call.dry_run(options)
         last = self.api.delete(target.kind, target.space, target.name, options=options, dry_run=dry_run)
         stays = self.api.store.get(target.kind, (target.space, target.name)) is not None
         if target.kind in DELETE_SHOWS_OBJECT or last["metadata"].get("deletionTimestamp") or (stays and not dry_run):
@@ -206,7 +174,7 @@ class Verbs:
             label_selector=call.text("labelSelector"),
             field_selector=call.text("fieldSelector"),
             options=options,
-            dry_run=call.dry_run or _is_dry_run(options.get("dryRun") or []),
+            dry_run=call.dry_run(options),
         )
         renderer = call.renderer
         return rest_content.answer(call.request, renderer.many(found, self.api.now_s()), shape=renderer.shape)
@@ -245,14 +213,10 @@ class Verbs:
             self.watches.pop(subscription, None)
         return response
 
-    async def _body(self, call: Call, review: Review) -> Json:
-        body = await rest_content.body_of(call.request)
-        return review(rest_content.decoded_object(body, call.media_type))
-
     async def _delete_options(self, call: Call) -> Json:
         """DeleteOptions from the body, or from the query; 400 for values of the wrong type."""
-        body = await rest_content.body_of(call.request)
-        options = rest_content.decoded_object(body, call.media_type) if body.strip() else {}
+        body = await bodies.received(call.request)
+        options = bodies.decode(body, call.media_type, strictly=False).obj if body.strip() else {}
         if wrong := schema_check.delete_options_errors(options):
             raise bad_request(f"DeleteOptions cannot be read: {wrong[0]}")
         if (policy := call.text("propagationPolicy")) and "propagationPolicy" not in options:
@@ -267,18 +231,17 @@ class Verbs:
         return rest_content.answer(call.request, body, status=status, shape=renderer.shape, warnings=warnings)
 
 
-def _is_dry_run(values: list[str]) -> bool:
-    if any(value != "All" for value in values):
-        raise bad_request(f"dryRun: found {', '.join(map(str, values))!r}, wanted All")
-    return bool(values)
+async def _reviewed(call: Call, options: WriteOptions) -> tuple[Json, list[str]]:
+    """The object in the body, checked against the schema, and the warnings that this left."""
+    body = await call.body(strictly=options.policy != "Ignore")
+    review = Review(call.kind, options.policy, body.duplicates)
+    return review(body.obj), review.warnings
 
 
-def _unsupported_patch(media_type: str) -> StatusError:
-    hint = "; server-side apply is not served, use client-side apply" if media_type == APPLY_PATCH else ""
-    message = (
-        f"the body of the request was in an unknown format - accepted media types include: {', '.join(PATCH_TYPES)}"
-    )
-    return StatusError(415, "UnsupportedMediaType", message + hint)
+def _unsupported_patch() -> StatusError:
+    read = ", ".join((*PATCH_TYPES, APPLY_PATCH))
+    message = f"the body of the request was in an unknown format - accepted media types include: {read}"
+    return StatusError(415, "UnsupportedMediaType", message)
 
 
 _METHODS: dict[tuple[str, bool], Callable[[Verbs, Call], Awaitable[web.StreamResponse]]] = {

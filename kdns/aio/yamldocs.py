@@ -1,6 +1,7 @@
 """The door to PyYAML: text to documents with line numbers, as Kubernetes reads YAML and JSON.
 
-Differs from PyYAML's safe loader: dates stay text, keys become text, and a key given twice is an error, as in kubectl.
+Differs from PyYAML's safe loader: dates stay text, keys become text, and a key given twice is an error, as in kubectl,
+unless the caller wants to hear of it and go on.
 JSON is read as the YAML that it is, with escaped surrogate pairs joined before.
 """
 
@@ -32,9 +33,13 @@ class Document:
     value: Any
 
 
-def documents(path: str, text: str) -> tuple[Document, ...]:
-    """The objects of a file; lists of objects (List, ServiceList …) are taken apart. ManifestError if unreadable."""
-    return tuple(Document(path, _line(node), value) for node, value in _expanded(path, _joined_surrogates(path, text)))
+def documents(path: str, text: str, repeated: list[tuple[int, str]] | None = None) -> tuple[Document, ...]:
+    """The objects of a file; lists of objects (List, ServiceList …) are taken apart. ManifestError if unreadable.
+
+    With `repeated`, keys given twice are no error: the last one counts, and line and key of each are added there.
+    """
+    found = _expanded(path, _joined_surrogates(path, text), repeated)
+    return tuple(Document(path, _line(node), value) for node, value in found)
 
 
 def field_line(path: str, text: str, object_line: int, field: str) -> int:
@@ -64,8 +69,8 @@ def _line_within(node: yaml.Node, parts: list[str]) -> int:
     return line
 
 
-def _expanded(path: str, text: str) -> Iterator[tuple[yaml.Node, Any]]:
-    for node, value in _roots(path, text):
+def _expanded(path: str, text: str, repeated: list[tuple[int, str]] | None = None) -> Iterator[tuple[yaml.Node, Any]]:
+    for node, value in _roots(path, text, repeated):
         if not (isinstance(value, dict) and str(value.get("kind", "")).endswith("List") and "items" in value):
             yield node, value
             continue
@@ -78,9 +83,16 @@ def _expanded(path: str, text: str) -> Iterator[tuple[yaml.Node, Any]]:
             yield child, given | item if isinstance(item, dict) else item
 
 
-def _roots(path: str, text: str) -> Iterator[tuple[yaml.Node, Any]]:
+class _Loader(yaml.CSafeLoader):
+    """PyYAML's, with where to note keys given twice."""
+
+    repeated: list[tuple[int, str]] | None = None
+
+
+def _roots(path: str, text: str, repeated: list[tuple[int, str]] | None) -> Iterator[tuple[yaml.Node, Any]]:
     try:
-        loader = yaml.CSafeLoader(text)
+        loader = _Loader(text)
+        loader.repeated = repeated
         try:
             while loader.check_node():
                 node = loader.get_node()
@@ -116,7 +128,7 @@ def _expanded_size(node: yaml.Node, known: dict[int, int]) -> int:
     return size
 
 
-def _value(path: str, loader: yaml.CSafeLoader, node: yaml.Node, field: str) -> Any:
+def _value(path: str, loader: _Loader, node: yaml.Node, field: str) -> Any:
     match node:
         case yaml.ScalarNode() if node.tag in _TEXT:
             return node.value
@@ -130,20 +142,22 @@ def _value(path: str, loader: yaml.CSafeLoader, node: yaml.Node, field: str) -> 
             raise ManifestError(path, _line(node), field, f"{node.tag} has no counterpart in JSON")
 
 
-def _scalar(path: str, loader: yaml.CSafeLoader, node: yaml.ScalarNode, field: str) -> Any:
+def _scalar(path: str, loader: _Loader, node: yaml.ScalarNode, field: str) -> Any:
     try:
         return loader.construct_object(node)
     except ValueError as error:
         raise ManifestError(path, _line(node), field, f"cannot read {node.value!r}: {error}") from error
 
 
-def _mapping(path: str, loader: yaml.CSafeLoader, node: yaml.MappingNode, field: str) -> dict[str, Any]:
+def _mapping(path: str, loader: _Loader, node: yaml.MappingNode, field: str) -> dict[str, Any]:
     seen: set[str] = set()
     for key, _ in node.value:
         if not isinstance(key, yaml.ScalarNode):
             raise ManifestError(path, _line(key), field, "a key must be text")
         if key.value in seen:
-            raise ManifestError(path, _line(key), f"{field}.{key.value}".lstrip("."), "given twice")
+            if loader.repeated is None:
+                raise ManifestError(path, _line(key), f"{field}.{key.value}".lstrip("."), "given twice")
+            loader.repeated.append((_line(key), key.value))
         seen.add(key.value)
     if any(key.tag == _MERGE for key, _ in node.value):
         loader.flatten_mapping(node)

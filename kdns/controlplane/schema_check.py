@@ -16,7 +16,6 @@ from kdns.controlplane.schema import META, fields, type_of
 from kdns.controlplane.schema_text import SCALARS, Field, TypeName
 from kdns.controlplane.status import StatusError, bad_request
 
-_STRICT_ERRORS_MAX = 100
 _QUANTITY = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)?")
 _INT_RANGE = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
 _GO_NAMES = {"bytes": "[]uint8", "json": "v1.FieldsV1"}
@@ -212,9 +211,3 @@ _CHECKS: Final[Mapping[str, Callable[[Any, str, str], Iterator[str]]]] = {
 def cannot_be_handled(kind: Kind, why: str) -> StatusError:
     """400: a body that is not an object of its kind."""
     return bad_request(f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {why}')
-
-
-def unknown_field_error(kind: Kind, paths: list[str]) -> StatusError:
-    """400: what strict field validation says of unknown fields; at most 100 are named."""
-    named = [f'unknown field "{path}"' for path in paths[:_STRICT_ERRORS_MAX]]
-    return cannot_be_handled(kind, f"strict decoding error: {', '.join(named)}")

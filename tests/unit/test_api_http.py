@@ -151,14 +151,14 @@ async def test_lists(client: Client) -> None:
         ("POST", SERVICES, "a", {"Content_Type": "text/html"}, 415, "UnsupportedMediaType", "unknown format"),
         ("POST", SERVICES, b"\x00", {"Content_Type": "application/vnd.kubernetes.protobuf"}, 400, "BadRequest", "k8s"),
         ("POST", SERVICES, BytesIO(b"x" * 3_200_000), {}, 413, "RequestEntityTooLarge", "limit is 3145728"),
-        ("POST", f"{SERVICES}?dryRun=Some", service(), {}, 400, "BadRequest", "dryRun: found 'Some', wanted All"),
-        ("POST", f"{SERVICES}?fieldValidation=x", service(), {}, 400, "BadRequest", "wanted Ignore, Warn or Strict"),
+        ("POST", f"{SERVICES}?dryRun=Some", service(), {}, 422, "Invalid", 'dryRun: Unsupported value: ["Some"]'),
+        ("POST", f"{SERVICES}?fieldValidation=x", service(), {}, 422, "Invalid", '"", "Ignore", "Strict", "Warn"'),
         ("POST", f"{SERVICES}?fieldValidation=Strict", {**service(), "spce": 1}, {}, 400, "BadRequest", "spce"),
         ("POST", SERVICES, {**service(), "spec": {"ports": 5}}, {}, 400, "BadRequest", "cannot unmarshal number"),
         ("PATCH", f"{SERVICES}/a", "{}", {"Content_Type": "application/json"}, 415, "UnsupportedMediaType", "patch"),
         (
-            "PATCH", f"{SERVICES}/a", "{}", {"Content_Type": "application/apply-patch+yaml"}, 415,
-            "UnsupportedMediaType", "server-side apply is not served",
+            "PATCH", f"{SERVICES}/a", "{}", {"Content_Type": "application/apply-patch+yaml"}, 422,
+            "Invalid", 'PatchOptions.meta.k8s.io "" is invalid: fieldManager: Required value: is required for apply',
         ),
         ("DELETE", "/api/v1/watch/services", None, {}, 405, "MethodNotAllowed", "does not allow this method"),
         ("POST", SERVICES, "[" * 100_000, {"Content_Type": "application/json"}, 400, "BadRequest", "nested too deeply"),
@@ -239,7 +239,7 @@ async def test_what_cannot_be_answered_is_not_written(client: Client, query: str
 async def test_a_dry_run_in_delete_options_deletes_nothing(client: Client, path: str) -> None:
     await client("POST", SERVICES, service())
     assert (await client("DELETE", path, {"dryRun": ["All"]}))[0] == 200
-    assert (await client("DELETE", path, {"dryRun": ["Some"]}))[0] == 400
+    assert (await client("DELETE", path, {"dryRun": ["Some"]}))[0] == 422
     assert (await client("GET", f"{SERVICES}/web"))[0] == 200
     assert (await client("DELETE", path, {"dryRun": []}))[0] == 200
     assert (await client("GET", f"{SERVICES}/web"))[0] == 404

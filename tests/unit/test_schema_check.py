@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
+from kdns.controlplane.duplicates import duplicate_fields
 from kdns.controlplane.kinds import ENDPOINT_SLICE, KINDS, NODE, POD, SERVICE, Json, Kind
-from kdns.controlplane.schema_check import cannot_be_handled, prune, type_errors, unknown_field_error, unknown_fields
+from kdns.controlplane.review import Review, go_text
+from kdns.controlplane.schema_check import cannot_be_handled, prune, type_errors, unknown_fields
+from kdns.controlplane.status import StatusError
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 BY_KIND = {(kind.api_version, kind.kind): kind for kind in KINDS}
@@ -205,12 +208,18 @@ def test_quantities_in_every_form_fit(quantity: object) -> None:
     assert type_errors(POD, {"spec": {"overhead": {"cpu": quantity}}}) == []
 
 
+def strictly_refused(obj: Json) -> StatusError:
+    with pytest.raises(StatusError) as caught:
+        Review(SERVICE, "Strict", ('duplicate field "spec.type"',))(obj)
+    return caught.value
+
+
 def test_errors_are_bad_requests_that_name_kind_and_version() -> None:
-    error = unknown_field_error(SERVICE, ["spec.foo", "spec.ports[0].bar"])
+    error = strictly_refused({"spec": {"foo": 1, "ports": [{"bar": 2}]}})
     assert (error.code, error.reason) == (400, "BadRequest")
     assert error.message == (
-        'Service in version "v1" cannot be handled as a Service: '
-        'strict decoding error: unknown field "spec.foo", unknown field "spec.ports[0].bar"'
+        'Service in version "v1" cannot be handled as a Service: strict decoding error: '
+        'duplicate field "spec.type", unknown field "spec.foo", unknown field "spec.ports[0].bar"'
     )
     assert cannot_be_handled(ENDPOINT_SLICE, "why").message == (
         'EndpointSlice in version "v1" cannot be handled as a EndpointSlice: why'
@@ -218,4 +227,34 @@ def test_errors_are_bad_requests_that_name_kind_and_version() -> None:
 
 
 def test_at_most_a_hundred_fields_are_named() -> None:
-    assert unknown_field_error(SERVICE, [f"f{number}" for number in range(1000)]).message.count("unknown field") == 100
+    error = strictly_refused({f"f{number}": 1 for number in range(1000)})
+    assert error.message.count("unknown field") == 99
+
+
+@pytest.mark.parametrize(
+    ("patch", "quoted"),
+    [("", '"{\\"spec\\":{\\"foo\\":[1,true,null]}}"'), ("map[spec:map[foo:1]]", '"map[spec:map[foo:1]]"')],
+)
+def test_a_patch_is_quoted_in_its_refusal(patch: str, quoted: str) -> None:
+    with pytest.raises(StatusError) as caught:
+        Review(SERVICE, "Strict", patch=patch)({"spec": {"foo": [1, True, None]}})
+    why = f'Invalid value: {quoted}: strict decoding error: unknown field "spec.foo"'
+    assert (caught.value.code, caught.value.message) == (422, f' "" is invalid: patch: {why}')
+    assert (caught.value.details or {})["causes"] == [{"reason": "FieldValueInvalid", "message": why, "field": "patch"}]
+
+
+def test_values_as_go_prints_them() -> None:
+    assert go_text({"b": [1, True, None, "x"], "a": {}}) == "map[a:map[] b:[1 true <nil> x]]"
+
+
+@pytest.mark.parametrize(
+    ("text", "paths"),
+    [
+        (b'{"a": 1, "b": {"a": 1}}', []),
+        (b'{"spec": {"ports": [{"port": 1}, {"name": "x", "name": "y", "name": "z"}]}}', ["spec.ports[1].name"]),
+        (b'{"kind": "a", "kind" : "b", "spec": {}, "spec": {"x": 1, "x": 2}}', ["kind", "spec", "spec.x"]),
+        (b'[{"op": 1, "op": 2}]', ["[0].op"]),
+    ],
+)
+def test_fields_given_twice(text: bytes, paths: list[str]) -> None:
+    assert duplicate_fields(text) == paths

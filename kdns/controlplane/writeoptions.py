@@ -1,0 +1,91 @@
+"""The query parameters of writes: who writes, whether anything is stored, and how strictly fields are taken.
+
+Facts: meta/v1 CreateOptions, UpdateOptions, PatchOptions and DeleteOptions, and their validation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from kdns.controlplane.causes import forbidden, invalid_value, required, unsupported
+from kdns.controlplane.kinds import Kind
+from kdns.controlplane.review import Policy
+from kdns.controlplane.status import Cause, StatusError, invalid
+
+MANAGER_BYTES_MAX = 128
+POLICIES = ("", "Ignore", "Strict", "Warn")
+
+_KINDS = {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOptions", "DELETE": "DeleteOptions"}
+_UNKNOWN_AGENT = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """What a write asks for beside its object."""
+
+    manager: str
+    dry_run: bool
+    policy: Policy
+    force: bool
+
+
+def write_options(
+    method: str,
+    *,
+    manager: str,
+    user_agent: str,
+    dry_run: Sequence[str],
+    policy: str,
+    force: bool | None = None,
+    applies: bool = False,
+) -> WriteOptions:
+    """The options of a POST, PUT or PATCH; 422 for values that they cannot have."""
+    causes = []
+    if force is not None and not applies:
+        causes.append(forbidden("force", "may not be specified for non-apply patch"))
+    if applies and not manager:
+        causes.append(required("fieldManager", "is required for apply patch"))
+    causes += _manager_causes(manager)
+    causes += _dry_run_causes(dry_run)
+    if policy not in POLICIES:
+        causes.append(unsupported("fieldValidation", policy, POLICIES))
+    if causes:
+        raise _invalid(method, causes)
+    chosen = cast("Policy", policy or "Warn")
+    return WriteOptions(manager or manager_of(user_agent), bool(dry_run), chosen, bool(force))
+
+
+def checked_dry_run(method: str, values: Sequence[str]) -> bool:
+    """Whether dryRun=All is asked for; 422 for any other value."""
+    if causes := _dry_run_causes(values):
+        raise _invalid(method, causes)
+    return bool(values)
+
+
+def manager_of(user_agent: str) -> str:
+    """The manager of a client that names none: its User-Agent up to the first slash, as far as that can be shown."""
+    shown = "".join(letter for letter in user_agent.partition("/")[0] if letter.isprintable())
+    return shown.encode()[:MANAGER_BYTES_MAX].decode(errors="ignore") or _UNKNOWN_AGENT
+
+
+def _manager_causes(manager: str) -> list[Cause]:
+    causes = []
+    if len(manager.encode()) > MANAGER_BYTES_MAX:
+        causes.append(Cause("fieldManager", "Too long", f"may not be more than {MANAGER_BYTES_MAX} bytes"))
+    position = 0
+    for letter in manager:
+        if not letter.isprintable():
+            why = f"invalid character U+{ord(letter):04X} (at position {position})"
+            causes.append(invalid_value("fieldManager", manager, why))
+        position += len(letter.encode())
+    return causes
+
+
+def _dry_run_causes(values: Sequence[str]) -> list[Cause]:
+    return [] if all(value == "All" for value in values) else [unsupported("dryRun", list(values), ("All",))]
+
+
+def _invalid(method: str, causes: list[Cause]) -> StatusError:
+    return invalid(Kind("meta.k8s.io", "v1", _KINDS[method], ""), "", causes)
