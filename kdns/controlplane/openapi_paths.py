@@ -16,6 +16,7 @@ _PATCH_TYPES = (
     "application/json-patch+json",
     "application/merge-patch+json",
     "application/strategic-merge-patch+json",
+    "application/apply-patch+yaml",
 )
 
 _QUERY: Final[Mapping[str, tuple[str, str]]] = {
@@ -28,6 +29,7 @@ _QUERY: Final[Mapping[str, tuple[str, str]]] = {
         "string",
         "What unknown and duplicate fields mean: Ignore, Warn (default) or Strict: an error.",
     ),
+    "force": ("boolean", "With an apply patch: take over fields that others manage."),
     "gracePeriodSeconds": ("integer", "Seconds the object has to end by itself; 0 deletes at once."),
     "labelSelector": ("string", "Only objects whose labels match, such as app=web,tier!=cache."),
     "limit": ("integer", "At most so many objects in one page."),
@@ -69,7 +71,7 @@ _COLLECTION = (
 _ITEM = (
     Verb("get", "get", "pretty"),
     Verb("put", "put", _WRITE, body="object"),
-    Verb("patch", "patch", _WRITE, body="patch", media_types=_PATCH_TYPES),
+    Verb("patch", "patch", f"{_WRITE} force", body="patch", media_types=_PATCH_TYPES),
     Verb("delete", "delete", _DELETE, body="options", answer="status"),
 )
 _SUBRESOURCE: Final[Mapping[str, tuple[Verb, ...]]] = {"status": _ITEM[:3], "finalize": _ITEM[1:2]}

@@ -109,9 +109,9 @@ def test_kubectl_finds_the_parameters_and_patch_types_it_asks_for(kind: Kind) ->
         ]
         assert patches
         for each in patches:
-            assert {"dryRun", "fieldValidation"} <= {one["name"] for one in each["parameters"] if one["in"] == "query"}
+            assert {"dryRun", "fieldValidation", "force"} <= {one["name"] for one in each["parameters"] if one["in"] == "query"}
             media_types = each.get("consumes") or each["requestBody"]["content"]
-            assert "application/strategic-merge-patch+json" in media_types
+            assert {"application/strategic-merge-patch+json", "application/apply-patch+yaml"} <= set(media_types)
 
 
 def test_kubectl_explain_finds_the_kind_by_its_path() -> None:
