@@ -1,26 +1,42 @@
-"""How objects go: preconditions, grace, finalizers, dependents, and namespaces with all that is in them."""
+"""How objects go: preconditions, grace, finalizers, dependents, and namespaces with all that is in them.
+
+The rules are those of kube-apiserver (registry/generic, BeforeDelete) and of the garbage collector.
+Differs: what need not wait is done when the request is answered, not some time later.
+"""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from kdns.cluster.objects import Key
 from kdns.controlplane import metadata, namespaces_lifecycle
+from kdns.controlplane.ages import seconds_of
 from kdns.controlplane.commits import Commits
-from kdns.controlplane.kinds import KINDS, NAMESPACE, Json, Kind
+from kdns.controlplane.deleteoptions import FOREGROUND, ORPHAN, ORPHANING, propagation
+from kdns.controlplane.kinds import KINDS, NAMESPACE, POD, Json, Kind
 from kdns.controlplane.metadata import copied
-from kdns.controlplane.owners import references, without_owner
-from kdns.controlplane.status import bad_request, forbidden
+from kdns.controlplane.owners import blocks, owner_key, references, without_owner
+from kdns.controlplane.status import forbidden
 from kdns.controlplane.watch import Filter, Stored
 
-CONTENT_FINALIZERS = frozenset({"kubernetes"})
-"""What stands in a Namespace's spec.finalizers until its content is gone; others are for their owners to take away."""
+_FINISHED = frozenset({"Succeeded", "Failed"})
+
+
+def pod_grace_s(kind: Kind, obj: Json, requested_s: int | None) -> int:
+    """Seconds that a deleted Pod has; 0 for other kinds, and for Pods that run nowhere or have ended."""
+    spec = obj.get("spec") or {}
+    if kind != POD or not spec.get("nodeName") or (obj.get("status") or {}).get("phase") in _FINISHED:
+        return 0
+    asked = spec.get("terminationGracePeriodSeconds") if requested_s is None else requested_s
+    return 1 if (asked or 0) < 0 else int(asked or 0)
 
 
 class Deletion:
-    """Deletes by the rules of Kubernetes' garbage collection and namespace life cycle, at once.
+    """All deletions of one cluster.
 
-    Differs: dependents and the content of a namespace are gone when the request is answered, not some time later.
+    What follows from one is queued and worked off before it returns: a long chain of owners makes no deep stack.
     """
 
     def __init__(
@@ -28,7 +44,8 @@ class Deletion:
     ) -> None:
         self._commits, self._store = commits, commits.store
         self._now_s, self._grace_s = now_s, grace_s
-        self._ownerless: list[tuple[str, Kind, Key]] = []
+        self._work: deque[Callable[[], object]] = deque()
+        self._is_working = False
 
     def delete(self, version: Stored, options: Json, *, dry_run: bool) -> Stored:
         """The last state of an object that is gone, or the present one of an object that is held."""
@@ -38,60 +55,139 @@ class Deletion:
         metadata.precondition(kind, name, "ResourceVersion", wanted.get("resourceVersion"), found["resourceVersion"])
         if kind == NAMESPACE and name in namespaces_lifecycle.IMMORTAL:
             raise forbidden(kind, name, "this namespace may not be deleted")
-        policy = _propagation(options)
-        grace_s = self._grace_s(kind, version.obj, options.get("gracePeriodSeconds"))
-        held = grace_s > 0 or kind == NAMESPACE or bool(found.get("finalizers"))
+        policy = propagation(version, options)
         if dry_run:
             return version
-        if policy == "Orphan":
+        if found.get("deletionTimestamp"):
+            return self._shorten(version, options.get("gracePeriodSeconds"))
+        if policy == ORPHAN:
             self._orphan(found["uid"])
-        if not held:
+        kept = [each for each in found.get("finalizers") or () if each not in {FOREGROUND, ORPHANING}]
+        if policy == "Foreground" and self._blocking(found["uid"]):
+            kept.append(FOREGROUND)
+        grace_s = self._grace_s(kind, version.obj, options.get("gracePeriodSeconds"))
+        if not (grace_s or kept or (kind == NAMESPACE and namespaces_lifecycle.finalizers(version.obj))):
             return self.remove(version)
-        version = self._terminate(version, grace_s)
+        version = self._mark(version, kept, grace_s)
         if kind == NAMESPACE:
-            self._empty(name)
-        elif policy == "Foreground":
-            self._collect(found["uid"])
-        return version
+            self._later(lambda: self._empty(name))
+        if FOREGROUND in kept:
+            uid = found["uid"]
+            self._later(lambda: self._collect(uid, in_foreground=True))
+        self._go_on()
+        return self._store.get(kind, version.key) or version
 
-    def _terminate(self, version: Stored, grace_s: int) -> Stored:
-        """Mark the object as being deleted; a second time changes nothing but a shorter grace period."""
+    def _mark(self, version: Stored, finalizers: list[str], grace_s: int) -> Stored:
         obj = copied(version.obj)
         marks = obj["metadata"]
-        if marks.get("deletionTimestamp") and marks.get("deletionGracePeriodSeconds", 0) <= grace_s:
-            return version
         marks["deletionTimestamp"] = metadata.timestamp(self._now_s() + grace_s)
-        marks["deletionGracePeriodSeconds"] = grace_s
+        if version.kind != NAMESPACE:
+            marks["deletionGracePeriodSeconds"] = grace_s
+        if marks.get("generation"):
+            marks["generation"] += 1
+        marks["finalizers"] = finalizers
+        if not finalizers:
+            del marks["finalizers"]
         if version.kind == NAMESPACE:
             obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
         return self._commits.put(version.kind, obj, version)
 
+    def _shorten(self, version: Stored, asked_s: int | None) -> Stored:
+        """Another deletion of what is going: only a shorter grace period changes anything."""
+        marks = version.obj["metadata"]
+        granted_s = marks.get("deletionGracePeriodSeconds") or 0
+        if asked_s is None or max(asked_s, 0) >= granted_s:
+            return version
+        asked_s = 1 if asked_s < 0 else asked_s
+        if not asked_s and not marks.get("finalizers"):
+            return self.remove(version)
+        obj = copied(version.obj)
+        begun_s = (seconds_of(marks["deletionTimestamp"]) or 0) - granted_s
+        obj["metadata"]["deletionTimestamp"] = metadata.timestamp(begun_s + asked_s)
+        obj["metadata"]["deletionGracePeriodSeconds"] = asked_s
+        return self._commits.put(version.kind, obj, version)
+
     def remove(self, version: Stored) -> Stored:
-        """Delete for good, then what it owned; the last object of a namespace that is going takes it along."""
+        """Delete for good; then go its dependents, and whatever only waited for it."""
         last = self._commits.remove(version)
-        self._collect(version.obj["metadata"]["uid"])
-        self._commits.owners.forget(version.obj["metadata"]["uid"])
+        uid = version.obj["metadata"]["uid"]
+        self._later(lambda: self._collect(uid, in_foreground=False))
+        self._later(lambda: self._commits.owners.forget(uid))
+        self.released(version.obj)
         if version.kind.namespaced:
-            self.finish_namespace(version.key[0])
+            self._later(lambda: self.finish_namespace(version.key[0]))
+        self._go_on()
         return last
 
-    def _collect(self, uid: str) -> None:
-        """Delete the dependents that have no other owner; the others lose this one."""
-        is_nested = bool(self._ownerless)
-        self._ownerless += [(uid, kind, key) for kind, key in self._commits.owners.dependents(uid)]
-        if is_nested:  # the loop below is running further up: a long chain of owners must not become a deep stack
+    def released(self, obj: Json) -> None:
+        """Owners that go in the foreground need not wait for an object in this state any more."""
+        namespace = obj["metadata"].get("namespace", "")
+        for reference in references(obj):
+            if blocks(reference):
+                self._later(partial(self._finish_foreground, reference, namespace))
+        self._go_on()
+
+    def _later(self, work: Callable[[], object]) -> None:
+        self._work.append(work)
+
+    def _go_on(self) -> None:
+        """Work off the queue, unless that is being done further up the stack."""
+        if self._is_working:
             return
+        self._is_working = True
         try:
-            for owner, kind, key in self._ownerless:
-                version = self._store.get(kind, key)
-                if version is None:
-                    continue
-                if without_owner(version.obj, owner):
-                    self._disown(version, owner)
-                else:
-                    self.delete(version, {}, dry_run=False)
+            while self._work:
+                self._work.popleft()()
         finally:
-            self._ownerless.clear()
+            self._is_working = False
+            self._work.clear()
+
+    def _blocking(self, uid: str) -> list[tuple[Kind, Key]]:
+        """Dependents that a deletion of the owner in the foreground has to wait for."""
+        return [
+            (kind, key)
+            for kind, key in self._commits.owners.dependents(uid)
+            if (version := self._store.get(kind, key))
+            and any(blocks(reference) for reference in references(version.obj) if reference["uid"] == uid)
+        ]
+
+    def _collect(self, uid: str, *, in_foreground: bool) -> None:
+        """Delete the dependents that have no other owner; the others lose this one."""
+        for kind, key in self._blocking(uid) if in_foreground else self._commits.owners.dependents(uid):
+            version = self._store.get(kind, key)
+            if version is None or (kind == NAMESPACE and key[1] in namespaces_lifecycle.IMMORTAL):
+                continue
+            if any(self._owner(other, key[0]) for other in without_owner(version.obj, uid)):
+                self._disown(version, uid)
+                continue
+            dependent = version.obj["metadata"]["uid"]
+            deep = in_foreground and bool(self._commits.owners.dependents(dependent))
+            self.delete(version, {"propagationPolicy": "Foreground"} if deep else _BACKGROUND, dry_run=False)
+
+    def _owner(self, reference: Json, namespace: str) -> Stored | None:
+        """The object that a reference from a namespace means, if it is there."""
+        found = owner_key(reference, namespace)
+        version = self._store.get(*found) if found else None
+        return version if version and version.obj["metadata"]["uid"] == reference.get("uid") else None
+
+    def _finish_foreground(self, reference: Json, namespace: str) -> None:
+        """The owner goes once nothing is left that it waits for."""
+        owner = self._owner(reference, namespace)
+        if owner is None or not owner.obj["metadata"].get("deletionTimestamp"):
+            return
+        finalizers = owner.obj["metadata"].get("finalizers") or []
+        if FOREGROUND not in finalizers or self._blocking(reference["uid"]):
+            return
+        obj = copied(owner.obj)
+        rest = [each for each in finalizers if each != FOREGROUND]
+        obj["metadata"]["finalizers"] = rest
+        if not rest:
+            del obj["metadata"]["finalizers"]
+        owner = self._commits.put(owner.kind, obj, owner)
+        if owner.kind == NAMESPACE:
+            self.finish_namespace(owner.key[1])
+        elif not rest and not obj["metadata"].get("deletionGracePeriodSeconds"):
+            self.remove(owner)
 
     def _orphan(self, uid: str) -> None:
         for kind, key in self._commits.owners.dependents(uid):
@@ -105,30 +201,30 @@ class Deletion:
         if not references(obj):
             del obj["metadata"]["ownerReferences"]
         self._commits.put(version.kind, obj, version)
+        self.released(version.obj)
 
     def _empty(self, namespace: str) -> None:
         """Delete everything in a namespace that is going, then, when nothing holds on, the namespace."""
         for kind in KINDS:
             for version in self._store.page(kind, Filter(namespace)).items if kind.namespaced else ():
                 if (latest := self._store.get(kind, version.key)) is not None:
-                    self.delete(latest, {}, dry_run=False)
-        self.finish_namespace(namespace)
+                    self.delete(latest, _BACKGROUND, dry_run=False)
+        self._later(lambda: self.finish_namespace(namespace))
 
     def finish_namespace(self, name: str) -> None:
-        """Delete a namespace that is going once it is empty and no finalizer but its content's holds it."""
+        """Delete a namespace that is going once its content is gone and no finalizer holds it; else say what is left.
+
+        A namespace without finalizers goes whatever is in it: so it can be forced with the finalize subresource.
+        """
         namespace = self._store.get(NAMESPACE, ("", name))
         if namespace is None or not namespace.obj["metadata"].get("deletionTimestamp"):
             return
-        if any(self._store.page(kind, Filter(name), limit=1).items for kind in KINDS if kind.namespaced):
-            return
-        spec = namespace.obj.get("spec") or {}
-        if not namespace.obj["metadata"].get("finalizers") and {*(spec.get("finalizers") or ())} <= CONTENT_FINALIZERS:
+        left = namespaces_lifecycle.content(self._store, name)
+        obj = namespaces_lifecycle.terminating(namespace.obj, left, metadata.timestamp(self._now_s()))
+        if not namespaces_lifecycle.finalizers(obj) and not obj["metadata"].get("finalizers"):
             self.remove(namespace)
+        elif obj != namespace.obj:
+            self._commits.put(NAMESPACE, obj, namespace)
 
 
-def _propagation(options: Json) -> str:
-    """Orphan, Background or Foreground; 400 for anything else."""
-    policy = options.get("propagationPolicy") or ("Orphan" if options.get("orphanDependents") else "Background")
-    if policy not in {"Orphan", "Background", "Foreground"}:
-        raise bad_request(f"propagationPolicy: found {policy!r}, wanted Orphan, Background or Foreground")
-    return str(policy)
+_BACKGROUND: Json = {"propagationPolicy": "Background"}

@@ -1,10 +1,14 @@
-"""Namespaces decide what may be created in them (Kubernetes admission plug-in NamespaceLifecycle)."""
+"""Namespaces: what may be created in them (admission plug-in NamespaceLifecycle), and how they go."""
 
 from __future__ import annotations
 
-from kdns.controlplane.kinds import NAMESPACE, Json, Kind
+from collections import Counter
+from dataclasses import dataclass, field
+
+from kdns.controlplane.kinds import KINDS, NAMESPACE, Json, Kind
 from kdns.controlplane.status import StatusError, forbidden, not_found
-from kdns.controlplane.watch import Stored
+from kdns.controlplane.store import Store
+from kdns.controlplane.watch import Filter, Stored
 
 INITIAL = ("default", "kube-node-lease", "kube-public", "kube-system")
 """The namespaces every cluster starts with."""
@@ -13,6 +17,10 @@ IMMORTAL = frozenset({"default", "kube-public", "kube-system"})
 """Namespaces that cannot be deleted."""
 
 NAME_LABEL = "kubernetes.io/metadata.name"
+OURS = "kubernetes"
+"""What stands in a Namespace's spec.finalizers until its content is gone; others are for their owners to take away."""
+
+_LISTED_MAX = 100
 
 
 def begin(obj: Json) -> None:
@@ -20,8 +28,8 @@ def begin(obj: Json) -> None:
     labels = obj["metadata"].get("labels") or {}
     obj["metadata"]["labels"] = {**labels, NAME_LABEL: obj["metadata"]["name"]}
     spec = obj.get("spec") or {}
-    finalizers = [*(spec.get("finalizers") or ())]
-    obj["spec"] = {**spec, "finalizers": finalizers if "kubernetes" in finalizers else [*finalizers, "kubernetes"]}
+    found = [*(spec.get("finalizers") or ())]
+    obj["spec"] = {**spec, "finalizers": found if OURS in found else [*found, OURS]}
     obj["status"] = {"phase": "Active"}
 
 
@@ -43,3 +51,87 @@ def _terminating(kind: Kind, namespace: str, name: str) -> StatusError:
     }
     error.details = {**(error.details or {}), "causes": [cause]}
     return error
+
+
+def finalizers(namespace: Json) -> list[str]:
+    """spec.finalizers."""
+    return list((namespace.get("spec") or {}).get("finalizers") or ())
+
+
+@dataclass(slots=True)
+class Content:
+    """What is left in a namespace. Large counts are exact too, but then nobody looked for finalizers."""
+
+    objects: dict[Kind, int] = field(default_factory=dict)
+    finalizers: Counter[str] = field(default_factory=Counter)
+
+
+def content(store: Store, namespace: str) -> Content:
+    """What is left in a namespace."""
+    found = Content()
+    for kind in KINDS:
+        if not kind.namespaced:
+            continue
+        page = store.page(kind, Filter(namespace), limit=_LISTED_MAX)
+        if page.items:
+            found.objects[kind] = len(page.items) + (page.remaining or 0)
+        for version in page.items:
+            found.finalizers.update(version.obj["metadata"].get("finalizers") or ())
+    return found
+
+
+def terminating(namespace: Json, left: Content, now: str) -> Json:
+    """A going Namespace as it is with this content: its conditions, and without our finalizer once it is empty."""
+    spec, status = namespace.get("spec") or {}, namespace.get("status") or {}
+    held = [each for each in finalizers(namespace) if each != OURS or left.objects]
+    before = {row["type"]: row for row in status.get("conditions") or ()}
+    rows = []
+    for kind, (is_true, reason, message) in _conditions(left).items():
+        row = {"type": kind, "status": "True" if is_true else "False", "reason": reason, "message": message}
+        known = before.pop(kind, {})
+        since = known.get("lastTransitionTime") if known.get("status") == row["status"] else now
+        rows.append({**row, "lastTransitionTime": since})
+    rows = [{key: row[key] for key in _ORDER} for row in rows]
+    return {
+        **namespace,
+        "spec": {**spec, "finalizers": held} if held else {key: spec[key] for key in spec if key != "finalizers"},
+        "status": {**status, "phase": "Terminating", "conditions": [*rows, *before.values()]},
+    }
+
+
+_ORDER = ("type", "status", "lastTransitionTime", "reason", "message")
+
+
+def _conditions(left: Content) -> dict[str, tuple[bool, str, str]]:
+    """type → (status, reason, message), in the namespace controller's words."""
+    some = ", ".join(
+        sorted(f"{kind.plural}.{kind.group} has {count} resource instances" for kind, count in left.objects.items())
+    )
+    held = ", ".join(sorted(f"{name} in {count} resource instances" for name, count in left.finalizers.items()))
+    return {
+        "NamespaceDeletionDiscoveryFailure": (
+            False,
+            "ResourcesDiscovered",
+            "All resources successfully discovered",
+        ),
+        "NamespaceDeletionGroupVersionParsingFailure": (
+            False,
+            "ParsedGroupVersions",
+            "All legacy kube types successfully parsed",
+        ),
+        "NamespaceDeletionContentFailure": (
+            False,
+            "ContentDeleted",
+            "All content successfully deleted, may be waiting on finalization",
+        ),
+        "NamespaceContentRemaining": (
+            (True, "SomeResourcesRemain", f"Some resources are remaining: {some}")
+            if some
+            else (False, "ContentRemoved", "All content successfully removed")
+        ),
+        "NamespaceFinalizersRemaining": (
+            (True, "SomeFinalizersRemain", f"Some content in the namespace has finalizers remaining: {held}")
+            if held
+            else (False, "ContentHasNoFinalizers", "All content-preserving finalizers finished")
+        ),
+    }

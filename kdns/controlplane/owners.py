@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kdns.controlplane.kinds import Json
+from kdns.cluster.objects import Key
+from kdns.controlplane.kinds import KINDS, Json, Kind
 from kdns.controlplane.watch import Stored
 
 
@@ -42,3 +43,19 @@ class Owners:
 def without_owner(obj: Json, uid: str) -> list[Json]:
     """The references that remain when the owner `uid` goes."""
     return [reference for reference in references(obj) if reference.get("uid") != uid]
+
+
+def blocks(reference: Json) -> bool:
+    """Whether the owner, deleted in the foreground, waits for the object that has this reference."""
+    return bool(reference.get("blockOwnerDeletion"))
+
+
+_KINDS = {(kind.api_version, kind.kind): kind for kind in KINDS}
+
+
+def owner_key(reference: Json, namespace: str) -> tuple[Kind, Key] | None:
+    """Where the owner of an object in `namespace` is; None for a kind that is not served, or without a namespace."""
+    kind = _KINDS.get((reference.get("apiVersion", ""), reference.get("kind", "")))
+    if kind is None or (kind.namespaced and not namespace):
+        return None
+    return kind, (namespace if kind.namespaced else "", str(reference.get("name", "")))

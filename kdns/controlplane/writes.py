@@ -123,6 +123,8 @@ class Writes:
         except StatusError:
             prepared.revert()
             raise
+        if old["metadata"].get("ownerReferences") != new["metadata"].get("ownerReferences"):
+            self._deletion.released(old)
         if _may_go(version):
             return copied(self._deletion.remove(version).obj)
         if kind == NAMESPACE:

@@ -263,7 +263,7 @@ def test_delete() -> None:
     [
         ({"preconditions": {"uid": "u"}}, 409, "UID in precondition: u, UID in object meta: uid-2"),
         ({"preconditions": {"resourceVersion": "1"}}, 409, "ResourceVersion in precondition: 1"),
-        ({"propagationPolicy": "Sideways"}, 400, "found 'Sideways', wanted Orphan, Background or Foreground"),
+        ({"propagationPolicy": "Sideways"}, 422, 'propagationPolicy: Unsupported value: "Sideways"'),
     ],
 )
 def test_refused_deletes(options: Json, code: int, text: str) -> None:
