@@ -141,6 +141,7 @@ class FamilyPlan:
     ports: Mapping[PortName, PortPlan] = field(default_factory=dict)
     fronts: Mapping[FrontKey, Front] = field(default_factory=dict)
     cluster_ips: Mapping[str, int] = field(default_factory=dict)
+    cluster_ip_masquerade: Masquerade = Masquerade.NONE
     local_pods: LocalPods | None = None
     node_port_networks: tuple[Network, ...] = ()
     localhost_node_ports: bool = False
@@ -179,11 +180,20 @@ def empty_plan(family: Family, config: ProxyConfig, node: NodeView) -> FamilyPla
         family,
         config.mode,
         node,
+        cluster_ip_masquerade=_cluster_ip_masquerade(family, config),
         local_pods=config.local_pods.of(family) if config.local_pods else None,
         node_port_networks=networks,
         localhost_node_ports=family == "IPv4" and config.mode.localhost_node_ports and config.localhost_node_ports,
         service_cidrs=tuple(each for each in config.service_cidrs if each.version == VERSION[family]),
     )
+
+
+def _cluster_ip_masquerade(family: Family, config: ProxyConfig) -> Masquerade:
+    """Packets that are not of this node's Pods may have come from outside, and the answers have to go back there."""
+    if config.masquerade_all:
+        return Masquerade.ALL
+    can_tell = config.local_pods is not None and config.local_pods.of(family) is not None
+    return Masquerade.NOT_LOCAL_PODS if can_tell else Masquerade.NONE
 
 
 def _node_port_networks(family: Family, config: ProxyConfig, node: NodeView) -> Iterator[Network]:
@@ -249,7 +259,7 @@ def _port_plan(
         ranges += tuple(own for each in balancer_ips if (own := parsed_network(each)))
     return PortPlan(
         PortName(*service.key, port.name or "", port.protocol),
-        _internal(policies, backends, config, node_local=config.local_pods is not None),
+        _internal(policies, backends, _cluster_ip_masquerade(family, config)),
         _external(policies, backends),
         backends,
         tuple(_fronts(port, address, _canonical(spec.external_ips or (), family), balancer_ips)),
@@ -269,11 +279,7 @@ def _policies(service: Service) -> Policies:
     )
 
 
-def _internal(policies: Policies, backends: Backends, config: ProxyConfig, *, node_local: bool) -> Route:
-    if config.masquerade_all:
-        masquerade = Masquerade.ALL
-    else:
-        masquerade = Masquerade.NOT_LOCAL_PODS if node_local else Masquerade.NONE
+def _internal(policies: Policies, backends: Backends, masquerade: Masquerade) -> Route:
     if not backends.has_any:
         return Route(Verdict.REJECT, masquerade)
     if not policies.internal_local:

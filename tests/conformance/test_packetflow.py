@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import msgspec
+import nft_walk
 import pytest
 
 from kdns.cluster.objects import EndpointSlice, Service
 from kdns.cluster.state import State
 from kdns.proxy.backends import Backend, Candidate, Policies, chosen
-from kdns.proxy.config import IPTABLES, NFTABLES, LocalPods, NodeView, ProxyConfig
+from kdns.proxy.config import FAMILIES, IPTABLES, NFTABLES, LocalPods, NodeView, ProxyConfig, family_of
+from kdns.proxy.nfttable import Table
+from kdns.proxy.plan import Plan
 from kdns.proxy.planner import plan
 from kdns.proxy.trace import Fate, Packet, Trace, trace
 
@@ -81,7 +84,7 @@ def flow_agrees(found: Trace, expect: Case) -> bool:
     return found.fate is Fate.UNTOUCHED
 
 
-def flows(case: Case) -> dict[str, bool]:
+def planned(case: Case) -> tuple[Plan, NodeView]:
     told = case["config"]
     state = State()
     for service in case["services"]:
@@ -102,7 +105,11 @@ def flows(case: Case) -> dict[str, bool]:
         localhost_node_ports=told.get("localhostNodePorts", False),
         service_cidrs=tuple(map(ip_network, told.get("serviceCIDRs", ()))),
     )
-    made = plan(state, node, config)
+    return plan(state, node, config), node
+
+
+def flows(case: Case) -> dict[str, bool]:
+    made, _ = planned(case)
     results = {}
     for number, flow in enumerate(case["flows"]):
         packet = Packet(ip_address(flow["sourceIP"]), ip_address(flow["destIP"]), flow["protocol"], flow["destPort"])
@@ -110,8 +117,41 @@ def flows(case: Case) -> dict[str, bool]:
     return results
 
 
+def rendered_flows(case: Case) -> dict[str, bool]:
+    """The flows through the text of the ruleset."""
+    made, node = planned(case)
+    rules = {family: nft_walk.read(Table(made.of(family)).whole()) for family in FAMILIES}
+    results = {}
+    for number, flow in enumerate(case["flows"]):
+        family = family_of(ip_address(flow["destIP"]))
+        packet = nft_walk.At(flow["sourceIP"], flow["destIP"], flow["protocol"].lower(), flow["destPort"])
+        ends = nft_walk.walk(rules[family], packet, map(str, node.addresses))
+        results[f"{case['id']}/{number}: {flow['name']}"] = ends_agree(ends, flow["expect"])
+    return results
+
+
+def ends_agree(ends: list[nft_walk.At], expect: Case) -> bool:
+    if "dnat" in expect:
+        found = sorted(f"[{at.daddr}]:{at.dport}" if ":" in at.daddr else f"{at.daddr}:{at.dport}" for at in ends)
+        masqueraded = any(at.is_masqueraded for at in ends)
+        return (
+            all(at.is_dnat for at in ends) and found == sorted(expect["dnat"]) and masqueraded == expect["masquerade"]
+        )
+    if "verdict" in expect:
+        return [at.ended for at in ends] == [expect["verdict"].lower()]
+    return [(at.is_dnat, at.ended) for at in ends] == [(False, "")]
+
+
 def test_packetflow_facts(capsys: pytest.CaptureFixture[str]) -> None:
     results: dict[str, bool] = {}
     for case in json.loads(FLOWS.read_text())["cases"]:
         results |= flows(case)
     report(capsys, FLOWS.name, results)
+
+
+def test_packetflow_facts_through_the_written_ruleset(capsys: pytest.CaptureFixture[str]) -> None:
+    results: dict[str, bool] = {}
+    for case in json.loads(FLOWS.read_text())["cases"]:
+        if case["config"]["mode"] == "nftables":
+            results |= rendered_flows(case)
+    report(capsys, f"{FLOWS.name} (nftables text)", results)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from ipaddress import ip_address, ip_network
 from typing import TypeAlias
 
+import nft_walk
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kdns.cluster.objects import (
+    ClientIPConfig,
     Conditions,
     Endpoint,
     EndpointPort,
@@ -23,11 +25,13 @@ from kdns.cluster.objects import (
     ServicePort,
     ServiceSpec,
     ServiceStatus,
+    SessionAffinityConfig,
     SliceLabels,
     SliceMeta,
 )
 from kdns.cluster.state import State
 from kdns.proxy.config import FAMILIES, LocalPods, NodeView, ProxyConfig
+from kdns.proxy.nfttable import Table, lines
 from kdns.proxy.plan import FrontKind
 from kdns.proxy.planner import Planner, plan
 
@@ -54,6 +58,7 @@ specs = st.builds(
     external_ips=st.lists(addresses, max_size=2).map(tuple),
     load_balancer_source_ranges=st.sampled_from(((), ("10.0.0.0/8",), ("0.0.0.0/0",), (" 192.0.2.0/24 ",), ("x",))),
     session_affinity=st.sampled_from(("None", "ClientIP")),
+    session_affinity_config=st.sampled_from((None, SessionAffinityConfig(ClientIPConfig(60)))),
     external_traffic_policy=st.sampled_from(("Cluster", "Local")),
     internal_traffic_policy=st.sampled_from(("Cluster", "Local")),
     health_check_node_port=st.sampled_from((0, 32000)),
@@ -115,3 +120,19 @@ def test_following_equals_planning_afresh(rounds: list[list[Write]]) -> None:
             assert set(half.cluster_ips) == {
                 key.address for key, front in half.fronts.items() if front.kind is FrontKind.CLUSTER_IP
             }
+
+
+@given(st.lists(st.lists(st.one_of(services, slices, deletions), max_size=3), max_size=6))
+def test_a_table_that_followed_equals_one_made_afresh(rounds: list[list[Write]]) -> None:
+    state = State()
+    planner = Planner(state, NODE, CONFIG)
+    tables = {family: Table(planner.plan.of(family)) for family in FAMILIES}
+    kernels = {family: nft_walk.read(tables[family].whole()) for family in FAMILIES}
+    for writes in rounds:
+        made = [state.delete(*write) if isinstance(write, tuple) else state.upsert(write) for write in writes]
+        differences = planner.changed([change for change in made if change])
+        for family in FAMILIES:
+            half = planner.plan.of(family)
+            nft_walk.apply(kernels[family], lines(tables[family].follow(half, differences[family])))
+            nft_walk.apply(kernels[family], lines(tables[family].sweep()))
+            assert kernels[family] == nft_walk.read(Table(half).whole())

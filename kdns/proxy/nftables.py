@@ -1,0 +1,175 @@
+"""The plan as nftables: a table whose number of rules does not depend on the number of Services.
+
+A front is an element of a map that leads to a chain for *so many endpoints*; that chain's one rule draws a number and
+looks the endpoint up in another map. What differs from Service to Service is elements, and elements are what a change
+adds and deletes. Session affinity is the exception: each Service port that wants it has chains of its own, and each
+endpoint a set of the clients that it keeps.
+
+    service-ips, service-nodeports                  front → what happens first
+    any-endpoint, local-endpoint (…-nodeports)      front → the chain of one list, for external policy Local
+    endpoints, endpoints-local (…-nodeports)        front and number → endpoint
+    no-endpoint-services, no-endpoint-nodeports     front → reject or drop
+    cluster-ips, hairpin-connections                addresses; endpoint to itself
+    firewalled, firewall-ranges                     fronts with source ranges; front and range
+
+Names that kube-proxy has too are kube-proxy's.
+"""
+
+from __future__ import annotations
+
+from base64 import b32encode
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from ipaddress import collapse_addresses
+from typing import Final, TypeAlias
+
+from kdns.proxy.backends import Backend
+from kdns.proxy.config import Family, Network
+from kdns.proxy.plan import Front, FrontKind, Masquerade, PortName, Verdict
+
+Part: TypeAlias = str | int
+ElementKey: TypeAlias = tuple[Part, ...]
+"""The parts of an element in the order of its set's type: addresses and protocols as text, numbers as numbers."""
+Data: TypeAlias = str | tuple[str, int] | None
+"""What a map's element leads to: a verdict as nft writes it, or address and port; None in a set."""
+
+TABLE: Final = "kdns"
+SHARED: Final = frozenset({"cluster-ips", "hairpin-connections"})
+"""Sets in which several fronts may want the same element."""
+MISSING: Final = "no element"
+"""What no element leads to."""
+NAME_MAX: Final = 120
+"""Characters of a name that belongs to one Service port; nftables allows 255, and prefixes come before."""
+REJECT, DROP = "goto reject-chain", "drop"
+NFT_FAMILY: Final[Mapping[Family, str]] = {"IPv4": "ip", "IPv6": "ip6"}
+
+
+@dataclass(slots=True)
+class Content:
+    """What fronts put into the table: elements by set, chains by name with their rules, affinity sets with seconds."""
+
+    elements: dict[str, dict[ElementKey, Data]] = field(default_factory=dict)
+    chains: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    affinity_sets: dict[str, int] = field(default_factory=dict)
+
+    def put(self, name: str, key: ElementKey, data: Data = None) -> None:
+        """Add one element."""
+        self.elements.setdefault(name, {})[key] = data
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """Fronts with an address and node ports are looked up by different keys, in maps of their own."""
+
+    key: str
+    services: str
+    refused: str
+    suffix: str
+
+
+_ADDRESSED: Final = _Side("{ip} daddr . meta l4proto . th dport", "service-ips", "no-endpoint-services", "")
+_NODE_PORT: Final = _Side("meta l4proto . th dport", "service-nodeports", "no-endpoint-nodeports", "-nodeports")
+SIDES: Final = (_ADDRESSED, _NODE_PORT)
+_LISTS: Final = {"any-endpoint": "endpoints", "local-endpoint": "endpoints-local"}
+
+
+def content(fronts: Iterable[Front], family: Family) -> Content:
+    """Everything that these fronts put into the table of their family."""
+    made = Content()
+    for front in fronts:
+        _put_front(made, front, NFT_FAMILY[family])
+    return made
+
+
+def _put_front(made: Content, front: Front, ip: str) -> None:
+    key = front.key
+    side = _NODE_PORT if front.kind is FrontKind.NODE_PORT else _ADDRESSED
+    where: ElementKey = (key.protocol.lower(), key.port)
+    if side is _ADDRESSED:
+        where = (key.address, *where)
+    if front.kind is FrontKind.CLUSTER_IP:
+        made.put("cluster-ips", (key.address,))
+    if front.source_ranges:
+        made.put("firewalled", where)
+    for network in collapsed(front.source_ranges):
+        made.put("firewall-ranges", (*where, str(network)))
+    for each in front.port.backends.reachable:
+        if each.is_local:
+            made.put("hairpin-connections", (each.address, each.address))
+    _put_route(made, front, side, where, ip)
+
+
+def _put_route(made: Content, front: Front, side: _Side, where: ElementKey, ip: str) -> None:
+    route, backends = front.route, front.port.backends
+    if route.verdict in {Verdict.REJECT, Verdict.DROP}:
+        made.put(side.refused, where, REJECT if route.verdict is Verdict.REJECT else DROP)
+    if route.short_circuit:
+        made.put(side.services, where, f"goto external-local{side.suffix}")
+        _put_list(made, front, side, where, "any-endpoint", backends.cluster, ip)
+        if backends.local:
+            _put_list(made, front, side, where, "local-endpoint", backends.local, ip)
+    elif route.verdict in {Verdict.CLUSTER, Verdict.LOCAL}:
+        anywhere = route.verdict is Verdict.CLUSTER
+        name, chosen = ("any-endpoint", backends.cluster) if anywhere else ("local-endpoint", backends.local)
+        chain = _list_chain(made, front, side, where, name, chosen, ip)
+        if route.masquerade is Masquerade.ALL and front.kind is not FrontKind.CLUSTER_IP:
+            masqueraded = f"masquerade-{chain}"
+            made.chains[masqueraded] = ("jump mark-for-masquerade", f"goto {chain}")
+            chain = masqueraded
+        made.put(side.services, where, f"goto {chain}")
+
+
+def _put_list(
+    made: Content, front: Front, side: _Side, where: ElementKey, name: str, backends: tuple[Backend, ...], ip: str
+) -> None:
+    chain = _list_chain(made, front, side, where, name, backends, ip)
+    made.put(f"{name}{side.suffix}", where, f"goto {chain}")
+
+
+def _list_chain(
+    made: Content, front: Front, side: _Side, where: ElementKey, name: str, backends: tuple[Backend, ...], ip: str
+) -> str:
+    """The chain that sends to one of the backends."""
+    if front.port.affinity_s:
+        return _affinity_chain(made, front, name, backends, ip)
+    endpoints, count = f"{_LISTS[name]}{side.suffix}", len(backends)
+    for number, backend in enumerate(backends):
+        made.put(endpoints, (*where, number), (backend.address, backend.port))
+    chain = f"{endpoints}-{count}"
+    look_up = f"{side.key.format(ip=ip)} . numgen random mod {count} map @{endpoints}"
+    made.chains[chain] = (f"dnat {ip} addr . port to {look_up}",)
+    return chain
+
+
+def _affinity_chain(made: Content, front: Front, name: str, backends: tuple[Backend, ...], ip: str) -> str:
+    """A chain of this Service port: clients go where they went last, new ones anywhere."""
+    port, protocol = front.port, front.key.protocol.lower()
+    known, drawn = [], []
+    for number, backend in enumerate(backends):
+        end = _own_name(port.name, ip, f"/{backend.address.replace(':', '.')}/{backend.port}")
+        chain, clients = f"endpoint-{end}", f"affinity-{port.affinity_s}s-{end}"  # a set's timeout cannot change
+        to = f"[{backend.address}]" if ip == "ip6" else backend.address
+        made.affinity_sets[clients] = port.affinity_s
+        made.chains[chain] = (
+            f"update @{clients} {{ {ip} saddr }}",
+            f"meta l4proto {protocol} dnat to {to}:{backend.port}",
+        )
+        known.append(f"{ip} saddr @{clients} goto {chain}")
+        drawn.append(f"{number} : goto {chain}")
+    chain = f"{name}-{_own_name(port.name, ip)}"
+    draw = f"numgen random mod {len(backends)} vmap {{ {', '.join(drawn)} }}"
+    made.chains[chain] = (*known, draw)
+    return chain
+
+
+def _own_name(name: PortName, ip: str, end: str = "") -> str:
+    """A name for what belongs to one Service port, unique by its hash and readable by the rest."""
+    text = f"{name.namespace}/{name.service}/{name.protocol.lower()}/{name.port}{end}"
+    digest = b32encode(sha256(f"{ip} {text}".encode()).digest())[:8].decode()
+    return f"{digest}-{text}"[:NAME_MAX]
+
+
+def collapsed(networks: Iterable[Network]) -> Iterator[Network]:
+    """The same addresses in networks that do not overlap, which sets of intervals want."""
+    return collapse_addresses(networks)  # type: ignore[type-var]  # they are of one family

@@ -1,0 +1,263 @@
+"""A packet's way through a ruleset as it is written: the part of nft's language that kdns writes, walked by the text.
+
+It knows nothing of Services. Every number that numgen may draw is followed, so the result is a set of outcomes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from ipaddress import ip_address, ip_network
+from typing import TypeAlias
+
+_ACCEPTED, _RETURNED = "accept", "returned"
+"""A packet that a hook is done with, and one that left a chain by goto: it leaves the chain before, too."""
+Words: TypeAlias = list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """A packet on its way; `dnat` is set once its destination was changed."""
+
+    saddr: str
+    daddr: str
+    protocol: str
+    dport: int
+    interface: str = ""
+    mark: int = 0
+    is_dnat: bool = False
+    is_masqueraded: bool = False
+    ended: str = ""
+
+
+@dataclass(slots=True)
+class Ruleset:
+    """One table, as read from nft commands."""
+
+    family: str
+    elements: dict[str, dict[str, str]] = field(default_factory=dict)
+    chains: dict[str, list[str]] = field(default_factory=dict)
+    hooks: list[tuple[str, int, str]] = field(default_factory=list)
+
+
+def read(text: str) -> Ruleset:
+    """The table that these commands make; ValueError for a command that is not known here."""
+    made = Ruleset(text.split()[2])
+    inside = ""
+    for line in (line.strip() for line in text.splitlines()):
+        words = line.split()
+        if not words or words[:2] in (["add", "table"], ["delete", "table"]) or words[0] == "table":
+            continue
+        if words[-1] == "{":
+            inside = words[1] if words[0] == "chain" else ""
+            (made.chains if inside else made.elements).setdefault(words[1], [] if inside else {})  # type: ignore[arg-type]
+        elif words[0] == "}":
+            inside = ""
+        elif words[0] in {"add", "flush", "delete"}:
+            _command(made, words)
+        elif inside and words[0] == "type":
+            made.hooks.append((f"{words[1]} {words[3]}", int(words[5].rstrip(";")), inside))
+        elif inside:
+            made.chains[inside].append(line)
+    return made
+
+
+def apply(made: Ruleset, commands: Iterable[str]) -> None:
+    """Change a table by commands; KeyError for what is not there."""
+    for command in commands:
+        _command(made, command.split())
+
+
+def _command(made: Ruleset, words: Words) -> None:
+    match words:
+        case ["add" | "flush", "chain", _, _, name]:
+            made.chains[name] = []
+        case ["add", "set", _, _, name, *_]:
+            made.elements.setdefault(name, {})
+        case ["add", "rule", _, _, name, *rule]:
+            made.chains[name].append(" ".join(rule))
+        case ["add", "element", _, _, name, "{", *rest, "}"]:
+            for element in " ".join(rest).split(", "):
+                key, _, data = element.partition(" : ")
+                if key in made.elements[name]:
+                    raise ValueError(f"{name} has {key} twice")
+                made.elements[name][key] = data
+        case ["delete", "element", _, _, name, "{", *rest, "}"]:
+            for key in " ".join(rest).split(", "):
+                del made.elements[name][key]
+        case ["delete", "chain", _, _, name]:
+            del made.chains[name]
+        case ["delete", "set", _, _, name]:
+            del made.elements[name]
+        case _:
+            raise ValueError(f"unknown command: {' '.join(words)}")
+
+
+def walk(rules: Ruleset, packet: At, node: Iterable[str]) -> list[At]:
+    """Every way that the packet can end."""
+    local = set(node)
+    from_node = packet.saddr in local or ip_address(packet.saddr).is_loopback
+    arrival = "output" if from_node else "prerouting"
+    found = list(_hook(rules, "filter", arrival, [packet], local, before=0))
+    found = list(_hook(rules, "nat", arrival, found, local))
+    ended = []
+    for at in found:
+        inward = at.daddr in local or ip_address(at.daddr).is_loopback
+        hook = "output" if from_node else "input" if inward else "forward"
+        ended += list(_hook(rules, "filter", hook, [at], local, after=0))
+    return list(_hook(rules, "nat", "postrouting", ended, local))
+
+
+def _hook(
+    rules: Ruleset, kind: str, hook: str, packets: list[At], local: set[str], *, before: int = 999, after: int = -999
+) -> Iterator[At]:
+    chains = sorted((at, name) for told, at, name in rules.hooks if told == f"{kind} {hook}" and after <= at < before)
+    for _, chain in chains:
+        packets = [each for packet in packets for each in _chain(rules, chain, packet, local)]
+    yield from (replace(each, ended="") if each.ended == _ACCEPTED else each for each in packets)
+
+
+def _chain(rules: Ruleset, name: str, packet: At, local: set[str]) -> Iterator[At]:
+    """The packets that leave a chain: with `ended`, or to go on after it."""
+    if packet.ended:
+        yield packet
+        return
+    going = [packet]
+    for rule in rules.chains[name]:
+        going = [each for at in going for each in (_rule(rules, rule.split(), at, local) if not at.ended else [at])]
+    for at in going:
+        yield replace(at, ended="") if at.ended == _RETURNED else at
+
+
+def _rule(rules: Ruleset, words: Words, at: At, local: set[str]) -> Iterator[At]:
+    """The packet after one rule, once for each number that can be drawn."""
+    condition = _condition(words, at, local)
+    if condition:
+        holds, rest = condition
+        yield from _rule(rules, rest, at, local) if holds else [at]
+        return
+    match words:
+        case []:
+            yield at
+        case ["meta", "mark", "set", "meta", "mark", "or" | "xor" as step, mask, *rest]:
+            value = int(mask, 16)
+            marked = at.mark | value if step == "or" else at.mark ^ value
+            yield from _rule(rules, rest, replace(at, mark=marked), local)
+        case ["masquerade", "fully-random"]:
+            yield replace(at, is_masqueraded=True)
+        case ["drop" | "reject"]:
+            yield replace(at, ended=words[0])
+        case ["update", set_name, "{", *_]:
+            assert set_name.removeprefix("@") in rules.elements
+            yield at
+        case ["jump", chain]:
+            yield from _chain(rules, chain, at, local)
+        case ["goto", chain]:
+            for each in _chain(rules, chain, at, local):
+                yield each if each.ended else replace(each, ended=_RETURNED)
+        case ["dnat", *_]:
+            yield from _dnat(rules, words, at)
+        case _:
+            yield from _matched(rules, words, at, local)
+
+
+def _condition(words: Words, at: At, local: set[str]) -> tuple[bool, Words] | None:
+    """Whether a rule's first words hold, and the rest; None for words that are no simple condition."""
+    match words:
+        case ["ct", "state", "new", *rest]:
+            return True, rest
+        case ["ct", "status", "dnat", *rest]:
+            return at.is_dnat, rest
+        case ["fib", side, "type", "local", *rest]:
+            address = at.saddr if side == "saddr" else at.daddr
+            return address in local or ip_address(address).is_loopback, rest
+        case ["iifname", "!=", name, *rest]:
+            return not _interface(at, name), rest
+        case ["iifname", name, *rest]:
+            return _interface(at, name), rest
+        case ["meta", "mark", "and", mask, "!=", "0", *rest]:
+            return bool(at.mark & int(mask, 16)), rest
+        case ["meta", "l4proto", protocol, *rest] if protocol != ".":
+            return at.protocol == protocol, rest
+    return None
+
+
+def _dnat(rules: Ruleset, words: Words, at: At) -> Iterator[At]:
+    match words:
+        case ["dnat", "to", where]:
+            yield _sent(at, where.rpartition(":"))
+        case ["dnat", _, "addr", ".", "port", "to", *rest]:
+            for key, end in _keys(rest, at, rules.family):
+                found = rules.elements[end[1].removeprefix("@")].get(key)
+                yield _sent(at, found.rpartition(" . ")) if found else at
+        case _:
+            raise ValueError(f"unknown rule: {' '.join(words)}")
+
+
+def _sent(at: At, where: tuple[str, str, str]) -> At:
+    return replace(at, daddr=where[0].strip("[]"), dport=int(where[2]), is_dnat=True, ended=_ACCEPTED)
+
+
+def _matched(rules: Ruleset, words: Words, at: At, local: set[str]) -> Iterator[At]:
+    """Rules that begin with an expression: a look-up or a comparison."""
+    for key, rest in _keys(words, at, rules.family):
+        match rest:
+            case ["vmap", "{", *elements]:
+                known = dict(pair.split(" : ") for pair in " ".join(elements).removesuffix(" }").split(", "))
+                yield from _rule(rules, known[key].split(), at, local) if key in known else [at]
+            case ["vmap", name]:
+                verdict = rules.elements[name.removeprefix("@")].get(key)
+                yield from _rule(rules, verdict.split(), at, local) if verdict else [at]
+            case ["!=", wanted, *then]:
+                yield from _rule(rules, then, at, local) if not _holds(rules, wanted, key) else [at]
+            case ["{", *then]:
+                end = then.index("}")
+                holds = any(_within(key, each.rstrip(",")) for each in then[:end])
+                yield from _rule(rules, then[end + 1 :], at, local) if holds else [at]
+            case [wanted, *then]:
+                yield from _rule(rules, then, at, local) if _holds(rules, wanted, key) else [at]
+            case _:
+                raise ValueError(f"unknown rule: {' '.join(words)}")
+
+
+def _holds(rules: Ruleset, wanted: str, key: str) -> bool:
+    if not wanted.startswith("@"):
+        return _within(key, wanted)
+    elements = rules.elements[wanted[1:]]
+    if key in elements:
+        return True
+    front, _, address = key.rpartition(" . ")
+    prefixes = (each.rpartition(" . ") for each in elements if "/" in each)
+    return any(front == before and _within(address, network) for before, _, network in prefixes)
+
+
+def _within(address: str, network: str) -> bool:
+    return ip_address(address) in ip_network(network)
+
+
+def _interface(at: At, quoted: str) -> bool:
+    name = quoted.strip('"')
+    return at.interface.startswith(name[:-1]) if name.endswith("*") else at.interface == name
+
+
+def _keys(words: Words, at: At, ip: str) -> Iterator[tuple[str, Words]]:
+    """The values of the expression that the words begin with, and the words behind it."""
+    values: list[list[str]] = [[]]
+    rest = words
+    while True:
+        match rest:
+            case [family, "saddr" | "daddr" as side, *rest] if family == ip:
+                found = [at.saddr if side == "saddr" else at.daddr]
+            case ["meta", "l4proto", *rest]:
+                found = [at.protocol]
+            case ["th", "dport", *rest]:
+                found = [str(at.dport)]
+            case ["numgen", "random", "mod", count, *rest]:
+                found = [str(number) for number in range(int(count))]
+            case _:
+                raise ValueError(f"unknown expression: {' '.join(rest)}")
+        values = [[*before, each] for before in values for each in found]
+        if rest[:1] != ["."]:
+            break
+        rest = rest[1:]
+    return ((" . ".join(each), rest) for each in values)
