@@ -69,7 +69,9 @@ class LocalCluster:
             raise
         self.address = self._rest.address
         self._establish(api=Listening(*self.address))
-        self._controllers = Controllers(self._api, lambda: controllers_of(self.config, random.randrange))
+        self._controllers = Controllers(
+            self._api, lambda: controllers_of(self.config, random.randrange, self._strategies.services)
+        )
         self._controllers.start()
 
     def dns_at(self, host: str, port: int) -> None:

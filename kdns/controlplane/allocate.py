@@ -1,19 +1,20 @@
-"""Cluster IPs and node ports: who has which number, and no number twice.
+"""Numbers out of ranges, and the node ports: who has which number, and no number twice.
 
 A number is taken inside a `Transaction`: taken at once, so that no other writer gets it, given back by `revert`.
-What an update lets go is released only by `commit`, so that a failed write loses nothing.
+What an update lets go is released only by `commit`, so that a failed write loses nothing. Every number has an owner,
+and only its owner can release it.
 The lower part of every range (the static band) is for people who ask for a number; numbers chosen here come from the
 upper part first (KEP-3070). Ranges are never written out: memory is what is taken, whatever the prefix.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from ipaddress import ip_address
 from itertools import chain
 
-from kdns.controlplane.clusterconfig import Network
+from kdns.cluster.objects import Key
+from kdns.controlplane.tally import Tally
 from kdns.errors import KdnsError
 
 Choose = Callable[[int], int]
@@ -55,118 +56,132 @@ def band(size: int, step: int, most: int) -> int:
     return 0 if size <= 16 else max(16, min(size // step, most))
 
 
+@dataclass(slots=True)
+class _Band:
+    low: int
+    high: int
+    used: int = 0
+
+
+class Range:
+    """The numbers low … high - 1, counted in two bands: the upper one is searched before the lower."""
+
+    def __init__(self, low: int, high: int, static: int) -> None:
+        self.low, self.high = low, max(low, high)
+        middle = min(low + static, self.high)
+        self._bands = (_Band(middle, self.high), _Band(low, middle))
+        self.ready = True
+
+    @property
+    def size(self) -> int:
+        """How many numbers there are."""
+        return self.high - self.low
+
+    @property
+    def used(self) -> int:
+        """How many of them are taken."""
+        return sum(each.used for each in self._bands)
+
+    def __contains__(self, number: int) -> bool:
+        return self.low <= number < self.high
+
+    def count(self, number: int, change: int) -> None:
+        """One number of this range, or none of it, was taken (1) or released (-1)."""
+        for each in self._bands:
+            if each.low <= number < each.high:
+                each.used += change
+
+    def pick(self, choose: Choose, is_taken: Callable[[int], bool]) -> int | None:
+        """A free number, from a random start onwards in the upper band, then in the lower; None when all are taken."""
+        for each in self._bands:
+            size = each.high - each.low
+            if each.used < size:
+                start = each.low + choose(size)
+                return next(n for n in chain(range(start, each.high), range(each.low, start)) if not is_taken(n))
+        return None
+
+
 class Pool:
     """The offsets 0 … size - 1, each free or taken."""
 
-    def __init__(self, size: int, static: int, choose: Choose) -> None:
-        self.size, self.static, self._choose = size, min(static, size), choose
-        self.taken: set[int] = set()
+    def __init__(self, size: int, choose: Choose) -> None:
+        self._range, self._choose = Range(0, size, 0), choose
+        self._taken: set[int] = set()
+        self.size = size
 
     def take_any(self) -> int | None:
-        """A free offset, from a random start onwards, the upper band before the lower; None when all are taken."""
-        if len(self.taken) >= self.size:
-            return None
-        offset = next(offset for offset in self._candidates() if offset not in self.taken)
-        self.taken.add(offset)
+        """A free offset, from a random start onwards; None when all are taken."""
+        offset = self._range.pick(self._choose, self._taken.__contains__)
+        if offset is not None:
+            self.take(offset)
         return offset
 
-    def _candidates(self) -> Iterator[int]:
-        for low, high in ((self.static, self.size), (0, self.static)):
-            if low < high:
-                start = low + self._choose(high - low)
-                yield from chain(range(start, high), range(low, start))
+    def take(self, offset: int) -> None:
+        """Mark an offset as taken."""
+        if offset not in self._taken:
+            self._taken.add(offset)
+            self._range.count(offset, 1)
 
-
-class Addresses:
-    """The cluster IPs of one service range.
-
-    The network address and, in IPv4, the broadcast address are never given.
-    """
-
-    def __init__(self, network: Network, choose: Choose) -> None:
-        self.network = network
-        self._first = int(network.network_address) + 1
-        reserved = 2 if network.version == 4 else 1
-        self.pool = Pool(max(network.num_addresses - reserved, 0), band(network.num_addresses, 16, 256), choose)
-
-    def allocate(self, address: str, txn: Transaction, *, dry_run: bool = False) -> None:
-        """Take this address. A dry run looks at the range only, as in kube-apiserver."""
-        offset = self._offset(address)
-        if dry_run:
-            return
-        if offset in self.pool.taken:
-            raise AllocationError("provided IP is already allocated")
-        self.pool.taken.add(offset)
-        txn.undo.append(lambda: self.pool.taken.discard(offset))
-
-    def allocate_next(self, txn: Transaction, *, dry_run: bool = False) -> str:
-        """Take any free address. A dry run gets the network address: an answer that is nobody's."""
-        if dry_run:
-            return str(self.network.network_address)
-        offset = self.pool.take_any()
-        if offset is None:
-            raise RangeFullError("range is full")
-        txn.undo.append(lambda: self.pool.taken.discard(offset))
-        return str(ip_address(self.network.network_address.packed) + 1 + offset)
-
-    def release(self, address: str, txn: Transaction) -> None:
-        """Give the address back once the transaction is committed; an address of another range is no one's loss."""
-        if self.holds(address):
-            offset = self._offset(address)
-            txn.later.append(lambda: self.pool.taken.discard(offset))
-
-    def remember(self, address: str) -> bool:
-        """Take an address that a stored Service has; False when it is outside the range or another's already."""
-        if not self.holds(address) or self._offset(address) in self.pool.taken:
-            return False
-        self.pool.taken.add(self._offset(address))
-        return True
-
-    def holds(self, address: str) -> bool:
-        """Whether the address could come from this range."""
-        parsed = ip_address(address)
-        return parsed.version == self.network.version and 0 <= int(parsed) - self._first < self.pool.size
-
-    def _offset(self, address: str) -> int:
-        if not self.holds(address):
-            reason = f"The range of valid IPs is {self.network}"
-            raise AllocationError(f"the provided IP ({ip_address(address)}) is not in the valid range. {reason}")
-        return int(ip_address(address)) - self._first
+    def free(self, offset: int) -> None:
+        """Mark an offset as free."""
+        if offset in self._taken:
+            self._taken.remove(offset)
+            self._range.count(offset, -1)
 
 
 class Ports:
     """The node ports: one pool for all protocols, health check ports included."""
 
-    def __init__(self, ports: range, choose: Choose) -> None:
-        self.range = ports
-        self.pool = Pool(len(ports), band(len(ports), 32, 128), choose)
+    def __init__(self, ports: range, choose: Choose, tally: Tally | None = None) -> None:
+        self.range, self._choose, self._tally = ports, choose, tally or Tally()
+        self.pool = Range(ports.start, ports.stop, band(len(ports), 32, 128))
+        self.owners: dict[int, Key] = {}
 
-    def allocate(self, port: int, txn: Transaction) -> None:
+    @property
+    def valid(self) -> str:
+        """The range as it is written: first and last port."""
+        return f"{self.range.start}-{self.range.stop - 1}"
+
+    def allocate(self, port: int, owner: Key, txn: Transaction) -> None:
         """Take this port."""
         if port not in self.range:
-            valid = f"{self.range.start}-{self.range.stop - 1}"
-            raise AllocationError(f"provided port is not in the valid range. The range of valid ports is {valid}")
-        offset = port - self.range.start
-        if offset in self.pool.taken:
+            self._tally.port_errors["static"] += 1
+            raise AllocationError(f"provided port is not in the valid range. The range of valid ports is {self.valid}")
+        if port in self.owners:
+            self._tally.port_errors["static"] += 1
             raise AllocationError("provided port is already allocated")
-        self.pool.taken.add(offset)
-        txn.undo.append(lambda: self.pool.taken.discard(offset))
+        self._take(port, owner, txn)
+        self._tally.ports["static"] += 1
 
-    def allocate_next(self, txn: Transaction) -> int:
+    def allocate_next(self, owner: Key, txn: Transaction) -> int:
         """Take any free port."""
-        offset = self.pool.take_any()
-        if offset is None:
+        port = self.pool.pick(self._choose, self.owners.__contains__)
+        if port is None:
+            self._tally.port_errors["dynamic"] += 1
             raise RangeFullError("range is full")
-        txn.undo.append(lambda: self.pool.taken.discard(offset))
-        return self.range.start + offset
+        self._take(port, owner, txn)
+        self._tally.ports["dynamic"] += 1
+        return port
 
-    def release(self, port: int, txn: Transaction) -> None:
-        """Give the port back once the transaction is committed."""
-        txn.later.append(lambda: self.pool.taken.discard(port - self.range.start))
+    def release(self, ports: Iterable[int], owner: Key, txn: Transaction) -> None:
+        """Give ports back once the transaction is committed, those that are the owner's."""
+        for port in ports:
+            txn.later.append(lambda port=port: self.let_go(port, owner))  # type: ignore[misc]
 
-    def remember(self, port: int) -> bool:
+    def remember(self, port: int, owner: Key) -> bool:
         """Take a port that a stored Service has; False when it is outside the range or another's already."""
-        if port not in self.range or port - self.range.start in self.pool.taken:
-            return False
-        self.pool.taken.add(port - self.range.start)
-        return True
+        if port in self.range and port not in self.owners:
+            self.owners[port] = owner
+            self.pool.count(port, 1)
+        return self.owners.get(port) == owner
+
+    def let_go(self, port: int, owner: Key) -> None:
+        """Give a port back at once, if it is the owner's."""
+        if self.owners.get(port) == owner:
+            del self.owners[port]
+            self.pool.count(port, -1)
+
+    def _take(self, port: int, owner: Key, txn: Transaction) -> None:
+        self.owners[port] = owner
+        self.pool.count(port, 1)
+        txn.undo.append(lambda: self.let_go(port, owner))

@@ -53,7 +53,7 @@ class Api:
     ) -> None:
         self.store, self.strategies = store, strategies
         self.now_s = now_s
-        self._commits = Commits(store, strategies)
+        self._commits = Commits(store, strategies, lambda kind, obj: metadata.begin(kind, obj, new_uid(), now_s()))
         self._deletion = Deletion(self._commits, now_s, grace_s)
         self._writes = Writes(self._commits, self._deletion, now_s, new_uid, random_suffix)
 

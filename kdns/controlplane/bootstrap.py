@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from kdns.controlplane.api import Api
 from kdns.controlplane.clusterconfig import ClusterConfig, Network
 from kdns.controlplane.endpointpods import SERVICE_NAME
-from kdns.controlplane.topology import ZONE
-from kdns.controlplane.kinds import ENDPOINT_SLICE, ENDPOINTS, NAMESPACE, NODE, SERVICE, Json, Kind
+from kdns.controlplane.kinds import ENDPOINT_SLICE, ENDPOINTS, NAMESPACE, NODE, SERVICE, SERVICE_CIDR, Json, Kind
 from kdns.controlplane.mirroring import SKIP
+from kdns.controlplane.servicecidrs import default_service_cidr, upgraded
 from kdns.controlplane.services import address_family
 from kdns.controlplane.strategy import Strategies
+from kdns.controlplane.topology import ZONE
 
 NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 DNS_OFFSET = 10
@@ -35,6 +36,7 @@ def initial_objects(
 ) -> list[tuple[Kind, Json]]:
     """The objects in the order in which they are to be made; `now` is RFC 3339."""
     objects = [(NAMESPACE, {"metadata": {"name": name}}) for name in NAMESPACES]
+    objects.append((SERVICE_CIDR, default_service_cidr(config)))
     objects.append((NODE, node(config, now)))
     if api:
         objects += _served("default", "kubernetes", _api_service(config), api, "https")
@@ -55,6 +57,9 @@ def establish(api: Api, strategies: Strategies, objects: Iterable[tuple[Kind, Js
             stored = api.store.get(kind, key)
             if stored is None:
                 api.create(kind, key[0], obj)
+            elif kind == SERVICE_CIDR:
+                if wider := upgraded(stored.obj, obj):
+                    api.update(kind, *key, wider)
             elif kind == SERVICE:
                 ports = obj["spec"]["ports"]
                 api.update(kind, *key, {**stored.obj, "spec": {**stored.obj["spec"], "ports": ports}})

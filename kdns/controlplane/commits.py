@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from kdns.cluster.objects import Key
 from kdns.controlplane import listing
-from kdns.controlplane.kinds import KINDS, Json, Kind
+from kdns.controlplane.ipaddresses import ip_address_of, names_of, service_of
+from kdns.controlplane.kinds import IP_ADDRESS, KINDS, SERVICE, Json, Kind
 from kdns.controlplane.metadata import copied
 from kdns.controlplane.owners import Owners
 from kdns.controlplane.store import Store
@@ -47,6 +49,10 @@ class Strategies(Protocol):
         """Release what a deleted object held."""
         ...
 
+    def stored(self, kind: Kind, obj: Json) -> None:
+        """Learn of a version that was stored."""
+        ...
+
     def restore(self, kind: Kind, obj: Json) -> None:
         """Learn what a stored object holds, at start."""
         ...
@@ -57,10 +63,14 @@ class Strategies(Protocol):
 
 
 class Commits:
-    """Store, strategies and owners, kept in step. What the store already holds is learnt at once."""
+    """Store, strategies and owners, kept in step. What the store already holds is learnt at once.
 
-    def __init__(self, store: Store, strategies: Strategies) -> None:
-        self.store, self.strategies = store, strategies
+    The IPAddress objects of a Service come and go in the same step as its addresses; `begin` gives them metadata.
+    The journal writes what one step commits as one transaction, so after a crash there are both or neither.
+    """
+
+    def __init__(self, store: Store, strategies: Strategies, begin: Callable[[Kind, Json], None]) -> None:
+        self.store, self.strategies, self._begin = store, strategies, begin
         self.owners = Owners()
         for kind in KINDS:
             for version in self.store.page(kind, Filter()).items:
@@ -75,6 +85,9 @@ class Commits:
         if prepared:
             prepared.commit()
         self.owners.track(replaces, version)
+        self.strategies.stored(kind, version.obj)
+        if kind == SERVICE:
+            self._accompany(key, replaces.obj if replaces else None, version.obj)
         return version
 
     def remove(self, version: Stored) -> Stored:
@@ -82,4 +95,24 @@ class Commits:
         last = self.store.delete(version)
         self.owners.track(version, None)
         self.strategies.deleted(version.kind, version.obj)
+        if version.kind == SERVICE:
+            self._accompany(version.key, version.obj, None)
         return last
+
+    def _accompany(self, service: Key, old: Json | None, new: Json | None) -> None:
+        """Make IPAddress objects for the addresses that the Service gained, and remove its own for those it lost.
+
+        One that somebody else holds by a finalizer, or that is another's, stays; the repair loop looks after it.
+        """
+        before, now = names_of(old), names_of(new)
+        if before == now:
+            return
+        for name in sorted(before - now):
+            version = self.store.get(IP_ADDRESS, ("", name))
+            if version and service_of(version.obj) == service and not version.obj["metadata"].get("finalizers"):
+                self.remove(version)
+        for name in sorted(now - before):
+            if self.store.get(IP_ADDRESS, ("", name)) is None:
+                obj = ip_address_of(service, name)
+                self._begin(IP_ADDRESS, obj)
+                self.put(IP_ADDRESS, obj, None)

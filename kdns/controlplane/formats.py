@@ -122,6 +122,13 @@ def config_key(text: str) -> list[str]:
     return [*problems, "must not start with '..'"] if text.startswith("..") else problems
 
 
+def path_segment(text: str) -> list[str]:
+    """A name that can stand between two slashes of a URL."""
+    if text in {".", ".."}:
+        return [f"may not be '{text}'"]
+    return [f"may not contain '{letter}'" for letter in ("/", "%") if letter in text]
+
+
 @lru_cache(4096)
 def qualified_name(text: str) -> list[str]:
     """A name of at most 63 characters behind an optional DNS prefix: label keys, protocols, load balancer classes."""

@@ -54,6 +54,8 @@ JOB = Kind("batch", "v1", "Job", "jobs", True, (), ("status",), ("all",))
 CRON_JOB = Kind("batch", "v1", "CronJob", "cronjobs", True, ("cj",), ("status",), ("all",))
 INGRESS = Kind("networking.k8s.io", "v1", "Ingress", "ingresses", True, ("ing",), ("status",))
 INGRESS_CLASS = Kind("networking.k8s.io", "v1", "IngressClass", "ingressclasses", False)
+SERVICE_CIDR = Kind("networking.k8s.io", "v1", "ServiceCIDR", "servicecidrs", False, (), ("status",))
+IP_ADDRESS = Kind("networking.k8s.io", "v1", "IPAddress", "ipaddresses", False, ("ip",))
 LEASE = Kind("coordination.k8s.io", "v1", "Lease", "leases")
 REPLICATION_CONTROLLER = Kind(
     "", "v1", "ReplicationController", "replicationcontrollers", True, ("rc",), ("status", "scale"), ("all",)
@@ -92,4 +94,6 @@ KINDS: tuple[Kind, ...] = (
     *WORKLOADS,
     CONTROLLER_REVISION,
     *KEPT,
+    SERVICE_CIDR,
+    IP_ADDRESS,
 )

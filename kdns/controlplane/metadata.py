@@ -12,12 +12,14 @@ from kdns.controlplane.kinds import (
     CONTROLLER_REVISION,
     ENDPOINTS,
     EVENT,
+    IP_ADDRESS,
     LEASE,
     NAMESPACE,
     NODE,
     SECRET,
     SERVICE,
     SERVICE_ACCOUNT,
+    SERVICE_CIDR,
     VOLUME,
     Json,
     Kind,
@@ -39,6 +41,8 @@ WITHOUT_GENERATION = frozenset(
         ENDPOINTS,
         EVENT,
         CONTROLLER_REVISION,
+        SERVICE_CIDR,
+        IP_ADDRESS,
     }
 )
 """Kinds whose metadata.generation kube-apiserver never sets."""

@@ -28,7 +28,7 @@ class PodAddresses:
 
     def __init__(self, config: ClusterConfig, choose: Choose) -> None:
         self._networks = config.pod_cidrs
-        self._pools = [Pool(max(n.num_addresses - _NODE_RESERVED - 1, 0), 0, choose) for n in config.pod_cidrs]
+        self._pools = [Pool(max(n.num_addresses - _NODE_RESERVED - 1, 0), choose) for n in config.pod_cidrs]
         self._used: dict[str, list[str]] = {}
         self._users: dict[str, int] = {}
 
@@ -53,7 +53,7 @@ class PodAddresses:
                 raise PodAddressError(
                     f"no address is left in {network} for another Pod: delete Pods or widen --pod-cidr"
                 )
-            pool.taken.discard(offset)
+            pool.free(offset)
             found.append(str(network[_NODE_RESERVED + offset]))
         return found
 
@@ -69,10 +69,10 @@ class PodAddresses:
             users = self._users.get(address, 0) + change
             self._users[address] = users
             if users > 0 and 0 <= offset < pool.size:
-                pool.taken.add(offset)
+                pool.take(offset)
             elif users <= 0:
                 del self._users[address]
-                pool.taken.discard(offset)
+                pool.free(offset)
 
 
 def is_waiting(pod: Json) -> bool:

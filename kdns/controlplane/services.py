@@ -55,6 +55,16 @@ def needs_cluster_ip(service: Json) -> bool:
     return type_of(service) in IP_TYPES
 
 
+def addresses_of(service: Json) -> list[str]:
+    """The virtual IPs that were allocated to the Service: none when it is headless or an ExternalName."""
+    return cluster_ips(service) if needs_cluster_ip(service) and not is_headless(service) else []
+
+
+def has_node_ports(service: Json) -> bool:
+    """Whether the type can have node ports."""
+    return type_of(service) in {NODE_PORT, LOAD_BALANCER}
+
+
 def takes_node_ports(service: Json) -> bool:
     """Whether node ports are chosen for the ports that name none."""
     if type_of(service) == LOAD_BALANCER:
@@ -72,7 +82,7 @@ def needs_health_check(service: Json) -> bool:
 def is_external(service: Json) -> bool:
     """Whether traffic can come from outside, so that externalTrafficPolicy means something."""
     external_ips = type_of(service) == CLUSTER_IP and bool(spec_of(service).get("externalIPs"))
-    return type_of(service) in {NODE_PORT, LOAD_BALANCER} or external_ips
+    return has_node_ports(service) or external_ips
 
 
 def node_ports(service: Json) -> list[int]:
@@ -86,7 +96,13 @@ def owned_node_ports(service: Json) -> list[int]:
     Differs: an ExternalName Service may write down a nodePort, which nobody checks; kube-apiserver frees that number
     with the Service, whosever it is.
     """
-    return list(dict.fromkeys(node_ports(service))) if type_of(service) in {NODE_PORT, LOAD_BALANCER} else []
+    return list(dict.fromkeys(node_ports(service))) if has_node_ports(service) else []
+
+
+def ports_held(service: Json) -> list[int]:
+    """All ports of nodes that are the Service's: node ports, and the health check's."""
+    health = spec_of(service).get("healthCheckNodePort") if needs_health_check(service) else None
+    return [*owned_node_ports(service), *([health] if health else [])]
 
 
 def same(old: Json, new: Json, field: str) -> bool:

@@ -28,6 +28,7 @@ from kdns.controlplane.kinds import (
     EVENT,
     INGRESS,
     INGRESS_CLASS,
+    IP_ADDRESS,
     JOB,
     LEASE,
     NAMESPACE,
@@ -38,13 +39,16 @@ from kdns.controlplane.kinds import (
     SECRET,
     SERVICE,
     SERVICE_ACCOUNT,
+    SERVICE_CIDR,
     STATEFUL_SET,
     VOLUME,
     Json,
     Kind,
 )
 from kdns.controlplane.status import Cause, StatusError, invalid
-from kdns.controlplane.strategy_service import ServiceAllocator, drop_unneeded
+from kdns.controlplane.strategy_service import ServiceAllocator
+from kdns.controlplane.tally import Tally
+from kdns.controlplane.transitions import drop_unneeded
 from kdns.controlplane.validation import validate_meta
 from kdns.controlplane.validation_apps import (
     validate_controller_revision,
@@ -63,6 +67,7 @@ from kdns.controlplane.validation_config import (
 )
 from kdns.controlplane.validation_endpoints import validate_endpoint_slice, validate_endpoints
 from kdns.controlplane.validation_ingress import validate_ingress, validate_ingress_class
+from kdns.controlplane.validation_networking import validate_ip_address, validate_service_cidr
 from kdns.controlplane.validation_pod import (
     validate_event,
     validate_namespace,
@@ -86,6 +91,7 @@ _RULES: dict[Kind, Callable[[Json, Json | None], list[Cause]]] = {
     EVENT: validate_event,
     INGRESS: validate_ingress,
     INGRESS_CLASS: validate_ingress_class,
+    IP_ADDRESS: validate_ip_address,
     JOB: validate_job,
     LEASE: validate_lease,
     NAMESPACE: validate_namespace,
@@ -93,6 +99,7 @@ _RULES: dict[Kind, Callable[[Json, Json | None], list[Cause]]] = {
     POD: validate_pod,
     SECRET: validate_secret,
     SERVICE_ACCOUNT: validate_service_account,
+    SERVICE_CIDR: validate_service_cidr,
     VOLUME: validate_volume,
     SERVICE: lambda new, old: validate_service_update(new, old) if old else validate_service(new),
     REPLICATION_CONTROLLER: validate_replication_controller,
@@ -119,9 +126,9 @@ class Strategies:
     `choose(n)` returns a number from 0 to n - 1: dynamic addresses and ports start to look there.
     """
 
-    def __init__(self, config: ClusterConfig, choose: Choose) -> None:
+    def __init__(self, config: ClusterConfig, choose: Choose, tally: Tally | None = None) -> None:
         self.config = config
-        self.services = ServiceAllocator(config, choose)
+        self.services = ServiceAllocator(config, choose, tally or Tally())
         self.lost: list[str] = []
         self._trusting = False
 
@@ -170,6 +177,17 @@ class Strategies:
             txn = Transaction()
             self.services.delete(obj, txn)
             txn.commit()
+        elif kind == IP_ADDRESS:
+            self.services.unreserve(obj["metadata"]["name"])
+        elif kind == SERVICE_CIDR:
+            self.services.service_cidr(obj["metadata"]["name"], None)
+
+    def stored(self, kind: Kind, obj: Json) -> None:
+        """Learn of a version that was just stored, by whatever way: addresses are reserved, ranges come and go."""
+        if kind == IP_ADDRESS:
+            self.services.reserve(obj["metadata"]["name"])
+        elif kind == SERVICE_CIDR:
+            self.services.service_cidr(obj["metadata"]["name"], obj)
 
     def restore(self, kind: Kind, obj: Json) -> None:
         """Learn at start what a stored object holds; what it cannot hold is told in `lost`."""
@@ -177,6 +195,7 @@ class Strategies:
             meta = obj["metadata"]
             lost = self.services.restore(obj)
             self.lost += [f"{meta.get('namespace')}/{meta['name']}: {what}" for what in lost]
+        self.stored(kind, obj)
 
     def on_read(self, kind: Kind, obj: Json) -> Json:
         """The object with the fields that older versions did not store."""
@@ -244,5 +263,6 @@ _FIRST_STATUS: dict[Kind, Callable[[Json], Json]] = {
     JOB: lambda _: {},
     POD: _pod_status,
     SERVICE: _service_status,
+    SERVICE_CIDR: lambda _: {},
     VOLUME: lambda _: {"phase": "Pending"},
 }

@@ -15,12 +15,14 @@ from kdns.controlplane.kinds import (
     ENDPOINT_SLICE,
     ENDPOINTS,
     EVENT,
+    IP_ADDRESS,
     NAMESPACE,
     NODE,
     POD,
     REPLICA_SET,
     REPLICATION_CONTROLLER,
     SERVICE,
+    SERVICE_CIDR,
     STATEFUL_SET,
     Json,
     Kind,
@@ -36,10 +38,12 @@ from kdns.controlplane.tables_cells import (
     endpoint_slice_cells,
     endpoints_cells,
     event_cells,
+    ip_address_cells,
     name,
     namespace_cells,
     node_cells,
     service_cells,
+    service_cidr_cells,
 )
 from kdns.controlplane.tables_kept import KEPT_PRINTERS
 from kdns.controlplane.tables_pods import pod_cells, pod_conditions
@@ -120,6 +124,8 @@ PRINTERS: Final[Mapping[Kind, Printer]] = {
         ),
         service_cells,
     ),
+    SERVICE_CIDR: Printer((NAME, Column("CIDRs", "spec.cidrs"), AGE), service_cidr_cells),
+    IP_ADDRESS: Printer((NAME, Column("ParentRef", "spec.parentRef")), ip_address_cells),
     ENDPOINTS: Printer((NAME, Column("Endpoints", "subsets"), AGE), endpoints_cells),
     ENDPOINT_SLICE: Printer(
         (

@@ -83,6 +83,19 @@ def _external_ip(spec: Json, status: Json) -> str:
             return "<unknown>"
 
 
+def service_cidr_cells(obj: Json, now_s: float) -> list[Any]:
+    """Name, ranges, age."""
+    return [name(obj), ",".join(obj.get("spec", {}).get("cidrs") or ()), age(obj, now_s)]
+
+
+def ip_address_cells(obj: Json, _now_s: float) -> list[Any]:
+    """Name and parent, as resource.group/namespace/name; kubectl shows no age."""
+    parent = obj.get("spec", {}).get("parentRef") or {}
+    resource = ".".join(filter(None, (parent.get("resource"), parent.get("group")))).lower()
+    parts = filter(None, (resource, parent.get("namespace"), parent.get("name")))
+    return [name(obj), "/".join(parts) or NONE]
+
+
 def endpoints_cells(endpoints: Json, now_s: float) -> list[Any]:
     """Name, ready endpoints as address:port, age. Blank if all of them are not ready, as in Kubernetes."""
     subsets = endpoints.get("subsets") or ()

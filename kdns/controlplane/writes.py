@@ -21,6 +21,7 @@ from kdns.controlplane.kinds import (
     NODE,
     POD,
     SERVICE,
+    SERVICE_CIDR,
     VOLUME,
     WORKLOADS,
     Json,
@@ -31,7 +32,9 @@ from kdns.controlplane.metadata import copied
 from kdns.controlplane.status import StatusError, already_exists
 from kdns.controlplane.watch import Stored
 
-STATUS_KEPT_APART = frozenset({CLAIM, CRON_JOB, INGRESS, JOB, VOLUME, SERVICE, POD, NODE, NAMESPACE, *WORKLOADS})
+STATUS_KEPT_APART = frozenset(
+    {CLAIM, CRON_JOB, INGRESS, JOB, VOLUME, SERVICE, SERVICE_CIDR, POD, NODE, NAMESPACE, *WORKLOADS}
+)
 """Kinds whose status only changes through the status subresource."""
 
 _NAME_TRIES = 8

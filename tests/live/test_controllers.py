@@ -40,7 +40,7 @@ class Cluster:
         self.api = Api(Store(), self.strategies, time, uid, suffix)
         objects = initial_objects(self.config, NOW, Listening("127.0.0.1", 8001), Listening("127.0.0.1", 1053))
         establish(self.api, self.strategies, objects)
-        self.controllers = Controllers(self.api, lambda: controllers_of(self.config, choose))
+        self.controllers = Controllers(self.api, lambda: controllers_of(self.config, choose, self.strategies.services))
 
     async def settled(self) -> None:
         await asyncio.sleep(0)

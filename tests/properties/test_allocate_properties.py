@@ -2,125 +2,83 @@
 
 from __future__ import annotations
 
-from ipaddress import ip_network
+from ipaddress import ip_address, ip_network
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from kdns.controlplane.allocate import Addresses, AllocationError, RangeFullError, Transaction
+from kdns.cluster.objects import Key
+from kdns.controlplane.addresses import Addresses
+from kdns.controlplane.allocate import AllocationError, RangeFullError, Transaction
 from kdns.controlplane.clusterconfig import ClusterConfig
 from kdns.controlplane.endpointpods import pod_ips
-from kdns.controlplane.kinds import SERVICE, Json
+from kdns.controlplane.kinds import Json
 from kdns.controlplane.pods import PodAddresses
-from kdns.controlplane.services import owned_node_ports
-from kdns.controlplane.status import StatusError
-from kdns.controlplane.strategy import Prepared, Strategies
+from kdns.controlplane.tally import Tally
 
-STEP = st.tuples(st.sampled_from(["any", "this", "release"]), st.integers(0, 40), st.booleans(), st.integers(0, 10**6))
+OWNERS = [("default", name) for name in "abcd"]
+STEP = st.tuples(
+    st.sampled_from(["any", "this", "release", "reserve", "unreserve", "ranges"]),
+    st.integers(0, 40),
+    st.booleans(),
+    st.integers(0, 10**6),
+    st.sampled_from(OWNERS),
+)
+RANGES = [
+    ("10.0.0.0/27", "10.0.0.16/29", "10.0.1.0/30"),
+    ("10.0.0.0/29", "10.0.0.0/31", "10.0.0.5/32"),
+    ("fd00::/123", "fd00::10/127", "fd00::1:0/128"),
+]
 
 
-@given(st.sampled_from(["10.0.0.0/27", "10.0.0.0/29", "fd00::/123"]), st.lists(STEP, max_size=120))
-def test_one_owner_per_address(cidr: str, steps: list[tuple[str, int, bool, int]]) -> None:
-    network = ip_network(cidr)
-    held: set[str] = set()
+@given(st.sampled_from(RANGES), st.lists(STEP, max_size=120))
+def test_one_owner_per_address(cidrs: tuple[str, ...], steps: list[tuple[str, int, bool, int, Key]]) -> None:
+    """Overlapping and tiny ranges that come and go, hand-made objects, any owner."""
+    networks = [ip_network(cidr) for cidr in cidrs]
+    held: dict[str, Key] = {}
+    objects: set[str] = set()
     choice = [0]
-    pool = Addresses(network, lambda n: choice[0] % n)
-    for verb, offset, commit, choice[0] in steps:
+    pool = Addresses(lambda n: choice[0] % n, Tally())
+    pool.set_ranges(dict.fromkeys(networks, True))
+    for verb, offset, commit, choice[0], owner in steps:
         txn, got, gone = Transaction(), "", ""
+        network = networks[offset % len(networks)]
+        some = str(network[offset % network.num_addresses])
         try:
             if verb == "any":
-                got = pool.allocate_next(txn)
+                got = pool.allocate_next(owner, txn)
             elif verb == "this":
-                got = str(network[offset % network.num_addresses])
-                pool.allocate(got, txn)
+                pool.allocate(some, owner, txn)
+                got = some
+            elif verb == "reserve":
+                pool.reserve(some)
+                objects.add(some)
+            elif verb == "unreserve":
+                pool.unreserve(some)
+                objects.discard(some)
+            elif verb == "ranges":
+                bits = offset, offset >> 3
+                pool.set_ranges(
+                    {each: bool(bits[1] >> n & 1) for n, each in enumerate(networks) if not bits[0] >> n & 1}
+                )
             elif held:
                 gone = sorted(held)[offset % len(held)]
-                pool.release(gone, txn)
+                pool.release(gone, owner, txn)
+                gone = gone if held[gone] == owner else ""
         except AllocationError:
             got = ""
         except RangeFullError:
-            assert len(held) == pool.pool.size
-        assert got not in held
+            assert all(each.used == each.size for each in pool.ranges.values() if each.ready)
+        assert got not in held.keys() | objects
         if commit:
             txn.commit()
-            held = (held | {got}) - {gone, ""}
+            held |= {got: owner} if got else {}
+            held.pop(gone, None)
         else:
             txn.revert()
-        assert len(pool.pool.taken) == len(held)
-
-
-TYPES = st.sampled_from(["ClusterIP", "NodePort", "LoadBalancer", "ExternalName"])
-NAMES = st.sampled_from(["a", "b", "c", "d"])
-WRITE = st.tuples(
-    NAMES,
-    TYPES,
-    st.sampled_from(["", "None", "10.0.0.3", "10.0.0.4"]),
-    st.sampled_from([0, 30001, 30002]),
-    st.sampled_from([None, "SingleStack", "PreferDualStack", "RequireDualStack"]),
-    st.sampled_from(["one", "two", "shared"]),
-    st.sampled_from(["write", "write", "dry run", "lose", "delete"]),
-)
-CONFIG = ClusterConfig(
-    service_cidrs=(ip_network("10.0.0.0/28"), ip_network("fd00::/124")), node_port_range=range(30000, 30008)
-)
-
-
-SECOND = {"one": [], "two": [{"name": "b", "port": 81}], "shared": [{"name": "b", "port": 80, "protocol": "UDP"}]}
-
-
-def service(name: str, kind: str, ip: str, port: int, policy: str | None, more: str) -> Json:
-    rows = [{"name": "a", "port": 80, **({"nodePort": port} if port else {})}, *SECOND[more]]
-    spec: Json = {"type": kind, "clusterIP": ip, "ports": rows, "ipFamilyPolicy": policy, "externalName": "x.example"}
-    if kind == "LoadBalancer":
-        spec["externalTrafficPolicy"] = "Local"
-    return {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
-
-
-def numbers(obj: Json) -> list[object]:
-    spec = obj["spec"]
-    ports = set(owned_node_ports(obj))
-    health = [spec["healthCheckNodePort"]] if spec.get("healthCheckNodePort") else []
-    return [*(ip for ip in spec.get("clusterIPs") or [] if ip != "None"), *ports, *health]
-
-
-def taken(strategies: Strategies) -> int:
-    services = strategies.services
-    return sum(len(pool.pool.taken) for pool in services.addresses.values()) + len(services.ports.pool.taken)
-
-
-@settings(deadline=None)
-@given(st.lists(WRITE, max_size=30))
-def test_services_never_share_and_never_leak(writes: list[tuple[str, str, str, int, str | None, str, str]]) -> None:
-    strategies = Strategies(CONFIG, lambda n: n // 2)
-    stored: dict[str, Json] = {}
-    for name, kind, ip, port, policy, more, what in writes:
-        old = stored.get(name)
-        if what == "delete":
-            if old:
-                strategies.deleted(SERVICE, stored.pop(name))
-            continue
-        wanted = service(name, kind, ip, port, policy, more)
-        dry_run = what == "dry run"
-        prepared: Prepared | None
-        try:
-            if old:
-                prepared = strategies.update(SERVICE, old, wanted, dry_run=dry_run)
-            else:
-                prepared = strategies.create(SERVICE, wanted, dry_run=dry_run)
-        except StatusError:
-            prepared = None
-        if prepared and what == "write":
-            prepared.commit()
-            stored[name] = prepared.obj
-        elif prepared:
-            prepared.revert()
-        owned = [number for obj in stored.values() for number in numbers(obj)]
-        assert len(owned) == len(set(owned)) == taken(strategies)
-    again = Strategies(CONFIG, lambda n: n // 2)
-    for obj in stored.values():
-        again.restore(SERVICE, obj)
-    assert again.lost == []
-    assert taken(again) == taken(strategies)
+        assert {str(ip_address(number)): owner for number, owner in pool.owners.items()} == held
+        for each in pool.ranges.values():
+            assert each.used == sum(int(ip_address(address)) in each for address in held.keys() | objects)
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.booleans(), st.integers(0, 100)), max_size=60))

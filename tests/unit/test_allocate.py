@@ -7,7 +7,11 @@ from ipaddress import ip_network
 
 import pytest
 
-from kdns.controlplane.allocate import Addresses, AllocationError, Ports, RangeFullError, Transaction, band
+from kdns.controlplane.addresses import Addresses
+from kdns.controlplane.allocate import AllocationError, Ports, RangeFullError, Transaction, band
+from kdns.controlplane.tally import Tally
+
+ME, OTHER = ("default", "me"), ("default", "other")
 
 
 def first(_: int) -> int:
@@ -16,6 +20,12 @@ def first(_: int) -> int:
 
 def last(n: int) -> int:
     return n - 1
+
+
+def addresses(*cidrs: str, choose: Callable[[int], int] = first) -> Addresses:
+    pool = Addresses(choose, Tally())
+    pool.set_ranges({ip_network(cidr): True for cidr in cidrs})
+    return pool
 
 
 @pytest.mark.parametrize(
@@ -51,15 +61,15 @@ def test_static_band(size: int, step: int, most: int, expected: int) -> None:
     ],
 )
 def test_dynamic_addresses_start_above_the_static_band(cidr: str, choose: Callable[[int], int], expected: str) -> None:
-    assert Addresses(ip_network(cidr), choose).allocate_next(Transaction()) == expected
+    assert addresses(cidr, choose=choose).allocate_next(ME, Transaction()) == expected
 
 
 def test_the_lower_band_comes_last_and_then_nothing() -> None:
-    pool = Addresses(ip_network("10.0.0.0/27"), first)
-    got = [pool.allocate_next(Transaction()) for _ in range(30)]
+    pool = addresses("10.0.0.0/27")
+    got = [pool.allocate_next(ME, Transaction()) for _ in range(30)]
     assert got == [f"10.0.0.{number}" for number in [*range(17, 31), *range(1, 17)]]
     with pytest.raises(RangeFullError, match="range is full"):
-        pool.allocate_next(Transaction())
+        pool.allocate_next(ME, Transaction())
 
 
 @pytest.mark.parametrize(
@@ -73,48 +83,48 @@ def test_the_lower_band_comes_last_and_then_nothing() -> None:
     ],
 )
 def test_addresses_that_cannot_be_had(address: str, message: str) -> None:
-    pool = Addresses(ip_network("10.0.0.0/24"), first)
-    pool.allocate("10.0.0.5", Transaction())
+    pool = addresses("10.0.0.0/24")
+    pool.allocate("10.0.0.5", ME, Transaction())
     with pytest.raises(AllocationError, match=message):
-        pool.allocate(address, Transaction())
+        pool.allocate(address, ME, Transaction())
 
 
 def test_another_spelling_is_the_same_address() -> None:
-    pool = Addresses(ip_network("fd00:10:96::/112"), first)
-    pool.allocate("FD00:10:96:0::00a", Transaction())
+    pool = addresses("fd00:10:96::/112")
+    pool.allocate("FD00:10:96:0::00a", ME, Transaction())
     with pytest.raises(AllocationError):
-        pool.allocate("fd00:10:96::a", Transaction())
+        pool.allocate("fd00:10:96::a", ME, Transaction())
 
 
 def test_a_dry_run_takes_nothing() -> None:
-    pool = Addresses(ip_network("10.0.0.0/24"), first)
-    assert pool.allocate_next(Transaction(), dry_run=True) == "10.0.0.0"
-    pool.allocate("10.0.0.5", Transaction(), dry_run=True)
+    pool = addresses("10.0.0.0/24")
+    assert pool.allocate_next(ME, Transaction(), dry_run=True) == "10.0.0.0"
+    pool.allocate("10.0.0.5", ME, Transaction(), dry_run=True)
     with pytest.raises(AllocationError):
-        pool.allocate("10.0.1.5", Transaction(), dry_run=True)
-    assert not pool.pool.taken
+        pool.allocate("10.0.1.5", ME, Transaction(), dry_run=True)
+    assert not pool.owners
 
 
 def test_revert_gives_back_and_keeps_what_was_to_go() -> None:
-    pool = Addresses(ip_network("10.0.0.0/24"), first)
-    pool.allocate("10.0.0.1", Transaction())
+    pool = addresses("10.0.0.0/24")
+    pool.allocate("10.0.0.1", ME, Transaction())
     txn = Transaction()
-    pool.allocate("10.0.0.2", txn)
-    pool.release("10.0.0.1", txn)
+    pool.allocate("10.0.0.2", ME, txn)
+    pool.release("10.0.0.1", ME, txn)
     txn.revert()
     txn.commit()
-    assert [pool.remember(f"10.0.0.{number}") for number in (1, 2)] == [False, True]
+    assert [pool.remember(f"10.0.0.{number}", OTHER) for number in (1, 2)] == [False, True]
 
 
 def test_commit_keeps_and_lets_go() -> None:
-    pool = Addresses(ip_network("10.0.0.0/24"), first)
-    pool.allocate("10.0.0.1", Transaction())
+    pool = addresses("10.0.0.0/24")
+    pool.allocate("10.0.0.1", ME, Transaction())
     txn = Transaction()
-    pool.allocate("10.0.0.2", txn)
-    pool.release("10.0.0.1", txn)
+    pool.allocate("10.0.0.2", ME, txn)
+    pool.release("10.0.0.1", ME, txn)
     txn.commit()
     txn.revert()
-    assert [pool.remember(f"10.0.0.{number}") for number in (1, 2)] == [True, False]
+    assert [pool.remember(f"10.0.0.{number}", OTHER) for number in (1, 2)] == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -128,18 +138,18 @@ def test_commit_keeps_and_lets_go() -> None:
 )
 def test_ports_that_cannot_be_had(port: int, message: str) -> None:
     ports = Ports(range(30000, 32768), first)
-    ports.allocate(30080, Transaction())
+    ports.allocate(30080, ME, Transaction())
     with pytest.raises(AllocationError, match=message):
-        ports.allocate(port, Transaction())
+        ports.allocate(port, ME, Transaction())
 
 
 def test_node_ports_begin_above_their_band() -> None:
     ports = Ports(range(30000, 32768), first)
-    assert [ports.allocate_next(Transaction()) for _ in range(2)] == [30086, 30087]
+    assert [ports.allocate_next(ME, Transaction()) for _ in range(2)] == [30086, 30087]
 
 
 def test_node_ports_run_out() -> None:
     ports = Ports(range(30000, 30004), last)
-    assert sorted(ports.allocate_next(Transaction()) for _ in range(4)) == [30000, 30001, 30002, 30003]
+    assert sorted(ports.allocate_next(ME, Transaction()) for _ in range(4)) == [30000, 30001, 30002, 30003]
     with pytest.raises(RangeFullError):
-        ports.allocate_next(Transaction())
+        ports.allocate_next(ME, Transaction())

@@ -249,7 +249,7 @@ async def test_tables(client: Client) -> None:
     await client("POST", SERVICES, service())
     _, table, _ = await client("GET", SERVICES, Accept=TABLE)
     assert (table["kind"], table["apiVersion"]) == ("Table", "meta.k8s.io/v1")
-    assert table["metadata"]["resourceVersion"] == "3"
+    assert table["metadata"]["resourceVersion"] == "4"
     assert table["rows"][0]["cells"][0] == "web"
     assert table["rows"][0]["object"]["kind"] == "PartialObjectMetadata"
     _, table, _ = await client("GET", f"{SERVICES}/web?includeObject=Object", Accept=TABLE)
@@ -344,7 +344,7 @@ async def test_watch_list_ends_with_its_bookmark(client: Client) -> None:
     assert [line["type"] for line in lines] == ["ADDED", "BOOKMARK", "BOOKMARK"]
     assert lines[1]["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
     assert "annotations" not in lines[2]["object"]["metadata"], "the last bookmark of a watch whose time is up"
-    assert lines[2]["object"]["metadata"]["resourceVersion"] == "3"
+    assert lines[2]["object"]["metadata"]["resourceVersion"] == "4"
 
 
 async def test_a_forgotten_revision_is_an_error_event(client: Client) -> None:

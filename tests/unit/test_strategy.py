@@ -114,12 +114,12 @@ def test_the_clients_object_is_not_changed() -> None:
 def test_refusals_say_why_and_hold_nothing(spec: Json, message: str) -> None:
     cluster = Cluster()
     cluster.make("a", clusterIP="10.96.0.11", type="NodePort", ports=[{"port": 80, "nodePort": 30080}])
-    pools = cluster.strategies.services.addresses["IPv4"].pool, cluster.strategies.services.ports.pool
-    before = [set(pool.taken) for pool in pools]
+    pools = cluster.strategies.services.addresses["IPv4"], cluster.strategies.services.ports
+    before = [dict(pool.owners) for pool in pools]
     with pytest.raises(StatusError) as raised:
         cluster.make("b", **spec)
     assert refused(raised.value) == message
-    assert [pool.taken for pool in pools] == before
+    assert [pool.owners for pool in pools] == before
 
 
 def test_a_full_range_is_the_servers_failure() -> None:
@@ -186,10 +186,10 @@ def test_type_transitions(before: str, after: str, gained: set[str], lost: set[s
     has_node_ports = [bool(port.get("nodePort")) for port in new["spec"]["ports"]]
     assert has_node_ports == [after in {"NodePort", "LoadBalancer"}]
     services = cluster.strategies.services
-    assert len(services.addresses["IPv4"].pool.taken) == (after != "ExternalName")
-    assert len(services.ports.pool.taken) == (after in {"NodePort", "LoadBalancer"})
+    assert len(services.addresses["IPv4"].owners) == (after != "ExternalName")
+    assert len(services.ports.owners) == (after in {"NodePort", "LoadBalancer"})
     cluster.strategies.deleted(SERVICE, new)
-    assert not services.addresses["IPv4"].pool.taken | services.ports.pool.taken
+    assert not services.addresses["IPv4"].owners | services.ports.owners
 
 
 def test_dual_stack_up_and_down() -> None:
@@ -200,7 +200,7 @@ def test_dual_stack_up_and_down() -> None:
     assert both["spec"]["ipFamilies"] == ["IPv4", "IPv6"]
     again = cluster.change(both, ipFamilyPolicy="SingleStack")
     assert again["spec"]["clusterIPs"] == ["10.96.1.1"]
-    assert not cluster.strategies.services.addresses["IPv6"].pool.taken
+    assert not cluster.strategies.services.addresses["IPv6"].owners
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,194 @@
+"""Services through the whole API, in any order of writes, refusals, dry runs, deletions, range changes and restarts.
+
+No address or port has two owners, every cluster IP has its IPAddress object, and when all are gone nothing is left.
+Also after the process was killed between any two commits, once the repair loop has run.
+"""
+
+from __future__ import annotations
+
+from ipaddress import ip_network
+from itertools import count
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kdns.cluster.objects import Key
+from kdns.controlplane.api import Api
+from kdns.controlplane.clusterconfig import ClusterConfig
+from kdns.controlplane.controller import Controller
+from kdns.controlplane.ipaddresses import is_managed, names_of, service_of
+from kdns.controlplane.kinds import IP_ADDRESS, NAMESPACE, SERVICE, SERVICE_CIDR, Json, Kind
+from kdns.controlplane.repair_addresses import AddressRepair
+from kdns.controlplane.repair_ports import PortRepair
+from kdns.controlplane.servicecidrs import default_service_cidr
+from kdns.controlplane.services import ports_held
+from kdns.controlplane.status import StatusError
+from kdns.controlplane.store import Store
+from kdns.controlplane.strategy import Strategies
+from kdns.controlplane.watch import Commit, Stored
+
+CONFIG = ClusterConfig(
+    service_cidrs=(ip_network("10.0.0.0/29"), ip_network("fd00::/125")), node_port_range=range(30000, 30008)
+)
+NOW_S = 1_700_000_000.0
+NAMES = st.sampled_from(["a", "b", "c", "d"])
+WRITE = st.tuples(
+    st.sampled_from(["write"] * 6 + ["dry run", "refused", "delete", "delete", "lose", "reserve", "range", "restart"]),
+    NAMES,
+    st.sampled_from(["ClusterIP", "NodePort", "LoadBalancer", "ExternalName"]),
+    st.sampled_from(["", "", "None", "10.0.0.3", "10.0.1.1"]),
+    st.sampled_from([0, 30001, 30002]),
+    st.sampled_from([None, "SingleStack", "PreferDualStack", "RequireDualStack"]),
+    st.sampled_from(["one", "two", "shared"]),
+)
+Write = tuple[str, str, str, str, int, str | None, str]
+SECOND: dict[str, list[Json]] = {
+    "one": [],
+    "two": [{"name": "b", "port": 81}],
+    "shared": [{"name": "b", "port": 80, "protocol": "UDP"}],
+}
+
+
+class Cluster:
+    """An API whose commits are noted; `restarted` is the same cluster after the first so many of them."""
+
+    def __init__(self, objects: list[Stored] | None = None, revision: int = 1) -> None:
+        self.commits: list[Commit] = []
+        self.loses = False
+        self.strategies = Strategies(CONFIG, lambda n: n // 2)
+        numbers = count(revision)
+        store = Store(objects or [], revision=revision, persist=self._persist)
+        new = lambda: f"uid-{next(numbers)}"  # noqa: E731
+        self.api = Api(store, self.strategies, lambda: NOW_S, new, lambda: "x")
+
+    def _persist(self, commit: Commit) -> None:
+        if self.loses:
+            raise StatusError(500, "InternalError", "cannot write")
+        self.commits.append(commit)
+
+    def restarted(self, commits: int) -> Cluster:
+        objects: dict[tuple[Kind, Key], Stored] = {}
+        for commit in self.commits[:commits]:
+            objects.pop((commit.kind, commit.key), None)
+            if commit.new:
+                objects[commit.kind, commit.key] = commit.new
+        again = Cluster([*objects.values()], self.api.store.revision)
+        again.commits = self.commits[:commits]
+        return again
+
+    def prepare(self) -> None:
+        self.api.create(NAMESPACE, "", {"metadata": {"name": "default"}})
+        self.api.create(SERVICE_CIDR, "", default_service_cidr(CONFIG))
+
+    def all(self, kind: Kind) -> list[Json]:
+        return self.api.list(kind, None).items
+
+    def apply(self, write: Write) -> None:
+        what, name, kind, ip, port, policy, more = write
+        try:
+            if what == "delete":
+                self.api.delete(SERVICE, "default", name)
+            elif what == "reserve":
+                self._toggle(IP_ADDRESS, ip if ":" in ip or "." in ip else "fd00::4", {"parentRef": PARENT})
+            elif what == "range":
+                self._toggle(SERVICE_CIDR, "more", {"cidrs": ["10.0.1.0/30"]})
+            else:
+                self.loses = what == "lose"
+                obj = service(name, kind, ip, port, policy, more)
+                if what == "refused":
+                    obj["spec"]["sessionAffinity"] = "Sometimes"
+                self.api.update(SERVICE, "default", name, obj, dry_run=what == "dry run")
+        except StatusError:
+            pass
+        finally:
+            self.loses = False
+
+    def _toggle(self, kind: Kind, name: str, spec: Json) -> None:
+        stored = self.api.store.get(kind, ("", name))
+        if stored is None:
+            self.api.create(kind, "", {"metadata": {"name": name}, "spec": spec})
+        elif kind == SERVICE_CIDR or not is_managed(stored.obj):
+            self.api.delete(kind, "", name)
+
+    def check(self) -> None:
+        numbers = self.strategies.services
+        services, objects = self.all(SERVICE), self.all(IP_ADDRESS)
+        addresses = [name for each in services for name in names_of(each)]
+        ports = [port for each in services for port in ports_held(each)]
+        assert len(addresses) == len(set(addresses))
+        assert len(ports) == len(set(ports))
+        assert set(addresses) == {each["metadata"]["name"] for each in objects if is_managed(each)}
+        assert all(each["metadata"]["name"] in names_of(self.owner(each)) for each in objects if is_managed(each))
+        assert len(addresses) == sum(len(each.owners) for each in numbers.addresses.values())
+        assert set(ports) == set(numbers.ports.owners)
+        assert numbers.ports.pool.used == len(ports)
+
+    def owner(self, obj: Json) -> Json | None:
+        stored = self.api.store.get(SERVICE, service_of(obj) or ("", ""))
+        return stored.obj if stored else None
+
+    def repair(self) -> None:
+        """Both repair loops until they write nothing, an hour later."""
+        numbers = self.strategies.services
+        for _ in range(5):
+            before = self.api.store.revision
+            loops: list[Controller] = [AddressRepair(numbers.tally), PortRepair(numbers.ports, numbers.tally)]
+            for loop in loops:
+                for kind in loop.follows:
+                    for obj in self.all(kind):
+                        meta = obj["metadata"]
+                        loop.learn(kind, (meta.get("namespace", ""), meta["name"]), obj, 0)
+                for action in loop.reconcile(("round",), NOW_S, NOW_S + 3600).actions:
+                    if action.verb == "create":
+                        self.api.create(action.kind, "", action.obj)
+                    else:
+                        self.api.delete(action.kind, "", action.obj["metadata"]["name"])
+            if self.api.store.revision == before:
+                return
+        raise AssertionError("the repair loop finds no rest")
+
+
+PARENT = {"group": "example.com", "resource": "things", "name": "mine"}
+
+
+def service(name: str, kind: str, ip: str, port: int, policy: str | None, more: str) -> Json:
+    rows = [{"name": "a", "port": 80, **({"nodePort": port} if port else {})}, *SECOND[more]]
+    spec: Json = {"type": kind, "clusterIP": ip, "ports": rows, "ipFamilyPolicy": policy, "externalName": "x.example"}
+    if kind == "LoadBalancer":
+        spec["externalTrafficPolicy"] = "Local"
+    return {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
+
+
+@settings(deadline=None)
+@given(st.lists(WRITE, max_size=30))
+def test_numbers_are_never_shared_and_never_leak(writes: list[Write]) -> None:
+    cluster = Cluster()
+    cluster.prepare()
+    for write in writes:
+        if write[0] == "restart":
+            cluster = cluster.restarted(len(cluster.commits))
+        cluster.apply(write)
+        cluster.check()
+    assert cluster.restarted(len(cluster.commits)).strategies.lost == []
+    for kind in (SERVICE, IP_ADDRESS):
+        cluster.api.delete_collection(kind, None)
+    numbers = cluster.strategies.services
+    ranges = [each for family in numbers.addresses.values() for each in family.ranges.values()]
+    assert [each.used for each in (*ranges, numbers.ports.pool)] == [0] * (len(ranges) + 1)
+    assert not any(family.owners or family.objects for family in numbers.addresses.values())
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(WRITE, max_size=12), st.data())
+def test_a_crash_between_any_two_commits_heals(writes: list[Write], data: st.DataObject) -> None:
+    cluster = Cluster()
+    cluster.prepare()
+    begun = len(cluster.commits)
+    for write in writes:
+        cluster.apply(write)
+    cluster = cluster.restarted(data.draw(st.integers(begun, len(cluster.commits))))
+    cluster.repair()
+    cluster.check()
+    for write in writes:
+        cluster.apply(write)
+        cluster.check()
