@@ -8,7 +8,8 @@ and of its design note on strategic merge patch ($patch, $retainKeys, $setElemen
 from __future__ import annotations
 
 import re
-from collections.abc import Container
+from collections import deque
+from collections.abc import Container, Hashable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -145,7 +146,8 @@ def _list_directives(original: Json, patch: Json, node: PatchNode | None) -> Non
         if not isinstance(value, list):
             raise bad_request(f"invalid patch format of {directive}: wanted a list")
         if prefix == _DROP:
-            original[field] = [item for item in items if item not in value]
+            dropped = {_hashable(item) for item in value}
+            original[field] = [item for item in items if _hashable(item) not in dropped]
         elif field not in patch:
             original[field] = _merged_list(items, [], _child(node, field), value)
 
@@ -179,7 +181,7 @@ def _replaces(node: PatchNode | None) -> bool:
 class _Element:
     """An element of a merged list; `position` is its place in the server's list, None for a new one."""
 
-    identity: Any
+    identity: Hashable
     value: Any
     position: int | None = None
 
@@ -187,52 +189,69 @@ class _Element:
 def _merged_list(original: list[Any], patch: list[Any], node: PatchNode | None, order: Any) -> list[Any]:
     key = node.merge_key if node else ""
     if not key and not _scalars(original + patch):
-        return original + [item for item in patch if item not in original]
-    directives = [item for item in patch if isinstance(item, dict) and "$patch" in item]
-    if any(item["$patch"] == "replace" for item in directives):
-        return [_plain(item) for item in patch if item not in directives]
+        known = set(map(_hashable, original))
+        return original + [item for item in patch if _hashable(item) not in known]
+    if any(item["$patch"] == "replace" for item in patch if _has_directive(item)):
+        return [_plain(item) for item in patch if not _has_directive(item)]
     elements = [_Element(_identity(item, key), item, position) for position, item in enumerate(original)]
+    by_identity: dict[Hashable, list[_Element]] = {}
+    for element in elements:
+        by_identity.setdefault(element.identity, []).append(element)
+    deleted: set[int] = set()
     for item in patch:
         identity = _identity(item, key)
-        same = [element for element in elements if element.identity == identity]
+        same = by_identity.get(identity)
         directive = item.get("$patch") if isinstance(item, dict) else None
         if directive == "delete":
-            elements = [element for element in elements if element not in same]
+            deleted |= set(map(id, by_identity.pop(identity, ())))
         elif directive not in (None, "merge"):
             raise unprocessable(f"unknown patch type found in list: $patch: {directive!r}")
-        elif not same:
+        elif same is None:
             elements.append(_Element(identity, _plain(item)))
+            by_identity[identity] = elements[-1:]
         elif key:
             same[0].value = strategic_patched(same[0].value, item, node)
-    return _ordered(elements, [_identity(item, key) for item in (order if isinstance(order, list) else patch)])
+    kept = [element for element in elements if id(element) not in deleted]
+    return _ordered(kept, [_identity(item, key) for item in (order if isinstance(order, list) else patch)])
 
 
-def _identity(item: Any, key: str) -> Any:
+def _has_directive(item: Any) -> bool:
+    return isinstance(item, dict) and "$patch" in item
+
+
+def _hashable(value: Any) -> Hashable:
+    return msgspec.json.encode(value) if isinstance(value, (dict, list)) else value
+
+
+def _identity(item: Any, key: str) -> Hashable:
     """The merge key's value, or the scalar itself without a key; 500 where it is missing, as kube-apiserver answers."""
     if not key:
-        return item
+        return _hashable(item)
     if not isinstance(item, dict) or key not in item:
         raise internal(f"map: {msgspec.json.encode(item).decode()} does not contain declared merge key: {key}")
-    return item[key]
+    return _hashable(item[key])
 
 
 def _scalars(items: list[Any]) -> bool:
     return not any(isinstance(item, (dict, list)) for item in items)
 
 
-def _ordered(elements: list[_Element], wanted: list[Any]) -> list[Any]:
+def _ordered(elements: list[_Element], wanted: list[Hashable]) -> list[Any]:
     """Elements the patch names in the patch's order, the others in the server's; between the two the server decides.
 
     Where the server knew only one of a pair, the patch's element comes first.
     """
-    named = sorted((each for each in elements if each.identity in wanted), key=lambda each: wanted.index(each.identity))
-    others = [each for each in elements if each.identity not in wanted]
+    places: dict[Hashable, int] = {}
+    for place, identity in enumerate(wanted):
+        places.setdefault(identity, place)
+    named = deque(sorted((each for each in elements if each.identity in places), key=lambda e: places[e.identity]))
+    others = deque(each for each in elements if each.identity not in places)
     result: list[Any] = []
     while named and others:
         mine, theirs = named[0].position, others[0].position
         server_decides = mine is not None and theirs is not None and theirs < mine
-        result.append((others if server_decides else named).pop(0).value)
-    return result + [each.value for each in named + others]
+        result.append((others if server_decides else named).popleft().value)
+    return result + [each.value for each in (*named, *others)]
 
 
 def _plain(value: Any) -> Any:
