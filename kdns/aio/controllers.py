@@ -142,10 +142,10 @@ class Controllers:
             waiting.cancel()
         try:
             outcome = controller.reconcile(subject, since_s, self._now_s())
-            for notice in outcome.notices:
-                self._tell(controller, notice)
             for action in outcome.actions:
                 self._write(place, action)
+            for notice in outcome.notices:
+                self._tell(controller, notice)
         except KdnsError as error:
             self._failed(task, since_s, error)
         except Exception as error:  # one subject's trouble must not stop the others

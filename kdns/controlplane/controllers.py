@@ -5,13 +5,19 @@ from __future__ import annotations
 from kdns.controlplane.allocate import Choose
 from kdns.controlplane.clusterconfig import ClusterConfig
 from kdns.controlplane.controller import Controller
+from kdns.controlplane.daemonsets import DaemonSets
+from kdns.controlplane.deployments import Deployments
 from kdns.controlplane.events import EventExpiry
+from kdns.controlplane.kinds import REPLICA_SET, REPLICATION_CONTROLLER
 from kdns.controlplane.kubelet import Kubelet
 from kdns.controlplane.repair_addresses import AddressRepair
 from kdns.controlplane.repair_ports import PortRepair
+from kdns.controlplane.replicasets import ReplicaSets
 from kdns.controlplane.servicecidrs import DefaultServiceCidr, ServiceCidrs
 from kdns.controlplane.serviceendpoints import endpoint_controllers
+from kdns.controlplane.statefulsets import StatefulSets
 from kdns.controlplane.strategy_service import ServiceAllocator
+from kdns.controlplane.workloads import suffixes
 
 
 def controllers_of(config: ClusterConfig, choose: Choose, numbers: ServiceAllocator) -> tuple[Controller, ...]:
@@ -23,4 +29,10 @@ def controllers_of(config: ClusterConfig, choose: Choose, numbers: ServiceAlloca
         PortRepair(numbers.ports, numbers.tally),
     )
     simulation = (Kubelet(config, choose),) if config.simulate_pods else ()
-    return (*simulation, *endpoint_controllers(), *allocation, EventExpiry())
+    return (*simulation, *endpoint_controllers(), *_workloads(choose), *allocation, EventExpiry())
+
+
+def _workloads(choose: Choose) -> tuple[Controller, ...]:
+    suffix = suffixes(choose)
+    replicas = (ReplicaSets(REPLICA_SET, suffix), ReplicaSets(REPLICATION_CONTROLLER, suffix))
+    return (Deployments(), *replicas, StatefulSets(), DaemonSets(suffix))

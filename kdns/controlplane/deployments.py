@@ -1,0 +1,275 @@
+"""Deployments: one ReplicaSet for each template, grown and shrunk step by step (kube-controller-manager: deployment).
+
+Each look does one step: what it writes brings the controller back for the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from kdns.cluster.objects import Key
+from kdns.controlplane.controller import Action, Notice, Outcome, Subject
+from kdns.controlplane.deployment_sets import (
+    REVISION,
+    made_set,
+    newest,
+    revision_of,
+    same_template,
+    set_name,
+    sized,
+    synced,
+)
+from kdns.controlplane.deployment_status import (
+    NO_LIMIT,
+    condition_of,
+    counted_status,
+    deployment_conditions,
+    has_deadline,
+    is_complete,
+    pause_conditions,
+    progressing,
+    remaining_s,
+    rollout_status,
+    with_condition,
+)
+from kdns.controlplane.kinds import DEPLOYMENT, POD, REPLICA_SET, Json, Kind
+from kdns.controlplane.rollouts import (
+    is_rolling,
+    oldest_first,
+    proportional_sizes,
+    size_of_new,
+    sizes_of_old,
+    wanted,
+    was_scaled,
+)
+from kdns.controlplane.status import StatusError
+from kdns.controlplane.workloads import (
+    Dependents,
+    Workloads,
+    controller_of,
+    count,
+    is_finished,
+    is_leaving,
+    with_status,
+)
+
+_MIN_WAIT_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Rollout:
+    """One Deployment with its ReplicaSets: `new` has the present template, `olds` (oldest first) have former ones."""
+
+    deployment: Json
+    new: Json | None
+    olds: tuple[Json, ...]
+
+    @property
+    def every(self) -> list[Json]:
+        """All ReplicaSets."""
+        return [*self.olds, *([self.new] if self.new else [])]
+
+    @property
+    def limit(self) -> int:
+        """How many old ReplicaSets are kept."""
+        limit = self.deployment["spec"].get("revisionHistoryLimit")
+        return NO_LIMIT if limit is None else int(limit)
+
+
+class Deployments:
+    """Subjects are Deployments by namespace and name."""
+
+    name = "deployment-controller"
+    follows = (DEPLOYMENT, REPLICA_SET, POD)
+    settled: frozenset[Kind] = frozenset()
+
+    def __init__(self) -> None:
+        self._index = Workloads(DEPLOYMENT, REPLICA_SET)
+        self._pods = Dependents()
+        self._set_keys: dict[str, Key] = {}
+
+    def learn(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Subject]:
+        """The Deployment itself, or that of a ReplicaSet; that of a Pod only if it waits for Pods to end."""
+        _ = revision
+        if kind == POD:
+            old = self._pods.apply(key, obj)
+            return self._waiting_for(old) if obj is None or is_finished(obj) else ()
+        if kind == REPLICA_SET:
+            old = self._index.parts[REPLICA_SET].objects.get(key)
+            if old is not None:
+                self._set_keys.pop(old["metadata"]["uid"], None)
+            if obj is not None:
+                self._set_keys[obj["metadata"]["uid"]] = key
+        return self._index.learn(kind, key, obj)
+
+    def reconcile(self, subject: Subject, since_s: float, now_s: float) -> Outcome:
+        """One step of the rollout, and the status."""
+        _ = since_s
+        key = (subject[0], subject[1])
+        deployment = self._index.all.get(key)
+        if deployment is None:
+            return Outcome()
+        sets, changes = self._index.claimed(key, REPLICA_SET)
+        if changes:
+            return Outcome(changes)
+        sets.sort(key=oldest_first)
+        new = next((each for each in sets if same_template(each, deployment)), None)
+        rollout = _Rollout(deployment, new, tuple(each for each in sets if each is not new))
+        if is_leaving(deployment):
+            return Outcome(with_status(DEPLOYMENT, deployment, counted_status(deployment, new, sets, now_s)))
+        if (conditions := pause_conditions(deployment, now_s)) is not None:
+            status = {**(deployment.get("status") or {}), "conditions": conditions}
+            return Outcome(with_status(DEPLOYMENT, deployment, status))
+        if due := self._synced(rollout, now_s):
+            return Outcome(due)
+        paused = bool(deployment["spec"].get("paused"))
+        if paused or was_scaled(deployment, sets):
+            step = _scaled(rollout) or (Outcome(_surplus(rollout)) if paused else Outcome())
+            status = counted_status(deployment, new, sets, now_s)
+            return Outcome([*with_status(DEPLOYMENT, deployment, status), *step.actions], step.notices)
+        step = self._rolling(rollout, now_s) if is_rolling(deployment) else self._recreating(rollout, now_s)
+        status = rollout_status(deployment, new, sets, now_s)
+        if new is None and any(action.verb == "create" for action in step.actions):
+            return step
+        if not step.actions and is_complete(deployment, status):
+            step = Outcome(_surplus(rollout))
+        known = condition_of({"status": status}, "Progressing")
+        left_s = remaining_s(deployment, known, now_s) if known and has_deadline(deployment) else None
+        again_s = None if left_s is None else left_s + _MIN_WAIT_S
+        return Outcome([*with_status(DEPLOYMENT, deployment, status), *step.actions], step.notices, again_s)
+
+    def failed(self, subject: Subject, error: Exception) -> Notice | None:
+        """ReplicaSetCreateError; nothing for conflicts, which are gone at the next look."""
+        deployment = self._index.all.get((subject[0], subject[1]))
+        if deployment is None or not isinstance(error, StatusError) or error.code == 409:
+            return None
+        message = f'Failed to create new replica set "{self._name(deployment)[0]}": {error.message}'
+        return Notice(DEPLOYMENT, deployment, "Warning", "ReplicaSetCreateError", message)
+
+    def _waiting_for(self, pod: Json | None) -> Iterable[Subject]:
+        manager = controller_of(pod) if pod else None
+        key = self._set_keys.get(manager["uid"]) if manager else None
+        found = self._index.concerned(self._index.parts[REPLICA_SET].objects[key]) if key else ()
+        return [each for each in found if not is_rolling(self._index.all[each])]
+
+    def _name(self, deployment: Json) -> tuple[str, int]:
+        """The name of the next ReplicaSet, and how many such names were taken by others."""
+        namespace, collisions = deployment["metadata"]["namespace"], count(deployment.get("status"), "collisionCount")
+        while (namespace, set_name(deployment, collisions)) in self._index.parts[REPLICA_SET].objects:
+            collisions += 1
+        return set_name(deployment, collisions), collisions
+
+    def _synced(self, rollout: _Rollout, now_s: float) -> list[Action]:
+        """Annotations, revision and readiness time of the new ReplicaSet, and the Deployment's own revision."""
+        deployment, new = rollout.deployment, rollout.new
+        if new is None:
+            return []
+        number = max(map(revision_of, rollout.olds), default=0) + 1
+        fresh = synced(new, deployment, number)
+        actions = [Action("update", REPLICA_SET, fresh)] if fresh != new else []
+        status = dict(deployment.get("status") or {})
+        if has_deadline(deployment) and condition_of(deployment, "Progressing") is None:
+            row = progressing("True", "FoundNewReplicaSet", f'Found new replica set "{new["metadata"]["name"]}"')
+            status["conditions"] = with_condition(deployment_conditions(deployment), row, now_s)
+        annotated = {**(deployment["metadata"].get("annotations") or {}), REVISION: str(revision_of(fresh))}
+        if annotated != deployment["metadata"].get("annotations") or status != (deployment.get("status") or {}):
+            changed = {**deployment, "metadata": {**deployment["metadata"], "annotations": annotated}, "status": status}
+            actions.append(Action("update", DEPLOYMENT, changed, "status"))
+        return actions
+
+    def _created(self, rollout: _Rollout, now_s: float) -> Outcome:
+        """The new ReplicaSet, as large as it may be."""
+        deployment = rollout.deployment
+        name, collisions = self._name(deployment)
+        number = max(map(revision_of, rollout.olds), default=0) + 1
+        size = size_of_new(deployment, rollout.olds, 0)
+        made = made_set(deployment, name, number, size)
+        status = dict(deployment.get("status") or {})
+        if collisions != count(status, "collisionCount"):
+            status["collisionCount"] = collisions
+        if has_deadline(deployment):
+            row = progressing("True", "NewReplicaSetCreated", f'Created new replica set "{name}"')
+            status["conditions"] = with_condition(deployment_conditions(deployment), row, now_s)
+        annotations = {**(deployment["metadata"].get("annotations") or {}), REVISION: str(number)}
+        noted = {**deployment, "metadata": {**deployment["metadata"], "annotations": annotations}, "status": status}
+        notices = [_scaling(deployment, name, 0, size)] if size else []
+        return Outcome([Action("create", REPLICA_SET, made), Action("update", DEPLOYMENT, noted, "status")], notices)
+
+    def _rolling(self, rollout: _Rollout, now_s: float) -> Outcome:
+        """The new one grows as the surge allows, or else the old ones shrink as availability allows."""
+        deployment, new = rollout.deployment, rollout.new
+        if new is None:
+            return self._created(rollout, now_s)
+        size = size_of_new(deployment, rollout.every, wanted(new))
+        if size != wanted(new):
+            return _resized(deployment, {_key(new): size}, [new])
+        return _resized(deployment, sizes_of_old(deployment, new, rollout.olds), rollout.olds)
+
+    def _recreating(self, rollout: _Rollout, now_s: float) -> Outcome:
+        """The old ones end, all their Pods too; then the new one begins."""
+        active = [each for each in rollout.olds if wanted(each)]
+        if active:
+            return _resized(rollout.deployment, {_key(each): 0 for each in active}, active)
+        if any(count(each.get("status"), "replicas") for each in rollout.olds) or self._old_pods_run(rollout):
+            return Outcome()
+        if rollout.new is None:
+            return self._created(rollout, now_s)
+        return _resized(rollout.deployment, {_key(rollout.new): wanted(rollout.deployment)}, [rollout.new])
+
+    def _old_pods_run(self, rollout: _Rollout) -> bool:
+        return any(not is_finished(pod) for each in rollout.olds for pod in self._pods.of(each))
+
+
+def _scaled(rollout: _Rollout) -> Outcome | None:
+    """The ReplicaSets in proportion to the Deployment's new size; None when nothing has to change."""
+    deployment, new, olds = rollout.deployment, rollout.new, rollout.olds
+    active = [each for each in rollout.every if wanted(each)]
+    if len(active) <= 1:
+        only = active[0] if active else new or newest(olds)
+        sizes = {_key(only): wanted(deployment)} if only else {}
+    elif new and wanted(new) == wanted(deployment) == count(new.get("status"), "availableReplicas"):
+        sizes = {_key(each): 0 for each in active if each is not new} | {_key(new): wanted(new)}
+    elif is_rolling(deployment):
+        sizes = proportional_sizes(deployment, rollout.every)
+    else:
+        sizes = {}
+    step = _resized(deployment, sizes, rollout.every, annotate=True)
+    return step if step.actions else None
+
+
+def _resized(deployment: Json, sizes: dict[Key, int], sets: Iterable[Json], *, annotate: bool = False) -> Outcome:
+    """ReplicaSets with new sizes; with `annotate` also those that keep theirs, if what is noted on them changes."""
+    actions, notices = [], []
+    for each in sets:
+        size = sizes.get(_key(each), wanted(each))
+        changed = sized(each, deployment, size)
+        if size != wanted(each):
+            notices.append(_scaling(deployment, each["metadata"]["name"], wanted(each), size))
+        elif not (annotate and _key(each) in sizes and changed != each):
+            continue
+        actions.append(Action("update", REPLICA_SET, changed))
+    return Outcome(actions, notices)
+
+
+def _scaling(deployment: Json, name: str, before: int, after: int) -> Notice:
+    way = "up" if after > before else "down"
+    message = f"Scaled {way} replica set {name} from {before} to {after}"
+    return Notice(DEPLOYMENT, deployment, "Normal", "ScalingReplicaSet", message)
+
+
+def _surplus(rollout: _Rollout) -> list[Action]:
+    """Deletions of the oldest ReplicaSets that have no Pods, beyond the history limit."""
+    olds = sorted((each for each in rollout.olds if not is_leaving(each)), key=revision_of)
+    beyond = olds[: max(0, len(olds) - rollout.limit)]
+    return [Action("delete", REPLICA_SET, each) for each in beyond if _is_idle(each)]
+
+
+def _is_idle(replica_set: Json) -> bool:
+    status, meta = replica_set.get("status"), replica_set["metadata"]
+    seen = count(status, "observedGeneration") >= count(meta, "generation")
+    return seen and not wanted(replica_set) and not count(status, "replicas")
+
+
+def _key(obj: Json) -> Key:
+    return obj["metadata"].get("namespace", ""), obj["metadata"]["name"]

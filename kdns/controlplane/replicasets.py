@@ -1,0 +1,186 @@
+"""ReplicaSets and ReplicationControllers: so many Pods of one template (kube-controller-manager: replicaset)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from math import floor, log2
+from typing import TypeAlias
+
+from kdns.cluster.objects import Key
+from kdns.controlplane.ages import seconds_of
+from kdns.controlplane.controller import Action, Notice, Outcome, Subject
+from kdns.controlplane.kinds import POD, REPLICA_SET, Json, Kind
+from kdns.controlplane.metadata import timestamp
+from kdns.controlplane.status import StatusError
+from kdns.controlplane.workloads import (
+    CHUNK,
+    Dependents,
+    Suffix,
+    Workloads,
+    controller_of,
+    count,
+    generated_name,
+    is_active,
+    is_finished,
+    is_leaving,
+    new_pod,
+    ready_since_s,
+    told,
+    unavailable_for_s,
+    with_status,
+)
+
+DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+_PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
+_FORBIDDEN = 403
+
+Rank: TypeAlias = tuple[bool, int, bool, int, int, float, int, float, str]
+
+
+class ReplicaSets:
+    """The controller of ReplicaSets, or of ReplicationControllers. Subjects are these, by namespace and name."""
+
+    settled: frozenset[Kind] = frozenset()
+
+    def __init__(self, kind: Kind, suffix: Suffix) -> None:
+        self.name = "replicaset-controller" if kind == REPLICA_SET else "replication-controller"
+        self.follows = (kind, POD)
+        self._kind, self._suffix = kind, suffix
+        self._index = Workloads(kind, POD)
+        self._siblings = Dependents()
+        self._failures: dict[Key, str] = {}
+
+    def learn(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Subject]:
+        """The ReplicaSet itself, the one that manages a Pod, or those that could adopt it."""
+        _ = revision
+        if kind == self._kind:
+            self._siblings.apply(key, obj)
+            if obj is None:
+                self._failures.pop(key, None)
+        return self._index.learn(kind, key, obj)
+
+    def reconcile(self, subject: Subject, since_s: float, now_s: float) -> Outcome:
+        """Status first, then Pods: too few are made, too many are deleted, a chunk at a time."""
+        _ = since_s
+        key = (subject[0], subject[1])
+        owner = self._index.all.get(key)
+        if owner is None:
+            return Outcome()
+        pods, changes = self._index.claimed(key, POD)
+        if changes:
+            return Outcome(changes)
+        active = [pod for pod in pods if is_active(pod)]
+        status, again_s = self._status(owner, pods, active, self._failures.pop(key, ""), now_s)
+        actions, notices = with_status(self._kind, owner, status), list[Notice]()
+        if not is_leaving(owner):
+            missing = count(owner.get("spec"), "replicas") - len(active)
+            more = self._create(owner, missing) if missing > 0 else self._delete(owner, active, -missing, now_s)
+            actions += more[0]
+            notices += more[1]
+        return Outcome(actions, notices, again_s)
+
+    def failed(self, subject: Subject, error: Exception) -> Notice | None:
+        """FailedCreate, also as a condition; nothing for conflicts and for namespaces that are going."""
+        key = (subject[0], subject[1])
+        owner = self._index.all.get(key)
+        if owner is None or not isinstance(error, StatusError) or error.code == 409:
+            return None
+        if error.code == _FORBIDDEN and "being terminated" in error.message:
+            return None
+        self._failures[key] = error.message
+        return Notice(self._kind, owner, "Warning", "FailedCreate", f"Error creating: {error.message}")
+
+    def _create(self, owner: Json, missing: int) -> tuple[list[Action], list[Notice]]:
+        base = f"{owner['metadata']['name']}-"
+        names = [generated_name(base, self._suffix) for _ in range(min(missing, CHUNK))]
+        template = (owner.get("spec") or {}).get("template") or {}
+        actions = [Action("create", POD, new_pod(self._kind, owner, template, name, base)) for name in names]
+        messages = [f"Created pod: {name}" for name in names]
+        return actions, told(self._kind, owner, "SuccessfulCreate", messages, more=missing > CHUNK)
+
+    def _delete(self, owner: Json, active: list[Json], surplus: int, now_s: float) -> tuple[list[Action], list[Notice]]:
+        if surplus <= 0:
+            return [], []
+        on_node = self._related_by_node(owner, active)
+        ranked = sorted(active, key=lambda pod: rank(pod, on_node[_node(pod)], now_s))[: min(surplus, CHUNK)]
+        messages = [f"Deleted pod: {pod['metadata']['name']}" for pod in ranked]
+        notices = told(self._kind, owner, "SuccessfulDelete", messages, more=surplus > CHUNK)
+        return [Action("delete", POD, pod) for pod in ranked], notices
+
+    def _related_by_node(self, owner: Json, active: list[Json]) -> Counter[str]:
+        """Active Pods on each node, of this ReplicaSet and of the others of the same Deployment."""
+        manager = controller_of(owner)
+        if manager is None:
+            return Counter(map(_node, active))
+        siblings = self._siblings.managed_by(manager["uid"])
+        pods = [pod for sibling in siblings for pod in self._index.parts[POD].of(sibling)]
+        return Counter(_node(pod) for pod in pods if is_active(pod))
+
+    def _status(
+        self, owner: Json, pods: list[Json], active: list[Json], failure: str, now_s: float
+    ) -> tuple[Json, float | None]:
+        spec, old = owner.get("spec") or {}, owner.get("status") or {}
+        labels = (((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}).items()
+        waits = [unavailable_for_s(pod, count(spec, "minReadySeconds"), now_s) for pod in active]
+        labelled = sum(labels <= (pod["metadata"].get("labels") or {}).items() for pod in active)
+        counts = {
+            "fullyLabeledReplicas": labelled,
+            "readyReplicas": sum(wait is not None for wait in waits),
+            "availableReplicas": sum(wait == 0 for wait in waits),
+        }
+        status: Json = {"replicas": len(active), **{name: number for name, number in counts.items() if number}}
+        if self._kind == REPLICA_SET:
+            status["terminatingReplicas"] = sum(is_leaving(pod) and not is_finished(pod) for pod in pods)
+        if generation := count(owner["metadata"], "generation"):
+            status["observedGeneration"] = generation
+        if failure:
+            status["conditions"] = [_replica_failure(old, failure, now_s)]
+        return status, min((wait for wait in waits if wait), default=None)
+
+
+def _replica_failure(old: Json, message: str, now_s: float) -> Json:
+    known: Json = next((row for row in old.get("conditions") or () if row.get("type") == "ReplicaFailure"), {})
+    since = known.get("lastTransitionTime") or timestamp(now_s)
+    row = {"type": "ReplicaFailure", "status": "True", "lastTransitionTime": since}
+    return {**row, "reason": "FailedCreate", "message": message}
+
+
+def _node(pod: Json) -> str:
+    return (pod.get("spec") or {}).get("nodeName") or ""
+
+
+def rank(pod: Json, related_on_node: int, now_s: float) -> Rank:
+    """What is deleted first sorts first: Pods that are the least loss.
+
+    Those without a node, pending, not ready, of lower deletion cost, on crowded nodes, ready for a shorter time,
+    restarted more often, younger. Times count by their order of magnitude, so that not always the same go.
+    """
+    meta, status = pod["metadata"], pod.get("status") or {}
+    since_s = ready_since_s(pod)
+    restarts = max((row.get("restartCount") or 0 for row in status.get("containerStatuses") or ()), default=0)
+    return (
+        bool(_node(pod)),
+        _PHASES.get(status.get("phase", ""), 0),
+        since_s is not None,
+        deletion_cost(meta.get("annotations") or {}),
+        -related_on_node,
+        _magnitude(since_s, now_s),
+        -restarts,
+        _magnitude(seconds_of(meta.get("creationTimestamp") or ""), now_s),
+        str(meta.get("uid", "")),
+    )
+
+
+def deletion_cost(annotations: Json) -> int:
+    """The annotation's number; 0 for none and for a text that is no int32."""
+    text = str(annotations.get(DELETION_COST, "0"))
+    digits = text.removeprefix("-")
+    fits = digits.isdecimal() and digits.isascii() and len(digits) <= 10 and (digits == "0" or digits[0] != "0")
+    return int(text) if fits and -(2**31) <= int(text) < 2**31 else 0
+
+
+def _magnitude(since_s: float | None, now_s: float) -> float:
+    """How long something lasts, as a power of two: the shorter, the smaller."""
+    lasted_s = now_s - (since_s or 0.0)
+    return floor(log2(lasted_s)) if lasted_s > 0 else -1.0
