@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from ipaddress import IPv4Network, IPv6Network, ip_network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
 from typing import TypeAlias
 
+Address: TypeAlias = IPv4Address | IPv6Address
 Network: TypeAlias = IPv4Network | IPv6Network
 
 
 def family_of(network: Network) -> str:
     """`IPv4` or `IPv6`, as the API spells families."""
     return f"IPv{network.version}"
+
+
+@dataclass(frozen=True, slots=True)
+class AddressRange:
+    """Addresses of one IP version from the number `first` to the number `last`; `text` is how it was given."""
+
+    version: int
+    first: int
+    last: int
+    text: str
+
+    def __contains__(self, ip: Address) -> bool:
+        return ip.version == self.version and self.first <= int(ip) <= self.last
+
+    def __iter__(self) -> Iterator[Address]:
+        make = IPv4Address if self.version == 4 else IPv6Address
+        return map(make, range(self.first, self.last + 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +48,7 @@ class ClusterConfig:
     node_zone: str = ""
     cluster_domain: str = "cluster.local"
     simulate_pods: bool = True
+    lb_pool: tuple[AddressRange, ...] = ()
 
     @property
     def families(self) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from kdns.controlplane.deployments import Deployments
 from kdns.controlplane.events import EventExpiry
 from kdns.controlplane.kinds import REPLICA_SET, REPLICATION_CONTROLLER
 from kdns.controlplane.kubelet import Kubelet
+from kdns.controlplane.loadbalancers import LoadBalancers
 from kdns.controlplane.repair_addresses import AddressRepair
 from kdns.controlplane.repair_ports import PortRepair
 from kdns.controlplane.replicasets import ReplicaSets
@@ -29,7 +30,14 @@ def controllers_of(config: ClusterConfig, choose: Choose, numbers: ServiceAlloca
         PortRepair(numbers.ports, numbers.tally),
     )
     simulation = (Kubelet(config, choose),) if config.simulate_pods else ()
-    return (*simulation, *endpoint_controllers(), *_workloads(choose), *allocation, EventExpiry())
+    return (
+        *simulation,
+        *endpoint_controllers(),
+        LoadBalancers(config.lb_pool),
+        *_workloads(choose),
+        *allocation,
+        EventExpiry(),
+    )
 
 
 def _workloads(choose: Choose) -> tuple[Controller, ...]:

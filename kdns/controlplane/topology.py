@@ -9,13 +9,12 @@ Differs: where two zones are alike, the first by name is taken; kube-controller-
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from typing import Final
 
 from kdns.controlplane.kinds import Json
+from kdns.controlplane.quantities import quantity
 
 ZONE: Final = "topology.kubernetes.io/zone"
 ANNOTATIONS: Final = ("service.kubernetes.io/topology-aware-hints", "service.kubernetes.io/topology-mode")
@@ -31,8 +30,6 @@ OVERLOADED: Final = "Unable to allocate minimum required endpoints to each zone 
 NONE_ALLOCATED: Final = "No hints allocated for zones"
 
 _NOT_COUNTED: Final = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
-_QUANTITY: Final = re.compile(r"([+-]?[0-9.]+)(?:([numkMGTPE]?|[KMGTPE]i)|[eE]([+-]?[0-9]+))\Z")
-_DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 
 Shares = Mapping[str, float]
 """Zone → its part of the cluster's CPU; empty where nodes do not say enough."""
@@ -78,19 +75,8 @@ def is_node_ready(node: Json) -> bool:
 
 def node_cpu(node: Json) -> int:
     """Allocatable CPU in thousandths of a core, rounded up; 0 when the node does not say."""
-    quantity = ((node.get("status") or {}).get("allocatable") or {}).get("cpu")
-    match = _QUANTITY.match(str(quantity or ""))
-    if not match:
-        return 0
-    number, suffix, exponent = match[1], match[2] or "", match[3]
-    if suffix.endswith("i"):
-        factor = Fraction(1024) ** ("KMGTPE".index(suffix[0]) + 1)
-    else:
-        factor = Fraction(10) ** (int(exponent) if exponent else _DECIMAL[suffix])
-    try:
-        return max(math.ceil(Fraction(number) * factor * 1000), 0)
-    except ValueError:
-        return 0
+    cpu = quantity(((node.get("status") or {}).get("allocatable") or {}).get("cpu") or "")
+    return max(math.ceil(cpu * 1000), 0) if cpu else 0
 
 
 def is_overloaded(allocated: Mapping[str, int], shares: Shares) -> bool:
