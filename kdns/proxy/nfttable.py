@@ -173,7 +173,7 @@ def _maps(ip: str) -> Iterator[str]:
     for key, suffix in ((front, ""), (port, "-nodeports")):
         yield _set("map", f"any-endpoint{suffix}", f"{key} : verdict")
         yield _set("map", f"local-endpoint{suffix}", f"{key} : verdict")
-        numbered = f"{key} . numgen random mod 65536 : {ip} daddr . th dport"
+        numbered = f"{key} . numgen random mod 65536 : {ip} daddr . tcp dport"
         yield _set("map", f"endpoints{suffix}", numbered)
         yield _set("map", f"endpoints-local{suffix}", numbered)
     for key, services, refused in ((front, "service-ips", "services"), (port, "service-nodeports", "nodeports")):
