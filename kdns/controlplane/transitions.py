@@ -16,6 +16,7 @@ from kdns.controlplane.services import (
     ports_of,
     same,
     spec_of,
+    takes_node_ports,
     type_of,
 )
 
@@ -28,7 +29,7 @@ def carry_over(service: Json, old: Json) -> None:
             spec["clusterIP"] = stored["clusterIP"]
         if not spec.get("clusterIPs") and spec.get("clusterIP") == stored.get("clusterIP") and cluster_ips(old):
             spec["clusterIPs"] = list(cluster_ips(old))
-    if has_node_ports(old) and has_node_ports(service):
+    if has_node_ports(old) and takes_node_ports(service):
         used = set(node_ports(old)) & set(node_ports(service))
         by_name = {port.get("name") or "": port.get("nodePort") or 0 for port in ports_of(old)}
         for port in ports_of(service):

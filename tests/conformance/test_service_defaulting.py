@@ -47,7 +47,7 @@ async def test_recorded_defaults_over_http() -> None:
     failed = []
     for case in cases():
         namespace, wanted = case["in"]["metadata"]["namespace"], case["expect"]
-        async with server("0.0.0.0/1", "2000::/3", node_ports=range(1, 40000), namespaces=(namespace,)) as client:
+        async with server("0.0.0.0/1", "2001::/64", node_ports=range(1, 40000), namespaces=(namespace,)) as client:
             code, made = await client("POST", path_of(SERVICE, namespace), case["in"])
             if code != 201 or defaulted(made["spec"], wanted["spec"]) != wanted["spec"]:
                 failed.append(f"{case['name']}\n  wanted {wanted['spec']}\n  got    {code} {made}")

@@ -41,8 +41,8 @@ TAKEN = "422 spec.ports[2].nodePort: Invalid value: 1: provided port is already 
 TWO_STACKS = "must be 'RequireDualStack' or 'PreferDualStack' when multiple {} are specified"
 RELEASE = "must be 'SingleStack' to release the secondary"
 OUT_OF_STEP = (
-    '422 spec.clusterIPs: Invalid value: ["3000::80"]: must be empty when `clusterIP` is not specified; '
-    'spec.clusterIPs[0]: Invalid value: "3000::80": expected an IPv4 value as indicated by `ipFamilies[0]`'
+    '422 spec.clusterIPs: Invalid value: ["2001::8000:0:0:80"]: must be empty when `clusterIP` is not specified; '
+    'spec.clusterIPs[0]: Invalid value: "2001::8000:0:0:80": expected an IPv4 value as indicated by `ipFamilies[0]`'
 )
 INSTEAD: dict[str, tuple[str, str]] = {
     f"{CREATE}/missing namespace": (URL, "201"),
@@ -134,9 +134,16 @@ INSTEAD: dict[str, tuple[str, str]] = {
             f'spec.ipFamilyPolicy: Invalid value: "RequireDualStack": {RELEASE} IP family'
         ),
     ),
+    f"{UPDATE}/pre-existing invalid clusterIP ignored when adding clusterIPs": (
+        EARLIER,
+        (
+            '422 spec.clusterIPs: Invalid value: ["1.2.3.04","2001:db8::4"]: failed to allocate IP 2001:db8::4: the '
+            "provided IP (2001:db8::4) is not in the valid range. The range of valid IPs is 2001::/64"
+        ),
+    ),
     f"{UPDATE}/invalid: upgrade to dual stack and change primary": (
         EARLIER,
-        '422 spec.clusterIPs[0]: Invalid value: ["1.2.3.5","3000::80"]: may not change once set',
+        '422 spec.clusterIPs[0]: Invalid value: ["1.2.3.5","2001::8000:0:0:80"]: may not change once set',
     ),
     f"{UPDATE}/{OTHER_TYPE}": (
         CLEARED,
@@ -218,7 +225,7 @@ async def test_recorded_cases_over_http(file: str) -> None:
         kind = KINDS[case.get("kind", "Service")]
         seen[case["id"]] += 1
         ident = case["id"] + (f" ({seen[case['id']]})" if seen[case["id"]] > 1 else "")
-        async with server("0.0.0.0/1", "2000::/3", node_ports=range(1, 40000), namespaces=NAMESPACES) as client:
+        async with server("0.0.0.0/1", "2001::/64", node_ports=range(1, 40000), namespaces=NAMESPACES) as client:
             code, body, name = await answer(client, kind, case)
             if ident in INSTEAD:
                 deviated += 1
