@@ -60,3 +60,11 @@ class ListenError(KdnsError):
     def __init__(self, address: str, reason: str) -> None:
         self.address, self.reason = address, reason
         super().__init__(f"cannot listen on {address}: {reason}")
+
+
+class ApplyError(KdnsError):
+    """A change to the kernel that was refused: the program and what it said."""
+
+    def __init__(self, argv: tuple[str, ...], stderr: str) -> None:
+        self.argv, self.stderr = argv, stderr
+        super().__init__(f"{' '.join(argv)}: {stderr}")
