@@ -1,0 +1,133 @@
+"""Sets of field paths behave as sets: their trees and plain sets of paths agree."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kdns.controlplane.comparing import all_paths, applied_paths, changes
+from kdns.controlplane.fieldsets import (
+    SELF,
+    Fields,
+    difference,
+    in_order,
+    intersection,
+    is_fields,
+    outside,
+    paths,
+    union,
+)
+from kdns.controlplane.kinds import SERVICE, Json
+from kdns.controlplane.merging import merged, without
+from kdns.controlplane.shapes import shape_of
+
+ELEMENTS = st.sampled_from(["f:a", "f:b", 'k:{"port":80}', 'v:"x"'])
+
+
+def tree(found: list[tuple[tuple[str, ...], bool]]) -> Fields:
+    result: Fields = {}
+    for path, _ in found:
+        one: Fields = {}
+        for element in reversed(path):
+            one = {element: one}
+        result = union(result, one)
+    return result
+
+
+FIELDS = st.lists(st.tuples(st.lists(ELEMENTS, min_size=1, max_size=3).map(tuple), st.booleans()), max_size=6).map(tree)
+
+
+def plain(fields: Fields) -> set[tuple[str, ...]]:
+    return set(paths(fields))
+
+
+@given(FIELDS, FIELDS)
+def test_trees_are_sets(one: Fields, other: Fields) -> None:
+    mine, theirs = plain(one), plain(other)
+    assert plain(union(one, other)) == mine | theirs
+    assert plain(difference(one, other)) == mine - theirs
+    assert plain(intersection(one, other)) == mine & theirs
+    above = {path for path in mine if any(path[: len(each)] == each for each in theirs)}
+    assert plain(outside(one, other)) == mine - above
+    for result in (union(one, other), difference(one, other), intersection(one, other), outside(one, other)):
+        assert is_fields(result)
+        assert _is_tight(result)
+        assert in_order(result) == result
+
+
+def _is_tight(fields: Fields, *, nested: bool = False) -> bool:
+    """No element stands for nothing: a path is `{}`, or has "." beside what is below it."""
+    if nested and set(fields) == {SELF}:
+        return False
+    return all(_is_tight(below, nested=True) for element, below in fields.items() if element != SELF)
+
+
+PORTS = st.lists(
+    st.fixed_dictionaries(
+        {"port": st.integers(1, 4)},
+        optional={"name": st.sampled_from("xy"), "protocol": st.sampled_from(["TCP", "UDP"])},
+    ),
+    max_size=4,
+    unique_by=lambda port: (port["port"], port.get("protocol", "TCP")),
+)
+OBJECTS = st.fixed_dictionaries(
+    {},
+    optional={
+        "metadata": st.fixed_dictionaries(
+            {},
+            optional={
+                "labels": st.dictionaries(st.sampled_from("ab"), st.sampled_from("xy")),
+                "finalizers": st.lists(st.sampled_from(["x/a", "x/b"]), unique=True),
+            },
+        ),
+        "spec": st.fixed_dictionaries(
+            {},
+            optional={
+                "ports": PORTS,
+                "selector": st.dictionaries(st.sampled_from("ab"), st.sampled_from("xy")),
+                "type": st.sampled_from(["ClusterIP", "NodePort"]),
+            },
+        ),
+    },
+)
+SHAPE = shape_of(SERVICE)
+
+
+@given(OBJECTS, OBJECTS)
+def test_changes_lead_from_one_object_to_the_other(old: Json, new: Json) -> None:
+    found, back = changes(SHAPE, old, new), changes(SHAPE, new, old)
+    assert found.removed == back.added
+    assert found.modified == back.modified
+    assert (not found.written and not found.removed) == (_said(old) == _said(new))
+    assert plain(found.added) <= plain(all_paths(SHAPE, new))
+    assert plain(found.removed) <= plain(all_paths(SHAPE, old))
+
+
+def _said(value: Any) -> Any:
+    """The object as text, so that an empty list and no list differ as they do for a comparison."""
+    return json.dumps(_sorted(value), sort_keys=True)
+
+
+def _sorted(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _sorted(inner) for name, inner in value.items()}
+    return sorted(json.dumps(each, sort_keys=True) for each in value) if isinstance(value, list) else value
+
+
+@given(OBJECTS, OBJECTS)
+def test_what_is_merged_is_there(live: Json, config: Json) -> None:
+    result = merged(SHAPE, live, config)
+    assert merged(SHAPE, result, config) == result, "a second time changes nothing"
+    claimed = plain(applied_paths(SHAPE, config))
+    assert claimed <= plain(all_paths(SHAPE, result))
+    taken_away = changes(SHAPE, live, result).removed
+    assert not plain(taken_away), "merging takes nothing away"
+
+
+@given(OBJECTS)
+def test_without_its_paths_nothing_is_left(obj: Json) -> None:
+    assert not without(SHAPE, obj, all_paths(SHAPE, obj))
+    assert (without(SHAPE, obj, {}) or {}) == obj
