@@ -107,6 +107,12 @@ def serve(conf: str, dns_port: int) -> None:
     help="Addresses of simulated Pods.",
 )
 @click.option("--node-port-range", default="30000-32767", show_default=True, metavar="FROM-TO", help="Node ports.")
+@click.option(
+    "--lb-pool",
+    default="",
+    metavar="CIDR[,CIDR]",
+    help="Addresses for Services of type LoadBalancer, also as FIRST-LAST; without, they stay pending.",
+)
 @click.option("--no-simulated-pods", is_flag=True, help="Leave Pods Pending instead of running them in name only.")
 @click.option(
     "--token-file",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from ipaddress import IPv4Network, IPv6Network, ip_network
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
-from kdns.controlplane.clusterconfig import ClusterConfig
+from kdns.controlplane.clusterconfig import Address, AddressRange, ClusterConfig, Network
 from kdns.corefile.address import HostPort
 from kdns.errors import InputError
 from kdns.up import KUBECONFIG, UpOptions
@@ -36,6 +36,39 @@ def networks(flag: str, text: str) -> tuple[IPv4Network | IPv6Network, ...]:
     if any(network.num_addresses < 8 for network in found):
         raise InputError(f"{flag} {text!r}: too small; wanted networks of at least 8 addresses")
     return found
+
+
+def address_ranges(flag: str, text: str) -> tuple[AddressRange, ...]:
+    """192.0.2.0/28,192.0.2.100-192.0.2.120,2001:db8::/120: of networks the addresses for hosts, of ranges all."""
+    return tuple(_address_range(flag, part.strip()) for part in text.split(",")) if text else ()
+
+
+def _address_range(flag: str, text: str) -> AddressRange:
+    try:
+        if "-" in text:
+            first, last = (ip_address(part.strip()) for part in text.split("-", 1))
+        else:
+            first, last = _host_addresses(ip_network(text))
+    except ValueError as error:
+        raise InputError(f"{flag} {text!r}: {error}; wanted CIDR or FIRST-LAST, such as 192.0.2.0/28") from error
+    if first.version != last.version or int(first) > int(last):
+        raise InputError(f"{flag} {text!r}: wanted two addresses of one IP family, the lower one first")
+    return AddressRange(first.version, int(first), int(last), text)
+
+
+def _host_addresses(network: Network) -> tuple[Address, Address]:
+    """The first and the last address, without the network's own and, for IPv4, the broadcast address."""
+    if network.num_addresses <= 2:
+        return network[0], network[-1]
+    return network[1], network[-2 if network.version == 4 else -1]
+
+
+def _check_apart(flag: str, pool: tuple[AddressRange, ...], taken: Mapping[str, tuple[Network, ...]]) -> None:
+    """InputError where the pool holds addresses that the cluster gives to others."""
+    for each in pool:
+        for other, network in ((other, network) for other, found in taken.items() for network in found):
+            if network.version == each.version and each.first <= int(network[-1]) and int(network[0]) <= each.last:
+                raise InputError(f"{flag} {each.text!r}: overlaps {network} of {other}; wanted addresses of its own")
 
 
 def port_range(flag: str, text: str) -> range:
@@ -66,12 +99,14 @@ def up_options(paths: tuple[Path, ...], given: Mapping[str, Any]) -> UpOptions:
         pod_cidrs=tuple(network for network in pod_cidrs if network.version in families),
         cluster_domain=domain("--cluster-domain", given["cluster_domain"]),
         simulate_pods=not given["no_simulated_pods"],
+        lb_pool=address_ranges("--lb-pool", given["lb_pool"]),
     )
     missing = families - {network.version for network in cluster.pod_cidrs}
     if missing:
         raise InputError(
             f"--pod-cidr {given['pod_cidr']!r}: wanted a network for IPv{missing.pop()} as in --service-cidr"
         )
+    _check_apart("--lb-pool", cluster.lb_pool, {"--service-cidr": service_cidrs, "--pod-cidr": cluster.pod_cidrs})
     return UpOptions(
         paths=paths,
         cluster=cluster,

@@ -190,7 +190,8 @@ def _finalizers(service: Json) -> list[str]:
 
 
 def _with_finalizers(service: Json, finalizers: list[str]) -> Action:
-    return Action("update", SERVICE, {**service, "metadata": {**service["metadata"], "finalizers": finalizers}})
+    meta = {name: value for name, value in service["metadata"].items() if name != "finalizers"}
+    return Action("update", SERVICE, {**service, "metadata": meta | ({"finalizers": finalizers} if finalizers else {})})
 
 
 def _with_ingress(service: Json, ingress: list[Json]) -> Action:

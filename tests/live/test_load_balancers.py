@@ -1,0 +1,77 @@
+"""`kdns up --lb-pool` as kubectl sees it: addresses come, move, are waited for, outlive a restart and are freed."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+from kdns_process import DEADLINE_S, Running, kdns_up
+
+POOL = ("--lb-pool", "192.0.2.1-192.0.2.2,2001:db8::/125")
+MANIFEST = """
+apiVersion: v1
+kind: Service
+metadata: {name: both}
+spec:
+  type: LoadBalancer
+  ipFamilyPolicy: RequireDualStack
+  ports:
+  - {name: dns, port: 53, protocol: UDP}
+  - {name: dns-tcp, port: 53, protocol: TCP}
+"""
+
+
+def make(running: Running, name: str, *more: str) -> None:
+    running.kubectl("create", "service", "loadbalancer", name, "--tcp=80:80", *more)
+
+
+def external(running: Running, name: str, wanted: str) -> None:
+    """Poll until EXTERNAL-IP, as a person reads it, is as wanted."""
+    deadline_s = time.monotonic() + DEADLINE_S
+    while (got := running.kubectl("get", "service", name, "--no-headers").split()[3]) != wanted:
+        assert time.monotonic() < deadline_s, f"{name}: EXTERNAL-IP is {got}, wanted {wanted}"
+
+
+def told(running: Running, name: str) -> str:
+    return running.kubectl("describe", "service", name).partition("Events:")[2]
+
+
+def test_a_pool(tmp_path: Path) -> None:
+    data = ("--data", str(tmp_path / "data"), *POOL)
+    with kdns_up(tmp_path, *data) as running:
+        make(running, "a")
+        external(running, "a", "192.0.2.1")
+        assert "EnsuredLoadBalancer" in told(running, "a")
+        assert "service-lb-controller" in told(running, "a")
+        running.kubectl("apply", "-f", "-", stdin=MANIFEST)
+        external(running, "both", "192.0.2.2,2001:db8::1")
+        points = running.kubectl("get", "service", "both", "-o", "jsonpath={.status.loadBalancer.ingress}")
+        assert {point["ipMode"] for point in json.loads(points)} == {"VIP"}
+        make(running, "late")
+        external(running, "late", "<pending>")
+        assert "no IPv4 address is free in the pool" in told(running, "late")
+        assert running.rdata("both.default.svc.cluster.local") != ["192.0.2.2"]
+    with kdns_up(tmp_path, *data) as running:
+        external(running, "a", "192.0.2.1")
+        external(running, "late", "<pending>")
+        running.kubectl("delete", "service", "a", "--timeout=20s")
+        external(running, "late", "192.0.2.1")
+        running.kubectl("patch", "service", "both", "-p", '{"spec":{"type":"ClusterIP"}}')
+        external(running, "both", "<none>")
+        wanted = '{"spec":{"loadBalancerIP":"192.0.2.2"}}'
+        running.kubectl("patch", "service", "late", "-p", wanted)
+        external(running, "late", "192.0.2.2")
+        left = running.kubectl("get", "service", "both", "-o", "jsonpath={.metadata.finalizers}")
+        assert left == ""
+
+
+def test_without_a_pool_and_by_hand(tmp_path: Path) -> None:
+    with kdns_up(tmp_path) as running:
+        make(running, "a")
+        external(running, "a", "<pending>")
+        by_hand = '{"status":{"loadBalancer":{"ingress":[{"ip":"198.51.100.7"}]}}}'
+        running.kubectl("patch", "service", "a", "--subresource=status", "-p", by_hand)
+        external(running, "a", "198.51.100.7")
+        running.kubectl("delete", "service", "a", "--timeout=20s")
+        assert "NotFound" in running.kubectl("get", "service", "a", check=False)
