@@ -16,21 +16,31 @@ from kdns.aio.apiserver import Source
 from kdns.aio.connection import Connection, RestStats
 from kdns.aio.outage import Outage
 from kdns.aio.reflector import OnChange, Reflector, WatchStats
-from kdns.cluster.objects import EndpointSlice, Namespace, Object, Service
+from kdns.cluster.objects import EndpointSlice, Namespace, Node, Object, Service
 from kdns.cluster.state import State
 from kdns.cluster.watching import RESOURCES, Timing
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What of the cluster is followed. `labels` selects Services, EndpointSlices and Pods, as CoreDNS's option does."""
+    """What of the cluster is followed. `labels` selects Services, EndpointSlices and Pods, as CoreDNS's option does.
+
+    `node` is the one Node that is followed.
+    """
 
     kinds: tuple[type[Object], ...] = (Namespace, Service, EndpointSlice)
     labels: str = ""
     namespace_labels: str = ""
+    node: str = ""
+
+    def fields(self, kind: type[Object]) -> str:
+        """The field selector the server is asked to apply to `kind`."""
+        return f"metadata.name={self.node}" if kind is Node else ""
 
     def selector(self, kind: type[Object]) -> str:
         """The label selector the server is asked to apply to `kind`."""
+        if kind is Node:
+            return ""
         return self.namespace_labels if kind is Namespace else self.labels
 
 
@@ -75,5 +85,6 @@ async def follow(
                 now_s,
                 fraction,
                 label_selector=scope.selector(kind),
+                field_selector=scope.fields(kind),
             )
             tasks.create_task(reflector.run(), name=f"follow {RESOURCES[kind].plural}")

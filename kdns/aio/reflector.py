@@ -118,6 +118,7 @@ class Reflector:
     now_s: Callable[[], float]
     fraction: Callable[[], float]
     label_selector: str = ""
+    field_selector: str = ""
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     _version: str = ""
     _cause: str = ""
@@ -268,7 +269,8 @@ class Reflector:
         return found
 
     def _selected(self) -> dict[str, str]:
-        return {"labelSelector": self.label_selector} if self.label_selector else {}
+        selectors = {"labelSelector": self.label_selector, "fieldSelector": self.field_selector}
+        return {name: value for name, value in selectors.items() if value}
 
     async def _watch(self) -> None:
         params = {

@@ -57,17 +57,20 @@ class Table:
         return self._followed(difference.fronts)
 
     def sweep(self) -> Transaction:
-        """Removes chains and affinity sets that nothing leads to any more.
+        """Removes chains and affinity sets that nothing leads to any more; `swept` says that it is done.
 
         Kernels before 6.2 keep references of deleted elements for a moment: leave a second between the two.
         """
         chains = tuple(name for name in self._chains if not self._uses["chain", name])
         sets = tuple(name for name in self._sets if not self._uses["set", name])
-        for name in chains:
-            del self._chains[name]
-        for name in sets:
-            del self._sets[name]
         return Transaction(self.half.family, remove_chains=chains, remove_sets=sets)
+
+    def swept(self, done: Transaction) -> None:
+        """Forget what a sweep has removed."""
+        for name in done.remove_chains:
+            del self._chains[name]
+        for name in done.remove_sets:
+            del self._sets[name]
 
     def _followed(self, fronts: Mapping[FrontKey, tuple[Front | None, Front | None]]) -> Transaction:
         change = Transaction(self.half.family)

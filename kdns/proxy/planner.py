@@ -48,7 +48,7 @@ class Planner:
 
     def changed(self, changes: Iterable[AnyChange]) -> dict[Family, Difference]:
         """Follow changes that the state has already seen."""
-        return self.update(dict.fromkeys(key for change in changes for key in _concerned(change)))
+        return self.update(dict.fromkeys(key for change in changes for key in concerned(change)))
 
     def update(self, keys: Iterable[Key]) -> dict[Family, Difference]:
         """Plan these Services anew; the difference for each family."""
@@ -70,7 +70,8 @@ class Planner:
         return Plan(self._halves["IPv4"].plan, self._halves["IPv6"].plan)
 
 
-def _concerned(change: AnyChange) -> Iterable[Key]:
+def concerned(change: AnyChange) -> Iterable[Key]:
+    """The Services whose plans a change may alter."""
     for obj in (change.old, change.new):
         if isinstance(obj, Service):
             yield obj.key

@@ -1,0 +1,47 @@
+"""Mode nftables: the plan's two tables in the kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kdns.aio import nft
+from kdns.proxy.config import FAMILIES, Family
+from kdns.proxy.nftables import NFT_FAMILY, TABLE
+from kdns.proxy.nfttable import Table, lines
+from kdns.proxy.plan import Plan
+from kdns.proxy.planner import Difference
+
+
+class NftablesMode:
+    """The backend of mode nftables. `mark` is the bit that says that a packet is to be masqueraded."""
+
+    name = "nftables"
+
+    def __init__(self, *, mark: int = 0x4000) -> None:
+        self._mark = mark
+        self._tables: dict[Family, Table] = {}
+
+    async def establish(self, plan: Plan) -> None:
+        """Both tables anew, in one transaction: connections that are under way stay."""
+        tables = {family: Table(plan.of(family)) for family in FAMILIES}
+        await nft.apply("".join(table.whole(mark=self._mark) for table in tables.values()))
+        self._tables = tables
+
+    async def follow(self, plan: Plan, differences: Mapping[Family, Difference]) -> None:
+        """The differences as one transaction."""
+        changes = [self._tables[family].follow(plan.of(family), differences[family]) for family in FAMILIES]
+        await nft.apply("\n".join(line for change in changes for line in lines(change)))
+
+    async def tidy(self) -> None:
+        """Remove chains and sets that are not used any more."""
+        for table in self._tables.values():
+            done = table.sweep()
+            if done:
+                await nft.apply("\n".join(lines(done)))
+                table.swept(done)
+
+
+async def clean_up() -> None:
+    """Remove kdns's tables, whether they are there or not."""
+    commands = [f"{verb} table {ip} {TABLE}" for ip in NFT_FAMILY.values() for verb in ("add", "delete")]
+    await nft.apply("\n".join(commands))
