@@ -25,6 +25,8 @@ TIME_SLICE_S = 0.01
 FIRST_RETRY_S = 0.005
 LONGEST_RETRY_S = 30.0
 _CONFLICT = 409
+_PIECE_BYTES = 64 * 1024
+"""How much is learnt between two looks at the clock."""
 
 Task: TypeAlias = tuple[int, Subject]
 """A controller, by its place in the table, and what it is asked to look at."""
@@ -90,7 +92,9 @@ class Controllers:
         until = monotonic() + TIME_SLICE_S
         try:
             while True:
-                self._drain()
+                if not self._drain(until):
+                    self._wake()
+                    return
                 if not self._queue:
                     self.idle.set()
                     return
@@ -113,15 +117,19 @@ class Controllers:
             log.exception("controllers cannot start")
             asyncio.get_running_loop().call_later(LONGEST_RETRY_S, self._start_over)
 
-    def _drain(self) -> None:
+    def _drain(self, until: float) -> bool:
+        """Learn of all that happened, or of as much as the time allows: then False, and nothing may be reconciled."""
         for kind, subscription in self._subscriptions.items():
-            for change in subscription.take():
-                self._learn(kind, change)
+            while subscription.waiting:
+                for change in subscription.take(_PIECE_BYTES):
+                    self._learn(kind, change)
+                if monotonic() > until and subscription.waiting:
+                    return False
             if subscription.closed and not self._closed:
                 log.info("controllers fell behind, starting over", kind=kind.kind)
                 self.start()
-                self._drain()
-                return
+                return self._drain(until)
+        return True
 
     def _learn(self, kind: Kind, change: WatchEvent) -> None:
         version = change.stored
@@ -183,7 +191,8 @@ class Controllers:
         if action.verb == "delete":
             stored = self._api.store.get(action.kind, (namespace, meta["name"]))
             if stored and stored.obj["metadata"]["uid"] == meta.get("uid"):
-                self._api.delete(action.kind, namespace, meta["name"])
+                options = {} if action.grace_s is None else {"gracePeriodSeconds": action.grace_s}
+                self._api.delete(action.kind, namespace, meta["name"], options=options)
             return
         if action.verb == "create":
             made = self._api.create(action.kind, namespace, action.obj, field_manager=manager)

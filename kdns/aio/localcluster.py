@@ -18,6 +18,7 @@ import yaml
 from kdns import logs
 from kdns.aio import rest
 from kdns.aio.controllers import Controllers
+from kdns.aio.loading import loading
 from kdns.aio.manifests import Applied, ManifestFollower
 from kdns.aio.rest_guard import RestConfig, check_config
 from kdns.aio.sqlite import Journal, open_journal
@@ -25,6 +26,7 @@ from kdns.controlplane.api import Api
 from kdns.controlplane.bootstrap import Listening, establish, initial_objects
 from kdns.controlplane.clusterconfig import ClusterConfig
 from kdns.controlplane.controllers import controllers_of
+from kdns.controlplane.deletion import pod_grace_s
 from kdns.controlplane.store import Store
 from kdns.controlplane.strategy import Strategies
 from kdns.errors import InputError, KdnsError, ManifestError
@@ -57,7 +59,8 @@ class LocalCluster:
         """
         check_config(self.rest_config)
         self._strategies = Strategies(self.config, random.randrange)
-        self._api = self._opened()
+        with loading():
+            self._api = self._opened()
         for lost in self._strategies.lost:
             log.warning("allocation lost", what=lost)
         durable = (self._journal.durable,) if self._journal else ()
@@ -101,7 +104,8 @@ class LocalCluster:
         if self.data:
             self._journal = open_journal(self.data)
             store = Store(self._journal.objects, revision=self._journal.revision, persist=self._journal.append)
-        return Api(store, self._strategies, time.time, lambda: str(uuid.uuid4()), _suffix)
+        grace = {"grace_s": pod_grace_s} if self.config.simulate_pods else {}
+        return Api(store, self._strategies, time.time, lambda: str(uuid.uuid4()), _suffix, **grace)
 
     def _establish(self, *, api: Listening | None = None, dns: Listening | None = None) -> None:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -14,6 +14,7 @@ from kdns.controlplane.clusterconfig import ClusterConfig, Network
 from kdns.controlplane.endpointpods import SERVICE_NAME
 from kdns.controlplane.kinds import ENDPOINT_SLICE, ENDPOINTS, NAMESPACE, NODE, SERVICE, SERVICE_CIDR, Json, Kind
 from kdns.controlplane.mirroring import SKIP
+from kdns.controlplane.nodes import node_status
 from kdns.controlplane.servicecidrs import default_service_cidr, upgraded
 from kdns.controlplane.services import address_family
 from kdns.controlplane.strategy import Strategies
@@ -74,29 +75,12 @@ def node(config: ClusterConfig, now: str) -> Json:
     """The one simulated node: Ready, with an address in each pod range."""
     name = config.node_name
     labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux"}
-    reasons = {
-        "MemoryPressure": ("False", "KubeletHasSufficientMemory"),
-        "DiskPressure": ("False", "KubeletHasNoDiskPressure"),
-        "PIDPressure": ("False", "KubeletHasSufficientPID"),
-        "Ready": ("True", "KubeletReady"),
-    }
-    conditions = [
-        {"type": kind, "status": status, "reason": why, "lastHeartbeatTime": now, "lastTransitionTime": now}
-        for kind, (status, why) in reasons.items()
-    ]
-    addresses = [{"type": "InternalIP", "address": address} for address in config.node_addresses]
-    capacity = {"cpu": "1000", "memory": "1Ti", "pods": str(min(n.num_addresses for n in config.pod_cidrs))}
+    pods_max = min(network.num_addresses for network in config.pod_cidrs)
     cidrs = [str(network) for network in config.pod_cidrs]
     return {
         "metadata": {"name": name, "labels": {**labels, **({ZONE: config.node_zone} if config.node_zone else {})}},
         "spec": {"podCIDR": cidrs[0], "podCIDRs": cidrs},
-        "status": {
-            "capacity": capacity,
-            "allocatable": capacity,
-            "conditions": conditions,
-            "addresses": [*addresses, {"type": "Hostname", "address": name}],
-            "nodeInfo": {"operatingSystem": "linux", "kubeletVersion": "simulated", "containerRuntimeVersion": "none"},
-        },
+        "status": node_status({}, name, config.node_addresses, pods_max, now),
     }
 
 

@@ -19,12 +19,16 @@ Subject: TypeAlias = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One write. An update carries the resourceVersion it was made from; deleting what is gone is no failure."""
+    """One write. An update carries the resourceVersion it was made from; deleting what is gone is no failure.
+
+    `grace_s` is what a deletion asks for; None leaves it to the object.
+    """
 
     verb: Literal["create", "update", "delete"]
     kind: Kind
     obj: Json
     subresource: str = ""
+    grace_s: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

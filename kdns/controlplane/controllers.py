@@ -14,6 +14,7 @@ from kdns.controlplane.loadbalancers import LoadBalancers
 from kdns.controlplane.repair_addresses import AddressRepair
 from kdns.controlplane.repair_ports import PortRepair
 from kdns.controlplane.replicasets import ReplicaSets
+from kdns.controlplane.scheduler import Scheduler
 from kdns.controlplane.servicecidrs import DefaultServiceCidr, ServiceCidrs
 from kdns.controlplane.serviceendpoints import endpoint_controllers
 from kdns.controlplane.statefulsets import StatefulSets
@@ -29,7 +30,7 @@ def controllers_of(config: ClusterConfig, choose: Choose, numbers: ServiceAlloca
         AddressRepair(numbers.tally),
         PortRepair(numbers.ports, numbers.tally),
     )
-    simulation = (Kubelet(config, choose),) if config.simulate_pods else ()
+    simulation = (Scheduler(), Kubelet(config, choose)) if config.simulate_pods else ()
     return (
         *simulation,
         *endpoint_controllers(),

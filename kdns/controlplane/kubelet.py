@@ -1,4 +1,7 @@
-"""Scheduler and kubelet of the simulated node, as a controller: a Pod that nobody runs is put there and runs."""
+"""The kubelets of all nodes, as one controller: nodes report themselves, Pods run where they were put, and end.
+
+Differs: no container runs. A Pod is Ready at once, and gone at once when it is deleted, but for its preStop sleeps.
+"""
 
 from __future__ import annotations
 
@@ -8,57 +11,112 @@ from kdns.cluster.objects import Key
 from kdns.controlplane.allocate import Choose
 from kdns.controlplane.clusterconfig import ClusterConfig
 from kdns.controlplane.controller import Action, Notice, Outcome, Subject
-from kdns.controlplane.endpointpods import pod_ips
-from kdns.controlplane.kinds import POD, Json, Kind
+from kdns.controlplane.endpointpods import is_terminating, pod_ips
+from kdns.controlplane.kinds import NODE, POD, Json, Kind
 from kdns.controlplane.metadata import timestamp
-from kdns.controlplane.pods import PodAddresses, bound, is_waiting, lacks_status, running_status
+from kdns.controlplane.nodes import internal_ips, is_ready, lacks_node_status, node_status
+from kdns.controlplane.pods import (
+    PodAddresses,
+    gated_status,
+    is_done,
+    is_waiting,
+    lacks_status,
+    leaves_at_s,
+    node_of,
+    running_status,
+    succeeded_status,
+)
 
 
 class Kubelet:
-    """Subjects are Pods by namespace and name."""
+    """Subjects are Pods by namespace and name, and nodes by "" and name."""
 
     name = "kubelet"
-    follows = (POD,)
+    follows = (NODE, POD)
     settled: frozenset[Kind] = frozenset()
 
     def __init__(self, config: ClusterConfig, choose: Choose) -> None:
         self._config, self._addresses = config, PodAddresses(config, choose)
+        self._nodes: dict[str, Json] = {}
         self._pods: dict[Key, Json] = {}
-        self._uids: dict[Key, str] = {}
+        self._uids: dict[tuple[Kind, Key], str] = {}
 
     def learn(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Subject]:
-        """Note which addresses the Pod has; Pods that wait for something are looked at."""
-        _ = kind, revision
-        uid = obj["metadata"]["uid"] if obj else self._uids.get(key, "")
-        self._addresses.follow(uid, obj)
+        """Note which addresses are in use; Pods that wait for something are looked at."""
+        _ = revision
+        if kind == NODE:
+            return self._learn_node(key, obj)
+        self._follow(POD, key, obj, obj)
         self._pods.pop(key, None)
-        if obj is None:
-            self._uids.pop(key, None)
-            return ()
-        self._uids[key] = uid
-        if not is_waiting(obj):
+        if obj is None or not is_waiting(obj):
             return ()
         self._pods[key] = obj
         return (key,)
 
+    def _learn_node(self, key: Key, obj: Json | None) -> Iterable[Subject]:
+        name = key[1]
+        self._nodes.pop(name, None)
+        self._follow(NODE, key, obj, {"status": {"podIPs": [{"ip": ip} for ip in internal_ips(obj)]}} if obj else None)
+        if obj is None:
+            return ()
+        self._nodes[name] = obj
+        return (("", name), *(pod_key for pod_key, pod in self._pods.items() if node_of(pod) == name))
+
+    def _follow(self, kind: Kind, key: Key, obj: Json | None, addressed: Json | None) -> None:
+        uid = obj["metadata"]["uid"] if obj else self._uids.pop((kind, key), "")
+        if obj:
+            self._uids[kind, key] = uid
+        self._addresses.follow(uid, addressed)
+
     def reconcile(self, subject: Subject, since_s: float, now_s: float) -> Outcome:
-        """First onto the node, then, when that is written, addresses and readiness."""
+        """What the kubelet of the Pod's node has to do; nodes that are not there or not ready have none."""
         _ = since_s
         namespace, name = subject
+        if not namespace:
+            return self._report(name, timestamp(now_s))
         pod = self._pods.get((namespace, name))
-        if pod is None:
+        node = self._nodes.get(node_of(pod)) if pod else None
+        if pod is None or node is None or not is_ready(node):
             return Outcome()
-        on_node = bound(pod, self._config)
-        if on_node is not pod:
-            return Outcome((Action("update", POD, on_node),))
-        if not lacks_status(pod):
-            return Outcome()
-        has_own = not (pod.get("spec") or {}).get("hostNetwork") and not pod_ips(pod)
-        addresses = self._addresses.choose() if has_own else []
-        status = running_status(pod, self._config, addresses, timestamp(now_s))
+        if is_terminating(pod):
+            wait_s = leaves_at_s(pod) - now_s
+            return Outcome(again_s=wait_s) if wait_s > 0 else Outcome((Action("delete", POD, pod, grace_s=0),))
+        return self._run(pod, node, timestamp(now_s))
+
+    def _run(self, pod: Json, node: Json, now: str) -> Outcome:
+        if lacks_status(pod):
+            has_own = not (pod.get("spec") or {}).get("hostNetwork") and not pod_ips(pod)
+            addresses = self._addresses.choose() if has_own else []
+            status = running_status(pod, internal_ips(node), addresses, now)
+            return Outcome((Action("update", POD, {**pod, "status": status}, "status"),), _started(pod))
+        status = succeeded_status(pod, now) if is_done(pod) else gated_status(pod, now)
         return Outcome((Action("update", POD, {**pod, "status": status}, "status"),))
+
+    def _report(self, name: str, now: str) -> Outcome:
+        node = self._nodes.get(name)
+        if node is None or not lacks_node_status(node):
+            return Outcome()
+        given = node.get("status") or {}
+        addresses = internal_ips(node) or self._addresses.choose()
+        given = {**given, "addresses": [*(given.get("addresses") or ()), *_rows(addresses, node)]}
+        pods_max = min(network.num_addresses for network in self._config.pod_cidrs)
+        status = node_status(given, name, addresses, pods_max, now)
+        return Outcome((Action("update", NODE, {**node, "status": status}, "status"),))
 
     def failed(self, subject: Subject, error: Exception) -> Notice | None:
         """Nobody is told: the log is."""
         _ = subject, error
         return None
+
+
+def _rows(addresses: list[str], node: Json) -> list[Json]:
+    """What is missing in a node's list of addresses."""
+    known = {row.get("type") for row in (node.get("status") or {}).get("addresses") or ()}
+    rows = [{"type": "InternalIP", "address": address} for address in addresses]
+    rows.append({"type": "Hostname", "address": node["metadata"]["name"]})
+    return [row for row in rows if row["type"] not in known]
+
+
+def _started(pod: Json) -> list[Notice]:
+    containers = (pod.get("spec") or {}).get("containers") or ()
+    return [Notice(POD, pod, "Normal", "Started", f"Started container {each['name']}") for each in containers]
