@@ -27,7 +27,12 @@ class Connection:
 
     async def __call__(self, method: str, path: str, body: bytes = b"", **headers: str) -> Answer:
         """Send a request and read its response; SystemExit when it is refused."""
-        sent = {"Host": "localhost", "Content-Length": str(len(body)), "Content-Type": "application/json"}
+        sent = {
+            "Host": "localhost",
+            "User-Agent": "bench/1",
+            "Content-Length": str(len(body)),
+            "Content-Type": "application/json",
+        }
         sent |= {name.replace("_", "-"): value for name, value in headers.items()}
         head = "".join(f"{name}: {value}\r\n" for name, value in sent.items())
         self._writer.write(f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + body)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -12,6 +13,7 @@ from kdns.aio.apiserver import Source
 from kdns.aio.corefiles import load_corefile, parse_corefile
 from kdns.aio.dnsserver import DnsServer
 from kdns.aio.interfaces import reachable
+from kdns.aio.loading import loading
 from kdns.aio.localcluster import LocalCluster, write_kubeconfig
 from kdns.aio.rest_guard import RestConfig
 from kdns.app import WAITING, raise_open_files_limit, stop_event
@@ -58,33 +60,36 @@ async def up(options: UpOptions, say: Callable[[str], None], warn: Callable[[str
     tokens = read_tokens(options.token_file) if options.token_file else ()
     servers = corefile_of(options)
     local = LocalCluster(options.cluster, rest_config(options, tokens), options.data)
-    await local.start()
-    dns: DnsServer | None = None
-    try:
-        applied = await local.apply(options.paths, lambda problem: warn(str(problem))) if options.paths else None
-        scheme = "https" if options.tls_cert else "http"
-        url = f"{scheme}://{reachable(*local.address)}"
-        write_kubeconfig(options.kubeconfig, url, ca_file=options.tls_cert, token=tokens[0] if tokens else "")
-        say(f"api         {scheme}://{HostPort(*local.address)}")
-        say(f"kubeconfig  {options.kubeconfig}")
-        if applied:
-            say(f"manifests   {applied.applied} objects from {', '.join(map(str, options.paths))}")
-        dns = DnsServer(servers, dns_port=options.dns.port, default_source=Source(str(options.kubeconfig)))
-        await dns.start()
-        local.dns_at(*dns.addresses[0])
-        for host, port in dns.addresses:
-            say(f"dns         {host} port {port} (UDP and TCP)")
-        for path, (host, port) in dns.site_addresses.items():
-            say(f"http        {host} port {port} {path}")
-        host, port = dns.addresses[0]
-        say(f"try         dig @{host} -p {port} kubernetes.default.svc.{options.cluster.cluster_domain}")
-        say(f"            kubectl --kubeconfig {options.kubeconfig} get services --all-namespaces")
-        say("ready" if dns.is_synced else WAITING)
-        await stop.wait()
-    finally:
-        if dns:
-            await dns.stop()
-        await local.stop()
+    with ExitStack() as starting:
+        starting.enter_context(loading())
+        await local.start()
+        dns: DnsServer | None = None
+        try:
+            applied = await local.apply(options.paths, lambda problem: warn(str(problem))) if options.paths else None
+            scheme = "https" if options.tls_cert else "http"
+            url = f"{scheme}://{reachable(*local.address)}"
+            write_kubeconfig(options.kubeconfig, url, ca_file=options.tls_cert, token=tokens[0] if tokens else "")
+            say(f"api         {scheme}://{HostPort(*local.address)}")
+            say(f"kubeconfig  {options.kubeconfig}")
+            if applied:
+                say(f"manifests   {applied.applied} objects from {', '.join(map(str, options.paths))}")
+            dns = DnsServer(servers, dns_port=options.dns.port, default_source=Source(str(options.kubeconfig)))
+            await dns.start()
+            local.dns_at(*dns.addresses[0])
+            for host, port in dns.addresses:
+                say(f"dns         {host} port {port} (UDP and TCP)")
+            for path, (host, port) in dns.site_addresses.items():
+                say(f"http        {host} port {port} {path}")
+            host, port = dns.addresses[0]
+            say(f"try         dig @{host} -p {port} kubernetes.default.svc.{options.cluster.cluster_domain}")
+            say(f"            kubectl --kubeconfig {options.kubeconfig} get services --all-namespaces")
+            say("ready" if dns.is_synced else WAITING)
+            starting.close()
+            await stop.wait()
+        finally:
+            if dns:
+                await dns.stop()
+            await local.stop()
 
 
 def corefile_of(options: UpOptions) -> tuple[ServerConfig, ...]:

@@ -13,11 +13,9 @@ After a crash the revision starts beyond all that was handed out (a reserved blo
 from __future__ import annotations
 
 import asyncio
-import gc
 import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -164,24 +162,11 @@ def open_journal(directory: Path) -> Journal:
     """
     path, connection, lock = sqlite_file.opened(directory)
     try:
-        with uncollected():
-            return Journal(path, connection, lock)
+        return Journal(path, connection, lock)
     except (sqlite3.Error, msgspec.DecodeError, LookupError, TypeError) as error:
         connection.close()
         lock.close()
         raise sqlite_file.unusable(path, error) from error
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """No garbage collection inside: looking through many new objects that all stay costs more than making them."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 class _Metadata(msgspec.Struct):

@@ -53,8 +53,13 @@ class Strategies(Protocol):
         """Learn of a version that was stored."""
         ...
 
+    @property
+    def restored(self) -> frozenset[Kind]:
+        """The kinds whose objects hold something."""
+        ...
+
     def restore(self, kind: Kind, obj: Json) -> None:
-        """Learn what a stored object holds, at start."""
+        """Learn what a stored object of such a kind holds, at start."""
         ...
 
     def on_read(self, kind: Kind, obj: Json) -> Json:
@@ -74,7 +79,8 @@ class Commits:
         self.owners = Owners()
         for kind in KINDS:
             for version in self.store.page(kind, Filter()).items:
-                strategies.restore(kind, version.obj)
+                if kind in strategies.restored:
+                    strategies.restore(kind, version.obj)
                 self.owners.track(None, version)
 
     def put(self, kind: Kind, obj: Json, replaces: Stored | None, prepared: Prepared | None = None) -> Stored:

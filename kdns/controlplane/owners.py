@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from kdns.cluster.objects import Key
 from kdns.controlplane.kinds import KINDS, Json, Kind
 from kdns.controlplane.watch import Stored
@@ -15,6 +17,22 @@ def references(obj: Json) -> list[Json]:
     return list(found)
 
 
+class _Metadata(msgspec.Struct, rename="camel"):
+    owner_references: list[Json] | None = None
+
+
+class _Object(msgspec.Struct):
+    metadata: _Metadata
+
+
+_read = msgspec.json.Decoder(_Object).decode
+
+
+def _references_of(version: Stored) -> list[Json]:
+    """The same without making the whole object of it: at start there are many that nobody else looks at."""
+    return references(version.obj) if version.is_decoded else _read(version.encoded).metadata.owner_references or []
+
+
 class Owners:
     """Dependents by owner. Fed with each commit's old and new version."""
 
@@ -24,7 +42,7 @@ class Owners:
     def track(self, old: Stored | None, new: Stored | None) -> None:
         """Learn one change."""
         for version in (old, new):
-            for reference in references(version.obj) if version else ():
+            for reference in _references_of(version) if version else ():
                 dependents = self._dependents.setdefault(reference.get("uid", ""), {})
                 if version is new and new:
                     dependents[new.kind, new.key] = None

@@ -189,6 +189,11 @@ class Strategies:
         elif kind == SERVICE_CIDR:
             self.services.service_cidr(obj["metadata"]["name"], obj)
 
+    @property
+    def restored(self) -> frozenset[Kind]:
+        """The kinds that `restore` wants to hear of."""
+        return frozenset({SERVICE, SERVICE_CIDR, IP_ADDRESS})
+
     def restore(self, kind: Kind, obj: Json) -> None:
         """Learn at start what a stored object holds; what it cannot hold is told in `lost`."""
         if kind == SERVICE:

@@ -41,6 +41,11 @@ class Stored:
             self._obj = msgspec.json.decode(self.encoded)
         return self._obj
 
+    @property
+    def is_decoded(self) -> bool:
+        """Whether `obj` is at hand."""
+        return self._obj is not None
+
     def rest(self) -> None:
         """Keep the bytes only, until somebody asks for `obj` again."""
         self._obj = None
