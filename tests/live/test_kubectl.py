@@ -7,27 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import random
-import shutil
-import string
-import time
-import uuid
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from kubectl_api import KUBECTL, Kubectl, served
 
-from kdns.aio import rest
-from kdns.aio.rest_guard import RestConfig
-from kdns.controlplane.api import Api
-from kdns.controlplane.clusterconfig import ClusterConfig
-from kdns.controlplane.kinds import NAMESPACE, NODE, POD, SERVICE, Json
-from kdns.controlplane.store import Store
-from kdns.controlplane.strategy import Strategies
+from kdns.controlplane.kinds import KINDS, NODE, POD, SERVICE
 
-KUBECTL = shutil.which("kubectl")
 pytestmark = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not on PATH: install it to run these tests")
 
 SERVICE_YAML = """
@@ -52,80 +39,10 @@ spec:
 """
 
 
-@dataclass(frozen=True)
-class Run:
-    """What a command left."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Json:
-        shown: Json = json.loads(self.out)
-        return shown
-
-
-class Kubectl:
-    """kubectl with a kubeconfig and a home of its own."""
-
-    def __init__(self, api: Api, url: str, home: Path) -> None:
-        self.api, self.home = api, home
-        config = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "kdns", "cluster": {"server": url}}],
-            "users": [{"name": "kdns", "user": {}}],
-            "contexts": [{"name": "kdns", "context": {"cluster": "kdns", "user": "kdns"}}],
-            "current-context": "kdns",
-        }
-        (home / "config").write_text(json.dumps(config))
-        self.env = {
-            **os.environ,
-            "HOME": str(home),
-            "KUBECONFIG": str(home / "config"),
-            "KUBE_EDITOR": str(home / "editor"),
-        }
-
-    async def start(self, *arguments: str) -> asyncio.subprocess.Process:
-        pipe = asyncio.subprocess.PIPE
-        assert KUBECTL
-        return await asyncio.create_subprocess_exec(
-            KUBECTL, *arguments, env=self.env, stdin=pipe, stdout=pipe, stderr=pipe
-        )
-
-    async def run(self, command: str, stdin: str = "") -> Run:
-        """The command, split at spaces."""
-        process = await self.start(*command.split())
-        async with asyncio.timeout(60):
-            out, err = await process.communicate(stdin.encode())
-        return Run(process.returncode or 0, out.decode(), err.decode())
-
-    async def __call__(self, command: str, stdin: str = "") -> str:
-        """The output of a command that works."""
-        done = await self.run(command, stdin)
-        assert done.code == 0, f"kubectl {command}: {done.err}"
-        return done.out
-
-    def service(self) -> Json:
-        return self.api.get(SERVICE, "default", "my-service")
-
-
 @pytest.fixture
 async def kubectl(tmp_path: Path) -> AsyncIterator[Kubectl]:
-    api = Api(
-        Store(),
-        Strategies(ClusterConfig(), random.randrange),
-        time.time,
-        lambda: str(uuid.uuid4()),
-        lambda: "".join(random.choices(string.ascii_lowercase, k=5)),
-    )
-    for name in ("default", "kube-system"):
-        api.create(NAMESPACE, "", {"metadata": {"name": name}})
-    server = await rest.start(api, RestConfig(port=0))
-    host, port = server.address
-    yield Kubectl(api, f"http://{host}:{port}", tmp_path)
-    await server.close()
+    async with served(tmp_path) as kubectl:
+        yield kubectl
 
 
 async def test_apply_edit_and_delete(kubectl: Kubectl) -> None:
@@ -139,8 +56,7 @@ async def test_apply_edit_and_delete(kubectl: Kubectl) -> None:
     assert await kubectl("apply --server-side=false --dry-run=server -f -", SERVICE_YAML) == (
         "service/my-service configured (server dry run)\n"
     )
-    (kubectl.home / "editor").write_text('#!/bin/sh\nsed -i "s/targetPort: 9376/targetPort: 9999/" "$1"\n')
-    (kubectl.home / "editor").chmod(0o755)
+    kubectl.edit_with('sed -i "s/targetPort: 9376/targetPort: 9999/" "$1"')
     assert await kubectl("edit svc my-service") == "service/my-service edited\n"
     assert kubectl.service()["spec"]["ports"][0]["targetPort"] == 9999
     assert await kubectl("delete -f -", SERVICE_YAML) == 'service "my-service" deleted\n'
@@ -276,10 +192,8 @@ async def test_describe(kubectl: Kubectl) -> None:
 
 async def test_discovery(kubectl: Kubectl) -> None:
     resources = await kubectl("api-resources --no-headers -o name")
-    assert set(resources.split()) == {
-        "endpoints", "endpointslices.discovery.k8s.io", "events", "namespaces", "nodes", "pods", "services",
-    }  # fmt: skip
-    assert "discovery.k8s.io/v1\nv1\n" in await kubectl("api-versions")
+    assert set(resources.split()) == {f"{kind.plural}.{kind.group}".rstrip(".") for kind in KINDS}
+    assert set((await kubectl("api-versions")).split()) == {kind.api_version for kind in KINDS}
     assert "Server Version: v1.36.0+kdns" in await kubectl("version")
     assert "FIELD: port <integer>" in await kubectl("explain svc.spec.ports.port")
     assert "addressType" in await kubectl("explain endpointslices")
