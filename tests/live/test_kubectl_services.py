@@ -1,0 +1,127 @@
+"""kubectl alone drives every kind of Service, and reads back what Kubernetes' documentation promises about it.
+
+The promises stand in service_promises.yaml, page by page, each with the steps that show it. They share one `kdns up`
+and have a namespace each.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from expecting import until_as
+from kdns_process import Running, kdns_up
+
+PROMISES = yaml.safe_load(Path(__file__).with_name("service_promises.yaml").read_text())
+NAMES = [f"{row['page'].rpartition('/')[2]}: {row['says']}" for row in PROMISES]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A dual-stack `kdns up` with addresses for load balancers."""
+    ranges = ("--service-cidr", "10.96.0.0/16,fd00:10:96::/112", "--pod-cidr", "10.244.0.0/16,fd00:10:244::/64")
+    with kdns_up(tmp_path_factory.mktemp("services"), *ranges, "--lb-pool", "192.0.2.0/24,2001:db8:1::/112") as running:
+        yield running
+
+
+def manifest(row: dict[str, Any]) -> dict[str, Any]:
+    """The object that a short row stands for; whole objects stay as they are."""
+    if "name" not in row:
+        return row
+    meta = {key: row[key] for key in ("name", "labels", "annotations") if key in row}
+    spec = dict(row.get("spec") or {})
+    if row["kind"] == "Pod":
+        spec["containers"] = [{"name": "c", "image": "i", "ports": row.get("ports") or []}]
+    return {"apiVersion": "v1", "kind": row["kind"], "metadata": meta, "spec": spec}
+
+
+def objects(rows: list[dict[str, Any]]) -> str:
+    """Rows as one list for `kubectl apply -f -`."""
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": [manifest(row) for row in rows]})
+
+
+class Steps:
+    """What a promise's steps do, one method for each kind of step."""
+
+    def __init__(self, cluster: Running, namespace: str) -> None:
+        self.cluster, self.namespace = cluster, namespace
+
+    def run(self, step: dict[str, Any]) -> None:
+        """Do one step: the key names the method."""
+        ((verb, argument),) = step.items()
+        verbs: dict[str, Callable[[Any], object]] = {
+            "apply": self.apply,
+            "refused": self.refused,
+            "kubectl": self.kubectl,
+            "fails": self.fails,
+            "get": self.get,
+            "list": self.items,
+            "shows": self.shows,
+            "dns": self.dns,
+        }
+        verbs[verb](argument)
+
+    def apply(self, rows: list[dict[str, Any]]) -> None:
+        """The objects are taken."""
+        self.kubectl("apply -f -", objects(rows))
+
+    def refused(self, rows: list[Any]) -> None:
+        """The first object is refused, and kubectl says all the parts behind it."""
+        row, *parts = rows
+        self._says(parts, self._run("create -f -", objects([row]), check=False))
+
+    def kubectl(self, command: str, stdin: str = "") -> str:
+        """The output of a command that works."""
+        return self._run(command, stdin)
+
+    def fails(self, rows: list[str]) -> None:
+        """The command fails, and says all the parts behind it."""
+        command, *parts = rows
+        self._says(parts, self._run(command, check=False))
+
+    def get(self, wanted: dict[str, Any]) -> None:
+        """Each object becomes what is wanted."""
+        for name, value in wanted.items():
+            until_as(value, partial(self._json, f"get {name}"), name)
+
+    def items(self, wanted: dict[str, Any]) -> None:
+        """The items of each list become what is wanted."""
+        for command, rows in wanted.items():
+            until_as({"items": rows}, partial(self._json, command), command)
+
+    def shows(self, wanted: dict[str, list[str]]) -> None:
+        """Each command says all its parts."""
+        for command, parts in wanted.items():
+            self._says(parts, self.kubectl(command))
+
+    def dns(self, wanted: dict[str, list[str]]) -> None:
+        """Each question comes to be answered so."""
+        for question, rdata in wanted.items():
+            name, qtype = question.split()
+            full = name if name.endswith(".") else f"{name}.{self.namespace}.svc.cluster.local."
+            until_as(rdata, partial(self.cluster.rdata, full, qtype), full)
+
+    def _run(self, command: str, stdin: str = "", *, check: bool = True) -> str:
+        return self.cluster.kubectl("-n", self.namespace, *command.split(" "), stdin=stdin, check=check)
+
+    def _json(self, command: str) -> Any:
+        out = self._run(f"{command} -o json", check=False)
+        return json.loads(out) if out.startswith("{") else {"error": out}
+
+    def _says(self, parts: list[str], out: str) -> None:
+        missing = [part for part in parts if part not in out]
+        assert not missing, f"wanted {missing} in\n{out}"
+
+
+@pytest.mark.parametrize("number", range(len(PROMISES)), ids=NAMES)
+def test_the_documentation_holds(cluster: Running, number: int) -> None:
+    namespace = f"promise-{number}"
+    cluster.kubectl("create", "namespace", namespace)
+    steps = Steps(cluster, namespace)
+    for step in json.loads(json.dumps(PROMISES[number]["steps"]).replace("NS", namespace)):
+        steps.run(step)
