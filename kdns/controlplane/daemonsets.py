@@ -21,7 +21,7 @@ from kdns.controlplane.workloads import (
     Suffix,
     Workloads,
     count,
-    generated_name,
+    generated_names,
     is_finished,
     is_leaving,
     new_pod,
@@ -183,7 +183,9 @@ class DaemonSets:
     def _steps(
         self, look: _Look, bare: list[str], gone: list[Json], notices: list[Notice]
     ) -> tuple[list[Action], list[Notice]]:
-        made = [self._pod(look, name) for name in bare[:CHUNK]]
+        taken = self._index.parts[POD].objects
+        names = generated_names(look.owner, len(bare[:CHUNK]), self._suffix, taken)
+        made = [_pod(look, node, name) for node, name in zip(bare, names, strict=False)]
         gone = gone[:CHUNK]
         actions = [*(Action("delete", POD, pod) for pod in gone), *(Action("create", POD, pod) for pod in made)]
         created = [f"Created pod: {pod['metadata']['name']}" for pod in made]
@@ -191,14 +193,14 @@ class DaemonSets:
         notices += told(DAEMON_SET, look.owner, "SuccessfulDelete", deleted)
         return actions, notices + told(DAEMON_SET, look.owner, "SuccessfulCreate", created, more=len(bare) > CHUNK)
 
-    def _pod(self, look: _Look, node: str) -> Json:
-        base = f"{look.owner['metadata']['name']}-"
-        template = look.owner["spec"].get("template") or {}
-        pod = new_pod(DAEMON_SET, look.owner, template, generated_name(base, self._suffix), base)
-        generation = (look.owner["metadata"].get("annotations") or {}).get(TEMPLATE_GENERATION, "1")
-        labels = {**(pod["metadata"].get("labels") or {}), REVISION_HASH: look.hash, GENERATION: generation}
-        spec = {**on_node_only(pod["spec"], node), "tolerations": daemon_tolerations(pod["spec"]), "nodeName": node}
-        return {"metadata": {**pod["metadata"], "labels": labels}, "spec": spec}
+
+def _pod(look: _Look, node: str, name: str) -> Json:
+    template = look.owner["spec"].get("template") or {}
+    pod = new_pod(DAEMON_SET, look.owner, template, name, f"{look.owner['metadata']['name']}-")
+    generation = (look.owner["metadata"].get("annotations") or {}).get(TEMPLATE_GENERATION, "1")
+    labels = {**(pod["metadata"].get("labels") or {}), REVISION_HASH: look.hash, GENERATION: generation}
+    spec = {**on_node_only(pod["spec"], node), "tolerations": daemon_tolerations(pod["spec"]), "nodeName": node}
+    return {"metadata": {**pod["metadata"], "labels": labels}, "spec": spec}
 
 
 def _facts(node: Json) -> tuple[object, object]:

@@ -20,7 +20,7 @@ from kdns.controlplane.workloads import (
     Workloads,
     controller_of,
     count,
-    generated_name,
+    generated_names,
     is_active,
     is_finished,
     is_leaving,
@@ -93,7 +93,8 @@ class ReplicaSets:
 
     def _create(self, owner: Json, missing: int) -> tuple[list[Action], list[Notice]]:
         base = f"{owner['metadata']['name']}-"
-        names = [generated_name(base, self._suffix) for _ in range(min(missing, CHUNK))]
+        taken = self._index.parts[POD].objects
+        names = generated_names(owner, min(missing, CHUNK), self._suffix, taken)
         template = (owner.get("spec") or {}).get("template") or {}
         actions = [Action("create", POD, new_pod(self._kind, owner, template, name, base)) for name in names]
         messages = [f"Created pod: {name}" for name in names]

@@ -6,7 +6,7 @@ and never changed here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -19,7 +19,7 @@ from kdns.controlplane.kinds import REPLICATION_CONTROLLER, Json, Kind
 from kdns.controlplane.label_selectors import selector_of
 from kdns.controlplane.manifests import LAST_APPLIED, SOURCE
 
-CHUNK = 100
+CHUNK = 50
 """Writes of one Outcome at most; their events bring the controller back for the rest."""
 
 _TOLD_ONE_BY_ONE = 9
@@ -28,6 +28,7 @@ _TOLD_ONE_BY_ONE = 9
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _SUFFIX_LENGTH = 5
 _GENERATED_BASE_MAX = 58
+_TRIES = 8
 _FINISHED = frozenset({"Succeeded", "Failed"})
 
 Suffix: TypeAlias = Callable[[], str]
@@ -214,9 +215,17 @@ def new_pod(kind: Kind, owner: Json, template: Json, name: str, generate_name: s
     return {"metadata": metadata, "spec": template.get("spec") or {}}
 
 
-def generated_name(base: str, suffix: Suffix) -> str:
-    """A name as the API makes it of generateName."""
-    return f"{base[:_GENERATED_BASE_MAX]}{suffix()}"
+def generated_names(owner: Json, number: int, suffix: Suffix, taken: Container[Key]) -> list[str]:
+    """Names as the API makes them of generateName, different from each other and from those in the namespace."""
+    meta, names = owner["metadata"], dict[str, None]()
+    base = f"{meta['name']}-"[:_GENERATED_BASE_MAX]
+    for _ in range(2 * number + _TRIES):
+        name = f"{base}{suffix()}"
+        if (meta.get("namespace", ""), name) not in taken:
+            names[name] = None
+        if len(names) == number:
+            break
+    return list(names)
 
 
 def told(
