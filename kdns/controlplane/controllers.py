@@ -11,10 +11,12 @@ from kdns.controlplane.events import EventExpiry
 from kdns.controlplane.kinds import REPLICA_SET, REPLICATION_CONTROLLER
 from kdns.controlplane.kubelet import Kubelet
 from kdns.controlplane.loadbalancers import LoadBalancers
+from kdns.controlplane.podgc import PodGarbageCollector
 from kdns.controlplane.repair_addresses import AddressRepair
 from kdns.controlplane.repair_ports import PortRepair
 from kdns.controlplane.replicasets import ReplicaSets
 from kdns.controlplane.scheduler import Scheduler
+from kdns.controlplane.serviceaccounts import ServiceAccounts
 from kdns.controlplane.servicecidrs import DefaultServiceCidr, ServiceCidrs
 from kdns.controlplane.serviceendpoints import endpoint_controllers
 from kdns.controlplane.statefulsets import StatefulSets
@@ -30,13 +32,14 @@ def controllers_of(config: ClusterConfig, choose: Choose, numbers: ServiceAlloca
         AddressRepair(numbers.tally),
         PortRepair(numbers.ports, numbers.tally),
     )
-    simulation = (Scheduler(), Kubelet(config, choose)) if config.simulate_pods else ()
+    simulation = (Scheduler(), Kubelet(config, choose), PodGarbageCollector()) if config.simulate_pods else ()
     return (
         *simulation,
         *endpoint_controllers(),
         LoadBalancers(config.lb_pool),
         *_workloads(choose),
         *allocation,
+        ServiceAccounts(),
         EventExpiry(),
     )
 

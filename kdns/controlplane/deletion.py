@@ -119,6 +119,22 @@ class Deletion:
         self._go_on()
         return last
 
+    def owned(self, version: Stored) -> None:
+        """Judge an object's new owners: it goes when none of them is there, and forgets those that are not.
+
+        Owners of kinds that are not served may be anywhere: they count as there.
+        Differs: owners in another namespace are absent like any other; no Event tells of them.
+        """
+        namespace, found = version.key[0], references(version.obj)
+        if not found or any(owner_key(reference, namespace) is None for reference in found):
+            return
+        absent = [reference["uid"] for reference in found if not self._owner(reference, namespace)]
+        if len(absent) == len(found):
+            self.delete(version, _BACKGROUND, dry_run=False)
+        for uid in absent if len(absent) < len(found) else ():
+            if latest := self._store.get(version.kind, version.key):
+                self._disown(latest, uid)
+
     def released(self, obj: Json) -> None:
         """Owners that go in the foreground need not wait for an object in this state any more."""
         namespace = obj["metadata"].get("namespace", "")

@@ -81,10 +81,12 @@ class Writes:
             if dry_run:
                 prepared.revert()
                 return copied(prepared.obj)
-            return copied(self._commits.put(kind, prepared.obj, None, prepared).obj)
+            version = self._commits.put(kind, prepared.obj, None, prepared)
         except StatusError:
             prepared.revert()
             raise
+        self._deletion.owned(version)
+        return copied(version.obj)
 
     def _name(self, kind: Kind, namespace: str, obj: Json) -> str:
         generated = not obj["metadata"].get("name")
@@ -128,6 +130,7 @@ class Writes:
             raise
         if old["metadata"].get("ownerReferences") != new["metadata"].get("ownerReferences"):
             self._deletion.released(old)
+            self._deletion.owned(version)
         if _may_go(version):
             return copied(self._deletion.remove(version).obj)
         if kind == NAMESPACE:

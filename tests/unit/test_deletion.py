@@ -310,3 +310,18 @@ def test_nothing_is_created_in_a_going_namespace(api: Api) -> None:
     with pytest.raises(StatusError, match="because it is being terminated") as caught:
         api.create(CONFIG_MAP, "x", plain("late"))
     assert caught.value.code == 403
+
+
+def test_an_object_whose_owners_are_not_there_goes(api: Api) -> None:
+    real = api.create(CONFIG_MAP, "default", plain("a"))
+    absent = {"kind": "ConfigMap", "metadata": {"name": "absent", "uid": "never"}}
+    elsewhere = api.create(CONFIG_MAP, "x", plain("b"))
+    unknown = {"kind": "Widget", "metadata": {"name": "w", "uid": "any"}}
+    for name, owners in (("one", [absent]), ("two", [elsewhere]), ("three", [real, absent]), ("four", [unknown])):
+        assert api.create(CONFIG_MAP, "default", plain(name, *owners))["metadata"]["name"] == name
+    assert names(api, namespace="default") == ["a", "four", "three"]
+    kept = api.get(CONFIG_MAP, "default", "three")["metadata"]["ownerReferences"]
+    assert [reference["name"] for reference in kept] == ["a"]
+    references = plain("_", absent)["metadata"]["ownerReferences"]
+    api.patch(CONFIG_MAP, "default", "four", MERGE_PATCH, {"metadata": {"ownerReferences": references}})
+    assert names(api, namespace="default") == ["a", "three"]

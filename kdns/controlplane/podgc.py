@@ -1,0 +1,54 @@
+"""The controller that removes Pods whose node was deleted (Kubernetes: pod-garbage-collector).
+
+Differs: at once, and not after 40 seconds; Pods that name a node which never was stay Pending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kdns.cluster.objects import Key
+from kdns.controlplane.controller import Action, Notice, Outcome, Subject
+from kdns.controlplane.kinds import NODE, POD, Json, Kind
+from kdns.controlplane.pods import node_of
+
+
+class PodGarbageCollector:
+    """Subjects are Pods by namespace and name."""
+
+    name = "pod-garbage-collector"
+    follows = (NODE, POD)
+    settled: frozenset[Kind] = frozenset()
+
+    def __init__(self) -> None:
+        self._lost: set[str] = set()
+        self._pods: dict[Key, Json] = {}
+        self._on: dict[str, dict[Key, None]] = {}
+
+    def learn(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Subject]:
+        """Note which Pods are where; those of a node that goes are looked at."""
+        _ = revision
+        if kind == NODE:
+            (self._lost.discard if obj else self._lost.add)(key[1])
+            return () if obj else tuple(self._on.get(key[1], ()))
+        if before := self._pods.pop(key, None):
+            self._on[node_of(before)].pop(key)
+        if obj is None:
+            return ()
+        self._pods[key] = obj
+        self._on.setdefault(node_of(obj), {})[key] = None
+        return (key,) if node_of(obj) in self._lost else ()
+
+    def reconcile(self, subject: Subject, since_s: float, now_s: float) -> Outcome:
+        """Delete the Pod without grace: there is no kubelet that could end it."""
+        _ = since_s, now_s
+        namespace, name = subject
+        pod = self._pods.get((namespace, name))
+        if pod is None or node_of(pod) not in self._lost:
+            return Outcome()
+        return Outcome((Action("delete", POD, pod, grace_s=0),))
+
+    def failed(self, subject: Subject, error: Exception) -> Notice | None:
+        """Nobody is told."""
+        _ = subject, error
+        return None
