@@ -1,6 +1,7 @@
 """Field selectors: `status.phase=Running,metadata.name!=a` on the few fields each kind allows.
 
-Which fields: Kubernetes documentation, "Field Selectors", list of supported fields.
+Which fields: Kubernetes documentation, "Field Selectors", list of supported fields. As by kube-apiserver, status.podIPs is
+taken but never set.
 """
 
 from __future__ import annotations
@@ -11,7 +12,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
-from kdns.controlplane.kinds import ENDPOINT_SLICE, EVENT, NAMESPACE, NODE, POD, SERVICE, Json, Kind
+from kdns.controlplane.kinds import (
+    EVENT,
+    JOB,
+    NAMESPACE,
+    NODE,
+    POD,
+    REPLICA_SET,
+    REPLICATION_CONTROLLER,
+    SECRET,
+    SERVICE,
+    Json,
+    Kind,
+)
 from kdns.controlplane.status import bad_request
 
 Getter: TypeAlias = Callable[[Json], str]
@@ -30,6 +43,14 @@ def _flag(path: tuple[str, ...], obj: Json) -> str:
     return _at(path, obj) or "false"
 
 
+def _count(path: tuple[str, ...], obj: Json) -> str:
+    return _at(path, obj) or "0"
+
+
+def _nothing(_obj: Json) -> str:
+    return ""
+
+
 def _event_source(obj: Json) -> str:
     return _at(("source", "component"), obj) or _at(("reportingComponent",), obj)
 
@@ -38,24 +59,33 @@ def _getters(*paths: str) -> dict[str, Getter]:
     return {path: partial(_at, tuple(path.split("."))) for path in paths}
 
 
+_NAME = _getters("metadata.name")
 _COMMON = _getters("metadata.name", "metadata.namespace")
+_REPLICAS = {"status.replicas": partial(_count, ("status", "replicas"))}
 _INVOLVED = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
 _BY_KIND: dict[Kind, dict[str, Getter]] = {
     POD: {
+        **_COMMON,
         **_getters(
             "spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName",
             "status.phase", "status.podIP", "status.nominatedNodeName",
         ),
+        "spec.host": partial(_at, ("spec", "nodeName")),
         "spec.hostNetwork": partial(_flag, ("spec", "hostNetwork")),
+        "status.podIPs": _nothing,
     },
-    SERVICE: _getters("spec.clusterIP", "spec.type"),
-    NAMESPACE: _getters("status.phase"),
-    NODE: {"spec.unschedulable": partial(_flag, ("spec", "unschedulable"))},
+    SERVICE: {**_COMMON, **_getters("spec.clusterIP", "spec.type")},
+    NAMESPACE: {**_NAME, **_getters("status.phase")},
+    NODE: {**_NAME, "spec.unschedulable": partial(_flag, ("spec", "unschedulable"))},
     EVENT: {
+        **_COMMON,
         **_getters(*(f"involvedObject.{name}" for name in _INVOLVED), "reason", "reportingComponent", "type"),
         "source": _event_source,
     },
-    ENDPOINT_SLICE: {},
+    SECRET: {**_COMMON, **_getters("type")},
+    REPLICATION_CONTROLLER: {**_COMMON, **_REPLICAS},
+    REPLICA_SET: {**_COMMON, **_REPLICAS},
+    JOB: {**_COMMON, "status.successful": partial(_count, ("status", "succeeded"))},
 }  # fmt: skip
 
 
@@ -91,7 +121,7 @@ def parse(kind: Kind, text: str) -> FieldSelector:
     """
     if not text:
         return EVERYTHING
-    getters = _COMMON | _BY_KIND.get(kind, {})
+    getters = _BY_KIND.get(kind, _COMMON)
     terms = []
     for part in re.split(r"(?<!\\),", text):
         if not part:
@@ -101,7 +131,15 @@ def parse(kind: Kind, text: str) -> FieldSelector:
             raise bad_request(f"invalid selector: '{part}'; can't understand '{part}'")
         getter = getters.get(match["field"])
         if getter is None:
-            raise bad_request(f"field label not supported: {match['field']}")
+            raise bad_request(_unsupported(kind, match["field"]))
         value = re.sub(r"\\(.)", r"\1", match["value"])
         terms.append(FieldTerm(getter, match["sign"] != "!=", value))
     return FieldSelector(tuple(terms))
+
+
+def _unsupported(kind: Kind, field: str) -> str:
+    if kind == JOB:
+        return f'field label "{field}" not supported for batchv1.Job'
+    if kind in _BY_KIND:
+        return f"field label not supported: {field}"
+    return f'"{field}" is not a known field selector: only "metadata.name", "metadata.namespace"'

@@ -6,7 +6,7 @@ import pytest
 
 from kdns.cluster import selectors
 from kdns.controlplane import fields
-from kdns.controlplane.kinds import EVENT, NODE, POD, Json, Kind
+from kdns.controlplane.kinds import ENDPOINT_SLICE, EVENT, JOB, NODE, POD, REPLICA_SET, SECRET, SERVICE, Json, Kind
 from kdns.controlplane.status import StatusError
 
 WEB = {"app": "web", "tier": "front", "n": "5"}
@@ -98,6 +98,15 @@ RUNNING: Json = {
         (NODE, {"spec": {"unschedulable": True}}, "spec.unschedulable=true", True),
         (EVENT, {"involvedObject": {"name": "a,b"}}, r"involvedObject.name=a\,b", True),
         (EVENT, {"source": {"component": "c"}}, "source=c", True),
+        (EVENT, {"reportingComponent": "c"}, "source=c,reportingComponent=c", True),
+        (POD, {"status": {"podIPs": [{"ip": "10.0.0.1"}]}}, "status.podIPs=10.0.0.1", False),
+        (POD, RUNNING, "spec.host=n1", True),
+        (SECRET, {"type": "Opaque"}, "type=Opaque", True),
+        (SERVICE, {"spec": {"type": "NodePort"}}, "spec.type!=ClusterIP,spec.clusterIP=", True),
+        (REPLICA_SET, {"status": {"replicas": 2}}, "status.replicas=2", True),
+        (REPLICA_SET, {}, "status.replicas=0", True),
+        (JOB, {"status": {"succeeded": 1}}, "status.successful=1", True),
+        (ENDPOINT_SLICE, {"metadata": {"name": "a"}}, "metadata.name=a", True),
     ],
 )
 def test_field_selector(kind: Kind, obj: Json, text: str, selected: bool) -> None:
@@ -105,11 +114,21 @@ def test_field_selector(kind: Kind, obj: Json, text: str, selected: bool) -> Non
 
 
 @pytest.mark.parametrize(
-    ("text", "reason"),
-    [("spec.color=red", "field label not supported: spec.color"), ("nonsense", "invalid selector: 'nonsense'")],
+    ("kind", "text", "reason"),
+    [
+        (POD, "spec.color=red", "field label not supported: spec.color"),
+        (NODE, "metadata.namespace=x", "field label not supported: metadata.namespace"),
+        (JOB, "a=b", 'field label "a" not supported for batchv1.Job'),
+        (
+            ENDPOINT_SLICE,
+            "addressType=IPv4",
+            '"addressType" is not a known field selector: only "metadata.name", "metadata.namespace"',
+        ),
+        (POD, "nonsense", "invalid selector: 'nonsense'"),
+    ],
 )
-def test_field_selector_refused(text: str, reason: str) -> None:
+def test_field_selector_refused(kind: Kind, text: str, reason: str) -> None:
     with pytest.raises(StatusError) as caught:
-        fields.parse(POD, text)
+        fields.parse(kind, text)
     assert caught.value.code == 400
     assert caught.value.message.startswith(reason), "kubectl itself puts in front what it was looking for"
