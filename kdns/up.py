@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from kdns.aio.apiserver import Source
 from kdns.aio.corefiles import load_corefile, parse_corefile
 from kdns.aio.dnsserver import DnsServer
 from kdns.aio.interfaces import reachable
 from kdns.aio.loading import loading
 from kdns.aio.localcluster import LocalCluster, write_kubeconfig
 from kdns.aio.rest_guard import RestConfig
+from kdns.aio.source import Source
 from kdns.app import WAITING, raise_open_files_limit, stop_event
 from kdns.controlplane.clusterconfig import ClusterConfig
 from kdns.corefile.address import HostPort

@@ -2,8 +2,8 @@
 
 Whatever is wrong with what the user wrote becomes a KubeconfigError. The credentials themselves (exec plugins, tokens,
 token files, client certificates, basic, Google) are found by the kubernetes package, OpenID Connect's by oidc.py.
-This module is the only door to that package. Importing it costs about 0.15 s and 20 MiB: commands which read no API
-should not import it.
+This module is the only door to that package. Importing it costs about 0.2 s and 20 MiB: connection.py does so when it
+first logs in.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import socket
 import ssl
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
@@ -29,43 +28,10 @@ from kubernetes.aio.config.incluster_config import InClusterConfigLoader
 from kubernetes.aio.config.kube_config import KubeConfigLoader
 
 from kdns.aio.oidc import id_token
+from kdns.aio.source import ClientTLS, Source
 from kdns.errors import ApiServerError, KubeconfigError
 
 AddrInfo: TypeAlias = tuple[int | socket.AddressFamily, int | socket.SocketKind, int, str, tuple[Any, ...]]
-
-SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
-
-
-@dataclass(frozen=True, slots=True)
-class ClientTLS:
-    """The three files of the Corefile's `tls` option, all PEM; "" for one that is not used."""
-
-    cert: str = ""
-    key: str = ""
-    ca: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """Where the API is: a kubeconfig when given, else an endpoint, else the pod's service account.
-
-    qps and burst limit requests (0: no limit), max_inflight limits those under way, watches not counted (0: no limit).
-    Differs: CoreDNS asks 5 times a second by default, which would only delay paged lists; kdns limits when told to.
-    """
-
-    kubeconfig: str = ""
-    context: str = ""
-    endpoint: str = ""
-    tls: ClientTLS = ClientTLS()
-    service_account: str = SERVICE_ACCOUNT
-    qps: float = 0.0
-    burst: int = 0
-    max_inflight: int = 0
-
-    @property
-    def kubeconfig_path(self) -> Path:
-        """The kubeconfig's path with ~ resolved."""
-        return Path(self.kubeconfig).expanduser()
 
 
 async def credentials(source: Source, newest: MutableMapping[str, str]) -> Configuration:
@@ -211,17 +177,6 @@ def _said_by_package() -> Iterator[list[str]]:
         logger.propagate = propagated
 
 
-async def authorization(configuration: Configuration) -> str:
-    """The Authorization header, "" without one; a service account's token is read again once a minute.
-
-    Raises ApiServerError when the token file has become unreadable.
-    """
-    try:
-        return str(await configuration.get_api_key_with_prefix("BearerToken") or "").strip()
-    except (ConfigException, OSError) as error:
-        raise ApiServerError(configuration.host, f"cannot read the token: {error}") from error
-
-
 def tls_fingerprint(configuration: Configuration) -> tuple[object, ...]:
     """Equal for two configurations that make the same connections: then only the token may differ."""
     files = (configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file)
@@ -248,6 +203,16 @@ class Session(RESTClientObject):
             ) from error
         if is_loopback(configuration.host):  # Go's clients never send these through a proxy from the environment
             configuration.client_session_kwargs = {"trust_env": False}
+
+    async def authorization(self) -> str:
+        """The Authorization header, "" without one; a service account's token is read again once a minute.
+
+        Raises ApiServerError when the token file has become unreadable.
+        """
+        try:
+            return str(await self.configuration.get_api_key_with_prefix("BearerToken") or "").strip()
+        except (ConfigException, OSError) as error:
+            raise ApiServerError(self.configuration.host, f"cannot read the token: {error}") from error
 
     async def ask(self, url: str, headers: dict[str, str], patience: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
         """The answer to a GET, its body not yet read. Raises what aiohttp raises."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from kdns.aio.apiserver import ClientTLS, Source
 from kdns.aio.follow import FollowStats, Scope
+from kdns.aio.source import ClientTLS, Source
 from kdns.cluster.objects import EndpointSlice, Namespace, Object, Pod, Service
 from kdns.cluster.state import AnyChange, State
 from kdns.metrics import Histogram

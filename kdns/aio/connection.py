@@ -15,17 +15,20 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Self
+from typing import TYPE_CHECKING, Self
 from urllib.parse import urlencode, urlsplit
 
 import aiohttp
 from asyncio_throttle.throttler import Throttler
 
 from kdns import __version__
-from kdns.aio.apiserver import Session, Source, authorization, credentials, tls_fingerprint
+from kdns.aio.source import Source
 from kdns.cluster.watching import UNREADABLE, Timing, decode_status
 from kdns.errors import ApiServerError, KubeconfigError
 from kdns.metrics import Histogram
+
+if TYPE_CHECKING:
+    from kdns.aio.apiserver import Session
 
 HEADERS = {
     "Accept": "application/json",
@@ -145,7 +148,7 @@ class Connection:
         host = session.configuration.host
         labels = "GET", urlsplit(host).netloc
         await self._throttle(labels)
-        token = await authorization(session.configuration)
+        token = await session.authorization()
         headers = HEADERS | ({"Authorization": token} if token else {})
         url = f"{host}{path}?{urlencode(params)}"
         began_s, code = self._now_s(), "<error>"
@@ -186,6 +189,8 @@ class Connection:
             return True
 
     async def _log_in(self) -> Session:
+        from kdns.aio.apiserver import Session, credentials, tls_fingerprint  # noqa: PLC0415 - `kdns up` need not wait
+
         try:
             async with asyncio.timeout(LOGIN_S):
                 configuration = await credentials(self._source, self._newest)

@@ -11,7 +11,6 @@ from typing import Final
 
 from kdns import logs
 from kdns.aio.admin import Handler, HealthProbe, Site, exposition, health, readiness, start_site
-from kdns.aio.apiserver import Source
 from kdns.aio.clusters import Cluster, options_of, scope_of, source_of
 from kdns.aio.dnsmetrics import Enabled, Registry
 from kdns.aio.follow import Scope, follow
@@ -25,6 +24,7 @@ from kdns.aio.interfaces import (
     reachable,
 )
 from kdns.aio.querylog import QueryLog, ServerLog
+from kdns.aio.source import Source
 from kdns.aio.tcp import TcpListener, listen_tcp
 from kdns.aio.udp import UdpListener
 from kdns.aio.weights import Balance

@@ -12,10 +12,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from kdns.aio.apiserver import Source
 from kdns.aio.connection import Connection, RestStats
 from kdns.aio.outage import Outage
 from kdns.aio.reflector import OnChange, Reflector, WatchStats
+from kdns.aio.source import Source
 from kdns.cluster.objects import EndpointSlice, Namespace, Node, Object, Service
 from kdns.cluster.state import State
 from kdns.cluster.watching import RESOURCES, Timing

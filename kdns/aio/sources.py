@@ -60,9 +60,8 @@ async def services_from_server(server: str, kubeconfig: str, namespace: str) -> 
 
     Raises KubeconfigError and ApiServerError.
     """
-    # Late, because the kubernetes package takes 0.15 s to import: manifests need none of it.
-    from kdns.aio.apiserver import Source  # noqa: PLC0415
     from kdns.aio.connection import Connection, RestStats  # noqa: PLC0415
+    from kdns.aio.source import Source  # noqa: PLC0415
 
     async with Connection(Source(kubeconfig=kubeconfig, endpoint=server), RestStats(), Timing()) as connection:
         services: list[Service] = []

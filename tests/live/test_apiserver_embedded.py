@@ -11,9 +11,9 @@ from ipaddress import ip_network
 from fake_api import until
 
 from kdns.aio import rest
-from kdns.aio.apiserver import Source
 from kdns.aio.follow import FollowStats, follow
 from kdns.aio.rest_guard import RestConfig
+from kdns.aio.source import Source
 from kdns.cluster.objects import EndpointSlice, Namespace, Service
 from kdns.cluster.state import State
 from kdns.cluster.watching import Timing

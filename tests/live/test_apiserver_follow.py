@@ -10,8 +10,8 @@ import pytest
 from fake_api import Cluster, FakeApi, RefusedError, endpoint_slice, expired, line, meta, service, until
 from structlog.testing import capture_logs
 
-from kdns.aio.apiserver import Source
 from kdns.aio.follow import FollowStats, Scope, follow
+from kdns.aio.source import Source
 from kdns.cluster.objects import EndpointSlice, Namespace, Pod, Service
 from kdns.cluster.state import AnyChange, State
 from kdns.cluster.watching import Timing

@@ -18,9 +18,9 @@ from fake_api_certs import Authority, authority, issue
 from structlog.testing import capture_logs
 
 from kdns.aio import connection as connection_module
-from kdns.aio.apiserver import ClientTLS, Source
 from kdns.aio.connection import Connection, RestStats
 from kdns.aio.follow import FollowStats, Scope, follow
+from kdns.aio.source import ClientTLS, Source
 from kdns.cluster.objects import Service
 from kdns.cluster.state import State
 from kdns.cluster.watching import Timing

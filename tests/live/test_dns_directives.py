@@ -15,8 +15,8 @@ import pytest
 from fake_api import Cluster, FakeApi, meta, until
 from structlog.testing import capture_logs
 
-from kdns.aio.apiserver import Source
 from kdns.aio.dnsserver import DnsServer
+from kdns.aio.source import Source
 from kdns.corefile.parse import parse
 from kdns.errors import CorefileError
 from kdns.plugins.registry import configure

@@ -10,8 +10,8 @@ import pytest
 from fake_api import Cluster, FakeApi, RefusedError, until
 from records_table import OWN, Case, Json, cases
 
-from kdns.aio.apiserver import Source
 from kdns.aio.dnsserver import DnsServer
+from kdns.aio.source import Source
 from kdns.wire.message import decode, query
 
 PLURALS = {"Service": "services", "EndpointSlice": "endpointslices", "Pod": "pods", "Namespace": "namespaces"}

@@ -9,10 +9,10 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
-from kdns.aio.apiserver import Source
 from kdns.aio.clusters import Cluster
 from kdns.aio.dnsmetrics import gauges
 from kdns.aio.follow import Scope
+from kdns.aio.source import Source
 from kdns.cluster.objects import Service
 from kdns.metrics import DURATION_BUCKETS_S, SIZE_BUCKETS_BYTES, DnsCollector, Gauges, Histogram, Requests, Sample, Sent
 
