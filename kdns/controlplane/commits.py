@@ -78,8 +78,9 @@ class Commits:
         self.store, self.strategies, self._begin = store, strategies, begin
         self.owners = Owners()
         for kind in KINDS:
+            is_restored = kind in strategies.restored
             for version in self.store.page(kind, Filter()).items:
-                if kind in strategies.restored:
+                if is_restored:
                     strategies.restore(kind, version.obj)
                 self.owners.track(None, version)
 

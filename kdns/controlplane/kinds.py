@@ -22,6 +22,9 @@ class Kind:
     subresources: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
 
+    def __hash__(self) -> int:
+        return hash((self.kind, self.group))  # every look into the store takes one
+
     @property
     def singular(self) -> str:
         """The name kubectl accepts beside the plural."""
