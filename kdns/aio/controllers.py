@@ -191,13 +191,19 @@ class Controllers:
         if action.verb == "delete":
             stored = self._api.store.get(action.kind, (namespace, meta["name"]))
             if stored and stored.obj["metadata"]["uid"] == meta.get("uid"):
-                options = {} if action.grace_s is None else {"gracePeriodSeconds": action.grace_s}
-                self._api.delete(action.kind, namespace, meta["name"], options=options)
+                self._api.delete(action.kind, namespace, meta["name"], options=action.options)
             return
         if action.verb == "create":
             made = self._api.create(action.kind, namespace, action.obj, field_manager=manager)
         else:
-            made = self._api.update(action.kind, namespace, meta["name"], action.obj, subresource=action.subresource)
+            made = self._api.update(
+                action.kind,
+                namespace,
+                meta["name"],
+                action.obj,
+                subresource=action.subresource,
+                field_manager=manager,
+            )
         written = made["metadata"]
         self._own_writes[place, action.kind, (namespace, written["name"])] = int(written["resourceVersion"])
 
@@ -207,10 +213,12 @@ class Controllers:
         stored = self._api.store.get(EVENT, key) if key else None
         try:
             if stored:
-                self._api.update(EVENT, *stored.key, repeated(stored.obj, self._now_s()))
+                told = repeated(stored.obj, self._now_s())
+                self._api.update(EVENT, *stored.key, told, field_manager=controller.name)
                 return
             first = event(notice, controller.name, self._now_s())
-            meta = self._api.create(EVENT, first["metadata"]["namespace"], first)["metadata"]
+            namespace = first["metadata"]["namespace"]
+            meta = self._api.create(EVENT, namespace, first, field_manager=controller.name)["metadata"]
         except StatusError as error:
             log.debug("event not written", reason=str(error), message=notice.message)
         else:

@@ -21,14 +21,14 @@ Subject: TypeAlias = tuple[str, ...]
 class Action:
     """One write. An update carries the resourceVersion it was made from; deleting what is gone is no failure.
 
-    `grace_s` is what a deletion asks for; None leaves it to the object.
+    `options` are the DeleteOptions of a deletion.
     """
 
     verb: Literal["create", "update", "delete"]
     kind: Kind
     obj: Json
     subresource: str = ""
-    grace_s: int | None = None
+    options: Json | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from kdns.controlplane.controller import Controller
 from kdns.controlplane.daemonsets import DaemonSets
 from kdns.controlplane.deployments import Deployments
 from kdns.controlplane.events import EventExpiry
+from kdns.controlplane.jobs import Jobs
 from kdns.controlplane.kinds import REPLICA_SET, REPLICATION_CONTROLLER
 from kdns.controlplane.kubelet import Kubelet
 from kdns.controlplane.loadbalancers import LoadBalancers
@@ -47,4 +48,4 @@ def controllers_of(config: ClusterConfig, choose: Choose, numbers: ServiceAlloca
 def _workloads(choose: Choose) -> tuple[Controller, ...]:
     suffix = suffixes(choose)
     replicas = (ReplicaSets(REPLICA_SET, suffix), ReplicaSets(REPLICATION_CONTROLLER, suffix))
-    return (Deployments(), *replicas, StatefulSets(), DaemonSets(suffix))
+    return (Deployments(), *replicas, StatefulSets(), DaemonSets(suffix), Jobs(suffix))

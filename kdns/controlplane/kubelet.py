@@ -80,7 +80,11 @@ class Kubelet:
             return Outcome()
         if is_terminating(pod):
             wait_s = leaves_at_s(pod) - now_s
-            return Outcome(again_s=wait_s) if wait_s > 0 else Outcome((Action("delete", POD, pod, grace_s=0),))
+            return (
+                Outcome(again_s=wait_s)
+                if wait_s > 0
+                else Outcome((Action("delete", POD, pod, options={"gracePeriodSeconds": 0}),))
+            )
         return self._run(pod, node, timestamp(now_s))
 
     def _run(self, pod: Json, node: Json, now: str) -> Outcome:

@@ -46,7 +46,7 @@ class PodGarbageCollector:
         pod = self._pods.get((namespace, name))
         if pod is None or node_of(pod) not in self._lost:
             return Outcome()
-        return Outcome((Action("delete", POD, pod, grace_s=0),))
+        return Outcome((Action("delete", POD, pod, options={"gracePeriodSeconds": 0}),))
 
     def failed(self, subject: Subject, error: Exception) -> Notice | None:
         """Nobody is told."""
