@@ -54,7 +54,9 @@ class Objects(Protocol):
     def create(self, kind: Kind, namespace: str, obj: Json, *, field_manager: str = "") -> Json:
         """The object as it was stored."""
 
-    def update(self, kind: Kind, namespace: str, name: str, obj: Json, *, subresource: str = "") -> Json:
+    def update(
+        self, kind: Kind, namespace: str, name: str, obj: Json, *, subresource: str = "", field_manager: str = ""
+    ) -> Json:
         """The object as it was stored."""
 
     def delete(self, kind: Kind, namespace: str, name: str) -> Json:
@@ -177,13 +179,14 @@ class ManifestFollower:
         if "status" in kind.subresources:
             status = merged(kind, before | {"status": live.get("status")}, wanted).get("status", {})
             if status != live.get("status", {}):
-                self._api.update(kind, namespace, name, live | {"status": status}, subresource="status")
+                live = live | {"status": status}
+                self._api.update(kind, namespace, name, live, subresource="status", field_manager=FIELD_MANAGER)
 
     def _changed(self, manifest: Manifest, before: Json, obj: Json, wanted: Json) -> Json:
         """Update the object, or make it anew where only fields that never change stand against it."""
         kind, namespace, name = manifest.key
         try:
-            return self._api.update(kind, namespace, name, obj)
+            return self._api.update(kind, namespace, name, obj, field_manager=FIELD_MANAGER)
         except StatusError as why:
             if not is_about_fixed_fields(why):
                 raise

@@ -23,6 +23,9 @@ from kdns.controlplane.topology import ZONE
 NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 DNS_OFFSET = 10
 
+_MANAGER = "kube-apiserver"
+"""Who manages the fields of these objects in managedFields."""
+
 
 @dataclass(frozen=True, slots=True)
 class Listening:
@@ -57,18 +60,20 @@ def establish(api: Api, strategies: Strategies, objects: Iterable[tuple[Kind, Js
             key = (meta.get("namespace", ""), meta["name"])
             stored = api.store.get(kind, key)
             if stored is None:
-                api.create(kind, key[0], obj)
+                api.create(kind, key[0], obj, field_manager=_MANAGER)
             elif kind == SERVICE_CIDR:
                 if wider := upgraded(stored.obj, obj):
-                    api.update(kind, *key, wider)
+                    api.update(kind, *key, wider, field_manager=_MANAGER)
             elif kind == SERVICE:
                 ports = obj["spec"]["ports"]
-                api.update(kind, *key, {**stored.obj, "spec": {**stored.obj["spec"], "ports": ports}})
+                led = {**stored.obj, "spec": {**stored.obj["spec"], "ports": ports}}
+                api.update(kind, *key, led, field_manager=_MANAGER)
             elif kind == ENDPOINT_SLICE and stored.obj["addressType"] != obj["addressType"]:
                 api.delete(kind, *key)
-                api.create(kind, key[0], obj)
+                api.create(kind, key[0], obj, field_manager=_MANAGER)
             elif kind in {ENDPOINTS, ENDPOINT_SLICE}:
-                api.update(kind, *key, {**stored.obj, **obj, "metadata": stored.obj["metadata"]})
+                led = {**stored.obj, **obj, "metadata": stored.obj["metadata"]}
+                api.update(kind, *key, led, field_manager=_MANAGER)
 
 
 def node(config: ClusterConfig, now: str) -> Json:

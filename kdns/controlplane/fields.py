@@ -1,7 +1,7 @@
 """Field selectors: `status.phase=Running,metadata.name!=a` on the few fields each kind allows.
 
-Which fields: Kubernetes documentation, "Field Selectors", list of supported fields. As by kube-apiserver, status.podIPs is
-taken but never set.
+Which fields: Kubernetes documentation, "Field Selectors", list of supported fields. As by kube-apiserver,
+status.podIPs is taken but never set.
 """
 
 from __future__ import annotations

@@ -45,7 +45,10 @@ class DictApi:
             raise already_exists(kind, name)
         return self._put("create", kind, namespace, name, obj)
 
-    def update(self, kind: Kind, namespace: str, name: str, obj: Json, *, subresource: str = "") -> Json:
+    def update(
+        self, kind: Kind, namespace: str, name: str, obj: Json, *, subresource: str = "", field_manager: str = ""
+    ) -> Json:
+        assert field_manager
         self._check(kind, namespace, name)
         old = self.objects[kind, namespace, name]
         new = old | {"status": obj["status"]} if subresource else obj | {"status": old.get("status", {})}
