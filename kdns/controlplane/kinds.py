@@ -9,9 +9,9 @@ Json: TypeAlias = dict[str, Any]
 """An API object as JSON: every field the client sent is kept."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Kind:
-    """One served resource, in the words of API discovery (meta/v1 APIResource)."""
+    """One served resource, in the words of API discovery (meta/v1 APIResource). There is one object of each."""
 
     group: str
     version: str
