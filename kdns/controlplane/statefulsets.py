@@ -239,7 +239,8 @@ def _first_updated(look: _Look) -> int:
         return first
     rolling = update.get("rollingUpdate")
     if rolling is None:
-        return first + count(look.owner.get("status"), "currentReplicas")
+        current = look.current["metadata"]["name"]
+        return first + sum(revision_name(pod) == current and not is_leaving(pod) for pod in look.pods.values())
     return first + count(rolling, "partition")
 
 

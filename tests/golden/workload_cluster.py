@@ -1,0 +1,227 @@
+"""A control plane that stands still between two steps: a test moves the clock, the controllers and the kubelet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+from kdns.cluster.objects import Key
+from kdns.controlplane.api import Api
+from kdns.controlplane.clusterconfig import ClusterConfig
+from kdns.controlplane.controller import Action, Controller, Notice, Subject
+from kdns.controlplane.daemonsets import DaemonSets
+from kdns.controlplane.deployments import Deployments
+from kdns.controlplane.kinds import (
+    NAMESPACE,
+    NODE,
+    POD,
+    REPLICA_SET,
+    REPLICATION_CONTROLLER,
+    Json,
+    Kind,
+)
+from kdns.controlplane.metadata import timestamp
+from kdns.controlplane.replicasets import ReplicaSets
+from kdns.controlplane.statefulsets import StatefulSets
+from kdns.controlplane.status import StatusError
+from kdns.controlplane.store import Store
+from kdns.controlplane.strategy import Strategies
+from kdns.controlplane.watch import Subscription
+
+START_S = 1_700_000_000.0
+STEPS_MAX = 5000
+
+
+def template(image: str = "i:1", **labels: str) -> Json:
+    """A Pod template with one container."""
+    return {"metadata": {"labels": labels or {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": image}]}}
+
+
+def workload(name: str = "web", replicas: int | None = None, image: str = "i:1", **spec: Any) -> Json:
+    """A workload that selects its template's Pods by app=web."""
+    sized = {} if replicas is None else {"replicas": replicas}
+    selector = {"matchLabels": {"app": "web"}}
+    return {"metadata": {"name": name}, "spec": {"selector": selector, "template": template(image), **sized, **spec}}
+
+
+@dataclass
+class Workbench:
+    """An Api with the controllers of workloads. Nothing happens but by `settle` and the other methods.
+
+    `watch` sees each write of a controller before it is done.
+    """
+
+    watch: Callable[[str, Action], None] | None = None
+    graceful: bool = False
+    now_s: float = START_S
+    notices: list[Notice] = field(default_factory=list)
+    steps: int = 0
+
+    def __post_init__(self) -> None:
+        numbers = count(1)
+        suffixes = (f"{number:05}" for number in numbers)
+
+        def suffix() -> str:
+            return next(suffixes)
+
+        config = ClusterConfig()
+
+        def grace_s(kind: Kind, _obj: Json, wanted: int | None) -> int:
+            if kind != POD or not self.graceful:
+                return 0
+            return 30 if wanted is None else wanted
+
+        self.api = Api(
+            Store(),
+            Strategies(config, lambda n: n // 2),
+            lambda: self.now_s,
+            lambda: f"uid-{next(numbers)}",
+            suffix,
+            grace_s,
+        )
+        self.controllers: tuple[Controller, ...] = (
+            Deployments(),
+            ReplicaSets(REPLICA_SET, suffix),
+            ReplicaSets(REPLICATION_CONTROLLER, suffix),
+            StatefulSets(),
+            DaemonSets(suffix),
+        )
+        self.api.create(NAMESPACE, "", {"metadata": {"name": "default"}})
+        self._later: dict[tuple[int, Subject], float] = {}
+        self._queue: dict[tuple[int, Subject], None] = {}
+        self._subscriptions: dict[Kind, Subscription] = {
+            kind: self.api.watch(kind, None) for controller in self.controllers for kind in controller.follows
+        }
+
+    def make(self, kind: Kind, obj: Json) -> Json:
+        """Create an object in `default`."""
+        return self.api.create(kind, "default" if kind.namespaced else "", obj)
+
+    def node(self, name: str, labels: Json | None = None, taints: list[Json] | None = None) -> None:
+        """Add a node."""
+        self.make(NODE, {"metadata": {"name": name, "labels": labels or {}}, "spec": {"taints": taints or []}})
+
+    def change(self, kind: Kind, name: str, **spec: Any) -> Json:
+        """Change fields of a spec."""
+        obj = self.api.get(kind, "default", name)
+        return self.api.update(kind, "default", name, {**obj, "spec": {**obj["spec"], **spec}})
+
+    def get(self, kind: Kind, name: str) -> Json:
+        """The object as it is stored."""
+        return self.api.get(kind, "default", name)
+
+    def all(self, kind: Kind) -> list[Json]:
+        """All objects of a kind."""
+        return self.api.list(kind, "default" if kind.namespaced else None).items
+
+    def pods(self) -> list[Json]:
+        """Pods that neither ended nor are being deleted, by name."""
+        return [pod for pod in self.all(POD) if not pod["metadata"].get("deletionTimestamp") and not _ended(pod)]
+
+    def names(self, kind: Kind = POD) -> list[str]:
+        """Names of all objects of a kind."""
+        return [obj["metadata"]["name"] for obj in self.all(kind)]
+
+    def report(self, pod: Json, *, ready: bool = True, phase: str = "Running", node: str = "n1") -> None:
+        """Say as a kubelet what became of a Pod."""
+        pod = self.api.get(POD, "default", pod["metadata"]["name"])
+        if not pod["spec"].get("nodeName"):
+            bound = {**pod, "spec": {**pod["spec"], "nodeName": node}}
+            pod = self.api.update(POD, "default", pod["metadata"]["name"], bound)
+        condition = {
+            "type": "Ready",
+            "status": "True" if ready else "False",
+            "lastTransitionTime": timestamp(self.now_s),
+        }
+        status = {**pod.get("status", {}), "phase": phase, "conditions": [condition]}
+        self.api.update(POD, "default", pod["metadata"]["name"], {**pod, "status": status}, subresource="status")
+
+    def vanish(self, pod: Json) -> None:
+        """End a Pod at once."""
+        self.api.delete(POD, "default", pod["metadata"]["name"], options={"gracePeriodSeconds": 0})
+
+    def run_pods(self, steps: int = 50) -> None:
+        """Make all Pods ready, end those that are leaving, and let the controllers go on, until nothing changes."""
+        for _ in range(steps):
+            self.settle()
+            leaving = [pod for pod in self.all(POD) if pod["metadata"].get("deletionTimestamp")]
+            waiting = [pod for pod in self.pods() if not is_ready(pod)]
+            for pod in leaving:
+                self.vanish(pod)
+            for pod in waiting:
+                self.report(pod)
+            if not leaving and not waiting:
+                return
+        raise AssertionError("the Pods do not come to rest")
+
+    def settle(self, steps: int = STEPS_MAX) -> bool:
+        """Let the controllers work until they have nothing to do; False when `steps` were not enough."""
+        for _ in range(steps):
+            self._drain()
+            if not self._queue:
+                return True
+            self._attempt(next(iter(self._queue)))
+        return False
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass, and the controllers look again at what is due."""
+        self.now_s += seconds
+        due = [task for task, at_s in self._later.items() if at_s <= self.now_s]
+        for task in due:
+            del self._later[task]
+            self._queue.setdefault(task)
+        self.settle()
+
+    def _drain(self) -> None:
+        for kind, subscription in self._subscriptions.items():
+            for event in subscription.take():
+                version = event.stored
+                obj = None if event.type == "DELETED" else version.obj
+                for place, controller in enumerate(self.controllers):
+                    if kind in controller.follows:
+                        for subject in controller.learn(kind, version.key, obj, version.revision):
+                            self._queue.setdefault((place, subject))
+
+    def _attempt(self, task: tuple[int, Subject]) -> None:
+        self.steps += 1
+        del self._queue[task]
+        self._later.pop(task, None)
+        controller = self.controllers[task[0]]
+        outcome = controller.reconcile(task[1], self.now_s, self.now_s)
+        try:
+            for action in outcome.actions:
+                if self.watch:
+                    self.watch(controller.name, action)
+                self._write(action)
+        except StatusError as error:
+            notice = controller.failed(task[1], error)
+            self.notices += [notice] if notice else []
+            self._later[task] = self.now_s + 1.0
+        else:
+            self.notices += outcome.notices
+            if outcome.again_s is not None:
+                self._later[task] = self.now_s + outcome.again_s
+
+    def _write(self, action: Action) -> None:
+        meta = action.obj["metadata"]
+        key: Key = (meta.get("namespace", ""), meta["name"])
+        match action.verb:
+            case "create":
+                self.api.create(action.kind, key[0], action.obj)
+            case "update":
+                self.api.update(action.kind, *key, action.obj, subresource=action.subresource)
+            case "delete":
+                if self.api.store.get(action.kind, key):
+                    self.api.delete(action.kind, *key)
+
+
+def is_ready(pod: Json) -> bool:
+    """Whether the Pod is ready."""
+    conditions = pod.get("status", {}).get("conditions") or []
+    return any(row["type"] == "Ready" and row["status"] == "True" for row in conditions)
+
+
+def _ended(pod: Json) -> bool:
+    return pod.get("status", {}).get("phase") in {"Succeeded", "Failed"}
