@@ -97,6 +97,9 @@ class Addresses:
         self._groups: dict[bytes, _Group] = {}
         self._filed: dict[Key, tuple[bytes, bool, _Row]] = {}
 
+    def __len__(self) -> int:
+        return len(self._filed)
+
     def put(self, key: Key, pod: Json | None) -> None:
         """Note a Pod's state; None when it is none of the Service's."""
         new = self._row(key, pod) if pod else None

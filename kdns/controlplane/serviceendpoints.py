@@ -27,8 +27,17 @@ def endpoint_controllers() -> tuple[Controller, ...]:
     return EndpointController(tracked), EndpointSliceController(tracked), MirroringController(tracked)
 
 
+LARGE = 100
+PAUSE_S = 0.1
+
+
 class EndpointController:
-    """Endpoints of Services with a selector; they go with the Service, whoever wrote them."""
+    """Endpoints of Services with a selector; they go with the Service, whoever wrote them.
+
+    Endpoints say everything in one object, so each of a thousand Pods would cost a write of a thousand addresses:
+    more than `LARGE` addresses are written at most every `PAUSE_S`, the first change at once.
+    Differs: kube-controller-manager has --endpoint-updates-batch-period for that, which is 0 unless set.
+    """
 
     name = "endpoint-controller"
     follows = (SERVICE, ENDPOINTS, POD)
@@ -38,6 +47,7 @@ class EndpointController:
         self._tracked = tracked
         self._rosters = Rosters(tracked, spec_of, Addresses)
         self._gone: dict[Key, int] = {}
+        self._next_s: dict[Key, float] = {}
 
     def learn(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Subject]:
         """Note the object; the Services that it concerns."""
@@ -52,19 +62,25 @@ class EndpointController:
 
         Differs: at its start, kube-controller-manager deletes all Endpoints without a Service; here only its own.
         """
-        _ = since_s, now_s
+        _ = since_s
         key = _key(subject)
         gone = self._gone.pop(key, 0)
         existing, service = self._tracked.endpoints.get(key), self._tracked.services.get(key)
         if service is None:
+            self._next_s.pop(key, None)
             self._rosters.drop(key)
             late = existing and (int(existing["metadata"]["resourceVersion"]) < gone or _is_managed(existing))
             return Outcome((Action("delete", ENDPOINTS, existing),)) if existing and late else Outcome()
         if not follows_selector(service):
             self._rosters.drop(key)
             return Outcome()
+        if 0 < (wait_s := self._next_s.get(key, 0) - now_s) <= PAUSE_S:
+            return Outcome(again_s=wait_s)
         addresses, trigger = self._rosters.look(key, service)
         wanted = wanted_endpoints(service, addresses, existing, trigger)
+        self._next_s.pop(key, None)
+        if wanted and len(addresses) > LARGE:
+            self._next_s[key] = now_s + PAUSE_S
         return Outcome((Action("update" if existing else "create", ENDPOINTS, wanted),)) if wanted else Outcome()
 
     def failed(self, subject: Subject, error: Exception) -> Notice | None:

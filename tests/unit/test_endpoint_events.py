@@ -186,3 +186,19 @@ def test_more_addresses_than_endpoints_can_hold() -> None:
     assert desired_endpoints(service(), pods, made, "later") is None, "the same again is no write"
     fewer = desired_endpoints(service(), pods[:900], made, "") or {}
     assert "annotations" not in fewer["metadata"]
+
+
+@pytest.mark.parametrize(("size", "again_s"), [(101, 0.07), (100, None)])
+def test_large_endpoints_are_written_in_batches(size: int, again_s: float | None) -> None:
+    pods = [(POD, pod(number)) for number in range(size)]
+    controller = learnt(EndpointController(Tracked()), (SERVICE, service()), *pods)
+    (first,) = controller.reconcile(("x", "svc"), 0, 10.0).actions
+    first.obj["metadata"]["resourceVersion"] = "1"
+    controller.learn(ENDPOINTS, ("x", "svc"), first.obj, 1000)
+    controller.learn(POD, ("x", "p1"), pod(ready=False, since="2026-01-02T00:00:00Z"), 1001)
+    early = controller.reconcile(("x", "svc"), 0, 10.03)
+    assert (early.again_s and round(early.again_s, 3), len(early.actions)) == (again_s, 0 if again_s else 1)
+    if again_s:
+        (late,) = controller.reconcile(("x", "svc"), 0, 10.1).actions
+        assert late.obj["metadata"]["annotations"][TRIGGER] == "2026-01-02T00:00:00Z"
+        assert controller.reconcile(("x", "svc"), 0, 9.0).again_s is None, "a clock that was put back stops nothing"
