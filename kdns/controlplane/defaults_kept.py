@@ -81,7 +81,7 @@ def with_job_selector(obj: Json) -> Json:
     spec = obj["spec"]
     if spec.get("manualSelector"):
         return obj
-    uid, name = obj["metadata"]["uid"], obj["metadata"]["name"]
+    uid, name = obj["metadata"]["uid"], obj["metadata"].get("name") or ""
     template = spec["template"]
     meta = template.get("metadata") or {}
     ours = {

@@ -26,7 +26,7 @@ _LISTED_MAX = 100
 def begin(obj: Json) -> None:
     """What every new Namespace has: the label with its name, the finalizer of its content, phase Active."""
     labels = obj["metadata"].get("labels") or {}
-    obj["metadata"]["labels"] = {**labels, NAME_LABEL: obj["metadata"]["name"]}
+    obj["metadata"]["labels"] = {**labels, NAME_LABEL: obj["metadata"].get("name", "")}
     spec = obj.get("spec") or {}
     found = [*(spec.get("finalizers") or ())]
     obj["spec"] = {**spec, "finalizers": found if OURS in found else [*found, OURS]}
