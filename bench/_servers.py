@@ -16,7 +16,7 @@ from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.client import HTTPConnection
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -203,7 +203,7 @@ def until_answering(process: subprocess.Popen[str], port: int, path: str) -> Non
             connection.request("GET", path)
             if connection.getresponse().status == 200:
                 return
-        except OSError:
+        except (OSError, HTTPException):  # nobody there, or, on a port of the kernel's choice, ourselves
             pass
         finally:
             connection.close()
