@@ -92,7 +92,7 @@ def including(*paths: tuple[str, ...]) -> Fields:
 
 def in_order(fields: Fields) -> Fields:
     """The same set with its elements in the order in which the API shows them: fields, keys, values, each by name."""
-    return {element: in_order(fields[element]) for element in sorted(fields)}
+    return {element: in_order(below) if (below := fields[element]) else below for element in sorted(fields)}
 
 
 def paths(fields: Fields) -> Iterator[tuple[str, ...]]:

@@ -22,9 +22,6 @@ class Kind:
     subresources: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
 
-    def __hash__(self) -> int:
-        return hash((self.kind, self.group))  # every look into the store takes one
-
     @property
     def singular(self) -> str:
         """The name kubectl accepts beside the plural."""
@@ -44,7 +41,7 @@ class Kind:
 NAMESPACE = Kind("", "v1", "Namespace", "namespaces", False, ("ns",), ("status", "finalize"))
 SERVICE = Kind("", "v1", "Service", "services", True, ("svc",), ("status",), ("all",))
 ENDPOINTS = Kind("", "v1", "Endpoints", "endpoints", True, ("ep",))
-POD = Kind("", "v1", "Pod", "pods", True, ("po",), ("status",), ("all",))
+POD = Kind("", "v1", "Pod", "pods", True, ("po",), ("status", "eviction", "binding"), ("all",))
 NODE = Kind("", "v1", "Node", "nodes", False, ("no",), ("status",))
 EVENT = Kind("", "v1", "Event", "events", True, ("ev",))
 ENDPOINT_SLICE = Kind("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices")
@@ -59,6 +56,7 @@ INGRESS = Kind("networking.k8s.io", "v1", "Ingress", "ingresses", True, ("ing",)
 INGRESS_CLASS = Kind("networking.k8s.io", "v1", "IngressClass", "ingressclasses", False)
 SERVICE_CIDR = Kind("networking.k8s.io", "v1", "ServiceCIDR", "servicecidrs", False, (), ("status",))
 IP_ADDRESS = Kind("networking.k8s.io", "v1", "IPAddress", "ipaddresses", False, ("ip",))
+DISRUPTION_BUDGET = Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", True, ("pdb",), ("status",))
 LEASE = Kind("coordination.k8s.io", "v1", "Lease", "leases")
 REPLICATION_CONTROLLER = Kind(
     "", "v1", "ReplicationController", "replicationcontrollers", True, ("rc",), ("status", "scale"), ("all",)
@@ -83,6 +81,7 @@ KEPT: tuple[Kind, ...] = (
     INGRESS,
     INGRESS_CLASS,
     LEASE,
+    DISRUPTION_BUDGET,
 )
 """Kinds that applications bring along: kept and served, with rules of their own."""
 
