@@ -16,7 +16,7 @@ from kdns.controlplane.render import Renderer
 from kdns.controlplane.routes import Target
 from kdns.controlplane.status import bad_request
 from kdns.controlplane.tables import IncludeObject
-from kdns.controlplane.views import view_of
+from kdns.controlplane.views import kind_at
 from kdns.controlplane.writeoptions import WriteOptions, checked_dry_run, write_options
 
 INCLUDE_OBJECT: dict[str, IncludeObject] = {"": "Metadata", "None": "None", "Metadata": "Metadata", "Object": "Object"}
@@ -33,8 +33,7 @@ class Call:
     @property
     def kind(self) -> Kind:
         """What goes in and out: the resource's kind, or the one that a subresource shows."""
-        view = view_of(self.target.kind, self.target.subresource)
-        return view.kind if view else self.target.kind
+        return kind_at(self.target.kind, self.target.subresource)
 
     def text(self, name: str) -> str:
         """A query parameter, "" when it is absent."""

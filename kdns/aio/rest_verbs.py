@@ -14,17 +14,20 @@ from kdns.aio.rest_guard import RestConfig
 from kdns.aio.rest_watch import WatchStream, WatchTimes
 from kdns.controlplane import render, schema_check
 from kdns.controlplane.api import Api
-from kdns.controlplane.kinds import POD, SERVICE, Json
+from kdns.controlplane.discovery import SUBRESOURCE_VERBS
+from kdns.controlplane.kinds import CLAIM, POD, SERVICE, SERVICE_ACCOUNT, VOLUME, Json
 from kdns.controlplane.patch import APPLY_PATCH, JSON_PATCH, PATCH_TYPES, STRATEGIC_MERGE_PATCH
+from kdns.controlplane.podposts import POSTS
 from kdns.controlplane.review import ApplyReview, Review, go_text
 from kdns.controlplane.routes import Target
 from kdns.controlplane.status import StatusError, bad_request, method_not_allowed
 from kdns.controlplane.watch import Subscription
 from kdns.controlplane.writeoptions import WriteOptions
 
-DELETE_SHOWS_OBJECT = frozenset({SERVICE, POD})
+DELETE_SHOWS_OBJECT = frozenset({SERVICE, POD, CLAIM, VOLUME, SERVICE_ACCOUNT})
 """Kinds whose DELETE answers with the object; others answer with a Status once they are gone."""
 
+_SUBRESOURCE_VERBS = {"GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "POST": "create"}
 _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 
@@ -46,7 +49,9 @@ class Verbs:
         alone = target.name or target.namespace or not target.kind.namespaced
         if method is None or (request.method == "POST" and not alone):
             raise method_not_allowed(target.kind)
-        if target.subresource and request.method not in {"GET", "PUT", "PATCH"}:
+        if request.method == "POST" and bool(target.name) != bool(target.subresource):
+            raise method_not_allowed(target.kind)
+        if target.subresource and _SUBRESOURCE_VERBS.get(request.method) not in SUBRESOURCE_VERBS[target.subresource]:
             raise method_not_allowed(target.kind)
         if call.watches:
             return await self._watch(call)
@@ -92,6 +97,16 @@ class Verbs:
             target.kind, target.space, obj, dry_run=options.dry_run, field_manager=options.manager
         )
         return self._object(call, created, warnings, status=201)
+
+    async def post(self, call: Call) -> web.StreamResponse:
+        """POST on what is below an object: something is done, and nothing but that is answered."""
+        target, options = call.target, call.write_options
+        obj, warnings = await _reviewed(call, options)
+        POSTS[target.subresource](self.api, target.space, target.name, obj, options.dry_run)
+        status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+        return rest_content.answer(
+            call.request, render.encoded(status), status=201, shape=call.renderer.shape, warnings=warnings
+        )
 
     async def update(self, call: Call) -> web.StreamResponse:
         """PUT on an object: 201 when that created it."""
@@ -249,6 +264,7 @@ _METHODS: dict[tuple[str, bool], Callable[[Verbs, Call], Awaitable[web.StreamRes
     ("HEAD", True): Verbs.get,
     ("GET", False): Verbs.list_,
     ("POST", False): Verbs.create,
+    ("POST", True): Verbs.post,
     ("PUT", True): Verbs.update,
     ("PATCH", True): Verbs.patch,
     ("DELETE", True): Verbs.delete,

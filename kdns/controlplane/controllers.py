@@ -7,6 +7,7 @@ from kdns.controlplane.clusterconfig import ClusterConfig
 from kdns.controlplane.controller import Controller
 from kdns.controlplane.daemonsets import DaemonSets
 from kdns.controlplane.deployments import Deployments
+from kdns.controlplane.disruption import Disruptions
 from kdns.controlplane.events import EventExpiry
 from kdns.controlplane.jobs import Jobs
 from kdns.controlplane.kinds import REPLICA_SET, REPLICATION_CONTROLLER
@@ -41,6 +42,7 @@ def controllers_of(config: ClusterConfig, choose: Choose, numbers: ServiceAlloca
         *_workloads(choose),
         *allocation,
         ServiceAccounts(),
+        Disruptions(),
         EventExpiry(),
     )
 

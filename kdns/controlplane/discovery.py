@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from kdns.controlplane.kinds import KINDS, Json, Kind
-from kdns.controlplane.views import view_of
+from kdns.controlplane.views import kind_at
 
 VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 SUBRESOURCE_VERBS = {
     "status": ("get", "patch", "update"),
     "scale": ("get", "patch", "update"),
     "finalize": ("update",),
+    "eviction": ("create",),
+    "binding": ("create",),
 }
 
 KUBERNETES_VERSION = "1.36.0"
@@ -106,10 +108,10 @@ def _resources(kind: Kind) -> list[Json]:
 
 def _shown(kind: Kind, subresource: str) -> Json:
     """What a subresource takes and gives: the kind itself, or with its group and version another one."""
-    view = view_of(kind, subresource)
-    if view is None:
+    shown = kind_at(kind, subresource)
+    if shown == kind:
         return {"kind": kind.kind}
-    return {"group": view.kind.group, "version": view.kind.version, "kind": view.kind.kind}
+    return {"group": shown.group, "version": shown.version, "kind": shown.kind}
 
 
 def aggregated(*, core: bool) -> Json:

@@ -9,7 +9,7 @@ from typing import Final
 from kdns.controlplane.kinds import Json, Kind
 from kdns.controlplane.openapi_types import DELETE_OPTIONS, GVK, PATCH, STATUS, V2, V3, gvk, list_name
 from kdns.controlplane.schema import type_of
-from kdns.controlplane.views import view_of
+from kdns.controlplane.views import kind_at
 
 _JSON = "application/json"
 _PATCH_TYPES = (
@@ -74,7 +74,13 @@ _ITEM = (
     Verb("patch", "patch", f"{_WRITE} force", body="patch", media_types=_PATCH_TYPES),
     Verb("delete", "delete", _DELETE, body="options", answer="status"),
 )
-_SUBRESOURCE: Final[Mapping[str, tuple[Verb, ...]]] = {"status": _ITEM[:3], "finalize": _ITEM[1:2]}
+_POSTED = Verb("post", "post", _WRITE, status=201, body="object", answer="status")
+_SUBRESOURCE: Final[Mapping[str, tuple[Verb, ...]]] = {
+    "status": _ITEM[:3],
+    "finalize": _ITEM[1:2],
+    "eviction": (_POSTED,),
+    "binding": (_POSTED,),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +109,7 @@ class Operation:
     @property
     def shown(self) -> Kind:
         """The kind that goes in and out, which a subresource may change."""
-        view = view_of(self.kind, self.subresource)
-        return view.kind if view else self.kind
+        return kind_at(self.kind, self.subresource)
 
 
 def root(kind: Kind) -> str:

@@ -9,7 +9,7 @@ from typing import Final
 from kdns.controlplane.kinds import KINDS, Json, Kind
 from kdns.controlplane.schema import META, type_of, types
 from kdns.controlplane.schema_text import SCALARS, Field, Type, TypeName
-from kdns.controlplane.views import SCALE, view_of
+from kdns.controlplane.views import BINDING, EVICTION, SCALE, kind_at
 
 LIST_META: Final = f"{META}.ListMeta"
 STATUS: Final = f"{META}.Status"
@@ -87,7 +87,7 @@ def definitions(kinds: Iterable[Kind], dialect: Dialect) -> Json:
         "description": _NUMBER_OR_TEXT_DOC,
     }
     result |= {list_name(kind): _list_schema(kind, dialect) for kind in served}
-    shown = {view.kind for kind in served for name in kind.subresources if (view := view_of(kind, name))}
+    shown = {kind_at(kind, name) for kind in served for name in kind.subresources} - {*served}
     for name in _reachable([*map(type_of, (*served, *shown)), LIST_META, STATUS, DELETE_OPTIONS]):
         result[name] = _type_schema(types()[name], dialect)
     return dict(sorted(result.items()))
@@ -113,7 +113,7 @@ def _identities(name: TypeName) -> list[Json]:
     """What a type is in API terms; nothing for a type that is only a part."""
     if name in _KIND_OF:
         return [{"group": "", "kind": _KIND_OF[name], "version": "v1"}]
-    return [gvk(kind) for kind in (*KINDS, SCALE) if type_of(kind) == name]
+    return [gvk(kind) for kind in (*KINDS, SCALE, EVICTION, BINDING) if type_of(kind) == name]
 
 
 def _type_schema(described: Type, dialect: Dialect) -> Json:

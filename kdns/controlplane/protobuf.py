@@ -21,6 +21,7 @@ from kdns.controlplane.kinds import KINDS, Json
 from kdns.controlplane.metadata import timestamp
 from kdns.controlplane.schema_text import SCALARS, Field, TypeName
 from kdns.controlplane.status import bad_request
+from kdns.controlplane.views import BINDING, EVICTION, SCALE
 
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
 
@@ -67,7 +68,7 @@ def _enveloped(body: bytes) -> Json:
 def _type(api_version: str, kind: str) -> TypeName:
     if kind == "DeleteOptions":
         return f"{schema.META}.DeleteOptions"
-    for served in KINDS:
+    for served in (*KINDS, SCALE, EVICTION, BINDING):
         if (served.api_version, served.kind) == (api_version, kind):
             return schema.type_of(served)
     raise ProtobufError(f"no kind {kind!r} of {api_version!r} is served")

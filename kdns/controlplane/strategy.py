@@ -15,6 +15,7 @@ from kdns.controlplane.defaults import with_defaults
 from kdns.controlplane.defaults_apps import counted_template
 from kdns.controlplane.defaults_kept import with_job_selector
 from kdns.controlplane.defaults_pod import qos_class
+from kdns.controlplane.disruption import validate_disruption_budget
 from kdns.controlplane.families import fill_on_read
 from kdns.controlplane.kinds import (
     CLAIM,
@@ -23,6 +24,7 @@ from kdns.controlplane.kinds import (
     CRON_JOB,
     DAEMON_SET,
     DEPLOYMENT,
+    DISRUPTION_BUDGET,
     ENDPOINT_SLICE,
     ENDPOINTS,
     EVENT,
@@ -94,6 +96,7 @@ _RULES: dict[Kind, Callable[[Json, Json | None], list[Cause]]] = {
     IP_ADDRESS: validate_ip_address,
     JOB: validate_job,
     LEASE: validate_lease,
+    DISRUPTION_BUDGET: validate_disruption_budget,
     NAMESPACE: validate_namespace,
     NODE: validate_node,
     POD: validate_pod,
@@ -256,6 +259,7 @@ _NO_DAEMONS: Json = {
     "numberMisscheduled": 0,
     "numberReady": 0,
 }
+_NO_DISRUPTIONS: Json = {"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0}
 _FIRST_STATUS: dict[Kind, Callable[[Json], Json]] = {
     DEPLOYMENT: lambda _: {},
     REPLICATION_CONTROLLER: lambda _: _NO_REPLICAS,
@@ -265,6 +269,7 @@ _FIRST_STATUS: dict[Kind, Callable[[Json], Json]] = {
     CLAIM: lambda _: {"phase": "Pending"},
     CRON_JOB: lambda _: {},
     INGRESS: _service_status,
+    DISRUPTION_BUDGET: lambda _: _NO_DISRUPTIONS,
     JOB: lambda _: {},
     POD: _pod_status,
     SERVICE: _service_status,

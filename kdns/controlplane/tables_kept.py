@@ -10,6 +10,7 @@ from kdns.controlplane.kinds import (
     CLAIM,
     CONFIG_MAP,
     CRON_JOB,
+    DISRUPTION_BUDGET,
     INGRESS,
     INGRESS_CLASS,
     JOB,
@@ -167,6 +168,15 @@ def lease_cells(obj: Json, now_s: float) -> list[Any]:
     return [name(obj), (obj.get("spec") or {}).get("holderIdentity") or "", age(obj, now_s)]
 
 
+def disruption_budget_cells(obj: Json, now_s: float) -> list[Any]:
+    """Name, limits, allowed disruptions, age."""
+    spec = obj.get("spec") or {}
+    limits = [
+        str(spec[field]) if spec.get(field) is not None else "N/A" for field in ("minAvailable", "maxUnavailable")
+    ]
+    return [name(obj), *limits, (obj.get("status") or {}).get("disruptionsAllowed") or 0, age(obj, now_s)]
+
+
 _WORK = (
     Column("Containers", "Names of the Pods' containers.", wide=True),
     Column("Images", "Images of the Pods' containers.", wide=True),
@@ -246,6 +256,16 @@ KEPT_PRINTERS: Final[Mapping[Kind, Printer]] = {
     INGRESS_CLASS: Printer(
         (NAME, Column("Controller", "spec.controller"), Column("Parameters", "spec.parameters"), AGE),
         ingress_class_cells,
+    ),
+    DISRUPTION_BUDGET: Printer(
+        (
+            NAME,
+            Column("Min Available", "spec.minAvailable"),
+            Column("Max Unavailable", "spec.maxUnavailable"),
+            Column("Allowed Disruptions", "status.disruptionsAllowed", type="integer"),
+            AGE,
+        ),
+        disruption_budget_cells,
     ),
     LEASE: Printer((NAME, Column("Holder", "spec.holderIdentity"), AGE), lease_cells),
 }

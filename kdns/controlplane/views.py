@@ -14,6 +14,11 @@ from kdns.controlplane.status import Cause, bad_request, invalid
 SCALE = Kind("autoscaling", "v1", "Scale", "scales")
 """The kind of what goes through `scale`; it is not served by itself."""
 
+EVICTION = Kind("policy", "v1", "Eviction", "evictions")
+BINDING = Kind("", "v1", "Binding", "bindings")
+POSTED = {("Pod", "eviction"): EVICTION, ("Pod", "binding"): BINDING}
+"""(kind, subresource) → the kind of what is posted there; nothing can be read back."""
+
 _SHOWN = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
 
@@ -34,6 +39,12 @@ class View:
 def view_of(kind: Kind, subresource: str) -> View | None:
     """The view behind a subresource; None where the subresource is a part of the object itself."""
     return VIEWS.get((kind.kind, subresource))
+
+
+def kind_at(kind: Kind, subresource: str) -> Kind:
+    """The kind of what goes in and out at a subresource."""
+    view = view_of(kind, subresource)
+    return view.kind if view else POSTED.get((kind.kind, subresource), kind)
 
 
 def scale_of(obj: Json) -> Json:

@@ -15,6 +15,7 @@ from kdns.controlplane.deletion import Deletion
 from kdns.controlplane.kinds import (
     CLAIM,
     CRON_JOB,
+    DISRUPTION_BUDGET,
     INGRESS,
     JOB,
     NAMESPACE,
@@ -33,7 +34,7 @@ from kdns.controlplane.status import StatusError, already_exists
 from kdns.controlplane.watch import Stored
 
 STATUS_KEPT_APART = frozenset(
-    {CLAIM, CRON_JOB, INGRESS, JOB, VOLUME, SERVICE, SERVICE_CIDR, POD, NODE, NAMESPACE, *WORKLOADS}
+    {CLAIM, CRON_JOB, DISRUPTION_BUDGET, INGRESS, JOB, VOLUME, SERVICE, SERVICE_CIDR, POD, NODE, NAMESPACE, *WORKLOADS}
 )
 """Kinds whose status only changes through the status subresource."""
 

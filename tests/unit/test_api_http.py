@@ -19,7 +19,7 @@ from kdns.aio import rest
 from kdns.aio.rest_guard import RestConfig
 from kdns.controlplane.api import Api
 from kdns.controlplane.clusterconfig import ClusterConfig
-from kdns.controlplane.kinds import NAMESPACE, SERVICE, Json
+from kdns.controlplane.kinds import KINDS, NAMESPACE, SERVICE, Json
 from kdns.controlplane.status import internal
 from kdns.controlplane.store import Store
 from kdns.controlplane.strategy import Strategies
@@ -135,7 +135,7 @@ async def test_lists(client: Client) -> None:
     [
         ("GET", "/nothing", None, {}, 404, "NotFound", "could not find the requested resource"),
         ("GET", "/api/v2", None, {}, 404, "NotFound", "could not find the requested resource"),
-        ("GET", "/apis/apps/v1/deployments", None, {}, 404, "NotFound", "could not find the requested resource"),
+        ("GET", "/apis/apps/v0/deployments", None, {}, 404, "NotFound", "could not find the requested resource"),
         ("GET", "/api/v1/services/web", None, {}, 404, "NotFound", "could not find the requested resource"),
         ("GET", f"{SERVICES}/web/proxy", None, {}, 404, "NotFound", "could not find the requested resource"),
         ("GET", "/api/v1/namespaces/default/nodes", None, {}, 404, "NotFound", "could not find"),
@@ -293,7 +293,7 @@ async def test_discovery(client: Client) -> None:
     _, versions, _ = await client("GET", "/api")
     assert versions["versions"] == ["v1"]
     _, groups, _ = await client("GET", "/apis")
-    assert [group["name"] for group in groups["groups"]] == ["discovery.k8s.io"]
+    assert {group["name"] for group in groups["groups"]} == {kind.group for kind in KINDS} - {""}
     _, resources, _ = await client("GET", "/api/v1")
     services = next(resource for resource in resources["resources"] if resource["name"] == "services")
     assert (services["shortNames"], services["kind"], services["namespaced"]) == (["svc"], "Service", True)
@@ -301,7 +301,8 @@ async def test_discovery(client: Client) -> None:
     _, aggregated, response = await client("GET", "/apis", Accept=accept)
     assert aggregated["kind"] == "APIGroupDiscoveryList"
     assert "as=APIGroupDiscoveryList" in response.headers["Content-Type"]
-    assert aggregated["items"][0]["versions"][0]["resources"][0]["resource"] == "endpointslices"
+    found = {item["metadata"]["name"]: item["versions"][0]["resources"] for item in aggregated["items"]}
+    assert [resource["resource"] for resource in found["discovery.k8s.io"]] == ["endpointslices"]
     _, version, _ = await client("GET", "/version")
     assert version["gitVersion"].startswith("v1.36.0+kdns")
     assert (await client("GET", "/readyz"))[:2] == (200, "ok")

@@ -12,7 +12,7 @@ from kdns.controlplane.kinds import KINDS, NODE, POD, SERVICE, Kind
 from kdns.controlplane.patch import PatchNode
 from kdns.controlplane.schema import META, PatchSchema, field_at, fields, patch_schema, type_of, types
 from kdns.controlplane.schema_text import SCALARS, Field, Type, TypeName, parse
-from kdns.controlplane.views import SCALE
+from kdns.controlplane.views import POSTED, SCALE
 
 ALL_FIELDS = [(each, field) for each in types().values() for field in each.fields.values()]
 
@@ -36,6 +36,7 @@ def test_every_type_referred_to_exists() -> None:
 def test_every_type_is_used_or_served() -> None:
     used = {field.type for _, field in ALL_FIELDS} | {type_of(kind) for kind in (*KINDS, SCALE)}
     roots = {f"{META}.{name}" for name in ("Object", "ListMeta", "Status", "DeleteOptions")}
+    roots |= {type_of(kind) for kind in POSTED.values()}
     assert set(types()) - used - roots == set()
 
 

@@ -1,0 +1,102 @@
+"""What is asked of a Pod with POST: to leave its node (pods/eviction), to run on one (pods/binding)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from kdns.controlplane.api import Api
+from kdns.controlplane.causes import required, unsupported
+from kdns.controlplane.kinds import DISRUPTION_BUDGET, POD, Json
+from kdns.controlplane.label_selectors import selector_of
+from kdns.controlplane.metadata import copied, timestamp
+from kdns.controlplane.pods import is_finished, node_of, with_condition
+from kdns.controlplane.status import StatusError, bad_request, conflict, internal, invalid
+from kdns.controlplane.views import BINDING
+
+Post: TypeAlias = Callable[[Api, str, str, Json, bool], None]
+"""Does what is asked: API, namespace, name, the body, whether nothing shall be stored."""
+
+_MORE_THAN_ONE = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+_WOULD_VIOLATE = "Cannot evict pod as it would violate the pod's disruption budget."
+
+
+def evict(api: Api, namespace: str, name: str, eviction: Json, dry_run: bool) -> None:
+    """Delete the Pod as its disruption budget allows; 429 while it does not."""
+    pod = api.get(POD, namespace, name)
+    _check_name(eviction, name)
+    options = {key: value for key, value in (eviction.get("deleteOptions") or {}).items() if value is not None}
+    dry_run = dry_run or bool(options.get("dryRun"))
+    budget = None if _is_free(pod) else _budget(api, pod)
+    if budget and not dry_run:
+        api.update(DISRUPTION_BUDGET, namespace, budget["metadata"]["name"], budget, subresource="status")
+    if not dry_run and not _is_free(pod):
+        why = {"reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}
+        told = with_condition(pod, "DisruptionTarget", "True", timestamp(api.now_s()), **why)
+        api.update(POD, namespace, name, told, subresource="status")
+        options.get("preconditions", {}).pop("resourceVersion", None)
+    api.delete(POD, namespace, name, options=options, dry_run=dry_run)
+
+
+def _is_free(pod: Json) -> bool:
+    """Whether nobody misses the Pod: it has ended, has not begun, or goes already."""
+    phase = (pod.get("status") or {}).get("phase") or "Pending"
+    return is_finished(pod) or phase == "Pending" or bool(pod["metadata"].get("deletionTimestamp"))
+
+
+def _budget(api: Api, pod: Json) -> Json | None:
+    """The Pod's budget with one disruption less; 429 when there is none left."""
+    namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
+    labels = pod["metadata"].get("labels") or {}
+    found = [
+        obj
+        for obj in api.list(DISRUPTION_BUDGET, namespace).items
+        if obj["spec"].get("selector") is not None and selector_of(obj["spec"]["selector"]).matches(labels)
+    ]
+    if len(found) > 1:
+        raise internal(_MORE_THAN_ONE)
+    if not found:
+        return None
+    budget = copied(found[0])
+    status = budget.get("status") or {}
+    if (status.get("disruptionsAllowed") or 0) <= 0:
+        needs, has = status.get("desiredHealthy") or 0, status.get("currentHealthy") or 0
+        mine = budget["metadata"]["name"]
+        message = f"The disruption budget {mine} needs {needs} healthy pods and has {has} currently"
+        causes = [{"reason": "DisruptionBudget", "message": message}]
+        raise StatusError(429, "TooManyRequests", _WOULD_VIOLATE, {"causes": causes})
+    granted = {**(status.get("disruptedPods") or {}), name: timestamp(api.now_s())}
+    left = status["disruptionsAllowed"] - 1
+    budget["status"] = {**status, "disruptionsAllowed": left, "disruptedPods": granted}
+    return budget
+
+
+def bind(api: Api, namespace: str, name: str, binding: Json, dry_run: bool) -> None:
+    """Put the Pod on the node that a scheduler chose; 409 when it is on one already."""
+    pod = api.get(POD, namespace, name)
+    _check_name(binding, name)
+    target = binding.get("target") or {}
+    if (target.get("kind") or "Node") != "Node":
+        raise invalid(BINDING, name, [unsupported("target.kind", target["kind"], ("Node", "<empty>"))])
+    if not target.get("name"):
+        raise invalid(BINDING, name, [required("target.name")])
+    if node := node_of(pod):
+        error = conflict(POD, name, f'pod {name} is already assigned to node "{node}"')
+        error.message = error.message.replace("on pods ", "on pods/binding ", 1)
+        raise error
+    placed = {**pod, "spec": {**pod["spec"], "nodeName": target["name"]}}
+    placed = api.update(POD, namespace, name, placed, dry_run=dry_run)
+    if not dry_run:
+        told = with_condition(placed, "PodScheduled", "True", timestamp(api.now_s()))
+        api.update(POD, namespace, name, told, subresource="status")
+
+
+def _check_name(body: Json, name: str) -> None:
+    if ((body.get("metadata") or {}).get("name") or name) != name:
+        raise bad_request(
+            f"the name of the object ({body['metadata']['name']}) does not match the name on the URL ({name})"
+        )
+
+
+POSTS: Final[dict[str, Post]] = {"eviction": evict, "binding": bind}
+"""Subresource of a Pod → what a POST there does."""
