@@ -19,6 +19,7 @@ from kdns.controlplane.manifests import Key, Manifest, in_order, merged, source_
 from kdns.controlplane.review import Review
 from kdns.controlplane.status import StatusError
 from kdns.controlplane.validation import IMMUTABLE, ONCE_SET
+from kdns.controlplane.validation_apps import FIXED_SET
 from kdns.controlplane.validation_pod import FROZEN
 from kdns.errors import ManifestError
 
@@ -28,7 +29,7 @@ TURN = 50
 
 FIELD_MANAGER = "kdns-manifests"
 
-FIXED = (ONCE_SET, IMMUTABLE, FROZEN)
+FIXED = (ONCE_SET, IMMUTABLE, FROZEN, FIXED_SET)
 """What the API says of fields that keep their first value: the object is then deleted and made anew."""
 CARRIED = ("name", "namespace", "labels", "annotations")
 """The metadata that an object made anew keeps."""

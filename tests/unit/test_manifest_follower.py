@@ -224,12 +224,12 @@ async def test_an_object_defined_twice_is_told_and_the_first_counts(house: House
 
 
 async def test_unknown_kinds_are_told_once(house: House) -> None:
-    other = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\n---\n"
+    other = "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: d}\n---\n"
     house.write("a.yaml", other + other + service("a"))
     assert await house.follower.start() == Applied(applied=1)
     house.write("b.yaml", other)
     await house.settle()
-    assert house.told() == ["a.yaml:1: kind: skipped: apps/v1 Deployment is not served"]
+    assert house.told() == ["a.yaml:1: kind: skipped: example.com/v1 Widget is not served"]
 
 
 def pod(status: str) -> str:

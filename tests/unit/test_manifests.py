@@ -142,7 +142,8 @@ def test_what_cannot_be_used_says_where_and_why(text: str, error: str) -> None:
 @pytest.mark.parametrize(
     ("api_version", "kind", "hint"),
     [
-        ("apps/v1", "Deployment", ""),
+        ("example.com/v1", "Widget", ""),
+        ("apps/v1beta1", "Deployment", ", Deployment is served as apps/v1"),
         ("discovery.k8s.io/v1beta1", "EndpointSlice", ", EndpointSlice is served as discovery.k8s.io/v1"),
     ],
 )
