@@ -38,6 +38,14 @@ class ManifestError(InputError):
         super().__init__(f"{where}: {field}: {reason}" if field else f"{where}: {reason}")
 
 
+class SettingsError(InputError):
+    """Settings of the dataplane that cannot be used: everything that is wrong, each with where it was found."""
+
+    def __init__(self, problems: tuple[str, ...]) -> None:
+        self.problems = problems
+        super().__init__("\n".join(problems))
+
+
 class KubeconfigError(InputError):
     """Access to the API server that is not set up as it should be: the file, what is wrong and what is wanted."""
 

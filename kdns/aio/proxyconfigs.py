@@ -1,0 +1,72 @@
+"""Configuration files of the dataplane: KubeProxyConfiguration, in YAML or JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import yaml
+
+from kdns.aio.manifestfiles import text_of
+from kdns.aio.yamldocs import documents, field_line
+from kdns.errors import InputError, ManifestError, SettingsError
+from kdns.proxy import settings_check
+from kdns.proxy.settings import Settings
+from kdns.proxy.settings_file import Problem, decoded, encoded
+from kdns.proxy.settings_flags import FlagValues, flag_at, settings_beside_file, settings_from_flags
+
+
+def load_settings(path: Path, warn: Callable[[str], None]) -> Settings:
+    """The settings of a file; SettingsError with everything that is wrong with it, each at its line."""
+    return parse_settings(str(path), text_of(path), warn)
+
+
+def parse_settings(path: str, text: str, warn: Callable[[str], None]) -> Settings:
+    """The settings that a text has; `path` is for messages. `warn` hears of what has no effect."""
+    found = documents(path, text)
+    if len(found) != 1:
+        raise ManifestError(path, found[1].line if found else 0, "", f"holds {len(found)} documents, wanted one")
+    document = found[0]
+
+    def at(problem: Problem) -> str:
+        line = field_line(path, text, document.line, problem.field) if problem.field else document.line
+        return f"{path}:{line}: {problem}"
+
+    settings, wrong = decoded(document.value)
+    wrong = wrong or settings_check.problems(settings)
+    if wrong:
+        raise SettingsError(tuple(map(at, wrong)))
+    for remark in settings_check.remarks(settings):
+        warn(at(remark))
+    return settings
+
+
+def settings_of(flags: FlagValues, warn: Callable[[str], None]) -> Settings:
+    """The settings of a command line, with its configuration file where --config names one."""
+    for flag in flags.deprecated:
+        warn(f"--{flag.name} is deprecated, {flag.deprecated}")
+    if flags.config:
+        if flags.ignored:
+            warn(f"with --config these do not count: {', '.join(f'--{name}' for name in flags.ignored)}")
+        settings = settings_beside_file(load_settings(Path(flags.config), warn), flags)
+    else:
+        settings = settings_from_flags(flags)
+
+    def at(problem: Problem) -> str:
+        flag = flag_at(problem.field, flags, settings)
+        return f"--{flag}: {problem.reason}" if flag else str(problem)
+
+    if wrong := settings_check.problems(settings):
+        raise SettingsError(tuple(map(at, wrong)))
+    if not flags.config:
+        for remark in settings_check.remarks(settings):
+            warn(at(remark))
+    return settings
+
+
+def write_settings(path: Path, settings: Settings) -> None:
+    """Write a configuration file with every field in it; InputError for a file that cannot be written."""
+    try:
+        path.write_text(yaml.safe_dump(encoded(settings)), encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}") from error
