@@ -7,7 +7,7 @@ endpoint a set of the clients that it keeps.
 
     service-ips, service-nodeports                  front → what happens first
     any-endpoint, local-endpoint (…-nodeports)      front → the chain of one list, for external policy Local
-    endpoints, endpoints-local (…-nodeports)        front and number → endpoint
+    endpoints-tcp, endpoints-local-tcp, …           front and number → endpoint, a map for each protocol
     no-endpoint-services, no-endpoint-nodeports     front → reject or drop
     cluster-ips, hairpin-connections                addresses; endpoint to itself
     firewalled, firewall-ranges                     fronts with source ranges; front and range
@@ -60,16 +60,26 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """Fronts with an address and node ports are looked up by different keys, in maps of their own."""
+    """Fronts with an address and node ports are looked up by different keys, in maps of their own.
+
+    `place` is the key within one protocol. The maps of endpoints are one for each protocol, since nft knows ports only
+    as those of a protocol where it reads the types of a map back.
+    """
 
     key: str
+    place: str
     services: str
     refused: str
     suffix: str
 
 
-_ADDRESSED: Final = _Side("{ip} daddr . meta l4proto . th dport", "service-ips", "no-endpoint-services", "")
-_NODE_PORT: Final = _Side("meta l4proto . th dport", "service-nodeports", "no-endpoint-nodeports", "-nodeports")
+_ADDRESSED: Final = _Side(
+    "{ip} daddr . meta l4proto . th dport", "{ip} daddr . {protocol} dport", "service-ips", "no-endpoint-services", ""
+)
+_NODE_PORT: Final = _Side(
+    "meta l4proto . th dport", "{protocol} dport", "service-nodeports", "no-endpoint-nodeports", "-nodeports"
+)
+PROTOCOLS: Final = ("tcp", "udp", "sctp")
 SIDES: Final = (_ADDRESSED, _NODE_PORT)
 _LISTS: Final = {"any-endpoint": "endpoints", "local-endpoint": "endpoints-local"}
 
@@ -133,11 +143,13 @@ def _list_chain(
     """The chain that sends to one of the backends."""
     if front.port.affinity_s:
         return _affinity_chain(made, front, name, backends, ip)
-    endpoints, count = f"{_LISTS[name]}{side.suffix}", len(backends)
+    protocol, count = where[-2], len(backends)
+    endpoints = f"{_LISTS[name]}{side.suffix}-{protocol}"
+    place = (*where[:-2], where[-1])
     for number, backend in enumerate(backends):
-        made.put(endpoints, (*where, number), (backend.address, backend.port))
+        made.put(endpoints, (*place, number), (backend.address, backend.port))
     chain = f"{endpoints}-{count}"
-    look_up = f"{side.key.format(ip=ip)} . numgen random mod {count} map @{endpoints}"
+    look_up = f"{side.place.format(ip=ip, protocol=protocol)} . numgen random mod {count} map @{endpoints}"
     made.chains[chain] = (f"dnat {ip} addr . port to {look_up}",)
     return chain
 

@@ -8,7 +8,19 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kdns.proxy.config import Family
-from kdns.proxy.nftables import MISSING, NFT_FAMILY, SHARED, SIDES, TABLE, Content, Data, ElementKey, collapsed, content
+from kdns.proxy.nftables import (
+    MISSING,
+    NFT_FAMILY,
+    PROTOCOLS,
+    SHARED,
+    SIDES,
+    TABLE,
+    Content,
+    Data,
+    ElementKey,
+    collapsed,
+    content,
+)
 from kdns.proxy.plan import FamilyPlan, Front, FrontKey, Masquerade
 from kdns.proxy.planner import Difference
 
@@ -165,23 +177,29 @@ def _element(key: ElementKey, data: Data) -> str:
 
 
 def frame(half: FamilyPlan, mark: int) -> str:
-    """Everything that does not depend on any Service: the sets and maps, the hooks, and the way through them."""
+    """Everything that does not depend on any Service: the sets and maps, the hooks, and the way through them.
+
+    Differs: kube-proxy refuses TCP with an ICMP message too. One that a Pod of this node gets while it still is in
+    connect() is lost, and it waits a second for the next; and the kernel sends few such messages at a time.
+    """
     ip = NFT_FAMILY[half.family]
     body = "\n".join((*_maps(ip), *_chains(half, ip, mark)))
     return f"table {ip} {TABLE} {{\n{body}\n}}"
 
 
 def _maps(ip: str) -> Iterator[str]:
-    front, port = (side.key.format(ip=ip) for side in SIDES)
-    for key, suffix in ((front, ""), (port, "-nodeports")):
-        yield _set("map", f"any-endpoint{suffix}", f"{key} : verdict")
-        yield _set("map", f"local-endpoint{suffix}", f"{key} : verdict")
-        numbered = f"{key} . numgen random mod 65536 : {ip} daddr . tcp dport"
-        yield _set("map", f"endpoints{suffix}", numbered)
-        yield _set("map", f"endpoints-local{suffix}", numbered)
-    for key, services, refused in ((front, "service-ips", "services"), (port, "service-nodeports", "nodeports")):
-        yield _set("map", services, f"{key} : verdict", "counter")
-        yield _set("map", f"no-endpoint-{refused}", f"{key} : verdict", "counter")
+    for side in SIDES:
+        key = side.key.format(ip=ip)
+        yield _set("map", side.services, f"{key} : verdict", "counter")
+        yield _set("map", side.refused, f"{key} : verdict", "counter")
+        yield _set("map", f"any-endpoint{side.suffix}", f"{key} : verdict")
+        yield _set("map", f"local-endpoint{side.suffix}", f"{key} : verdict")
+        for protocol in PROTOCOLS:
+            place = side.place.format(ip=ip, protocol=protocol)
+            numbered = f"{place} . numgen random mod 65536 : {ip} daddr . {protocol} dport"
+            yield _set("map", f"endpoints{side.suffix}-{protocol}", numbered)
+            yield _set("map", f"endpoints-local{side.suffix}-{protocol}", numbered)
+    front = SIDES[0].key.format(ip=ip)
     yield _set("set", "cluster-ips", f"{ip} daddr")
     yield _set("set", "hairpin-connections", f"{ip} saddr . {ip} daddr")
     yield _set("set", "firewalled", front)
@@ -198,11 +216,11 @@ def _chains(half: FamilyPlan, ip: str, mark: int) -> Iterator[str]:
     node_port = _node_port_destination(half, ip)
     chains: Mapping[str, Iterable[str]] = {
         "mark-for-masquerade": (f"meta mark set meta mark or {mark:#x}",),
-        "reject-chain": ("reject",),
+        "reject-chain": ("meta l4proto tcp reject with tcp reset", "reject"),
         "firewall-check": (f"{front} @firewalled {front} . {ip} saddr != @firewall-ranges drop",),
         "nodeport-endpoints-check": (f"{node_port} {port} vmap @no-endpoint-nodeports",) if node_port else (),
         "service-endpoints-check": (f"{front} vmap @no-endpoint-services",),
-        "cluster-ips-check": (f"{ip} daddr @cluster-ips reject", *_unallocated(half, ip)),
+        "cluster-ips-check": (f"{ip} daddr @cluster-ips goto reject-chain", *_unallocated(half, ip)),
         **{
             f"external-local{side.suffix}": _external_local(side.key.format(ip=ip), side.suffix, local_pods)
             for side in SIDES

@@ -145,7 +145,7 @@ def _rule(rules: Ruleset, words: Words, at: At, local: set[str]) -> Iterator[At]
             yield from _rule(rules, rest, replace(at, mark=marked), local)
         case ["masquerade", "fully-random"]:
             yield replace(at, is_masqueraded=True)
-        case ["drop" | "reject"]:
+        case ["drop" | "reject"] | ["reject", "with", "tcp", "reset"]:
             yield replace(at, ended=words[0])
         case ["update", set_name, "{", *_]:
             assert set_name.removeprefix("@") in rules.elements
@@ -250,8 +250,8 @@ def _keys(words: Words, at: At, ip: str) -> Iterator[tuple[str, Words]]:
                 found = [at.saddr if side == "saddr" else at.daddr]
             case ["meta", "l4proto", *rest]:
                 found = [at.protocol]
-            case ["th", "dport", *rest]:
-                found = [str(at.dport)]
+            case ["th" | "tcp" | "udp" | "sctp" as protocol, "dport", *rest]:
+                found = [str(at.dport)] if protocol in {"th", at.protocol} else []
             case ["numgen", "random", "mod", count, *rest]:
                 found = [str(number) for number in range(int(count))]
             case _:

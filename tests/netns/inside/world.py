@@ -1,0 +1,237 @@
+"""A small network in the kernel: the node (this process's namespace), its Pods, another node's Pods, and the outside.
+
+    pod1, pod2    10.1.0.2, 10.1.0.3       fd00:1::2, fd00:1::3      Pods of this node
+    remote        10.1.1.2, 10.1.1.3       fd00:1:1::2, fd00:1:1::3  Pods of another node, in one namespace
+    outside       192.0.2.100, 203.0.113.5 2001:db8:2::100           clients
+    node          192.0.2.1, 192.0.2.9     2001:db8:2::1             this node
+
+Every path leads through the node. Each Pod answers on PORTS, TCP and UDP, with its own address and port and with the
+address that it sees the client under.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import errno
+import os
+import socket
+import subprocess
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+
+PORTS: Final = (8080, 8443)
+TIMEOUT_S: Final = 0.5
+PODS: Final = {
+    "pod1": ("10.1.0.2", "fd00:1::2"),
+    "pod2": ("10.1.0.3", "fd00:1::3"),
+    "remote": ("10.1.1.2", "10.1.1.3", "fd00:1:1::2", "fd00:1:1::3"),
+}
+OUTSIDE: Final = ("192.0.2.100", "203.0.113.5", "2001:db8:2::100")
+NODE: Final = ("192.0.2.1", "192.0.2.9", "2001:db8:2::1")
+SPACE_OF: Final = {
+    address: space for space, addresses in (*PODS.items(), ("outside", OUTSIDE)) for address in addresses
+}
+"""Namespace → its addresses, turned around; the node's own are not in it."""
+
+SYSCTLS: Final = (
+    "ipv4.ip_forward=1",
+    "ipv6.conf.all.forwarding=1",
+    "ipv4.conf.all.rp_filter=0",
+    "ipv4.icmp_ratelimit=0",  # every refused packet is told, however many there are
+    "ipv4.icmp_msgs_per_sec=100000",
+    "ipv4.icmp_msgs_burst=100000",
+    "ipv6.icmp.ratelimit=0",
+)
+
+_CLONE_NEWNET: Final = 0x40000000
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+_SCM_REFUSED: Final = {errno.ECONNREFUSED}
+_DROPPED: Final = {errno.EPERM, errno.ETIMEDOUT}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """How a probe ended: `backend` is who answered and `seen` the source it saw, else `error` is a word."""
+
+    backend: str = ""
+    port: int = 0
+    seen: str = ""
+    error: str = ""
+
+
+@dataclass(slots=True)
+class World:
+    """The namespaces, by name; `node` is the process's own."""
+
+    names: dict[str, str] = field(default_factory=dict)
+    _servers: list[asyncio.Server] = field(default_factory=list)
+    _datagrams: list[socket.socket] = field(default_factory=list)
+
+    def build(self) -> None:
+        """Make namespaces, links, addresses and routes."""
+        _ip("link set lo up")
+        for setting in SYSCTLS:
+            _sysctl(f"net.{setting}")
+        for address in NODE:
+            _ip(f"address add {address}/{_bits(address)} dev lo")
+        for number, space in enumerate((*PODS, "outside"), 1):
+            self._connect(space, number, _addresses(space))
+
+    def _connect(self, space: str, number: int, addresses: Sequence[str]) -> None:
+        name = self.names[space] = f"kdns-{os.getpid()}-{space}"
+        _ip(f"netns add {name}")
+        _ip(f"link add veth{number} type veth peer name eth0 netns {name}")
+        _ip(f"link set veth{number} up addrgenmode none")
+        for command in ("link set lo up", "link set eth0 up addrgenmode none"):
+            _ip(command, name)
+        gateways = f"169.254.{number}.1", f"fe80::{number}"
+        _ip(f"address add {gateways[0]}/32 dev veth{number}")
+        _ip(f"address add {gateways[1]}/64 dev veth{number} nodad")
+        for address in addresses:
+            _ip(f"address add {address}/{_bits(address)} dev lo", name)
+        inside = f"169.254.{number}.2", f"fe80::{number}:2"
+        _ip(f"address add {inside[0]}/32 dev eth0", name)
+        _ip(f"address add {inside[1]}/64 dev eth0 nodad", name)
+        _ip(f"route add {gateways[0]} dev eth0 scope link", name)
+        first = {
+            version: next((each for each in addresses if (":" in each) == (version == 6)), "") for version in (4, 6)
+        }
+        _ip(f"route add default via {gateways[0]} dev eth0 src {first[4]}", name)
+        _ip(f"route add default via {gateways[1]} dev eth0 src {first[6]}", name)
+        for address in addresses:
+            way = f"via {inside[1]} dev veth{number}" if ":" in address else f"via {inside[0]} dev veth{number} onlink"
+            _ip(f"route replace {address} {way}")
+            if space == "outside":  # what is nobody's goes out, as on any node, and is lost there
+                _ip(f"{'-6 ' if ':' in address else ''}route replace default {way}")
+
+    async def serve(self) -> None:
+        """Let every Pod answer."""
+        loop = asyncio.get_running_loop()
+        for space, addresses in PODS.items():
+            for address in addresses:
+                for port in PORTS:
+                    listener = self.socket(space, address, socket.SOCK_STREAM, port)
+                    listener.listen(256)
+                    self._servers.append(await asyncio.start_server(_answer_stream, sock=listener))
+                    datagrams = self.socket(space, address, socket.SOCK_DGRAM, port)
+                    loop.add_reader(datagrams, _answer_datagram, datagrams)
+                    self._datagrams.append(datagrams)
+
+    async def close(self) -> None:
+        """Let nobody answer any more. The namespaces go with the process's mounts."""
+        for server in self._servers:
+            server.close()
+        for datagrams in self._datagrams:
+            asyncio.get_running_loop().remove_reader(datagrams)
+            datagrams.close()
+
+    async def settle(self) -> None:
+        """Use every path once, so that neighbours know each other and no first packet is lost."""
+        for source in (*SPACE_OF, *NODE):
+            for target in SPACE_OF:
+                if target in OUTSIDE or (":" in source) != (":" in target):
+                    continue
+                for _ in range(20):
+                    if not (await self.probe(source, target, "TCP", PORTS[0])).error:
+                        break
+                else:
+                    raise RuntimeError(f"no way from {source} to {target}")
+
+    def socket(self, space: str, address: str, kind: int, port: int = 0) -> socket.socket:
+        """A socket in a namespace, bound to one of its addresses."""
+
+        def make() -> socket.socket:
+            family = socket.AF_INET6 if ":" in address else socket.AF_INET
+            made = socket.socket(family, kind)
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            made.setblocking(False)
+            made.bind((address, port))
+            return made
+
+        return make() if space == "node" else self.inside(space, make)
+
+    def inside(self, space: str, call: Callable[[], T]) -> T:
+        """What `call` returns in another namespace: a thread goes there for it."""
+        result: list[T] = []
+        failure: list[BaseException] = []
+
+        def there() -> None:
+            with open(f"/run/netns/{self.names[space]}", "rb") as namespace:  # noqa: PTH123 - its number is wanted
+                if _LIBC.setns(namespace.fileno(), _CLONE_NEWNET):
+                    raise OSError(ctypes.get_errno(), "setns")
+            try:
+                result.append(call())
+            except BaseException as error:  # noqa: BLE001 - handed over to the caller
+                failure.append(error)
+
+        thread = threading.Thread(target=there)
+        thread.start()
+        thread.join()
+        if failure:
+            raise failure[0]
+        return result[0]
+
+    async def probe(self, source: str, destination: str, protocol: str, port: int) -> Answer:
+        """Say hello from one address to another and return what comes of it."""
+        space = SPACE_OF.get(source, "node")
+        kind = socket.SOCK_STREAM if protocol == "TCP" else socket.SOCK_DGRAM
+        client = self.socket(space, source, kind)
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                await loop.sock_connect(client, (destination, port))
+                await loop.sock_sendall(client, b"hello")
+                said = (await loop.sock_recv(client, 200)).decode()
+        except TimeoutError:
+            return Answer(error="dropped")
+        except OSError as error:
+            if error.errno in _SCM_REFUSED:
+                return Answer(error="rejected")
+            return Answer(error="dropped" if error.errno in _DROPPED else os.strerror(error.errno or 0))
+        finally:
+            client.close()
+        backend, number, seen = said.split()
+        return Answer(backend, int(number), seen)
+
+
+def _addresses(space: str) -> Sequence[str]:
+    return OUTSIDE if space == "outside" else PODS[space]
+
+
+async def _answer_stream(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.read(5)
+    own, peer = writer.get_extra_info("sockname"), writer.get_extra_info("peername")
+    writer.write(f"{own[0]} {own[1]} {peer[0]}".encode())
+    await writer.drain()
+    writer.close()
+
+
+def _answer_datagram(server: socket.socket) -> None:
+    try:
+        _, peer = server.recvfrom(100)
+        own = server.getsockname()
+        server.sendto(f"{own[0]} {own[1]} {peer[0]}".encode(), peer)
+    except OSError:  # a client that is gone already
+        return
+
+
+def _bits(address: str) -> int:
+    return 128 if ":" in address else 32
+
+
+def _ip(arguments: str, space: str = "") -> None:
+    command = ["ip", *(("-n", space) if space else ()), *arguments.split()]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)}: {done.stderr}")
+
+
+def _sysctl(setting: str) -> None:
+    name, _, value = setting.partition("=")
+    with open(f"/proc/sys/{name.replace('.', '/')}", "w") as knob:  # noqa: PTH123 - a knob of the kernel
+        knob.write(value)

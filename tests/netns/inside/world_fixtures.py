@@ -1,0 +1,26 @@
+"""The world, built once for the tests of a file, and the loop that it lives in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+from world import World
+
+
+@pytest.fixture(scope="session")
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    made = asyncio.new_event_loop()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def world(loop: asyncio.AbstractEventLoop) -> Iterator[World]:
+    made = World()
+    made.build()
+    loop.run_until_complete(made.serve())
+    loop.run_until_complete(made.settle())
+    yield made
+    loop.run_until_complete(made.close())

@@ -1,0 +1,34 @@
+"""Starts the tests of inside/ with real packets: each file in a network namespace and mounts of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+INSIDE = Path(__file__).parent / "inside"
+FILES = sorted(path.name for path in INSIDE.glob("test_*.py"))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_inside(name: str) -> None:
+    programs = [program for program in ("unshare", "ip", "nft") if not shutil.which(program)]
+    if os.geteuid() != 0 or programs:
+        pytest.skip(f"needs root, unshare, ip and nft: it makes network namespaces; missing: {programs or 'root'}")
+    pytest_command = (
+        f"exec {sys.executable} -m pytest -q -p no:xdist -p no:cacheprovider -p world_fixtures {INSIDE / name}"
+    )
+    done = subprocess.run(
+        ["unshare", "--net", "--mount", "sh", "-c", f"mount -t tmpfs tmpfs /run && {pytest_command}"],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "PYTHONPATH": str(INSIDE)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
