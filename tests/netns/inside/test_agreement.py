@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from ipaddress import ip_address, ip_network
+from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -31,7 +32,7 @@ from kdns.proxy.plan import Plan
 from kdns.proxy.planner import plan
 from kdns.proxy.trace import Fate, Packet, trace
 
-FAMILIES = {
+FAMILIES: dict[int, dict[str, Any]] = {
     4: {
         "type": "IPv4",
         "vips": ("10.96.0.1", "10.96.0.2"),
