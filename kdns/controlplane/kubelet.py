@@ -27,6 +27,9 @@ from kdns.controlplane.pods import (
     succeeded_status,
 )
 
+HOSTNAME = "kubernetes.io/hostname"
+_LABELS = {HOSTNAME: "", "kubernetes.io/os": "linux"}
+
 
 class Kubelet:
     """Subjects are Pods by namespace and name, and nodes by "" and name."""
@@ -100,6 +103,10 @@ class Kubelet:
         node = self._nodes.get(name)
         if node is None or not lacks_node_status(node):
             return Outcome()
+        labels = node["metadata"].get("labels") or {}
+        if not set(_LABELS) <= set(labels):
+            marked = {**_LABELS, HOSTNAME: name, **labels}
+            return Outcome((Action("update", NODE, {**node, "metadata": {**node["metadata"], "labels": marked}}),))
         given = node.get("status") or {}
         addresses = internal_ips(node) or self._addresses.choose()
         given = {**given, "addresses": [*(given.get("addresses") or ()), *_rows(addresses, node)]}

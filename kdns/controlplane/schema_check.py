@@ -17,6 +17,8 @@ from kdns.controlplane.schema_text import SCALARS, Field, TypeName
 from kdns.controlplane.status import StatusError, bad_request
 
 _QUANTITY = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)?")
+_BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
+_NO_BASE64 = re.compile(r"[^A-Za-z0-9+/=]")
 _INT_RANGE = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
 _GO_NAMES = {"bytes": "[]uint8", "json": "v1.FieldsV1"}
 
@@ -147,6 +149,15 @@ def _check_string(value: Any, where: str, type_name: str) -> Iterator[str]:
         yield _mismatch(_json_name(value), where, _go_element(type_name))
 
 
+def _check_bytes(value: Any, where: str, type_name: str) -> Iterator[str]:
+    """Base64 as Go reads it: line breaks do not count, anything else beside the alphabet is refused with its place."""
+    yield from _check_string(value, where, type_name)
+    text = re.sub(r"[\r\n]", "", value) if isinstance(value, str) else ""
+    if not _BASE64.fullmatch(text):
+        odd = _NO_BASE64.search(text)
+        yield f"illegal base64 data at input byte {odd.start() if odd else len(text) // 4 * 4}"
+
+
 def _check_bool(value: Any, where: str, type_name: str) -> Iterator[str]:
     if not isinstance(value, bool):
         yield _mismatch(_json_name(value), where, type_name)
@@ -196,7 +207,7 @@ def _check_json(_value: Any, _where: str, _type_name: str) -> Iterator[str]:
 
 _CHECKS: Final[Mapping[str, Callable[[Any, str, str], Iterator[str]]]] = {
     "string": _check_string,
-    "bytes": _check_string,
+    "bytes": _check_bytes,
     "bool": _check_bool,
     "int32": _check_int,
     "int64": _check_int,
