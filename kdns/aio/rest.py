@@ -18,10 +18,10 @@ from aiohttp.http_parser import RawRequestMessage
 from aiohttp.web_protocol import RequestHandler
 
 from kdns import logs
-from kdns.aio import rest_content, rest_documents
+from kdns.aio import rest_content, rest_documents, rest_reviews
 from kdns.aio.rest_guard import READY_PATHS, RestConfig, check_config, check_request
 from kdns.aio.rest_verbs import Verbs
-from kdns.controlplane import render, routes
+from kdns.controlplane import containers, render, routes
 from kdns.controlplane.api import Api
 from kdns.controlplane.status import StatusError, bad_request, internal
 from kdns.controlplane.watch import Subscription
@@ -142,6 +142,10 @@ class _Handler:
             document = rest_documents.document(request, self.address)
             if document is not None:
                 return document
+            review = await rest_reviews.review(request)
+            if review is not None:
+                return review
+            containers.refuse(request.path, self.verbs.api)
             return await self.verbs.run(request, routes.target(request.path))
         except StatusError as error:
             return _refusal(request, error)

@@ -1,0 +1,95 @@
+"""A newcomer's tour with kubectl: what each command shows, also where nothing runs that it could reach."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from kdns_process import Running, kdns_up
+
+NO_CONTAINER = "Pods are simulated, no container runs"
+WORKS: list[tuple[str, list[str]]] = [
+    ("get nodes", ["kdns", "Ready"]),
+    ("get namespaces", ["default", "kube-node-lease", "kube-public", "kube-system"]),
+    ("get all -A", ["service/kubernetes", "service/kube-dns"]),
+    ("cluster-info", ["control plane is running at", "CoreDNS is running at"]),
+    ("version", ["Server Version: v1.36."]),
+    ("api-versions", ["apps/v1", "discovery.k8s.io/v1"]),
+    ("api-resources", ["endpointslices", "services", "svc", "deployments"]),
+    ("explain service.spec.type", ["FIELD: type <string>", "ExternalName"]),
+    ("run web --image=nginx --port=80", ["pod/web created"]),
+    ("wait pod/web --for=condition=Ready --timeout=20s", ["condition met"]),
+    ("expose pod web --type=NodePort", ["service/web exposed"]),
+    ("get pods -o wide", ["1/1", "Running", "10.244.", "kdns"]),
+    ("get svc,ep,endpointslices -o wide", ["NodePort", "endpoints/web", "run=web", "10.244."]),
+    (
+        "describe pod web",
+        ["Status: Running", "IP: 10.244.", "Ready True"],
+    ),
+    ("describe svc web", ["NodePort: <unset> 3", "Endpoints: 10.244."]),
+    ("describe endpoints web", ["Addresses: 10.244.", "<unset> 80 TCP"]),
+    ("describe endpointslices -l kubernetes.io/service-name=web", ["TargetRef: Pod/web", "Ready: true"]),
+    ("describe node kdns", ["default web", "PodCIDR:", "Ready True"]),
+    ("describe namespace default", ["Status: Active"]),
+    ("create deployment front --image=nginx --replicas=2 --port=80", ["deployment.apps/front created"]),
+    ("rollout status deployment/front --timeout=20s", ["successfully rolled out"]),
+    ("get deploy,rs,pods", ["deployment.apps/front", "2/2", "replicaset.apps/front-", "pod/front-"]),
+    ("expose deployment front", ["service/front exposed"]),
+    ("scale deployment front --replicas=3", ["deployment.apps/front scaled"]),
+    ("rollout status deployment/front --timeout=20s", ["successfully rolled out"]),
+    ("describe deployment front", ["Replicas: 3 desired | 3 updated | 3 total", "ScalingReplicaSet"]),
+    ("get events", ["ScalingReplicaSet", "SuccessfulCreate"]),
+    ("rollout history deployment/front", ["REVISION CHANGE-CAUSE"]),
+    ("set image deployment/front nginx=nginx:2", ["deployment.apps/front image updated"]),
+    ("rollout undo deployment/front", ["deployment.apps/front rolled back"]),
+    ("auth can-i create services", ["yes"]),
+    ("auth can-i --list", ["*.*", "[*]"]),
+    ("auth whoami", ["kubernetes-admin", "system:masters"]),
+    ("delete deployment,service front", ['deployment.apps "front" deleted', 'service "front" deleted']),
+    ("delete pod,service web --now", ['pod "web" deleted', 'service "web" deleted']),
+    ("get svc", ["kubernetes"]),
+]
+"""(a command, parts of what it shows with one space between words), in order."""
+
+CANNOT: list[tuple[str, str]] = [
+    ("logs seen", f'pod "seen" has no log: {NO_CONTAINER}'),
+    ("exec seen -- ls", f'pod "seen" cannot execute commands: {NO_CONTAINER}'),
+    ("attach seen", f'pod "seen" cannot be attached to: {NO_CONTAINER}'),
+    ("port-forward pod/seen :80", f'pod "seen" has no ports to forward to: {NO_CONTAINER}'),
+    ("debug seen --image=busybox --profile=general", f'pod "seen" cannot be debugged: {NO_CONTAINER}'),
+    ("logs nobody", 'pods "nobody" not found'),
+    (
+        "get --raw /api/v1/namespaces/kube-system/services/kube-dns:dns/proxy/",
+        f'service "kube-dns" cannot be connected to: {NO_CONTAINER}',
+    ),
+    ("get --raw /api/v1/nodes/kdns/proxy/metrics", f'node "kdns" cannot be connected to: {NO_CONTAINER}'),
+    ("top pods", "Metrics API not available"),
+    ("get gadgets", 'the server doesn\'t have a resource type "gadgets"'),
+    ("get svc nobody", 'Error from server (NotFound): services "nobody" not found'),
+    ("create service nodeport a", "at least one tcp port specifier must be provided"),
+    ("create service nodeport a --tcp=80 --node-port=1", "provided port is not in the valid range"),
+]
+"""(a command that fails, a part of what it says)."""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A `kdns up` for the whole tour; its log must hold no error."""
+    with kdns_up(tmp_path_factory.mktemp("tour")) as running:
+        yield running
+    assert not [line for line in running.lines if "Traceback" in line or "request failed" in line]
+
+
+def test_the_tour(cluster: Running) -> None:
+    for command, parts in WORKS:
+        out = cluster.kubectl(*command.split(" "))
+        shown = " ".join(out.split())
+        assert all(part in shown for part in parts), f"kubectl {command}\n{out}wanted {parts}"
+
+
+def test_what_cannot_be_done_is_said(cluster: Running) -> None:
+    cluster.kubectl("run", "seen", "--image=nginx", "--port=80")
+    cluster.kubectl("wait", "pod/seen", "--for=condition=Ready", "--timeout=20s")
+    for command, says in CANNOT:
+        out = cluster.kubectl(*command.split(" "), check=False)
+        assert says in out, f"kubectl {command}\n{out}wanted {says}"
