@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from kdns.controlplane.formats import parse_ip
 from kdns.controlplane.kinds import Json
@@ -59,7 +60,15 @@ def pod_ips(pod: Json) -> list[str]:
 
 def addresses_in(pod: Json, family: str) -> list[str]:
     """The Pod's addresses of one family, spelled canonically."""
-    return [str(parse_ip(ip)) for ip in pod_ips(pod) if address_family(ip) == family]
+    spelled = map(_canonical, pod_ips(pod))
+    return [ip for version, ip in spelled if version == family]
+
+
+@lru_cache(maxsize=4096)
+def _canonical(ip: str) -> tuple[str, str]:
+    """The family of an address, and its one spelling; each is asked for several times in a row."""
+    parsed = parse_ip(ip)
+    return (f"IPv{parsed.version}", str(parsed)) if parsed else ("", ip)
 
 
 def hostname_in(pod: Json, service: Json) -> str:

@@ -72,7 +72,8 @@ class LoadBalancers:
             self._news.pop(key, None)
         if old and obj and self._pool and (news := list(_news(old, obj))):
             self._news.setdefault(key, []).extend(news)
-        return [key, *self._waiting] if had - has else [key]
+        concerned = [key] if obj and (type_of(obj) == LOAD_BALANCER or FINALIZER in _finalizers(obj)) else []
+        return [*concerned, *self._waiting] if had - has else concerned
 
     def reconcile(self, subject: Subject, since_s: float, now_s: float) -> Outcome:
         """One step: finalizer, then address; the other way round when the address is no longer wanted."""

@@ -59,7 +59,7 @@ class Group:
 @dataclass(frozen=True, slots=True)
 class _Row:
     ports: PortKey
-    endpoints: tuple[tuple[str, str, Json], ...] = ()
+    endpoints: tuple[tuple[str, str, Json], ...]
 
 
 class SliceEndpoints:
@@ -82,15 +82,16 @@ class SliceEndpoints:
         """Note a Pod's state; None when it is none of the Service's."""
         self.skipped.pop(key, None)
         old = self._rows.pop(key, None)
-        new = self._row(key, pod) if pod and has_endpoint(pod, terminating=True) else None
-        if new and pod:
-            group = self.groups.setdefault(new.ports, Group(target_ports(pod, self._service)))
+        if pod and has_endpoint(pod, terminating=True):
+            ports = target_ports(pod, self._service)
+            new = self._rows[key] = _Row(port_key(ports), self._endpoints(key, pod))
+            group = self.groups.setdefault(new.ports, Group(ports))
             group.pods += 1
-            self._rows[key] = new
-        if old:
             self._remove(old)
-        for family, name, endpoint in new.endpoints if new else ():
-            group.endpoints.setdefault(family, {})[name] = endpoint
+            for family, name, endpoint in new.endpoints:
+                group.endpoints.setdefault(family, {})[name] = endpoint
+        else:
+            self._remove(old)
 
     def laid(self, each: Json) -> tuple[PortKey, Laid]:
         """The ports and endpoints of a stored slice, read once."""
@@ -109,7 +110,9 @@ class SliceEndpoints:
         for gone in self._laid.keys() - set(names):
             del self._laid[gone]
 
-    def _remove(self, row: _Row) -> None:
+    def _remove(self, row: _Row | None) -> None:
+        if row is None:
+            return
         group = self.groups[row.ports]
         group.pods -= 1
         for family, name, _ in row.endpoints:
@@ -117,17 +120,20 @@ class SliceEndpoints:
         if not group.pods:
             del self.groups[row.ports]
 
-    def _row(self, key: Key, pod: Json) -> _Row:
-        """Differs: a Pod on no node counts; without a simulation, whoever writes its status is the whole kubelet."""
-        service, ports = self._service, port_key(target_ports(pod, self._service))
+    def _endpoints(self, key: Key, pod: Json) -> tuple[tuple[str, str, Json], ...]:
+        """Family, identity and endpoint, by family.
+
+        Differs: a Pod on no node counts; without a simulation, whoever writes its status is the whole kubelet.
+        """
+        service = self._service
         node_name = (pod.get("spec") or {}).get("nodeName") or ""
         if node_name and node_name not in self._nodes and not publishes_not_ready(service):
             where = f"{service['metadata'].get('namespace', '')}/{service['metadata']['name']}"
             name = pod["metadata"]["name"]
             self.skipped[key] = f"skipping Pod {name} for Service {where}: Node {node_name} Not Found"
-            return _Row(ports)
+            return ()
         found = [(family, self._endpoint(pod, node_name, family)) for family in self.families]
-        return _Row(ports, tuple((family, identity(each), each) for family, each in found if each["addresses"]))
+        return tuple((family, identity(each), each) for family, each in found if each["addresses"])
 
     def _endpoint(self, pod: Json, node_name: str, family: str) -> Json:
         serving, going = is_ready(pod), is_terminating(pod)
