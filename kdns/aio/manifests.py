@@ -191,7 +191,9 @@ class ManifestFollower:
         except StatusError as why:
             if not is_about_fixed_fields(why):
                 raise
-        self._api.delete(kind, namespace, name)
+        gone = self._api.delete(kind, namespace, name)
+        if (gone.get("metadata") or {}).get("deletionTimestamp"):  # a finalizer holds it
+            raise BeingDeletedError(manifest)
         try:
             return self._api.create(kind, namespace, wanted, field_manager=FIELD_MANAGER)
         except StatusError:

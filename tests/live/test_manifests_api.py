@@ -178,6 +178,24 @@ async def test_another_cluster_ip_makes_the_service_anew(api: Api, tmp_path: Pat
     assert len(problems) == 1
 
 
+async def test_a_finalizer_delays_the_service_that_is_made_anew(api: Api, tmp_path: Path, problems: list[str]) -> None:
+    path = tmp_path / "web.yaml"
+    path.write_text(FIXED)
+    follows = follower(api, tmp_path, problems)
+    await follows.start()
+    held = api.get(SERVICE, "default", "web")
+    api.update(SERVICE, "default", "web", {**held, "metadata": {**held["metadata"], "finalizers": ["example.com/f"]}})
+    path.write_text(FIXED.replace("0.20", "0.201"))
+    await look_twice(follows)
+    going = api.get(SERVICE, "default", "web")
+    assert (going["spec"]["clusterIP"], "deletionTimestamp" in going["metadata"]) == ("10.96.0.20", True)
+    assert ["being deleted" in problem for problem in problems] == [True]
+    going["metadata"].pop("finalizers")
+    api.update(SERVICE, "default", "web", going)
+    await follows.look()
+    assert api.get(SERVICE, "default", "web")["spec"]["clusterIP"] == "10.96.0.201"
+
+
 async def test_an_address_that_is_taken_leaves_the_service_as_it_was(
     api: Api, tmp_path: Path, problems: list[str]
 ) -> None:
