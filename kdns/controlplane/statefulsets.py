@@ -240,7 +240,7 @@ def _first_updated(look: _Look) -> int:
     rolling = update.get("rollingUpdate")
     if rolling is None:
         current = look.current["metadata"]["name"]
-        return first + sum(revision_name(pod) == current and not is_leaving(pod) for pod in look.pods.values())
+        return first + [revision_name(pod) for pod in look.pods.values() if not is_leaving(pod)].count(current)
     return first + count(rolling, "partition")
 
 

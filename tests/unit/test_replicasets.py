@@ -176,7 +176,6 @@ def test_pods_that_cannot_be_made_are_told_of_and_tried_again(monkeypatch: pytes
 
     monkeypatch.setattr(bench.api, "create", create)
     bench.settle()
-    bench.wait(1.0)
     refused = 'Error creating: pods "web-x" is forbidden: no more Pods today'
     assert {(notice.reason, notice.message) for notice in bench.notices} == {("FailedCreate", refused)}
     (condition,) = bench.get(REPLICA_SET, "web")["status"]["conditions"]
