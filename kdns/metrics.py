@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -147,11 +147,16 @@ class Sample(NamedTuple):
     value: float
 
 
+Distribution: TypeAlias = tuple[tuple[str, ...], Histogram]
+"""One histogram of a family: label values and counts."""
+
+
 class Gauges(Collector):
-    """Gauges and counters read at scrape time: (name, help, label names, is_counter, samples)."""
+    """Gauges, counters and histograms read at scrape time: (name, help, label names, is_counter, samples)."""
 
     def __init__(self) -> None:
         self._rows: list[tuple[str, str, tuple[str, ...], bool, Callable[[], Iterable[Sample]]]] = []
+        self._histograms: list[tuple[str, str, tuple[str, ...], Callable[[], Iterable[Distribution]]]] = []
 
     def add(
         self,
@@ -165,6 +170,12 @@ class Gauges(Collector):
         """Expose one family."""
         self._rows.append((name, text, labels, counter, samples))
 
+    def add_histogram(
+        self, name: str, text: str, labels: tuple[str, ...], samples: Callable[[], Iterable[Distribution]]
+    ) -> None:
+        """Expose one family of histograms."""
+        self._histograms.append((name, text, labels, samples))
+
     def collect(self) -> Iterator[Metric]:
         """All families, read now."""
         for name, text, labels, counter, samples in self._rows:
@@ -173,6 +184,11 @@ class Gauges(Collector):
             for sample in samples():
                 family.add_metric(sample.labels, sample.value)
             yield family
+        for name, text, labels, distributions in self._histograms:
+            histograms = HistogramMetricFamily(name, text, labels=labels)
+            for values, histogram in distributions():
+                histograms.add_metric(values, histogram.buckets(), histogram.sum)
+            yield histograms
 
 
 def _add(rows: dict[tuple[str, ...], float], labels: tuple[str, ...], count: int) -> None:

@@ -45,10 +45,15 @@ def exposition(registry: CollectorRegistry) -> Handler:
     """All metrics in the format the scraper accepts."""
 
     async def metrics(request: web.Request) -> web.Response:
-        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-        return web.Response(body=encode(registry), headers={"Content-Type": content_type})
+        return scraped(registry, request.headers.get("Accept", ""))
 
     return metrics
+
+
+def scraped(registry: CollectorRegistry, accept: str) -> web.Response:
+    """What the metrics are now."""
+    encode, content_type = choose_encoder(accept)
+    return web.Response(body=encode(registry), headers={"Content-Type": content_type})
 
 
 class HealthProbe:

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +18,8 @@ import yaml
 
 from kdns import logs
 from kdns.aio import rest
+from kdns.aio.admin import scraped
+from kdns.aio.allocmetrics import AllocationMetrics
 from kdns.aio.controllers import Controllers
 from kdns.aio.loading import loading
 from kdns.aio.manifests import Applied, ManifestFollower
@@ -58,14 +61,16 @@ class LocalCluster:
         InputError for an unusable data directory or an unsafe address, ListenError for a taken one.
         """
         check_config(self.rest_config)
-        self._strategies = Strategies(self.config, random.randrange)
+        allocation = AllocationMetrics()
+        self._strategies = Strategies(self.config, random.randrange, allocation.tally)
         with loading():
             self._api = self._opened()
         for lost in self._strategies.lost:
             log.warning("allocation lost", what=lost)
-        durable = (self._journal.durable,) if self._journal else ()
+        durable = {"durable": self._journal.durable} if self._journal else {}
+        metrics = partial(scraped, allocation.registry(self._strategies.services))
         try:
-            self._rest = await rest.start(self._api, self.rest_config, *durable)
+            self._rest = await rest.start(self._api, self.rest_config, metrics=metrics, **durable)
         except KdnsError:
             if self._journal:
                 await self._journal.close()

@@ -54,15 +54,20 @@ async def _at_once() -> None:
     """In memory everything is as durable as it gets."""
 
 
-async def start(api: Api, config: RestConfig, durable: Callable[[], Awaitable[None]] = _at_once) -> RestServer:
-    """Listen. A write is answered only after `durable()`.
+async def start(
+    api: Api,
+    config: RestConfig,
+    durable: Callable[[], Awaitable[None]] = _at_once,
+    metrics: rest_documents.Metrics | None = None,
+) -> RestServer:
+    """Listen. A write is answered only after `durable()`; `metrics` are served as /metrics.
 
     InputError for an address that is unsafe as configured, ListenError for one that is taken.
     """
     check_config(config)
     watches: dict[Subscription, None] = {}
     verbs = Verbs(api, config, durable, watches)
-    handler = _Handler(config, verbs)
+    handler = _Handler(config, verbs, metrics)
     server = _BoundedServer(handler)
     handler.server = server
     runner = web.ServerRunner(server, shutdown_timeout=2.0)
@@ -114,8 +119,8 @@ class _BoundedServer(web.Server):
 class _Handler:
     """Every request: guard, route, verb; every refusal a Status."""
 
-    def __init__(self, config: RestConfig, verbs: Verbs) -> None:
-        self.config, self.verbs = config, verbs
+    def __init__(self, config: RestConfig, verbs: Verbs, metrics: rest_documents.Metrics | None) -> None:
+        self.config, self.verbs, self.metrics = config, verbs, metrics
         self.address = ""
         self.server: _BoundedServer | None = None
 
@@ -139,7 +144,7 @@ class _Handler:
             self._admit(request)
             if request.path in READY_PATHS:
                 await self.verbs.durable()
-            document = rest_documents.document(request, self.address)
+            document = rest_documents.document(request, self.address, self.metrics)
             if document is not None:
                 return document
             review = await rest_reviews.review(request)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
+from typing import TypeAlias
 
 from aiohttp import web
 
@@ -18,11 +19,17 @@ from kdns.controlplane.status import StatusError
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 
-def document(request: web.BaseRequest, address: str) -> web.Response | None:
+Metrics: TypeAlias = Callable[[str], web.Response]
+"""Metrics in the format that an Accept header asks for."""
+
+
+def document(request: web.BaseRequest, address: str, metrics: Metrics | None = None) -> web.Response | None:
     """The response for a path that is no resource; None when it may be one; 404 for unknown groups and documents."""
     path = request.path.rstrip("/")
     parts = path.strip("/").split("/")
     make = _maker(request, parts, address)
+    if metrics and parts == ["metrics"]:
+        make = partial(metrics, request.headers.get("Accept", ""))
     if make is None:
         return None
     if request.method not in {"GET", "HEAD"}:
@@ -36,7 +43,7 @@ def _maker(request: web.BaseRequest, parts: list[str], address: str) -> Callable
     match parts:
         case [""]:
             return lambda: _json(
-                request, {"paths": ["/api", "/apis", "/healthz", "/openapi/v2", "/openapi/v3", "/version"]}
+                request, {"paths": ["/api", "/apis", "/healthz", "/metrics", "/openapi/v2", "/openapi/v3", "/version"]}
             )
         case ["healthz" | "livez" | "readyz", *_]:
             return lambda: web.Response(text="ok", content_type="text/plain")

@@ -145,22 +145,22 @@ class Ports:
     def allocate(self, port: int, owner: Key, txn: Transaction) -> None:
         """Take this port."""
         if port not in self.range:
-            self._tally.port_errors["static"] += 1
+            self._tally.port_errors[("static",)] += 1
             raise AllocationError(f"provided port is not in the valid range. The range of valid ports is {self.valid}")
         if port in self.owners:
-            self._tally.port_errors["static"] += 1
+            self._tally.port_errors[("static",)] += 1
             raise AllocationError("provided port is already allocated")
         self._take(port, owner, txn)
-        self._tally.ports["static"] += 1
+        self._tally.ports[("static",)] += 1
 
     def allocate_next(self, owner: Key, txn: Transaction) -> int:
         """Take any free port."""
         port = self.pool.pick(self._choose, self.owners.__contains__)
         if port is None:
-            self._tally.port_errors["dynamic"] += 1
+            self._tally.port_errors[("dynamic",)] += 1
             raise RangeFullError("range is full")
         self._take(port, owner, txn)
-        self._tally.ports["dynamic"] += 1
+        self._tally.ports[("dynamic",)] += 1
         return port
 
     def release(self, ports: Iterable[int], owner: Key, txn: Transaction) -> None:

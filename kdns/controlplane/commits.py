@@ -11,6 +11,7 @@ from kdns.controlplane.ipaddresses import ip_address_of, names_of, service_of
 from kdns.controlplane.kinds import IP_ADDRESS, KINDS, SERVICE, Json, Kind
 from kdns.controlplane.metadata import copied
 from kdns.controlplane.owners import Owners
+from kdns.controlplane.services import addresses_of
 from kdns.controlplane.store import Store
 from kdns.controlplane.watch import Filter, Stored
 
@@ -83,6 +84,9 @@ class Commits:
                 if is_restored:
                     strategies.restore(kind, version.obj)
                 self.owners.track(None, version)
+        if not store.page(IP_ADDRESS, Filter(), limit=1).items:
+            for version in store.page(SERVICE, Filter()).items:  # as older versions stored them
+                self._accompany(version.key, None, version.obj)
 
     def put(self, kind: Kind, obj: Json, replaces: Stored | None, prepared: Prepared | None = None) -> Stored:
         """Store a copy of `obj`; then what `prepared` allocated is its own."""
@@ -111,9 +115,9 @@ class Commits:
 
         One that somebody else holds by a finalizer, or that is another's, stays; the repair loop looks after it.
         """
-        before, now = names_of(old), names_of(new)
-        if before == now:
+        if old and new and addresses_of(old) == addresses_of(new):
             return
+        before, now = names_of(old), names_of(new)
         for name in sorted(before - now):
             version = self.store.get(IP_ADDRESS, ("", name))
             if version and service_of(version.obj) == service and not version.obj["metadata"].get("finalizers"):
@@ -122,4 +126,5 @@ class Commits:
             if self.store.get(IP_ADDRESS, ("", name)) is None:
                 obj = ip_address_of(service, name)
                 self._begin(IP_ADDRESS, obj)
-                self.put(IP_ADDRESS, obj, None)
+                self.store.put(IP_ADDRESS, ("", name), obj, None)
+                self.strategies.stored(IP_ADDRESS, obj)

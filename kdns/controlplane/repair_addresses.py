@@ -70,13 +70,14 @@ class AddressRepair:
             self._next_s = ROUND_S
         actions: list[Action] = []
         notices: list[Notice] = []
+        made: dict[str, Json] = {}
         looked_at = 0
         while self._todo and looked_at < _LOOKED_AT and len(actions) < _WRITTEN:
             kind, key = self._todo.pop()
             looked_at += 1
             if kind == SERVICE and key in self._services:
-                self._service(key, self._services[key], actions, notices)
-            elif kind == IP_ADDRESS and key[1] in self._objects:
+                self._service(key, self._services[key], made, actions, notices)
+            elif kind == IP_ADDRESS and key[1] in self._objects and key[1] not in made:
                 self._object(self._objects[key[1]], now_s, actions, notices)
         return Outcome(actions, notices, again_s=0 if self._todo else self._next_s)
 
@@ -86,8 +87,9 @@ class AddressRepair:
         self._tally.failed_address_repairs += 1
         return None
 
-    def _service(self, key: Key, service: Json, actions: list[Action], notices: list[Notice]) -> None:
-        made = {action.obj["metadata"]["name"]: action.obj for action in actions if action.verb == "create"}
+    def _service(
+        self, key: Key, service: Json, made: dict[str, Json], actions: list[Action], notices: list[Notice]
+    ) -> None:
         for address in addresses_of(service):
             parsed = parse_ip(address)
             said, found = f"Cluster IP {address} is not a valid IP; please recreate Service", None
@@ -98,12 +100,13 @@ class AddressRepair:
                 problem = self._problem(key, name, found)
             kind, reason, message = problem
             if kind:
-                self._tally.address_repairs[kind] += 1
+                self._tally.address_repairs[(kind,)] += 1
             if reason:
                 notices.append(Notice(SERVICE, service, "Warning", reason, message))
             if kind == "repair":
                 actions += [Action("delete", IP_ADDRESS, found)] if found else []
-                actions.append(Action("create", IP_ADDRESS, ip_address_of(key, str(parsed))))
+                made[str(parsed)] = ip_address_of(key, str(parsed))
+                actions.append(Action("create", IP_ADDRESS, made[str(parsed)]))
 
     def _problem(self, key: Key, name: str, found: Json | None) -> tuple[str, str, str]:
         """What is wrong with an address of a Service: what metrics call it, the Event's reason and message."""
@@ -153,7 +156,7 @@ class AddressRepair:
             problem = ("repair", "IPAddressWrongReference", said)
         else:
             return
-        self._tally.address_repairs[problem[0]] += 1
+        self._tally.address_repairs[(problem[0],)] += 1
         notices.append(Notice(IP_ADDRESS, obj, "Warning", *problem[1:]))
         actions.append(Action("delete", IP_ADDRESS, obj))
 

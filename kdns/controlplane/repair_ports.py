@@ -50,7 +50,7 @@ class PortRepair:
                 used.add(port)
                 kind, reason, message = self._problem(key, port)
                 if kind:
-                    self._tally.port_repairs[kind] += 1
+                    self._tally.port_repairs[(kind,)] += 1
                     notices.append(Notice(SERVICE, service, "Warning", reason, message))
         self._free_leaks(used)
         return Outcome(notices=notices, again_s=ROUND_S)
@@ -82,6 +82,6 @@ class PortRepair:
         self._leaks = {port: self._leaks.get(port, 0) + 1 for port in leaked}
         for port, rounds in self._leaks.items():
             if rounds == 1:
-                self._tally.port_repairs["leak"] += 1
+                self._tally.port_repairs[("leak",)] += 1
             if rounds == ROUNDS_BEFORE_CLEANUP:
                 self._ports.let_go(port, self._ports.owners[port])

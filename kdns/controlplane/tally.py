@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeAlias
+
+Labels: TypeAlias = tuple[str, ...]
 
 
 def _no_clock() -> float:
@@ -17,18 +20,18 @@ def _nobody(_cidr: str, _took_s: float) -> None:
 
 @dataclass(slots=True)
 class Tally:
-    """One count per event; `addresses` are by (range, scope), `ports` by scope: static if asked for, else dynamic.
+    """Addresses are counted by (range, scope), ports by scope: static if asked for, else dynamic; repairs by type.
 
     `took` hears how long each address of a range took to find, in seconds of `clock`.
     """
 
     clock: Callable[[], float] = _no_clock
     took: Callable[[str, float], None] = _nobody
-    addresses: Counter[tuple[str, str]] = field(default_factory=Counter)
-    address_errors: Counter[tuple[str, str]] = field(default_factory=Counter)
-    ports: Counter[str] = field(default_factory=Counter)
-    port_errors: Counter[str] = field(default_factory=Counter)
-    address_repairs: Counter[str] = field(default_factory=Counter)
-    port_repairs: Counter[str] = field(default_factory=Counter)
+    addresses: Counter[Labels] = field(default_factory=Counter)
+    address_errors: Counter[Labels] = field(default_factory=Counter)
+    ports: Counter[Labels] = field(default_factory=Counter)
+    port_errors: Counter[Labels] = field(default_factory=Counter)
+    address_repairs: Counter[Labels] = field(default_factory=Counter)
+    port_repairs: Counter[Labels] = field(default_factory=Counter)
     failed_address_repairs: int = 0
     failed_port_repairs: int = 0

@@ -249,6 +249,8 @@ async def test_acknowledged_writes_survive(tmp_path: Path) -> None:
             for writer in writers:
                 writer.check({name: obj for name, obj in found.items() if name not in OWN})
             assert not twice(addresses(found))
+            async with session.get("/apis/networking.k8s.io/v1/ipaddresses") as response:
+                assert by_name(await response.json()).keys() == set(addresses(found))
             assert not twice(node_ports(found))
             assert not twice(obj["metadata"]["uid"] for obj in found.values())
             if turn < ROUNDS:

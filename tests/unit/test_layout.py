@@ -49,7 +49,7 @@ DOORS = {
     "click": {"kdns.cli", "kdns.cli_env"},
     "dnslib": {"kdns.wire.message"},
     "kubernetes": {"kdns.aio.apiserver"},
-    "prometheus_client": {"kdns.metrics", "kdns.aio.admin", "kdns.aio.dnsmetrics"},
+    "prometheus_client": {"kdns.metrics", "kdns.aio.admin", "kdns.aio.allocmetrics", "kdns.aio.dnsmetrics"},
     "sqlite3": {"kdns.aio.sqlite", "kdns.aio.sqlite_file"},
 }
 """Dependency → the modules that may know it."""
