@@ -68,10 +68,11 @@ def _app_protocol(path: str, port: Json) -> list[Cause]:
 
 
 def validate_endpoint_slice(obj: Json, old: Json | None = None, gates: Gates = GATES) -> list[Cause]:
-    """Every broken rule of an EndpointSlice; its addressType is for life."""
+    """Every broken rule of an EndpointSlice; its addressType is for life, unchanged endpoints are not looked at."""
     causes = validate_meta_update(old, obj) if old else []
     causes += validate_meta(obj, formats.dns_subdomain)
     address_type = obj.get("addressType") or ""
+    retyped = old is not None and address_type != old.get("addressType")
     if not address_type:
         causes.append(required("addressType"))
     elif address_type not in ADDRESS_TYPES:
@@ -80,12 +81,13 @@ def validate_endpoint_slice(obj: Json, old: Json | None = None, gates: Gates = G
     if len(endpoints) > MOST_ENDPOINTS:
         causes.append(too_many("endpoints", len(endpoints), MOST_ENDPOINTS))
     else:
-        stored = (old or {}).get("endpoints") or []
-        kept = {address for endpoint in stored for address in endpoint.get("addresses") or []}
+        stored = {tuple(each.get("addresses") or ()): each for each in (old or {}).get("endpoints") or []}
+        kept = {address for addresses in stored for address in addresses}
         for index, endpoint in enumerate(endpoints):
-            causes += _endpoint(f"endpoints[{index}]", endpoint, address_type, kept, gates)
+            if retyped or stored.get(tuple(endpoint.get("addresses") or ())) != endpoint:
+                causes += _endpoint(f"endpoints[{index}]", endpoint, address_type, kept, gates)
     causes += _slice_ports(ports)
-    if old and address_type != old.get("addressType"):
+    if retyped:
         causes.append(invalid_value("addressType", address_type, IMMUTABLE))
     return causes
 
