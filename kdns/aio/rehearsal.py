@@ -1,0 +1,113 @@
+"""What a control plane would make of manifests, worked out in memory: nothing listens and nothing is kept.
+
+Chance is the same each time, so that the same manifests get the same addresses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from kdns.aio.controllers import Controllers
+from kdns.aio.localcluster import SUFFIX_LETTERS
+from kdns.aio.manifestfiles import load
+from kdns.aio.manifests import ManifestFollower, ObjectList
+from kdns.controlplane.api import Api
+from kdns.controlplane.bootstrap import establish, initial_objects
+from kdns.controlplane.clusterconfig import ClusterConfig
+from kdns.controlplane.controllers import controllers_of
+from kdns.controlplane.endpointslices import MANAGED_BY
+from kdns.controlplane.kinds import ENDPOINT_SLICE, Json, Kind
+from kdns.controlplane.manifests import SOURCE
+from kdns.controlplane.store import Store
+from kdns.controlplane.strategy import Strategies
+from kdns.errors import InputError, ManifestError
+
+_SETTLED_S: Final = 0.05
+"""Nothing to do for so long: everything is done. First retries come sooner."""
+_BY_HAND: Final = "kdns-manifests"
+
+
+async def rehearsed(paths: Sequence[Path], config: ClusterConfig, warn: Callable[[str], None]) -> Api:
+    """A cluster with everything that the manifests lead to, at rest.
+
+    EndpointSlices in the manifests stay as they are: no controller adds to them or takes from them. `warn` hears of
+    manifests that do not count. ManifestError for a file that cannot be read, InputError for objects that are refused.
+    """
+    load(paths)  # a broken file is an error here, while a follower waits for better times
+    chance = random.Random(0)
+    strategies = Strategies(config, chance.randrange)
+    api = Api(
+        Store(revision=1),
+        strategies,
+        time.time,
+        lambda: str(uuid.UUID(int=chance.getrandbits(128))),
+        lambda: "".join(chance.choices(SUFFIX_LETTERS, k=5)),
+    )
+    establish(api, strategies, initial_objects(config, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")))
+    controllers = Controllers(api, lambda: controllers_of(config, chance.randrange, strategies.services))
+    controllers.start()
+    try:
+        problems: list[ManifestError] = []
+        applied = await ManifestFollower(_SlicesByHand(api), paths, report=problems.append).start()
+        if applied.refused:
+            raise InputError("\n".join(map(str, problems)))
+        for problem in problems:
+            warn(str(problem))
+        await _rest(controllers)
+    finally:
+        controllers.close()
+    return api
+
+
+def is_by_hand(obj: Json) -> bool:
+    """Whether a manifest defined this object."""
+    return SOURCE in (obj["metadata"].get("annotations") or {})
+
+
+async def _rest(controllers: Controllers) -> None:
+    while True:
+        await controllers.idle.wait()
+        await asyncio.sleep(_SETTLED_S)
+        if controllers.idle.is_set():
+            return
+
+
+class _SlicesByHand:
+    """The API, but that no controller manages slices from manifests, whatever an export says of its own cluster."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+
+    def get(self, kind: Kind, namespace: str, name: str) -> Json:
+        return self._api.get(kind, namespace, name)
+
+    def list(self, kind: Kind, namespace: str | None) -> ObjectList:
+        return self._api.list(kind, namespace)
+
+    def create(self, kind: Kind, namespace: str, obj: Json, *, field_manager: str = "") -> Json:
+        return self._api.create(kind, namespace, _unmanaged(kind, obj), field_manager=field_manager)
+
+    def update(
+        self, kind: Kind, namespace: str, name: str, obj: Json, *, subresource: str = "", field_manager: str = ""
+    ) -> Json:
+        changed, manager = _unmanaged(kind, obj), field_manager
+        return self._api.update(kind, namespace, name, changed, subresource=subresource, field_manager=manager)
+
+    def delete(self, kind: Kind, namespace: str, name: str) -> Json:
+        return self._api.delete(kind, namespace, name)
+
+
+def _unmanaged(kind: Kind, obj: Json) -> Json:
+    if kind != ENDPOINT_SLICE:
+        return obj
+    metadata: Mapping[str, object] = obj["metadata"]
+    labels = metadata.get("labels")
+    labels = {**labels, MANAGED_BY: _BY_HAND} if isinstance(labels, dict) else {MANAGED_BY: _BY_HAND}
+    return {**obj, "metadata": {**metadata, "labels": labels}}
