@@ -35,15 +35,20 @@ def answer(
     elif _wants_indent(request):
         body = msgspec.json.format(body, indent=2) + b"\n"
     response = web.Response(status=status, body=body, content_type=media_type)
-    for warning in _shown(warnings or []):
-        quoted = warning.replace("\\", "\\\\").replace('"', '\\"')
-        response.headers.add("Warning", f'299 - "{quoted}"')
+    warn(response, warnings or [])
     if len(body) >= _COMPRESSED_FROM_BYTES and "gzip" in request.headers.get("Accept-Encoding", ""):
         compressor = zlib.compressobj(level=1, wbits=31)
         response.body = compressor.compress(body) + compressor.flush()
         response.headers["Content-Encoding"] = "gzip"
         response.headers["Vary"] = "Accept-Encoding"
     return response
+
+
+def warn(response: web.StreamResponse, warnings: list[str]) -> None:
+    """Add Warning headers, which kubectl shows and other clients log."""
+    for warning in _shown(warnings):
+        quoted = warning.replace("\\", "\\\\").replace('"', '\\"')
+        response.headers.add("Warning", f'299 - "{quoted}"')
 
 
 def _shown(warnings: list[str]) -> Iterator[str]:

@@ -13,6 +13,7 @@ from kdns.aio.rest_call import Call
 from kdns.aio.rest_guard import RestConfig
 from kdns.aio.rest_watch import WatchStream, WatchTimes
 from kdns.controlplane import render, schema_check
+from kdns.controlplane import warnings as cautions
 from kdns.controlplane.api import Api
 from kdns.controlplane.discovery import SUBRESOURCE_VERBS
 from kdns.controlplane.kinds import CLAIM, POD, SERVICE, SERVICE_ACCOUNT, VOLUME, Json
@@ -59,6 +60,7 @@ class Verbs:
             _ = call.renderer  # an answer that the client cannot read is refused before anything is written
         response = await method(self, call)
         await self.durable()
+        rest_content.warn(response, cautions.of_kind(target.kind))
         return response
 
     async def get(self, call: Call) -> web.StreamResponse:
@@ -216,7 +218,7 @@ class Verbs:
             return await rest_watch.refused(call.request, error)
         self.watches[subscription] = None
         try:
-            response = await rest_watch.started(call.request)
+            response = await rest_watch.started(call.request, cautions.of_kind(call.kind))
             times = WatchTimes(timeout_s, self.config.bookmark_interval_s if bookmarks else None)
             cluster = rest_watch.Cluster(lambda: self.api.store.revision, self.durable, self.api.now_s)
             stream = WatchStream(subscription, renderer, cluster, times)
@@ -240,10 +242,12 @@ class Verbs:
             options["gracePeriodSeconds"] = call.number("gracePeriodSeconds")
         return options
 
-    def _object(self, call: Call, obj: Json, warnings: list[str], *, status: int = 200) -> web.StreamResponse:
+    def _object(self, call: Call, obj: Json, told: list[str], *, status: int = 200) -> web.StreamResponse:
         renderer = call.renderer
         body = renderer.one(obj, self.api.now_s())
-        return rest_content.answer(call.request, body, status=status, shape=renderer.shape, warnings=warnings)
+        if call.request.method in {"POST", "PUT", "PATCH"} and not call.target.subresource:
+            told = [*told, *cautions.of_object(call.kind, obj)]
+        return rest_content.answer(call.request, body, status=status, shape=renderer.shape, warnings=told)
 
 
 async def _reviewed(call: Call, options: WriteOptions) -> tuple[Json, list[str]]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
+from kdns.aio import rest_content
 from kdns.controlplane.negotiate import JSON
 from kdns.controlplane.render import Renderer, error_line
 from kdns.controlplane.status import StatusError
@@ -122,9 +123,10 @@ class WatchStream:
         return line
 
 
-async def started(request: web.BaseRequest) -> web.StreamResponse:
+async def started(request: web.BaseRequest, warnings: list[str] | None = None) -> web.StreamResponse:
     """The response of a watch, its header sent."""
     response = web.StreamResponse(headers={"Content-Type": JSON, "Cache-Control": "no-cache, private"})
+    rest_content.warn(response, warnings or [])
     response.enable_chunked_encoding()
     await response.prepare(request)
     return response

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import ip_network
 from itertools import count
 from typing import Any
@@ -22,17 +22,22 @@ from kdns.controlplane.store import Store
 from kdns.controlplane.strategy import Strategies
 
 
-@dataclass(frozen=True)
+@dataclass
 class Server:
-    """A client of a control plane without controllers; `api` is what stands behind it."""
+    """A client of a control plane without controllers; `api` is what stands behind it.
+
+    `warnings` are those of the last answer.
+    """
 
     api: Api
     session: aiohttp.ClientSession
+    warnings: list[str] = field(default_factory=list)
 
     async def __call__(self, method: str, path: str, body: object = None, content_type: str = "") -> tuple[int, Any]:
         """(code, decoded body) of one request."""
         headers = {"Content-Type": content_type} if content_type else {}
         async with self.session.request(method, path, json=body, headers=headers) as response:
+            self.warnings = [each.removeprefix("299 - ") for each in response.headers.getall("Warning", [])]
             return response.status, await response.json() if response.content_type.endswith("json") else None
 
     def plant(self, kind: Kind, obj: Json) -> None:

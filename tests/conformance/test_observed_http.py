@@ -5,6 +5,7 @@ observed.yaml has the requests, with code, reason and message of each answer.
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,7 @@ async def test_requests(row: Json) -> None:
             path = step["path"].replace("BASE", SERVICES)
             code, body = await client(step["method"], path, step.get("body"), step.get("type", ""))
             assert code == step["code"], body
+            assert "warns" not in step or client.warnings == [json.dumps(text) for text in step["warns"]]
             assert "has" not in step or holds(step["has"], body), body
 
 

@@ -111,7 +111,8 @@ class Steps:
 
     def _json(self, command: str) -> Any:
         out = self._run(f"{command} -o json", check=False)
-        return json.loads(out) if out.startswith("{") else {"error": out}
+        start = out.find("{")  # behind it may stand warnings
+        return json.JSONDecoder().raw_decode(out, start)[0] if start >= 0 else {"error": out}
 
     def _says(self, parts: list[str], out: str) -> None:
         missing = [part for part in parts if part not in out]

@@ -137,7 +137,7 @@ async def test_lists(client: Client) -> None:
         ("GET", "/api/v2", None, {}, 404, "NotFound", "could not find the requested resource"),
         ("GET", "/apis/apps/v0/deployments", None, {}, 404, "NotFound", "could not find the requested resource"),
         ("GET", "/api/v1/services/web", None, {}, 404, "NotFound", "could not find the requested resource"),
-        ("GET", f"{SERVICES}/web/proxy", None, {}, 404, "NotFound", "could not find the requested resource"),
+        ("GET", f"{SERVICES}/web/proxy", None, {}, 404, "NotFound", 'services "web" not found'),
         ("GET", "/api/v1/namespaces/default/nodes", None, {}, 404, "NotFound", "could not find"),
         ("GET", f"{SERVICES}/web", None, {}, 404, "NotFound", 'services "web" not found'),
         ("POST", f"{SERVICES}/web", service(), {}, 405, "MethodNotAllowed", "does not allow this method"),
