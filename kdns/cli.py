@@ -14,6 +14,7 @@ import kdns
 from kdns import app, flags, logs
 from kdns import up as app_up
 from kdns.cli_env import env
+from kdns.cli_proxy import render, trace
 from kdns.errors import KdnsError
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -23,6 +24,8 @@ HELP = """Kubernetes Services, found and reached: cluster DNS, service variables
 kdns up examples/          a small cluster on this machine; prints what to dig and how to use kubectl
 kdns serve --conf FILE     the cluster DNS server, on any Kubernetes API
 kdns env --namespace NS    the service variables a container would get
+kdns trace --from --to     what happens to a packet to a Service, and why
+kdns render                the packet rules of a node, printed
 """
 
 
@@ -136,3 +139,5 @@ def up(paths: tuple[Path, ...], **given: Any) -> None:
 
 
 main.add_command(env)
+main.add_command(render)
+main.add_command(trace)

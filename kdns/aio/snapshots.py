@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +18,7 @@ from kdns.cluster.watching import RESOURCES, UNREADABLE, Timing, listed
 from kdns.controlplane.api import Api
 from kdns.controlplane.clusterconfig import ClusterConfig
 from kdns.controlplane.kinds import ENDPOINT_SLICE, NODE, SERVICE, SERVICE_CIDR, Json
-from kdns.errors import ApiServerError
+from kdns.errors import ApiServerError, InputError
 
 _SERVICE_CIDRS: Final = "/apis/networking.k8s.io/v1/servicecidrs"
 _KINDS: Final = (Service, EndpointSlice, Node)
@@ -100,6 +101,22 @@ async def snapshot_from_server(server: str, kubeconfig: str, warn: Callable[[str
                 warn(f"the service ranges are not known, so addresses of nobody count as strangers: {error}")
     made.node_names = tuple(name for _, name in sorted(made.state.nodes))
     return made
+
+
+def chosen_node(snapshot: Snapshot, name: str, warn: Callable[[str], None]) -> str:
+    """The node that is meant: the one that is named, else the only one, else this machine. InputError for none."""
+    known = snapshot.node_names
+    if ("", name) in snapshot.state.nodes or (not name and len(known) == 1):
+        return name or known[0]
+    if not name:
+        if (own := socket.gethostname().lower()) in known:
+            return own
+        found = f"there are {', '.join(known)}" if known else "the API has none"
+        raise InputError(f"--node NAME is needed: {found}")
+    if any(endpoint.node_name == name for each in snapshot.state.slices.values() for endpoint in each.endpoints or ()):
+        warn(f"there is no Node {name}, only endpoints on it: its addresses and zone are not known")
+        return name
+    raise InputError(f"--node {name}: no such node; there is {', '.join(known) or 'none'}")
 
 
 async def _objects(connection: Any, kind: type[Object], warn: Callable[[str], None]) -> list[Object]:

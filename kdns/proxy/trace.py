@@ -37,7 +37,8 @@ class Trace:
     """What happens, and each reason in order.
 
     The backend is chosen among `backends` with equal odds. It sees the node's address as source if `masquerade`, and
-    also if it is one of `hairpins`, backends that would talk to themselves.
+    also if it is one of `hairpins`, backends that would talk to themselves. `verdict` is the Service port's, None where
+    no Service was asked.
     """
 
     fate: Fate
@@ -46,6 +47,7 @@ class Trace:
     backends: tuple[Backend, ...] = ()
     masquerade: bool = False
     hairpins: tuple[Backend, ...] = ()
+    verdict: Verdict | None = None
 
 
 def trace(plan: Plan, packet: Packet) -> Trace:
@@ -79,7 +81,7 @@ def _for_service(half: FamilyPlan, packet: Packet, front: Front) -> Trace:
     route, verdict = front.route, front.route.verdict
     masquerade = route.masquerade is Masquerade.ALL or (route.masquerade is Masquerade.NOT_LOCAL_PODS and not is_pod)
     if verdict is Verdict.REJECT:
-        return Trace(Fate.REJECTED, (*reasons, "no endpoint is ready, here or on another node"), front)
+        return Trace(Fate.REJECTED, (*reasons, "no endpoint is ready, on any node"), front, verdict=verdict)
     if route.short_circuit and is_pod:
         verdict, masquerade = Verdict.CLUSTER, False
         reasons.append("externalTrafficPolicy is Local, but the packet is of a Pod of this node: any endpoint will do")
@@ -90,12 +92,12 @@ def _for_service(half: FamilyPlan, packet: Packet, front: Front) -> Trace:
         policy = "internalTrafficPolicy" if front.kind is FrontKind.CLUSTER_IP else "externalTrafficPolicy"
         reasons.append(f"{policy} is Local: only endpoints on node {half.node.name} count")
     if verdict is Verdict.DROP:
-        return Trace(Fate.DROPPED, (*reasons, "none of them can serve"), front)
+        return Trace(Fate.DROPPED, (*reasons, "there is none that can serve"), front, verdict=verdict)
     backends = front.port.backends.cluster if verdict is Verdict.CLUSTER else front.port.backends.local
     reasons += _choice(front, backends)
     hairpins = tuple(each for each in backends if each.address == str(packet.source) and _counts(half, each))
     reasons += _source(front, packet, hairpins, is_pod=is_pod, masquerade=masquerade)
-    return Trace(Fate.FORWARDED, tuple(reasons), front, backends, masquerade, hairpins)
+    return Trace(Fate.FORWARDED, tuple(reasons), front, backends, masquerade, hairpins, verdict)
 
 
 def _is_guarded(half: FamilyPlan, front: Front) -> bool:

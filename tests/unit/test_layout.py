@@ -46,7 +46,7 @@ IMPURE_CALLS = frozenset({"open", "print", "input", "exec", "eval", "__import__"
 
 DOORS = {
     "asyncio_throttle": {"kdns.aio.connection"},
-    "click": {"kdns.cli", "kdns.cli_env"},
+    "click": {"kdns.cli", "kdns.cli_env", "kdns.cli_proxy"},
     "dnslib": {"kdns.wire.message"},
     "kubernetes": {"kdns.aio.apiserver"},
     "prometheus_client": {"kdns.metrics", "kdns.aio.admin", "kdns.aio.allocmetrics", "kdns.aio.dnsmetrics"},
