@@ -23,6 +23,7 @@ Json: TypeAlias = dict[str, Any]
 
 ROUNDS, WRITES, WRITERS, NAMES = 20, 10_000, 8, 40
 SERVICES = "/api/v1/namespaces/default/services"
+ADDRESSES = "/apis/networking.k8s.io/v1/ipaddresses"
 OWN = frozenset({"kubernetes", "kube-dns"})
 MERGE = "application/merge-patch+json"
 SERVER = """
@@ -236,6 +237,13 @@ async def killed_within(
     await asyncio.gather(*running)
 
 
+async def address_objects(session: aiohttp.ClientSession) -> dict[str, str]:
+    """Whose each address is, by the IPAddress objects."""
+    async with session.get(ADDRESSES) as response:
+        found = by_name(await response.json())
+    return {name: obj["spec"]["parentRef"]["name"] for name, obj in found.items()}
+
+
 async def test_acknowledged_writes_survive(tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(1_000_000)
     print("seed", seed)
@@ -252,6 +260,9 @@ async def test_acknowledged_writes_survive(tmp_path: Path) -> None:
             async with session.get("/apis/networking.k8s.io/v1/ipaddresses") as response:
                 assert by_name(await response.json()).keys() == set(addresses(found))
             assert not twice(node_ports(found))
+            assert await address_objects(session) == {
+                ip: name for name, obj in found.items() for ip in addresses({name: obj})
+            }
             assert not twice(obj["metadata"]["uid"] for obj in found.values())
             if turn < ROUNDS:
                 await killed_within(process, session, writers, watcher, WRITES * (turn + 1) // ROUNDS)
