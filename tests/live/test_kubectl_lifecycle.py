@@ -71,7 +71,7 @@ def space(cluster: Running, request: pytest.FixtureRequest) -> Iterator[Callable
         return cluster.kubectl("-n", name, *args, stdin=stdin, check=check)
 
     yield run
-    cluster.kubectl("delete", "namespace", name, "--ignore-not-found")
+    cluster.kubectl("delete", "namespace", name, "--wait=false")
 
 
 def until(ask: Callable[[], Any], wanted: Any) -> None:
