@@ -58,7 +58,11 @@ class Controllers:
         self._queue: dict[Task, float] = {}
         self._own_writes: dict[tuple[int, Kind, Key], int] = {}
         self._said = Said()
-        for kind in dict.fromkeys(kind for controller in self._controllers for kind in controller.follows):
+        self._followers: dict[Kind, list[tuple[int, Controller]]] = {}
+        for place, controller in enumerate(self._controllers):
+            for kind in controller.follows:
+                self._followers.setdefault(kind, []).append((place, controller))
+        for kind in self._followers:
             subscription = self._api.watch(kind, None)
             self._subscriptions[kind] = subscription
             subscription.wake = self._wake
@@ -134,9 +138,7 @@ class Controllers:
     def _learn(self, kind: Kind, change: WatchEvent) -> None:
         version = change.stored
         obj = None if change.type == "DELETED" else version.obj
-        for place, controller in enumerate(self._controllers):
-            if kind not in controller.follows:
-                continue
+        for place, controller in self._followers[kind]:
             subjects = controller.learn(kind, version.key, obj, version.revision)
             own = self._own_writes.pop((place, kind, version.key), 0) == version.revision
             if not own or kind not in controller.settled:
