@@ -1,0 +1,234 @@
+"""Workloads as a person meets them: an application's manifests, real kubectl, and the names that come of it."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kdns_process import DEADLINE_S, ROOT, Running, kdns_up
+
+APPLICATION = """
+apiVersion: v1
+kind: Service
+metadata: {name: front}
+spec: {selector: {app: front}, ports: [{port: 80, targetPort: http}]}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: front}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: front}}
+  template:
+    metadata: {labels: {app: front}}
+    spec: {containers: [{name: front, image: "front:1", ports: [{name: http, containerPort: 8080}]}]}
+---
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: agent}
+spec:
+  selector: {matchLabels: {app: agent}}
+  template:
+    metadata: {labels: {app: agent}}
+    spec: {containers: [{name: agent, image: "agent:1"}]}
+---
+apiVersion: example.com/v1
+kind: Widget
+metadata: {name: unheard-of}
+"""
+ZONE = "default.svc.cluster.local"
+
+
+def manual() -> str:
+    """The manifest of docs/up.md."""
+    found = re.search(r"```yaml\n(apiVersion.*?)```", (ROOT / "docs" / "up.md").read_text("utf-8"), re.DOTALL)
+    assert found
+    return found[1]
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    folder = tmp_path_factory.mktemp("workloads")
+    (folder / "app").mkdir()
+    (folder / "app" / "app.yaml").write_text(APPLICATION)
+    with kdns_up(folder, str(folder / "app")) as running:
+        running.kubectl("apply", "-f", "-", stdin=manual())
+        running.kubectl("rollout", "status", "statefulset/web", "--timeout=20s")
+        yield running
+
+
+def eventually(what: Callable[[], Any], wanted: Any) -> None:
+    """Look until it is as wanted; fails after the deadline."""
+    deadline_s = time.monotonic() + DEADLINE_S
+    while (found := what()) != wanted:
+        assert time.monotonic() < deadline_s, f"{found}, wanted {wanted}"
+
+
+def names(running: Running, *what: str) -> list[str]:
+    return running.kubectl("get", *what, "-o", "jsonpath={.items[*].metadata.name}").split()
+
+
+def image(running: Running, *what: str) -> list[str]:
+    return running.kubectl("get", *what, "-o", "jsonpath={.items[*].spec.containers[0].image}").split()
+
+
+def test_unknown_kinds_are_told_once(running: Running) -> None:
+    told = [line for line in running.lines if "Widget" in line]
+    assert len(told) == 1
+    assert "kind: skipped: example.com/v1 Widget is not served" in told[0]
+    refused = running.kubectl("apply", "-f", "-", stdin=APPLICATION.rpartition("---")[2], check=False)
+    assert 'no matches for kind "Widget" in version "example.com/v1"' in refused
+
+
+def test_names_of_a_stateful_set(running: Running) -> None:
+    addresses = running.kubectl("get", "pods", "-l", "app=nginx", "-o", "jsonpath={.items[*].status.podIP}").split()
+    for number, address in enumerate(addresses):
+        running.until([address], f"web-{number}.nginx.{ZONE}")
+    assert running.rdata(f"nginx.{ZONE}") == sorted(addresses)
+    running.kubectl("scale", "statefulset/web", "--replicas=3")
+    running.kubectl("rollout", "status", "statefulset/web", "--timeout=20s")
+    eventually(lambda: len(running.rdata(f"web-2.nginx.{ZONE}")), 1)
+    running.kubectl("scale", "statefulset/web", "--replicas=1", "--current-replicas=3")
+    running.until([], f"web-1.nginx.{ZONE}")
+    running.kubectl("scale", "statefulset/web", "--replicas=2")
+    eventually(lambda: names(running, "pods", "-l", "app=nginx"), ["web-0", "web-1"])
+
+
+def test_what_get_shows(running: Running) -> None:
+    rows = running.kubectl("get", "deploy,rs,sts,ds", "--no-headers")
+    assert re.search(r"^deployment.apps/front +2/2 +2 +2 ", rows, re.MULTILINE)
+    assert re.search(r"^replicaset.apps/front-\w+ +2 +2 +2 ", rows, re.MULTILINE)
+    assert re.search(r"^statefulset.apps/web +2/2 ", rows, re.MULTILINE)
+    assert re.search(r"^daemonset.apps/agent +1 +1 +1 +1 +1 +<none> ", rows, re.MULTILINE)
+    everything = running.kubectl("get", "all")
+    for kind in ("pod", "service", "deployment.apps", "replicaset.apps", "statefulset.apps", "daemonset.apps"):
+        assert f"\n{kind}/" in f"\n{everything}"
+    described = running.kubectl("describe", "deployment", "front")
+    assert re.search(
+        r"ScalingReplicaSet .* deployment-controller +Scaled up replica set front-\w+ from 0 to 2", described
+    )
+    wide = running.kubectl("get", "deployment", "front", "-o", "wide", "--no-headers")
+    assert wide.split()[-3:] == ["front", "front:1", "app=front"]
+
+
+def test_a_rollout_and_back(running: Running) -> None:
+    running.kubectl("set", "image", "deployment/front", "front=front:2")
+    out = running.kubectl("rollout", "status", "deployment/front", "--timeout=20s")
+    assert out.endswith('deployment "front" successfully rolled out\n')
+    eventually(lambda: image(running, "pods", "-l", "app=front"), ["front:2"] * 2)
+    history = running.kubectl("rollout", "history", "deployment/front")
+    assert re.findall(r"^(\d+) ", history, re.MULTILINE) == ["1", "2"]
+    running.kubectl("rollout", "undo", "deployment/front")
+    running.kubectl("rollout", "status", "deployment/front", "--timeout=20s")
+    eventually(lambda: image(running, "pods", "-l", "app=front"), ["front:1"] * 2)
+    history = running.kubectl("rollout", "history", "deployment/front")
+    assert re.findall(r"^(\d+) ", history, re.MULTILINE) == ["2", "3"]
+    assert "front:2" in running.kubectl("rollout", "history", "deployment/front", "--revision=2")
+    before = names(running, "pods", "-l", "app=front")
+    running.kubectl("rollout", "restart", "deployment/front")
+    running.kubectl("rollout", "status", "deployment/front", "--timeout=20s")
+    eventually(lambda: set(before) & set(names(running, "pods", "-l", "app=front")), set())
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "container"), [("statefulset", "web", "nginx"), ("daemonset", "agent", "agent")]
+)
+def test_revisions_and_back(running: Running, kind: str, name: str, container: str) -> None:
+    template = ("-o", "jsonpath={.spec.template.spec.containers[0].image}")
+    old = running.kubectl("get", kind, name, *template)
+    for command, wanted in (("set image {} {}=other:2", "other:2"), ("rollout undo {}", old)):
+        running.kubectl(*command.format(f"{kind}/{name}", container).split())
+        running.kubectl("rollout", "status", f"{kind}/{name}", "--timeout=20s")
+        assert running.kubectl("get", kind, name, *template) == wanted
+        eventually(lambda: set(image(running, "pods", "-l", f"app={container}")), {wanted})
+    history = running.kubectl("rollout", "history", f"{kind}/{name}")
+    assert re.findall(r"^(\d+) ", history, re.MULTILINE) == ["2", "3"]
+
+
+def test_a_pause_holds_a_rollout(running: Running) -> None:
+    running.kubectl("create", "deployment", "held", "--image=held:1", "--replicas=2")
+    running.kubectl("rollout", "status", "deployment/held", "--timeout=20s")
+    running.kubectl("rollout", "pause", "deployment/held")
+    running.kubectl("set", "image", "deployment/held", "held=held:2")
+    running.kubectl("wait", "deployment/held", "--for=condition=Progressing=Unknown", "--timeout=20s")
+    assert set(image(running, "pods", "-l", "app=held")) == {"held:1"}
+    running.kubectl("rollout", "resume", "deployment/held")
+    running.kubectl("rollout", "status", "deployment/held", "--timeout=20s")
+    eventually(lambda: set(image(running, "pods", "-l", "app=held")), {"held:2"})
+    assert "exposed" in running.kubectl("expose", "deployment", "held", "--port=80")
+    eventually(lambda: len(running.rdata(f"held.{ZONE}")), 1)
+    refused = running.kubectl("scale", "deployment/held", "--replicas=5", "--current-replicas=9", check=False)
+    assert "Expected replicas to be 9, was 2" in refused
+    refused = running.kubectl("scale", "deployment/held", "--replicas=5", "--resource-version=1", check=False)
+    assert "Expected resource version to be 1" in refused
+
+
+@pytest.mark.parametrize(
+    ("cascade", "sets", "pods"),
+    [("background", 0, 0), ("foreground", 0, 0), ("orphan", 1, 2)],
+    ids=str,
+)
+def test_cascading_deletion(running: Running, cascade: str, sets: int, pods: int) -> None:
+    name = f"gone-{cascade}"
+    running.kubectl("create", "deployment", name, "--image=i", "--replicas=2")
+    running.kubectl("rollout", "status", f"deployment/{name}", "--timeout=20s")
+    running.kubectl("delete", "deployment", name, f"--cascade={cascade}", "--timeout=20s")
+    here = ("-l", f"app={name}")
+    eventually(lambda: (len(names(running, "rs", *here)), len(names(running, "pods", *here))), (sets, pods))
+
+
+def test_a_namespace_goes_with_its_workloads(running: Running) -> None:
+    running.kubectl("create", "namespace", "app")
+    running.kubectl("apply", "-n", "app", "-f", "-", stdin=manual())
+    running.kubectl("rollout", "status", "-n", "app", "statefulset/web", "--timeout=20s")
+    running.kubectl("delete", "namespace", "app", "--timeout=20s")
+    left = running.kubectl("get", "all,controllerrevisions,pvc", "-n", "app")
+    assert left == "No resources found in app namespace.\n"
+    running.until([], "web-0.nginx.app.svc.cluster.local")
+
+
+def test_nodes_of_a_daemon_set(running: Running) -> None:
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "second"}}
+    running.kubectl("apply", "-f", "-", stdin=json.dumps(node))
+    where = ("get", "pods", "-l", "app=agent", "-o", "jsonpath={.items[*].spec.nodeName}")
+    eventually(lambda: sorted(running.kubectl(*where).split()), ["kdns", "second"])
+    running.kubectl("taint", "node", "second", "role=db:NoExecute")
+    eventually(lambda: running.kubectl(*where).split(), ["kdns"])
+    running.kubectl("delete", "node", "second")
+
+
+def test_what_is_refused(running: Running) -> None:
+    change = '{"spec":{"selector":{"matchLabels":{"app":"other"}}}}'
+    refused = running.kubectl("patch", "deployment", "front", "-p", change, check=False)
+    assert 'spec.selector: Invalid value: {"matchLabels":{"app":"other"}}: field is immutable' in refused
+    assert "`selector` does not match template `labels`" in refused
+
+
+def test_a_restart_changes_nothing(tmp_path: Path) -> None:
+    data = ("--data", str(tmp_path / "data"))
+    with kdns_up(tmp_path, *data) as running:
+        running.kubectl("create", "deployment", "kept", "--image=i", "--replicas=3")
+        running.kubectl("rollout", "status", "deployment/kept", "--timeout=20s")
+        everything = ("get", "deploy,rs,pods", "-o", "jsonpath={.items[*].metadata.name} {.items[*].metadata.uid}")
+        before = running.kubectl(*everything)
+    with kdns_up(tmp_path, *data) as running:
+        assert running.kubectl(*everything) == before
+        running.kubectl("scale", "deployment/kept", "--replicas=1")
+        running.kubectl("rollout", "status", "deployment/kept", "--timeout=20s")
+        eventually(lambda: len(names(running, "pods")), 1)
+
+
+def test_without_simulated_pods_they_wait(tmp_path: Path) -> None:
+    with kdns_up(tmp_path, "--no-simulated-pods") as running:
+        running.kubectl("create", "deployment", "waits", "--image=i", "--replicas=2")
+        running.kubectl("apply", "-f", "-", stdin=manual())
+        phases = ("get", "pods", "-o", "jsonpath={.items[*].status.phase}")
+        eventually(lambda: running.kubectl(*phases).split(), ["Pending"] * 3)
+        assert names(running, "pods", "-l", "app=nginx") == ["web-0"]
+        waiting = running.kubectl("rollout", "status", "deployment/waits", "--timeout=1s", check=False)
+        assert "Waiting for deployment" in waiting
