@@ -10,7 +10,7 @@ import fcntl
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Final
 
@@ -55,19 +55,29 @@ def opened(directory: Path) -> tuple[Path, sqlite3.Connection, IO[str]]:
     InputError for a directory in use by another process and for a file that cannot be used.
     """
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = _locked(directory)
+        path = directory / FILE
+        path.touch(mode=0o600)
     except OSError as error:
         raise InputError(f"cannot use the data directory {directory}: {error.strerror}") from error
-    path = directory / FILE
     try:
-        return path, _connected(path), lock
+        connection = _connected(path)
     except (sqlite3.Error, LookupError, TypeError) as error:
         lock.close()
         raise unusable(path, error) from error
     except InputError:
         lock.close()
         raise
+    _hide(path)
+    return path, connection, lock
+
+
+def _hide(path: Path) -> None:
+    """For the owner's eyes only, also what an older kdns left open to others: Secrets are in there."""
+    for each in (path, path.with_name(f"{FILE}-wal"), path.with_name(f"{FILE}-shm")):
+        with suppress(PermissionError, FileNotFoundError):
+            each.chmod(0o600)
 
 
 def unusable(path: Path, error: Exception) -> InputError:

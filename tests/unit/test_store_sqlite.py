@@ -271,3 +271,16 @@ def test_a_full_disk_at_start_is_no_damage(tmp_path: Path) -> None:
     (tmp_path / FILE).mkdir()
     with pytest.raises(InputError, match="unable to open database file; check the disk"):
         open_journal(tmp_path)
+
+
+async def test_nobody_else_may_read_what_is_kept(tmp_path: Path) -> None:
+    """Also after an older kdns: its files become the owner's alone, the log of SQLite too."""
+    folder = tmp_path / "new"
+    for _ in range(2):
+        journal = open_journal(folder)
+        found = {each.name: each.stat().st_mode & 0o077 for each in folder.iterdir() if each.name != "kdns.lock"}
+        assert set(found) >= {"kdns.sqlite", "kdns.sqlite-wal"}
+        assert set(found.values()) == {0}
+        await journal.close()
+        (folder / "kdns.sqlite").chmod(0o644)
+    assert folder.stat().st_mode & 0o077 == 0
