@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import zlib
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from aiohttp import web
 
 from kdns.controlplane.negotiate import JSON, YAML, Representation
 
-_COMPRESSED_FROM_BYTES = 128 * 1024
+_COMPRESSED_FROM_BYTES, _BESIDE_LOOP_FROM_BYTES = 128 * 1024, 256 * 1024
 _WARNINGS_MAX, _WARNING_CHARACTERS, _WARNINGS_CHARACTERS = 100, 256, 4096
 _CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _BROWSERS = ("curl/", "Wget/", "Mozilla/")
@@ -42,6 +43,13 @@ def answer(
         response.headers["Content-Encoding"] = "gzip"
         response.headers["Vary"] = "Accept-Encoding"
     return response
+
+
+async def large_answer(request: web.BaseRequest, body: bytes, *, shape: Representation) -> web.Response:
+    """The same for what may be long: others need not wait while it is compressed or turned into YAML."""
+    if len(body) < _BESIDE_LOOP_FROM_BYTES:
+        return answer(request, body, shape=shape)
+    return await asyncio.to_thread(answer, request, body, shape=shape)
 
 
 def warn(response: web.StreamResponse, warnings: list[str]) -> None:

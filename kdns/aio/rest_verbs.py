@@ -89,7 +89,8 @@ class Verbs:
             resource_version=call.text("resourceVersion"),
             resource_version_match=call.text("resourceVersionMatch"),
         )
-        return rest_content.answer(call.request, renderer.many(found, self.api.now_s()), shape=renderer.shape)
+        body = renderer.many(found, self.api.now_s())
+        return await rest_content.large_answer(call.request, body, shape=renderer.shape)
 
     async def create(self, call: Call) -> web.StreamResponse:
         """POST on a collection."""
@@ -104,7 +105,7 @@ class Verbs:
         """POST on what is below an object: something is done, and nothing but that is answered."""
         target, options = call.target, call.write_options
         obj, warnings = await _reviewed(call, options)
-        POSTS[target.subresource](self.api, target.space, target.name, obj, options.dry_run)
+        POSTS[target.subresource](self.api, target.space, target.name, obj, dry_run=options.dry_run)
         status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
         return rest_content.answer(
             call.request, render.encoded(status), status=201, shape=call.renderer.shape, warnings=warnings
@@ -194,7 +195,8 @@ class Verbs:
             dry_run=call.dry_run(options),
         )
         renderer = call.renderer
-        return rest_content.answer(call.request, renderer.many(found, self.api.now_s()), shape=renderer.shape)
+        body = renderer.many(found, self.api.now_s())
+        return await rest_content.large_answer(call.request, body, shape=renderer.shape)
 
     async def _watch(self, call: Call) -> web.StreamResponse:
         if len(self.watches) >= self.config.watches_max:

@@ -1,0 +1,36 @@
+"""What is loaded is set aside: the collector is off meanwhile, and on again afterwards, come what may."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from kdns.aio.loading import loading
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    thresholds = gc.get_threshold()
+    yield
+    gc.unfreeze()
+    gc.set_threshold(*thresholds)
+
+
+def test_what_is_there_at_the_end_is_not_looked_at_again() -> None:
+    with loading():
+        assert not gc.isenabled()
+        with loading():
+            pass
+        assert not gc.isenabled(), "the inner one does nothing"
+        kept = [{} for _ in range(1000)]
+    assert gc.isenabled()
+    assert gc.get_freeze_count() >= len(kept)
+
+
+def test_the_collector_comes_back_after_an_error() -> None:
+    with pytest.raises(KeyError), loading():
+        raise KeyError
+    assert gc.isenabled()
+    assert gc.get_freeze_count() == 0
