@@ -24,7 +24,7 @@ def test_what_is_there_at_the_end_is_not_looked_at_again() -> None:
         with loading():
             pass
         assert not gc.isenabled(), "the inner one does nothing"
-        kept = [{} for _ in range(1000)]
+        kept: list[object] = [{} for _ in range(1000)]
     assert gc.isenabled()
     assert gc.get_freeze_count() >= len(kept)
 
