@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import Final, Protocol
 
 from kdns.controlplane.api import Api
 from kdns.controlplane.causes import required, unsupported
@@ -14,14 +13,11 @@ from kdns.controlplane.pods import is_finished, node_of, with_condition
 from kdns.controlplane.status import StatusError, bad_request, conflict, internal, invalid
 from kdns.controlplane.views import BINDING
 
-Post: TypeAlias = Callable[[Api, str, str, Json, bool], None]
-"""Does what is asked: API, namespace, name, the body, whether nothing shall be stored."""
-
 _MORE_THAN_ONE = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
 _WOULD_VIOLATE = "Cannot evict pod as it would violate the pod's disruption budget."
 
 
-def evict(api: Api, namespace: str, name: str, eviction: Json, dry_run: bool) -> None:
+def evict(api: Api, namespace: str, name: str, eviction: Json, *, dry_run: bool) -> None:
     """Delete the Pod as its disruption budget allows; 429 while it does not."""
     pod = api.get(POD, namespace, name)
     _check_name(eviction, name)
@@ -71,7 +67,7 @@ def _budget(api: Api, pod: Json) -> Json | None:
     return budget
 
 
-def bind(api: Api, namespace: str, name: str, binding: Json, dry_run: bool) -> None:
+def bind(api: Api, namespace: str, name: str, binding: Json, *, dry_run: bool) -> None:
     """Put the Pod on the node that a scheduler chose; 409 when it is on one already."""
     pod = api.get(POD, namespace, name)
     _check_name(binding, name)
@@ -96,6 +92,14 @@ def _check_name(body: Json, name: str) -> None:
         raise bad_request(
             f"the name of the object ({body['metadata']['name']}) does not match the name on the URL ({name})"
         )
+
+
+class Post(Protocol):
+    """Does what a body asks of the Pod of a name."""
+
+    def __call__(self, api: Api, namespace: str, name: str, body: Json, /, *, dry_run: bool) -> None:
+        """With `dry_run`, nothing is stored."""
+        ...
 
 
 POSTS: Final[dict[str, Post]] = {"eviction": evict, "binding": bind}

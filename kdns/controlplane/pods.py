@@ -16,6 +16,9 @@ from kdns.controlplane.kinds import Json
 from kdns.errors import KdnsError
 
 _FINISHED = frozenset({"Succeeded", "Failed"})
+_KUBELETS = frozenset({"Ready", "ContainersReady", "Initialized"})
+"""Conditions that nobody but a kubelet sets: a Pod that brings one means what it says."""
+
 _NODE_RESERVED = 2
 """The network address and the node's own address open each pod range."""
 
@@ -128,7 +131,7 @@ def running_status(pod: Json, host_ips: list[str], addresses: list[str], now: st
     given = {key: value for key, value in status_of(pod).items() if value}
     conditions = [row for row in given.get("conditions") or [] if not _says_unscheduled(row)]
     phase = given.get("phase") or "Pending"
-    if phase == "Pending" and not conditions:
+    if phase == "Pending" and not any(row.get("type") in _KUBELETS for row in conditions):
         phase = "Running"
     said = [row.get("status") == "True" for row in conditions if row.get("type") == "Ready"]
     ready = said[0] if said else phase == "Running"
