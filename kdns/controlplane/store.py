@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from kdns.cluster.objects import Key
 from kdns.controlplane.kinds import Json, Kind
 from kdns.controlplane.status import StatusError, conflict, gone
-from kdns.controlplane.watch import Commit, Filter, Stored, Subscription, WatchEvent, stored
+from kdns.controlplane.watch import QUEUE_BYTES, Commit, Filter, Stored, Subscription, WatchEvent, stored
 
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 HISTORY_COMMITS, HISTORY_BYTES = 4096, 32 * 1024 * 1024
@@ -167,14 +167,21 @@ class Store:
         return Page(tuple(items), revision)
 
     def watch(
-        self, kind: Kind, wanted: Filter, *, since: int | None, initial: bool = False, limit: int = QUEUE_EVENTS
+        self,
+        kind: Kind,
+        wanted: Filter,
+        *,
+        since: int | None,
+        initial: bool = False,
+        limit: int = QUEUE_EVENTS,
+        limit_bytes: int = QUEUE_BYTES,
     ) -> Subscription:
         """A watcher that hears every commit after `since` (None: from now on), or 410.
 
         `initial` queues an ADDED for each present object first; `since` is then not used.
         """
         collection = self._collection(kind)
-        subscription = Subscription(wanted, limit, lambda watcher: _forget(collection, watcher))
+        subscription = Subscription(wanted, limit, lambda watcher: _forget(collection, watcher), limit_bytes)
         if initial:
             subscription.start(WatchEvent("ADDED", version) for version in self.page(kind, wanted).items)
         elif since is not None:

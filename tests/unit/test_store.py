@@ -21,7 +21,8 @@ class Cluster:
     """A store and the shortest way to change it."""
 
     def __init__(self, **options: int) -> None:
-        self.store = Store(history_commits=options.get("history_commits", 100))
+        commits, size_bytes = options.get("history_commits", 100), options.get("history_bytes", 1_000_000)
+        self.store = Store(history_commits=commits, history_bytes=size_bytes)
 
     def put(self, name: str, namespace: str = "x", **labels: str) -> int:
         key = (namespace, name)
@@ -173,6 +174,65 @@ def test_what_is_there_does_not_count_as_slow() -> None:
     cluster.put("d")
     assert not subscription.closed
     assert len(subscription.take()) == 4
+
+
+def test_history_is_bounded_in_bytes() -> None:
+    size = len(Cluster().store.put(SERVICE, ("x", "a"), service("a", note="x" * 1000), None).encoded)
+    cluster = Cluster(history_bytes=size * 3)
+    first = cluster.put("a", note="x" * 1000)
+    for _ in range(2):
+        cluster.put("a", note="x" * 1000)
+    assert cluster.store.oldest(SERVICE) == 1
+    last = cluster.put("a", note="x" * 1000)
+    assert cluster.store.oldest(SERVICE) == first
+    assert len(seen(cluster.watch(since=str(first)))) == 3
+    cluster.put("a", note="x" * 10_000)
+    cluster.put("a")
+    assert cluster.store.oldest(SERVICE) == last + 1, "a version that is larger than all that fits is forgotten at once"
+    assert seen(cluster.watch(since=str(last + 1))) == [("MODIFIED", "a", last + 2)]
+
+
+def test_a_slow_watcher_is_closed_for_bytes_too() -> None:
+    cluster = Cluster()
+    wanted = listing.wanted(SERVICE, None, "", "")
+    slow = cluster.store.watch(SERVICE, wanted, since=None, limit_bytes=2500)
+    for _ in range(2):
+        cluster.put("a", note="x" * 1000)
+    assert len(slow.take(1)) == 1, "one piece at a time"
+    closed = []
+    for _ in range(2):
+        cluster.put("a", note="x" * 1000)
+        closed.append(slow.closed)
+    assert closed == [False, True]
+    assert len(slow.take()) == 2
+    large = cluster.store.watch(SERVICE, wanted, since=None, limit_bytes=2500)
+    cluster.put("a", note="x" * 5000)
+    assert not large.closed, "a single event always fits"
+
+
+def test_pieces_of_what_is_there() -> None:
+    cluster = Cluster()
+    for name in "abcd":
+        cluster.put(name, note="x" * 100)
+    subscription = cluster.watch()
+    cluster.put("e")
+    pieces = []
+    while subscription.waiting:
+        pieces.append("".join(event.stored.key[1] for event in subscription.take(300)))
+    assert pieces == ["ab", "cd", "e"]
+
+
+def test_old_versions_keep_their_bytes_only() -> None:
+    cluster = Cluster(history_commits=500)
+    cluster.put("a", v="1")
+    version = cluster.store.get(SERVICE, ("x", "a"))
+    assert version
+    before = version.obj
+    for number in range(200):
+        cluster.put("a", v=str(number))
+    assert not version.is_decoded
+    assert version.obj == before
+    assert len(cluster.watch("v=1", since="2").take()) == 3
 
 
 def pages(cluster: Cluster, limit: int, between: Callable[[], None]) -> list[list[tuple[str, int]]]:
