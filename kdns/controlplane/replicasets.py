@@ -26,8 +26,8 @@ from kdns.controlplane.workloads import (
     is_leaving,
     new_pod,
     ready_since_s,
+    remaining_s,
     told,
-    unavailable_for_s,
     with_status,
 )
 
@@ -50,6 +50,8 @@ class ReplicaSets:
         self._index = Workloads(kind, POD)
         self._siblings = Dependents()
         self._failures: dict[Key, str] = {}
+        self._ready_since_s: dict[Key, float | None] = {}
+        self._doomed: dict[Key, list[Key]] = {}
 
     def learn(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Subject]:
         """The ReplicaSet itself, the one that manages a Pod, or those that could adopt it."""
@@ -58,6 +60,11 @@ class ReplicaSets:
             self._siblings.apply(key, obj)
             if obj is None:
                 self._failures.pop(key, None)
+                self._doomed.pop(key, None)
+        elif obj is None:
+            self._ready_since_s.pop(key, None)
+        else:
+            self._ready_since_s[key] = ready_since_s(obj)
         return self._index.learn(kind, key, obj)
 
     def reconcile(self, subject: Subject, since_s: float, now_s: float) -> Outcome:
@@ -103,11 +110,22 @@ class ReplicaSets:
     def _delete(self, owner: Json, active: list[Json], surplus: int, now_s: float) -> tuple[list[Action], list[Notice]]:
         if surplus <= 0:
             return [], []
-        on_node = self._related_by_node(owner, active)
-        ranked = sorted(active, key=lambda pod: rank(pod, on_node[_node(pod)], now_s))[: min(surplus, CHUNK)]
+        doomed = self._chosen(owner, active, surplus, now_s)
+        ranked = doomed[:CHUNK]
         messages = [f"Deleted pod: {pod['metadata']['name']}" for pod in ranked]
         notices = told(self._kind, owner, "SuccessfulDelete", messages, more=surplus > CHUNK)
         return [Action("delete", POD, pod) for pod in ranked], notices
+
+    def _chosen(self, owner: Json, active: list[Json], surplus: int, now_s: float) -> list[Json]:
+        """The Pods to delete, in order: once chosen they stay so, as long as they are as many as are too many."""
+        key, pods = _key(owner), {_key(pod): pod for pod in active}
+        known = [pods[each] for each in self._doomed.pop(key, ()) if each in pods]
+        if len(known) != surplus:
+            on_node = self._related_by_node(owner, active)
+            known = sorted(active, key=lambda pod: rank(pod, on_node[_node(pod)], now_s))[:surplus]
+        if surplus > CHUNK:
+            self._doomed[key] = [_key(pod) for pod in known[CHUNK:]]
+        return known
 
     def _related_by_node(self, owner: Json, active: list[Json]) -> Counter[str]:
         """Active Pods on each node, of this ReplicaSet and of the others of the same Deployment."""
@@ -123,7 +141,8 @@ class ReplicaSets:
     ) -> tuple[Json, float | None]:
         spec, old = owner.get("spec") or {}, owner.get("status") or {}
         labels = (((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}).items()
-        waits = [unavailable_for_s(pod, count(spec, "minReadySeconds"), now_s) for pod in active]
+        least_s = count(spec, "minReadySeconds")
+        waits = [remaining_s(self._ready_since_s[_key(pod)], least_s, now_s) for pod in active]
         labelled = sum(labels <= (pod["metadata"].get("labels") or {}).items() for pod in active)
         counts = {
             "fullyLabeledReplicas": labelled,
@@ -145,6 +164,10 @@ def _replica_failure(old: Json, message: str, now_s: float) -> Json:
     since = known.get("lastTransitionTime") or timestamp(now_s)
     row = {"type": "ReplicaFailure", "status": "True", "lastTransitionTime": since}
     return {**row, "reason": "FailedCreate", "message": message}
+
+
+def _key(obj: Json) -> Key:
+    return obj["metadata"]["namespace"], obj["metadata"]["name"]
 
 
 def _node(pod: Json) -> str:

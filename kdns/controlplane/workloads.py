@@ -19,7 +19,7 @@ from kdns.controlplane.kinds import REPLICATION_CONTROLLER, Json, Kind
 from kdns.controlplane.label_selectors import selector_of
 from kdns.controlplane.manifests import LAST_APPLIED, SOURCE
 
-CHUNK = 50
+CHUNK = 100
 """Writes of one Outcome at most; their events bring the controller back for the rest."""
 
 _TOLD_ONE_BY_ONE = 9
@@ -194,12 +194,16 @@ def ready_since_s(pod: Json) -> float | None:
     return None
 
 
+def remaining_s(since_s: float | None, min_ready_s: int, now_s: float) -> float | None:
+    """Seconds until a Pod that is ready since then is available; None for one that is not ready."""
+    if since_s is None or not min_ready_s:
+        return None if since_s is None else 0.0
+    return max(0.0, since_s + min_ready_s - now_s)
+
+
 def unavailable_for_s(pod: Json, min_ready_s: int, now_s: float) -> float | None:
     """Seconds until a ready Pod counts as available, 0 for one that does; None for a Pod that is not ready."""
-    since_s = ready_since_s(pod)
-    if since_s is None:
-        return None
-    return max(0.0, since_s + min_ready_s - now_s) if min_ready_s else 0.0
+    return remaining_s(ready_since_s(pod), min_ready_s, now_s)
 
 
 def new_pod(kind: Kind, owner: Json, template: Json, name: str, generate_name: str = "") -> Json:
