@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from test_api import new_api
 
-from kdns.aio import rest, rest_content
+from kdns.aio import bodies, rest
 from kdns.aio.rest_guard import RestConfig
 
 DEADLINE_S = 10.0
@@ -42,7 +42,7 @@ async def test_a_connection_between_two_requests_ends() -> None:
 
 
 async def test_a_body_that_does_not_come_is_408(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rest_content, "BODY_S", 0.2)
+    monkeypatch.setattr(bodies, "BODY_S", 0.2)
     server = await rest.start(new_api(), RestConfig(port=0))
     reader, writer = await asyncio.open_connection(*server.address)
     writer.write(UNFINISHED)
