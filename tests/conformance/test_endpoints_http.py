@@ -102,9 +102,8 @@ async def test_recorded_cases_over_http() -> None:
         if got != wanted:
             failed.append(f"{index} {case['upstreamTest']}\n  wanted {wanted}\n  got    {got}")
     passed = len(every) - len(NO_PATH) - len(failed)
-    print(
-        f"endpoints-controller-cases.json over HTTP: {passed} passed, {len(NO_PATH)} without a path, {len(failed)} failed"
-    )
+    told = f"{passed} passed, {len(NO_PATH)} without a path, {len(failed)} failed"
+    print(f"endpoints-controller-cases.json over HTTP: {told}")
     assert len(every) > 50
     assert not failed, f"{len(failed)} of {len(every)} failed:\n" + "\n".join(failed)
 

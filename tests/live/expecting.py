@@ -13,6 +13,8 @@ from kdns_process import DEADLINE_S
 def differs(wanted: Any, got: Any, path: str = "") -> str:
     """Where a value is not as wanted; "" when it is. Objects may hold more, null is absent, ~ begins a pattern."""
     if isinstance(wanted, dict):
+        if got is None and wanted and all(value is None for value in wanted.values()):
+            return ""
         if not isinstance(got, dict):
             return f"{path}: {got!r}, wanted an object"
         return next(filter(None, (differs(value, got.get(key), f"{path}.{key}") for key, value in wanted.items())), "")
