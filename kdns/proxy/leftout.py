@@ -73,10 +73,11 @@ def _none_at_all(slices: Collection[EndpointSlice], family: Family, port: PortNa
         return "the Service has no endpoints: no Pod matches its selector, or nobody wrote endpoints for it"
     mine = [each for each in slices if each.address_type == family]
     if not any(each.endpoints for each in mine):
-        return f"the Service has no {family} endpoints, only {_listed({each.address_type for each in slices})}"
+        types = " and ".join(sorted({each.address_type for each in slices}))
+        return f"the Service has no {family} endpoints, only {types}"
     offered = {f"{p.name or 'without a name'}/{p.protocol or 'TCP'}" for each in mine for p in each.ports or ()}
     wanted = f"{port.port or 'without a name'}/{port.protocol}"
-    return f"no endpoint has a port {wanted}; they have {_listed(offered) or 'none'}"
+    return f"no endpoint has a port {wanted}; they have {' and '.join(sorted(offered)) or 'none'}"
 
 
 def _node_names(slices: Iterable[EndpointSlice]) -> dict[str, str]:

@@ -11,10 +11,10 @@ from kdns.proxy.trace import Fate
 
 FATES: Final = {
     Fate.FORWARDED: "forwarded",
-    Fate.REJECTED: "rejected: the sender is told so at once",
-    Fate.DROPPED: "dropped: the sender hears nothing",
+    Fate.REJECTED: "rejected, the sender is told at once",
+    Fate.DROPPED: "dropped, the sender hears nothing",
     Fate.ACCEPTED: "let in by the firewall",
-    Fate.UNTOUCHED: "left alone: it goes where the routes lead",
+    Fate.UNTOUCHED: "left alone, it goes where the routes lead",
 }
 _SHOWN: Final = 10
 

@@ -65,19 +65,28 @@ def _no_service(half: FamilyPlan, packet: Packet) -> Trace:
     if half.mode.accepts_health_checks and is_check:
         return Trace(Fate.ACCEPTED, (f"{what} is a health check node port: the firewall lets it in",))
     if str(packet.destination) in half.cluster_ips and half.mode.rejects_undefined_ports:
-        return Trace(Fate.REJECTED, (f"{packet.destination} is a cluster IP, but no Service port is {what}",))
+        return Trace(
+            Fate.REJECTED,
+            (f"{packet.destination} is a cluster IP, but not of a Service with port {packet.port}/{packet.protocol}",),
+        )
     allocatable = [network for network in half.service_cidrs if packet.destination in network]
     if allocatable and str(packet.destination) not in half.cluster_ips and half.mode.drops_unallocated:
-        return Trace(Fate.DROPPED, (f"{packet.destination} is in the service range {allocatable[0]}, but nobody's",))
-    return Trace(Fate.UNTOUCHED, (f"{what} belongs to no Service",))
+        return Trace(
+            Fate.DROPPED,
+            (f"{packet.destination} is in the service range {allocatable[0]}, but none of the cluster IPs in use",),
+        )
+    return Trace(Fate.UNTOUCHED, (f"no Service is found at {what} on this node",))
 
 
 def _for_service(half: FamilyPlan, packet: Packet, front: Front) -> Trace:
     reasons = [_found(front)]
     is_pod = half.local_pods is not None and half.local_pods.matches(packet.source, packet.interface)
-    if _is_guarded(half, front) and not any(packet.source in each for each in front.source_ranges):
-        reasons.append(f"{packet.source} is in none of loadBalancerSourceRanges: {_listed(front.source_ranges)}")
-        return Trace(Fate.DROPPED, tuple(reasons), front)
+    if _is_guarded(half, front):
+        passes = any(packet.source in each for each in front.source_ranges)
+        where = "one" if passes else "none"
+        reasons.append(f"{packet.source} is in {where} of loadBalancerSourceRanges: {_listed(front.source_ranges)}")
+        if not passes:
+            return Trace(Fate.DROPPED, tuple(reasons), front)
     route, verdict = front.route, front.route.verdict
     masquerade = route.masquerade is Masquerade.ALL or (route.masquerade is Masquerade.NOT_LOCAL_PODS and not is_pod)
     if verdict is Verdict.REJECT:
