@@ -6,22 +6,18 @@ Each look does one step: what it writes brings the controller back for the next 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from kdns.cluster.objects import Key
 from kdns.controlplane.controller import Action, Notice, Outcome, Subject
 from kdns.controlplane.deployment_sets import (
     REVISION,
     made_set,
-    newest,
     revision_of,
     same_template,
     set_name,
-    sized,
     synced,
 )
 from kdns.controlplane.deployment_status import (
-    NO_LIMIT,
     condition_of,
     counted_status,
     deployment_conditions,
@@ -33,11 +29,11 @@ from kdns.controlplane.deployment_status import (
     rollout_status,
     with_condition,
 )
+from kdns.controlplane.deployment_steps import Rollout, key_of, resized, scaled, scaling, surplus
 from kdns.controlplane.kinds import DEPLOYMENT, POD, REPLICA_SET, Json, Kind
 from kdns.controlplane.rollouts import (
     is_rolling,
     oldest_first,
-    proportional_sizes,
     size_of_new,
     sizes_of_old,
     wanted,
@@ -55,26 +51,6 @@ from kdns.controlplane.workloads import (
 )
 
 _MIN_WAIT_S = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Rollout:
-    """One Deployment with its ReplicaSets: `new` has the present template, `olds` (oldest first) have former ones."""
-
-    deployment: Json
-    new: Json | None
-    olds: tuple[Json, ...]
-
-    @property
-    def every(self) -> list[Json]:
-        """All ReplicaSets."""
-        return [*self.olds, *([self.new] if self.new else [])]
-
-    @property
-    def limit(self) -> int:
-        """How many old ReplicaSets are kept."""
-        limit = self.deployment["spec"].get("revisionHistoryLimit")
-        return NO_LIMIT if limit is None else int(limit)
 
 
 class Deployments:
@@ -115,7 +91,7 @@ class Deployments:
             return Outcome(changes)
         sets.sort(key=oldest_first)
         new = next((each for each in sets if same_template(each, deployment)), None)
-        rollout = _Rollout(deployment, new, tuple(each for each in sets if each is not new))
+        rollout = Rollout(deployment, new, tuple(each for each in sets if each is not new))
         if is_leaving(deployment):
             return Outcome(with_status(DEPLOYMENT, deployment, counted_status(deployment, new, sets, now_s)))
         if (conditions := pause_conditions(deployment, now_s)) is not None:
@@ -125,7 +101,7 @@ class Deployments:
             return Outcome(due)
         paused = bool(deployment["spec"].get("paused"))
         if paused or was_scaled(deployment, sets):
-            step = _scaled(rollout) or (Outcome(_surplus(rollout)) if paused else Outcome())
+            step = scaled(rollout) or (Outcome(surplus(rollout)) if paused else Outcome())
             status = counted_status(deployment, new, sets, now_s)
             return Outcome([*with_status(DEPLOYMENT, deployment, status), *step.actions], step.notices)
         step = self._rolling(rollout, now_s) if is_rolling(deployment) else self._recreating(rollout, now_s)
@@ -133,7 +109,7 @@ class Deployments:
         if new is None and any(action.verb == "create" for action in step.actions):
             return step
         if not step.actions and is_complete(deployment, status):
-            step = Outcome(_surplus(rollout))
+            step = Outcome(surplus(rollout))
         known = condition_of({"status": status}, "Progressing")
         left_s = remaining_s(deployment, known, now_s) if known and has_deadline(deployment) else None
         again_s = None if left_s is None else left_s + _MIN_WAIT_S
@@ -160,7 +136,7 @@ class Deployments:
             collisions += 1
         return set_name(deployment, collisions), collisions
 
-    def _synced(self, rollout: _Rollout, now_s: float) -> list[Action]:
+    def _synced(self, rollout: Rollout, now_s: float) -> list[Action]:
         """Annotations, revision and readiness time of the new ReplicaSet, and the Deployment's own revision."""
         deployment, new = rollout.deployment, rollout.new
         if new is None:
@@ -178,7 +154,7 @@ class Deployments:
             actions.append(Action("update", DEPLOYMENT, changed, "status"))
         return actions
 
-    def _created(self, rollout: _Rollout, now_s: float) -> Outcome:
+    def _created(self, rollout: Rollout, now_s: float) -> Outcome:
         """The new ReplicaSet, as large as it may be."""
         deployment = rollout.deployment
         name, collisions = self._name(deployment)
@@ -193,83 +169,29 @@ class Deployments:
             status["conditions"] = with_condition(deployment_conditions(deployment), row, now_s)
         annotations = {**(deployment["metadata"].get("annotations") or {}), REVISION: str(number)}
         noted = {**deployment, "metadata": {**deployment["metadata"], "annotations": annotations}, "status": status}
-        notices = [_scaling(deployment, name, 0, size)] if size else []
+        notices = [scaling(deployment, name, 0, size)] if size else []
         return Outcome([Action("create", REPLICA_SET, made), Action("update", DEPLOYMENT, noted, "status")], notices)
 
-    def _rolling(self, rollout: _Rollout, now_s: float) -> Outcome:
+    def _rolling(self, rollout: Rollout, now_s: float) -> Outcome:
         """The new one grows as the surge allows, or else the old ones shrink as availability allows."""
         deployment, new = rollout.deployment, rollout.new
         if new is None:
             return self._created(rollout, now_s)
         size = size_of_new(deployment, rollout.every, wanted(new))
         if size != wanted(new):
-            return _resized(deployment, {_key(new): size}, [new])
-        return _resized(deployment, sizes_of_old(deployment, new, rollout.olds), rollout.olds)
+            return resized(deployment, {key_of(new): size}, [new])
+        return resized(deployment, sizes_of_old(deployment, new, rollout.olds), rollout.olds)
 
-    def _recreating(self, rollout: _Rollout, now_s: float) -> Outcome:
+    def _recreating(self, rollout: Rollout, now_s: float) -> Outcome:
         """The old ones end, all their Pods too; then the new one begins."""
         active = [each for each in rollout.olds if wanted(each)]
         if active:
-            return _resized(rollout.deployment, {_key(each): 0 for each in active}, active)
+            return resized(rollout.deployment, {key_of(each): 0 for each in active}, active)
         if any(count(each.get("status"), "replicas") for each in rollout.olds) or self._old_pods_run(rollout):
             return Outcome()
         if rollout.new is None:
             return self._created(rollout, now_s)
-        return _resized(rollout.deployment, {_key(rollout.new): wanted(rollout.deployment)}, [rollout.new])
+        return resized(rollout.deployment, {key_of(rollout.new): wanted(rollout.deployment)}, [rollout.new])
 
-    def _old_pods_run(self, rollout: _Rollout) -> bool:
+    def _old_pods_run(self, rollout: Rollout) -> bool:
         return any(not is_finished(pod) for each in rollout.olds for pod in self._pods.of(each))
-
-
-def _scaled(rollout: _Rollout) -> Outcome | None:
-    """The ReplicaSets in proportion to the Deployment's new size; None when nothing has to change."""
-    deployment, new, olds = rollout.deployment, rollout.new, rollout.olds
-    active = [each for each in rollout.every if wanted(each)]
-    if len(active) <= 1:
-        only = active[0] if active else new or newest(olds)
-        sizes = {_key(only): wanted(deployment)} if only else {}
-    elif new and wanted(new) == wanted(deployment) == count(new.get("status"), "availableReplicas"):
-        sizes = {_key(each): 0 for each in active if each is not new} | {_key(new): wanted(new)}
-    elif is_rolling(deployment):
-        sizes = proportional_sizes(deployment, rollout.every)
-    else:
-        sizes = {}
-    step = _resized(deployment, sizes, rollout.every, annotate=True)
-    return step if step.actions else None
-
-
-def _resized(deployment: Json, sizes: dict[Key, int], sets: Iterable[Json], *, annotate: bool = False) -> Outcome:
-    """ReplicaSets with new sizes; with `annotate` also those that keep theirs, if what is noted on them changes."""
-    actions, notices = [], []
-    for each in sets:
-        size = sizes.get(_key(each), wanted(each))
-        changed = sized(each, deployment, size)
-        if size != wanted(each):
-            notices.append(_scaling(deployment, each["metadata"]["name"], wanted(each), size))
-        elif not (annotate and _key(each) in sizes and changed != each):
-            continue
-        actions.append(Action("update", REPLICA_SET, changed))
-    return Outcome(actions, notices)
-
-
-def _scaling(deployment: Json, name: str, before: int, after: int) -> Notice:
-    way = "up" if after > before else "down"
-    message = f"Scaled {way} replica set {name} from {before} to {after}"
-    return Notice(DEPLOYMENT, deployment, "Normal", "ScalingReplicaSet", message)
-
-
-def _surplus(rollout: _Rollout) -> list[Action]:
-    """Deletions of the oldest ReplicaSets that have no Pods, beyond the history limit."""
-    olds = sorted((each for each in rollout.olds if not is_leaving(each)), key=revision_of)
-    beyond = olds[: max(0, len(olds) - rollout.limit)]
-    return [Action("delete", REPLICA_SET, each) for each in beyond if _is_idle(each)]
-
-
-def _is_idle(replica_set: Json) -> bool:
-    status, meta = replica_set.get("status"), replica_set["metadata"]
-    seen = count(status, "observedGeneration") >= count(meta, "generation")
-    return seen and not wanted(replica_set) and not count(status, "replicas")
-
-
-def _key(obj: Json) -> Key:
-    return obj["metadata"].get("namespace", ""), obj["metadata"]["name"]

@@ -6,20 +6,17 @@ Each look takes the steps that are possible now; with OrderedReady that is one P
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from kdns.cluster.objects import Key
 from kdns.controlplane.controller import Action, Notice, Outcome, Subject
 from kdns.controlplane.kinds import CLAIM, CONTROLLER_REVISION, POD, STATEFUL_SET, Json, Kind
-from kdns.controlplane.revisions import History, history, template_of
-from kdns.controlplane.rollouts import int_or_percent, wanted
+from kdns.controlplane.revisions import history, template_of
+from kdns.controlplane.statefulset_look import Look, first_updated, replace_outdated, status_of
 from kdns.controlplane.statefulset_pods import (
     claims_of,
-    first_number,
     given_up,
     identified,
     is_given_up,
-    is_running_and_ready,
     number_of,
     numbered_pod,
     revision_name,
@@ -27,69 +24,13 @@ from kdns.controlplane.statefulset_pods import (
 )
 from kdns.controlplane.status import StatusError
 from kdns.controlplane.workloads import (
-    CHUNK,
     Dependents,
     Workloads,
     count,
     is_finished,
     is_leaving,
-    unavailable_for_s,
     with_status,
 )
-
-
-@dataclass(slots=True)
-class _Look:
-    """One StatefulSet and its Pods by number, as they are now, and what is to be done."""
-
-    owner: Json
-    history: History
-    update: Json
-    current: Json
-    now_s: float
-    pods: dict[int, Json] = field(default_factory=dict)
-    actions: list[Action] = field(default_factory=list)
-    notices: list[Notice] = field(default_factory=list)
-
-    @property
-    def spec(self) -> Json:
-        """The set's spec."""
-        spec: Json = self.owner["spec"]
-        return spec
-
-    @property
-    def numbers(self) -> range:
-        """The numbers that there should be Pods of."""
-        first = first_number(self.owner)
-        return range(first, first + wanted(self.owner))
-
-    @property
-    def in_order(self) -> bool:
-        """Whether one Pod waits for the other."""
-        return self.spec.get("podManagementPolicy") != "Parallel"
-
-    @property
-    def full(self) -> bool:
-        """Whether this look has done enough."""
-        return len(self.actions) >= CHUNK
-
-    def is_available(self, pod: Json | None) -> bool:
-        """Whether there is such a Pod, ready for long enough."""
-        return pod is not None and wait_s(pod, count(self.spec, "minReadySeconds"), self.now_s) == 0
-
-    def delete(self, pod: Json) -> None:
-        """Let a Pod go."""
-        self.actions.append(Action("delete", POD, pod))
-        self.tell("SuccessfulDelete", f"delete Pod {pod['metadata']['name']} in StatefulSet {self.name} successful")
-
-    def tell(self, reason: str, message: str) -> None:
-        """An Event of the set."""
-        self.notices.append(Notice(STATEFUL_SET, self.owner, "Normal", reason, message))
-
-    @property
-    def name(self) -> str:
-        """The set's name."""
-        return str(self.owner["metadata"]["name"])
 
 
 class StatefulSets:
@@ -133,10 +74,10 @@ class StatefulSets:
         if known.due or known.update is None:
             return Outcome(known.due)
         current = known.named((owner.get("status") or {}).get("currentRevision") or "") or known.update
-        look = _Look(owner, known, known.update, current, now_s)
+        look = Look(owner, known, known.update, current, now_s)
         look.pods = {number: pod for pod in pods if (number := number_of(pod, owner)) is not None}
         self._attempts.pop(key, None)
-        status = _status(look)
+        status = status_of(look)
         actions = with_status(STATEFUL_SET, owner, status)
         self._step(look)
         created = [action for action in look.actions if action.verb == "create" and action.kind == POD]
@@ -159,12 +100,12 @@ class StatefulSets:
         message = f"create Pod {pod} in StatefulSet {name} failed error: {error.message}"
         return Notice(STATEFUL_SET, owner, "Warning", "FailedCreate", message)
 
-    def _step(self, look: _Look) -> None:
+    def _step(self, look: Look) -> None:
         """Missing Pods first, then those that are too many, then those of an older revision."""
         if all(self._replica(look, number) for number in look.numbers) and self._condemned(look) and not look.actions:
-            _update(look)
+            replace_outdated(look)
 
-    def _replica(self, look: _Look, number: int) -> bool:
+    def _replica(self, look: Look, number: int) -> bool:
         """Make or mend the Pod of a number; False when the others have to wait."""
         pod = look.pods.get(number)
         if look.full:
@@ -185,8 +126,8 @@ class StatefulSets:
             look.actions.append(Action("update", POD, {**pod, "metadata": metadata}))
         return True
 
-    def _make(self, look: _Look, number: int) -> None:
-        revision = look.current if number < _first_updated(look) else look.update
+    def _make(self, look: Look, number: int) -> None:
+        revision = look.current if number < first_updated(look) else look.update
         pod = numbered_pod(look.owner, template_of(revision), number, revision["metadata"]["name"])
         name = pod["metadata"]["name"]
         for action in self._missing_claims(look, number):
@@ -196,13 +137,13 @@ class StatefulSets:
         look.actions.append(Action("create", POD, pod))
         look.tell("SuccessfulCreate", f"create Pod {name} in StatefulSet {look.name} successful")
 
-    def _missing_claims(self, look: _Look, number: int) -> list[Action]:
+    def _missing_claims(self, look: Look, number: int) -> list[Action]:
         wanted_claims = claims_of(look.owner, number)
         here = self._claims.objects
         keys = [(each["metadata"]["namespace"], each["metadata"]["name"]) for each in wanted_claims]
         return [Action("create", CLAIM, each) for key, each in zip(keys, wanted_claims, strict=True) if key not in here]
 
-    def _condemned(self, look: _Look) -> bool:
+    def _condemned(self, look: Look) -> bool:
         """Let Pods beyond the size go, the highest number first; False when others have to wait."""
         surplus = sorted((number for number in look.pods if number not in look.numbers), reverse=True)
         healthy = [*look.numbers, *reversed(surplus)]
@@ -223,77 +164,10 @@ class StatefulSets:
                 return False
         return True
 
-    def _given_up_claims(self, look: _Look, pod: Json, number: int) -> list[Action]:
+    def _given_up_claims(self, look: Look, pod: Json, number: int) -> list[Action]:
         policy = look.spec.get("persistentVolumeClaimRetentionPolicy") or {}
         if policy.get("whenScaled") != "Delete":
             return []
         keys = [(each["metadata"]["namespace"], each["metadata"]["name"]) for each in claims_of(look.owner, number)]
         claims = [self._claims.objects[key] for key in keys if key in self._claims.objects]
         return [Action("update", CLAIM, given_up(claim, pod)) for claim in claims if not is_given_up(claim)]
-
-
-def _first_updated(look: _Look) -> int:
-    """The first number whose Pod is made from the new revision; partition counts from the first number."""
-    update, first = look.spec.get("updateStrategy") or {}, look.numbers.start
-    if update.get("type") != "RollingUpdate":
-        return first
-    rolling = update.get("rollingUpdate")
-    if rolling is None:
-        current = look.current["metadata"]["name"]
-        return first + [revision_name(pod) for pod in look.pods.values() if not is_leaving(pod)].count(current)
-    return first + count(rolling, "partition")
-
-
-def _update(look: _Look) -> None:
-    """Let Pods of another revision go, the highest number first, as many as may be missing at a time."""
-    update = look.spec.get("updateStrategy") or {}
-    if update.get("type") != "RollingUpdate":
-        return
-    rolling = update.get("rollingUpdate") or {}
-    most = rolling.get("maxUnavailable")
-    room = 1 if most is None else max(1, int_or_percent(most, wanted(look.owner), up=True))
-    least = look.numbers.start + count(rolling, "partition")
-    room -= sum(not look.is_available(look.pods.get(number)) for number in look.numbers)
-    for number in reversed(look.numbers):
-        pod = look.pods.get(number)
-        if number < least or look.full:
-            return
-        if pod is None or is_leaving(pod) or revision_name(pod) == look.update["metadata"]["name"]:
-            continue
-        if look.is_available(pod):
-            if room <= 0:
-                return
-            room -= 1
-        look.delete(pod)
-        if most is None:
-            return
-
-
-def _status(look: _Look) -> Json:
-    """Counts, and the revisions; the new one becomes the current one when all Pods have it."""
-    names = {"currentRevision": look.current["metadata"]["name"], "updateRevision": look.update["metadata"]["name"]}
-    pods = list(look.pods.values())
-    staying = [revision_name(pod) for pod in pods if not is_leaving(pod)]
-    ready = [pod for pod in pods if is_running_and_ready(pod)]
-    waits = [unavailable_for_s(pod, count(look.spec, "minReadySeconds"), look.now_s) for pod in ready]
-    counts = {
-        "replicas": len(pods),
-        "readyReplicas": len(ready),
-        "availableReplicas": sum(wait == 0 for wait in waits),
-        "currentReplicas": staying.count(names["currentRevision"]),
-        "updatedReplicas": staying.count(names["updateRevision"]),
-    }
-    update, size = look.spec.get("updateStrategy") or {}, wanted(look.owner)
-    whole = all(counts[name] == size for name in ("replicas", "readyReplicas", "updatedReplicas"))
-    if update.get("type") == "RollingUpdate" and whole:
-        names["currentRevision"] = names["updateRevision"]
-        counts["currentReplicas"] = counts["updatedReplicas"]
-    status: Json = {
-        "observedGeneration": count(look.owner["metadata"], "generation"),
-        **{name: number for name, number in counts.items() if number or name in {"replicas", "availableReplicas"}},
-        **names,
-        "collisionCount": look.history.collisions,
-    }
-    if conditions := (look.owner.get("status") or {}).get("conditions"):
-        status["conditions"] = conditions
-    return status

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
-from typing import Any
 
 from kdns.cluster.selectors import Selector, from_labels
 from kdns.controlplane import formats
@@ -14,13 +12,9 @@ from kdns.controlplane.label_selectors import is_empty, selector_of, validate_la
 from kdns.controlplane.status import Cause
 from kdns.controlplane.validation import IMMUTABLE, validate_meta, validate_meta_update
 from kdns.controlplane.validation_pod import validate_pod
+from kdns.controlplane.validation_rollouts import NOT_NEGATIVE, daemon_rolling, deployment_strategy, stateful_rolling
 
-NOT_NEGATIVE = "must be greater than or equal to 0"
 MISMATCH = "`selector` does not match template `labels`"
-NO_PERCENT = (
-    "a valid percent string must be a numeric string followed by an ending '%' "
-    "(e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')"
-)
 FIXED_SET = (
     "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', "
     "'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"
@@ -36,14 +30,13 @@ _CHANGEABLE = frozenset(
         "minReadySeconds",
     }
 )
-_PERCENT = re.compile(r"([0-9]+)%")
 
 
 def validate_deployment(obj: Json, old: Json | None = None) -> list[Cause]:
     """Deployment; its selector is for life."""
     spec = obj.get("spec") or {}
     causes = _meta(obj, old) + _counts(spec, "replicas") + _selector(spec, "deployment")
-    causes += _replicated_template(spec) + _strategy(spec.get("strategy") or {})
+    causes += _replicated_template(spec) + deployment_strategy(spec.get("strategy") or {})
     causes += _counts(spec, "minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds")
     deadline_s = spec.get("progressDeadlineSeconds")
     if deadline_s is not None and deadline_s <= (spec.get("minReadySeconds") or 0):
@@ -86,7 +79,7 @@ def validate_stateful_set(obj: Json, old: Json | None = None) -> list[Cause]:
                 why = "only allowed for updateStrategy 'RollingUpdate'"
                 causes.append(invalid_value(f"{path}.rollingUpdate", rolling, why))
         case "RollingUpdate":
-            causes += _stateful_rolling(f"{path}.rollingUpdate", rolling or {})
+            causes += stateful_rolling(f"{path}.rollingUpdate", rolling or {})
         case _:
             causes.append(invalid_value(path, update, "must be 'RollingUpdate' or 'OnDelete'"))
     kept = spec.get("persistentVolumeClaimRetentionPolicy") or {}
@@ -122,7 +115,7 @@ def validate_daemon_set(obj: Json, old: Json | None = None) -> list[Cause]:
         case "OnDelete":
             pass
         case "RollingUpdate":
-            causes += _daemon_rolling("spec.updateStrategy.rollingUpdate", update.get("rollingUpdate") or {})
+            causes += daemon_rolling("spec.updateStrategy.rollingUpdate", update.get("rollingUpdate") or {})
         case _:
             causes.append(unsupported("spec.updateStrategy", update, ("RollingUpdate", "OnDelete")))
     return causes + _counts(spec, "revisionHistoryLimit") + _same_selector(spec, old)
@@ -219,68 +212,3 @@ def _with_claims(spec: Json) -> Json:
 
 def _fixed(spec: Json) -> Json:
     return {field: value for field, value in spec.items() if field not in _CHANGEABLE}
-
-
-def _number(value: Any) -> int:
-    """A number or percentage as a number, 0 for a text that is neither."""
-    if isinstance(value, int):
-        return value
-    found = _PERCENT.fullmatch(str(value))
-    return int(found[1]) if found else 0
-
-
-def _int_or_percent(path: str, value: Any) -> list[Cause]:
-    if value is None:
-        return []
-    if isinstance(value, str):
-        return [] if _PERCENT.fullmatch(value) else [invalid_value(path, value, NO_PERCENT)]
-    return [] if value >= 0 else [invalid_value(path, value, NOT_NEGATIVE)]
-
-
-def _at_most_all(path: str, value: Any) -> list[Cause]:
-    over = isinstance(value, str) and _PERCENT.fullmatch(value) and _number(value) > 100
-    return [invalid_value(path, value, "must not be greater than 100%")] if over else []
-
-
-def _strategy(strategy: Json) -> list[Cause]:
-    rolling, path = strategy.get("rollingUpdate"), "spec.strategy.rollingUpdate"
-    match strategy.get("type"):
-        case "Recreate":
-            why = "may not be specified when strategy `type` is 'Recreate'"
-            return [] if rolling is None else [forbidden(path, why)]
-        case "RollingUpdate":
-            unavailable, surge = (rolling or {}).get("maxUnavailable"), (rolling or {}).get("maxSurge")
-            causes = _int_or_percent(f"{path}.maxUnavailable", unavailable)
-            causes += _int_or_percent(f"{path}.maxSurge", surge)
-            if not _number(unavailable) and not _number(surge):
-                why = "may not be 0 when `maxSurge` is 0"
-                causes.append(invalid_value(f"{path}.maxUnavailable", unavailable, why))
-            return causes + _at_most_all(f"{path}.maxUnavailable", unavailable)
-        case _:
-            return [unsupported("spec.strategy", strategy, ("Recreate", "RollingUpdate"))]
-
-
-def _stateful_rolling(path: str, rolling: Json) -> list[Cause]:
-    causes = []
-    if (partition := rolling.get("partition") or 0) < 0:
-        causes.append(invalid_value(f"{path}.partition", partition, NOT_NEGATIVE))
-    if (unavailable := rolling.get("maxUnavailable")) is not None:
-        where = f"{path}.maxUnavailable"
-        causes += _int_or_percent(where, unavailable)
-        if not _number(unavailable):
-            causes.append(invalid_value(where, unavailable, "cannot be 0"))
-        causes += _at_most_all(where, unavailable)
-    return causes
-
-
-def _daemon_rolling(path: str, rolling: Json) -> list[Cause]:
-    causes = []
-    unavailable, surge = rolling.get("maxUnavailable"), rolling.get("maxSurge")
-    for field, value in (("maxUnavailable", unavailable), ("maxSurge", surge)):
-        causes += _int_or_percent(f"{path}.{field}", value) + _at_most_all(f"{path}.{field}", value)
-    if _number(unavailable) and _number(surge):
-        why = "may not be set when maxUnavailable is non-zero"
-        causes.append(invalid_value(f"{path}.maxSurge", surge, why))
-    elif not _number(unavailable) and not _number(surge):
-        causes.append(required(f"{path}.maxUnavailable", "cannot be 0 when maxSurge is 0"))
-    return causes
