@@ -8,6 +8,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
+from kdns.controlplane.addresses import SHORTEST_IPV6_PREFIX
 from kdns.controlplane.clusterconfig import Address, AddressRange, ClusterConfig, Network
 from kdns.corefile.address import HostPort
 from kdns.errors import InputError
@@ -35,6 +36,14 @@ def networks(flag: str, text: str) -> tuple[IPv4Network | IPv6Network, ...]:
         raise InputError(f"{flag} {text!r}: wanted at most one network of each IP family")
     if any(network.num_addresses < 8 for network in found):
         raise InputError(f"{flag} {text!r}: too small; wanted networks of at least 8 addresses")
+    return found
+
+
+def service_networks(flag: str, text: str) -> tuple[IPv4Network | IPv6Network, ...]:
+    """Networks whose addresses can be allocated: as by kube-apiserver, none of IPv6 that is shorter than /64."""
+    found = networks(flag, text)
+    if any(network.version == 6 and network.prefixlen < SHORTEST_IPV6_PREFIX for network in found):
+        raise InputError(f"{flag} {text!r}: too large; wanted an IPv6 network of /{SHORTEST_IPV6_PREFIX} or longer")
     return found
 
 
@@ -90,7 +99,7 @@ def domain(flag: str, text: str) -> str:
 def up_options(paths: tuple[Path, ...], given: Mapping[str, Any]) -> UpOptions:
     """The options of `kdns up`."""
     data: Path | None = given["data"]
-    service_cidrs = networks("--service-cidr", given["service_cidr"])
+    service_cidrs = service_networks("--service-cidr", given["service_cidr"])
     pod_cidrs = networks("--pod-cidr", given["pod_cidr"])
     families = {network.version for network in service_cidrs}
     cluster = ClusterConfig(

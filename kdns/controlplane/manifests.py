@@ -15,7 +15,18 @@ from functools import cache
 from typing import Any, TypeAlias
 
 from kdns.controlplane import schema
-from kdns.controlplane.kinds import ENDPOINTS, EVENT, KINDS, NAMESPACE, NODE, SERVICE, Json, Kind
+from kdns.controlplane.kinds import (
+    ENDPOINTS,
+    EVENT,
+    IP_ADDRESS,
+    KINDS,
+    NAMESPACE,
+    NODE,
+    SERVICE,
+    SERVICE_CIDR,
+    Json,
+    Kind,
+)
 from kdns.errors import ManifestError
 
 SOURCE = "kdns/manifest"
@@ -37,7 +48,7 @@ SERVER_FIELDS = (
 """Metadata which only the server sets: a manifest may hold it when it was exported."""
 
 _BY_NAME = {(kind.api_version, kind.kind): kind for kind in KINDS}
-_RANK = {NAMESPACE: 0, NODE: 1, SERVICE: 2, ENDPOINTS: 4, EVENT: 5}
+_RANK = {NAMESPACE: 0, NODE: 1, SERVICE_CIDR: 1, IP_ADDRESS: 1, SERVICE: 2, ENDPOINTS: 4, EVENT: 5}
 _OTHER_RANK = 3
 
 Key: TypeAlias = tuple[Kind, str, str]
@@ -117,7 +128,7 @@ def manifest_of(path: str, line: int, value: object) -> Manifest | UnknownKind:
 
 
 def in_order(manifests: Iterable[Manifest]) -> list[Manifest]:
-    """Namespaces before what lives in them, Services before Pods, fixed cluster IPs before those to allocate."""
+    """Namespaces before what lives in them, ranges before Services before Pods, fixed cluster IPs before others."""
     return sorted(manifests, key=lambda manifest: (_RANK.get(manifest.kind, _OTHER_RANK), _allocates(manifest)))
 
 

@@ -127,6 +127,40 @@ def test_commit_keeps_and_lets_go() -> None:
     assert [pool.remember(f"10.0.0.{number}", OTHER) for number in (1, 2)] == [True, False]
 
 
+def test_an_address_is_free_when_neither_a_service_nor_an_object_has_it() -> None:
+    pool = addresses("10.0.0.0/24", "10.0.0.0/28", "10.0.1.0/24")
+    used: list[list[int]] = []
+
+    def note() -> None:
+        used.append([each.used for each in pool.ranges.values()])
+
+    txn = Transaction()
+    pool.allocate("10.0.0.5", ME, Transaction())
+    pool.reserve("10.0.0.5")
+    note()
+    pool.unreserve("10.0.0.5")
+    note()
+    pool.reserve("10.0.0.5")
+    pool.release("10.0.0.5", OTHER, txn)
+    txn.commit()
+    assert pool.owners, "it is not the other's to release"
+    pool.release("10.0.0.5", ME, txn)
+    txn.commit()
+    note()
+    pool.unreserve("10.0.0.5")
+    note()
+    assert used == [[1, 1, 0], [1, 1, 0], [1, 1, 0], [0, 0, 0]]
+
+
+def test_several_ranges_are_filled_from_a_random_one_on() -> None:
+    pool = addresses("10.0.0.0/30", "10.0.1.0/30", "10.0.2.0/30", choose=lambda n: 1 if n == 3 else 0)
+    got = [pool.allocate_next(ME, Transaction()) for _ in range(6)]
+    assert got == ["10.0.1.1", "10.0.1.2", "10.0.2.1", "10.0.2.2", "10.0.0.1", "10.0.0.2"]
+    pool.set_ranges(dict.fromkeys(pool.ranges, False))
+    with pytest.raises(RangeFullError):
+        pool.allocate_next(ME, Transaction(), dry_run=True)
+
+
 @pytest.mark.parametrize(
     ("port", "message"),
     [

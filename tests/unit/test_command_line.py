@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import resource
 import signal
 from pathlib import Path
@@ -36,6 +37,31 @@ def test_host_and_port(text: str, expected: HostPort | None) -> None:
     else:
         with pytest.raises(InputError, match=r"^--dns .*wanted HOST:PORT"):
             flags.host_port("--dns", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("10.96.0.0/29", ""),
+        ("10.96.0.0/16, fd00::/64", ""),
+        ("fd00::/112,10.96.0.0/12", ""),
+        ("10.96.0.0/30", "too small; wanted networks of at least 8 addresses"),
+        ("10.96.0.0/16,fd00::/127", "too small"),
+        ("fd00::/48", "too large; wanted an IPv6 network of /64 or longer"),
+        ("10.96.0.0/16,10.97.0.0/16", "wanted at most one network of each IP family"),
+        ("10.96.0.0/16,fd00::/112,10.97.0.0/16", "wanted at most one network of each IP family"),
+        ("10.96.0.1/16", "has host bits set; wanted CIDR[,CIDR]"),
+        ("", "wanted CIDR[,CIDR], such as 10.96.0.0/16"),
+    ],
+)
+def test_service_ranges(text: str, problem: str) -> None:
+    if problem:
+        with pytest.raises(InputError, match=rf"^--service-cidr .*{re.escape(problem)}"):
+            flags.service_networks("--service-cidr", text)
+    else:
+        assert [str(network) for network in flags.service_networks("--service-cidr", text)] == text.split(
+            ", " if ", " in text else ","
+        )
 
 
 def test_a_token_file_is_text(tmp_path: Path) -> None:

@@ -192,6 +192,59 @@ def test_type_transitions(before: str, after: str, gained: set[str], lost: set[s
     assert not services.addresses["IPv4"].owners | services.ports.owners
 
 
+def test_node_ports_go_with_the_type_also_when_a_port_went_too() -> None:
+    """As kube-apiserver: they are cleared unless the client brings new ones, which are refused."""
+    cluster = Cluster()
+    ports = [{"name": "a", "port": 80}, {"name": "b", "port": 81}]
+    old = cluster.make(type="NodePort", ports=ports)
+    fewer = cluster.change(old, type="ClusterIP", ports=old["spec"]["ports"][:1], externalTrafficPolicy=None)
+    assert [port.get("nodePort") for port in fewer["spec"]["ports"]] == [None]
+    assert not cluster.strategies.services.ports.owners
+    old = cluster.make("other", type="NodePort", ports=ports)
+    changed = [{**old["spec"]["ports"][0], "nodePort": 30001}]
+    with pytest.raises(StatusError, match=r"nodePort: Forbidden: may not be used when `type` is 'ClusterIP'"):
+        cluster.change(old, type="ClusterIP", ports=changed, externalTrafficPolicy=None)
+
+
+def test_node_ports_of_a_load_balancer_without_allocation_go_with_the_type() -> None:
+    cluster = Cluster()
+    old = cluster.make(
+        type="LoadBalancer", allocateLoadBalancerNodePorts=False, ports=[{"port": 80, "nodePort": 30001}]
+    )
+    new = cluster.change(old, type="ClusterIP")
+    assert "nodePort" not in new["spec"]["ports"][0]
+    assert not cluster.strategies.services.ports.owners
+
+
+@pytest.mark.parametrize(
+    ("spec", "code", "text"),
+    [
+        (
+            {"healthCheckNodePort": -1},
+            500,
+            "failed to allocate requested HealthCheck NodePort -1: provided port is not",
+        ),
+        (
+            {"healthCheckNodePort": 80},
+            500,
+            "failed to allocate requested HealthCheck NodePort 80: provided port is not",
+        ),
+        (
+            {"healthCheckNodePort": -1, "externalTrafficPolicy": "Cluster"},
+            422,
+            "spec.healthCheckNodePort: Invalid value: -1",
+        ),
+        ({"healthCheckNodePort": -1, "type": "NodePort"}, 422, "spec.healthCheckNodePort: Invalid value: -1"),
+    ],
+)
+def test_health_check_ports_that_cannot_be_had(spec: Json, code: int, text: str) -> None:
+    """Where the port is needed, allocation comes before validation, and its refusals are kube-apiserver's 500."""
+    wanted = {"type": "LoadBalancer", "externalTrafficPolicy": "Local", **spec}
+    with pytest.raises(StatusError) as raised:
+        Cluster().make(**wanted)
+    assert (raised.value.code, text in raised.value.message) == (code, True), raised.value.message
+
+
 def test_dual_stack_up_and_down() -> None:
     cluster = Cluster("10.96.0.0/16", "fd00:10:96::/112")
     single = cluster.make()
