@@ -45,6 +45,7 @@ class Deletion:
         self._commits, self._store = commits, commits.store
         self._now_s, self._grace_s = now_s, grace_s
         self._work: deque[Callable[[], object]] = deque()
+        self._ending: dict[str, None] = {}
         self._is_working = False
 
     def delete(self, version: Stored, options: Json, *, dry_run: bool) -> Stored:
@@ -115,7 +116,7 @@ class Deletion:
         self._later(lambda: self._commits.owners.forget(uid))
         self.released(version.obj)
         if version.kind.namespaced:
-            self._later(lambda: self.finish_namespace(version.key[0]))
+            self._ending[version.key[0]] = None
         self._go_on()
         return last
 
@@ -147,16 +148,20 @@ class Deletion:
         self._work.append(work)
 
     def _go_on(self) -> None:
-        """Work off the queue, unless that is being done further up the stack."""
+        """Work off the queue, unless that is being done further up the stack; namespaces are looked at last."""
         if self._is_working:
             return
         self._is_working = True
         try:
-            while self._work:
-                self._work.popleft()()
+            while self._work or self._ending:
+                if self._work:
+                    self._work.popleft()()
+                else:
+                    self.finish_namespace(self._ending.popitem()[0])
         finally:
             self._is_working = False
             self._work.clear()
+            self._ending.clear()
 
     def _blocking(self, uid: str) -> list[tuple[Kind, Key]]:
         """Dependents that a deletion of the owner in the foreground has to wait for."""
@@ -225,7 +230,7 @@ class Deletion:
             for version in self._store.page(kind, Filter(namespace)).items if kind.namespaced else ():
                 if (latest := self._store.get(kind, version.key)) is not None:
                     self.delete(latest, _BACKGROUND, dry_run=False)
-        self._later(lambda: self.finish_namespace(namespace))
+        self._ending[namespace] = None
 
     def finish_namespace(self, name: str) -> None:
         """Delete a namespace that is going once its content is gone and no finalizer holds it; else say what is left.
