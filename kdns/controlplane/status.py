@@ -144,11 +144,3 @@ def method_not_allowed(kind: Kind) -> StatusError:
 def internal(message: str) -> StatusError:
     """500: the server failed."""
     return StatusError(500, "InternalError", f"Internal error occurred: {message}", {"causes": [{"message": message}]})
-
-
-def invalid_options(field: str, why: str) -> StatusError:
-    """422: query parameters that do not go together (meta/v1 ListOptions)."""
-    cause = Cause(field, "Forbidden", f"{field} {why}")
-    rows = [{"reason": cause.reason, "message": cause.message, "field": field}]
-    details: Json = {"group": "meta.k8s.io", "kind": "ListOptions", "causes": rows}
-    return StatusError(422, "Invalid", f'ListOptions.meta.k8s.io "" is invalid: {field}: {cause.message}', details)

@@ -91,7 +91,7 @@ class Writes:
 
     def _name(self, kind: Kind, namespace: str, obj: Json) -> str:
         generated = not obj["metadata"].get("name")
-        name = metadata.name_new(obj, self._random_suffix())
+        name = metadata.name_new(obj, self._random_suffix() if generated else "")
         for _try in range(_NAME_TRIES if generated else 0):
             if self._commits.store.get(kind, listing.key(kind, namespace, name)) is None:
                 break
