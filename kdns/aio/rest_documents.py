@@ -45,8 +45,10 @@ def _maker(request: web.BaseRequest, parts: list[str], address: str) -> Callable
             return lambda: _json(
                 request, {"paths": ["/api", "/apis", "/healthz", "/metrics", "/openapi/v2", "/openapi/v3", "/version"]}
             )
-        case ["healthz" | "livez" | "readyz", *_]:
-            return lambda: web.Response(text="ok", content_type="text/plain")
+        case ["healthz" | "livez" | "readyz" as check, *below]:
+            told = f"[+]ping ok\n[+]storage ok\n{check} check passed\n"
+            text = told if "verbose" in request.query and not below else "ok"
+            return lambda: web.Response(text=text, content_type="text/plain")
         case ["version"]:
             return lambda: _json(request, discovery.version(kdns.__version__))
         case ["openapi", "v2"]:

@@ -15,7 +15,7 @@ from kdns.aio.rest_watch import WatchStream, WatchTimes
 from kdns.controlplane import render, schema_check
 from kdns.controlplane import warnings as cautions
 from kdns.controlplane.api import Api
-from kdns.controlplane.discovery import SUBRESOURCE_VERBS
+from kdns.controlplane.discovery import ONE_BY_ONE, SUBRESOURCE_VERBS
 from kdns.controlplane.kinds import CLAIM, POD, SERVICE, SERVICE_ACCOUNT, VOLUME, Json
 from kdns.controlplane.patch import APPLY_PATCH, JSON_PATCH, PATCH_TYPES, STRATEGIC_MERGE_PATCH
 from kdns.controlplane.podposts import POSTS
@@ -49,6 +49,8 @@ class Verbs:
             raise method_not_allowed(target.kind)
         alone = target.name or target.namespace or not target.kind.namespaced
         if method is None or (request.method == "POST" and not alone):
+            raise method_not_allowed(target.kind)
+        if method is Verbs.delete_collection and target.kind in ONE_BY_ONE:
             raise method_not_allowed(target.kind)
         if request.method == "POST" and bool(target.name) != bool(target.subresource):
             raise method_not_allowed(target.kind)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from kdns.controlplane.kinds import KINDS, Json, Kind
+from kdns.controlplane.kinds import KINDS, NAMESPACE, Json, Kind
 from kdns.controlplane.views import kind_at
 
 VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+ONE_BY_ONE = frozenset({NAMESPACE})
+"""Kinds whose collection cannot be deleted at once."""
+
 SUBRESOURCE_VERBS = {
     "status": ("get", "patch", "update"),
     "scale": ("get", "patch", "update"),
@@ -32,6 +35,11 @@ def version(build: str) -> Json:
         "compiler": "CPython",
         "platform": "linux/amd64",
     }
+
+
+def verbs_of(kind: Kind) -> list[str]:
+    """What can be done with a kind and its collection."""
+    return [verb for verb in VERBS if verb != "deletecollection" or kind not in ONE_BY_ONE]
 
 
 def group_versions() -> list[tuple[str, str]]:
@@ -87,7 +95,7 @@ def _resources(kind: Kind) -> list[Json]:
         "singularName": kind.singular,
         "namespaced": kind.namespaced,
         "kind": kind.kind,
-        "verbs": list(VERBS),
+        "verbs": verbs_of(kind),
         "shortNames": list(kind.short_names),
         "categories": list(kind.categories),
         "storageVersionHash": "",
@@ -152,6 +160,6 @@ def _aggregated(kind: Kind) -> Json:
         "responseKind": response_kind,
         "scope": "Namespaced" if kind.namespaced else "Cluster",
         "singularResource": kind.singular,
-        "verbs": list(VERBS),
+        "verbs": verbs_of(kind),
         **{key: value for key, value in optional.items() if value},
     }

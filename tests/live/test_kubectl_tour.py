@@ -12,6 +12,7 @@ WORKS: list[tuple[str, list[str]]] = [
     ("get nodes", ["kdns", "Ready"]),
     ("get namespaces", ["default", "kube-node-lease", "kube-public", "kube-system"]),
     ("get all -A", ["service/kubernetes", "service/kube-dns"]),
+    ("get --raw /readyz?verbose", ["[+]ping ok", "readyz check passed"]),
     ("cluster-info", ["control plane is running at", "CoreDNS is running at"]),
     ("version", ["Server Version: v1.36."]),
     ("api-versions", ["apps/v1", "discovery.k8s.io/v1"]),
