@@ -13,6 +13,7 @@ from kdns.controlplane.jobs import Jobs
 from kdns.controlplane.kinds import REPLICA_SET, REPLICATION_CONTROLLER
 from kdns.controlplane.kubelet import Kubelet
 from kdns.controlplane.loadbalancers import LoadBalancers
+from kdns.controlplane.nodelifecycle import NodeLifecycle
 from kdns.controlplane.podgc import PodGarbageCollector
 from kdns.controlplane.repair_addresses import AddressRepair
 from kdns.controlplane.repair_ports import PortRepair
@@ -34,7 +35,9 @@ def controllers_of(config: ClusterConfig, choose: Choose, numbers: ServiceAlloca
         AddressRepair(numbers.tally),
         PortRepair(numbers.ports, numbers.tally),
     )
-    simulation = (Scheduler(), Kubelet(config, choose), PodGarbageCollector()) if config.simulate_pods else ()
+    simulation = (
+        (Scheduler(), Kubelet(config, choose), PodGarbageCollector(), NodeLifecycle()) if config.simulate_pods else ()
+    )
     return (
         *simulation,
         *endpoint_controllers(),

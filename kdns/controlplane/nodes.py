@@ -72,6 +72,23 @@ def obstacle(pod: Json, node: Json) -> str:
     return "" if _wanted(pod, node) else "node(s) didn't match Pod's node affinity/selector"
 
 
+def evicting_taints(node: Json) -> list[Json]:
+    """The taints that Pods have to leave for."""
+    return [taint for taint in (node.get("spec") or {}).get("taints") or () if taint.get("effect") == "NoExecute"]
+
+
+def stays_s(pod: Json, node: Json, since_s: float, now_s: float) -> float | None:
+    """Seconds that the node's taints, there since `since_s`, leave the Pod: 0 if it has to go, None for any time."""
+    tolerations, left = (pod.get("spec") or {}).get("tolerations") or [], list[float]()
+    for taint in evicting_taints(node):
+        fitting = [each for each in tolerations if _tolerates(each, taint)]
+        if not fitting:
+            return 0.0
+        times = [each["tolerationSeconds"] for each in fitting if each.get("tolerationSeconds") is not None]
+        left += [max(0.0, since_s + min(times) - now_s)] if times else []
+    return min(left, default=None)
+
+
 def _tolerated(taint: Json, tolerations: Sequence[Json]) -> bool:
     return any(_tolerates(toleration, taint) for toleration in tolerations)
 

@@ -15,6 +15,7 @@ from kdns.controlplane.deletion import pod_grace_s
 from kdns.controlplane.disruption import Disruptions
 from kdns.controlplane.kinds import DISRUPTION_BUDGET, NAMESPACE, NODE, POD, SERVICE_ACCOUNT, Json, Kind
 from kdns.controlplane.kubelet import Kubelet
+from kdns.controlplane.nodelifecycle import NodeLifecycle
 from kdns.controlplane.patch import STRATEGIC_MERGE_PATCH
 from kdns.controlplane.podgc import PodGarbageCollector
 from kdns.controlplane.podposts import bind, evict
@@ -40,6 +41,7 @@ class Cluster:
             PodGarbageCollector(),
             ServiceAccounts(),
             Disruptions(),
+            NodeLifecycle(),
         )
         followed = {kind: self.api.watch(kind, None) for each in controllers for kind in each.follows}
         self._controllers, self._followed = controllers, followed
@@ -170,6 +172,44 @@ def test_pods_go_with_their_node(cluster: Cluster) -> None:
     cluster.api.delete(NODE, "", "a")
     cluster.settle()
     assert cluster.names(POD) == ["never"]
+
+
+def set_ready(cluster: Cluster, node: str, status: str) -> None:
+    patch = {"status": {"conditions": [{"type": "Ready", "status": status}]}}
+    cluster.api.patch(NODE, "", node, STRATEGIC_MERGE_PATCH, patch, subresource="status")
+    cluster.settle()
+
+
+def test_pods_are_as_ready_as_their_node(cluster: Cluster) -> None:
+    cluster.pod("p")
+    cluster.pod("patched")
+    patch = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
+    cluster.api.patch(POD, "default", "patched", STRATEGIC_MERGE_PATCH, patch, subresource="status")
+    for status in ("False", "True", "Unknown", "True"):
+        set_ready(cluster, "a", status)
+        assert condition(cluster.api.get(POD, "default", "p"), "Ready") == str(status == "True")
+    assert condition(cluster.api.get(POD, "default", "patched"), "Ready") == "False", "what a client said stays"
+    assert "NodeNotReady" in cluster.told
+
+
+def test_a_no_execute_taint_evicts(cluster: Cluster) -> None:
+    for name, toleration in (
+        ("p", []),
+        ("stays", [{"key": "k", "operator": "Exists"}]),
+        ("later", [{"key": "k", "operator": "Exists", "tolerationSeconds": 60}]),
+    ):
+        cluster.pod(name, spec={"tolerations": toleration})
+    taints = {"spec": {"taints": [{"key": "k", "effect": "NoExecute"}]}}
+    cluster.api.patch(NODE, "", "a", STRATEGIC_MERGE_PATCH, taints)
+    cluster.settle()
+    assert cluster.names(POD) == ["later", "stays"]
+    cluster.now_s += 59
+    cluster.settle()
+    assert cluster.names(POD) == ["later", "stays"]
+    cluster.now_s += 2
+    cluster.settle()
+    assert cluster.names(POD) == ["stays"]
+    assert cluster.told.count("TaintManagerEviction") == 2
 
 
 def test_every_namespace_has_its_account(cluster: Cluster) -> None:
