@@ -137,6 +137,21 @@ def test_a_paused_deployment_is_scaled_but_not_rolled_out() -> None:
     assert condition(bench, "Progressing")["reason"] == "NewReplicaSetAvailable"
 
 
+def test_scaling_in_the_middle_of_a_rollout_keeps_the_proportion() -> None:
+    """The example of Kubernetes' documentation: 8 old and 5 new ones become 11 and 7."""
+    bench = made(replicas=10, strategy={"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 3, "maxUnavailable": 2}})
+    bench.change(DEPLOYMENT, "web", template=template("i:2"))
+    bench.settle()
+    assert sets(bench) == {"i:1": ("1", 8), "i:2": ("2", 5)}
+    bench.notices.clear()
+    bench.change(DEPLOYMENT, "web", replicas=15)
+    bench.settle()
+    assert sets(bench) == {"i:1": ("1", 11), "i:2": ("2", 7)}
+    assert messages(bench) == ["Scaled up replica set #1 from 8 to 11", "Scaled up replica set #2 from 5 to 7"]
+    bench.run_pods()
+    assert sets(bench) == {"i:1": ("1", 0), "i:2": ("2", 15)}
+
+
 def test_conditions_on_the_way() -> None:
     bench = Workbench()
     bench.make(DEPLOYMENT, workload(replicas=2))

@@ -115,6 +115,7 @@ def test_size_of_the_new_one(replicas: int, surge: int, old: int, new: int, expe
         (10, 2, (10, 10), [(3, 3), (4, 0)], {"s0": 0, "s1": 0}),
         (10, 2, (10, 10), [(3, 9)], {"s0": 0}),
         (10, 2, (8, 8), [(0, 0)], {}),
+        (5, 0, (4, 8), [(3, 3)], {"s0": 1}),
     ],
 )
 def test_sizes_of_old_ones(

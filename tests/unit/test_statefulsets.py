@@ -83,6 +83,19 @@ def test_in_order_the_highest_goes_first_and_each_waits_for_the_one_after() -> N
     assert [pod["metadata"]["name"] for pod in bench.pods()] == ["web-0"]
 
 
+def test_in_order_a_smaller_set_waits_for_pods_that_are_not_ready() -> None:
+    bench = made()
+    bench.run_pods()
+    for name in ("web-1", "web-2"):
+        bench.report(bench.get(POD, name), ready=False)
+    bench.change(STATEFUL_SET, "web", replicas=1)
+    bench.settle()
+    assert bench.names() == ["web-0", "web-1", "web-2"]
+    bench.report(bench.get(POD, "web-2"))
+    bench.settle()
+    assert bench.names() == ["web-0"], "the lowest one that is not ready is not waited for"
+
+
 def test_in_parallel_nobody_waits() -> None:
     bench = made(podManagementPolicy="Parallel")
     bench.settle()
