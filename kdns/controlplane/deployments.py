@@ -51,6 +51,7 @@ from kdns.controlplane.workloads import (
 )
 
 _MIN_WAIT_S = 1.0
+_CONFLICT = 409
 
 
 class Deployments:
@@ -116,9 +117,11 @@ class Deployments:
         return Outcome([*with_status(DEPLOYMENT, deployment, status), *step.actions], step.notices, again_s)
 
     def failed(self, subject: Subject, error: Exception) -> Notice | None:
-        """ReplicaSetCreateError; nothing for conflicts, which are gone at the next look."""
+        """ReplicaSetCreateError where the new ReplicaSet is missing; other writes are only tried again."""
         deployment = self._index.all.get((subject[0], subject[1]))
-        if deployment is None or not isinstance(error, StatusError) or error.code == 409:
+        if deployment is None or not isinstance(error, StatusError) or error.code == _CONFLICT:
+            return None
+        if any(same_template(each, deployment) for each in self._index.parts[REPLICA_SET].of(deployment)):
             return None
         message = f'Failed to create new replica set "{self._name(deployment)[0]}": {error.message}'
         return Notice(DEPLOYMENT, deployment, "Warning", "ReplicaSetCreateError", message)

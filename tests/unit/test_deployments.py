@@ -11,6 +11,7 @@ from kdns.controlplane.deployment_sets import HISTORY, REVISION
 from kdns.controlplane.kinds import DEPLOYMENT, POD, REPLICA_SET, Json
 from kdns.controlplane.manifests import LAST_APPLIED, SOURCE
 from kdns.controlplane.rollouts import DESIRED, MAX, wanted
+from kdns.controlplane.status import forbidden
 
 HASH = "pod-template-hash"
 
@@ -247,3 +248,25 @@ def test_min_ready_seconds_reach_the_replica_set_and_hold_the_rollout() -> None:
     bench.change(DEPLOYMENT, "web", minReadySeconds=0)
     bench.run_pods()
     assert "minReadySeconds" not in next(each for each in bench.all(REPLICA_SET) if wanted(each))["spec"]
+
+
+def test_a_replica_set_that_cannot_be_made_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Workbench()
+    real, allowed = bench.api.create, [False]
+
+    def create(kind: Any, namespace: str, obj: Json, **options: Any) -> Json:
+        if kind == REPLICA_SET and not allowed[0]:
+            raise forbidden(REPLICA_SET, obj["metadata"]["name"], "no more today")
+        return real(kind, namespace, obj, **options)
+
+    monkeypatch.setattr(bench.api, "create", create)
+    bench.make(DEPLOYMENT, workload(replicas=1))
+    bench.settle()
+    allowed[0] = True
+    bench.wait(1.0)
+    bench.run_pods()
+    (name,) = bench.names(REPLICA_SET)
+    why = f'replicasets.apps "{name}" is forbidden: no more today'
+    told = [(notice.reason, notice.message) for notice in bench.notices if notice.type == "Warning"]
+    assert told == [("ReplicaSetCreateError", f'Failed to create new replica set "{name}": {why}')]
+    assert len(bench.pods()) == 1
