@@ -52,7 +52,7 @@ def is_selectorless(service: Json) -> bool:
 
 def needs_cluster_ip(service: Json) -> bool:
     """Whether the type has clusterIPs; `None` counts as a value."""
-    return type_of(service) in IP_TYPES
+    return type_of(service) != EXTERNAL_NAME
 
 
 def addresses_of(service: Json) -> list[str]:
