@@ -80,7 +80,9 @@ def decode(body: bytes, media_type: str, *, strictly: bool) -> Body:
         value = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise bad_request(f"{_UNREADABLE}the body is no JSON: {error}") from error
-    return Body(value, tuple(f'duplicate field "{path}"' for path in duplicate_fields(body)) if strictly else ())
+    if not strictly or msgspec.json.encode(value) == body.rstrip():  # as programs write it: nothing got lost
+        return Body(value)
+    return Body(value, tuple(f'duplicate field "{path}"' for path in duplicate_fields(body)))
 
 
 def _from_yaml(body: bytes, *, strictly: bool) -> Body:

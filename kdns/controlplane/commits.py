@@ -9,7 +9,7 @@ from kdns.cluster.objects import Key
 from kdns.controlplane import listing
 from kdns.controlplane.ipaddresses import ip_address_of, names_of, service_of
 from kdns.controlplane.kinds import IP_ADDRESS, KINDS, SERVICE, Json, Kind
-from kdns.controlplane.metadata import copied
+from kdns.controlplane.managed import copied
 from kdns.controlplane.owners import Owners
 from kdns.controlplane.services import addresses_of
 from kdns.controlplane.store import Store

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from kdns.controlplane.fieldsets import SELF, Fields, outside, union
+from kdns.controlplane.schema_text import TypeName
 from kdns.controlplane.shapes import Shape, indexed
 
 _PATH: Fields = {}
@@ -55,6 +57,8 @@ def all_paths(shape: Shape, value: Any) -> Fields:
     if not value or shape.sort == "leaf":
         return {}
     if shape.sort in {"struct", "map"}:
+        if shape.sort == "struct" and (known := _flat(shape.type, tuple(value))) is not None:
+            return known
         result: Fields = {}
         for name, inner in value.items():
             element, child = shape.child(name)
@@ -65,6 +69,13 @@ def all_paths(shape: Shape, value: Any) -> Fields:
         element: _path(all_paths(part, items[0]) if len(items) == 1 else {})
         for element, items in indexed(shape, value).items()
     }
+
+
+@lru_cache(maxsize=1024)
+def _flat(type_name: TypeName, names: tuple[str, ...]) -> Fields | None:
+    """The paths of an object with these fields, such as a port, if each of them is one value; it is shared."""
+    found = dict(map(Shape("struct", type_name).child, names))
+    return None if any(child.sort != "leaf" for child in found.values()) else dict.fromkeys(sorted(found), _PATH)
 
 
 def changes(shape: Shape, old: Any, new: Any) -> Changes:

@@ -7,9 +7,12 @@ before addresses and ports are allocated: those are nobody's. Objects without en
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, TypeAlias
 
+import msgspec
+
+from kdns.controlplane import metadata
 from kdns.controlplane.comparing import Changes, changes
 from kdns.controlplane.fieldsets import Fields, difference, in_order, including, is_fields, union
 from kdns.controlplane.kinds import Json, Kind
@@ -162,6 +165,28 @@ def _age(entry: Json) -> tuple[str, str, str]:
 def ordered(entries: Entries) -> Entries:
     """Entries as the API sorts them: appliers first, then by time and name."""
     return sorted(entries, key=lambda entry: (entry["operation"], *_age(entry)))
+
+
+def copied(obj: Json) -> Json:
+    """A deep copy of an object to be kept; entries that say the same share their fields, which nobody may change.
+
+    Most objects of a kind have the same fields: without this, managedFields would be the larger part of their memory.
+    """
+    marks = obj["metadata"]
+    if "managedFields" not in marks:
+        return metadata.copied(obj)
+    others = {name: value for name, value in marks.items() if name != "managedFields"}
+    copy = metadata.copied({**obj, "metadata": others})
+    copy["metadata"]["managedFields"] = [
+        {**entry, "fieldsV1": _shared(msgspec.json.encode(entry["fieldsV1"]))} for entry in marks["managedFields"]
+    ]
+    return copy
+
+
+@lru_cache(maxsize=4096)
+def _shared(fields: bytes) -> Fields:
+    found: Fields = msgspec.json.decode(fields)
+    return found
 
 
 def same_but_for_times(one: Entries, other: Entries) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
+from functools import lru_cache
 
 import msgspec
 
@@ -60,7 +62,12 @@ def copied(obj: Json) -> Json:
 
 def timestamp(now_s: float) -> str:
     """Seconds since the epoch as meta/v1 Time: RFC 3339, UTC, whole seconds."""
-    return datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return _timestamp(math.floor(now_s))
+
+
+@lru_cache(maxsize=16)
+def _timestamp(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def typed(kind: Kind, obj: Json) -> Json:
