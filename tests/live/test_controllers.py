@@ -277,7 +277,7 @@ async def test_250_pods_fill_three_slices(cluster: Cluster) -> None:
 async def test_a_flood_of_events_closes_the_watch_and_nothing_is_lost(cluster: Cluster) -> None:
     for number in range(10_050):
         cluster.make(
-            POD, pod(f"p{number}", status={"podIP": f"10.1.{number // 250}.{number % 250}", "phase": "Running"})
+            POD, pod(f"p{number}", status={"podIP": f"10.1.{number // 250}.{number % 250}", "phase": "Succeeded"})
         )
     cluster.make(SERVICE, service(selector={"none": "such"}))
     await cluster.settled()
