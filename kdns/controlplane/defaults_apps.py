@@ -27,7 +27,9 @@ def default_replica_set(obj: Json) -> Json:
 
 def default_replication_controller(obj: Json) -> Json:
     """ReplicationController: one replica; the labels of its template select its Pods and are its own."""
-    spec = {"replicas": 1, **_spec(obj)}
+    spec = {"replicas": 1, **_said(obj.get("spec"))}
+    if "template" in spec:
+        spec["template"] = default_template(spec["template"])
     metadata = obj.get("metadata") or {}
     labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
     if labels and not spec.get("selector"):
@@ -82,11 +84,9 @@ def _said(fields: Json | None) -> Json:
 
 
 def _spec(obj: Json) -> Json:
-    """What the client said of the spec, its template with defaults."""
+    """What the client said of the spec, its template with defaults, also where it is left out."""
     spec = _said(obj.get("spec"))
-    if "template" in spec:
-        spec["template"] = default_template(spec["template"])
-    return spec
+    return {**spec, "template": default_template(spec.get("template") or {})}
 
 
 def _strategy(given: Json | None, rolling: Json) -> Json:

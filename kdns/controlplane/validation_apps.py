@@ -93,8 +93,10 @@ def validate_stateful_set(obj: Json, old: Json | None = None) -> list[Cause]:
     causes += _selector(spec, "statefulset")
     if name := spec.get("serviceName"):
         causes += [invalid_value("spec.serviceName", name, why) for why in formats.dns_label(name)]
+    if unreadable := _unreadable(spec):
+        return causes + unreadable
     template = _with_claims(spec)
-    causes += _template({**spec, "template": template}, _selected(spec)) + _always(template)
+    causes += _template({**spec, "template": template}) + _always(template)
     if _pod_spec(template).get("activeDeadlineSeconds") is not None:
         seconds = _pod_spec(template)["activeDeadlineSeconds"]
         causes.append(invalid_value("spec.template.spec.activeDeadlineSeconds", seconds, "must not be specified"))
@@ -106,7 +108,7 @@ def validate_daemon_set(obj: Json, old: Json | None = None) -> list[Cause]:
     spec = obj.get("spec") or {}
     causes = _meta(obj, old) + _selector(spec, "daemonset")
     template = spec.get("template") or {}
-    causes += _template(spec, _selected(spec)) + _always(template)
+    causes += _template(spec) + _always(template)
     if (seconds := _pod_spec(template).get("activeDeadlineSeconds")) is not None:
         causes.append(invalid_value("spec.template.spec.activeDeadlineSeconds", seconds, "must not be specified"))
     causes += _counts(spec, "minReadySeconds")
@@ -158,11 +160,11 @@ def _same_selector(spec: Json, old: Json | None) -> list[Cause]:
     return [invalid_value("spec.selector", spec.get("selector"), IMMUTABLE)]
 
 
-def _selected(spec: Json) -> Selector:
-    try:
-        return selector_of(spec.get("selector") or {})
-    except KeyError:  # told already
-        return Selector()
+def _unreadable(spec: Json) -> list[Cause]:
+    """A selector that cannot be used; the template is then not looked at."""
+    selector = spec.get("selector") or {}
+    wrong = validate_label_selector("spec.selector", selector)
+    return [invalid_value("spec.selector", selector, "invalid label selector")] if wrong else []
 
 
 def _pod_spec(template: Json) -> Json:
@@ -171,22 +173,25 @@ def _pod_spec(template: Json) -> Json:
 
 
 def _replicated_template(spec: Json) -> list[Cause]:
+    if unreadable := _unreadable(spec):
+        return unreadable
     template = spec.get("template") or {}
-    causes = _template(spec, _selected(spec)) + _always(template)
+    causes = _template(spec) + _always(template)
     if _pod_spec(template).get("activeDeadlineSeconds") is not None:
         why = "activeDeadlineSeconds in ReplicaSet is not Supported"
         causes.append(forbidden("spec.template.spec.activeDeadlineSeconds", why))
     return causes
 
 
-def _template(spec: Json, selector: Selector) -> list[Cause]:
-    """A template is judged as the Pod that it makes."""
-    template = spec.get("template") or {}
-    metadata = template.get("metadata") or {}
-    labels = metadata.get("labels") or {}
+def _template(spec: Json, selector: Selector | None = None) -> list[Cause]:
+    """A template is judged as the Pod that it makes. A selector that is missing selects nothing."""
+    metadata = (spec.get("template") or {}).get("metadata") or {}
+    if selector is None and spec.get("selector") is not None:
+        selector = Selector() if _unreadable(spec) else selector_of(spec["selector"])
     causes = []
-    if not selector.matches(labels):
-        causes.append(invalid_value("spec.template.metadata.labels", labels, MISMATCH))
+    if selector is None or not selector.matches(metadata.get("labels")):
+        causes.append(invalid_value("spec.template.metadata.labels", metadata.get("labels"), MISMATCH))
+    template = spec.get("template") or {}
     shown = {field: metadata[field] for field in ("labels", "annotations") if metadata.get(field)}
     pod = {"metadata": {"name": "template", "namespace": "template", **shown}, "spec": _pod_spec(template)}
     return causes + [

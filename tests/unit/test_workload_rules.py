@@ -22,6 +22,7 @@ from kdns.controlplane.status import StatusError
 
 BARE = {"selector": {"matchLabels": {"app": "web"}}, "template": template()}
 TEMPLATE = "spec.template.spec"
+LABELS = "spec.template.metadata.labels"
 
 
 @pytest.mark.parametrize(
@@ -148,7 +149,23 @@ DAEMONS = "spec.updateStrategy.rollingUpdate"
     ("kind", "spec", "expected"),
     [
         (DEPLOYMENT, {"replicas": -1}, [f"spec.replicas: Invalid value: -1: {NEGATIVE}"]),
-        (DEPLOYMENT, {"selector": None}, ["spec.selector: Required value"]),
+        (
+            DEPLOYMENT,
+            {"selector": None},
+            [
+                "spec.selector: Required value",
+                f'{LABELS}: Invalid value: {{"app":"web"}}: `selector` does not match template `labels`',
+            ],
+        ),
+        (
+            DAEMON_SET,
+            {"selector": None, "template": None},
+            [
+                "spec.selector: Required value",
+                f"{LABELS}: Invalid value: null: `selector` does not match template `labels`",
+                f"{TEMPLATE}.containers: Required value",
+            ],
+        ),
         (
             DEPLOYMENT,
             {"selector": {}},
@@ -163,15 +180,21 @@ DAEMONS = "spec.updateStrategy.rollingUpdate"
                     "must be specified when `operator` is 'In' or 'NotIn'"
                 ),
                 (
-                    'spec.template.metadata.labels: Invalid value: {"app":"web"}: '
-                    "`selector` does not match template `labels`"
+                    'spec.selector: Invalid value: {"matchExpressions":[{"key":"app","operator":"In"}]}: '
+                    "invalid label selector"
                 ),
             ],
         ),
         (
-            DEPLOYMENT,
+            STATEFUL_SET,
             {"selector": {"matchExpressions": [{"key": "app", "operator": "Is"}]}},
-            ['spec.selector.matchExpressions[0].operator: Invalid value: "Is": not a valid selector operator'],
+            [
+                'spec.selector.matchExpressions[0].operator: Invalid value: "Is": not a valid selector operator',
+                (
+                    'spec.selector: Invalid value: {"matchExpressions":[{"key":"app","operator":"Is"}]}: '
+                    "invalid label selector"
+                ),
+            ],
         ),
         (
             DEPLOYMENT,
