@@ -12,6 +12,7 @@ from kdns.controlplane.formats import parse_ip
 from kdns.controlplane.ipaddresses import is_managed
 from kdns.controlplane.kinds import IP_ADDRESS, SERVICE_CIDR, Json, Kind
 from kdns.controlplane.metadata import timestamp
+from kdns.controlplane.status import StatusError
 
 DEFAULT = "kubernetes"
 """The ServiceCIDR of the ranges that the server was started with."""
@@ -103,10 +104,9 @@ class ServiceCidrs:
         return Outcome()
 
     def failed(self, subject: Subject, error: Exception) -> Notice | None:
-        """Warn when the status cannot be written."""
-        _ = error
+        """Warn when the status cannot be written; that somebody else wrote meanwhile is no trouble."""
         obj = self._cidrs.get(subject[0])
-        if obj is None:
+        if obj is None or _is_outdated(error):
             return None
         message = "The ServiceCIDR Status can not be set to Ready=True"
         return Notice(SERVICE_CIDR, obj, "Warning", "KubernetesServiceCIDRError", message)
@@ -134,6 +134,10 @@ def holds(network: Network, version: int, number: int) -> bool:
     """Whether a Service could have this address of the network."""
     last = int(network.broadcast_address) - (1 if version == 4 else 0)
     return network.version == version and int(network.network_address) < number <= last
+
+
+def _is_outdated(error: Exception) -> bool:
+    return isinstance(error, StatusError) and error.code == 409
 
 
 def _update(obj: Json, **changes: Json) -> Outcome:
@@ -193,13 +197,16 @@ class DefaultServiceCidr:
         return Outcome(notices=(notice,))
 
     def failed(self, subject: Subject, error: Exception) -> Notice | None:
-        """Warn that the object cannot be written."""
+        """Warn that the object cannot be written; that somebody else wrote meanwhile is no trouble."""
         _ = subject
+        if _is_outdated(error):
+            return None
         if self._stored is None:
             about = default_service_cidr(self._config)
             said = "The default ServiceCIDR can not be created"
         else:
             about = self._stored
             flags = [str(network) for network in self._config.service_cidrs]
-            said = f"The default ServiceCIDR can not be upgraded from {flags[0]} to dual stack {flags} : {error}"
+            both = f"[{' '.join(flags)}]"
+            said = f"The default ServiceCIDR can not be upgraded from {flags[0]} to dual stack {both} : {error}"
         return Notice(SERVICE_CIDR, about, "Warning", "KubernetesDefaultServiceCIDRError", said)

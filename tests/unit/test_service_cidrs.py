@@ -234,3 +234,27 @@ def test_going_through_status_is_not_going_through_spec() -> None:
     made.settle()
     again = made.api.update(SERVICE_CIDR, "", "kubernetes", {**sent, "metadata": {"name": "kubernetes"}})
     assert again["status"]["conditions"], "status is not changed through the object itself"
+
+
+def test_writes_that_are_refused_are_told_unless_somebody_else_wrote() -> None:
+    made = cluster("10.0.0.0/28", "fd00::/120")
+    default, cidrs = DefaultServiceCidr(made.config), ServiceCidrs()
+    broken, outdated = StatusError(500, "InternalError", "no"), StatusError(409, "Conflict", "changed")
+    stored = made.api.get(SERVICE_CIDR, "", "kubernetes")
+    told = default.failed(("kubernetes",), broken)
+    assert told
+    assert told.message == "The default ServiceCIDR can not be created"
+    for controller in (default, cidrs):
+        controller.learn(SERVICE_CIDR, ("", "kubernetes"), stored, 1)
+        assert controller.failed(("kubernetes",), outdated) is None
+    told = default.failed(("kubernetes",), broken)
+    assert told
+    assert told.message == (
+        "The default ServiceCIDR can not be upgraded from 10.0.0.0/28 to dual stack [10.0.0.0/28 fd00::/120] : no"
+    )
+    told = cidrs.failed(("kubernetes",), broken)
+    assert told
+    assert (told.reason, told.message) == (
+        "KubernetesServiceCIDRError",
+        "The ServiceCIDR Status can not be set to Ready=True",
+    )
