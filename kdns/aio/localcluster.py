@@ -20,13 +20,14 @@ from kdns import logs
 from kdns.aio import rest
 from kdns.aio.admin import scraped
 from kdns.aio.allocmetrics import AllocationMetrics
+from kdns.aio.apikeeper import ApiKeeper
 from kdns.aio.controllers import Controllers
 from kdns.aio.loading import loading
 from kdns.aio.manifests import Applied, ManifestFollower
 from kdns.aio.rest_guard import RestConfig, check_config
 from kdns.aio.sqlite import Journal, open_journal
 from kdns.controlplane.api import Api
-from kdns.controlplane.bootstrap import Listening, establish, initial_objects
+from kdns.controlplane.bootstrap import Listening, api_objects, establish, initial_objects
 from kdns.controlplane.clusterconfig import ClusterConfig
 from kdns.controlplane.controllers import controllers_of
 from kdns.controlplane.deletion import pod_grace_s
@@ -52,6 +53,7 @@ class LocalCluster:
     _api: Api = field(init=False)
     _strategies: Strategies = field(init=False)
     _controllers: Controllers = field(init=False)
+    _keeper: ApiKeeper = field(init=False)
     _rest: rest.RestServer = field(init=False)
     _following: asyncio.Task[None] | None = None
 
@@ -81,6 +83,7 @@ class LocalCluster:
             self._api, lambda: controllers_of(self.config, random.randrange, self._strategies.services)
         )
         self._controllers.start()
+        self._keeper = ApiKeeper(self._api, self._serve)
 
     def dns_at(self, host: str, port: int) -> None:
         """Tell the cluster where its DNS listens: Service kube-dns leads there."""
@@ -98,6 +101,7 @@ class LocalCluster:
         """Finish what is begun, and close."""
         if self._following:
             self._following.cancel()
+        self._keeper.close()
         self._controllers.close()
         await self._rest.close()
         if self._journal:
@@ -111,6 +115,9 @@ class LocalCluster:
             store = Store(self._journal.objects, revision=self._journal.revision, persist=self._journal.append)
         grace = {"grace_s": pod_grace_s} if self.config.simulate_pods else {}
         return Api(store, self._strategies, time.time, lambda: str(uuid.uuid4()), _suffix, **grace)
+
+    def _serve(self) -> None:
+        establish(self._api, self._strategies, api_objects(self.config, Listening(*self.address)))
 
     def _establish(self, *, api: Listening | None = None, dns: Listening | None = None) -> None:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

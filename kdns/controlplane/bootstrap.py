@@ -43,10 +43,15 @@ def initial_objects(
     objects.append((SERVICE_CIDR, default_service_cidr(config)))
     objects.append((NODE, node(config, now)))
     if api:
-        objects += _served("default", "kubernetes", _api_service(config), api, "https")
+        objects += api_objects(config, api)
     if dns:
         objects += _served("kube-system", "kube-dns", _dns_service(config), dns, "dns", "dns-tcp")
     return objects
+
+
+def api_objects(config: ClusterConfig, api: Listening) -> list[tuple[Kind, Json]]:
+    """Service kubernetes with its Endpoints and slice: the way to the API server."""
+    return _served("default", "kubernetes", _api_service(config), api, "https")
 
 
 def establish(api: Api, strategies: Strategies, objects: Iterable[tuple[Kind, Json]]) -> None:

@@ -48,7 +48,9 @@ WORKS: list[tuple[str, list[str]]] = [
     ("auth whoami", ["kubernetes-admin", "system:masters"]),
     ("delete deployment,service front", ['deployment.apps "front" deleted', 'service "front" deleted']),
     ("delete pod,service web --now", ['pod "web" deleted', 'service "web" deleted']),
-    ("get svc", ["kubernetes"]),
+    ("delete service --all", ['service "kubernetes" deleted']),
+    ("delete endpoints kubernetes", ['endpoints "kubernetes" deleted']),
+    ("get service,endpoints,endpointslices kubernetes", ["10.96.0.1", "endpoints/kubernetes 127.0.0.1:", "IPv4"]),
 ]
 """(a command, parts of what it shows with one space between words), in order."""
 
