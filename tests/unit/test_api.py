@@ -73,11 +73,11 @@ def test_what_get_returns_is_the_callers() -> None:
 
 def test_generate_name_avoids_what_is_there() -> None:
     api = new_api()
-    api.create(POD, "default", pod("web-s0002"))
+    api.create(POD, "default", pod("web-s0001"))
     generated = api.create(POD, "default", pod("", generateName="web-"))
-    assert generated["metadata"]["name"] == "web-s0003"
+    assert generated["metadata"]["name"] == "web-s0002"
     long = api.create(POD, "default", pod("", generateName="a" * 70))
-    assert long["metadata"]["name"] == "a" * 58 + "s0004"
+    assert long["metadata"]["name"] == "a" * 58 + "s0003"
 
 
 @pytest.mark.parametrize(
