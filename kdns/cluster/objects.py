@@ -97,12 +97,19 @@ class ServiceLabels(Slim, frozen=True, rename={"proxy_name": "service.kubernetes
     proxy_name: str | None = None
 
 
+class ServiceAnnotations(Slim, frozen=True, rename={"proxy_protocol": "kdns/proxy-protocol"}):
+    """The one annotation of a Service that matters, kdns's own: how endpoints are told of load balancers' clients."""
+
+    proxy_protocol: str = ""
+
+
 class ServiceMeta(Slim, frozen=True):
     """metadata of a Service."""
 
     name: str
     namespace: str = ""
     labels: ServiceLabels | None = None
+    annotations: ServiceAnnotations | None = None
 
 
 class Service(Slim, frozen=True):

@@ -27,6 +27,7 @@ class Mode:
     `hairpin_everywhere`: an endpoint that reaches itself is masqueraded, whether it is on this node or not.
     `localhost_node_ports`: node ports can be reached at 127.0.0.1.
     `accepts_health_checks`: the firewall is opened for health check node ports.
+    `relays`: connections end at this node and others go on to the endpoints, which see the node's address; no SCTP.
     """
 
     name: str
@@ -36,10 +37,19 @@ class Mode:
     hairpin_everywhere: bool = False
     localhost_node_ports: bool = False
     accepts_health_checks: bool = False
+    relays: bool = False
 
 
 NFTABLES: Final = Mode("nftables", guards_without_endpoints=True, rejects_undefined_ports=True, drops_unallocated=True)
 IPTABLES: Final = Mode("iptables", hairpin_everywhere=True, localhost_node_ports=True, accepts_health_checks=True)
+USERSPACE: Final = Mode(
+    "userspace",
+    guards_without_endpoints=True,
+    rejects_undefined_ports=True,
+    drops_unallocated=True,
+    localhost_node_ports=True,
+    relays=True,
+)
 
 
 @dataclass(frozen=True, slots=True)

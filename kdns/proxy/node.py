@@ -11,6 +11,7 @@ from kdns.proxy.config import (
     IPTABLES,
     NFTABLES,
     PRIMARY,
+    USERSPACE,
     Address,
     LocalPods,
     Mode,
@@ -22,7 +23,7 @@ from kdns.proxy.config import (
 )
 from kdns.proxy.settings import Settings
 
-MODES: Final[Mapping[str, Mode]] = {mode.name: mode for mode in (NFTABLES, IPTABLES)}
+MODES: Final[Mapping[str, Mode]] = {mode.name: mode for mode in (NFTABLES, IPTABLES, USERSPACE)}
 """The modes that there are plans for."""
 
 

@@ -95,7 +95,8 @@ class PortPlan:
     """All decisions for one Service port in one family.
 
     `source_ranges` guard the load balancer's addresses; empty: everybody may. `affinity_s` is 0 for none.
-    `health_check_port` is where load balancers ask for local endpoints, 0 for nowhere.
+    `health_check_port` is where load balancers ask for local endpoints, 0 for nowhere. `proxy_protocol` is the version,
+    "v1" or "v2", in which a relay tells endpoints of clients of the load balancer's addresses, or "".
     """
 
     name: PortName
@@ -106,6 +107,7 @@ class PortPlan:
     source_ranges: tuple[Network, ...] = ()
     affinity_s: int = 0
     health_check_port: int = 0
+    proxy_protocol: str = ""
 
     def route(self, kind: FrontKind) -> Route:
         """What happens to packets that came to a front of this kind."""
@@ -183,7 +185,9 @@ def empty_plan(family: Family, config: ProxyConfig, node: NodeView) -> FamilyPla
         cluster_ip_masquerade=_cluster_ip_masquerade(family, config),
         local_pods=config.local_pods.of(family) if config.local_pods else None,
         node_port_networks=networks,
-        localhost_node_ports=family == "IPv4" and config.mode.localhost_node_ports and config.localhost_node_ports,
+        localhost_node_ports=config.mode.localhost_node_ports
+        and config.localhost_node_ports
+        and (family == "IPv4" or config.mode.relays),
         service_cidrs=tuple(each for each in config.service_cidrs if each.version == VERSION[family]),
     )
 
@@ -257,15 +261,19 @@ def _port_plan(
     if guarded and any(own in each for each in ranges for own in node.addresses if own.version == each.version):
         # A packet of the node to such an address comes back with that address as its source.
         ranges += tuple(own for each in balancer_ips if (own := parsed_network(each)))
+    fronts = tuple(_fronts(port, address, _canonical(spec.external_ips or (), family), balancer_ips))
+    if config.mode.relays and port.protocol == "SCTP":
+        fronts = ()
     return PortPlan(
         PortName(*service.key, port.name or "", port.protocol),
         _internal(policies, backends, _cluster_ip_masquerade(family, config)),
         _external(policies, backends),
         backends,
-        tuple(_fronts(port, address, _canonical(spec.external_ips or (), family), balancer_ips)),
+        fronts,
         ranges,
         timeout_s if spec.session_affinity == "ClientIP" else 0,
         spec.health_check_node_port if local_balancer else 0,
+        service.metadata.annotations.proxy_protocol if service.metadata.annotations and config.mode.relays else "",
     )
 
 

@@ -8,6 +8,7 @@ from enum import Enum
 
 from kdns.proxy.backends import Backend
 from kdns.proxy.config import Address, family_of
+from kdns.proxy.decision import Because, decision, is_guarded
 from kdns.proxy.plan import FamilyPlan, Front, FrontKey, FrontKind, Masquerade, Plan, Verdict
 
 
@@ -80,39 +81,31 @@ def _no_service(half: FamilyPlan, packet: Packet) -> Trace:
 
 def _for_service(half: FamilyPlan, packet: Packet, front: Front) -> Trace:
     reasons = [_found(front)]
-    is_pod = half.local_pods is not None and half.local_pods.matches(packet.source, packet.interface)
-    if _is_guarded(half, front):
-        passes = any(packet.source in each for each in front.source_ranges)
-        where = "one" if passes else "none"
+    decided = decision(half, front, packet.source, packet.interface)
+    verdict, backends, masquerade = decided.verdict, decided.backends, decided.masquerade
+    if is_guarded(half, front):
+        where = "none" if decided.because is Because.GUARDED else "one"
         reasons.append(f"{packet.source} is in {where} of loadBalancerSourceRanges: {_listed(front.source_ranges)}")
-        if not passes:
+    match decided.because:
+        case Because.GUARDED:
             return Trace(Fate.DROPPED, tuple(reasons), front)
-    route, verdict = front.route, front.route.verdict
-    masquerade = route.masquerade is Masquerade.ALL or (route.masquerade is Masquerade.NOT_LOCAL_PODS and not is_pod)
+        case Because.POD:
+            reasons.append(
+                "externalTrafficPolicy is Local, but the packet is of a Pod of this node: any endpoint will do"
+            )
+        case Because.NODE:
+            reasons.append("externalTrafficPolicy is Local, but the packet is of the node itself: any endpoint will do")
+        case Because.POLICY if verdict in {Verdict.LOCAL, Verdict.DROP}:
+            policy = "internalTrafficPolicy" if front.kind is FrontKind.CLUSTER_IP else "externalTrafficPolicy"
+            reasons.append(f"{policy} is Local: only endpoints on node {half.node.name} count")
     if verdict is Verdict.REJECT:
         return Trace(Fate.REJECTED, (*reasons, "no endpoint is ready, on any node"), front, verdict=verdict)
-    if route.short_circuit and is_pod:
-        verdict, masquerade = Verdict.CLUSTER, False
-        reasons.append("externalTrafficPolicy is Local, but the packet is of a Pod of this node: any endpoint will do")
-    elif route.short_circuit and half.node.has(packet.source):
-        verdict, masquerade = Verdict.CLUSTER, True
-        reasons.append("externalTrafficPolicy is Local, but the packet is of the node itself: any endpoint will do")
-    elif verdict is not Verdict.CLUSTER:
-        policy = "internalTrafficPolicy" if front.kind is FrontKind.CLUSTER_IP else "externalTrafficPolicy"
-        reasons.append(f"{policy} is Local: only endpoints on node {half.node.name} count")
     if verdict is Verdict.DROP:
         return Trace(Fate.DROPPED, (*reasons, "there is none that can serve"), front, verdict=verdict)
-    backends = front.port.backends.cluster if verdict is Verdict.CLUSTER else front.port.backends.local
     reasons += _choice(front, backends)
     hairpins = tuple(each for each in backends if each.address == str(packet.source) and _counts(half, each))
-    reasons += _source(front, packet, hairpins, is_pod=is_pod, masquerade=masquerade)
+    reasons += _source(front, packet, hairpins, is_pod=decided.is_pod, masquerade=masquerade)
     return Trace(Fate.FORWARDED, tuple(reasons), front, backends, masquerade, hairpins, verdict)
-
-
-def _is_guarded(half: FamilyPlan, front: Front) -> bool:
-    if not front.source_ranges:
-        return False
-    return half.mode.guards_without_endpoints or front.port.backends.has_any
 
 
 def _counts(half: FamilyPlan, backend: Backend) -> bool:
