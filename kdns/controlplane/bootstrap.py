@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from kdns.controlplane.api import Api
 from kdns.controlplane.clusterconfig import ClusterConfig, Network
 from kdns.controlplane.endpointpods import SERVICE_NAME
-from kdns.controlplane.kinds import ENDPOINT_SLICE, ENDPOINTS, NAMESPACE, NODE, SERVICE, SERVICE_CIDR, Json, Kind
+from kdns.controlplane.kinds import ENDPOINT_SLICE, ENDPOINTS, LEASE, NAMESPACE, NODE, SERVICE, SERVICE_CIDR, Json, Kind
 from kdns.controlplane.mirroring import SKIP
 from kdns.controlplane.nodes import node_status
 from kdns.controlplane.servicecidrs import default_service_cidr, upgraded
@@ -42,6 +42,7 @@ def initial_objects(
     objects = [(NAMESPACE, {"metadata": {"name": name}}) for name in NAMESPACES]
     objects.append((SERVICE_CIDR, default_service_cidr(config)))
     objects.append((NODE, node(config, now)))
+    objects.append((LEASE, _node_lease(config, now)))
     if api:
         objects += api_objects(config, api)
     if dns:
@@ -92,6 +93,12 @@ def node(config: ClusterConfig, now: str) -> Json:
         "spec": {"podCIDR": cidrs[0], "podCIDRs": cidrs},
         "status": node_status({}, name, config.node_addresses, pods_max, now),
     }
+
+
+def _node_lease(config: ClusterConfig, now: str) -> Json:
+    """The lease that a kubelet holds. Differs: it is not renewed, a simulated node does not fail."""
+    spec = {"holderIdentity": config.node_name, "leaseDurationSeconds": 40, "renewTime": now.replace("Z", ".000000Z")}
+    return {"metadata": {"name": config.node_name, "namespace": "kube-node-lease"}, "spec": spec}
 
 
 def _nth(network: Network, offset: int) -> str:

@@ -30,7 +30,7 @@ WORKS: list[tuple[str, list[str]]] = [
     ("describe svc web", ["NodePort: <unset> 3", "Endpoints: 10.244."]),
     ("describe endpoints web", ["Addresses: 10.244.", "<unset> 80 TCP"]),
     ("describe endpointslices -l kubernetes.io/service-name=web", ["TargetRef: Pod/web", "Ready: true"]),
-    ("describe node kdns", ["default web", "PodCIDR:", "Ready True"]),
+    ("describe node kdns", ["HolderIdentity: kdns", "default web", "PodCIDR:", "Ready True"]),
     ("describe namespace default", ["Status: Active"]),
     ("create deployment front --image=nginx --replicas=2 --port=80", ["deployment.apps/front created"]),
     ("rollout status deployment/front --timeout=20s", ["successfully rolled out"]),
