@@ -45,8 +45,8 @@ def scaled(rollout: Rollout) -> Outcome | None:
         sizes = {key_of(each): 0 for each in active if each is not new} | {key_of(new): wanted(new)}
     elif is_rolling(deployment):
         sizes = proportional_sizes(deployment, rollout.every)
-    else:
-        sizes = {}
+    else:  # nothing grows while old Pods end; only what is noted on the ReplicaSets changes, or nothing would go on
+        sizes = {key_of(each): wanted(each) for each in active}
     step = resized(deployment, sizes, rollout.every, annotate=True)
     return step if step.actions else None
 

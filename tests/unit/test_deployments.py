@@ -270,3 +270,12 @@ def test_a_replica_set_that_cannot_be_made_is_told_of(monkeypatch: pytest.Monkey
     told = [(notice.reason, notice.message) for notice in bench.notices if notice.type == "Warning"]
     assert told == [("ReplicaSetCreateError", f'Failed to create new replica set "{name}": {why}')]
     assert len(bench.pods()) == 1
+
+
+def test_a_change_of_strategy_and_size_in_the_middle_of_a_rollout() -> None:
+    bench = made(replicas=4)
+    bench.change(DEPLOYMENT, "web", template=template("i:2"))
+    bench.settle()
+    bench.change(DEPLOYMENT, "web", strategy={"type": "Recreate"}, replicas=6)
+    bench.run_pods()
+    assert sets(bench) == {"i:1": ("1", 0), "i:2": ("2", 6)}
