@@ -35,6 +35,10 @@ CARRIED = ("name", "namespace", "labels", "annotations")
 """The metadata that an object made anew keeps."""
 
 
+_BACKGROUND: Json = {"propagationPolicy": "Background"}
+"""What an object made goes with it, as with kubectl."""
+
+
 class ObjectList(Protocol):
     """What a list request gives."""
 
@@ -60,7 +64,7 @@ class Objects(Protocol):
     ) -> Json:
         """The object as it was stored."""
 
-    def delete(self, kind: Kind, namespace: str, name: str) -> Json:
+    def delete(self, kind: Kind, namespace: str, name: str, *, options: Json | None = None) -> Json:
         """The object, or a Status, as it went."""
 
 
@@ -191,7 +195,7 @@ class ManifestFollower:
         except StatusError as why:
             if not is_about_fixed_fields(why):
                 raise
-        gone = self._api.delete(kind, namespace, name)
+        gone = self._api.delete(kind, namespace, name, options={**_BACKGROUND, "gracePeriodSeconds": 0})
         if (gone.get("metadata") or {}).get("deletionTimestamp"):  # a finalizer holds it
             raise BeingDeletedError(manifest)
         try:
@@ -209,7 +213,7 @@ class ManifestFollower:
             source = source_of(self._api.get(kind, namespace, name))
             if not source:
                 return False
-            self._api.delete(kind, namespace, name)
+            self._api.delete(kind, namespace, name, options=_BACKGROUND)
         except StatusError as why:
             if why.code != 404:
                 self._report(ManifestError(source, 0, f"{kind.kind} {name}", f"cannot be deleted: {why.message}"))

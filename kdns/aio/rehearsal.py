@@ -100,14 +100,15 @@ class _SlicesByHand:
         changed, manager = _unmanaged(kind, obj), field_manager
         return self._api.update(kind, namespace, name, changed, subresource=subresource, field_manager=manager)
 
-    def delete(self, kind: Kind, namespace: str, name: str) -> Json:
-        return self._api.delete(kind, namespace, name)
+    def delete(self, kind: Kind, namespace: str, name: str, *, options: Json | None = None) -> Json:
+        return self._api.delete(kind, namespace, name, options=options)
 
 
 def _unmanaged(kind: Kind, obj: Json) -> Json:
+    """Without owners, which are not there: what has none of its owners left would be deleted as in any cluster."""
+    metadata: Mapping[str, object] = {k: v for k, v in obj["metadata"].items() if k != "ownerReferences"}
     if kind != ENDPOINT_SLICE:
-        return obj
-    metadata: Mapping[str, object] = obj["metadata"]
+        return {**obj, "metadata": metadata}
     labels = metadata.get("labels")
     labels = {**labels, MANAGED_BY: _BY_HAND} if isinstance(labels, dict) else {MANAGED_BY: _BY_HAND}
     return {**obj, "metadata": {**metadata, "labels": labels}}

@@ -54,7 +54,8 @@ class DictApi:
         new = old | {"status": obj["status"]} if subresource else obj | {"status": old.get("status", {})}
         return self._put(f"update {subresource}".strip(), kind, namespace, name, new)
 
-    def delete(self, kind: Kind, namespace: str, name: str) -> Json:
+    def delete(self, kind: Kind, namespace: str, name: str, *, options: Json | None = None) -> Json:
+        _ = options
         self.get(kind, namespace, name)
         self.calls.append(f"delete {name}")
         return self.objects.pop((kind, namespace, name))
@@ -277,7 +278,7 @@ async def test_a_deletion_that_is_refused_is_told(house: House, monkeypatch: pyt
     house.write("a.yaml", NAMESPACE_TEXT)
     await house.follower.start()
 
-    def refuse(kind: Kind, _namespace: str, name: str) -> Json:
+    def refuse(kind: Kind, _namespace: str, name: str, **_: object) -> Json:
         raise StatusError(403, "Forbidden", f"{kind.plural} {name} stays")
 
     monkeypatch.setattr(house.api, "delete", refuse)
