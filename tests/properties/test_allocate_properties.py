@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ipaddress import ip_address, ip_network
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kdns.cluster.objects import Key
@@ -31,7 +31,6 @@ RANGES = [
 ]
 
 
-@settings(deadline=None)
 @given(st.sampled_from(RANGES), st.lists(STEP, max_size=120))
 def test_one_owner_per_address(cidrs: tuple[str, ...], steps: list[tuple[str, int, bool, int, Key]]) -> None:
     """Overlapping and tiny ranges that come and go, hand-made objects, any owner."""

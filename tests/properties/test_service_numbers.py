@@ -159,7 +159,6 @@ def service(name: str, kind: str, ip: str, port: int, policy: str | None, more: 
     return {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
 
 
-@settings(deadline=None)
 @given(st.lists(WRITE, max_size=30))
 def test_numbers_are_never_shared_and_never_leak(writes: list[Write]) -> None:
     cluster = Cluster()
@@ -178,7 +177,7 @@ def test_numbers_are_never_shared_and_never_leak(writes: list[Write]) -> None:
     assert not any(family.owners or family.objects for family in numbers.addresses.values())
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.lists(WRITE, max_size=12), st.data())
 def test_a_crash_between_any_two_commits_heals(writes: list[Write], data: st.DataObject) -> None:
     cluster = Cluster()

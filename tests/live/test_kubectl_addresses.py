@@ -1,0 +1,106 @@
+"""ServiceCIDRs and IPAddresses as people use them: kubectl against `kdns up`, restarts with other flags included."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kdns_process import Running, kdns_up
+
+MORE = "10.97.0.0/29"
+
+
+def cidr(name: str, *cidrs: str) -> str:
+    kind = {"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR"}
+    return json.dumps({**kind, "metadata": {"name": name}, "spec": {"cidrs": cidrs}})
+
+
+def addresses(running: Running) -> dict[str, str]:
+    """The rows of `kubectl get ip`."""
+    rows = running.kubectl("get", "ip", "--no-headers").splitlines()
+    return {row.split()[0]: row.split()[1] for row in rows}
+
+
+def condition(running: Running, name: str) -> dict[str, Any]:
+    found = json.loads(running.kubectl("get", "servicecidr", name, "-o", "json"))
+    ready: dict[str, Any] = found["status"]["conditions"][0]
+    return ready
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Running]:
+    """14 addresses, of which the API's Service and DNS have two."""
+    with kdns_up(tmp_path, "--service-cidr", "10.96.0.0/28") as running:
+        yield running
+
+
+def test_a_full_cluster_gets_more_addresses_and_gives_them_back(cluster: Running) -> None:
+    assert cluster.kubectl("get", "servicecidr").split()[:5] == ["NAME", "CIDRS", "AGE", "kubernetes", "10.96.0.0/28"]
+    own = {"10.96.0.1": "services/default/kubernetes", "10.96.0.10": "services/kube-system/kube-dns"}
+    assert addresses(cluster) == own
+    services = [f"s{number}" for number in range(12)]
+    for name in services:
+        cluster.kubectl("create", "service", "clusterip", name, "--tcp=80")
+    refusal = cluster.kubectl("create", "service", "clusterip", "late", "--tcp=80", check=False)
+    assert "Internal error occurred: failed to allocate a serviceIP: range is full" in refusal
+    assert sorted(addresses(cluster).values()) == sorted([*own.values(), *(f"services/default/{s}" for s in services)])
+
+    cluster.kubectl("apply", "-f", "-", stdin=cidr("more", MORE))
+    cluster.kubectl("wait", "--for=condition=Ready", "servicecidr/more", "--timeout=20s")
+    cluster.kubectl("create", "service", "clusterip", "late", "--tcp=80")
+    (late,) = (ip for ip, parent in addresses(cluster).items() if parent == "services/default/late")
+    assert late.startswith("10.97.0.")
+    changed = cluster.kubectl("apply", "-f", "-", stdin=cidr("more", "10.98.0.0/29"), check=False)
+    assert 'spec.cidrs[0]: Invalid value: "10.98.0.0/29": field is immutable' in changed
+
+    cluster.kubectl("delete", "servicecidr", "more", "--wait=false")
+    cluster.kubectl("wait", "--for=condition=Ready=False", "servicecidr/more", "--timeout=20s")
+    blocked = condition(cluster, "more")
+    assert (blocked["reason"], blocked["message"]) == (
+        "Terminating",
+        "There are still IPAddresses referencing the ServiceCIDR, please remove them or create a new ServiceCIDR",
+    )
+    cluster.kubectl("delete", "service", "late", "s0")
+    cluster.kubectl("wait", "--for=delete", "servicecidr/more", "--timeout=20s")
+    cluster.kubectl("create", "service", "clusterip", "next", "--tcp=80")
+    assert len(addresses(cluster)) == 14
+
+
+def test_a_hand_made_address_is_kept_from_services(cluster: Running) -> None:
+    parent = {"group": "example.com", "resource": "gateways", "namespace": "default", "name": "front"}
+    made = {"apiVersion": "networking.k8s.io/v1", "kind": "IPAddress", "metadata": {"name": "10.96.0.5"}}
+    cluster.kubectl("create", "-f", "-", stdin=json.dumps({**made, "spec": {"parentRef": parent}}))
+    assert addresses(cluster)["10.96.0.5"] == "gateways.example.com/default/front"
+    ask = ("create", "service", "clusterip", "web", "--tcp=80", "--clusterip=10.96.0.5")
+    assert "failed to allocate IP 10.96.0.5: provided IP is already allocated" in cluster.kubectl(*ask, check=False)
+    cluster.kubectl("delete", "ip", "10.96.0.5")
+    cluster.kubectl(*ask)
+    assert addresses(cluster)["10.96.0.5"] == "services/default/web"
+
+
+def test_what_is_counted(cluster: Running) -> None:
+    cluster.kubectl("create", "service", "nodeport", "web", "--tcp=80")
+    found = cluster.kubectl("get", "--raw", "/metrics")
+    label = '{cidr="10.96.0.0/28"}'
+    assert f"kube_apiserver_clusterip_allocator_allocated_ips{label} 3.0" in found
+    assert f"kube_apiserver_clusterip_allocator_available_ips{label} 11.0" in found
+    assert "kube_apiserver_nodeport_allocator_allocated_ports 1.0" in found
+
+
+def test_another_flag_at_a_restart_is_an_event(tmp_path: Path) -> None:
+    with kdns_up(tmp_path, "--service-cidr", "10.96.0.0/28", "--data", "data") as running:
+        running.kubectl("create", "service", "clusterip", "web", "--tcp=80")
+        before = addresses(running)
+    with kdns_up(tmp_path, "--service-cidr", "10.200.0.0/16", "--data", "data") as running:
+        assert addresses(running) == before
+        running.kubectl("create", "service", "clusterip", "next", "--tcp=80")
+        assert all(ip.startswith("10.96.0.") for ip in addresses(running))
+        reason = "KubernetesDefaultServiceCIDRInconsistent"
+        events = running.kubectl("get", "events", "--field-selector", f"reason={reason}", "-o", "json")
+        (event,) = json.loads(events)["items"]
+        assert (event["type"], event["involvedObject"]["name"]) == ("Warning", "kubernetes")
+        assert re.search(r"\[10\.96\.0\.0/28\] does not match .* \[10\.200\.0\.0/16\]", event["message"])
