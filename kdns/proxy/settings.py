@@ -206,6 +206,11 @@ class Settings:
         return self.iptables if self.mode in {"iptables", "ipvs"} else self.nftables
 
     @property
+    def node_name(self) -> str:
+        """The node's name where it is told, "" where it is the host's."""
+        return self.hostname_override.strip().lower()
+
+    @property
     def cluster_cidrs(self) -> tuple[str, ...]:
         """The ranges of clusterCIDR."""
         return tuple(self.cluster_cidr.split(",")) if self.cluster_cidr else ()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from kdns.proxy.config import PRIMARY, parsed_address, parsed_network
@@ -46,6 +47,16 @@ def remarks(settings: Settings) -> tuple[Problem, ...]:
     return tuple(_remarks(settings))
 
 
+@dataclass(frozen=True, slots=True)
+class _Duration:
+    """A duration among invalid values: it is shown without quotes."""
+
+    seconds: float
+
+    def __str__(self) -> str:
+        return written(self.seconds)
+
+
 def _invalid(field: str, value: object, reason: str) -> Problem:
     match value:
         case str():
@@ -65,12 +76,12 @@ def _modes(settings: Settings) -> Iterator[Problem]:
     name, own = settings.part
     least = f"{name}.minSyncPeriod"
     if own.sync_period_s <= 0:
-        yield _invalid(f"{name}.syncPeriod", written(own.sync_period_s), "must be greater than 0")
+        yield _invalid(f"{name}.syncPeriod", _Duration(own.sync_period_s), "must be greater than 0")
     if own.min_sync_period_s < 0:
-        yield _negative(least, written(own.min_sync_period_s))
+        yield _negative(least, _Duration(own.min_sync_period_s))
     if own.min_sync_period_s > own.sync_period_s:
         reason = f"must be greater than or equal to {least}"
-        yield _invalid(f"{name}.syncPeriod", written(own.min_sync_period_s), reason)
+        yield _invalid(f"{name}.syncPeriod", _Duration(own.min_sync_period_s), reason)
     if isinstance(own, IPVS):
         yield from _not_negative("ipvs", own, "tcp_timeout_s", "tcp_fin_timeout_s", "udp_timeout_s")
         for index, cidr in enumerate(own.exclude_cidrs):
@@ -90,14 +101,14 @@ def _numbers(settings: Settings) -> Iterator[Problem]:
     yield from _not_negative("clientConnection", settings.client_connection, "burst")
     for name in ("config_sync_period_s", "udp_idle_timeout_s"):
         if getattr(settings, name) <= 0:
-            yield _invalid(api_name(name), written(getattr(settings, name)), "must be greater than 0")
+            yield _invalid(api_name(name), _Duration(getattr(settings, name)), "must be greater than 0")
 
 
 def _not_negative(path: str, part: object, *names: str) -> Iterator[Problem]:
     for name in names:
         value = getattr(part, name)
         if value < 0:
-            yield _negative(f"{path}.{api_name(name)}", written(value) if name.endswith("_s") else value)
+            yield _negative(f"{path}.{api_name(name)}", _Duration(value) if name.endswith("_s") else value)
 
 
 def _negative(field: str, value: object) -> Problem:
