@@ -172,6 +172,9 @@ def test_pods_go_with_their_node(cluster: Cluster) -> None:
     cluster.api.delete(NODE, "", "a")
     cluster.settle()
     assert cluster.names(POD) == ["never"]
+    cluster.api.delete(POD, "default", "never")
+    cluster.settle()
+    assert cluster.names(POD) == [], "nobody else could end it"
 
 
 def set_ready(cluster: Cluster, node: str, status: str) -> None:
