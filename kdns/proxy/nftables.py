@@ -18,7 +18,7 @@ Names that kube-proxy has too are kube-proxy's.
 from __future__ import annotations
 
 from base64 import b32encode
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from ipaddress import collapse_addresses
@@ -59,7 +59,7 @@ class Content:
 
 
 @dataclass(frozen=True, slots=True)
-class _Side:
+class Side:
     """Fronts with an address and node ports are looked up by different keys, in maps of their own.
 
     `place` is the key within one protocol. The maps of endpoints are one for each protocol, since nft knows ports only
@@ -73,26 +73,35 @@ class _Side:
     suffix: str
 
 
-_ADDRESSED: Final = _Side(
+_ADDRESSED: Final = Side(
     "{ip} daddr . meta l4proto . th dport", "{ip} daddr . {protocol} dport", "service-ips", "no-endpoint-services", ""
 )
-_NODE_PORT: Final = _Side(
+_NODE_PORT: Final = Side(
     "meta l4proto . th dport", "{protocol} dport", "service-nodeports", "no-endpoint-nodeports", "-nodeports"
 )
 PROTOCOLS: Final = ("tcp", "udp", "sctp")
+RELAYED: Final = ("tcp", "udp")
 SIDES: Final = (_ADDRESSED, _NODE_PORT)
 _LISTS: Final = {"any-endpoint": "endpoints", "local-endpoint": "endpoints-local"}
+
+
+Send: TypeAlias = "Callable[[Content, Front, Side, ElementKey, str, tuple[Backend, ...], str], str]"
+"""Makes the chain for one list of backends of a front, and names it: the last step, in which modes differ."""
 
 
 def content(fronts: Iterable[Front], family: Family) -> Content:
     """Everything that these fronts put into the table of their family."""
     made = Content()
     for front in fronts:
-        _put_front(made, front, NFT_FAMILY[family])
+        put_front(made, front, NFT_FAMILY[family], _list_chain)
+        for each in front.port.backends.reachable:
+            if each.is_local:
+                made.put("hairpin-connections", (each.address, each.address))
     return made
 
 
-def _put_front(made: Content, front: Front, ip: str) -> None:
+def put_front(made: Content, front: Front, ip: str, send: Send) -> None:
+    """All of one front but what `send` knows."""
     key = front.key
     side = _NODE_PORT if front.kind is FrontKind.NODE_PORT else _ADDRESSED
     where: ElementKey = (key.protocol.lower(), key.port)
@@ -104,25 +113,22 @@ def _put_front(made: Content, front: Front, ip: str) -> None:
         made.put("firewalled", where)
     for network in collapsed(front.source_ranges):
         made.put("firewall-ranges", (*where, str(network)))
-    for each in front.port.backends.reachable:
-        if each.is_local:
-            made.put("hairpin-connections", (each.address, each.address))
-    _put_route(made, front, side, where, ip)
+    _put_route(made, front, side, where, ip, send)
 
 
-def _put_route(made: Content, front: Front, side: _Side, where: ElementKey, ip: str) -> None:
+def _put_route(made: Content, front: Front, side: Side, where: ElementKey, ip: str, send: Send) -> None:
     route, backends = front.route, front.port.backends
     if route.verdict in {Verdict.REJECT, Verdict.DROP}:
         made.put(side.refused, where, REJECT if route.verdict is Verdict.REJECT else DROP)
     if route.short_circuit:
         made.put(side.services, where, f"goto external-local{side.suffix}")
-        _put_list(made, front, side, where, "any-endpoint", backends.cluster, ip)
-        if backends.local:
-            _put_list(made, front, side, where, "local-endpoint", backends.local, ip)
+        lists = {"any-endpoint": backends.cluster, "local-endpoint": backends.local}
+        for name in ("any-endpoint", "local-endpoint") if backends.local else ("any-endpoint",):
+            made.put(f"{name}{side.suffix}", where, f"goto {send(made, front, side, where, name, lists[name], ip)}")
     elif route.verdict in {Verdict.CLUSTER, Verdict.LOCAL}:
         anywhere = route.verdict is Verdict.CLUSTER
         name, chosen = ("any-endpoint", backends.cluster) if anywhere else ("local-endpoint", backends.local)
-        chain = _list_chain(made, front, side, where, name, chosen, ip)
+        chain = send(made, front, side, where, name, chosen, ip)
         if route.masquerade is Masquerade.ALL and front.kind is not FrontKind.CLUSTER_IP:
             masqueraded = f"masquerade-{chain}"
             made.chains[masqueraded] = ("jump mark-for-masquerade", f"goto {chain}")
@@ -130,15 +136,8 @@ def _put_route(made: Content, front: Front, side: _Side, where: ElementKey, ip: 
         made.put(side.services, where, f"goto {chain}")
 
 
-def _put_list(
-    made: Content, front: Front, side: _Side, where: ElementKey, name: str, backends: tuple[Backend, ...], ip: str
-) -> None:
-    chain = _list_chain(made, front, side, where, name, backends, ip)
-    made.put(f"{name}{side.suffix}", where, f"goto {chain}")
-
-
 def _list_chain(
-    made: Content, front: Front, side: _Side, where: ElementKey, name: str, backends: tuple[Backend, ...], ip: str
+    made: Content, front: Front, side: Side, where: ElementKey, name: str, backends: tuple[Backend, ...], ip: str
 ) -> str:
     """The chain that sends to one of the backends."""
     if front.port.affinity_s:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -12,6 +12,7 @@ from kdns.proxy.nftables import (
     MISSING,
     NFT_FAMILY,
     PROTOCOLS,
+    RELAYED,
     SHARED,
     SIDES,
     TABLE,
@@ -48,10 +49,13 @@ class Transaction:
 
 
 class Table:
-    """One family's table, kept up with its half of the plan. One event loop owns it."""
+    """One family's table, kept up with its half of the plan. One event loop owns it.
 
-    def __init__(self, half: FamilyPlan) -> None:
-        self.half = half
+    `contents` says what fronts put into it in the table's mode.
+    """
+
+    def __init__(self, half: FamilyPlan, contents: Callable[[Iterable[Front], Family], Content] = content) -> None:
+        self.half, self._contents = half, contents
         self._chains: dict[str, tuple[str, ...]] = {}
         self._sets: dict[str, int] = {}
         self._uses: Counter[tuple[str, ElementKey | str]] = Counter()
@@ -87,8 +91,8 @@ class Table:
     def _followed(self, fronts: Mapping[FrontKey, tuple[Front | None, Front | None]]) -> Transaction:
         change = Transaction(self.half.family)
         for old, new in fronts.values():
-            before = content((old,) if old else (), self.half.family)
-            after = content((new,) if new else (), self.half.family)
+            before = self._contents((old,) if old else (), self.half.family)
+            after = self._contents((new,) if new else (), self.half.family)
             self._elements(change, before, after)
             self._count(before, -1)
             self._count(after, 1)
@@ -183,25 +187,31 @@ def frame(half: FamilyPlan, mark: int) -> str:
     connect() is lost, and it waits a second for the next; and the kernel sends few such messages at a time.
     """
     ip = NFT_FAMILY[half.family]
-    body = "\n".join((*_maps(ip), *_chains(half, ip, mark)))
+    body = "\n".join((*_maps(half, ip), *_chains(half, ip, mark)))
     return f"table {ip} {TABLE} {{\n{body}\n}}"
 
 
-def _maps(ip: str) -> Iterator[str]:
+def _maps(half: FamilyPlan, ip: str) -> Iterator[str]:
     for side in SIDES:
         key = side.key.format(ip=ip)
         yield _set("map", side.services, f"{key} : verdict", "counter")
         yield _set("map", side.refused, f"{key} : verdict", "counter")
         yield _set("map", f"any-endpoint{side.suffix}", f"{key} : verdict")
         yield _set("map", f"local-endpoint{side.suffix}", f"{key} : verdict")
-        for protocol in PROTOCOLS:
+        for protocol in RELAYED if half.mode.relays else PROTOCOLS:
             place = side.place.format(ip=ip, protocol=protocol)
+            if half.mode.relays:
+                yield _set("map", f"relays{side.suffix}-{protocol}", f"{place} : {protocol} dport")
+                continue
             numbered = f"{place} . numgen random mod 65536 : {ip} daddr . {protocol} dport"
             yield _set("map", f"endpoints{side.suffix}-{protocol}", numbered)
             yield _set("map", f"endpoints-local{side.suffix}-{protocol}", numbered)
     front = SIDES[0].key.format(ip=ip)
     yield _set("set", "cluster-ips", f"{ip} daddr")
-    yield _set("set", "hairpin-connections", f"{ip} saddr . {ip} daddr")
+    if half.mode.relays:
+        yield from (_set("set", f"relay-ports-{protocol}", f"{protocol} dport") for protocol in RELAYED)
+    else:
+        yield _set("set", "hairpin-connections", f"{ip} saddr . {ip} daddr")
     yield _set("set", "firewalled", front)
     yield _set("set", "firewall-ranges", f"{front} . {ip} saddr", "flags interval")
 
@@ -222,7 +232,7 @@ def _chains(half: FamilyPlan, ip: str, mark: int) -> Iterator[str]:
         "service-endpoints-check": (f"{front} vmap @no-endpoint-services",),
         "cluster-ips-check": (f"{ip} daddr @cluster-ips goto reject-chain", *_unallocated(half, ip)),
         **{
-            f"external-local{side.suffix}": _external_local(side.key.format(ip=ip), side.suffix, local_pods)
+            f"external-local{side.suffix}": _external_local(half, side.key.format(ip=ip), side.suffix, local_pods)
             for side in SIDES
         },
         "services": (
@@ -230,7 +240,9 @@ def _chains(half: FamilyPlan, ip: str, mark: int) -> Iterator[str]:
             f"{front} vmap @service-ips",
             *((f"{node_port} {port} vmap @service-nodeports",) if node_port else ()),
         ),
-        "masquerading": (
+        "masquerading": ()
+        if half.mode.relays
+        else (
             f"meta mark and {mark:#x} != 0 meta mark set meta mark xor {mark:#x} masquerade fully-random",
             f"ct status dnat {ip} saddr . {ip} daddr @hairpin-connections masquerade fully-random",
         ),
@@ -240,6 +252,7 @@ def _chains(half: FamilyPlan, ip: str, mark: int) -> Iterator[str]:
             "filter",
             "input",
             0,
+            *(_UNCAPTURED if half.mode.relays else ()),
             "ct state new jump nodeport-endpoints-check",
             "ct state new jump service-endpoints-check",
         ),
@@ -253,6 +266,11 @@ def _chains(half: FamilyPlan, ip: str, mark: int) -> Iterator[str]:
         yield "\n".join((f"\tchain {name} {{", *(f"\t\t{rule}" for rule in rules), "\t}"))
 
 
+_UNCAPTURED: Final = tuple(
+    f"ct state new ct status and dnat == 0 {protocol} dport @relay-ports-{protocol} goto reject-chain"
+    for protocol in RELAYED
+)
+"""Relays are for what comes to virtual IPs, not for whoever finds their ports."""
 _FORWARDED: Final = ("ct state new jump service-endpoints-check", "ct state new jump cluster-ips-check")
 
 
@@ -260,11 +278,12 @@ def _hook(kind: str, hook: str, priority: int, *rules: str) -> tuple[str, ...]:
     return f"type {kind} hook {hook} priority {priority}; policy accept;", *rules
 
 
-def _external_local(key: str, suffix: str, local_pods: str) -> Iterator[str]:
+def _external_local(half: FamilyPlan, key: str, suffix: str, local_pods: str) -> Iterator[str]:
     """External policy Local: this node's Pods and the node itself may go anywhere, all others stay here."""
     if local_pods:
         yield f"{local_pods} {key} vmap @any-endpoint{suffix}"
-    yield "fib saddr type local jump mark-for-masquerade"
+    if not half.mode.relays:
+        yield "fib saddr type local jump mark-for-masquerade"
     yield f"fib saddr type local {key} vmap @any-endpoint{suffix}"
     yield f"{key} vmap @local-endpoint{suffix}"
 
@@ -291,8 +310,9 @@ def _node_port_destination(half: FamilyPlan, ip: str) -> str:
     """What matches destinations that have node ports; "" when none has."""
     if not half.node_port_networks:
         return ""
-    loopback = "127.0.0.0/8" if ip == "ip" else "::1"
-    local = f"fib daddr type local {ip} daddr != {loopback}"
+    local = "fib daddr type local"
+    if not half.localhost_node_ports:
+        local += f" {ip} daddr != {'127.0.0.0/8' if ip == 'ip' else '::1'}"
     if any(network.prefixlen == 0 for network in half.node_port_networks):
         return local
     return f"{local} {ip} daddr {{ {', '.join(map(str, collapsed(half.node_port_networks)))} }}"

@@ -194,6 +194,8 @@ def empty_plan(family: Family, config: ProxyConfig, node: NodeView) -> FamilyPla
 
 def _cluster_ip_masquerade(family: Family, config: ProxyConfig) -> Masquerade:
     """Packets that are not of this node's Pods may have come from outside, and the answers have to go back there."""
+    if config.mode.relays:
+        return Masquerade.NONE  # the node's address is the relay's own
     if config.masquerade_all:
         return Masquerade.ALL
     can_tell = config.local_pods is not None and config.local_pods.of(family) is not None
@@ -267,7 +269,7 @@ def _port_plan(
     return PortPlan(
         PortName(*service.key, port.name or "", port.protocol),
         _internal(policies, backends, _cluster_ip_masquerade(family, config)),
-        _external(policies, backends),
+        _external(policies, backends, Masquerade.NONE if config.mode.relays else Masquerade.ALL),
         backends,
         fronts,
         ranges,
@@ -295,11 +297,11 @@ def _internal(policies: Policies, backends: Backends, masquerade: Masquerade) ->
     return Route(Verdict.LOCAL if backends.local else Verdict.DROP, masquerade)
 
 
-def _external(policies: Policies, backends: Backends) -> Route:
+def _external(policies: Policies, backends: Backends, masquerade: Masquerade) -> Route:
     if not backends.has_any:
         return Route(Verdict.REJECT)
     if not policies.external_local:
-        return Route(Verdict.CLUSTER, Masquerade.ALL)
+        return Route(Verdict.CLUSTER, masquerade)
     return Route(Verdict.LOCAL if backends.local else Verdict.DROP, short_circuit=True)
 
 
