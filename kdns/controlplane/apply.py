@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 from kdns.controlplane import managed
-from kdns.controlplane.comparing import applied_paths, changes
+from kdns.controlplane.comparing import Changes, applied_paths, changes
 from kdns.controlplane.fieldsets import Fields, difference, in_order, intersection, outside, path_text, paths, union
 from kdns.controlplane.kinds import Json, Kind
 from kdns.controlplane.managed import Entries, Writer
@@ -35,16 +35,13 @@ def applied(kind: Kind, live: Json | None, config: Json, writer: Writer, *, forc
     entries: Entries = []
     if live is not None:
         entries = managed.readable(live) or managed.created(kind, live, Writer(_BEFORE, time=writer.time))
-    obj, claims, taken = _applied(kind, live or {}, config, entries, writer)
+    obj, claims, found = _applied(kind, live or {}, config, entries, writer)
+    others = [entry for entry in entries if managed.identity(entry) != _own(writer)]
+    hit = ((entry, intersection(entry["fieldsV1"], found.written)) for entry in others)
+    taken = [(entry, fields) for entry, fields in hit if fields]
     if taken and not force and not _is_upgrade(kind, live or {}, writer, taken):
         raise _conflict(taken)
-    lost: Fields = {}
-    for _, fields in taken:
-        lost = union(lost, fields)
-    gone = changes(shape_of(kind), managed.content(live or {}), managed.content(obj)).removed
-    gone = outside(gone, managed.ignored(kind, writer.subresource))
-    others = [entry for entry in entries if managed.identity(entry) != _own(writer)]
-    kept = managed.released(kind, others, union(lost, gone))
+    kept = managed.released(kind, others, union(found.written, found.removed))
     own = [writer.entry(kind, "Apply", claims)] if claims else []
     metadata = {**obj.get("metadata", {}), "managedFields": managed.ordered([*kept, *own])}
     _note_configuration(metadata, config, writer)
@@ -75,10 +72,8 @@ def _own(writer: Writer) -> tuple[str, str, str]:
     return writer.name, "Apply", writer.subresource
 
 
-def _applied(
-    kind: Kind, live: Json, config: Json, entries: Entries, writer: Writer
-) -> tuple[Json, Fields, list[tuple[Json, Fields]]]:
-    """The object, what the writer manages of it from now on, and what it takes from whom."""
+def _applied(kind: Kind, live: Json, config: Json, entries: Entries, writer: Writer) -> tuple[Json, Fields, Changes]:
+    """The object, what the writer manages of it from now on, and what it changes."""
     shape, ignored = shape_of(kind), managed.ignored(kind, writer.subresource)
     speaks_of = managed.content(config)
     if not speaks_of["metadata"]:
@@ -90,11 +85,10 @@ def _applied(
         obj = merged(shape, _without_entries(live), config)
         if last:
             obj = _pruned(shape, obj, last, claims, others)
-        written = managed.changed(kind, managed.content(live), managed.content(obj), writer.subresource).written
+        found = managed.changed(kind, managed.content(live), managed.content(obj), writer.subresource)
     except ShapeError as error:
         raise StatusError(500, "", f"failed to merge config: {error}") from error
-    taken = ((entry, intersection(entry["fieldsV1"], written)) for entry in others)
-    return obj, claims, [(entry, fields) for entry, fields in taken if fields]
+    return obj, claims, found
 
 
 def _without_entries(obj: Json) -> Json:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Literal
 
 from kdns.controlplane import schema
@@ -101,17 +101,17 @@ def element_of(shape: Shape, item: Any) -> str:
     return f"k:{{{','.join(named)}}}"
 
 
-@cache
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
-
-
 def _text(value: Any) -> str:
     if type(value) is int:
         return str(value)
     if type(value) is str:
-        return json.dumps(value, ensure_ascii=False)
+        return _quoted(value)
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+
+
+@lru_cache(maxsize=1024)
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
 
 
 def indexed(shape: Shape, items: list[Any]) -> dict[str, list[Any]]:

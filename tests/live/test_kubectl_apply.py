@@ -161,6 +161,27 @@ async def test_prune(kubectl: Kubectl) -> None:
     assert [obj["metadata"]["name"] for obj in kubectl.api.list(SERVICE, "default").items] == ["my-service"]
 
 
+async def test_apply_sets(kubectl: Kubectl) -> None:
+    kubectl.env["KUBECTL_APPLYSET"] = "true"
+    other = WEB.replace("name: my-service", "name: other")
+    flags = "-n default --prune --applyset=configmaps/mine --server-side -f -"
+    assert await kubectl(f"apply {flags}", f"{WEB}\n---\n{other}") == f"{SERVERSIDE}service/other serverside-applied\n"
+    assert await kubectl(f"apply {flags}", WEB) == f"{SERVERSIDE}service/other pruned\n"
+    assert [obj["metadata"]["name"] for obj in kubectl.api.list(SERVICE, "default").items] == ["my-service"]
+
+
+async def test_a_status_is_applied_through_its_subresource(kubectl: Kubectl) -> None:
+    await kubectl("apply --server-side -f -", WEB.replace("spec:", "spec:\n  type: LoadBalancer"))
+    status = "status: {loadBalancer: {ingress: [{ip: 192.0.2.9}]}}"
+    text = f"apiVersion: v1\nkind: Service\nmetadata: {{name: my-service}}\n{status}\n"
+    await kubectl("apply --server-side --subresource=status --field-manager=lb -f -", text)
+    assert kubectl.service()["status"]["loadBalancer"]["ingress"][0]["ip"] == "192.0.2.9"
+    assert [(each["manager"], each.get("subresource")) for each in kubectl.service()["metadata"]["managedFields"]] == [
+        ("kubectl", None),
+        ("lb", "status"),
+    ]
+
+
 async def test_dry_runs_and_edits_that_change_nothing(kubectl: Kubectl) -> None:
     assert await kubectl("create --dry-run=server -f -", WEB) == "service/my-service created (server dry run)\n"
     assert await kubectl("apply --dry-run=server -f -", WEB) == "service/my-service created (server dry run)\n"
