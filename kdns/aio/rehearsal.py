@@ -41,14 +41,14 @@ async def rehearsed(paths: Sequence[Path], config: ClusterConfig, warn: Callable
     manifests that do not count. ManifestError for a file that cannot be read, InputError for objects that are refused.
     """
     load(paths)  # a broken file is an error here, while a follower waits for better times
-    chance = random.Random(0)
+    chance, names = random.Random(0), random.Random(0)  # apart, so that addresses do not hang on what else there is
     strategies = Strategies(config, chance.randrange)
     api = Api(
         Store(revision=1),
         strategies,
         time.time,
-        lambda: str(uuid.UUID(int=chance.getrandbits(128))),
-        lambda: "".join(chance.choices(SUFFIX_LETTERS, k=5)),
+        lambda: str(uuid.UUID(int=names.getrandbits(128))),
+        lambda: "".join(names.choices(SUFFIX_LETTERS, k=5)),
     )
     establish(api, strategies, initial_objects(config, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")))
     controllers = Controllers(api, lambda: controllers_of(config, chance.randrange, strategies.services))

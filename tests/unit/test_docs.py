@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
+import yaml
 from click.testing import CliRunner
 
+from kdns.aio.proxyconfigs import parse_settings
 from kdns.cli import main
 from kdns.corefile.parse import parse
 from kdns.plugins.registry import configure
+from kdns.proxy.durations import seconds
+from kdns.proxy.settings import Settings
+from kdns.proxy.settings_file import encoded
 
 PROJECT = Path(__file__).parents[2]
 PAGES = sorted([*PROJECT.glob("*.md"), *PROJECT.glob("docs/**/*.md"), *PROJECT.glob("deploy/*.md")])
@@ -75,7 +83,7 @@ def test_commands_have_the_options_they_are_shown_with(where: str, words: list[s
     assert used <= options(named(words[0])) | {"-h", "--help"}, where
 
 
-@pytest.mark.parametrize("name", ["env", "serve", "up"])
+@pytest.mark.parametrize("name", ["env", "render", "serve", "trace", "up"])
 def test_a_commands_page_lists_exactly_its_options(name: str) -> None:
     """The first cell of each row of the page's table of options."""
     command = named(name)
@@ -85,12 +93,53 @@ def test_a_commands_page_lists_exactly_its_options(name: str) -> None:
     assert {option for option in options(command) if option.startswith("-")} - {"-h", "--help"} == told
 
 
-def test_the_example_of_env_prints_what_its_page_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = next(text for where, text in blocks("console") if where.startswith("docs/env.md"))
+@pytest.mark.parametrize("name", ["env", "trace"])
+def test_the_example_of_a_page_prints_what_the_page_says(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = next(text for where, text in blocks("console") if where.startswith(f"docs/{name}.md"))
     command, _, output = shown.partition("\n")
     monkeypatch.chdir(PROJECT)
     result = CliRunner().invoke(main, shlex.split(command.removeprefix("$ kdns ")))
     assert (result.exit_code, result.stdout) == (0, output)
+
+
+def test_the_example_of_render_is_a_ruleset(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = next(text for where, text in blocks("console") if where.startswith("docs/render.md"))
+    monkeypatch.chdir(PROJECT)
+    result = CliRunner().invoke(main, shlex.split(shown.removeprefix("$ kdns ")))
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "10.96.0.11 . 6379" in result.stdout
+
+
+def test_the_configuration_on_its_page_is_one() -> None:
+    text = next(text for where, text in blocks("yaml") if where.startswith("docs/proxy-config.md"))
+    assert parse_settings("example", text, pytest.fail).cluster_cidr == "10.244.0.0/16"
+
+
+def test_the_page_of_the_configuration_has_every_field_and_its_default() -> None:
+    told: dict[str, str] = {}
+    for line in (PROJECT / "docs" / "proxy-config.md").read_text(encoding="utf-8").splitlines():
+        if line.startswith("| `"):
+            names, defaults = (re.findall(r"`([^`]+)`", cell) for cell in line.split("|")[1:3])
+            told |= dict(zip_longest(names, defaults, fillvalue=""))
+    defaults_of_fields = dict(leaves(encoded(Settings())))
+    untold = [name for name in defaults_of_fields if not any(f"{name}.".startswith(f"{each}.") for each in told)]
+    assert untold == ["apiVersion", "kind"]
+    shown = {name: text for name, text in told.items() if text}
+    assert {name: same(text, defaults_of_fields[name]) for name, text in shown.items()} == dict.fromkeys(shown, True)
+
+
+def leaves(document: dict[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in document.items():
+        if isinstance(value, dict) and value:
+            yield from leaves(value, f"{path}{name}.")
+        else:
+            yield f"{path}{name}", value
+
+
+def same(text: str, default: object) -> bool:
+    if re.fullmatch(r"[0-9]+(ms|s|m|h)", text):
+        return isinstance(default, str) and seconds(text) == seconds(default)
+    return default in (text, yaml.safe_load(text))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(PROJECT)))
