@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from kdns.controlplane.kinds import POD, STATEFUL_SET, Json
+from kdns.controlplane.kinds import POD, STATEFUL_SET, Json, Kind
 from kdns.controlplane.revisions import REVISION_HASH
 from kdns.controlplane.workloads import count, is_leaving, new_pod, owner_reference, unavailable_for_s
 
@@ -77,7 +77,6 @@ def claims_of(owner: Json, number: int) -> list[Json]:
     spec, meta = owner.get("spec") or {}, owner["metadata"]
     selected = (spec.get("selector") or {}).get("matchLabels") or {}
     keep = (spec.get("persistentVolumeClaimRetentionPolicy") or {}).get("whenDeleted") != "Delete"
-    reference = {**owner_reference(STATEFUL_SET, owner), "controller": False, "blockOwnerDeletion": False}
     found = []
     for template, name in zip(spec.get("volumeClaimTemplates") or (), claim_names(owner, number).values(), strict=True):
         given = template.get("metadata") or {}
@@ -86,20 +85,28 @@ def claims_of(owner: Json, number: int) -> list[Json]:
             "name": name,
             "namespace": meta.get("namespace", ""),
             "labels": {**(given.get("labels") or {}), **selected},
-            **({} if keep else {"ownerReferences": [reference]}),
+            **({} if keep else {"ownerReferences": [_loose_reference(STATEFUL_SET, owner)]}),
         }
         found.append({"metadata": metadata, "spec": template.get("spec") or {}})
     return found
 
 
-def given_up(claim: Json, pod: Json) -> Json:
-    """The claim of a Pod that a smaller set has no more: it goes with the Pod."""
-    meta = claim["metadata"]
-    others = [row for row in meta.get("ownerReferences") or () if row.get("kind") != STATEFUL_SET.kind]
-    reference = {**owner_reference(POD, pod), "controller": False, "blockOwnerDeletion": False}
-    return {**claim, "metadata": {**meta, "ownerReferences": [*others, reference]}}
+def tied(claim: Json, owner: Json, pod: Json, *, condemned: bool) -> Json:
+    """The claim of a Pod with the owner that the retention policy gives it.
+
+    With `whenScaled: Delete` a claim goes with the Pod that a smaller set has no more, with `whenDeleted: Delete` with
+    the set; otherwise it stays.
+    """
+    meta, policy = claim["metadata"], (owner.get("spec") or {}).get("persistentVolumeClaimRetentionPolicy") or {}
+    ours = {(STATEFUL_SET.kind, owner["metadata"]["name"]), (POD.kind, pod["metadata"]["name"])}
+    references = [row for row in meta.get("ownerReferences") or () if (row.get("kind"), row.get("name")) not in ours]
+    if condemned and policy.get("whenScaled") == "Delete":
+        references.append(_loose_reference(POD, pod))
+    elif policy.get("whenDeleted") == "Delete":
+        references.append(_loose_reference(STATEFUL_SET, owner))
+    kept = {name: value for name, value in meta.items() if name != "ownerReferences"}
+    return {**claim, "metadata": {**kept, **({"ownerReferences": references} if references else {})}}
 
 
-def is_given_up(claim: Json) -> bool:
-    """Whether the claim goes with a Pod."""
-    return any(row.get("kind") == POD.kind for row in claim["metadata"].get("ownerReferences") or ())
+def _loose_reference(kind: Kind, owner: Json) -> Json:
+    return {**owner_reference(kind, owner), "controller": False, "blockOwnerDeletion": False}

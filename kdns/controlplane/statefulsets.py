@@ -13,13 +13,13 @@ from kdns.controlplane.kinds import CLAIM, CONTROLLER_REVISION, POD, STATEFUL_SE
 from kdns.controlplane.revisions import history, template_of
 from kdns.controlplane.statefulset_look import Look, first_updated, replace_outdated, status_of
 from kdns.controlplane.statefulset_pods import (
+    claim_names,
     claims_of,
-    given_up,
     identified,
-    is_given_up,
     number_of,
     numbered_pod,
     revision_name,
+    tied,
     wait_s,
 )
 from kdns.controlplane.status import StatusError
@@ -124,6 +124,7 @@ class StatefulSets:
         metadata = identified(pod, look.owner, number)["metadata"]
         if not is_leaving(pod) and metadata != pod["metadata"]:
             look.actions.append(Action("update", POD, {**pod, "metadata": metadata}))
+        look.actions += self._tied_claims(look, pod, number, condemned=False)
         return True
 
     def _make(self, look: Look, number: int) -> None:
@@ -158,16 +159,17 @@ class StatefulSets:
                 continue
             if look.in_order and not look.is_available(pod) and number != first_ill:
                 return False
-            look.actions += self._given_up_claims(look, pod, number)
+            look.actions += self._tied_claims(look, pod, number, condemned=True)
             look.delete(pod)
             if look.in_order:
                 return False
         return True
 
-    def _given_up_claims(self, look: Look, pod: Json, number: int) -> list[Action]:
-        policy = look.spec.get("persistentVolumeClaimRetentionPolicy") or {}
-        if policy.get("whenScaled") != "Delete":
-            return []
-        keys = [(each["metadata"]["namespace"], each["metadata"]["name"]) for each in claims_of(look.owner, number)]
-        claims = [self._claims.objects[key] for key in keys if key in self._claims.objects]
-        return [Action("update", CLAIM, given_up(claim, pod)) for claim in claims if not is_given_up(claim)]
+    def _tied_claims(self, look: Look, pod: Json, number: int, *, condemned: bool) -> list[Action]:
+        """Writes of a Pod's claims whose owner is not the one that the retention policy wants."""
+        namespace, here = look.owner["metadata"]["namespace"], self._claims.objects
+        names = claim_names(look.owner, number).values()
+        claims = [here[namespace, name] for name in names if (namespace, name) in here]
+        wanted_claims = [tied(claim, look.owner, pod, condemned=condemned) for claim in claims]
+        pairs = zip(claims, wanted_claims, strict=True)
+        return [Action("update", CLAIM, fresh) for claim, fresh in pairs if fresh != claim and not is_leaving(claim)]

@@ -202,3 +202,14 @@ def test_claims_stay_unless_the_policy_says_otherwise(
     bench.api.delete(STATEFUL_SET, "default", "web")
     bench.run_pods()
     assert (bench.names(), bench.names(CLAIM), bench.names(CONTROLLER_REVISION)) == ([], after_deletion, [])
+
+
+def test_a_retention_policy_that_changes_reaches_the_claims() -> None:
+    bench = made(replicas=1, volumeClaimTemplates=[CLAIM_TEMPLATE])
+    bench.run_pods()
+    assert "ownerReferences" not in bench.get(CLAIM, "www-web-0")["metadata"]
+    for policy, owners in (("Delete", ["StatefulSet"]), ("Retain", [])):
+        bench.change(STATEFUL_SET, "web", persistentVolumeClaimRetentionPolicy={"whenDeleted": policy})
+        bench.run_pods()
+        rows = bench.get(CLAIM, "www-web-0")["metadata"].get("ownerReferences", [])
+        assert [row["kind"] for row in rows] == owners
