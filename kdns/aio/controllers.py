@@ -7,6 +7,7 @@ the time slice is used up, so that a large backlog does not starve the DNS serve
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from time import monotonic, time
 from typing import TypeAlias
@@ -55,7 +56,7 @@ class Controllers:
         """Look at everything there is, then follow changes; a second call forgets what was known and starts afresh."""
         self._stop()
         self._controllers = tuple(self._made())
-        self._queue: dict[Task, float] = {}
+        self._queue: OrderedDict[Task, float] = OrderedDict()  # its first entry is found at once, unlike a dict's
         self._own_writes: dict[tuple[int, Kind, Key], int] = {}
         self._said = Said()
         self._followers: dict[Kind, list[tuple[int, Controller]]] = {}
@@ -102,8 +103,7 @@ class Controllers:
                 if not self._queue:
                     self.idle.set()
                     return
-                task = next(iter(self._queue))
-                self._attempt(task, self._queue.pop(task))
+                self._attempt(*self._queue.popitem(last=False))
                 if monotonic() > until:
                     self._wake()
                     return
