@@ -183,6 +183,8 @@ class Deletion:
                 continue
             dependent = version.obj["metadata"]["uid"]
             deep = in_foreground and bool(self._commits.owners.dependents(dependent))
+            if deep and any(self._waits(*each) for each in self._commits.owners.dependents(dependent)):
+                version = self._unblock(version)
             self.delete(version, {"propagationPolicy": "Foreground"} if deep else _BACKGROUND, dry_run=False)
 
     def _owner(self, reference: Json, namespace: str) -> Stored | None:
@@ -209,6 +211,20 @@ class Deletion:
             self.finish_namespace(owner.key[1])
         elif not rest and not obj["metadata"].get("deletionGracePeriodSeconds"):
             self.remove(owner)
+
+    def _waits(self, kind: Kind, key: Key) -> bool:
+        """Whether the object goes, but after its dependents."""
+        version = self._store.get(kind, key)
+        return version is not None and FOREGROUND in (version.obj["metadata"].get("finalizers") or ())
+
+    def _unblock(self, version: Stored) -> Stored:
+        """The object, for which none of its owners waits any more: it may be in a circle with them."""
+        obj = copied(version.obj)
+        for reference in references(obj):
+            reference.pop("blockOwnerDeletion", None)
+        changed = self._commits.put(version.kind, obj, version)
+        self.released(version.obj)
+        return changed
 
     def _orphan(self, uid: str) -> None:
         for kind, key in self._commits.owners.dependents(uid):

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from kdns.controlplane.clusterconfig import ClusterConfig
-from kdns.controlplane.cron import schedule_problems
 from kdns.controlplane.kinds import (
     CLAIM,
     CONFIG_MAP,
@@ -25,8 +24,6 @@ from kdns.controlplane.kinds import (
     Json,
     Kind,
 )
-from kdns.controlplane.quantities import quantity
-from kdns.controlplane.schema_check import type_errors
 from kdns.controlplane.status import StatusError
 from kdns.controlplane.strategy import Strategies
 
@@ -374,60 +371,3 @@ def test_defaults() -> None:
     parameters = {"kind": "P", "name": "p"}
     made = STRATEGIES.create(INGRESS_CLASS, named(INGRESS_CLASS, spec={"controller": "a/b", "parameters": parameters}))
     assert made.obj["spec"]["parameters"]["scope"] == "Cluster"
-
-
-@pytest.mark.parametrize(
-    ("schedule", "problem"),
-    [
-        ("*/5 0-6,22 1 jan-mar mon", ""),
-        ("@hourly", ""),
-        ("@every 1h30m", ""),
-        ("? ? ? ? ?", ""),
-        ("5/15 * * * *", ""),
-        ("@often", "unrecognized descriptor: @often"),
-        ("@every soon", 'failed to parse duration @every soon: time: invalid duration "soon"'),
-        ("60 * * * *", "end of range (60) above maximum (59): 60"),
-        ("* * 0 * *", "beginning of range (0) below minimum (1): 0"),
-        ("9-5 * * * *", "beginning of range (9) beyond end of range (5): 9-5"),
-        ("*/0 * * * *", "step of range should be a positive number: */0"),
-        ("1-2-3 * * * *", "too many hyphens: 1-2-3"),
-        ("*/2/3 * * * *", "too many slashes: */2/3"),
-        ("x * * * *", 'failed to parse int from x: strconv.Atoi: parsing "x": invalid syntax'),
-        ("* * * * 7", "end of range (7) above maximum (6): 7"),
-    ],
-)
-def test_schedules(schedule: str, problem: str) -> None:
-    assert schedule_problems(schedule) == ([problem] if problem else [])
-
-
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [
-        ("1", 1),
-        ("1.5Gi", 1.5 * 2**30),
-        ("100m", 0.1),
-        ("2e3", 2000),
-        ("-1k", -1000),
-        (".5", 0.5),
-        ("1Q", None),
-        ("", None),
-    ],
-)
-def test_quantities(text: str, number: float | None) -> None:
-    found = quantity(text)
-    assert (None if found is None else float(found)) == number
-
-
-@pytest.mark.parametrize(
-    ("value", "problem"),
-    [
-        ("", ""),
-        ("AA==", ""),
-        ("AAAA\nAAA=", ""),
-        ("!!!", "illegal base64 data at input byte 0"),
-        ("AAAA AAAA", "illegal base64 data at input byte 4"),
-        ("AAAAAAA", "illegal base64 data at input byte 4"),
-    ],
-)
-def test_base64(value: str, problem: str) -> None:
-    assert type_errors(SECRET, {"data": {"a": value}}) == ([problem] if problem else [])
