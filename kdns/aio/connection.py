@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from importlib import import_module
 from typing import TYPE_CHECKING, Self
 from urllib.parse import urlencode, urlsplit
 
@@ -189,7 +190,8 @@ class Connection:
             return True
 
     async def _log_in(self) -> Session:
-        from kdns.aio.apiserver import Session, credentials, tls_fingerprint  # noqa: PLC0415 - `kdns up` need not wait
+        await asyncio.to_thread(import_module, "kdns.aio.apiserver")  # 0.2 s, in which others are answered
+        from kdns.aio.apiserver import Session, credentials, tls_fingerprint  # noqa: PLC0415
 
         try:
             async with asyncio.timeout(LOGIN_S):

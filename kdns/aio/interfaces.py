@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib import import_module
 from ipaddress import ip_address
 from typing import Any, Final
 
@@ -28,6 +30,7 @@ class InterfaceAddress:
 async def interface_addresses() -> tuple[InterfaceAddress, ...]:
     """All addresses of the machine, IPv4 first, without link-local IPv6; none where netlink cannot be asked."""
     try:
+        await asyncio.to_thread(import_module, "pyroute2")  # 0.2 s, in which others are answered
         from pyroute2 import AsyncIPRoute  # type: ignore[attr-defined]  # noqa: PLC0415 - netlink is Linux's
     except ImportError:
         return ()
