@@ -34,7 +34,8 @@ def applied(kind: Kind, live: Json | None, config: Json, writer: Writer, *, forc
     _check(kind, config)
     entries: Entries = []
     if live is not None:
-        entries = managed.readable(live) or managed.created(kind, live, Writer(_BEFORE, time=writer.time))
+        known = live["metadata"].get("managedFields")
+        entries = known or managed.created(kind, live, Writer(_BEFORE, time=writer.time))
     obj, claims, found = _applied(kind, live or {}, config, entries, writer)
     others = [entry for entry in entries if managed.identity(entry) != _own(writer)]
     hit = ((entry, intersection(entry["fieldsV1"], found.written)) for entry in others)

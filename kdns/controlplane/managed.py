@@ -104,9 +104,11 @@ def content(obj: Json) -> Json:
 
 
 def readable(obj: Json) -> Entries | None:
-    """The entries that an object carries; None when there are none or one cannot be read."""
-    entries = obj["metadata"].get("managedFields")
-    return entries if entries and all(map(_is_entry, entries)) else None
+    """The entries that an object carries and that say something; None when there are none or one cannot be read."""
+    entries = obj["metadata"].get("managedFields") or []
+    if not all(map(_is_entry, entries)):
+        return None
+    return [entry for entry in entries if entry.get("fieldsV1")] or None
 
 
 def _is_entry(entry: Any) -> bool:

@@ -65,7 +65,10 @@ def checked_dry_run(method: str, values: Sequence[str]) -> bool:
 
 
 def manager_of(user_agent: str) -> str:
-    """The manager of a client that names none: its User-Agent up to the first slash, as far as that can be shown."""
+    """The manager of a client that names none: its User-Agent up to the first slash, as far as that can be shown.
+
+    Differs: kube-apiserver gives a client without User-Agent an entry without a name.
+    """
     shown = "".join(letter for letter in user_agent.partition("/")[0] if letter.isprintable())
     return shown.encode()[:MANAGER_BYTES_MAX].decode(errors="ignore") or _UNKNOWN_AGENT
 

@@ -209,6 +209,15 @@ def test_entries_can_be_rewritten_but_not_broken(cluster: Cluster) -> None:
     assert changed["metadata"]["managedFields"] == [moved]
 
 
+def test_entries_that_say_nothing_are_gone(cluster: Cluster) -> None:
+    entry = cluster.create("me")["metadata"]["managedFields"][0]
+    empty = {name: value for name, value in entry.items() if name != "fieldsV1"}
+    sent = [{**empty, "manager": "a"}, {**entry, "manager": "b"}, {**entry, "manager": "c", "fieldsV1": {}}]
+    changed = cluster.merge("me", {"metadata": {"managedFields": sent}})
+    assert [each["manager"] for each in changed["metadata"]["managedFields"]] == ["b"]
+    assert cluster.apply("other")["metadata"]["managedFields"]
+
+
 def test_the_oldest_updates_are_kept_together(cluster: Cluster) -> None:
     cluster.create("m00")
     for number in range(1, 14):
