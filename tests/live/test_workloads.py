@@ -46,7 +46,8 @@ ZONE = "default.svc.cluster.local"
 
 def manual() -> str:
     """The manifest of docs/up.md."""
-    found = re.search(r"```yaml\n(apiVersion.*?)```", (ROOT / "docs" / "up.md").read_text("utf-8"), re.DOTALL)
+    section = (ROOT / "docs" / "up.md").read_text("utf-8").partition("## Workloads\n")[2]
+    found = re.search(r"```yaml\n(.*?)```", section, re.DOTALL)
     assert found
     return found[1]
 
