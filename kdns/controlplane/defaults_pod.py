@@ -20,6 +20,28 @@ def default_pod(obj: Json) -> Json:
     return {**default_template(obj), **_addresses(obj.get("status") or {})}
 
 
+def admitted(pod: Json) -> Json:
+    """A new Pod with what admission adds: account, priority, five minutes on nodes that fail."""
+    given = pod["spec"]
+    account = given.get("serviceAccountName") or given.get("serviceAccount") or "default"
+    tolerations = given.get("tolerations") or []
+    known = {(each.get("key") or "", each.get("effect") or "") for each in tolerations}
+    failing = [
+        {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+        for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+        if not known & {(key, "NoExecute"), (key, ""), ("", "NoExecute"), ("", "")}
+    ]
+    spec = {
+        "priority": 0,
+        "preemptionPolicy": "PreemptLowerPriority",
+        **given,
+        "serviceAccountName": account,
+        "serviceAccount": account,
+        "tolerations": [*tolerations, *failing],
+    }
+    return {**pod, "spec": spec}
+
+
 def default_template(obj: Json) -> Json:
     """A copy of what Pods are made from, with the defaults of their spec."""
     given = {key: value for key, value in (obj.get("spec") or {}).items() if value is not None}

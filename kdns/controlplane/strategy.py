@@ -14,7 +14,7 @@ from kdns.controlplane.clusterconfig import ClusterConfig
 from kdns.controlplane.defaults import with_defaults
 from kdns.controlplane.defaults_apps import counted_template
 from kdns.controlplane.defaults_kept import with_job_selector
-from kdns.controlplane.defaults_pod import qos_class
+from kdns.controlplane.defaults_pod import admitted, qos_class
 from kdns.controlplane.disruption import validate_disruption_budget
 from kdns.controlplane.families import fill_on_read
 from kdns.controlplane.kinds import (
@@ -140,6 +140,8 @@ class Strategies:
         new, txn = _counted(kind, with_defaults(kind, obj), None), Transaction()
         if kind == JOB:
             new = with_job_selector(new)
+        if kind == POD:
+            new = admitted(new)
         with_status = _FIRST_STATUS.get(kind)
         try:
             if kind == SERVICE:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kdns.controlplane.defaults_pod import default_pod, qos_class
+from kdns.controlplane.defaults_pod import admitted, default_pod, qos_class
 from kdns.controlplane.kinds import Json
 
 
@@ -121,3 +121,28 @@ FULL = {"cpu": "1", "memory": "1Gi"}
 def test_qos(resources: list[Json], expected: str) -> None:
     pod = {"spec": {"containers": [{"name": str(index), "resources": row} for index, row in enumerate(resources)]}}
     assert qos_class(default_pod(pod)) == expected
+
+
+FAILING = [
+    {"key": f"node.kubernetes.io/{why}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+    for why in ("not-ready", "unreachable")
+]
+EVERYTHING = {"operator": "Exists"}
+NOT_READY = {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"}
+
+
+@pytest.mark.parametrize(
+    ("given", "account", "tolerations"),
+    [
+        ({}, "default", FAILING),
+        ({"serviceAccountName": "robot"}, "robot", FAILING),
+        ({"serviceAccount": "robot"}, "robot", FAILING),
+        ({"tolerations": [EVERYTHING]}, "default", [EVERYTHING]),
+        ({"tolerations": [NOT_READY]}, "default", [NOT_READY, FAILING[1]]),
+    ],
+)
+def test_what_admission_adds(given: Json, account: str, tolerations: list[Json]) -> None:
+    spec = admitted({"spec": given})["spec"]
+    assert (spec["serviceAccountName"], spec["serviceAccount"]) == (account, account)
+    assert spec["tolerations"] == tolerations
+    assert (spec["priority"], spec["preemptionPolicy"]) == (0, "PreemptLowerPriority")
