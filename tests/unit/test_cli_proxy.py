@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 import shlex
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import nft_walk
 import pytest
 import yaml
-from aiohttp import web
+from aiohttp import ClientSession, web
 from click.testing import CliRunner, Result
 
+from kdns.aio.localcluster import LocalCluster
+from kdns.aio.rest_guard import RestConfig
 from kdns.aio.snapshots import chosen_node, snapshot_from_manifests, snapshot_from_server
 from kdns.cli import main
+from kdns.cluster.objects import Node, Service
 from kdns.controlplane.clusterconfig import ClusterConfig
 from kdns.errors import ApiServerError, InputError
 from kdns.proxy.config import parsed_network
@@ -205,6 +208,19 @@ endpoints: [{addresses: [10.1.2.3], nodeName: elsewhere}]
 """
 
 
+SHOP = """\
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: shop}
+"""
+EXPORTED = {
+    "services": "/api/v1/services",
+    "slices": "/apis/discovery.k8s.io/v1/endpointslices",
+    "nodes": "/api/v1/nodes",
+}
+
+
 def cluster_config() -> ClusterConfig:
     network = parsed_network("10.96.0.0/16")
     assert network
@@ -246,6 +262,40 @@ async def test_kinds_that_are_not_served_are_told(tmp_path: Path) -> None:
     await snapshot_from_manifests([path], cluster_config(), warnings.append)
     assert len(warnings) == 1
     assert "example.com/v1 Thing is not served" in warnings[0]
+
+
+def told(objects: Mapping[Any, Service | Node]) -> dict[Any, Any]:
+    """What counts of objects: following a manifest leaves annotations."""
+    return {key: (each.spec, each.status) for key, each in objects.items()}
+
+
+async def test_an_export_of_a_cluster_is_the_cluster(tmp_path: Path) -> None:
+    """Without Namespaces and Pods; the servers' own slices lead to loopback addresses, which nobody else's may."""
+    local = LocalCluster(cluster_config(), RestConfig("127.0.0.1", 0))
+    await local.start()
+    try:
+        async with asyncio.timeout(20), ClientSession() as session:
+            (tmp_path / "a").mkdir()
+            (tmp_path / "a" / "web.yaml").write_text(
+                DEPLOYMENT.replace("{name: web}", "{name: web, namespace: shop}") + SHOP
+            )
+            await local.apply([tmp_path / "a"], lambda problem: pytest.fail(str(problem)))
+            url = f"http://127.0.0.1:{local.address[1]}"
+            for name, path in EXPORTED.items():
+                async with session.get(url + path) as response:
+                    (tmp_path / f"{name}.json").write_text(await response.text())
+            asked = await snapshot_from_server(url, "", pytest.fail)
+    finally:
+        await local.stop()
+    files = [tmp_path / f"{name}.json" for name in EXPORTED]
+    read = await snapshot_from_manifests(files, cluster_config(), pytest.fail)
+    assert told(read.state.services) == told(asked.state.services)
+    assert read.state.slices.keys() == asked.state.slices.keys()
+    assert all(each.endpoints == asked.state.slices[key].endpoints for key, each in read.state.slices.items())
+    assert len(asked.state.slices_by_service["shop", "web"]) == 1
+    assert ("default", "kubernetes") in asked.state.slices_by_service
+    assert told(read.state.nodes) == told(asked.state.nodes)
+    assert (read.service_cidrs, read.node_names) == (asked.service_cidrs, asked.node_names)
 
 
 OBJECTS: dict[str, list[dict[str, Any]]] = {
