@@ -44,7 +44,7 @@ def applied(kind: Kind, live: Json | None, config: Json, writer: Writer, *, forc
         raise _conflict(taken)
     kept = managed.released(kind, others, union(found.written, found.removed))
     own = [writer.entry(kind, "Apply", claims)] if claims else []
-    metadata = {**obj.get("metadata", {}), "managedFields": managed.ordered([*kept, *own])}
+    metadata = {**(obj.get("metadata") or {}), "managedFields": managed.ordered([*kept, *own])}
     _note_configuration(metadata, config, writer)
     return {**obj, "metadata": metadata}
 
@@ -85,7 +85,7 @@ def _applied(kind: Kind, live: Json, config: Json, entries: Entries, writer: Wri
     try:
         obj = merged(shape, _without_entries(live), config)
         if last:
-            obj = _pruned(shape, obj, last, claims, others)
+            obj = _pruned(shape, obj, last, applied_paths(shape, config), others)
         found = managed.changed(kind, managed.content(live), managed.content(obj), writer.subresource)
     except ShapeError as error:
         raise StatusError(500, "", f"failed to merge config: {error}") from error
@@ -97,12 +97,11 @@ def _without_entries(obj: Json) -> Json:
     return {**obj, "metadata": metadata}
 
 
-def _pruned(shape: Shape, obj: Json, last: Fields, claims: Fields, others: Entries) -> Json:
-    """The object without what was applied last and is no more, as far as nobody else manages it."""
+def _pruned(shape: Shape, obj: Json, last: Fields, wanted: Fields, others: Entries) -> Json:
+    """The object without what was applied last and is not wanted now, as far as nobody else manages it."""
     last = with_parents(shape, last)
     everything = with_parents(shape, applied_paths(shape, obj))
     left = with_parents(shape, applied_paths(shape, without(shape, obj, last) or {}))
-    wanted = claims
     for entry in others:
         wanted = union(wanted, entry["fieldsV1"])
     doomed = difference(everything, union(left, with_parents(shape, wanted)))

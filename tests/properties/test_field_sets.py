@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kdns.controlplane.apply import applied
 from kdns.controlplane.comparing import all_paths, applied_paths, changes
 from kdns.controlplane.fieldsets import (
     SELF,
@@ -21,8 +23,10 @@ from kdns.controlplane.fieldsets import (
     union,
 )
 from kdns.controlplane.kinds import SERVICE, Json
+from kdns.controlplane.managed import Writer, content, identity, updated
 from kdns.controlplane.merging import merged, without
 from kdns.controlplane.shapes import shape_of
+from kdns.controlplane.status import StatusError
 
 ELEMENTS = st.sampled_from(["f:a", "f:b", 'k:{"port":80}', 'v:"x"'])
 
@@ -131,3 +135,84 @@ def test_what_is_merged_is_there(live: Json, config: Json) -> None:
 def test_without_its_paths_nothing_is_left(obj: Json) -> None:
     assert not without(SHAPE, obj, all_paths(SHAPE, obj))
     assert (without(SHAPE, obj, {}) or {}) == obj
+
+
+WRITES = st.lists(st.tuples(st.sampled_from(["a", "b", "edit"]), OBJECTS), min_size=1, max_size=6)
+
+
+@given(WRITES)
+def test_applied_objects_hold_what_their_managers_say(writes: list[tuple[str, Json]]) -> None:
+    """Two appliers, by force, and one who edits: each configuration is there, and nothing but what someone manages."""
+    live: Json | None = None
+    for number, (name, sent) in enumerate(writes):
+        typed = {"apiVersion": "v1", "kind": "Service", **sent}
+        typed["metadata"] = {"name": "x", **sent.get("metadata", {})}
+        writer = Writer(name, time=f"{number}")
+        if name != "edit":
+            live = applied(SERVICE, live, typed, writer, force=True)
+            if live["metadata"]["managedFields"]:  # without any, what is there gets a manager at the next apply
+                again = applied(SERVICE, live, typed, writer, force=False)
+                assert again == live, "a second time changes nothing and meets nobody"
+            assert plain(applied_paths(SHAPE, content(typed))) <= plain(all_paths(SHAPE, content(live)))
+            assert not changes(SHAPE, content(merged(SHAPE, live, typed)), content(live)).written
+        elif live is not None:
+            entries = updated(SERVICE, live, typed, writer)
+            live = {**typed, "metadata": {**typed["metadata"], "managedFields": entries}}
+        _check_entries(live)
+
+
+def _check_entries(live: Json | None) -> None:
+    entries = (live or {"metadata": {}})["metadata"].get("managedFields") or []
+    assert len({identity(entry) for entry in entries}) == len(entries)
+    there = plain(all_paths(SHAPE, content(live or {})))
+    managed: set[tuple[str, ...]] = set()
+    for entry in entries:
+        assert entry["fieldsV1"]
+        assert _is_tight(entry["fieldsV1"])
+        managed |= plain(entry["fieldsV1"])
+    assert managed <= there, "nobody manages what is not there"
+    if not any(entry["operation"] == "Update" for entry in entries) and entries:
+        leaves = plain(applied_paths(SHAPE, content(live or {})))
+        assert {path for path in leaves if path not in managed} <= EMPTY, "what nobody applies any more is gone"
+
+
+EMPTY = {("f:spec",), ("f:metadata",)}
+
+
+NAMES = [
+    "spec",
+    "ports",
+    "port",
+    "protocol",
+    "metadata",
+    "labels",
+    "finalizers",
+    "managedFields",
+    "selector",
+    "f:a",
+    ".",
+    "k:{",
+    "operation",
+    "apiVersion",
+    "fieldsType",
+    "fieldsV1",
+    "type",
+    "status",
+    "ownerReferences",
+    "uid",
+]
+TEXTS = st.sampled_from(["", "x", "f:a", "TCP", "Apply", "v1", "FieldsV1"])
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 99) | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(st.sampled_from(["metadata", "spec", "status", "x"]), JUNK), st.booleans())
+def test_any_configuration_is_applied_or_refused(junk: Json, is_there: bool) -> None:
+    live = {"kind": "Service", "apiVersion": "v1", "metadata": {"name": "x"}, "spec": {"ports": [{"port": 1}]}}
+    config = {**junk, "apiVersion": "v1", "kind": "Service"}
+    with suppress(StatusError):
+        made = applied(SERVICE, live if is_there else None, config, Writer("a"), force=False)
+        assert isinstance(made["metadata"]["managedFields"], list)

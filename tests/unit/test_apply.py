@@ -257,6 +257,13 @@ def test_what_is_no_longer_applied_goes_unless_others_manage_it(cluster: Cluster
     assert set(cluster.owners()) == {"me Apply", "you Update"}
 
 
+def test_what_nobody_manages_stays(cluster: Cluster) -> None:
+    cluster.apply("me")
+    cluster.merge("", {"metadata": {"annotations": {"n": "1"}}})
+    live = cluster.apply("me", WEB.replace(", labels: {app: web}", ""))
+    assert (live["metadata"]["annotations"], live["metadata"].get("labels")) == ({"n": "1"}, None)
+
+
 def test_conflicts_name_who_and_what(cluster: Cluster) -> None:
     cluster.create("me")
     cluster.merge("you", {"spec": {"selector": {"app": "x"}}})
