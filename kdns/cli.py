@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Coroutine
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import click
 
 import kdns
-from kdns import app, flags, logs
-from kdns import up as app_up
-from kdns.cli_env import env
-from kdns.cli_proxy import render, trace
+from kdns import logs
 from kdns.errors import KdnsError
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -27,6 +25,24 @@ kdns env --namespace NS    the service variables a container would get
 kdns trace --from --to     what happens to a packet to a Service, and why
 kdns render                the packet rules of a node, printed
 """
+
+ELSEWHERE = {"env": "kdns.cli_env", "render": "kdns.cli_proxy", "trace": "kdns.cli_proxy"}
+"""Commands of other modules. Each imports what it needs when it is called, as all of that takes a second together."""
+
+
+class Commands(click.Group):
+    """The commands here and elsewhere."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All names, sorted."""
+        return sorted([*super().list_commands(ctx), *ELSEWHERE])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command, imported where it is elsewhere."""
+        if cmd_name not in ELSEWHERE:
+            return super().get_command(ctx, cmd_name)
+        command: click.Command = getattr(import_module(ELSEWHERE[cmd_name]), cmd_name)
+        return command
 
 
 def run(task: Coroutine[Any, Any, None]) -> None:
@@ -51,7 +67,7 @@ def warn(text: str) -> None:
     click.echo(f"Warning: {text}", err=True)
 
 
-@click.group(context_settings=CONTEXT, help=HELP)
+@click.group(cls=Commands, context_settings=CONTEXT, help=HELP)
 @click.version_option(kdns.__version__, prog_name="kdns")
 @click.option(
     "--log-level",
@@ -75,6 +91,8 @@ def serve(conf: str, dns_port: int) -> None:
 
     CoreDNS's own arguments -conf and -dns.port work.
     """
+    from kdns import app  # noqa: PLC0415 - see ELSEWHERE
+
     run(app.serve(conf, dns_port=dns_port, say=say))
 
 
@@ -131,13 +149,11 @@ def up(paths: tuple[Path, ...], **given: Any) -> None:
     The manifests in each PATH (files and folders, YAML and JSON) are applied and followed: edit one, and the answers
     change. Prints `ready` when everything answers.
     """
+    from kdns import flags  # noqa: PLC0415 - see ELSEWHERE
+    from kdns import up as app_up  # noqa: PLC0415
+
     try:
         options = flags.up_options(paths, given)
     except KdnsError as error:
         raise click.UsageError(str(error)) from error
     run(app_up.up(options, say, warn))
-
-
-main.add_command(env)
-main.add_command(render)
-main.add_command(trace)

@@ -29,8 +29,9 @@ LINK = re.compile(r"\]\((?!https?://|#)(?P<target>[^)#]+)")
 
 
 def named(command: str) -> click.Command:
-    assert command in main.commands, f"no command {command}"
-    return main.commands[command]
+    found = main.get_command(click.Context(main), command)
+    assert found, f"no command {command}"
+    return found
 
 
 def blocks(language: str) -> list[tuple[str, str]]:
