@@ -127,7 +127,14 @@ def render(**given: Any) -> None:
     "--to", required=True, metavar="IP:PORT[/PROTO]", help="Where it goes; also NAMESPACE/SERVICE:PORT, by name too."
 )
 @click.option("--interface", default="", metavar="NAME", help="The interface it arrives on.")
-@click.option("--output", "-o", type=click.Choice(["text", "json"]), default="text", show_default=True, help="How.")
+@click.option(
+    "--output",
+    "-o",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Words for a person, or JSON for programs.",
+)
 @sources
 def trace(source: str, to: str, interface: str, output: str, **given: Any) -> None:
     """Tell what happens to a packet on a node, and why.
@@ -160,6 +167,8 @@ def _planned(asked: Asked) -> Planned:
     name = chosen_node(snapshot, asked.node or settings.node_name, warn)
     node = snapshot.state.nodes.get(("", name))
     config = proxy_config(settings, node, snapshot.service_cidrs)
+    if settings.detect_local_mode == "NodeCIDR" and not config.local_pods:
+        warn(f"detectLocalMode is NodeCIDR, but node {name} has no podCIDRs: its Pods cannot be told from others")
     view = node_view(node, name, bind_address=settings.bind_address)
     return Planned(snapshot, settings, plan(snapshot.state, view, config), name)
 

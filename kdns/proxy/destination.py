@@ -90,9 +90,9 @@ def _service(state: State, wanted: Destination) -> Service:
     namespace, _, name = wanted.host.rpartition("/")
     service = state.services.get((namespace or "default", name))
     if service is None:
-        names = ["/".join(key) for key in state.services]
-        meant = get_close_matches(f"{namespace or 'default'}/{name}", names, n=1)
-        hint = f"; did you mean {meant[0]}?" if meant else ""
+        near = get_close_matches(name, dict.fromkeys(known for _, known in state.services), n=3)
+        meant = [f"{space}/{known}" for close in near for space, known in state.services if known == close]
+        hint = f"; did you mean {' or '.join(meant[:3])}?" if meant else ""
         raise InputError(f"--to {wanted.text!r}: no Service {namespace or 'default'}/{name}{hint}")
     name = "/".join(service.key)
     if service.is_external_name:

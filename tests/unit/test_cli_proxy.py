@@ -102,7 +102,8 @@ def test_a_trace_as_json() -> None:
         ("--from 10.244.1.9 --to pods:80", "Service default/pods is headless"),
         ("--from 10.244.1.9 --to alias:80", "is only another name for example.com"),
         ("--from 10.244.1.9 --to weg:80", "no Service default/weg; did you mean default/web?"),
-        ("--from 10.244.1.9 --to shop/weg:80", "no Service shop/weg"),
+        ("--from 10.244.1.9 --to shop/web:80", "no Service shop/web; did you mean default/web?"),
+        ("--from 10.244.1.9 --to xyzzy:80", "no Service default/xyzzy\n"),
         ("--from 10.244.1.9 --to web:htp", "has no port 'htp'; it has http/TCP"),
         ("--from 10.244.1.9 --to web:http/udp", "has no port 'http'"),
         ("--from fd00::9 --to web:80", "has no IPv6 cluster IP, only 10.96.0.10; --from is fd00::9"),
@@ -145,6 +146,15 @@ def test_the_ruleset_of_the_examples_means_what_the_trace_says() -> None:
 def test_rendering_twice_gives_the_same() -> None:
     first, second = (run("render", "--manifests", str(EXAMPLES)).stdout for _ in range(2))
     assert first == second
+
+
+def test_a_node_without_ranges_for_its_pods_is_told_of(tmp_path: Path) -> None:
+    settings = ("--config", str(GOLDEN / "trace_settings.yaml"))
+    assert run("render", *settings, "--manifests", str(CLUSTER), "--node", "n1").stderr == ""
+    (tmp_path / "node.yaml").write_text("apiVersion: v1\nkind: Node\nmetadata: {name: bare}\n")
+    result = run("render", *settings, "--manifests", str(tmp_path))
+    assert result.exit_code == 0
+    assert "detectLocalMode is NodeCIDR, but node bare has no podCIDRs" in result.stderr
 
 
 def test_settings_show_in_the_ruleset(tmp_path: Path) -> None:
