@@ -28,6 +28,7 @@ from kdns.errors import InputError, ListenError
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 FUTURE = urlsafe_b64encode(b'{"rv":99,"namespace":"","name":""}').decode()
 SERVICES = "/api/v1/namespaces/default/services"
+PODS = "/api/v1/namespaces/default/pods"
 
 
 def new_api() -> Api:
@@ -145,6 +146,12 @@ async def test_lists(client: Client) -> None:
         ("PUT", SERVICES, service(), {}, 405, "MethodNotAllowed", "does not allow this method"),
         ("POST", "/version", None, {}, 405, "MethodNotAllowed", "does not allow this method"),
         ("DELETE", f"{SERVICES}/web/status", None, {}, 405, "MethodNotAllowed", "does not allow this method"),
+        ("GET", f"{PODS}/p/eviction", None, {}, 405, "MethodNotAllowed", "does not allow this method"),
+        ("PUT", f"{PODS}/p/binding", {}, {}, 405, "MethodNotAllowed", "does not allow this method"),
+        ("POST", f"{PODS}/p/status", {}, {}, 405, "MethodNotAllowed", "does not allow this method"),
+        ("POST", f"{PODS}/p/eviction", {}, {}, 404, "NotFound", 'pods "p" not found'),
+        ("POST", f"{PODS}/p/eviction", {"deleteOptions": 1}, {}, 400, "BadRequest", "cannot be handled as a Eviction"),
+        ("DELETE", "/api/v1/namespaces/default", None, {}, 403, "Forbidden", "this namespace may not be deleted"),
         ("POST", SERVICES, "{", {"Content_Type": "application/json"}, 400, "BadRequest", "is no JSON"),
         ("POST", SERVICES, "[]", {"Content_Type": "application/json"}, 400, "BadRequest", "wanted an object"),
         ("POST", SERVICES, "a: [", {"Content_Type": "application/yaml"}, 400, "BadRequest", "is no YAML"),
