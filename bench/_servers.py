@@ -16,7 +16,7 @@ from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.client import HTTPConnection, HTTPException
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -198,12 +198,13 @@ def until_answering(process: subprocess.Popen[str], port: int, path: str) -> Non
     """Return at the first 200; SystemExit when the process ends or takes too long."""
     deadline_s = time.monotonic() + START_S
     while process.poll() is None and time.monotonic() < deadline_s:
-        connection = HTTPConnection("127.0.0.1", port, timeout=START_S)
+        # From another address: else it may meet itself on the server's port before the server is there.
+        connection = HTTPConnection("127.0.0.1", port, timeout=START_S, source_address=("127.0.0.2", 0))
         try:
             connection.request("GET", path)
             if connection.getresponse().status == 200:
                 return
-        except (OSError, HTTPException):  # nobody there, or, on a port of the kernel's choice, ourselves
+        except OSError:
             pass
         finally:
             connection.close()
