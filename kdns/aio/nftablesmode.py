@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kdns.aio import nft
+from kdns import logs
+from kdns.aio import nft, nftread
+from kdns.errors import ApplyError
 from kdns.proxy.config import FAMILIES, Family
 from kdns.proxy.nftables import NFT_FAMILY, TABLE
 from kdns.proxy.nfttable import Table, lines
 from kdns.proxy.plan import Plan
 from kdns.proxy.planner import Difference
+
+log = logs.get(__name__)
 
 
 class NftablesMode:
@@ -22,15 +26,30 @@ class NftablesMode:
         self._tables: dict[Family, Table] = {}
 
     async def establish(self, plan: Plan) -> None:
-        """Both tables anew, in one transaction: connections that are under way stay."""
+        """Both tables anew, in one transaction: connections that are under way stay, and so does who is sent where.
+
+        The sets of affinity keep their clients, if the kernel can do without the rest of the table for a moment: those
+        before 6.2 may not, and begin anew.
+        """
         tables = {family: Table(plan.of(family)) for family in FAMILIES}
-        await nft.apply("".join(table.whole(mark=self._mark) for table in tables.values()))
+        there = {family: await nftread.names(family) for family in FAMILIES}
+        kept = {family: tables[family].takeover(there[family], mark=self._mark) for family in FAMILIES}
+        try:
+            await nft.apply("".join(kept.values()))
+        except ApplyError as error:
+            if not any(there.values()):
+                raise
+            log.info("tables begin anew, without the affinity of clients", reason=error.stderr[:200])
+            await nft.apply("".join(table.whole(mark=self._mark) for table in tables.values()))
+        for table in tables.values():
+            table.started()
         self._tables = tables
 
     async def follow(self, plan: Plan, differences: Mapping[Family, Difference]) -> None:
         """The differences as one transaction."""
         changes = [self._tables[family].follow(plan.of(family), differences[family]) for family in FAMILIES]
-        await nft.apply("\n".join(line for change in changes for line in lines(change)))
+        if any(changes):
+            await nft.apply("\n".join(line for change in changes for line in lines(change)))
 
     async def tidy(self) -> None:
         """Remove chains and sets that are not used any more."""
@@ -45,3 +64,8 @@ async def clean_up() -> None:
     """Remove kdns's tables, whether they are there or not."""
     commands = [f"{verb} table {ip} {TABLE}" for ip in NFT_FAMILY.values() for verb in ("add", "delete")]
     await nft.apply("\n".join(commands))
+
+
+async def check() -> None:
+    """ApplyError where this process may not change the kernel's tables, or cannot: nothing is left of the attempt."""
+    await nft.apply(f"add table ip {TABLE}-check\ndelete table ip {TABLE}-check")
