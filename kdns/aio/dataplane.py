@@ -2,6 +2,7 @@
 
 The first change after a quiet time is applied at once, later ones min_sync_s after the end of the run before. What
 fails is tried again from scratch, with the reason in the log, and what was applied before keeps working meanwhile.
+Once an hour everything is made anew, as kube-proxy does, in case that somebody's change was not noticed.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from datetime import datetime
+from typing import Final, Protocol, TypeAlias
 
 from kdns import logs
-from kdns.cluster.objects import EndpointSlice, Key, Node, Service
+from kdns.cluster.objects import EndpointSlice, Key, Node, Object, Service, ServiceCIDR
 from kdns.cluster.state import AnyChange, State
 from kdns.errors import ApplyError
 from kdns.metrics import Histogram
@@ -22,10 +24,15 @@ from kdns.proxy.plan import Plan
 from kdns.proxy.planner import Difference, Planner, concerned
 
 SYNC_BUCKETS_S: Final = tuple(0.001 * 2**k for k in range(15))
+PROGRAMMING_BUCKETS_S: Final = (0.25, 0.5, *range(1, 60), *range(60, 120, 5), *range(120, 301, 30))
 TIDY_AFTER_S: Final = 1.0
 FIRST_RETRY_S: Final = 1.0
+FULL_EVERY_S: Final = 3600.0
 
 log = logs.get(__name__)
+
+Situation: TypeAlias = tuple[NodeView, ProxyConfig]
+"""What the plan needs beside Services and endpoints."""
 
 
 class Backend(Protocol):
@@ -57,42 +64,78 @@ class SyncTiming:
     sync_s: float = 30.0
 
 
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """What has just been applied: the plan, and the Services that were planned anew.
+
+    `differences` are from the plan before; None where everything was made anew.
+    """
+
+    plan: Plan
+    services: Mapping[Key, None]
+    differences: Mapping[Family, Difference] | None
+
+
+@dataclass(slots=True)
+class Changes:
+    """How often objects of one kind changed: since the last success, and ever."""
+
+    pending: int = 0
+    total: int = 0
+
+    def add(self) -> None:
+        """Count one."""
+        self.pending += 1
+        self.total += 1
+
+
 @dataclass(slots=True)
 class SyncStats:
-    """What /metrics and /healthz tell. Times are of the clock the dataplane was given."""
+    """What /metrics and /healthz tell. `last_…_s` are since 1970, `oldest_pending_s` is monotonic."""
 
+    runs: Histogram = field(default_factory=lambda: Histogram(SYNC_BUCKETS_S))
     full: Histogram = field(default_factory=lambda: Histogram(SYNC_BUCKETS_S))
     partial: Histogram = field(default_factory=lambda: Histogram(SYNC_BUCKETS_S))
+    programming: Histogram = field(default_factory=lambda: Histogram(PROGRAMMING_BUCKETS_S))
     failures: int = 0
+    tidy_failures: int = 0
+    distrusts: int = 0
     last_sync_s: float = 0.0
     last_queued_s: float = 0.0
     oldest_pending_s: float | None = None
-    service_changes: int = 0
-    endpoint_changes: int = 0
+    services: Changes = field(default_factory=Changes)
+    endpoints: Changes = field(default_factory=Changes)
 
 
 class Dataplane:
-    """One node's virtual IPs. `run` works until it is cancelled and leaves the rules where they are."""
+    """One node's virtual IPs. `run` works until it is cancelled and leaves the rules where they are.
+
+    Nothing is applied before all of `kinds` have been listed in full and the `situation` is known (None: not yet).
+    """
 
     def __init__(
         self,
         state: State,
         backend: Backend,
-        config: ProxyConfig,
-        node_view: Callable[[Node | None], NodeView],
+        situation: Callable[[], Situation | None],
         timing: SyncTiming,
         *,
-        node_name: str = "",
+        kinds: frozenset[type[Object]] = frozenset({Service, EndpointSlice}),
         now_s: Callable[[], float] = time.monotonic,
+        wall_s: Callable[[], float] = time.time,
     ) -> None:
-        self.state, self.backend, self.config, self.timing = state, backend, config, timing
+        self.state, self.backend, self.timing = state, backend, timing
         self.stats = SyncStats()
         self.established = asyncio.Event()
-        self._node_view, self._node_name, self._now_s = node_view, node_name, now_s
+        self.followers: list[Callable[[Synced], None]] = []
+        self._situation, self._kinds, self._now_s, self._wall_s = situation, kinds, now_s, wall_s
         self._planner: Planner | None = None
         self._pending: dict[Key, None] = {}
+        self._triggers: list[float] = []
         self._everything = True
         self._wanted = asyncio.Event()
+        self._began_s, self._full_s = wall_s(), now_s()
+        self._untidy_s: float | None = None
 
     @property
     def plan(self) -> Plan | None:
@@ -100,90 +143,163 @@ class Dataplane:
         return self._planner.plan if self._planner else None
 
     @property
-    def is_synced(self) -> bool:
-        """Whether Services and EndpointSlices have been listed in full."""
-        return {Service, EndpointSlice} <= self.state.synced
+    def is_ready(self) -> bool:
+        """Whether enough is known to plan."""
+        return self._kinds <= self.state.synced and self._situation() is not None
 
     def changed(self, changes: list[AnyChange]) -> None:
-        """Note what changed in the state; nothing is applied before everything has been listed once."""
+        """Note what changed in the state."""
         for change in changes:
             self._pending |= dict.fromkeys(concerned(change))
-            node = change.new or change.old
-            if isinstance(node, Node) and node.metadata.name == self._node_name:
-                self._everything = self._everything or self._view() != (self._planner and self._planner.node)
-            self.stats.service_changes += isinstance(node, Service)
-            self.stats.endpoint_changes += isinstance(node, EndpointSlice)
-        if self.is_synced and (self._pending or self._everything):
-            now_s = self._now_s()
-            self.stats.last_queued_s = now_s
-            if self.stats.oldest_pending_s is None:
-                self.stats.oldest_pending_s = now_s
-            self._wanted.set()
+            obj = change.new or change.old
+            if isinstance(obj, Service):
+                self.stats.services.add()
+            elif isinstance(obj, EndpointSlice):
+                self.stats.endpoints.add()
+                self._triggered(change.old, change.new)
+        if not changes or any(isinstance(change.new or change.old, Node | ServiceCIDR) for change in changes):
+            self.look()
+        elif self._pending:
+            self._queue()
+
+    def look(self) -> None:
+        """The situation may have changed."""
+        planned = self._planner and (self._planner.node, self._planner.config)
+        if self._situation() != planned:
+            self._everything = True
+        if self._everything or self._pending:
+            self._queue()
 
     def distrust(self, reason: str) -> None:
         """Somebody else changed the rules: make everything anew."""
-        log.warning("the rules were changed by somebody else", reason=reason, backend=self.backend.name)
+        self.stats.distrusts += 1
+        log.warning("the rules were changed by somebody else", who=reason, backend=self.backend.name)
         self._everything = True
+        self._queue()
+
+    def _queue(self) -> None:
+        if not self.is_ready:
+            return
+        self.stats.last_queued_s = self._wall_s()
+        if self.stats.oldest_pending_s is None:
+            self.stats.oldest_pending_s = self._now_s()
         self._wanted.set()
 
     async def run(self) -> None:
         """Apply what changes, for ever."""
-        failures, is_tidy = 0, True
+        failures = 0
+        self.look()
         while True:
-            try:
-                async with asyncio.timeout(None if is_tidy else TIDY_AFTER_S):
-                    await self._wanted.wait()
-            except TimeoutError:
+            await self._work()
+            if self._untidy_s is not None and self._now_s() >= self._untidy_s + TIDY_AFTER_S:
                 await self._tidy()
-                is_tidy = True
+            if self.established.is_set() and self._now_s() >= self._full_s + FULL_EVERY_S:
+                self._everything = True
+            if not (self._pending or self._everything) or not self.is_ready:
                 continue
-            self._wanted.clear()
             try:
                 await self._sync()
             except ApplyError as error:
                 failures += 1
                 self.stats.failures += 1
-                self._everything = True
-                delay_s = min(FIRST_RETRY_S * 2.0 ** (failures - 1), self.timing.sync_s)
+                delay_s = min(FIRST_RETRY_S * 2.0 ** min(failures - 1, 16), self.timing.sync_s)
                 log.warning("rules not applied", backend=self.backend.name, reason=str(error), retry_in_s=delay_s)
                 self._wanted.set()
                 await asyncio.sleep(delay_s)
-                continue
-            failures = 0
-            await asyncio.sleep(self.timing.min_sync_s)
-            is_tidy = self.timing.min_sync_s >= TIDY_AFTER_S
-            if is_tidy:
-                await self._tidy()
+            else:
+                failures = 0
+                await asyncio.sleep(self.timing.min_sync_s)
+
+    async def _work(self) -> None:
+        """Wait until there is something to do."""
+        due_s = [self._full_s + FULL_EVERY_S] if self.established.is_set() else []
+        due_s += [self._untidy_s + TIDY_AFTER_S] if self._untidy_s is not None else []
+        try:
+            async with asyncio.timeout(max(min(due_s) - self._now_s(), 0.0) if due_s else None):
+                await self._wanted.wait()
+        except TimeoutError:
+            return
+        self._wanted.clear()
 
     async def _sync(self) -> None:
         started_s = self._now_s()
-        keys, self._pending = self._pending, {}
-        pending_s, self.stats.oldest_pending_s = self.stats.oldest_pending_s, None
-        everything, self._everything = self._everything, False
+        situation = self._situation()
+        assert situation  # noqa: S101 - asked for by is_ready
+        services, self._pending = self._pending, {}
+        triggers, self._triggers = self._triggers, []
+        pending = self.stats.services.pending, self.stats.endpoints.pending
+        since_s, self.stats.oldest_pending_s = self.stats.oldest_pending_s, None
+        is_full, self._everything = self._everything or self._planner is None, False
         try:
-            if everything or self._planner is None:
-                self._planner = Planner(self.state, self._view(), self.config)
-                await self.backend.establish(self._planner.plan)
-            else:
-                differences = self._planner.update(keys)
-                if not any(differences.values()):
-                    return
-                await self.backend.follow(self._planner.plan, differences)
-        except ApplyError:
-            self.stats.oldest_pending_s = pending_s
+            differences = await self._carry_out(services, situation, is_full=is_full)
+        except BaseException:
+            self._everything = True
+            self._triggers = triggers + self._triggers
+            self.stats.oldest_pending_s = started_s if since_s is None else since_s
             raise
         finally:
-            took_s = round(self._now_s() - started_s, 4)
-            (self.stats.full if everything else self.stats.partial).add(took_s)
-        self.stats.last_sync_s = self._now_s()
+            took_s = self._now_s() - started_s
+            for histogram in (self.stats.runs, self.stats.full if is_full else self.stats.partial):
+                histogram.add(took_s)
+        self._succeeded(pending, triggers)
+        if is_full:
+            self._full_s = self._now_s()
+        if is_full or any((differences or {}).values()):
+            log.info(
+                "rules applied",
+                backend=self.backend.name,
+                full=is_full,
+                services=len(self.state.services) if is_full else len(services),
+                took_s=round(took_s, 4),
+            )
         self.established.set()
-        log.info("rules applied", backend=self.backend.name, full=everything, services=len(keys), took_s=took_s)
+        assert self._planner  # noqa: S101 - made by _carry_out
+        for follower in self.followers:
+            follower(Synced(self._planner.plan, services, differences))
+
+    async def _carry_out(
+        self, services: Mapping[Key, None], situation: Situation, *, is_full: bool
+    ) -> Mapping[Family, Difference] | None:
+        if is_full or self._planner is None:
+            self._planner = Planner(self.state, *situation)
+            await self.backend.establish(self._planner.plan)
+            return None
+        differences = self._planner.update(services)
+        if any(differences.values()):
+            await self.backend.follow(self._planner.plan, differences)
+            if self._untidy_s is None:
+                self._untidy_s = self._now_s()
+        return differences
+
+    def _succeeded(self, pending: tuple[int, int], triggers: list[float]) -> None:
+        now_s = self.stats.last_sync_s = self._wall_s()
+        self.stats.services.pending -= pending[0]
+        self.stats.endpoints.pending -= pending[1]
+        for trigger_s in triggers:
+            self.stats.programming.add(max(now_s - trigger_s, 0.0))
 
     async def _tidy(self) -> None:
         try:
             await self.backend.tidy()
+            self._untidy_s = None
         except ApplyError as error:
+            self._untidy_s = self._now_s()
+            self.stats.tidy_failures += 1
             log.info("unused rules stay for now", backend=self.backend.name, reason=str(error))
 
-    def _view(self) -> NodeView:
-        return self._node_view(self.state.nodes.get(("", self._node_name)))
+    def _triggered(self, old: Object | None, new: Object | None) -> None:
+        """Remember when the change happened that led to this slice, unless kdns was not there yet."""
+        when = _trigger_time(new)
+        if not when or when == _trigger_time(old):
+            return
+        try:
+            trigger_s = datetime.fromisoformat(when).timestamp()
+        except ValueError:
+            return
+        if trigger_s >= self._began_s:
+            self._triggers.append(trigger_s)
+
+
+def _trigger_time(obj: Object | None) -> str:
+    annotations = obj.metadata.annotations if isinstance(obj, EndpointSlice) else None
+    return annotations.trigger_time if annotations else ""

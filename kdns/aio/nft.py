@@ -1,4 +1,4 @@
-"""The kernel's nftables: transactions in nft's language, and news of what others did to kdns's tables.
+"""The kernel's nftables: transactions in nft's language.
 
 Small transactions go through libnftables in this process, which takes a millisecond; large ones through the program
 nft, since what it takes to parse them would stay with this process. Without the library, nft does both.
@@ -9,7 +9,10 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import ctypes.util
+import os
 import shutil
+import threading
+from collections.abc import Callable
 from functools import cache
 from typing import Final
 
@@ -17,6 +20,10 @@ from kdns.errors import ApplyError
 
 LARGE_BYTES: Final = 64 * 1024
 _LIBRARY: Final = "libnftables.so.1"
+_REFUSED: Final = "Operation not permitted"
+
+observers: list[Callable[[bool], None]] = []
+"""Told True before each transaction of this process, and False when it has ended, whichever way."""
 
 
 class _Library:
@@ -32,11 +39,13 @@ class _Library:
         for buffer in (library.nft_ctx_buffer_output, library.nft_ctx_buffer_error):
             buffer.argtypes, buffer.restype = (ctypes.c_void_p,), ctypes.c_int
             buffer(self._context)
+        self._lock = threading.Lock()
 
     def run(self, text: str) -> str:
         """What is wrong with the transaction, "" if it is done."""
-        failed = self._run(self._context, text.encode())
-        said: str = (self._errors(self._context) or b"").decode(errors="replace").strip()
+        with self._lock:
+            failed = self._run(self._context, text.encode())
+            said: str = (self._errors(self._context) or b"").decode(errors="replace").strip()
         return (said or "nftables refused the transaction") if failed else ""
 
 
@@ -49,28 +58,53 @@ def _library() -> _Library | None:
 
 
 async def apply(text: str) -> None:
-    """Carry out one transaction, whole or not at all; ApplyError says why not."""
+    """Carry out one transaction, whole or not at all; ApplyError says why not.
+
+    Once begun it is carried out to its end, also when the task that waits for it is cancelled.
+    """
+    await asyncio.shield(asyncio.ensure_future(_applied(text)))
+
+
+async def _applied(text: str) -> None:
     library = _library()
-    if library and len(text) < LARGE_BYTES:
-        reason = await asyncio.to_thread(library.run, text)
-        if reason:
-            raise ApplyError(("nft",), reason)
-        return
-    await _program(text)
+    for observer in observers:
+        observer(True)
+    try:
+        if library and len(text) < LARGE_BYTES:
+            reason = await asyncio.to_thread(library.run, text)
+            if reason:
+                raise ApplyError(("nft",), _advised(reason))
+        else:
+            await _program(text)
+    finally:
+        for observer in observers:
+            observer(False)
 
 
 async def _program(text: str) -> None:
-    program = shutil.which("nft")
+    """Have nft do it. It reads from a file in memory, so that half of the text is never all there is."""
+    program = shutil.which("nft", path=os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin")
     if program is None:
         raise ApplyError(("nft",), "the program is not installed; wanted: the package nftables, 1.0.1 or later")
-    process = await asyncio.create_subprocess_exec(
-        program,
-        "-f",
-        "-",
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    _, said = await process.communicate(text.encode())
+    given = os.memfd_create("nft")
+    try:
+        with os.fdopen(os.dup(given), "wb") as file:
+            file.write(text.encode())
+        os.lseek(given, 0, os.SEEK_SET)
+        process = await asyncio.create_subprocess_exec(
+            program, "-f", "-", stdin=given, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
+        )
+        _, said = await process.communicate()
+    except OSError as error:
+        raise ApplyError((program, "-f", "-"), str(error)) from error
+    finally:
+        os.close(given)
     if process.returncode:
-        raise ApplyError((program, "-f", "-"), said.decode(errors="replace").strip())
+        raise ApplyError((program, "-f", "-"), _advised(said.decode(errors="replace").strip()))
+
+
+def _advised(said: str) -> str:
+    """The first lines of what nft said, with what to do where the process lacks the right."""
+    if _REFUSED in said:
+        return f"{_REFUSED}; wanted: the capability CAP_NET_ADMIN, as root has it or a container is given it"
+    return said[:2000]

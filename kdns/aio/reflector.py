@@ -51,6 +51,9 @@ TOO_LARGE = "Too large resource version"
 NOT_THE_VERSION = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS)
 """Refusals that a list would meet as well."""
 
+ABSENT = (HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN)
+"""How a server says that it has no such kind, or not for us."""
+
 log = logs.get("kdns.reflector")
 
 
@@ -186,7 +189,10 @@ class Reflector:
             log.warning("api server went back", kind=self.resource.plural, reason=error.reason)
             return 1
         if error.status:
-            self.outage.refused(self.resource, error)
+            if self.resource.is_optional and error.status in ABSENT and self.resource.kind not in self.state.synced:
+                self._absent(error)
+            if not (self.resource.is_optional and error.status == HTTPStatus.NOT_FOUND):
+                self.outage.refused(self.resource, error)
             self._refusals += error.status not in NOT_THE_VERSION
             if self._version and self._refusals >= self.timing.refusals:
                 self._relist("refused")
@@ -197,6 +203,11 @@ class Reflector:
         self.outage.lost(self.asks.server, error.reason, self.stats.last_contact_s)
         self._lost = True
         return 0
+
+    def _absent(self, error: ApiServerError) -> None:
+        """Go on without any object of this kind, until the server has it."""
+        log.info("kind is not there", kind=self.resource.plural, reason=error.reason)
+        self.on_change(self.state.retain(self.resource.kind, ()))
 
     def _relist(self, cause: str) -> None:
         self._version, self._cause, self._refusals = "", cause, 0

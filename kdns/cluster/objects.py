@@ -362,4 +362,22 @@ class Node(Slim, frozen=True):
         return self.spec.pod_cidrs or ((self.spec.pod_cidr,) if self.spec.pod_cidr else ())
 
 
-Object: TypeAlias = Service | EndpointSlice | Pod | Namespace | Node
+class ServiceCIDRSpec(Slim, frozen=True):
+    """spec of a ServiceCIDR."""
+
+    cidrs: tuple[str, ...] | None = ()
+
+
+class ServiceCIDR(Slim, frozen=True):
+    """networking.k8s.io/v1 ServiceCIDR: ranges that cluster IPs are taken from."""
+
+    metadata: Meta
+    spec: ServiceCIDRSpec = ServiceCIDRSpec()
+
+    @property
+    def key(self) -> Key:
+        """("", name)."""
+        return "", self.metadata.name
+
+
+Object: TypeAlias = Service | EndpointSlice | Pod | Namespace | Node | ServiceCIDR

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Generic, TypeAlias, TypeVar
 
-from kdns.cluster.objects import EndpointSlice, Key, Namespace, Node, Object, Pod, Service
+from kdns.cluster.objects import EndpointSlice, Key, Namespace, Node, Object, Pod, Service, ServiceCIDR
 
 T = TypeVar("T", bound=Object)
 
@@ -26,7 +26,9 @@ class Change(Generic[T]):
     new: T | None
 
 
-AnyChange: TypeAlias = Change[Service] | Change[EndpointSlice] | Change[Pod] | Change[Namespace] | Change[Node]
+AnyChange: TypeAlias = (
+    Change[Service] | Change[EndpointSlice] | Change[Pod] | Change[Namespace] | Change[Node] | Change[ServiceCIDR]
+)
 
 
 def packed(address: str) -> bytes:
@@ -89,6 +91,7 @@ class State:
     pods: dict[Key, Pod] = field(default_factory=dict)
     namespaces: dict[Key, Namespace] = field(default_factory=dict)
     nodes: dict[Key, Node] = field(default_factory=dict)
+    service_cidrs: dict[Key, ServiceCIDR] = field(default_factory=dict)
     synced: set[type[Object]] = field(default_factory=set)
     slices_by_service: dict[Key, dict[Key, EndpointSlice]] = field(default_factory=dict)
     services_by_ip: Index = field(default_factory=Index)
@@ -108,6 +111,8 @@ class State:
                 return self._namespace(obj.key, obj)
             case Node():
                 return self._node(obj.key, obj)
+            case ServiceCIDR():
+                return self._service_cidr(obj.key, obj)
 
     def delete(self, kind: type[Object], key: Key) -> AnyChange | None:
         """Forget an object; None when it is not stored."""
@@ -117,6 +122,8 @@ class State:
             return self._slice(key, None)
         if kind is Pod:
             return self._pod(key, None)
+        if kind is ServiceCIDR:
+            return self._service_cidr(key, None)
         return self._namespace(key, None) if kind is Namespace else self._node(key, None)
 
     def retain(self, kind: type[Object], keys: Collection[Key]) -> list[AnyChange]:
@@ -133,6 +140,7 @@ class State:
             Pod: self.pods.keys(),
             Namespace: self.namespaces.keys(),
             Node: self.nodes.keys(),
+            ServiceCIDR: self.service_cidrs.keys(),
         }
         return by_kind[kind]
 
@@ -170,6 +178,10 @@ class State:
 
     def _node(self, key: Key, new: Node | None) -> Change[Node] | None:
         old = _swap(self.nodes, key, new)
+        return None if old == new else Change(key, old, new)
+
+    def _service_cidr(self, key: Key, new: ServiceCIDR | None) -> Change[ServiceCIDR] | None:
+        old = _swap(self.service_cidrs, key, new)
         return None if old == new else Change(key, old, new)
 
 

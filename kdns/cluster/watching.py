@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from kdns.cluster.objects import EndpointSlice, Key, Meta, Namespace, Node, Object, Pod, Service, Slim
+from kdns.cluster.objects import EndpointSlice, Key, Meta, Namespace, Node, Object, Pod, Service, ServiceCIDR, Slim
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -86,7 +86,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """How one kind is asked for and read."""
+    """How one kind is asked for and read. An API may do without a kind that `is_optional`, or keep it to itself."""
 
     kind: type[Object]
     group: str
@@ -94,6 +94,7 @@ class Resource:
     path: str
     decode: Callable[[msgspec.Raw], Object]
     decode_page: Callable[[bytes], Page[Object]]
+    is_optional: bool = False
 
     @property
     def rbac_rule(self) -> str:
@@ -143,6 +144,15 @@ RESOURCES: dict[type[Object], Resource] = {
             "/api/v1/nodes",
             msgspec.json.Decoder(Node).decode,
             msgspec.json.Decoder(Page[Node]).decode,
+        ),
+        Resource(
+            ServiceCIDR,
+            "networking.k8s.io",
+            "servicecidrs",
+            "/apis/networking.k8s.io/v1/servicecidrs",
+            msgspec.json.Decoder(ServiceCIDR).decode,
+            msgspec.json.Decoder(Page[ServiceCIDR]).decode,
+            is_optional=True,
         ),
     )
 }

@@ -67,6 +67,18 @@ class Table:
         fresh = (f"add table {where}", f"delete table {where}")
         return "\n".join((*fresh, frame(self.half, mark), *lines(self._start), ""))
 
+    def takeover(self, there: Mapping[str, Iterable[str]], *, mark: int = 0x4000) -> str:
+        """As `whole`, in place of these chains, maps and sets; affinity sets that are wanted keep their clients."""
+        where = f"{NFT_FAMILY[self.half.family]} {TABLE}"
+        emptied = [f"add table {where}", f"flush table {where}"]
+        for sort, names in sorted(there.items(), reverse=True):  # what leads to chains goes first
+            emptied += (f"delete {sort} {where} {name}" for name in names if name not in self._sets)
+        return "\n".join((*emptied, frame(self.half, mark), *lines(self._start), ""))
+
+    def started(self) -> None:
+        """Forget what `whole` is made of: it is in the kernel, and is most of what this holds."""
+        self._start = Transaction(self.half.family)
+
     def follow(self, half: FamilyPlan, difference: Difference) -> Transaction:
         """What to do after the half became this one."""
         self.half = half
