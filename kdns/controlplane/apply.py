@@ -85,7 +85,8 @@ def _applied(kind: Kind, live: Json, config: Json, entries: Entries, writer: Wri
     try:
         obj = merged(shape, _without_entries(live), config)
         if last:
-            obj = _pruned(shape, obj, last, applied_paths(shape, config), others)
+            pruned = _pruned(shape, obj, last, applied_paths(shape, config), others)
+            obj = merged(shape, pruned, config)  # a map or list that lost its last entry, but is applied empty, stays
         found = managed.changed(kind, managed.content(live), managed.content(obj), writer.subresource)
     except ShapeError as error:
         raise StatusError(500, "", f"failed to merge config: {error}") from error
