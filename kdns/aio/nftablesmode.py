@@ -10,7 +10,7 @@ from kdns.errors import ApplyError
 from kdns.proxy.config import FAMILIES, Family
 from kdns.proxy.nftables import NFT_FAMILY, TABLE
 from kdns.proxy.nfttable import Table, lines
-from kdns.proxy.plan import Plan
+from kdns.proxy.plan import FamilyPlan, Plan
 from kdns.proxy.planner import Difference
 
 log = logs.get(__name__)
@@ -31,7 +31,7 @@ class NftablesMode:
         The sets of affinity keep their clients, if the kernel can do without the rest of the table for a moment: those
         before 6.2 may not, and begin anew.
         """
-        tables = {family: Table(plan.of(family)) for family in FAMILIES}
+        tables = {family: self._table(plan.of(family)) for family in FAMILIES}
         there = {family: await nftread.names(family) for family in FAMILIES}
         kept = {family: tables[family].takeover(there[family], mark=self._mark) for family in FAMILIES}
         try:
@@ -58,6 +58,10 @@ class NftablesMode:
             if done:
                 await nft.apply("\n".join(lines(done)))
                 table.swept(done)
+
+    def _table(self, half: FamilyPlan) -> Table:
+        """One family's table; other modes have other steps at its end."""
+        return Table(half)
 
 
 async def clean_up() -> None:
