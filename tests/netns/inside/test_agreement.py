@@ -128,10 +128,8 @@ def agrees(made: Plan, packet: tuple[str, str, str, int], answer: Answer) -> str
             chosen = [each for each in told.backends if (each.address, each.port) == (answer.backend, answer.port)]
             if not chosen:
                 return f"told one of {told.backends}, got {answer}"
-            masqueraded = answer.seen != source
             told_so = told.masquerade or chosen[0] in told.hairpins
-            # A node that talks to others has an address of its own whether it is masqueraded or not.
-            return "" if masqueraded == told_so or source in NODE else f"told {told}, got {answer}"
+            return "" if answer.is_masqueraded == told_so else f"told {told}, got {answer}"
         case Fate.REJECTED:
             wanted = {"rejected", "dropped"} if source in NODE else {"rejected"}  # UDP to oneself ends in EPERM
             return "" if answer.error in wanted else f"told {told}, got {answer}"

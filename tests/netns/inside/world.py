@@ -1,12 +1,12 @@
 """A small network in the kernel: the node (this process's namespace), its Pods, another node's Pods, and the outside.
 
-    pod1, pod2    10.1.0.2, 10.1.0.3       fd00:1::2, fd00:1::3      Pods of this node
-    remote        10.1.1.2, 10.1.1.3       fd00:1:1::2, fd00:1:1::3  Pods of another node, in one namespace
-    outside       192.0.2.100, 203.0.113.5 2001:db8:2::100           clients
-    node          192.0.2.1, 192.0.2.9     2001:db8:2::1             this node
+    pod1, pod2    10.1.0.2, 10.1.0.3       fd00:1::2, fd00:1::3              Pods of this node
+    remote        10.1.1.2, 10.1.1.3       fd00:1:1::2, fd00:1:1::3          Pods of another node, in one namespace
+    outside       192.0.2.100, 203.0.113.5 2001:db8:2::100, 2001:db8:2::101  clients
+    node          192.0.2.1, 192.0.2.9     2001:db8:2::1, 2001:db8:2::9      this node
 
-Every path leads through the node. Each Pod answers on PORTS, TCP and UDP, with its own address and port and with the
-address that it sees the client under.
+Every path leads through the node. Its end of each link is called like the space, but that pod2 is behind a bridge,
+"pods". Each Pod answers on PORTS, TCP and UDP, with its own address and port and those that it sees the client under.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ PODS: Final = {
     "pod2": ("10.1.0.3", "fd00:1::3"),
     "remote": ("10.1.1.2", "10.1.1.3", "fd00:1:1::2", "fd00:1:1::3"),
 }
-OUTSIDE: Final = ("192.0.2.100", "203.0.113.5", "2001:db8:2::100")
-NODE: Final = ("192.0.2.1", "192.0.2.9", "2001:db8:2::1")
+OUTSIDE: Final = ("192.0.2.100", "203.0.113.5", "2001:db8:2::100", "2001:db8:2::101")
+NODE: Final = ("192.0.2.1", "192.0.2.9", "2001:db8:2::1", "2001:db8:2::9")
+BRIDGES: Final = {"pod2": "pods"}
 SPACE_OF: Final = {
     address: space for space, addresses in (*PODS.items(), ("outside", OUTSIDE)) for address in addresses
 }
@@ -42,6 +43,7 @@ SYSCTLS: Final = (
     "ipv4.ip_forward=1",
     "ipv6.conf.all.forwarding=1",
     "ipv4.conf.all.rp_filter=0",
+    "ipv4.conf.all.send_redirects=0",
     "ipv4.icmp_ratelimit=0",  # every refused packet is told, however many there are
     "ipv4.icmp_msgs_per_sec=100000",
     "ipv4.icmp_msgs_burst=100000",
@@ -56,12 +58,16 @@ _DROPPED: Final = {errno.EPERM, errno.ETIMEDOUT}
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """How a probe ended: `backend` is who answered and `seen` the source it saw, else `error` is a word."""
+    """How a probe ended: `backend` is who answered and `seen` the source it saw, else `error` is a word.
+
+    `is_masqueraded`: the source that it saw was not the client's socket.
+    """
 
     backend: str = ""
     port: int = 0
     seen: str = ""
     error: str = ""
+    is_masqueraded: bool = False
 
 
 @dataclass(slots=True)
@@ -85,13 +91,19 @@ class World:
     def _connect(self, space: str, number: int, addresses: Sequence[str]) -> None:
         name = self.names[space] = f"kdns-{os.getpid()}-{space}"
         _ip(f"netns add {name}")
-        _ip(f"link add veth{number} type veth peer name eth0 netns {name}")
-        _ip(f"link set veth{number} up addrgenmode none")
+        _ip(f"link add {space} type veth peer name eth0 netns {name}")
+        _ip(f"link set {space} up addrgenmode none")
+        link = BRIDGES.get(space, space)
+        if link != space:
+            _ip(f"link add {link} type bridge")
+            _ip(f"link set {link} up addrgenmode none")
+            _ip(f"link set {space} master {link}")
+            _ip(f"link set {space} type bridge_slave hairpin on")  # as a kubelet does: a Pod may reach itself
         for command in ("link set lo up", "link set eth0 up addrgenmode none"):
             _ip(command, name)
         gateways = f"169.254.{number}.1", f"fe80::{number}"
-        _ip(f"address add {gateways[0]}/32 dev veth{number}")
-        _ip(f"address add {gateways[1]}/64 dev veth{number} nodad")
+        _ip(f"address add {gateways[0]}/32 dev {link}")
+        _ip(f"address add {gateways[1]}/64 dev {link} nodad")
         for address in addresses:
             _ip(f"address add {address}/{_bits(address)} dev lo", name)
         inside = f"169.254.{number}.2", f"fe80::{number}:2"
@@ -104,7 +116,7 @@ class World:
         _ip(f"route add default via {gateways[0]} dev eth0 src {first[4]}", name)
         _ip(f"route add default via {gateways[1]} dev eth0 src {first[6]}", name)
         for address in addresses:
-            way = f"via {inside[1]} dev veth{number}" if ":" in address else f"via {inside[0]} dev veth{number} onlink"
+            way = f"via {inside[1]} dev {link}" if ":" in address else f"via {inside[0]} dev {link} onlink"
             _ip(f"route replace {address} {way}")
             if space == "outside":  # what is nobody's goes out, as on any node, and is lost there
                 _ip(f"{'-6 ' if ':' in address else ''}route replace default {way}")
@@ -187,6 +199,7 @@ class World:
                 await loop.sock_connect(client, (destination, port))
                 await loop.sock_sendall(client, b"hello")
                 said = (await loop.sock_recv(client, 200)).decode()
+                own = client.getsockname()[:2]
         except TimeoutError:
             return Answer(error="dropped")
         except OSError as error:
@@ -195,8 +208,8 @@ class World:
             return Answer(error="dropped" if error.errno in _DROPPED else os.strerror(error.errno or 0))
         finally:
             client.close()
-        backend, number, seen = said.split()
-        return Answer(backend, int(number), seen)
+        backend, number, seen, seen_port = said.split()
+        return Answer(backend, int(number), seen, is_masqueraded=own != (seen, int(seen_port)))
 
 
 def _addresses(space: str) -> Sequence[str]:
@@ -206,7 +219,7 @@ def _addresses(space: str) -> Sequence[str]:
 async def _answer_stream(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     await reader.read(5)
     own, peer = writer.get_extra_info("sockname"), writer.get_extra_info("peername")
-    writer.write(f"{own[0]} {own[1]} {peer[0]}".encode())
+    writer.write(f"{own[0]} {own[1]} {peer[0]} {peer[1]}".encode())
     await writer.drain()
     writer.close()
 
@@ -215,7 +228,7 @@ def _answer_datagram(server: socket.socket) -> None:
     try:
         _, peer = server.recvfrom(100)
         own = server.getsockname()
-        server.sendto(f"{own[0]} {own[1]} {peer[0]}".encode(), peer)
+        server.sendto(f"{own[0]} {own[1]} {peer[0]} {peer[1]}".encode(), peer)
     except OSError:  # a client that is gone already
         return
 
