@@ -98,7 +98,7 @@ class Rig:
 
     async def _follow(self, changes: list[Any]) -> None:
         if self.planner is None:
-            self.planner = Planner(self.state, NodeView("here"), ProxyConfig(USERSPACE))
+            self.planner = Planner(self.state, NodeView("here"), ProxyConfig(USERSPACE, node_port_addresses=()))
             await self.mode.establish(self.planner.plan)
         else:
             differences = self.planner.changed(changes)
