@@ -100,9 +100,13 @@ class FieldTerm:
 
 @dataclass(frozen=True, slots=True)
 class FieldSelector:
-    """All terms must hold; none selects everything."""
+    """All terms must hold; none selects everything.
+
+    `name` is the one name that objects may have, known from their key without reading them; "" for any.
+    """
 
     terms: tuple[FieldTerm, ...] = ()
+    name: str = ""
 
     def matches(self, obj: Json) -> bool:
         """Whether the object is selected; an absent field reads as ""."""
@@ -122,7 +126,7 @@ def parse(kind: Kind, text: str) -> FieldSelector:
     if not text:
         return EVERYTHING
     getters = _BY_KIND.get(kind, _COMMON)
-    terms = []
+    terms, name = [], ""
     for part in re.split(r"(?<!\\),", text):
         if not part:
             continue
@@ -133,8 +137,11 @@ def parse(kind: Kind, text: str) -> FieldSelector:
         if getter is None:
             raise bad_request(_unsupported(kind, match["field"]))
         value = re.sub(r"\\(.)", r"\1", match["value"])
-        terms.append(FieldTerm(getter, match["sign"] != "!=", value))
-    return FieldSelector(tuple(terms))
+        if match["field"] == "metadata.name" and match["sign"] != "!=" and value and not name:
+            name = value
+        else:
+            terms.append(FieldTerm(getter, match["sign"] != "!=", value))
+    return FieldSelector(tuple(terms), name)
 
 
 def _unsupported(kind: Kind, field: str) -> str:

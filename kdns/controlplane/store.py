@@ -152,9 +152,11 @@ class Store:
         """Objects in key order from `start`, at most `limit` (0: all), as they were at `revision` (0: now)."""
         revision = revision or self.revision
         objects, keys = self._collection(kind).at(revision)
-        namespace = wanted.namespace
-        first = bisect_left(keys, start if namespace is None else max(start, (namespace, "")))
-        end = len(keys) if namespace is None else bisect_left(keys, (f"{namespace}\0", ""))
+        namespace, name = wanted.namespace, wanted.fields.name
+        first = bisect_left(keys, start if namespace is None else max(start, (namespace, name)))
+        end = len(keys)
+        if namespace is not None:
+            end = bisect_left(keys, (namespace, f"{name}\0") if name else (f"{namespace}\0", ""))
         items: list[Stored] = []
         for position in range(first, end):
             version = objects[keys[position]]

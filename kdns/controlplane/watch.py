@@ -127,13 +127,15 @@ class Filter:
     @property
     def selects(self) -> bool:
         """Whether anything but the namespace narrows the result."""
-        return bool(self.labels.requirements or self.fields.terms)
+        return bool(self.labels.requirements or self.fields.terms or self.fields.name)
 
     def matches(self, version: Stored | None) -> bool:
         """Whether this version of an object is asked for."""
         if version is None or (self.namespace is not None and version.key[0] != self.namespace):
             return False
-        if not self.selects:
+        if self.fields.name not in {"", version.key[1]}:
+            return False
+        if not self.labels.requirements and not self.fields.terms:
             return True
         return self.labels.matches(version.obj["metadata"].get("labels")) and self.fields.matches(version.obj)
 
