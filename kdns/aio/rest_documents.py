@@ -73,6 +73,8 @@ def _discovery_maker(request: web.BaseRequest, parts: list[str], address: str) -
             return lambda: _json(request, discovery.group(group))
         case ["apis", group, version]:
             return lambda: _json(request, discovery.resource_list(group, version))
+        case ["apis", "apiextensions.k8s.io", "v1", "customresourcedefinitions"] if "watch" not in request.query:
+            return lambda: _json(request, discovery.custom_kinds())
         case _:
             return None
 

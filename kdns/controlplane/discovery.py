@@ -75,6 +75,19 @@ def group_list() -> Json:
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": bare}
 
 
+def custom_kinds() -> Json:
+    """The CustomResourceDefinitions: none. kubectl asks before it says that a kind of a served group has no matches.
+
+    Differs: discovery does not name them, since none can be made.
+    """
+    return {
+        "kind": "CustomResourceDefinitionList",
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "metadata": {"resourceVersion": "1"},
+        "items": [],
+    }
+
+
 def resource_list(group_name: str, version_name: str) -> Json | None:
     """GET /api/v1 and /apis/<group>/<version>, or None where nothing is served."""
     kinds = [kind for kind in KINDS if (kind.group, kind.version) == (group_name, version_name)]

@@ -16,6 +16,9 @@ from kdns.controlplane.kinds import Json
 from kdns.controlplane.status import Cause
 
 ANNOTATIONS_BYTES = 256 * 1024
+STANDARD_FINALIZERS = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
+"""Those that need no domain in front."""
+
 IMMUTABLE = "field is immutable"
 ONCE_SET = "may not change once set"
 
@@ -63,7 +66,16 @@ def validate_meta(obj: Json, name: Format, *, namespaced: bool = True) -> list[C
     causes += _owners(meta.get("ownerReferences") or [])
     for index, finalizer in enumerate(meta.get("finalizers") or []):
         causes += each(f"metadata.finalizers[{index}]", finalizer, formats.qualified_name(finalizer))
-    return causes
+    return causes + _unknown_finalizers(meta.get("finalizers") or [])
+
+
+def _unknown_finalizers(finalizers: list[str]) -> list[Cause]:
+    detail = "name is neither a standard finalizer name nor is it fully qualified"
+    return [
+        invalid_value(f"metadata.finalizers[{index}]", finalizer, detail)
+        for index, finalizer in enumerate(finalizers)
+        if "/" not in finalizer and finalizer not in STANDARD_FINALIZERS
+    ]
 
 
 def _annotations(annotations: Mapping[str, str]) -> list[Cause]:
@@ -94,13 +106,22 @@ def _owners(owners: list[Json]) -> list[Cause]:
 
 
 def validate_meta_update(old: Json, new: Json) -> list[Cause]:
-    """The identity of an object never changes."""
+    """The identity of an object never changes, and one that is being deleted is not held any longer."""
     before, after = old.get("metadata") or {}, new.get("metadata") or {}
-    return [
+    return _new_finalizers(before, after) + [
         invalid_value(f"metadata.{key}", after.get(key, ""), IMMUTABLE)
         for key in ("name", "namespace", "uid", "creationTimestamp")
         if before.get(key) != after.get(key)
     ]
+
+
+def _new_finalizers(before: Json, after: Json) -> list[Cause]:
+    more = set(after.get("finalizers") or ()) - set(before.get("finalizers") or ())
+    if not (more and before.get("deletionTimestamp")):
+        return []
+    found = ", ".join(f'"{finalizer}"' for finalizer in sorted(more))
+    why = "no new finalizers can be added if the object is being deleted, found new finalizers"
+    return [forbidden("metadata.finalizers", f"{why} []string{{{found}}}")]
 
 
 Rule = Callable[[Json, Any], list[Cause]]

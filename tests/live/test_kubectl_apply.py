@@ -227,3 +227,17 @@ async def test_unknown_fields_of_a_configuration(kubectl: Kubectl) -> None:
     assert '.spec.ports[port=80,protocol="TCP"].targtPort: field not declared in schema' in refused.err
     refused = await kubectl.run("apply -f -", WEB.replace("targetPort", "targtPort"))
     assert 'strict decoding error: unknown field "spec.ports[0].targtPort"' in refused.err
+
+
+@pytest.mark.parametrize("apply", ["apply -f -", "apply --server-side -f -", "create -f -"])
+@pytest.mark.parametrize(
+    ("kind", "version"),
+    [("NetworkPolicy", "networking.k8s.io/v1"), ("ResourceQuota", "v1"), ("Widget", "example.com/v1")],
+)
+async def test_a_kind_that_is_not_served_keeps_nothing_else_back(
+    kubectl: Kubectl, kind: str, version: str, apply: str
+) -> None:
+    unknown = f"\napiVersion: {version}\nkind: {kind}\nmetadata: {{name: x}}\nspec: {{}}\n---"
+    run = await kubectl.run(apply, unknown + WEB)
+    assert f'no matches for kind "{kind}" in version "{version}"' in run.err
+    assert "service/my-service" in run.out

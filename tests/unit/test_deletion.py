@@ -133,6 +133,19 @@ def test_a_pod_with_a_finalizer_outlives_its_grace(api: Api) -> None:
     assert gone(api, POD, "p")
 
 
+def test_what_goes_is_held_by_nobody_new(api: Api) -> None:
+    api.create(CONFIG_MAP, "default", plain("a", finalizers=["example.com/a"]))
+    api.delete(CONFIG_MAP, "default", "a")
+    with pytest.raises(StatusError) as refused:
+        api.patch(CONFIG_MAP, "default", "a", MERGE_PATCH, {"metadata": {"finalizers": ["example.com/a", "b.c/d"]}})
+    assert refused.value.message == (
+        'ConfigMap "a" is invalid: metadata.finalizers: Forbidden: no new finalizers can be added if the object is '
+        'being deleted, found new finalizers []string{"b.c/d"}'
+    )
+    api.patch(CONFIG_MAP, "default", "a", MERGE_PATCH, {"metadata": {"finalizers": []}})
+    assert not api.list(CONFIG_MAP, "default").items
+
+
 def test_a_finalizer_taken_early_does_not_end_the_grace(api: Api) -> None:
     api.create(POD, "default", {**pod(), "metadata": {"name": "p", "finalizers": ["example.com/a"]}})
     api.delete(POD, "default", "p")

@@ -25,6 +25,7 @@ LABEL = (
 VALUE = (
     "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and"
 )
+ALONE = "name is neither a standard finalizer name nor is it fully qualified"
 
 
 @pytest.mark.parametrize(
@@ -51,6 +52,13 @@ VALUE = (
         (
             {"name": "a", "namespace": "b", "ownerReferences": [{"kind": "Service", "name": "s", "uid": "u"}]},
             ['metadata.ownerReferences[0].apiVersion: Invalid value: "": must not be empty'],
+        ),
+        ({"name": "a", "namespace": "b", "finalizers": ["example.com/a", "orphan", "foregroundDeletion"]}, []),
+        (
+            {"name": "a", "namespace": "b", "finalizers": ["example.com/a", "alone"]},
+            [
+                f'metadata.finalizers[1]: Invalid value: "alone": {ALONE}',
+            ],
         ),
     ],
 )
