@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from kdns.cluster.objects import EndpointSlice, Service, ServicePort
-from kdns.proxy.backends import Backends, Policies, candidates, chosen
+from kdns.proxy.backends import Backend, Backends, Policies, candidates, chosen
 from kdns.proxy.config import (
     PRIMARY,
     VERSION,
@@ -96,7 +96,8 @@ class PortPlan:
 
     `source_ranges` guard the load balancer's addresses; empty: everybody may. `affinity_s` is 0 for none.
     `health_check_port` is where load balancers ask for local endpoints, 0 for nowhere. `proxy_protocol` is the version,
-    "v1" or "v2", in which a relay tells endpoints of clients of the load balancer's addresses, or "".
+    "v1" or "v2", in which a relay tells endpoints of clients of the load balancer's addresses, or "". `serving`
+    are a UDP port's endpoints on whatever node that still answer, chosen or not.
     """
 
     name: PortName
@@ -108,6 +109,7 @@ class PortPlan:
     affinity_s: int = 0
     health_check_port: int = 0
     proxy_protocol: str = ""
+    serving: tuple[Backend, ...] = ()
 
     def route(self, kind: FrontKind) -> Route:
         """What happens to packets that came to a front of this kind."""
@@ -276,6 +278,7 @@ def _port_plan(
         timeout_s if spec.session_affinity == "ClientIP" else 0,
         spec.health_check_node_port if local_balancer else 0,
         service.metadata.annotations.proxy_protocol if service.metadata.annotations and config.mode.relays else "",
+        tuple(each.backend for each in found if each.is_ready or each.is_serving) if port.protocol == "UDP" else (),
     )
 
 
