@@ -103,8 +103,14 @@ def walk(rules: Ruleset, packet: At, node: Iterable[str]) -> list[At]:
     ended = []
     for at in found:
         inward = at.daddr in local or ip_address(at.daddr).is_loopback
-        hook = "output" if from_node else "input" if inward else "forward"
-        ended += list(_hook(rules, "filter", hook, [at], local, after=0))
+        ways = [at]
+        if from_node:
+            ways = list(_hook(rules, "filter", "output", ways, local, after=0))
+        if from_node and inward:  # what a node sends to itself comes in again
+            ways = list(_hook(rules, "filter", "prerouting", ways, local, before=0))
+        if inward or not from_node:
+            ways = list(_hook(rules, "filter", "input" if inward else "forward", ways, local, after=0))
+        ended += ways
     return list(_hook(rules, "nat", "postrouting", ended, local))
 
 

@@ -16,6 +16,7 @@ import ctypes
 import errno
 import os
 import socket
+import struct
 import subprocess
 import threading
 from collections.abc import Callable, Sequence
@@ -51,6 +52,9 @@ SYSCTLS: Final = (
 )
 
 _CLONE_NEWNET: Final = 0x40000000
+_NETLINK_NETFILTER: Final = 12
+_DELETE_ALL_CONNECTIONS: Final = struct.pack("=IHHIIBBH", 20, 0x0102, 0x5, 0, 0, 0, 0, 0)
+"""IPCTNL_MSG_CT_DELETE (linux/netfilter/nfnetlink_conntrack.h) with acknowledgement, of no connection in particular."""
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 _SCM_REFUSED: Final = {errno.ECONNREFUSED}
 _DROPPED: Final = {errno.EPERM, errno.ETIMEDOUT}
@@ -60,7 +64,8 @@ _DROPPED: Final = {errno.EPERM, errno.ETIMEDOUT}
 class Answer:
     """How a probe ended: `backend` is who answered and `seen` the source it saw, else `error` is a word.
 
-    `is_masqueraded`: the source that it saw was not the client's socket.
+    `is_masqueraded`: it saw another address than the client's, or another port if the client was the node, which
+    may be masqueraded as the address that it has anyway.
     """
 
     backend: str = ""
@@ -68,6 +73,10 @@ class Answer:
     seen: str = ""
     error: str = ""
     is_masqueraded: bool = False
+
+    def fits(self, source: str, *, masqueraded: bool) -> bool:
+        """Whether it saw what it should. The kernel may also change a port because the client's was in use."""
+        return self.is_masqueraded == masqueraded or (source in NODE and not masqueraded)
 
 
 @dataclass(slots=True)
@@ -154,6 +163,12 @@ class World:
                 else:
                     raise RuntimeError(f"no way from {source} to {target}")
 
+    def forget(self) -> None:
+        """Forget the node's connections: a client that gets the port of one before must not be taken for it."""
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_NETFILTER) as conntrack:
+            conntrack.send(_DELETE_ALL_CONNECTIONS)
+            conntrack.recv(100)
+
     def socket(self, space: str, address: str, kind: int, port: int = 0) -> socket.socket:
         """A socket in a namespace, bound to one of its addresses."""
 
@@ -199,7 +214,7 @@ class World:
                 await loop.sock_connect(client, (destination, port))
                 await loop.sock_sendall(client, b"hello")
                 said = (await loop.sock_recv(client, 200)).decode()
-                own = client.getsockname()[:2]
+                own_port = client.getsockname()[1]
         except TimeoutError:
             return Answer(error="dropped")
         except OSError as error:
@@ -209,7 +224,8 @@ class World:
         finally:
             client.close()
         backend, number, seen, seen_port = said.split()
-        return Answer(backend, int(number), seen, is_masqueraded=own != (seen, int(seen_port)))
+        is_masqueraded = seen != source or (source in NODE and int(seen_port) != own_port)
+        return Answer(backend, int(number), seen, is_masqueraded=is_masqueraded)
 
 
 def _addresses(space: str) -> Sequence[str]:

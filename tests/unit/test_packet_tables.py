@@ -1,0 +1,60 @@
+"""The tables of packets through the plan and through the rules as they are written, SCTP too."""
+
+from __future__ import annotations
+
+import nft_walk
+import pytest
+from packet_tables import AFFINITY, CASES
+from small_cluster import ARRIVES, PROTOCOLS, Case, Sent, sent
+
+from kdns.proxy.config import FAMILIES, Family
+from kdns.proxy.nfttable import Table
+from kdns.proxy.trace import Fate, Packet, trace
+
+FATES = {"refused": Fate.REJECTED, "dropped": Fate.DROPPED, "nobody": Fate.UNTOUCHED}
+ENDED = {"refused": "reject", "dropped": "drop", "nobody": ""}
+
+pytestmark = pytest.mark.parametrize("of", [*CASES, AFFINITY], ids=lambda of: of.name)
+
+
+def packets(of: Case, family: Family) -> list[Sent]:
+    return [sent(row, family, protocol) for protocol in PROTOCOLS for row in of.rows]
+
+
+def arrives(packet: Sent) -> str:
+    return ARRIVES.get(packet.row.client, "")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_plan_says_so(of: Case, family: Family) -> None:
+    plan = of.plan
+    for packet in packets(of, family):
+        told = trace(plan, Packet(packet.source, packet.destination, packet.protocol, packet.port, arrives(packet)))
+        assert told.fate is FATES.get(packet.row.wanted, Fate.FORWARDED), packet
+        assert {each.address for each in told.backends} == packet.ends, packet
+        hairpins = {str(packet.source)} & local(packet)
+        assert {each.address for each in told.hairpins} == hairpins, packet
+        assert told.masquerade == (packet.is_masqueraded and hairpins != packet.ends), packet
+
+
+def local(packet: Sent) -> set[str]:
+    """The ends on this node, where hairpins are looked after."""
+    return {end for end in packet.ends if end.startswith(("10.1.0.", "fd00:1::"))}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_written_rules_do_so(of: Case, family: Family) -> None:
+    rules = nft_walk.read(Table(of.plan.of(family)).whole())
+    node = [*map(str, of.node.addresses)]
+    for packet in packets(of, family):
+        start = nft_walk.At(
+            str(packet.source), str(packet.destination), packet.protocol.lower(), packet.port, arrives(packet)
+        )
+        ends = nft_walk.walk(rules, start, node)
+        if not packet.ends:
+            assert {(at.ended, at.is_dnat) for at in ends} == {(ENDED[packet.row.wanted], False)}, packet
+            continue
+        assert {at.daddr for at in ends} == packet.ends, packet
+        for at in ends:
+            hairpin = at.daddr == at.saddr and at.daddr in local(packet)
+            assert (at.is_masqueraded, at.dport) == (packet.is_masqueraded or hairpin, 8080), packet
