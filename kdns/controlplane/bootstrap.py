@@ -14,7 +14,7 @@ from kdns.controlplane.clusterconfig import ClusterConfig, Network
 from kdns.controlplane.endpointpods import SERVICE_NAME
 from kdns.controlplane.kinds import ENDPOINT_SLICE, ENDPOINTS, LEASE, NAMESPACE, NODE, SERVICE, SERVICE_CIDR, Json, Kind
 from kdns.controlplane.mirroring import SKIP
-from kdns.controlplane.nodes import node_status
+from kdns.controlplane.nodes import HOSTNAME, NODE_LABELS, node_status
 from kdns.controlplane.servicecidrs import default_service_cidr, upgraded
 from kdns.controlplane.services import address_family
 from kdns.controlplane.strategy import Strategies
@@ -85,7 +85,7 @@ def establish(api: Api, strategies: Strategies, objects: Iterable[tuple[Kind, Js
 def node(config: ClusterConfig, now: str) -> Json:
     """The one simulated node: Ready, with an address in each pod range."""
     name = config.node_name
-    labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux"}
+    labels = {**NODE_LABELS, HOSTNAME: name}
     pods_max = min(network.num_addresses for network in config.pod_cidrs)
     cidrs = [str(network) for network in config.pod_cidrs]
     return {

@@ -14,7 +14,7 @@ from kdns.controlplane.controller import Action, Notice, Outcome, Subject
 from kdns.controlplane.endpointpods import is_terminating, pod_ips
 from kdns.controlplane.kinds import NODE, POD, Json, Kind
 from kdns.controlplane.metadata import timestamp
-from kdns.controlplane.nodes import internal_ips, is_ready, lacks_node_status, node_status
+from kdns.controlplane.nodes import HOSTNAME, NODE_LABELS, internal_ips, is_ready, lacks_node_status, node_status
 from kdns.controlplane.pods import (
     PodAddresses,
     gated_status,
@@ -26,9 +26,6 @@ from kdns.controlplane.pods import (
     running_status,
     succeeded_status,
 )
-
-HOSTNAME = "kubernetes.io/hostname"
-_LABELS = {HOSTNAME: "", "kubernetes.io/os": "linux"}
 
 
 class Kubelet:
@@ -104,8 +101,8 @@ class Kubelet:
         if node is None or not lacks_node_status(node):
             return Outcome()
         labels = node["metadata"].get("labels") or {}
-        if not set(_LABELS) <= set(labels):
-            marked = {**_LABELS, HOSTNAME: name, **labels}
+        if not set(NODE_LABELS) <= set(labels):
+            marked = {**NODE_LABELS, HOSTNAME: name, **labels}
             return Outcome((Action("update", NODE, {**node, "metadata": {**node["metadata"], "labels": marked}}),))
         given = node.get("status") or {}
         addresses = internal_ips(node) or self._addresses.choose()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from kdns.controlplane.kinds import Json
@@ -44,7 +45,12 @@ def fits_node(spec: Json, node: Json) -> bool:
 def untolerated(tolerations: list[Json], node: Json) -> set[str]:
     """The effects of the node's taints that the Pod does not tolerate."""
     taints = (node.get("spec") or {}).get("taints") or ()
-    return {taint["effect"] for taint in taints if not any(_tolerates(each, taint) for each in tolerations)}
+    return {taint["effect"] for taint in taints if not tolerates(tolerations, taint)}
+
+
+def tolerates(tolerations: Iterable[Json], taint: Json) -> bool:
+    """Whether one of the tolerations is for the taint."""
+    return any(_tolerates(each, taint) for each in tolerations)
 
 
 def _tolerates(toleration: Json, taint: Json) -> bool:
