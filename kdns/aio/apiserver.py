@@ -41,6 +41,8 @@ async def credentials(source: Source, newest: MutableMapping[str, str]) -> Confi
     """
     if source.kubeconfig:
         configuration = await _from_kubeconfig(source.kubeconfig_path, source.context, newest)
+        if source.server:
+            configuration.host = _server_url("server", source.server)
     elif source.endpoint:
         configuration = _from_endpoint(source.endpoint, source.tls)
     else:
@@ -214,11 +216,15 @@ class Session(RESTClientObject):
         except (ConfigException, OSError) as error:
             raise ApiServerError(self.configuration.host, f"cannot read the token: {error}") from error
 
-    async def ask(self, url: str, headers: dict[str, str], patience: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
-        """The answer to a GET, its body not yet read. Raises what aiohttp raises."""
+    async def ask(
+        self, url: str, headers: dict[str, str], patience: aiohttp.ClientTimeout, body: object = None
+    ) -> aiohttp.ClientResponse:
+        """The answer to a GET, or to a POST of a body, its own body not yet read. Raises what aiohttp raises."""
         package: Any = super()  # its request() carries no annotations
+        method = "GET" if body is None else "POST"
+        given = {} if body is None else {"body": body}
         response: aiohttp.ClientResponse = (
-            await package.request("GET", url, headers=headers, _request_timeout=patience)
+            await package.request(method, url, headers=headers, _request_timeout=patience, **given)
         ).response
         return response
 

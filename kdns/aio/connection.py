@@ -98,13 +98,21 @@ class Connection:
         """The whole body of a successful answer."""
         patience = aiohttp.ClientTimeout(connect=self._timing.connect_s, sock_read=self._timing.reply_s)
         async with self._slots:
-            response = await self._send(path, params, patience)
-            try:
-                return await response.read()
-            except (aiohttp.ClientError, OSError) as error:
-                raise ApiServerError(self.server, _said(error)) from error
-            finally:
-                response.release()
+            return await self._read(await self._send(path, params, patience))
+
+    async def post(self, path: str, body: object) -> bytes:
+        """The whole body of the answer to a create of this object, which goes as JSON."""
+        patience = aiohttp.ClientTimeout(connect=self._timing.connect_s, sock_read=self._timing.reply_s)
+        async with self._slots:
+            return await self._read(await self._send(path, {}, patience, body))
+
+    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
+        try:
+            return await response.read()
+        except (aiohttp.ClientError, OSError) as error:
+            raise ApiServerError(self.server, _said(error)) from error
+        finally:
+            response.release()
 
     @asynccontextmanager
     async def stream(self, path: str, params: Mapping[str, str]) -> AsyncIterator[AsyncIterator[bytes]]:
@@ -129,32 +137,33 @@ class Connection:
             raise ApiServerError(self.server, _said(error)) from error
 
     async def _send(
-        self, path: str, params: Mapping[str, str], patience: aiohttp.ClientTimeout
+        self, path: str, params: Mapping[str, str], patience: aiohttp.ClientTimeout, body: object = None
     ) -> aiohttp.ClientResponse:
         try:
             session, login = await self._logged_in()
             try:
-                return await self._request(session, path, params, patience)
+                return await self._request(session, path, params, patience, body)
             except UnauthenticatedError:
                 if not await self._renewed(login):
                     raise
             session, _ = await self._logged_in()
-            return await self._request(session, path, params, patience)
+            return await self._request(session, path, params, patience, body)
         except KubeconfigError as error:  # it was good at the start and may be mended
             raise ApiServerError(self.server, str(error)) from error
 
     async def _request(
-        self, session: Session, path: str, params: Mapping[str, str], patience: aiohttp.ClientTimeout
+        self, session: Session, path: str, params: Mapping[str, str], patience: aiohttp.ClientTimeout, body: object
     ) -> aiohttp.ClientResponse:
         host = session.configuration.host
-        labels = "GET", urlsplit(host).netloc
+        labels = "GET" if body is None else "POST", urlsplit(host).netloc
         await self._throttle(labels)
         token = await session.authorization()
         headers = HEADERS | ({"Authorization": token} if token else {})
+        headers |= {} if body is None else {"Content-Type": "application/json"}
         url = f"{host}{path}?{urlencode(params)}"
         began_s, code = self._now_s(), "<error>"
         try:
-            response = await session.ask(url, headers, patience)
+            response = await session.ask(url, headers, patience, body)
             code = str(response.status)
             if not response.ok:
                 async with response:

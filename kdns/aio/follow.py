@@ -16,7 +16,7 @@ from kdns.aio.connection import Connection, RestStats
 from kdns.aio.outage import Outage
 from kdns.aio.reflector import OnChange, Reflector, WatchStats
 from kdns.aio.source import Source
-from kdns.cluster.objects import EndpointSlice, Namespace, Node, Object, Service
+from kdns.cluster.objects import EndpointSlice, Namespace, Node, Object, Service, ServiceCIDR
 from kdns.cluster.state import State
 from kdns.cluster.watching import RESOURCES, Timing
 
@@ -39,9 +39,30 @@ class Scope:
 
     def selector(self, kind: type[Object]) -> str:
         """The label selector the server is asked to apply to `kind`."""
-        if kind is Node:
+        if kind in {Node, ServiceCIDR}:
             return ""
         return self.namespace_labels if kind is Namespace else self.labels
+
+
+@dataclass(frozen=True, slots=True)
+class NodeScope(Scope):
+    """What a node's dataplane follows, with kube-proxy's selectors.
+
+    Services with virtual IPs that no other proxy looks after, endpoints but those of headless Services, the ranges of
+    cluster IPs, and the Node.
+    """
+
+    kinds: tuple[type[Object], ...] = (Service, EndpointSlice, ServiceCIDR, Node)
+
+    def fields(self, kind: type[Object]) -> str:
+        """The field selector the server is asked to apply to `kind`."""
+        return "spec.clusterIP!=None" if kind is Service else Scope.fields(self, kind)
+
+    def selector(self, kind: type[Object]) -> str:
+        """The label selector the server is asked to apply to `kind`."""
+        if kind is Service:
+            return "!service.kubernetes.io/service-proxy-name"
+        return "!service.kubernetes.io/headless" if kind is EndpointSlice else ""
 
 
 DEFAULT_SCOPE, DEFAULT_TIMING = Scope(), Timing()

@@ -21,6 +21,7 @@ class ClientTLS:
 class Source:
     """Where the API is: a kubeconfig when given, else an endpoint, else the pod's service account.
 
+    `server` is the URL in place of the one that a kubeconfig has.
     qps and burst limit requests (0: no limit), max_inflight limits those under way, watches not counted (0: no limit).
     Differs: CoreDNS asks 5 times a second by default, which would only delay paged lists; kdns limits when told to.
     """
@@ -33,6 +34,7 @@ class Source:
     qps: float = 0.0
     burst: int = 0
     max_inflight: int = 0
+    server: str = ""
 
     @property
     def kubeconfig_path(self) -> Path:
