@@ -40,8 +40,8 @@ MANIFESTS = [
     ),
     f"apiVersion: batch/v1, kind: Job, metadata: {{name: a}}, spec: {{{ONCE}}}",
     (
-        f'apiVersion: batch/v1, kind: CronJob, metadata: {{name: a}}, spec: {{schedule: "0 0 * * *", jobTemplate: {{spec:'
-        f" {{{ONCE}}}}}}}"
+        f'apiVersion: batch/v1, kind: CronJob, metadata: {{name: a}}, spec: {{schedule: "0 0 * * *",'
+        f" jobTemplate: {{spec: {{{ONCE}}}}}}}"
     ),
     (
         "apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: a},"
