@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from random import uniform
@@ -29,6 +30,7 @@ DELETE_SHOWS_OBJECT = frozenset({SERVICE, POD, CLAIM, VOLUME, SERVICE_ACCOUNT})
 """Kinds whose DELETE answers with the object; others answer with a Status once they are gone."""
 
 _SUBRESOURCE_VERBS = {"GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "POST": "create"}
+_DELETED_AT_ONCE = 20
 _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 
@@ -48,7 +50,7 @@ class Verbs:
         if target.watch and request.method != "GET":
             raise method_not_allowed(target.kind)
         alone = target.name or target.namespace or not target.kind.namespaced
-        if method is None or (request.method == "POST" and not alone):
+        if method is None or (request.method in {"POST", "DELETE"} and not alone):
             raise method_not_allowed(target.kind)
         if method is Verbs.delete_collection and target.kind in ONE_BY_ONE:
             raise method_not_allowed(target.kind)
@@ -186,17 +188,18 @@ class Verbs:
         return rest_content.answer(call.request, body, shape=call.renderer.shape)
 
     async def delete_collection(self, call: Call) -> web.StreamResponse:
-        """DELETE of everything a list would show."""
-        options = await self._delete_options(call)
-        found = self.api.delete_collection(
-            call.target.kind,
+        """DELETE of everything a list shows, a few at a time: others need not wait for all of it."""
+        options, kind = await self._delete_options(call), call.target.kind
+        dry_run, renderer = call.dry_run(options), call.renderer
+        found = self.api.list(
+            kind,
             call.target.namespace,
             label_selector=call.text("labelSelector"),
             field_selector=call.text("fieldSelector"),
-            options=options,
-            dry_run=call.dry_run(options),
         )
-        renderer = call.renderer
+        for start in range(0, len(found.stored), _DELETED_AT_ONCE):
+            self.api.delete_all(kind, found.stored[start : start + _DELETED_AT_ONCE], options=options, dry_run=dry_run)
+            await asyncio.sleep(0)
         body = renderer.many(found, self.api.now_s())
         return await rest_content.large_answer(call.request, body, shape=renderer.shape)
 

@@ -6,7 +6,7 @@ out of `get` and the writes is the caller's own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from kdns.controlplane import listing, metadata, schema
@@ -193,22 +193,13 @@ class Api:
         version = self.find(kind, namespace, name)
         return copied(self._deletion.delete(version, options or {}, dry_run=dry_run).obj)
 
-    def delete_collection(
-        self,
-        kind: Kind,
-        namespace: str | None,
-        *,
-        label_selector: str = "",
-        field_selector: str = "",
-        options: Json | None = None,
-        dry_run: bool = False,
-    ) -> ListResult:
-        """Delete everything a list would show; what was listed."""
-        found = self.list(kind, namespace, label_selector=label_selector, field_selector=field_selector)
-        for version in found.stored:
+    def delete_all(
+        self, kind: Kind, versions: Iterable[Stored], *, options: Json | None = None, dry_run: bool = False
+    ) -> None:
+        """Delete what was listed and is still there, as it is now."""
+        for version in versions:
             if self.store.get(kind, version.key):
                 self.delete(kind, *version.key, options=options, dry_run=dry_run)
-        return found
 
 
 def _named(obj: Json, name: str) -> Json:

@@ -170,7 +170,7 @@ def test_numbers_are_never_shared_and_never_leak(writes: list[Write]) -> None:
         cluster.check()
     assert cluster.restarted(len(cluster.commits)).strategies.lost == []
     for kind in (SERVICE, IP_ADDRESS):
-        cluster.api.delete_collection(kind, None)
+        cluster.api.delete_all(kind, cluster.api.list(kind, None).stored)
     numbers = cluster.strategies.services
     ranges = [each for family in numbers.addresses.values() for each in family.ranges.values()]
     assert [each.used for each in (*ranges, numbers.ports.pool)] == [0] * (len(ranges) + 1)

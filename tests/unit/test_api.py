@@ -408,12 +408,15 @@ def test_some_namespaces_stay() -> None:
     refused(403, "this namespace may not be deleted", lambda: api.delete(NAMESPACE, "", "default"))
 
 
-def test_delete_collection_takes_what_a_list_shows() -> None:
+def test_what_was_listed_is_deleted_as_far_as_it_is_there() -> None:
     api = new_api()
     for name, app in (("a", "x"), ("b", "y"), ("c", "x")):
         api.create(SERVICE, "default", service(name, labels={"app": app}))
-    gone = api.delete_collection(SERVICE, "default", label_selector="app=x")
-    assert [obj["metadata"]["name"] for obj in gone.items] == ["a", "c"]
+    listed = api.list(SERVICE, "default", label_selector="app=x")
+    api.delete(SERVICE, "default", "c")
+    api.delete_all(SERVICE, listed.stored, dry_run=True)
+    assert len(api.list(SERVICE, None).items) == 2
+    api.delete_all(SERVICE, listed.stored)
     assert [obj["metadata"]["name"] for obj in api.list(SERVICE, None).items] == ["b"]
 
 

@@ -143,6 +143,7 @@ async def test_lists(client: Client) -> None:
         ("GET", f"{SERVICES}/web", None, {}, 404, "NotFound", 'services "web" not found'),
         ("POST", f"{SERVICES}/web", service(), {}, 405, "MethodNotAllowed", "does not allow this method"),
         ("POST", "/api/v1/services", service(), {}, 405, "MethodNotAllowed", "does not allow this method"),
+        ("DELETE", "/api/v1/services", None, {}, 405, "MethodNotAllowed", "does not allow this method"),
         ("PUT", SERVICES, service(), {}, 405, "MethodNotAllowed", "does not allow this method"),
         ("POST", "/version", None, {}, 405, "MethodNotAllowed", "does not allow this method"),
         ("DELETE", f"{SERVICES}/web/status", None, {}, 405, "MethodNotAllowed", "does not allow this method"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -181,3 +182,18 @@ async def test_large_bodies_are_decoded_too(client: Client, content_type: str) -
     text = json.dumps(body) if content_type.endswith("json") else yaml.dump(body, Dumper=yaml.CSafeDumper)
     status, made, _ = await client("POST", SERVICES, text, Content_Type=content_type)
     assert (status, len(made["spec"]["ports"])) == (201, 3000)
+
+
+async def test_others_have_their_turn_while_much_is_deleted(client: Client) -> None:
+    for number in range(60):
+        client.api.create(SERVICE, "default", {"metadata": {"name": f"s{number}"}, "spec": {"ports": [{"port": 80}]}})
+    watch = client.api.watch(SERVICE, "default", send_initial=False)
+    loop, turns = asyncio.get_running_loop(), list[int]()
+
+    def wake() -> None:
+        loop.call_soon(lambda: turns.append(len(watch.take())))
+
+    watch.wake = wake
+    status, listed, _ = await client("DELETE", SERVICES, b"")
+    assert (status, len(listed["items"]), sum(turns)) == (200, 60, 60)
+    assert max(turns) < 60
