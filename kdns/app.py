@@ -3,48 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import resource
-import signal
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Final
 
 from kdns import logs
 from kdns.aio.corefiles import load_corefile
 from kdns.aio.dnsserver import DnsServer
+from kdns.aio.process import raise_open_files_limit, stop_event
 
 log = logs.get(__name__)
 
 WAITING: Final = "waiting for the API server: answers are SERVFAIL until it has been listed"
 """Said instead of `ready`."""
-
-STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
-
-
-def stop_event() -> asyncio.Event:
-    """Set by the first SIGTERM or SIGINT; the second one ends the process as usual."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def stopped() -> None:
-        stop.set()
-        for number in STOP_SIGNALS:
-            loop.remove_signal_handler(number)
-
-    for number in STOP_SIGNALS:
-        loop.add_signal_handler(number, stopped)
-    return stop
-
-
-def raise_open_files_limit() -> None:
-    """Let this process open as many files as it may: the usual 1024 is less than its TCP clients can take.
-
-    Go programs such as CoreDNS do the same when they start.
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        with suppress(OSError, ValueError):  # macOS names a limit that it does not grant
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 async def start_unless_stopped(server: DnsServer, stop: asyncio.Event) -> None:

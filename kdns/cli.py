@@ -21,12 +21,18 @@ HELP = """Kubernetes Services, found and reached: cluster DNS, service variables
 \b
 kdns up examples/          a small cluster on this machine; prints what to dig and how to use kubectl
 kdns serve --conf FILE     the cluster DNS server, on any Kubernetes API
+kdns proxy                 the dataplane of a node, in kube-proxy's place
 kdns env --namespace NS    the service variables a container would get
 kdns trace --from --to     what happens to a packet to a Service, and why
 kdns render                the packet rules of a node, printed
 """
 
-ELSEWHERE = {"env": "kdns.cli_env", "render": "kdns.cli_proxy", "trace": "kdns.cli_proxy"}
+ELSEWHERE = {
+    "env": "kdns.cli_env",
+    "proxy": "kdns.cli_node",
+    "render": "kdns.cli_proxy",
+    "trace": "kdns.cli_proxy",
+}
 """Commands of other modules. Each imports what it needs when it is called, as all of that takes a second together."""
 
 
@@ -72,12 +78,12 @@ def warn(text: str) -> None:
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
-    help="The least that is logged.  [default: info for serve, else warning]",
+    help="The least that is logged.  [default: info for serve and proxy, else warning]",
 )
 @click.pass_context
 def main(context: click.Context, log_level: str | None) -> None:
     """What all commands share."""
-    logs.configure(log_level or ("info" if context.invoked_subcommand == "serve" else "warning"))
+    logs.configure(log_level or ("info" if context.invoked_subcommand in {"proxy", "serve"} else "warning"))
 
 
 @main.command(context_settings=CONTEXT)

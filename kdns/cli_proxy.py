@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,7 +26,6 @@ from kdns.proxy.plan import Plan
 from kdns.proxy.planner import plan
 from kdns.proxy.rendering import rendered
 from kdns.proxy.settings import Settings
-from kdns.proxy.settings_flags import FLAGS
 from kdns.proxy.telling import as_json, as_text
 
 CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -92,21 +91,6 @@ _SOURCES: Final = (
         help="With --manifests: the ranges of cluster IPs.",
     ),
 )
-
-
-def kube_proxy_flags(command: Callable[..., None]) -> Callable[..., None]:
-    """kube-proxy's flags as options of a command, each given on as text or None; see `flag_texts`."""
-    for flag in reversed(FLAGS):
-        names = ("--v", "-v") if flag.name == "v" else (f"--{flag.name}",)
-        alone: dict[str, Any] = {"is_flag": False, "flag_value": "true"} if flag.kind == "bool" else {}
-        option = click.option(*names, metavar=flag.kind, help=flag.help, hidden=bool(flag.deprecated), **alone)
-        command = option(command)
-    return command
-
-
-def flag_texts(given: Mapping[str, str | None]) -> dict[str, str]:
-    """The flags that were given, by kube-proxy's names, for `flag_values`."""
-    return {name.replace("_", "-"): text for name, text in given.items() if text is not None}
 
 
 @click.command("render", context_settings=CONTEXT)

@@ -14,9 +14,10 @@ from kdns.aio.dnsserver import DnsServer
 from kdns.aio.interfaces import reachable
 from kdns.aio.loading import loading
 from kdns.aio.localcluster import LocalCluster, write_kubeconfig
+from kdns.aio.process import raise_open_files_limit, stop_event
 from kdns.aio.rest_guard import RestConfig
 from kdns.aio.source import Source
-from kdns.app import WAITING, raise_open_files_limit, stop_event
+from kdns.app import WAITING
 from kdns.controlplane.clusterconfig import ClusterConfig
 from kdns.corefile.address import HostPort
 from kdns.errors import InputError

@@ -22,7 +22,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"wire"}),
     frozenset({"plugins"}),
     frozenset({"aio"}),
-    frozenset({"app"}),
+    frozenset({"app", "node"}),
     frozenset({"up"}),
     frozenset({"flags"}),
     frozenset({"cli"}),
@@ -31,7 +31,7 @@ LAYERS: tuple[frozenset[str], ...] = (
 """Imports go from a later line to an earlier one; parts on one line do not know each other."""
 
 WIRE_SEES = {"wire", "records", "errors"}
-SHELLS = {"aio", "app", "up", "flags", "cli", "logs", "__main__"}
+SHELLS = {"aio", "app", "node", "up", "flags", "cli", "logs", "__main__"}
 
 # fmt: off
 IMPURE = frozenset((
@@ -46,10 +46,16 @@ IMPURE_CALLS = frozenset({"open", "print", "input", "exec", "eval", "__import__"
 
 DOORS = {
     "asyncio_throttle": {"kdns.aio.connection"},
-    "click": {"kdns.cli", "kdns.cli_env", "kdns.cli_proxy"},
+    "click": {"kdns.cli", "kdns.cli_env", "kdns.cli_node", "kdns.cli_proxy"},
     "dnslib": {"kdns.wire.message"},
     "kubernetes": {"kdns.aio.apiserver"},
-    "prometheus_client": {"kdns.metrics", "kdns.aio.admin", "kdns.aio.allocmetrics", "kdns.aio.dnsmetrics"},
+    "prometheus_client": {
+        "kdns.metrics",
+        "kdns.aio.admin",
+        "kdns.aio.allocmetrics",
+        "kdns.aio.dnsmetrics",
+        "kdns.aio.proxymetrics",
+    },
     "sqlite3": {"kdns.aio.sqlite", "kdns.aio.sqlite_file"},
 }
 """Dependency → the modules that may know it."""

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kdns.aio.proxyconfigs import load_settings, parse_settings, settings_of, write_settings
-from kdns.cli_proxy import flag_texts, kube_proxy_flags
+from kdns.cli_node import flag_texts, kube_proxy_flags
 from kdns.cluster.objects import Node, NodeAddress, NodeLabels, NodeMeta, NodeSpec, NodeStatus
 from kdns.errors import InputError, ManifestError, SettingsError
 from kdns.proxy.config import NFTABLES, LocalPods, NodeView, parsed_address, parsed_network

@@ -1,0 +1,220 @@
+"""/metrics of a node's dataplane: kube-proxy's names where kube-proxy has the figure, `kdns_` for the rest.
+
+Differs: kube-proxy has its sync metrics once for each family (label ip_family). kdns applies both in one transaction,
+and says the same of both.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from heapq import nlargest
+from typing import Final
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry, ProcessCollector
+
+import kdns
+from kdns.aio import nftread
+from kdns.aio.admin import Handler, scraped
+from kdns.aio.conntrack import FlowStats
+from kdns.aio.dataplane import Changes, Dataplane
+from kdns.aio.follow import FollowStats
+from kdns.aio.nodehealth import NodeHealth
+from kdns.errors import ApplyError
+from kdns.metrics import Distribution, Gauges, Histogram, Sample
+from kdns.proxy.config import FAMILIES, Family
+from kdns.proxy.plan import FrontKey, PortName, Verdict
+from kdns.proxy.relaying import PortCounters
+
+MOST_SERVICES: Final = 5000
+"""Service ports that have counters of their own: those with the most connections."""
+MAPS: Final = ("service-ips", "service-nodeports")
+REFUSALS: Final = ("no-endpoint-services", "no-endpoint-nodeports")
+
+_PREFIX: Final = "kubeproxy_"
+_SYNC: Final = f"{_PREFIX}sync_proxy_rules_"
+_BY_FAMILY: Final = ("ip_family",)
+_BY_SERVICE: Final = ("namespace", "service", "port", "protocol", "ip_family")
+
+
+@dataclass(slots=True)
+class Watched:
+    """Everything that has figures. `relays` are the counters of mode userspace."""
+
+    dataplane: Dataplane
+    health: NodeHealth
+    follow: FollowStats
+    flows: FlowStats
+    relays: Callable[[], Mapping[PortName, PortCounters]] = dict
+    connections: list[Sample] = field(default_factory=list)
+    refused: list[Sample] = field(default_factory=list)
+
+
+def metrics(watched: Watched) -> Handler:
+    """The handler of /metrics. The kernel's counters are read for each scrape."""
+    registry = CollectorRegistry()
+    registry.register(_rows(watched))
+    ProcessCollector(registry=registry)
+
+    async def answer(request: web.Request) -> web.Response:
+        watched.connections = await _counted(watched.dataplane, MAPS)
+        watched.refused = await _counted(watched.dataplane, REFUSALS)
+        return scraped(registry, request.headers.get("Accept", ""))
+
+    return answer
+
+
+async def _counted(dataplane: Dataplane, maps: Iterable[str]) -> list[Sample]:
+    """Connections by Service port, as the elements of these maps have counted them since they were made."""
+    plan = dataplane.plan
+    counts: Counter[tuple[str, ...]] = Counter()
+    for family in FAMILIES if plan else ():
+        fronts = plan.of(family).fronts if plan else {}
+        for name in maps:
+            try:
+                elements = await nftread.counted(family, name)
+            except ApplyError:
+                continue
+            for each in elements:
+                front = fronts.get(FrontKey(each.address, each.protocol, each.port)) if each.packets else None
+                if front:
+                    counts[_labels(front.port.name, family)] += each.packets
+    return [Sample(labels, count) for labels, count in nlargest(MOST_SERVICES, counts.items(), key=lambda row: row[1])]
+
+
+def _labels(name: PortName, family: Family) -> tuple[str, ...]:
+    return name.namespace, name.service, name.port, name.protocol, family
+
+
+def _rows(watched: Watched) -> Gauges:
+    rows = Gauges()
+    _add_syncs(rows, watched.dataplane)
+    _add_health(rows, watched.health)
+    _add_flows(rows, watched.flows)
+    _add_own(rows, watched)
+    return rows
+
+
+def _each(value: Callable[[], float]) -> Callable[[], Iterable[Sample]]:
+    """The same of both families."""
+    return lambda: [Sample((family,), value()) for family in FAMILIES]
+
+
+def _both(histogram: Histogram) -> Callable[[], Iterable[Distribution]]:
+    return lambda: [((family,), histogram) for family in FAMILIES]
+
+
+def _one(value: Callable[[], float]) -> Callable[[], Iterable[Sample]]:
+    return lambda: [Sample((), value())]
+
+
+def _add_syncs(rows: Gauges, dataplane: Dataplane) -> None:
+    stats = dataplane.stats
+    for name, text, histogram in (
+        (f"{_SYNC}duration_seconds", "Applying changes.", stats.runs),
+        (f"{_PREFIX}sync_full_proxy_rules_duration_seconds", "Applying everything.", stats.full),
+        (f"{_PREFIX}sync_partial_proxy_rules_duration_seconds", "Applying what changed.", stats.partial),
+        (f"{_PREFIX}network_programming_duration_seconds", "From change to rules.", stats.programming),
+    ):
+        rows.add_histogram(name, text, _BY_FAMILY, _both(histogram))
+    by_family: tuple[tuple[str, str, Callable[[], float], bool], ...] = (
+        (f"{_SYNC}last_timestamp_seconds", "When rules were applied last.", lambda: stats.last_sync_s, False),
+        (f"{_SYNC}last_queued_timestamp_seconds", "When a change came last.", lambda: stats.last_queued_s, False),
+        (f"{_SYNC}nftables_sync_failures", "Rules not applied.", lambda: stats.failures, True),
+        (f"{_SYNC}nftables_cleanup_failures", "Unused rules not removed.", lambda: stats.tidy_failures, True),
+    )
+    for name, text, value, is_counter in by_family:
+        rows.add(name, text, _BY_FAMILY, _each(value), counter=is_counter)
+    for kind, changes in (("service", stats.services), ("endpoint", stats.endpoints)):
+        pending, total = f"{_SYNC}{kind}_changes_pending", f"{_SYNC}{kind}_changes"
+        rows.add(pending, "Changes not applied yet.", (), partial(_changes, changes, "pending"))
+        rows.add(total, "Changes.", (), partial(_changes, changes, "total"), counter=True)
+    labels = (*_BY_FAMILY, "traffic_policy")
+    text = "Service ports with policy Local and no endpoint here."
+    rows.add(f"{_SYNC}no_local_endpoints_total", text, labels, lambda: _no_local_endpoints(dataplane))
+    rows.add("kdns_proxy_rules_changed_by_others", "Times.", (), _one(lambda: stats.distrusts), counter=True)
+
+
+def _changes(changes: Changes, what: str) -> Iterator[Sample]:
+    yield Sample((), float(getattr(changes, what)))
+
+
+def _no_local_endpoints(dataplane: Dataplane) -> Iterator[Sample]:
+    for family in FAMILIES if dataplane.plan else ():
+        ports = dataplane.plan.of(family).ports.values() if dataplane.plan else ()
+        internal = sum(port.internal.verdict is Verdict.DROP for port in ports)
+        external = sum(port.external.verdict is Verdict.DROP for port in ports)
+        yield Sample((family, "internal"), internal)
+        yield Sample((family, "external"), external)
+
+
+def _add_health(rows: Gauges, health: NodeHealth) -> None:
+    def by_code(counts: Counter[int]) -> Callable[[], Iterable[Sample]]:
+        return lambda: [Sample((str(code),), count) for code, count in counts.items()]
+
+    rows.add(f"{_PREFIX}proxy_healthz", "Answers of /healthz.", ("code",), by_code(health.healthz), counter=True)
+    rows.add(f"{_PREFIX}proxy_livez", "Answers of /livez.", ("code",), by_code(health.livez), counter=True)
+
+
+def _add_flows(rows: Gauges, flows: FlowStats) -> None:
+    name = f"{_PREFIX}conntrack_reconciler_"
+    rows.add_histogram(
+        f"{name}sync_duration_seconds",
+        "Looking for stale UDP flows.",
+        _BY_FAMILY,
+        lambda: [((family,), histogram) for family, histogram in flows.durations.items()],
+    )
+    rows.add(
+        f"{name}deleted_entries",
+        "Stale UDP flows deleted.",
+        _BY_FAMILY,
+        lambda: [Sample((family,), count) for family, count in flows.deleted.items()],
+        counter=True,
+    )
+
+
+def _add_own(rows: Gauges, watched: Watched) -> None:
+    rows.add("kdns_build_info", "Version.", ("version",), lambda: [Sample((kdns.__version__,), 1)])
+    text = "Connections to a Service port since its rules were made; UDP: clients."
+    rows.add("kdns_service_connections", text, _BY_SERVICE, lambda: watched.connections, counter=True)
+    text = "Packets to a Service port that were refused or dropped for want of endpoints."
+    rows.add("kdns_service_refused_packets", text, _BY_SERVICE, lambda: watched.refused, counter=True)
+    by_port = _BY_SERVICE[:-1]
+    for what, text, is_counter in (
+        ("active", "Relayed connections now.", False),
+        ("retries", "Attempts to reach another endpoint.", True),
+        ("failures", "Connections for which no endpoint answered.", True),
+        ("received_bytes", "Relayed from clients.", True),
+        ("sent_bytes", "Relayed to clients.", True),
+    ):
+        rows.add(f"kdns_relay_{what}", text, by_port, partial(_relayed, watched, what), counter=is_counter)
+    rows.add("kdns_watch_connected", "Whether changes arrive.", ("kind",), lambda: _followed(watched, "connected"))
+    rows.add("kdns_watch_events", "Changes seen.", ("kind",), lambda: _followed(watched, "events"), counter=True)
+    rows.add("kdns_watch_lists", "Full lists.", ("kind",), lambda: _followed(watched, "lists"), counter=True)
+    rows.add("kdns_watch_staleness_seconds", "Since the API last spoke.", ("kind",), lambda: _staleness(watched))
+    labels = ("code", "method", "host")
+    rows.add("rest_client_requests", "Requests to the API.", labels, lambda: _requests(watched), counter=True)
+
+
+def _relayed(watched: Watched, what: str) -> Iterator[Sample]:
+    for name, counters in watched.relays().items():
+        yield Sample((name.namespace, name.service, name.port, name.protocol), float(getattr(counters, what)))
+
+
+def _followed(watched: Watched, what: str) -> Iterator[Sample]:
+    for kind, stats in watched.follow.kinds.items():
+        yield Sample((kind.__name__,), float(getattr(stats, what)))
+
+
+def _staleness(watched: Watched) -> Iterator[Sample]:
+    for kind, stats in watched.follow.kinds.items():
+        if stats.last_contact_s is not None:
+            yield Sample((kind.__name__,), time.monotonic() - stats.last_contact_s)
+
+
+def _requests(watched: Watched) -> Iterator[Sample]:
+    return (Sample(labels, count) for labels, count in watched.follow.rest.requests.items())

@@ -1,0 +1,343 @@
+"""`kdns proxy`: a node's dataplane, from settings to running tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from aiohttp import web
+
+from kdns import logs
+from kdns.aio import nftablesmode, nftread
+from kdns.aio.addresses import own_addresses, watch_addresses
+from kdns.aio.admin import Handler, health
+from kdns.aio.conntrack import FlowKeeper
+from kdns.aio.dataplane import Backend, Dataplane, Situation, SyncTiming
+from kdns.aio.follow import FollowStats, NodeScope, follow
+from kdns.aio.hostsettings import apply_oom_score, apply_sysctls
+from kdns.aio.loading import loading
+from kdns.aio.nftablesmode import NftablesMode
+from kdns.aio.nftmonitor import TablesMonitor
+from kdns.aio.nodeevents import Events
+from kdns.aio.nodehealth import NodeHealth, ServiceHealth, serve_for_ever
+from kdns.aio.proxymetrics import Watched, metrics
+from kdns.aio.source import Source
+from kdns.cluster.objects import Node
+from kdns.cluster.state import State
+from kdns.cluster.watching import Timing
+from kdns.errors import InputError, KdnsError
+from kdns.proxy.config import Address
+from kdns.proxy.node import node_view, proxy_config
+from kdns.proxy.plan import PortName
+from kdns.proxy.relaying import PortCounters
+from kdns.proxy.settings import ClientConnection, Settings
+from kdns.proxy.settings_file import encoded
+
+POD_CIDRS_S: Final = 300.0
+"""How long a node with detectLocalMode NodeCIDR may take to get its podCIDRs, as in kube-proxy."""
+CONFIGZ: Final = "kubeproxy.config.k8s.io"
+STRANGERS: Final = "kube-proxy"
+"""The tables of a kube-proxy that ran here before; both would translate the same packets."""
+
+log = logs.get(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A mode at work. `close` undoes what must not outlive the process; `counters` are those of relays."""
+
+    backend: Backend
+    close: Callable[[], Awaitable[None]] | None = None
+    counters: Callable[[], Mapping[PortName, PortCounters]] = dict
+
+
+async def _nftables(settings: Settings) -> Running:
+    await nftablesmode.check()
+    if left := {name for _, name in await nftread.tables() if name == STRANGERS}:
+        log.warning("tables of kube-proxy are here too", tables=sorted(left), wanted="kube-proxy --cleanup")
+    return Running(NftablesMode(mark=settings.mark))
+
+
+async def _userspace(settings: Settings) -> Running:
+    from kdns.aio.userspacemode import UserspaceMode, may_capture  # noqa: PLC0415 - other modes need none of it
+
+    mode = UserspaceMode(ports=port_range(settings.port_range), udp_idle_s=settings.udp_idle_timeout_s)
+    if not may_capture():
+        log.info("only what is at this machine's own addresses is served", wanted="CAP_NET_ADMIN to capture the rest")
+    return Running(mode, mode.close, lambda: mode.counters)
+
+
+BACKENDS: Final[Mapping[str, Callable[[Settings], Awaitable[Running]]]] = {
+    "nftables": _nftables,
+    "userspace": _userspace,
+}
+"""The modes that there are; each makes its backend, or says with ApplyError why it cannot work here."""
+
+
+def port_range(text: str) -> range:
+    """300-2000 or 300+1700 as kube-proxy writes a range of ports; "" and 0 for the kernel's choice."""
+    for sign, length in (("-", 0), ("+", 1)):
+        first, found, last = text.partition(sign)
+        if found:
+            return range(int(first), int(first) * length + int(last) + 1)
+    return range(int(text or 0), int(text or 0) + 1) if int(text or 0) else range(0)
+
+
+@dataclass(slots=True)
+class NodeProxy:
+    """One node's dataplane with everything around it. `run` works until it is cancelled, and leaves the rules.
+
+    `owns_host` says that limits of the kernel and of the process are its business too.
+    """
+
+    settings: Settings
+    source: Source
+    owns_host: bool = True
+    state: State = field(default_factory=State)
+    established: asyncio.Event = field(default_factory=asyncio.Event)
+    _addresses: tuple[Address, ...] | None = None
+    _last_node: Node | None = None
+    _known: tuple[object, Situation | None] = (None, None)
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        return self.settings.node_name or os.uname().nodename.strip().lower()
+
+    @property
+    def node(self) -> Node | None:
+        """The Node object, as long as there is one."""
+        return self.state.nodes.get(("", self.name))
+
+    def situation(self) -> Situation | None:
+        """The node as it is now; None as long as its podCIDRs are wanted and not known.
+
+        A Node that is deleted leaves everything as it was.
+        """
+        node = self.node or self._last_node
+        seen = node, tuple(self.state.service_cidrs.values()), self._addresses
+        if self._known[0] != seen or self._known[1] is None:
+            self._last_node = node
+            self._known = seen, self._situation(node)
+        return self._known[1]
+
+    def _situation(self, node: Node | None) -> Situation | None:
+        if self.settings.detect_local_mode == "NodeCIDR" and not (node and node.pod_cidrs):
+            return None
+        ranges = [cidr for each in self.state.service_cidrs.values() for cidr in each.spec.cidrs or ()]
+        view = node_view(node, self.name, bind_address=self.settings.bind_address, addresses=self._addresses)
+        return view, proxy_config(self.settings, node, sorted(ranges))
+
+    async def run(self) -> None:
+        """Work. ApplyError where the mode cannot, InputError for settings that cannot be used."""
+        settings = self.settings
+        if settings.mode not in BACKENDS:
+            raise InputError(f"mode {settings.mode} is not built yet; there are {', '.join(BACKENDS)}")
+        if self.owns_host:
+            apply_oom_score(settings.oom_score_adj)
+            apply_sysctls(settings.conntrack)
+        async with AsyncExitStack() as leaving:
+            running = await BACKENDS[settings.mode](settings)
+            if running.close:
+                leaving.push_async_callback(running.close)
+            self._addresses = await _addresses()
+            await self._work(running, leaving)
+
+    async def _work(self, running: Running, leaving: AsyncExitStack) -> None:
+        settings, part, scope = self.settings, self.settings.part[1], NodeScope(node=self.name)
+        dataplane = Dataplane(
+            self.state,
+            running.backend,
+            self.situation,
+            SyncTiming(part.min_sync_period_s, part.sync_period_s),
+            kinds=frozenset(scope.kinds),
+        )
+        events, flows, stats = Events(self.source, self.name), FlowKeeper(), FollowStats()
+        leaving.push_async_callback(events.close)
+        node_health = NodeHealth(dataplane, lambda: self.node)
+        services = ServiceHealth(self.state, self.name, node_health, events)
+        dataplane.followers += [flows.synced, services.synced, lambda _: self.established.set()]
+        watched = Watched(dataplane, node_health, stats, flows.stats, running.counters)
+        monitor = TablesMonitor(dataplane.distrust)
+        monitor.start()
+        leaving.callback(monitor.close)
+
+        def addressed(addresses: tuple[Address, ...]) -> None:
+            self._addresses = addresses
+            dataplane.look()
+
+        timing = Timing(page_objects=0, verify_s=max(settings.config_sync_period_s, 60.0))
+        works = {
+            "follow": follow(self.source, self.state, dataplane.changed, stats, scope=scope, timing=timing),
+            "dataplane": dataplane.run(),
+            "addresses": watch_addresses(addressed),
+            "flows": flows.run(),
+            "service health": services.run(),
+            "first rules": self._first(dataplane),
+            **self._servers(node_health, watched),
+        }
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for name, work in works.items():
+                    tasks.create_task(work, name=name)
+        except* KdnsError as failed:
+            raise failed.exceptions[0] from None
+
+    async def _first(self, dataplane: Dataplane) -> None:
+        """Load without the garbage collector, and give up on a node that never gets podCIDRs."""
+        with loading():
+            try:
+                async with asyncio.timeout(POD_CIDRS_S if self.settings.detect_local_mode == "NodeCIDR" else None):
+                    await dataplane.established.wait()
+            except TimeoutError:
+                if self.situation() is None:
+                    wanted = f"spec.podCIDRs of Node {self.name}, for detectLocalMode NodeCIDR"
+                    raise KdnsError(f"not there within {POD_CIDRS_S:g} s: {wanted}") from None
+
+    def _servers(self, node_health: NodeHealth, watched: Watched) -> dict[str, Any]:
+        settings = self.settings
+        sites: dict[str, tuple[str, dict[str, Handler]]] = {
+            "healthz": (
+                settings.healthz_bind_address,
+                {"/healthz": node_health.answer_healthz, "/livez": node_health.answer_livez},
+            ),
+            "metrics": (
+                settings.metrics_bind_address,
+                {
+                    "/metrics": metrics(watched),
+                    "/proxyMode": partial(_answer, text=settings.mode),
+                    "/configz": partial(_configz, settings=settings),
+                    "/healthz": health,
+                },
+            ),
+        }
+        return {
+            name: serve_for_ever(*host_port(address), paths, hard_fail=settings.bind_address_hard_fail)
+            for name, (address, paths) in sites.items()
+            if address
+        }
+
+
+def host_port(text: str) -> tuple[str, int]:
+    """127.0.0.1:10249 or [::1]:10249, as the settings' check has let it pass."""
+    host, _, port = text.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def api_source(settings: Settings, master: str = "") -> Source:
+    """Where the API is: the kubeconfig's cluster, at `master` if that is given; without both, the Pod's own.
+
+    Differs: requests are limited only where the settings say other than kube-proxy's defaults, 5 a second. kdns asks
+    for each kind once and then watches.
+    """
+    client, usual = settings.client_connection, ClientConnection()
+    limits = (
+        {} if (client.qps, client.burst) == (usual.qps, usual.burst) else {"qps": client.qps, "burst": client.burst}
+    )
+    if client.kubeconfig:
+        return Source(client.kubeconfig, server=master, **limits)  # type: ignore[arg-type]
+    return Source(endpoint=master, **limits)  # type: ignore[arg-type]
+
+
+async def _addresses() -> tuple[Address, ...] | None:
+    try:
+        return await own_addresses()
+    except OSError as error:
+        log.warning("own addresses not known: the Node's count", reason=error.strerror)
+        return None
+
+
+async def _answer(_request: web.Request, *, text: str) -> web.Response:
+    return web.Response(text=text)
+
+
+async def _configz(_request: web.Request, *, settings: Settings) -> web.Response:
+    return web.json_response({CONFIGZ: encoded(settings)})
+
+
+async def clean_up() -> None:
+    """Remove the rules of every mode; ApplyError where that is not allowed."""
+    await nftablesmode.clean_up()
+
+
+def initialise(settings: Settings) -> None:
+    """Do what needs more rights than CAP_NET_ADMIN."""
+    apply_sysctls(settings.conntrack)
+
+
+async def supervise(
+    read: Callable[[], Settings],
+    start: Callable[[Settings], NodeProxy],
+    stop: asyncio.Event,
+    *,
+    file: Path | None,
+    say: Callable[[str], None],
+    every_s: float = 2.0,
+) -> None:
+    """Run a node until `stop`; begin anew, with the rules in place, whenever the configuration file says otherwise.
+
+    Differs: kube-proxy exits when its file changes, and whoever restarts it meets the new one, right or wrong. Here a
+    file that cannot be used is told, and the settings before stay.
+    """
+    settings = read()
+    while not stop.is_set():
+        node = start(settings)
+        tasks = {
+            "node": asyncio.create_task(node.run()),
+            "stop": asyncio.create_task(stop.wait()),
+            "file": asyncio.create_task(_other_settings(read, settings, file, every_s)),
+            "said": asyncio.create_task(_said(node, say)),
+        }
+        ending = {tasks[name] for name in ("node", "stop", "file")}
+        try:
+            await asyncio.wait(ending, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks.values():
+                task.cancel()
+            results = dict(zip(tasks, await asyncio.gather(*tasks.values(), return_exceptions=True), strict=True))
+        for failed in (results["node"], results["file"]):
+            if isinstance(failed, Exception):
+                raise failed
+        if isinstance(results["file"], Settings):
+            settings = results["file"]
+            log.info("settings changed", file=str(file), mode=settings.mode)
+
+
+async def _said(node: NodeProxy, say: Callable[[str], None]) -> None:
+    await node.established.wait()
+    say("ready")
+
+
+async def _other_settings(
+    read: Callable[[], Settings], settings: Settings, file: Path | None, every_s: float
+) -> Settings:
+    """The settings, as soon as they are others."""
+    seen = _stamp(file)
+    while True:
+        await asyncio.sleep(every_s)
+        now = _stamp(file)
+        if now == seen:
+            continue
+        seen = now
+        try:
+            found = read()
+        except InputError as error:
+            log.warning("settings stay as they were: the file cannot be used", reason=str(error))
+            continue
+        if found != settings:
+            return found
+
+
+def _stamp(file: Path | None) -> tuple[int, int, int]:
+    """Differs when the file does; a ConfigMap's is a link to another folder then."""
+    try:
+        stat = file.stat() if file else None
+    except OSError:
+        stat = None
+    return (stat.st_mtime_ns, stat.st_ino, stat.st_size) if stat else (0, 0, 0)
