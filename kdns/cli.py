@@ -140,6 +140,7 @@ def serve(conf: str, dns_port: int) -> None:
     metavar="CIDR[,CIDR]",
     help="Addresses for Services of type LoadBalancer, also as FIRST-LAST; without, they stay pending.",
 )
+@click.option("--proxy", type=click.Choice(["nftables", "userspace"]), help="Give Services their virtual IPs here.")
 @click.option("--no-simulated-pods", is_flag=True, help="Leave Pods Pending instead of running them in name only.")
 @click.option(
     "--token-file",

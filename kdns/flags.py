@@ -127,4 +127,5 @@ def up_options(paths: tuple[Path, ...], given: Mapping[str, Any]) -> UpOptions:
         token_file=given["token_file"],
         tls_cert=given["tls_cert"],
         tls_key=given["tls_key"],
+        proxy=given["proxy"] or "",
     )

@@ -50,10 +50,11 @@ log = logs.get(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A mode at work. `close` undoes what must not outlive the process; `counters` are those of relays."""
+    """A mode at work. `close` undoes what must not outlive the process, `remove` what may; `counters` are of relays."""
 
     backend: Backend
     close: Callable[[], Awaitable[None]] | None = None
+    remove: Callable[[], Awaitable[None]] | None = None
     counters: Callable[[], Mapping[PortName, PortCounters]] = dict
 
 
@@ -61,7 +62,7 @@ async def _nftables(settings: Settings) -> Running:
     await nftablesmode.check()
     if left := {name for _, name in await nftread.tables() if name == STRANGERS}:
         log.warning("tables of kube-proxy are here too", tables=sorted(left), wanted="kube-proxy --cleanup")
-    return Running(NftablesMode(mark=settings.mark))
+    return Running(NftablesMode(mark=settings.mark), remove=nftablesmode.clean_up)
 
 
 async def _userspace(settings: Settings) -> Running:
@@ -70,7 +71,7 @@ async def _userspace(settings: Settings) -> Running:
     mode = UserspaceMode(ports=port_range(settings.port_range), udp_idle_s=settings.udp_idle_timeout_s)
     if not may_capture():
         log.info("only what is at this machine's own addresses is served", wanted="CAP_NET_ADMIN to capture the rest")
-    return Running(mode, mode.close, lambda: mode.counters)
+    return Running(mode, close=mode.close, counters=lambda: mode.counters)
 
 
 BACKENDS: Final[Mapping[str, Callable[[Settings], Awaitable[Running]]]] = {
@@ -91,9 +92,10 @@ def port_range(text: str) -> range:
 
 @dataclass(slots=True)
 class NodeProxy:
-    """One node's dataplane with everything around it. `run` works until it is cancelled, and leaves the rules.
+    """One node's dataplane with everything around it. `run` works until it is cancelled.
 
-    `owns_host` says that limits of the kernel and of the process are its business too.
+    `owns_host` says that limits of the kernel and of the process are its business too, and that its rules stay at the
+    end; otherwise they are removed.
     """
 
     settings: Settings
@@ -144,8 +146,9 @@ class NodeProxy:
             apply_sysctls(settings.conntrack)
         async with AsyncExitStack() as leaving:
             running = await BACKENDS[settings.mode](settings)
-            if running.close:
-                leaving.push_async_callback(running.close)
+            for undo in (running.close, None if self.owns_host else running.remove):
+                if undo:
+                    leaving.push_async_callback(undo)
             self._addresses = await _addresses()
             await self._work(running, leaving)
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from kdns import logs
 from kdns.aio.corefiles import load_corefile, parse_corefile
 from kdns.aio.dnsserver import DnsServer
 from kdns.aio.interfaces import reachable
@@ -22,6 +24,9 @@ from kdns.controlplane.clusterconfig import ClusterConfig
 from kdns.corefile.address import HostPort
 from kdns.errors import InputError
 from kdns.plugins.registry import ServerConfig
+from kdns.proxy.settings import ClientConnection, Settings
+
+log = logs.get(__name__)
 
 KUBECONFIG: Final = "kdns.kubeconfig"
 
@@ -52,6 +57,7 @@ class UpOptions:
     token_file: Path | None = None
     tls_cert: str = ""
     tls_key: str = ""
+    proxy: str = ""
 
 
 async def up(options: UpOptions, say: Callable[[str], None], warn: Callable[[str], None]) -> None:
@@ -64,6 +70,7 @@ async def up(options: UpOptions, say: Callable[[str], None], warn: Callable[[str
     with ExitStack() as starting:
         starting.enter_context(loading())
         await local.start()
+        stack = AsyncExitStack()
         dns: DnsServer | None = None
         try:
             applied = await local.apply(options.paths, lambda problem: warn(str(problem))) if options.paths else None
@@ -81,6 +88,9 @@ async def up(options: UpOptions, say: Callable[[str], None], warn: Callable[[str
                 say(f"dns         {host} port {port} (UDP and TCP)")
             for path, (host, port) in dns.site_addresses.items():
                 say(f"http        {host} port {port} {path}")
+            if options.proxy:
+                await stack.enter_async_context(virtual_ips(options))
+                say(f"proxy       {options.proxy}")
             host, port = dns.addresses[0]
             say(f"try         dig @{host} -p {port} kubernetes.default.svc.{options.cluster.cluster_domain}")
             say(f"            kubectl --kubeconfig {options.kubeconfig} get services --all-namespaces")
@@ -88,9 +98,47 @@ async def up(options: UpOptions, say: Callable[[str], None], warn: Callable[[str
             starting.close()
             await stop.wait()
         finally:
+            await stack.aclose()
             if dns:
                 await dns.stop()
             await local.stop()
+
+
+@asynccontextmanager
+async def virtual_ips(options: UpOptions) -> AsyncIterator[None]:
+    """The dataplane of this machine as the cluster's node, which takes its rules along when the cluster ends.
+
+    ApplyError where the mode cannot work here. Limits of the machine stay as they are.
+    """
+    from kdns import node  # noqa: PLC0415 - only with --proxy
+
+    settings = Settings(
+        mode=options.proxy,
+        hostname_override=options.cluster.node_name,
+        cluster_cidr=",".join(map(str, options.cluster.pod_cidrs)),
+        node_port_addresses=("0.0.0.0/0", "::/0"),
+        healthz_bind_address="",
+        metrics_bind_address="",
+        client_connection=ClientConnection(kubeconfig=str(options.kubeconfig)),
+    )
+    proxy = node.NodeProxy(settings, node.api_source(settings), owns_host=False)
+    running, ready = asyncio.create_task(proxy.run()), asyncio.create_task(proxy.established.wait())
+    try:
+        await asyncio.wait((running, ready), return_when=asyncio.FIRST_COMPLETED)
+        if running.done():
+            await running
+        running.add_done_callback(_told)
+        yield
+    finally:
+        ready.cancel()
+        running.cancel()
+        await asyncio.wait((running, ready))
+
+
+def _told(ended: asyncio.Task[None]) -> None:
+    """Say that the dataplane has ended by itself."""
+    if not ended.cancelled() and (error := ended.exception()):
+        log.error("virtual IPs follow the cluster no more", reason=str(error), exc_info=error)
 
 
 def corefile_of(options: UpOptions) -> tuple[ServerConfig, ...]:

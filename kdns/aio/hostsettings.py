@@ -1,4 +1,7 @@
-"""What kube-proxy sets on its host beside rules: limits of connection tracking, and the process's oom_score_adj."""
+"""What kube-proxy sets on its host beside rules: limits of connection tracking, and the process's oom_score_adj.
+
+Differs: a kernel that tracks more connections than asked for goes on to do so; kube-proxy lowers its limit.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,8 @@ FOLDERS: Final = (Path("/host/proc/sys"), Path("/proc/sys"))
 """Where sysctls are: a container without privileges finds its own /proc/sys read-only, and the host's mounted."""
 HASH_SIZE: Final = Path("/sys/module/nf_conntrack/parameters/hashsize")
 BUCKET_CONNECTIONS: Final = 4
+
+LIMIT: Final = "net/netfilter/nf_conntrack_max"
 
 log = logs.get(__name__)
 
@@ -44,7 +49,7 @@ def apply_sysctls(conntrack: Conntrack) -> None:
     """Set them. What cannot be set is told, and is no reason to stop: the dataplane works with other limits too."""
     wanted = sysctls(conntrack, os.cpu_count() or 1)
     refused = list(_refused(wanted))
-    if limit := wanted.get("net/netfilter/nf_conntrack_max"):
+    if limit := wanted.get(LIMIT):
         refused += _hash_refused(limit // BUCKET_CONNECTIONS)
     if refused:
         log.warning(
@@ -68,7 +73,8 @@ def _refused(wanted: dict[str, int]) -> Iterator[str]:
     for name, value in wanted.items():
         path = next((found for folder in FOLDERS if (found := folder / name).exists()), FOLDERS[-1] / name)
         try:
-            if int(path.read_text(encoding="ascii")) != value:
+            there = int(path.read_text(encoding="ascii"))
+            if there < value or (there > value and name != LIMIT):
                 path.write_text(str(value), encoding="ascii")
                 log.info("sysctl set", name=name, value=value)
         except OSError as error:
