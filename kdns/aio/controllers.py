@@ -139,7 +139,11 @@ class Controllers:
         version = change.stored
         obj = None if change.type == "DELETED" else version.obj
         for place, controller in self._followers[kind]:
-            subjects = controller.learn(kind, version.key, obj, version.revision)
+            try:
+                subjects = tuple(controller.learn(kind, version.key, obj, version.revision))
+            except Exception:  # one object's trouble must not stop the others
+                log.exception("controller cannot read", controller=controller.name, kind=kind.kind, key=version.key)
+                subjects = ()
             own = self._own_writes.pop((place, kind, version.key), 0) == version.revision
             if not own or kind not in controller.settled:
                 for subject in subjects:

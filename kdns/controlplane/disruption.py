@@ -82,7 +82,7 @@ class Disruptions:
         )
 
     def _status(self, budget: Json, now: str) -> Json:
-        spec, old = budget["spec"], budget.get("status") or {}
+        spec, old = budget.get("spec") or {}, budget.get("status") or {}
         selector = selector_of(spec["selector"]) if spec.get("selector") is not None else None
         everyone = self._pods.get(budget["metadata"]["namespace"], {}).values()
         pods = [pod for pod in everyone if selector and selector.matches(pod["metadata"].get("labels"))]

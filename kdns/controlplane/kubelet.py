@@ -69,14 +69,14 @@ class Kubelet:
         self._addresses.follow(uid, addressed)
 
     def reconcile(self, subject: Subject, since_s: float, now_s: float) -> Outcome:
-        """What the kubelet of the Pod's node has to do; nodes that are not there or not ready have none."""
+        """What the kubelet of the Pod's node has to do; nodes that are not there, not ready or nowhere have none."""
         _ = since_s
         namespace, name = subject
         if not namespace:
             return self._report(name, timestamp(now_s))
         pod = self._pods.get((namespace, name))
         node = self._nodes.get(node_of(pod)) if pod else None
-        if pod is None or node is None or not is_ready(node):
+        if pod is None or node is None or not (is_ready(node) and internal_ips(node)):
             return Outcome()
         if is_terminating(pod):
             wait_s = leaves_at_s(pod) - now_s
@@ -119,7 +119,7 @@ class Kubelet:
 
 def _rows(addresses: list[str], node: Json) -> list[Json]:
     """What is missing in a node's list of addresses."""
-    known = {row.get("type") for row in (node.get("status") or {}).get("addresses") or ()}
+    known = {row.get("type") for row in (node.get("status") or {}).get("addresses") or () if row.get("address")}
     rows = [{"type": "InternalIP", "address": address} for address in addresses]
     rows.append({"type": "Hostname", "address": node["metadata"]["name"]})
     return [row for row in rows if row["type"] not in known]

@@ -62,7 +62,7 @@ def lacks_node_status(node: Json) -> bool:
 def internal_ips(node: Json) -> list[str]:
     """The node's own addresses."""
     rows = (node.get("status") or {}).get("addresses") or ()
-    return [row["address"] for row in rows if row.get("type") == "InternalIP"]
+    return [row["address"] for row in rows if row.get("type") == "InternalIP" and row.get("address")]
 
 
 def is_ready(node: Json) -> bool:

@@ -47,7 +47,7 @@ def _budget(api: Api, pod: Json) -> Json | None:
     found = [
         obj
         for obj in api.list(DISRUPTION_BUDGET, namespace).items
-        if obj["spec"].get("selector") is not None and selector_of(obj["spec"]["selector"]).matches(labels)
+        if (selector := (obj.get("spec") or {}).get("selector")) is not None and selector_of(selector).matches(labels)
     ]
     if len(found) > 1:
         raise internal(_MORE_THAN_ONE)

@@ -51,7 +51,7 @@ from kdns.controlplane.status import Cause, StatusError, invalid
 from kdns.controlplane.strategy_service import ServiceAllocator
 from kdns.controlplane.tally import Tally
 from kdns.controlplane.transitions import drop_unneeded
-from kdns.controlplane.validation import validate_meta
+from kdns.controlplane.validation import validate_meta, validate_meta_update
 from kdns.controlplane.validation_apps import (
     validate_controller_revision,
     validate_daemon_set,
@@ -159,7 +159,8 @@ class Strategies:
         txn = Transaction()
         new = with_defaults(kind, new)
         if subresource:
-            self._check(kind, new, validate_meta(new, _any_name, namespaced=kind.namespaced))
+            marks = validate_meta(new, _any_name, namespaced=kind.namespaced)
+            self._check(kind, new, validate_meta_update(old, new) + marks)
             if kind == SERVICE and subresource == "status":
                 self._check(kind, new, validate_load_balancer_status(new, old))
             if kind == POD and subresource == "status":

@@ -142,6 +142,11 @@ def test_what_goes_is_held_by_nobody_new(api: Api) -> None:
         'ConfigMap "a" is invalid: metadata.finalizers: Forbidden: no new finalizers can be added if the object is '
         'being deleted, found new finalizers []string{"b.c/d"}'
     )
+    api.create(POD, "default", {**pod(), "metadata": {"name": "p", "finalizers": ["example.com/a"]}})
+    api.delete(POD, "default", "p")
+    more = {"metadata": {"finalizers": ["example.com/a", "b.c/d"]}}
+    with pytest.raises(StatusError, match="no new finalizers can be added"):
+        api.patch(POD, "default", "p", MERGE_PATCH, more, subresource="status")
     api.patch(CONFIG_MAP, "default", "a", MERGE_PATCH, {"metadata": {"finalizers": []}})
     assert not api.list(CONFIG_MAP, "default").items
 

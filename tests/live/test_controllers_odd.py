@@ -1,0 +1,89 @@
+"""Odd objects, which the API takes, stop no controller; nor does a controller that cannot read one of them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+
+import pytest
+from structlog.testing import capture_logs
+from test_controllers import Cluster
+
+from kdns.aio.controllers import Controllers
+from kdns.cluster.objects import Key
+from kdns.controlplane.controller import Notice, Outcome, Subject
+from kdns.controlplane.kinds import CONFIG_MAP, DISRUPTION_BUDGET, NODE, POD, Json, Kind
+from kdns.controlplane.podposts import evict
+
+READY = {"type": "Ready", "status": "True"}
+POD_ON_IT: Json = {"metadata": {"name": "p"}, "spec": {"nodeName": "odd", "containers": [{"name": "c", "image": "i"}]}}
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    cluster = Cluster()
+    cluster.controllers.start()
+    await cluster.settled()
+    yield cluster
+    cluster.controllers.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "odd"),
+    [
+        (NODE, {"status": {"addresses": [{"type": "InternalIP"}]}}),
+        (NODE, {"status": {"conditions": [READY], "addresses": [{"type": "InternalIP"}]}}),
+        (NODE, {"status": {"conditions": [READY], "addresses": [{"type": "ExternalIP", "address": "192.0.2.1"}]}}),
+        (NODE, {"status": {"conditions": [READY]}}),
+        (DISRUPTION_BUDGET, {}),
+        (DISRUPTION_BUDGET, {"spec": {}}),
+    ],
+)
+async def test_odd_objects(cluster: Cluster, kind: Kind, odd: Json) -> None:
+    with capture_logs() as logs:
+        cluster.make(kind, {"metadata": {"name": "odd"}, **odd})
+        if kind != NODE:
+            cluster.make(NODE, {"metadata": {"name": "odd"}})
+        cluster.make(POD, POD_ON_IT)
+        await cluster.settled()
+        assert cluster.api.get(POD, "default", "p")["status"]["phase"] == "Running"
+        evict(cluster.api, "default", "p", {}, dry_run=True)
+    assert logs == []
+
+
+class Choosy:
+    """Reads all objects but one, and counts what it reads."""
+
+    name = "choosy"
+    follows = (CONFIG_MAP,)
+    settled: frozenset[Kind] = frozenset()
+
+    def __init__(self) -> None:
+        self.read: list[str] = []
+
+    def learn(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Subject]:
+        _ = kind, obj, revision
+        if key[1] == "odd":
+            raise KeyError(key)
+        self.read.append(key[1])
+        return ()
+
+    def reconcile(self, subject: Subject, since_s: float, now_s: float) -> Outcome:
+        _ = subject, since_s, now_s
+        return Outcome()
+
+    def failed(self, subject: Subject, error: Exception) -> Notice | None:
+        _ = subject, error
+        return None
+
+
+async def test_what_a_controller_cannot_read_is_left_out(cluster: Cluster) -> None:
+    choosy = Choosy()
+    cluster.controllers.close()
+    cluster.controllers = Controllers(cluster.api, lambda: [choosy])
+    cluster.controllers.start()
+    with capture_logs() as logs:
+        for name in ("a", "odd", "b"):
+            cluster.make(CONFIG_MAP, {"metadata": {"name": name}})
+        await cluster.settled()
+    assert choosy.read == ["a", "b"]
+    assert [each["event"] for each in logs] == ["controller cannot read"]
