@@ -8,7 +8,7 @@ from asyncio import TimerHandle
 from typing import Final
 
 from kdns.aio.poller import ONCE, WHILE_READABLE
-from kdns.aio.relays import Shared, arrival_interface, quicken
+from kdns.aio.relays import Shared, quicken
 from kdns.aio.splice import Splice, forget
 from kdns.proxy.backends import Backend
 from kdns.proxy.relaying import Call, PortCounters, header
@@ -67,8 +67,7 @@ class TcpRelay:
 
     def _answer(self, client: socket.socket, address: str, port: int) -> None:
         shared = self._shared
-        interface = arrival_interface(client) if shared.relaying.needs_interface(self.key) else ""
-        call = shared.relaying.call(self.key, address, interface)
+        call = shared.relaying.call(self.key, address)
         if call is None:
             end(client)
             return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import resource
 import socket
-import struct
 import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
@@ -23,8 +22,6 @@ BACKLOG: Final = 4096
 KEEPALIVE: Final = ((socket.TCP_KEEPIDLE, 300), (socket.TCP_KEEPINTVL, 60), (socket.TCP_KEEPCNT, 5))
 """Clients and endpoints that vanish without a word are noticed after ten minutes; those that are only silent stay."""
 IP_PKTINFO: Final = 8
-IP_PKTOPTIONS: Final = 9
-IPV6_2292PKTOPTIONS: Final = 6
 _MOST: Final = 1 << 20
 
 log = logs.get(__name__)
@@ -140,35 +137,3 @@ def _first_free() -> str:
             return knob.read().strip()
     except OSError:
         return "1024"
-
-
-def arrival_interface(client: socket.socket) -> str:
-    """The interface that an accepted connection came in on, "" if the kernel does not say."""
-    is_ipv6 = client.family == socket.AF_INET6
-    level, option = (socket.IPPROTO_IPV6, IPV6_2292PKTOPTIONS) if is_ipv6 else (socket.IPPROTO_IP, IP_PKTOPTIONS)
-    try:
-        told = client.getsockopt(level, option, 256)
-    except OSError:
-        return ""
-    return interface_of(_index(told, is_ipv6=is_ipv6))
-
-
-def _index(told: bytes, *, is_ipv6: bool) -> int:
-    """The interface's number in control messages that may hold packet information."""
-    place = 0
-    while place + 16 <= len(told):
-        length, level, kind = struct.unpack_from("=QII", told, place)
-        if is_ipv6 and level == socket.IPPROTO_IPV6 and length >= 16 + 20:
-            return int(struct.unpack_from("=I", told, place + 16 + 16)[0])
-        if not is_ipv6 and level == socket.IPPROTO_IP and kind == IP_PKTINFO:
-            return int(struct.unpack_from("=i", told, place + 16)[0])
-        place += max(16, (length + 7) & ~7)
-    return 0
-
-
-def interface_of(index: int) -> str:
-    """An interface's name, "" if there is none of this number."""
-    try:
-        return socket.if_indextoname(index) if index else ""
-    except OSError:
-        return ""

@@ -13,9 +13,9 @@ from kdns.aio.relay import TcpRelay
 from kdns.aio.relays import Shared, listener
 from kdns.aio.udprelay import UdpRelay
 from kdns.errors import ListenError
-from kdns.proxy.config import Address
-from kdns.proxy.plan import FamilyPlan, FrontKind, PortPlan
-from kdns.proxy.userspace import RelayKey, is_loopback, node_port_binds
+from kdns.proxy.config import Address, Family
+from kdns.proxy.plan import FamilyPlan, PortPlan
+from kdns.proxy.userspace import LISTS, RelayKey, is_loopback, node_port_binds
 
 KINDS: Final[Mapping[str, socket.SocketKind]] = {"TCP": socket.SOCK_STREAM, "UDP": socket.SOCK_DGRAM}
 
@@ -67,11 +67,13 @@ class RelaySet:
                 self._shared.room.give(len(self.binds.pop(key).addresses))
                 self._relays.pop(key).close()
 
-    def keep_flows(self, key: RelayKey, port: PortPlan) -> None:
+    def keep_flows(self, family: Family, port: PortPlan) -> None:
         """End UDP flows to endpoints that the Service port has no more."""
-        relay = self._relays.get(key)
-        if isinstance(relay, UdpRelay):
-            relay.keep(port.backends.reachable)
+        for key, _ in port.fronts:
+            for name in ("", *LISTS):
+                relay = self._relays.get(RelayKey(family, key, name))
+                if isinstance(relay, UdpRelay):
+                    relay.keep(port.backends.reachable)
 
     def _opened(self, key: RelayKey, binds: Binds) -> Relay:
         kind = KINDS[key.front.protocol]
@@ -102,12 +104,12 @@ class RelaySet:
             log.warning("a Service cannot be reached", service=str(front.port.name) if front else "", reason=reason)
 
 
-def where(half: FamilyPlan, key: RelayKey, kind: FrontKind, to: Address | None, *, captures: bool) -> Binds:
+def where(half: FamilyPlan, key: RelayKey, to: Address | None) -> Binds:
     """Where a relay listens: at the node's address `to` for what is captured, else at the front itself."""
-    if captures and not is_loopback(key.front):
+    if key.list:
         anywhere = "0.0.0.0" if key.family == "IPv4" else "::"
         return Binds((str(to) if to else anywhere,), 0)
-    if kind is FrontKind.NODE_PORT:
+    if not key.front.address:
         return Binds(node_port_binds(half), key.front.port)
     return Binds((key.front.address,), key.front.port)
 

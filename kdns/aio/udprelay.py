@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import socket
-import struct
 from asyncio import TimerHandle
 from collections.abc import Collection
 from contextlib import suppress
 from typing import Any, Final
 
 from kdns.aio.poller import WHILE_READABLE
-from kdns.aio.relays import IP_PKTINFO, Shared, interface_of
+from kdns.aio.relays import IP_PKTINFO, Shared
 from kdns.proxy.backends import Backend
 from kdns.proxy.relaying import Call, PortCounters
 from kdns.proxy.userspace import RelayKey
@@ -98,8 +97,7 @@ class UdpRelay:
 
     def _begun(self, listener: socket.socket, client: Any, local: bytes) -> _Flow | None:
         shared = self._shared
-        interface = self._interface(local) if shared.relaying.needs_interface(self.key) else ""
-        call = shared.relaying.call(self.key, client[0].partition("%")[0], interface)
+        call = shared.relaying.call(self.key, client[0].partition("%")[0])
         if call is None:
             return None
         counters = shared.relaying.counters_of(call.front.port.name)
@@ -160,15 +158,14 @@ class UdpRelay:
             except OSError:  # no room, or the client is gone: datagrams may be lost
                 continue
 
-    def _interface(self, local: bytes) -> str:
-        if not local:
-            return ""
-        return interface_of(struct.unpack_from("=I", local, 16 if self.key.family == "IPv6" else 0)[0])
-
     def _answering(self, local: bytes) -> bytes:
-        """Packet information that lets an answer come from where the question went to."""
+        """Packet information that lets an answer come from where the question went to.
+
+        Only a link-local address belongs to an interface; otherwise the answer goes where the routes lead.
+        """
         if self.key.family == "IPv6":
-            return local[:16] + bytes(4)
+            is_link_local = local[:1] == b"\xfe" and local[1] & 0xC0 == 0x80  # fe80::/10
+            return local if is_link_local else local[:16] + bytes(4)
         return bytes(4) + local[4:8] + bytes(4)
 
     def _sweep(self) -> None:

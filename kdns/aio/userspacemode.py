@@ -11,6 +11,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -26,7 +27,7 @@ from kdns.proxy.plan import FamilyPlan, Front, Plan, PortName, PortPlan
 from kdns.proxy.planner import Difference
 from kdns.proxy.proxyprotocol import HEADERS
 from kdns.proxy.relaying import PortCounters, Relaying
-from kdns.proxy.userspace import RelayKey, own_address, table, wants_relay
+from kdns.proxy.userspace import RelayKey, own_address, relay_keys, table
 
 UPKEEP_S: Final = 30.0
 """How often listeners that could not be opened are tried again, and clients forgotten whose affinity is over."""
@@ -133,7 +134,8 @@ class UserspaceMode:
             for family, difference in differences.items():
                 wanted = self._wanted(plan.of(family), (new for _, new in difference.fronts.values() if new))
                 relays.open(wanted)
-                gone += {RelayKey(family, key) for key in difference.fronts} - wanted.keys()
+                before = (old for old, _ in difference.fronts.values() if old)
+                gone += self._wanted(plan.of(family), before).keys() - wanted.keys()
             if self._capture:
                 await self._capture.follow(plan, differences)
             relays.close(gone)
@@ -176,14 +178,14 @@ class UserspaceMode:
         return self._relays
 
     def _wanted(self, half: FamilyPlan, fronts: Iterable[Front]) -> dict[RelayKey, Binds]:
+        captures = self._capture is not None
         to = self._capture.to[half.family] if self._capture else None
-        keys = {RelayKey(half.family, front.key): front.kind for front in fronts if wants_relay(front)}
-        return {key: where(half, key, kind, to, captures=self._capture is not None) for key, kind in keys.items()}
+        keys = chain.from_iterable(relay_keys(half.family, front, captures=captures) for front in fronts)
+        return {key: where(half, key, to) for key in keys}
 
     def _settle(self, relays: RelaySet, family: Family, port: PortPlan) -> None:
         """End flows to endpoints that are gone, and say once what the Service asks for and does not get."""
-        for key, _ in port.fronts:
-            relays.keep_flows(RelayKey(family, key), port)
+        relays.keep_flows(family, port)
         if port.name.protocol not in KINDS:
             self._tell(port.name, f"mode userspace relays TCP and UDP, not {port.name.protocol}")
         if port.proxy_protocol and port.proxy_protocol not in HEADERS:

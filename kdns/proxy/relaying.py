@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kdns.proxy.backends import Backend
 from kdns.proxy.balancer import Balancer
 from kdns.proxy.config import Address, parsed_address
-from kdns.proxy.decision import Decision, decision
+from kdns.proxy.decision import Because, Decision, decision
 from kdns.proxy.plan import FamilyPlan, Front, FrontKind, Plan, PortName, Verdict
 from kdns.proxy.proxyprotocol import HEADERS
 from kdns.proxy.userspace import RelayKey, leads_back
@@ -59,18 +59,22 @@ class Relaying:
         """What the relay serves; None when its Service is gone."""
         return self.plan.of(relay.family).fronts.get(relay.front) if self.plan else None
 
-    def needs_interface(self, relay: RelayKey) -> bool:
-        """Whether the decision depends on where packets arrive."""
-        pods = self.plan.of(relay.family).local_pods if self.plan else None
-        return pods is not None and not pods.networks
+    def call(self, relay: RelayKey, client: str) -> Call | None:
+        """What is decided of a client; None when there is no such Service any more.
 
-    def call(self, relay: RelayKey, client: str, interface: str = "") -> Call | None:
-        """What is decided of a client; None when there is no such Service any more."""
+        Where nothing is captured, nobody knows on which interface a client came in: then this node's Pods are known by
+        their networks, or not at all.
+        """
         front, address = self.front(relay), parsed_address(client)
         if self.plan is None or front is None or address is None:
             return None
         half = self.plan.of(relay.family)
-        return Call(half, front, address, decision(half, front, address, interface))
+        decided = decision(half, front, address)
+        if relay.list and decided.because is not Because.GUARDED:
+            is_local = relay.list == "local-endpoint"
+            backends = front.port.backends.local if is_local else front.port.backends.cluster
+            decided = replace(decided, verdict=Verdict.LOCAL if is_local else Verdict.CLUSTER, backends=backends)
+        return Call(half, front, address, decided)
 
     def choose(self, call: Call, now_s: float) -> Backend | None:
         """The next endpoint for the client: after the first, another one than before, if there is one."""

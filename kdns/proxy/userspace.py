@@ -7,10 +7,9 @@ last step, which leads to a relay on this node in place of an endpoint.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
-from itertools import count
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from kdns.proxy.backends import Backend
 from kdns.proxy.config import FAMILIES, VERSION, Address, Family, parsed_address
@@ -20,18 +19,31 @@ from kdns.proxy.plan import FamilyPlan, Front, FrontKey, FrontKind, Plan, Verdic
 
 
 class RelayKey(NamedTuple):
-    """A relay is named by the front that it serves."""
+    """A relay is named by the front that it serves and the list of endpoints that it is for.
+
+    The rules that capture know better than a relay on which interface a packet came in, so they choose the list
+    ("any-endpoint" or "local-endpoint"); where nothing is captured the relay does it, and `list` is "".
+    """
 
     family: Family
     front: FrontKey
+    list: str = ""
 
 
-def wants_relay(front: Front) -> bool:
-    """Whether some client of this front can get an endpoint."""
+LISTS: Final[Mapping[str, str]] = {"any-endpoint": "relays", "local-endpoint": "relays-local"}
+"""List → what the maps of its relays are called."""
+
+
+def relay_keys(family: Family, front: Front, *, captures: bool) -> tuple[RelayKey, ...]:
+    """The relays that a front wants: those from which some client can get an endpoint."""
     route, backends = front.route, front.port.backends
-    if route.verdict in {Verdict.CLUSTER, Verdict.LOCAL}:
-        return True
-    return route.short_circuit and bool(backends.cluster)
+    if route.short_circuit:
+        lists = tuple(LISTS) if backends.local else ("any-endpoint",)
+    else:
+        lists = {Verdict.CLUSTER: ("any-endpoint",), Verdict.LOCAL: ("local-endpoint",)}.get(route.verdict, ())
+    if captures and not is_loopback(front.key):
+        return tuple(RelayKey(family, front.key, name) for name in lists)
+    return (RelayKey(family, front.key),) if lists else ()
 
 
 def is_loopback(key: FrontKey) -> bool:
@@ -70,14 +82,14 @@ def table(half: FamilyPlan, ports: Mapping[RelayKey, int], to: Address | None) -
 def _captured(ports: Mapping[RelayKey, int], to: Address | None, fronts: Iterable[Front], family: Family) -> Content:
     made = Content()
     for front in fronts:
-        relay = RelayKey(family, front.key)
-        if not is_loopback(front.key) and (relay in ports or not wants_relay(front)):
-            put_front(made, front, NFT_FAMILY[family], _to_relay(ports.get(relay, 0), to))
+        relays = relay_keys(family, front, captures=True)
+        if not is_loopback(front.key) and all(relay in ports for relay in relays):
+            put_front(made, front, NFT_FAMILY[family], _to_relay({each.list: ports[each] for each in relays}, to))
     return made
 
 
-def _to_relay(relay_port: int, to: Address | None) -> Send:
-    """Leads to a front's relay, whichever of its lists is meant: the relay decides that again for itself."""
+def _to_relay(ports: Mapping[str, int], to: Address | None) -> Send:
+    """Leads to the relays of one front; `ports` are by list."""
     target = f"dnat to {f'[{to}]' if to.version == VERSION['IPv6'] else to}" if to else "redirect to "
 
     def send(
@@ -89,12 +101,12 @@ def _to_relay(relay_port: int, to: Address | None) -> Send:
         backends: tuple[Backend, ...],
         ip: str,
     ) -> str:
-        del front, name, backends
+        del front, backends
         protocol = where[-2]
-        relays = f"relays{side.suffix}-{protocol}"
-        made.put(relays, (*where[:-2], where[-1]), str(relay_port))
-        made.put(f"relay-ports-{protocol}", (relay_port,))
-        chain = f"relay{side.suffix}-{protocol}"
+        relays = f"{LISTS[name]}{side.suffix}-{protocol}"
+        made.put(relays, (*where[:-2], where[-1]), str(ports[name]))
+        made.put(f"relay-ports-{protocol}", (ports[name],))
+        chain = f"to-{relays}"
         place = side.place.format(ip=ip, protocol=protocol)
         made.chains[chain] = (f"meta l4proto {protocol} {target}:{place} map @{relays}",)
         return chain
@@ -107,9 +119,11 @@ def userspace_text(plan: Plan) -> str:
 
     Relays are numbered where their ports would be, since the kernel chooses those when they start.
     """
-    ports = dict(zip(_relays(plan), count(1), strict=False))
     halves = [plan.of(family) for family in FAMILIES]
-    listed = [_line(half, front, ports) for half in halves for front in half.fronts.values()]
+    fronts = [(half, front) for half in halves for front in half.fronts.values()]
+    relays = [relay for half, front in fronts for relay in relay_keys(half.family, front, captures=True) if relay.list]
+    ports = {relay: number for number, relay in enumerate(relays, 1)}
+    listed = [_line(half, front, ports) for half, front in fronts]
     head = "# relays, each at a port that is chosen when it starts; below, their numbers stand for their ports"
     tables = "".join(table(half, ports, own_address(half)).whole() for half in halves)
     return "\n".join((head, *listed, "", tables))
@@ -120,21 +134,22 @@ def own_address(half: FamilyPlan) -> Address | None:
     return next((each for each in half.node.primary if each.version == VERSION[half.family]), None)
 
 
-def _relays(plan: Plan) -> Iterator[RelayKey]:
-    for family in FAMILIES:
-        for front in plan.of(family).fronts.values():
-            if wants_relay(front):
-                yield RelayKey(family, front.key)
-
-
 def _line(half: FamilyPlan, front: Front, ports: Mapping[RelayKey, int]) -> str:
     key = front.key
-    number = ports.get(RelayKey(half.family, key))
     at = "*" if front.kind is FrontKind.NODE_PORT else f"[{key.address}]" if ":" in key.address else key.address
     what = f"{key.protocol} {at}:{key.port}, {front.kind.value} of {front.port.name}"
-    backends = front.port.backends.cluster or front.port.backends.local
-    count_of = f"{len(backends)} endpoint{'' if len(backends) == 1 else 's'}"
-    if number is None:
+    relays = relay_keys(half.family, front, captures=True)
+    if not relays:
         return f"#   none: {what}: {front.route.verdict.value}"
-    how = "listened on as it is" if is_loopback(key) else f"relay {number}"
-    return f"#   {how}: {what}: {count_of}"
+    backends = front.port.backends
+    told = [
+        f"{ports[each]} to {_counted(backends.local if each.list == 'local-endpoint' else backends.cluster)}"
+        if each.list
+        else f"listened on as it is, to {_counted(backends.cluster or backends.local)}"
+        for each in relays
+    ]
+    return f"#   {', '.join(told)}: {what}"
+
+
+def _counted(backends: tuple[Backend, ...]) -> str:
+    return f"{len(backends)} endpoint{'' if len(backends) == 1 else 's'}"

@@ -1,0 +1,274 @@
+"""Mode userspace with real packets: what the trace says of a packet is what relays and the rules before them do."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from ipaddress import ip_address
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from test_agreement import LOCAL, NODE_VIEW, packets, states
+from world import NODE, OUTSIDE, PODS, Answer, World
+
+from kdns.aio.userspacemode import UserspaceMode
+from kdns.cluster.objects import (
+    Endpoint,
+    EndpointPort,
+    EndpointSlice,
+    Ingress,
+    LoadBalancerStatus,
+    Service,
+    ServiceAnnotations,
+    ServiceMeta,
+    ServicePort,
+    ServiceSpec,
+    ServiceStatus,
+    SliceLabels,
+    SliceMeta,
+)
+from kdns.cluster.state import State
+from kdns.proxy.config import USERSPACE, LocalPods, ProxyConfig
+from kdns.proxy.planner import Planner, plan
+from kdns.proxy.trace import Fate, Packet, Trace, trace
+
+POD1, POD2, REMOTE = PODS["pod1"], PODS["pod2"], PODS["remote"]
+INTERFACES = {POD1[0]: "pod1", POD1[1]: "pod1", POD2[0]: "pods", POD2[1]: "pods", **dict.fromkeys(OUTSIDE, "outside")}
+CONFIG = ProxyConfig(USERSPACE, local_pods=LOCAL, node_port_addresses=())
+
+
+@asynccontextmanager
+async def mode(**options: Any) -> AsyncIterator[UserspaceMode]:
+    made = UserspaceMode(draw=lambda count: 0 * count, **options)
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+async def probed(world: World, source: str, to: str, protocol: str, port: int) -> Answer:
+    """The answer; "closed" where the connection ended without a word."""
+    try:
+        return await world.probe(source, to, protocol, port)
+    except ValueError:
+        return Answer(error="closed")
+
+
+def wrong(told: Trace, source: str, answer: Answer) -> bool:
+    match told.fate:
+        case Fate.FORWARDED:
+            return (answer.backend, answer.port) not in {(each.address, each.port) for each in told.backends}
+        case Fate.REJECTED:
+            return answer.error not in ({"rejected", "dropped"} if source in NODE else {"rejected"})
+        case Fate.DROPPED:
+            return answer.error != "dropped"
+        case _:
+            return not answer.error
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(
+    states(),
+    st.sampled_from((NODE_VIEW, replace(NODE_VIEW, primary=()))),
+    st.sampled_from((None, LOCAL, LocalPods(interface_prefix="pod"), LocalPods(bridge="pods"))),
+)
+def test_trace_and_relays_agree(
+    world: World, loop: asyncio.AbstractEventLoop, given_state: tuple[State, ProxyConfig, int], node: Any, pods: Any
+) -> None:
+    """With relays at the node's own address, and without one, at that of each interface."""
+    state, config, version = given_state
+    made = plan(state, node, replace(config, mode=USERSPACE, local_pods=pods))
+
+    async def check() -> list[str]:
+        async with mode() as relays:
+            await relays.establish(made)
+            asked = packets(version)
+            answers = await asyncio.gather(*(probed(world, *packet) for packet in asked))
+        found = []
+        for (source, destination, protocol, port), answer in zip(asked, answers, strict=True):
+            interface = INTERFACES.get(source, "")
+            told = trace(made, Packet(ip_address(source), ip_address(destination), protocol, port, interface))
+            if wrong(told, source, answer) or (told.fate is Fate.FORWARDED and not answer.is_masqueraded):
+                found.append(f"{source} to {destination}:{port}/{protocol}: told {told}, got {answer}")
+        return found
+
+    assert not loop.run_until_complete(check())
+
+
+def a_service(protocol: str = "TCP", **spec: Any) -> Service:
+    annotations = ServiceAnnotations(spec.pop("proxy_protocol", ""))
+    status = ServiceStatus(LoadBalancerStatus((Ingress("198.51.100.9"), Ingress("2001:db8:5::9"))))
+    made = {"type": "LoadBalancer", "cluster_ip": "10.96.0.1", "cluster_ips": ("10.96.0.1", "fd00:96::1")}
+    ports = (ServicePort(80, "p", protocol, 30080),)
+    return Service(ServiceMeta("web", "shop", annotations=annotations), ServiceSpec(ports=ports, **made | spec), status)
+
+
+def its_endpoints(*addresses: str, protocol: str = "TCP") -> EndpointSlice:
+    family = "IPv6" if ":" in addresses[0] else "IPv4"
+    return EndpointSlice(
+        SliceMeta(f"web-{family}", "shop", SliceLabels("web")),
+        family,
+        tuple(Endpoint((each,)) for each in addresses),
+        (EndpointPort("p", 8080, protocol),),
+    )
+
+
+def planner(*objects: Service | EndpointSlice, config: ProxyConfig = CONFIG) -> Planner:
+    state = State()
+    for each in objects:
+        state.upsert(each)
+    return Planner(state, NODE_VIEW, config)
+
+
+def run(loop: asyncio.AbstractEventLoop, what: Coroutine[Any, Any, None]) -> None:
+    loop.run_until_complete(asyncio.wait_for(what, 60))
+
+
+@pytest.mark.parametrize("pods", [None, LOCAL, LocalPods(interface_prefix="pod"), LocalPods(bridge="pods")], ids=str)
+@pytest.mark.parametrize("version", [4, 6])
+def test_this_nodes_pods_may_leave_it(
+    world: World, loop: asyncio.AbstractEventLoop, pods: LocalPods | None, version: int
+) -> None:
+    """With policy Local and endpoints elsewhere, however Pods are known, behind a bridge too."""
+
+    async def check() -> None:
+        spec = {"external_traffic_policy": "Local", "external_ips": ("198.51.100.1", "2001:db8:5::1")}
+        slices = its_endpoints(REMOTE[0]), its_endpoints(REMOTE[2])
+        made = planner(a_service(**spec), *slices, config=replace(CONFIG, local_pods=pods)).plan
+        async with mode() as relays:
+            await relays.establish(made)
+            for source, to, protocol, port in packets(version):
+                if protocol == "TCP":
+                    packet = Packet(ip_address(source), ip_address(to), protocol, port, INTERFACES.get(source, ""))
+                    answer = await probed(world, source, to, protocol, port)
+                    assert not wrong(trace(made, packet), source, answer), (packet, answer)
+
+    run(loop, check())
+
+
+@pytest.mark.parametrize("protocol", ["TCP", "UDP"])
+@pytest.mark.parametrize("loopback", ["127.0.0.1", "::1"])
+def test_node_ports_are_at_loopback_too(
+    world: World, loop: asyncio.AbstractEventLoop, protocol: str, loopback: str
+) -> None:
+    async def check() -> None:
+        made = planner(a_service(protocol), *(its_endpoints(each, protocol=protocol) for each in POD1))
+        async with mode() as relays:
+            await relays.establish(made.plan)
+            answer = await world.probe(loopback, loopback, protocol, 30080)
+            assert answer.backend == POD1[":" in loopback]
+
+    run(loop, check())
+
+
+@pytest.mark.parametrize("protocol", ["TCP", "UDP"])
+def test_relays_are_for_nobody_who_was_not_captured(
+    world: World, loop: asyncio.AbstractEventLoop, protocol: str
+) -> None:
+    async def check() -> None:
+        made = planner(a_service(protocol), *(its_endpoints(each, protocol=protocol) for each in POD1))
+        async with mode(ports=range(41000, 41010)) as relays:
+            await relays.establish(made.plan)
+            assert len(relays.listening) == 6
+            for source, own in (("192.0.2.100", NODE[0]), (NODE[0], NODE[0]), (POD1[0], NODE[0]), (POD1[1], NODE[2])):
+                answers = [await world.probe(source, own, protocol, port) for port in range(41000, 41006)]
+                assert {each.error for each in answers} <= {"rejected", "dropped"}, (source, answers)
+            assert (await world.probe(POD1[0], "10.96.0.1", protocol, 80)).backend == POD1[0]
+
+    run(loop, check())
+
+
+@pytest.mark.parametrize("family", [0, 1])
+def test_changes_are_followed_and_nothing_is_left(world: World, loop: asyncio.AbstractEventLoop, family: int) -> None:
+    vip = ("10.96.0.1", "fd00:96::1")[family]
+
+    async def check() -> None:
+        made = planner(a_service(), its_endpoints(POD1[family]))
+        state = made.state
+        async with mode() as relays:
+            await relays.establish(made.plan)
+
+            async def after(change: Any) -> set[str]:
+                differences = made.changed([change])
+                await relays.follow(made.plan, differences)
+                await relays.tidy()
+                answers = [await world.probe(OUTSIDE[2 * family], vip, "TCP", 80) for _ in range(4)]
+                return {each.backend or each.error for each in answers}
+
+            both = its_endpoints(POD1[family], POD2[family])
+            assert await after(state.upsert(both)) == {POD1[family], POD2[family]}
+            assert await after(state.upsert(replace_ports(both, 8443))) == {POD1[family], POD2[family]}
+            assert await after(state.delete(EndpointSlice, both.key)) == {"rejected"}
+            assert await after(state.upsert(both)) == {POD1[family], POD2[family]}
+            assert await after(state.upsert(a_service(session_affinity="ClientIP"))) in ({POD1[family]}, {POD2[family]})
+            assert await after(state.upsert(its_endpoints(REMOTE[2 * family]))) == {REMOTE[2 * family]}
+            assert await after(state.delete(Service, ("shop", "web"))) == {"dropped"}
+            assert not relays.listening
+            text = listed()
+            assert "10.96.0.1" not in text
+            assert "fd00:96::1" not in text
+        assert "kdns" not in listed()
+
+    run(loop, check())
+
+
+def replace_ports(each: EndpointSlice, port: int) -> EndpointSlice:
+    return EndpointSlice(each.metadata, each.address_type, each.endpoints, (EndpointPort("p", port, "TCP"),))
+
+
+def listed() -> str:
+    return subprocess.run(["nft", "list", "ruleset"], capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize("family", [0, 1])
+def test_endpoints_see_the_clients_of_a_load_balancer_in_the_header(
+    world: World, loop: asyncio.AbstractEventLoop, family: int
+) -> None:
+    lb_ip = ("198.51.100.9", "2001:db8:5::9")[family]
+
+    async def check() -> None:
+        seen = asyncio.Queue[bytes]()
+
+        async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await seen.put(await reader.readline())
+            writer.close()
+
+        listener = world.socket("pod2", POD2[family], socket.SOCK_STREAM, 9000)
+        listener.listen()
+        server = await asyncio.start_server(handler, sock=listener)
+        slices = replace_ports(its_endpoints(POD2[family]), 9000)
+        made = planner(a_service(proxy_protocol="v1"), slices)
+        async with mode() as relays:
+            await relays.establish(made.plan)
+            for source in (POD1[family], OUTSIDE[2 * family], NODE[2 * family]):
+                await probed(world, source, lb_ip, "TCP", 80)
+                words = (await seen.get()).decode().split()
+                assert words[:4] == ["PROXY", f"TCP{6 if family else 4}", source, lb_ip]
+                assert words[5] == "80"
+        server.close()
+        listener.close()
+
+    run(loop, check())
+
+
+def test_a_client_keeps_its_endpoint(world: World, loop: asyncio.AbstractEventLoop) -> None:
+    async def check() -> None:
+        spec = {"session_affinity": "ClientIP", "external_ips": ("198.51.100.1",)}
+        made = planner(a_service(**spec), its_endpoints(POD1[0], POD2[0], *REMOTE[:2]))
+        async with mode() as relays:
+            await relays.establish(made.plan)
+            first = {}
+            for source in (POD1[0], POD2[0], OUTSIDE[0], OUTSIDE[1], NODE[0]):
+                ways = [("10.96.0.1", 80), ("198.51.100.1", 80), ("198.51.100.9", 80), (NODE[0], 30080)] * 2
+                said = {(await world.probe(source, to, "TCP", port)).backend for to, port in ways}
+                assert len(said) == 1, said
+                first[source] = said.pop()
+            assert set(first.values()) == {POD1[0], POD2[0], *REMOTE[:2]}
+
+    run(loop, check())
