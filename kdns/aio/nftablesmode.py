@@ -9,7 +9,8 @@ from kdns.aio import nft, nftread
 from kdns.errors import ApplyError
 from kdns.proxy.config import FAMILIES, Family
 from kdns.proxy.nftables import NFT_FAMILY, TABLE
-from kdns.proxy.nfttable import Table, lines
+from kdns.proxy.nftchange import lines
+from kdns.proxy.nfttable import Table
 from kdns.proxy.plan import FamilyPlan, Plan
 from kdns.proxy.planner import Difference
 

@@ -83,7 +83,10 @@ PROTOCOLS: Final = ("tcp", "udp", "sctp")
 RELAYED: Final = ("tcp", "udp")
 SIDES: Final = (_ADDRESSED, _NODE_PORT)
 _LISTS: Final = {"any-endpoint": "endpoints", "local-endpoint": "endpoints-local"}
-
+DRAWN: Final = frozenset(
+    f"{name}{side.suffix}-{protocol}" for name in _LISTS.values() for side in SIDES for protocol in PROTOCOLS
+)
+"""The maps of endpoints, in which a number is looked up that was drawn from as many as there were a moment before."""
 
 Send: TypeAlias = "Callable[[Content, Front, Side, ElementKey, str, tuple[Backend, ...], str], str]"
 """Makes the chain for one list of backends of a front, and names it: the last step, in which modes differ."""

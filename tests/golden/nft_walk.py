@@ -72,6 +72,8 @@ def _command(made: Ruleset, words: Words) -> None:
     match words:
         case ["add" | "flush", "chain", _, _, name]:
             made.chains[name] = []
+        case ["flush", "set", _, _, name]:
+            made.elements[name].clear()
         case ["add", "set", _, _, name, *_]:
             made.elements.setdefault(name, {})
         case ["add", "rule", _, _, name, *rule]:

@@ -1,0 +1,51 @@
+"""What a table does about single changes: how they are ordered, and what waits for the sweep."""
+
+from __future__ import annotations
+
+from small_cluster import CONFIG, NODE_VIEW, endpoints, service, state
+
+from kdns.cluster.objects import Object
+from kdns.proxy.nftchange import Transaction
+from kdns.proxy.nfttable import Table
+from kdns.proxy.planner import Planner
+
+
+class Followed:
+    """A table of IPv4 that follows a state."""
+
+    def __init__(self, *objects: tuple[Object, ...]) -> None:
+        self.state = state(*objects)
+        self.planner = Planner(self.state, NODE_VIEW, CONFIG)
+        self.table = Table(self.planner.plan.ipv4)
+
+    def change(self, *objects: Object) -> Transaction:
+        changes = [change for each in objects if (change := self.state.upsert(each))]
+        difference = self.planner.changed(changes)["IPv4"]
+        return self.table.follow(self.planner.plan.ipv4, difference)
+
+    def sweep(self) -> Transaction:
+        done = self.table.sweep()
+        self.table.swept(done)
+        return done
+
+
+def test_an_endpoint_too_many_stays_for_packets_on_their_way() -> None:
+    followed = Followed(service(1, endpoints(1, "p1", "p2", "r1"), protocols=("TCP",), externalIPs=[]))
+    shrunk = followed.change(*endpoints(1, "p1"))
+    assert "endpoints-tcp" not in shrunk.delete
+    grown = followed.change(*endpoints(1, "p1", "r2"))
+    assert grown.delete["endpoints-tcp"][0] == ("10.96.0.1", 80, 1)
+    assert grown.add["endpoints-tcp"]["10.96.0.1", 80, 1] == ("10.1.1.3", 8080)
+    swept = followed.sweep()
+    assert sorted(swept.delete["endpoints-tcp"]) == [("10.96.0.1", 80, 2), ("198.51.101.1", 80, 2)]
+    assert not followed.sweep()
+
+
+def test_clients_of_an_endpoint_that_comes_back_are_forgotten() -> None:
+    followed = Followed(service(1, endpoints(1, "p1", "p2"), protocols=("TCP",), sessionAffinity="ClientIP"))
+    assert not followed.change(*endpoints(1, "p1")).sets
+    (name,) = followed.change(*endpoints(1, "p1", "p2")).empty
+    assert name.endswith("/10.1.0.3/8080")
+    followed.change(*endpoints(1, "p1"))
+    assert followed.sweep().remove_sets == (name,)
+    assert list(followed.change(*endpoints(1, "p1", "p2")).sets) == [name]
