@@ -111,7 +111,11 @@ def rollout_status(deployment: Json, new: Json | None, replica_sets: Sequence[Js
     ):
         rows = _progressed(deployment, new, status, known, now_s)
     failure = next((row for each in ([new] if new else []) + list(replica_sets) if (row := _failure(each))), None)
-    rows = with_condition(rows, failure, now_s) if failure else [row for row in rows if row["type"] != "ReplicaFailure"]
+    rows = (
+        with_condition(rows, failure, now_s)
+        if failure
+        else [row for row in rows if row.get("type") != "ReplicaFailure"]
+    )
     return {**status, "conditions": rows}
 
 

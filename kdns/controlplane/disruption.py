@@ -125,7 +125,7 @@ def _number(limit: int | str, of: int) -> int:
 
 
 def _condition(old: Json, status: str, reason: str, generation: int, now: str) -> Json:
-    found: Json = next((row for row in old.get("conditions") or () if row["type"] == "DisruptionAllowed"), {})
-    since = found["lastTransitionTime"] if found.get("status") == status else now
+    found: Json = next((row for row in old.get("conditions") or () if row.get("type") == "DisruptionAllowed"), {})
+    since = (found.get("lastTransitionTime") if found.get("status") == status else None) or now
     row = {"type": "DisruptionAllowed", "status": status, "observedGeneration": generation}
     return {**row, "lastTransitionTime": since, "reason": reason, "message": ""}

@@ -113,7 +113,7 @@ class _Work:
         self._spec, self._old = job["spec"], job.get("status") or {}
         self.is_indexed = self._spec.get("completionMode") == "Indexed"
         self.active = [pod for pod in pods if is_active(pod)]
-        self._done = indexes_in(self._old.get("completedIndexes") or "")
+        self._done = indexes_in(self._old.get("completedIndexes") or "", self._spec.get("completions") or 0)
         self._done |= {index for pod in self._ended("Succeeded") if (index := index_of(pod)) is not None}
         counted = len(self._done) if self.is_indexed else len(self._ended("Succeeded"))
         self.succeeded = max(counted, self._old.get("succeeded") or 0)
@@ -204,7 +204,7 @@ def _expiry(job: Json, now_s: float) -> Outcome:
     """A Job that ended goes with its Pods after ttlSecondsAfterFinished."""
     ttl_s = job["spec"].get("ttlSecondsAfterFinished")
     rows = (job.get("status") or {}).get("conditions") or ()
-    times = [seconds_of(row.get("lastTransitionTime")) for row in rows if row["type"] in {"Complete", "Failed"}]
+    times = [seconds_of(row.get("lastTransitionTime")) for row in rows if row.get("type") in {"Complete", "Failed"}]
     if ttl_s is None or not times or times[0] is None:
         return Outcome()
     wait_s = times[0] + ttl_s - now_s

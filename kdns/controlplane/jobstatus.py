@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable
 
 from kdns.controlplane.kinds import Json
@@ -10,6 +11,7 @@ INDEX = "batch.kubernetes.io/job-completion-index"
 REACHED = ("CompletionsReached", "Reached expected number of succeeded pods")
 EXCEEDED = ("BackoffLimitExceeded", "Job has reached the specified backoff limit")
 OVERDUE = ("DeadlineExceeded", "Job was active longer than specified deadline")
+_RUN = re.compile(r"(?P<low>[0-9]{1,10})(-(?P<high>[0-9]{1,10}))?")
 _ENDS = frozenset({"Complete", "Failed"})
 
 
@@ -32,12 +34,12 @@ def indexes_text(indexes: Collection[int]) -> str:
     )
 
 
-def indexes_in(text: str) -> set[int]:
-    """The indexes of such a text."""
+def indexes_in(text: str, completions: int) -> set[int]:
+    """The indexes of such a text, below `completions`; what somebody else wrote there instead counts for nothing."""
     found: set[int] = set()
-    for part in filter(None, text.split(",")):
-        low, _, high = part.partition("-")
-        found |= set(range(int(low), int(high or low) + 1))
+    for part in text.split(","):
+        if run := _RUN.fullmatch(part):
+            found |= set(range(int(run["low"]), min(int(run["high"] or run["low"]) + 1, completions)))
     return found
 
 
@@ -58,11 +60,11 @@ def with_conditions(
     """The conditions with some of them as given; what says so already keeps its times."""
     listed = list(rows)
     for name in names:
-        found = next((row for row in listed if row["type"] == name), None)
+        found = next((row for row in listed if row.get("type") == name), None)
         row = {"type": name, "status": status, "lastProbeTime": now, "lastTransitionTime": now}
         row |= {"reason": why[0], "message": why[1]}
         if found is None:
             listed.append(row)
-        elif (found["status"], found.get("reason")) != (status, why[0]):
+        elif (found.get("status"), found.get("reason")) != (status, why[0]):
             listed[listed.index(found)] = row
     return listed

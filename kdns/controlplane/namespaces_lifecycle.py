@@ -84,7 +84,7 @@ def terminating(namespace: Json, left: Content, now: str) -> Json:
     """A going Namespace as it is with this content: its conditions, and without our finalizer once it is empty."""
     spec, status = namespace.get("spec") or {}, namespace.get("status") or {}
     held = [each for each in finalizers(namespace) if each != OURS or left.objects]
-    before = {row["type"]: row for row in status.get("conditions") or ()}
+    before = {row.get("type"): row for row in status.get("conditions") or ()}
     rows = []
     for kind, (is_true, reason, message) in _conditions(left).items():
         row = {"type": kind, "status": "True" if is_true else "False", "reason": reason, "message": message}

@@ -45,7 +45,7 @@ def fits_node(spec: Json, node: Json) -> bool:
 def untolerated(tolerations: list[Json], node: Json) -> set[str]:
     """The effects of the node's taints that the Pod does not tolerate."""
     taints = (node.get("spec") or {}).get("taints") or ()
-    return {taint["effect"] for taint in taints if not tolerates(tolerations, taint)}
+    return {taint.get("effect") or "" for taint in taints if not tolerates(tolerations, taint)}
 
 
 def tolerates(tolerations: Iterable[Json], taint: Json) -> bool:

@@ -46,7 +46,7 @@ def upgraded(stored: Json, default: Json) -> Json | None:
 
 def _ready(obj: Json) -> Json:
     conditions = (obj.get("status") or {}).get("conditions") or ()
-    return next((each for each in conditions if each["type"] == "Ready"), {})
+    return next((each for each in conditions if each.get("type") == "Ready"), {})
 
 
 class ServiceCidrs:
@@ -152,7 +152,7 @@ def _condition(obj: Json, now_s: float, status: str, reason: str, message: str) 
     new = {**said, "lastTransitionTime": since or timestamp(now_s)}
     if new == old:
         return Outcome()
-    others = [each for each in (obj.get("status") or {}).get("conditions") or () if each["type"] != "Ready"]
+    others = [each for each in (obj.get("status") or {}).get("conditions") or () if each.get("type") != "Ready"]
     changed = {**obj, "status": {"conditions": [*others, new]}}
     return Outcome((Action("update", SERVICE_CIDR, changed, "status"),))
 

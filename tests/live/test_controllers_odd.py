@@ -11,7 +11,21 @@ from test_controllers import Cluster
 from kdns.aio.controllers import Controllers
 from kdns.cluster.objects import Key
 from kdns.controlplane.controller import Notice, Outcome, Subject
-from kdns.controlplane.kinds import CONFIG_MAP, DISRUPTION_BUDGET, NODE, POD, Json, Kind
+from kdns.controlplane.kinds import (
+    CONFIG_MAP,
+    DAEMON_SET,
+    DEPLOYMENT,
+    DISRUPTION_BUDGET,
+    JOB,
+    NAMESPACE,
+    NODE,
+    POD,
+    SERVICE_CIDR,
+    STATEFUL_SET,
+    Json,
+    Kind,
+)
+from kdns.controlplane.patch import MERGE_PATCH
 from kdns.controlplane.podposts import evict
 
 READY = {"type": "Ready", "status": "True"}
@@ -48,6 +62,48 @@ async def test_odd_objects(cluster: Cluster, kind: Kind, odd: Json) -> None:
         assert cluster.api.get(POD, "default", "p")["status"]["phase"] == "Running"
         evict(cluster.api, "default", "p", {}, dry_run=True)
     assert logs == []
+
+
+TEMPLATE: Json = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+SETS: Json = {"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": TEMPLATE}}
+INDEXED: Json = {
+    "spec": {
+        "completions": 2,
+        "parallelism": 1,
+        "completionMode": "Indexed",
+        "template": {"spec": {**TEMPLATE["spec"], "restartPolicy": "Never"}},
+    }
+}
+UNTYPED: Json = {"conditions": [{"status": "True"}, {"type": "Ready"}]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "obj", "status"),
+    [
+        (NAMESPACE, {}, UNTYPED),
+        (NODE, {"spec": {"taints": [{"key": "a"}]}}, UNTYPED),
+        (SERVICE_CIDR, {"spec": {"cidrs": ["10.9.0.0/24"]}}, UNTYPED),
+        (DISRUPTION_BUDGET, {}, {"conditions": [{"type": "DisruptionAllowed", "status": "False"}, {}]}),
+        (DEPLOYMENT, SETS, UNTYPED),
+        (DAEMON_SET, SETS, UNTYPED),
+        (STATEFUL_SET, SETS, UNTYPED),
+        (JOB, INDEXED, UNTYPED),
+        (JOB, INDEXED, {"completedIndexes": "0-99999999999"}),
+        (JOB, INDEXED, {"completedIndexes": "::1,0--1,-"}),
+        (JOB, INDEXED, {"conditions": [{"type": "Complete", "status": "True"}]}),
+    ],
+)
+async def test_odd_statuses(cluster: Cluster, kind: Kind, obj: Json, status: Json) -> None:
+    with capture_logs() as logs:
+        cluster.make(DAEMON_SET, {"metadata": {"name": "on-each-node"}, **SETS})
+        made = cluster.make(kind, {"metadata": {"name": "odd"}, **obj})
+        space = made["metadata"].get("namespace", "")
+        cluster.api.patch(kind, space, "odd", MERGE_PATCH, {"status": status}, subresource="status")
+        await cluster.settled()
+        cluster.api.delete(kind, space, "odd")
+        await cluster.settled()
+    assert logs == []
+    assert not cluster.exists(kind, "odd")
 
 
 class Choosy:

@@ -205,4 +205,5 @@ def test_the_jobs_of_others_are_left_alone() -> None:
 )
 def test_indexes_as_text(indexes: set[int], text: str) -> None:
     assert indexes_text(indexes) == text
-    assert indexes_in(text) == indexes
+    assert indexes_in(text, 9) == indexes
+    assert indexes_in(text, 4) == {index for index in indexes if index < 4}
