@@ -64,6 +64,10 @@ class Balancer:
         turn.count += 1
         return chosen
 
+    def clients(self, name: PortName) -> list[str]:
+        """The clients that are remembered, the one that was away longest first."""
+        return list(self._turns[name].clients) if name in self._turns else []
+
     def forget(self, name: PortName) -> None:
         """The Service port is gone."""
         self._turns.pop(name, None)

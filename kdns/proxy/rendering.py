@@ -10,6 +10,7 @@ from kdns.proxy.config import FAMILIES
 from kdns.proxy.nfttable import Table
 from kdns.proxy.plan import Plan
 from kdns.proxy.settings import Settings
+from kdns.proxy.userspace import userspace_text
 
 
 def nftables_text(plan: Plan, settings: Settings) -> str:
@@ -17,7 +18,10 @@ def nftables_text(plan: Plan, settings: Settings) -> str:
     return "".join(Table(plan.of(family)).whole(mark=settings.mark) for family in FAMILIES)
 
 
-RENDERERS: Final[Mapping[str, Callable[[Plan, Settings], str]]] = {"nftables": nftables_text}
+RENDERERS: Final[Mapping[str, Callable[[Plan, Settings], str]]] = {
+    "nftables": nftables_text,
+    "userspace": lambda plan, _: userspace_text(plan),
+}
 
 
 def rendered(plan: Plan, settings: Settings) -> str:

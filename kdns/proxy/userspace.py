@@ -7,7 +7,7 @@ last step, which leads to a relay on this node in place of an endpoint.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -123,7 +123,7 @@ def userspace_text(plan: Plan) -> str:
     fronts = [(half, front) for half in halves for front in half.fronts.values()]
     relays = [relay for half, front in fronts for relay in relay_keys(half.family, front, captures=True) if relay.list]
     ports = {relay: number for number, relay in enumerate(relays, 1)}
-    listed = [_line(half, front, ports) for half, front in fronts]
+    listed = [line for half, front in fronts for line in _lines(half, front, ports)]
     head = "# relays, each at a port that is chosen when it starts; below, their numbers stand for their ports"
     tables = "".join(table(half, ports, own_address(half)).whole() for half in halves)
     return "\n".join((head, *listed, "", tables))
@@ -134,21 +134,21 @@ def own_address(half: FamilyPlan) -> Address | None:
     return next((each for each in half.node.primary if each.version == VERSION[half.family]), None)
 
 
-def _line(half: FamilyPlan, front: Front, ports: Mapping[RelayKey, int]) -> str:
-    key = front.key
+def _lines(half: FamilyPlan, front: Front, ports: Mapping[RelayKey, int]) -> Iterator[str]:
+    key, backends = front.key, front.port.backends
     at = "*" if front.kind is FrontKind.NODE_PORT else f"[{key.address}]" if ":" in key.address else key.address
     what = f"{key.protocol} {at}:{key.port}, {front.kind.value} of {front.port.name}"
     relays = relay_keys(half.family, front, captures=True)
     if not relays:
-        return f"#   none: {what}: {front.route.verdict.value}"
-    backends = front.port.backends
-    told = [
-        f"{ports[each]} to {_counted(backends.local if each.list == 'local-endpoint' else backends.cluster)}"
-        if each.list
-        else f"listened on as it is, to {_counted(backends.cluster or backends.local)}"
-        for each in relays
-    ]
-    return f"#   {', '.join(told)}: {what}"
+        yield f"#   no relay: {what}: {front.route.verdict.value}"
+    for each in relays:
+        if each.list == "local-endpoint":
+            yield f"#   relay {ports[each]}: {what}, to {_counted(backends.local)} of this node"
+        elif each.list:
+            whose = ", for this node and its Pods" if front.route.short_circuit else ""
+            yield f"#   relay {ports[each]}: {what}, to {_counted(backends.cluster)}{whose}"
+        else:
+            yield f"#   listened on as it is: {what}, to {_counted(backends.cluster or backends.local)}"
 
 
 def _counted(backends: tuple[Backend, ...]) -> str:

@@ -138,16 +138,16 @@ def test_this_nodes_pods_may_leave_it(
     """With policy Local and endpoints elsewhere, however Pods are known, behind a bridge too."""
 
     async def check() -> None:
-        spec = {"external_traffic_policy": "Local", "external_ips": ("198.51.100.1", "2001:db8:5::1")}
+        spec: dict[str, Any] = {"external_traffic_policy": "Local", "external_ips": ("198.51.100.1", "2001:db8:5::1")}
         slices = its_endpoints(REMOTE[0]), its_endpoints(REMOTE[2])
         made = planner(a_service(**spec), *slices, config=replace(CONFIG, local_pods=pods)).plan
         async with mode() as relays:
             await relays.establish(made)
-            for source, to, protocol, port in packets(version):
-                if protocol == "TCP":
-                    packet = Packet(ip_address(source), ip_address(to), protocol, port, INTERFACES.get(source, ""))
-                    answer = await probed(world, source, to, protocol, port)
-                    assert not wrong(trace(made, packet), source, answer), (packet, answer)
+            asked = [packet for packet in packets(version) if packet[2] == "TCP"]
+            answers = await asyncio.gather(*(probed(world, *packet) for packet in asked))
+        for (source, to, protocol, port), answer in zip(asked, answers, strict=True):
+            packet = Packet(ip_address(source), ip_address(to), protocol, port, INTERFACES.get(source, ""))
+            assert not wrong(trace(made, packet), source, answer), (packet, answer)
 
     run(loop, check())
 
@@ -259,7 +259,7 @@ def test_endpoints_see_the_clients_of_a_load_balancer_in_the_header(
 
 def test_a_client_keeps_its_endpoint(world: World, loop: asyncio.AbstractEventLoop) -> None:
     async def check() -> None:
-        spec = {"session_affinity": "ClientIP", "external_ips": ("198.51.100.1",)}
+        spec: dict[str, Any] = {"session_affinity": "ClientIP", "external_ips": ("198.51.100.1",)}
         made = planner(a_service(**spec), its_endpoints(POD1[0], POD2[0], *REMOTE[:2]))
         async with mode() as relays:
             await relays.establish(made.plan)
