@@ -1,0 +1,153 @@
+"""Session affinity in the kernel: who keeps which endpoint, for how long, and through which changes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import time
+from collections.abc import Iterable
+from typing import Final, TypeAlias
+
+from small_cluster import CLIENTS, CONFIG, ENDPOINTS, NODE_VIEW, both, endpoints, service, state
+from world import World
+
+from kdns.aio.nftablesmode import NftablesMode
+from kdns.cluster.objects import Object
+from kdns.proxy.planner import Planner
+
+MANY: Final = range(1, 31)
+"""So many Services at once that clients which draw anew draw the same everywhere once in 4^30."""
+ENDS: Final = ("p1", "p2", "r1", "r2")
+TIMEOUT_S: Final = 1
+AGAIN: Final = 3
+"""How often a probe may be lost on a busy machine."""
+ADDRESSES: Final = {end: set(addresses) for end, addresses in ENDPOINTS.items()}
+Choices: TypeAlias = dict[tuple[int, str], str]
+"""Service and target's kind → the endpoint that answered."""
+
+
+class Node:
+    """The dataplane with MANY Services, all with the same endpoints."""
+
+    def __init__(self, world: World, loop: asyncio.AbstractEventLoop, timeout_s: int = 10800) -> None:
+        config = {"clientIP": {"timeoutSeconds": timeout_s}}
+        self._world, self._loop, self._mode = world, loop, NftablesMode()
+        self._state = state(
+            *(
+                service(number, endpoints(number, *ENDS), sessionAffinity="ClientIP", sessionAffinityConfig=config)
+                for number in MANY
+            )
+        )
+        self._planner = Planner(self._state, NODE_VIEW, CONFIG)
+        loop.run_until_complete(self._mode.establish(self._planner.plan))
+
+    def change(self, *ends: str) -> None:
+        """Give every Service these endpoints."""
+        objects: Iterable[Object] = (each for number in MANY for each in endpoints(number, *ends))
+        differences = self._planner.changed([change for each in objects if (change := self._state.upsert(each))])
+        self._loop.run_until_complete(self._mode.follow(self._planner.plan, differences))
+
+    def tidy(self) -> None:
+        """Remove what is left without use."""
+        self._loop.run_until_complete(self._mode.tidy())
+
+    def establish(self) -> None:
+        """Begin anew, as a proxy does that was started again."""
+        self._mode = NftablesMode()
+        self._loop.run_until_complete(self._mode.establish(self._planner.plan))
+
+    def choices(self, client: str, *kinds: str, protocol: str = "TCP", which: int = 0) -> Choices:
+        """Whom a client gets at each Service."""
+
+        async def ask(number: int, kind: str) -> str:
+            for _ in range(AGAIN):
+                answer = await self._world.probe(CLIENTS[client][which], both(kind, number)[which], protocol, 80)
+                if not answer.error:
+                    return answer.backend
+            raise AssertionError((client, kind, number, answer))
+
+        async def ask_all() -> Choices:
+            wanted = [(number, kind) for number in MANY for kind in kinds or ("vip",)]
+            ends = await asyncio.gather(*(ask(*each) for each in wanted))
+            return dict(zip(wanted, ends, strict=True))
+
+        self._world.forget()
+        return self._loop.run_until_complete(ask_all())
+
+
+def test_a_client_keeps_its_endpoint_at_every_address(world: World, loop: asyncio.AbstractEventLoop) -> None:
+    node = Node(world, loop)
+    for which in (0, 1):
+        first = node.choices("outside", which=which)
+        assert len(set(first.values())) > 1
+        assert all(node.choices("outside", which=which) == first for _ in range(5))
+        elsewhere = node.choices("outside", "ext", "lb", which=which)
+        assert all(first[number, "vip"] == end for (number, _), end in elsewhere.items())
+
+
+def test_another_client_and_another_port_have_their_own(world: World, loop: asyncio.AbstractEventLoop) -> None:
+    node = Node(world, loop)
+    first = node.choices("outside")
+    assert node.choices("outside2") != first
+    assert node.choices("pod1") != first
+    assert node.choices("outside", protocol="UDP") != first
+    assert node.choices("outside") == first
+
+
+def test_who_comes_again_in_time_stays_and_who_does_not_draws_anew(
+    world: World, loop: asyncio.AbstractEventLoop
+) -> None:
+    node = Node(world, loop, timeout_s=TIMEOUT_S)
+    first = node.choices("outside")
+    until_s = time.monotonic() + 2.5 * TIMEOUT_S
+    while (asked_s := time.monotonic()) < until_s:  # each round renews the time
+        again = node.choices("outside")
+        if time.monotonic() - asked_s < TIMEOUT_S / 2:
+            assert again == first
+        else:  # the machine was busy elsewhere for too long
+            first = again
+    deadline_s = time.monotonic() + 10 * TIMEOUT_S
+    while kept() and time.monotonic() < deadline_s:
+        pass
+    assert not kept()
+    assert node.choices("outside") != first
+
+
+def test_changes_of_other_endpoints_are_not_noticed(world: World, loop: asyncio.AbstractEventLoop) -> None:
+    node = Node(world, loop)
+    first = node.choices("outside")
+    for gone in ENDS:
+        left = [end for end in ENDS if end != gone]
+        node.change(*left)
+        now = node.choices("outside")
+        moved = {each for each in first if now[each] != first[each]}
+        assert moved == {each for each in first if first[each] in ADDRESSES[gone]}
+        assert not {now[each] for each in moved} & ADDRESSES[gone]
+        node.tidy()
+        node.change(*ENDS)  # and whoever moved stays
+        assert node.choices("outside") == now
+        first = now
+
+
+def test_an_endpoint_that_is_back_at_once_has_no_clients(world: World, loop: asyncio.AbstractEventLoop) -> None:
+    node = Node(world, loop)
+    node.choices("outside")
+    node.change("r1")
+    moved = node.choices("outside")
+    node.change(*ENDS)
+    assert node.choices("outside") == moved
+
+
+def test_who_starts_again_remembers(world: World, loop: asyncio.AbstractEventLoop) -> None:
+    node = Node(world, loop)
+    first = node.choices("outside")
+    node.establish()
+    assert node.choices("outside") == first
+
+
+def kept() -> int:
+    """How many clients the sets of affinity hold."""
+    listed = subprocess.run(["nft", "-j", "list", "ruleset"], capture_output=True, check=True).stdout
+    rows = json.loads(listed)["nftables"]
+    return sum(len(row["set"].get("elem", ())) for row in rows if row.get("set", {}).get("name", "").startswith("aff"))
