@@ -1,0 +1,111 @@
+"""Each endpoint is as likely as any other, however many there are, also after changes: counted by the kernel itself."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import socket
+import subprocess
+from collections import Counter
+from ipaddress import ip_address
+from typing import Final
+
+import pytest
+from small_cluster import CLIENTS, CONFIG, NODE_VIEW, service, state
+from world import World
+
+from kdns.aio.conntrack import udp_flows
+from kdns.aio.nftablesmode import NftablesMode
+from kdns.cluster.objects import Endpoint, EndpointPort, EndpointSlice, SliceLabels, SliceMeta
+from kdns.proxy.config import FAMILIES, Family
+from kdns.proxy.planner import Planner, plan
+
+PODS: Final = {"IPv4": "10.4.0.0", "IPv6": "fd00:1:2::"}
+"""Where so many endpoints are that nobody has to answer; they are routed to the other node and end there."""
+VIP: Final = {"IPv4": "10.96.0.1", "IPv6": "fd00:96::1"}
+SLICE: Final = 1000
+SIZES: Final = (1, 2, 3, 7, 100, 5000)
+LESS: Final = (70_000, 100, 3, 1)
+"""Then so many: more than 16 bits can number, and few again."""
+DRAWS: Final = 4000
+GROUPS: Final = 50
+"""More endpoints than this are counted in groups, so that enough draws fall on each."""
+DEVIATION: Final = 5.0
+"""Standard deviations that chance may bring: more in one of 3.5 million runs."""
+
+
+@pytest.fixture
+def many(world: World) -> World:
+    for version, network in (("-4", "10.4.0.0/14"), ("-6", "fd00:1:2::/96")):
+        gateway = ("via", "169.254.3.2", "onlink") if version == "-4" else ("via", "fe80::3:2")
+        subprocess.run(["ip", version, "route", "replace", network, *gateway, "dev", "remote"], check=True)
+        end = ["ip", version, "-n", world.names["remote"], "route", "replace", "blackhole", network]
+        subprocess.run(end, check=True)
+    return world
+
+
+def slices(family: Family, start: int, count: int) -> list[EndpointSlice]:
+    """Slices with `count` endpoints from the one of this number on."""
+    first = ip_address(PODS[family]) + start
+    cuts = [(at, min(at + SLICE, count)) for at in range(0, max(count, 1), SLICE)]
+    return [
+        EndpointSlice(
+            SliceMeta(f"s1-{family.lower()}-{number}", "shop", SliceLabels("s1")),
+            family,
+            tuple(Endpoint((str(first + each),)) for each in range(at, end)),
+            (EndpointPort("udp", 8080, "UDP"),),
+        )
+        for number, (at, end) in enumerate(cuts)
+    ]
+
+
+def drawn(world: World, family: Family) -> Counter[str]:
+    """To which endpoint each of DRAWS new flows goes."""
+    source = CLIENTS["outside"][FAMILIES.index(family)]
+
+    def send() -> None:
+        kind = socket.AF_INET if family == "IPv4" else socket.AF_INET6
+        for port in range(10000, 10000 + DRAWS):
+            with socket.socket(kind, socket.SOCK_DGRAM) as client:
+                client.bind((source, port))
+                client.sendto(b"hello", (VIP[family], 80))
+
+    world.forget()
+    world.inside("outside", send)
+    return Counter(flow.answers_from[0] for flow in udp_flows(family) if flow.destination == (VIP[family], 80))
+
+
+def assert_uniform(found: Counter[str], family: Family, start: int, count: int) -> None:
+    """Every draw had an endpoint, and chi-square is what chance allows."""
+    assert found.total() == DRAWS
+    first = int(ip_address(PODS[family])) + start
+    groups = min(count, GROUPS)
+    observed = Counter((int(ip_address(address)) - first) * groups // count for address in found.elements())
+    assert set(observed) <= set(range(groups))
+    sizes = Counter(number * groups // count for number in range(count))
+    wanted = {group: DRAWS * size / count for group, size in sizes.items()}
+    chi_square = sum((observed[group] - want) ** 2 / want for group, want in wanted.items())
+    freedom = groups - 1
+    limit = freedom * (1 - 2 / (9 * freedom) + DEVIATION * math.sqrt(2 / (9 * freedom))) ** 3 if freedom else 0.0
+    assert chi_square <= limit, (chi_square, limit, sorted(observed.items()))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_endpoint_is_as_likely(many: World, loop: asyncio.AbstractEventLoop, family: Family) -> None:
+    known = state(service(1, protocols=("UDP",), externalIPs=[], ingress=[]))
+    planner, mode = Planner(known, NODE_VIEW, CONFIG), NftablesMode()
+    loop.run_until_complete(mode.establish(planner.plan))
+    for start, count in [(start, count) for count in SIZES for start in (0, 1)] + [(0, count) for count in LESS]:
+        wanted = {each.key: each for each in slices(family, start, count)}
+        changes = [known.delete(EndpointSlice, key) for key in list(known.slices) if key not in wanted]
+        changes += [known.upsert(each) for each in wanted.values()]
+        differences = planner.changed([change for change in changes if change])
+        loop.run_until_complete(mode.follow(planner.plan, differences))
+        assert_uniform(drawn(many, family), family, start, count)
+        loop.run_until_complete(mode.tidy())
+
+
+def test_it_is_so_after_a_fresh_start_too(many: World, loop: asyncio.AbstractEventLoop) -> None:
+    known = state(service(1, protocols=("UDP",)), slices("IPv4", 0, 300))
+    loop.run_until_complete(NftablesMode().establish(plan(known, NODE_VIEW, CONFIG)))
+    assert_uniform(drawn(many, "IPv4"), "IPv4", 0, 300)
