@@ -1,128 +1,180 @@
-"""Random Services and endpoints: what the trace says of a packet is what the kernel does with it."""
+"""Random Services and endpoints that change: what the trace says of a packet is what the kernel does with it.
+
+The kernel carries the rules of all rounds before. After the last one it holds what a fresh start would put there.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import subprocess
+from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
-from typing import Any
+from typing import Any, Final, TypeAlias
 
+import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from small_cluster import CONFIG, LOCAL_PODS, NODE_VIEW
 from world import NODE, OUTSIDE, PODS, Answer, World
 
 from kdns.aio.nftablesmode import NftablesMode
-from kdns.cluster.objects import (
-    Conditions,
-    Endpoint,
-    EndpointPort,
-    EndpointSlice,
-    Ingress,
-    LoadBalancerStatus,
-    Service,
-    ServiceMeta,
-    ServicePort,
-    ServiceSpec,
-    ServiceStatus,
-    SliceLabels,
-    SliceMeta,
-)
+from kdns.cluster.objects import EndpointSlice, Service
 from kdns.cluster.state import State
-from kdns.proxy.config import LocalPods, NodeView, ProxyConfig
+from kdns.proxy.config import FAMILIES, VERSION, Family, LocalPods, ProxyConfig
+from kdns.proxy.nftables import NFT_FAMILY
 from kdns.proxy.plan import Plan
-from kdns.proxy.planner import plan
+from kdns.proxy.planner import Planner, plan
 from kdns.proxy.trace import Fate, Packet, trace
 
-FAMILIES: dict[int, dict[str, Any]] = {
-    4: {
-        "type": "IPv4",
-        "vips": ("10.96.0.1", "10.96.0.2"),
-        "external": ("198.51.100.1",),
-        "balancer": "198.51.100.9",
-        "unused": "10.96.0.77",
-        "ranges": ("203.0.113.0/24", "10.1.0.2/32"),
-    },
-    6: {
-        "type": "IPv6",
-        "vips": ("fd00:96::1", "fd00:96::2"),
-        "external": ("2001:db8:5::1",),
-        "balancer": "2001:db8:5::9",
-        "unused": "fd00:96::77",
-        "ranges": ("2001:db8:2::100/128",),
-    },
+Write: TypeAlias = Service | EndpointSlice | tuple[type[Service | EndpointSlice], tuple[str, str]]
+"""An object as it is from now on, or one that is gone."""
+
+VIPS: Final = {"IPv4": ("10.96.0.1", "10.96.0.2"), "IPv6": ("fd00:96::1", "fd00:96::2")}
+UNUSED: Final = {"IPv4": "10.96.0.77", "IPv6": "fd00:96::77"}
+OTHERS: Final = {
+    "IPv4": ("198.51.100.1", "198.51.100.9", "192.0.2.9"),
+    "IPv6": ("2001:db8:5::1", "2001:db8:5::9", "2001:db8:2::9"),
 }
-LOCAL = LocalPods((ip_network("10.1.0.0/24"), ip_network("fd00:1::/64")))
-SERVICE_CIDRS = (ip_network("10.96.0.0/24"), ip_network("fd00:96::/112"))
-NODE_VIEW = NodeView("here", "z1", (ip_address(NODE[0]), ip_address(NODE[2])), tuple(map(ip_address, NODE)))
+"""External addresses and those of load balancers; the last is the node's."""
+RANGES: Final = {
+    "IPv4": ("203.0.113.0/24", "10.1.0.2/32", "192.0.2.0/30"),
+    "IPv6": ("2001:db8:2::101/128", "fd00:1::/64", "2001:db8:2::/126"),
+}
+SLICES: Final = ("a", "b")
+POLICIES: Final = ("Cluster", "Local")
+DETECTORS: Final = (None, LOCAL_PODS, LocalPods(bridge="pods"), LocalPods(interface_prefix="po"))
 
 
-def of(addresses: tuple[str, ...], version: int) -> list[str]:
-    return [each for each in addresses if ip_address(each).version == version]
+@dataclass(frozen=True, slots=True)
+class Story:
+    """What the dataplane is told, and what is written round by round; whether it tidies up after each."""
+
+    family: Family
+    config: ProxyConfig
+    rounds: tuple[tuple[tuple[Write, ...], bool], ...]
 
 
 @st.composite
-def services(draw: st.DrawFn, version: int, number: int) -> tuple[Service, EndpointSlice]:
-    told = FAMILIES[version]
+def services(draw: st.DrawFn, family: Family, number: int) -> Service:
     kind = draw(st.sampled_from(("ClusterIP", "NodePort", "LoadBalancer")))
-    ports = [ServicePort(80, "p", draw(st.sampled_from(("TCP", "UDP"))), 30080 + number if kind != "ClusterIP" else 0)]
-    spec = ServiceSpec(
-        type=kind,
-        cluster_ip=told["vips"][number],
-        ports=tuple(ports),
-        external_ips=draw(st.sampled_from(((), told["external"]))),
-        load_balancer_source_ranges=draw(st.sampled_from(((), told["ranges"]))),
-        external_traffic_policy=draw(st.sampled_from(("Cluster", "Local"))),
-        internal_traffic_policy=draw(st.sampled_from(("Cluster", "Local"))),
-        session_affinity=draw(st.sampled_from(("None", "ClientIP"))),
-    )
-    status = ServiceStatus(LoadBalancerStatus((Ingress(told["balancer"]),))) if kind == "LoadBalancer" else None
-    pods = [(each, space) for space, addresses in PODS.items() for each in of(addresses, version)]
-    flags = st.sampled_from((None, True, False))
-    endpoints = tuple(
-        Endpoint(
-            (address,),
-            Conditions(draw(flags), draw(flags), draw(flags)),
-            node_name="there" if space == "remote" else "here",
-        )
-        for address, space in draw(st.lists(st.sampled_from(pods), max_size=4, unique=True))
-    )
-    port = EndpointPort("p", draw(st.sampled_from((8080, 8443))), ports[0].protocol)
-    meta = SliceMeta(f"s{number}", "shop", SliceLabels(f"s{number}"))
-    return Service(ServiceMeta(f"s{number}", "shop"), spec, status), EndpointSlice(
-        meta, str(told["type"]), endpoints, (port,)
-    )
+    named = draw(st.lists(st.sampled_from(("p TCP 80", "q UDP 80", "r TCP 443")), min_size=1, max_size=3, unique=True))
+    ports = [each.split() for each in named]
+    some = st.lists(st.sampled_from(OTHERS[family]), max_size=2, unique=True)
+    modes = st.sampled_from((None, "VIP", "Proxy"))
+    told = {
+        "metadata": {"name": f"s{number}", "namespace": "shop"},
+        "spec": {
+            "type": kind,
+            "clusterIP": VIPS[family][number],
+            "ports": [
+                {
+                    "name": name,
+                    "protocol": protocol,
+                    "port": int(port),
+                    "nodePort": 30000 + 10 * number + int(port) // 100 if kind != "ClusterIP" else 0,
+                }
+                for name, protocol, port in ports
+            ],
+            "externalIPs": draw(some),
+            "loadBalancerSourceRanges": draw(st.lists(st.sampled_from(RANGES[family]), max_size=2, unique=True)),
+            "externalTrafficPolicy": draw(st.sampled_from(POLICIES)),
+            "internalTrafficPolicy": draw(st.sampled_from(POLICIES)),
+            "sessionAffinity": draw(st.sampled_from(("None", "None", "ClientIP"))),
+        },
+    }
+    if kind == "LoadBalancer":
+        told["status"] = {"loadBalancer": {"ingress": [{"ip": each, "ipMode": draw(modes)} for each in draw(some)]}}
+    return msgspec.convert(told, Service)
 
 
 @st.composite
-def states(draw: st.DrawFn) -> tuple[State, ProxyConfig, int]:
-    version = draw(st.sampled_from((4, 6)))
-    state = State()
-    for number in range(draw(st.integers(1, 2))):
-        for each in draw(services(version, number)):
-            state.upsert(each)
+def slices(draw: st.DrawFn, family: Family, number: int) -> EndpointSlice:
+    own = [(each, space) for space, addresses in PODS.items() for each in addresses if of(each, family)]
+    flags = st.sampled_from((None, True, True, False))
+    zones = st.sampled_from(((), (), ("z1",), ("z2",)))
+    with_hints = draw(st.booleans())
+    rows = [
+        {
+            "addresses": [address],
+            "conditions": {"ready": draw(flags), "serving": draw(flags), "terminating": draw(flags)},
+            "nodeName": "there" if space == "remote" else "here",
+            "hints": {"forZones": [{"name": zone} for zone in draw(zones)]} if with_hints else None,
+        }
+        for address, space in draw(st.lists(st.sampled_from(own), max_size=4, unique=True))
+    ]
+    told = {
+        "metadata": {
+            "name": f"s{number}-{draw(st.sampled_from(SLICES))}",
+            "namespace": "shop",
+            "labels": {"kubernetes.io/service-name": f"s{number}"},
+        },
+        "addressType": family,
+        "endpoints": rows,
+        "ports": [
+            {"name": name, "protocol": protocol, "port": draw(st.sampled_from((8080, 8443)))}
+            for name, protocol in (("p", "TCP"), ("q", "UDP"), ("r", "TCP"))
+        ],
+    }
+    return msgspec.convert(told, EndpointSlice)
+
+
+@st.composite
+def stories(draw: st.DrawFn) -> Story:
+    family = draw(st.sampled_from(FAMILIES))
+    networks = tuple(ip_network(each) for each in ("192.0.2.8/29", "2001:db8:2::8/125"))
     config = ProxyConfig(
         masquerade_all=draw(st.booleans()),
-        local_pods=draw(st.sampled_from((None, LOCAL))),
-        node_port_addresses=draw(st.sampled_from(((), ("primary",)))),
-        service_cidrs=SERVICE_CIDRS,
+        local_pods=draw(
+            st.sampled_from((None, LOCAL_PODS, LocalPods(bridge="pods"), LocalPods(interface_prefix="po")))
+        ),
+        node_port_addresses=draw(st.sampled_from(((), ("primary",), networks))),
+        service_cidrs=CONFIG.service_cidrs,
     )
-    return state, config, version
+    numbers = st.integers(0, 1)
+    written = st.one_of(
+        numbers.flatmap(lambda number: services(family, number)),
+        numbers.flatmap(lambda number: slices(family, number)),
+        numbers.flatmap(lambda number: slices(family, number)),
+        numbers.map(lambda number: (Service, ("shop", f"s{number}"))),
+        st.tuples(numbers, st.sampled_from(SLICES)).map(
+            lambda pair: (EndpointSlice, ("shop", f"s{pair[0]}-{pair[1]}"))
+        ),
+    )
+    first = tuple(each for number in (0, 1) for each in (draw(services(family, number)), draw(slices(family, number))))
+    later = draw(st.lists(st.tuples(st.lists(written, min_size=1, max_size=3).map(tuple), st.booleans()), max_size=3))
+    return Story(family, config, ((first, False), *later))
 
 
-def packets(version: int) -> list[tuple[str, str, str, int]]:
-    told = FAMILIES[version]
-    sources = of((*PODS["pod1"], *PODS["pod2"], *OUTSIDE, NODE[0], NODE[2]), version)
-    targets = [(vip, port) for vip in (*told["vips"], *told["external"], told["balancer"]) for port in (80,)]
-    targets += [(told["vips"][0], 81), (told["unused"], 80)]
-    targets += [(address, port) for address in of(NODE, version) for port in (30080, 30081)]
+def of(address: str, family: Family) -> bool:
+    return ip_address(address).version == VERSION[family]
+
+
+def packets(family: Family) -> list[tuple[str, str, str, int]]:
+    clients = (*PODS["pod1"], *PODS["pod2"], *OUTSIDE, NODE[0], NODE[2])
+    targets = [(vip, port) for vip in (*VIPS[family], *OTHERS[family]) for port in (80, 443)]
+    targets += [(VIPS[family][0], 81), (UNUSED[family], 80)]
+    targets += [(node, port) for node in NODE if of(node, family) for port in (30000, 30004, 30010)]
     return [
-        (source, str(to), protocol, port) for source in sources for to, port in targets for protocol in ("TCP", "UDP")
+        (client, target, protocol, port)
+        for client in clients
+        if of(client, family)
+        for target, port in targets
+        for protocol in ("TCP", "UDP")
     ]
 
 
-def agrees(made: Plan, packet: tuple[str, str, str, int], answer: Answer) -> str:
+INTERFACES: Final = {"pod1": "pod1", "pod2": "pods"}
+
+
+def arrives(client: str) -> str:
+    return next((INTERFACES[space] for space in INTERFACES if client in PODS[space]), "")
+
+
+def disagreement(made: Plan, packet: tuple[str, str, str, int], answer: Answer) -> str:
     """What is wrong, "" if nothing is."""
     source, destination, protocol, port = packet
-    told = trace(made, Packet(ip_address(source), ip_address(destination), protocol, port))
+    told = trace(made, Packet(ip_address(source), ip_address(destination), protocol, port, arrives(source)))
     match told.fate:
         case Fate.FORWARDED:
             chosen = [each for each in told.backends if (each.address, each.port) == (answer.backend, answer.port)]
@@ -139,20 +191,65 @@ def agrees(made: Plan, packet: tuple[str, str, str, int], answer: Answer) -> str
             return "" if answer.error else f"told {told}, got {answer}"
 
 
+def listing(family: Family) -> dict[str, Any]:
+    """The kernel's table: everything by its name, elements without order, and what only time brought left out."""
+    listed = subprocess.run(
+        ["nft", "-j", "list", "table", NFT_FAMILY[family], "kdns"], capture_output=True, check=True
+    ).stdout
+    found: dict[str, Any] = {}
+    for row in json.loads(listed)["nftables"]:
+        ((kind, told),) = row.items()
+        told.pop("handle", None)
+        if kind == "rule":
+            found.setdefault(f"rules of {told['chain']}", []).append(told["expr"])
+        elif kind in {"set", "map"}:
+            elements = told.pop("elem", [])
+            is_affinity = told["name"].startswith("affinity-")
+            found[told["name"]] = told, [] if is_affinity else sorted(map(without_counters, elements))
+        elif kind == "chain":
+            found[f"chain {told['name']}"] = told
+    return found
+
+
+def without_counters(element: Any) -> str:
+    """One element as text."""
+    key, *data = element if isinstance(element, list) else [element]
+    value = key["elem"]["val"] if isinstance(key, dict) and "elem" in key else key
+    return json.dumps([value, *data], sort_keys=True)
+
+
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-@given(states())
-def test_trace_and_kernel_agree(
-    world: World, loop: asyncio.AbstractEventLoop, given_state: tuple[State, ProxyConfig, int]
-) -> None:
-    state, config, version = given_state
-    made = plan(state, NODE_VIEW, config)
+@given(stories())
+def test_trace_and_kernel_agree(world: World, loop: asyncio.AbstractEventLoop, story: Story) -> None:
+    state, mode = State(), NftablesMode()
+    planner = Planner(state, NODE_VIEW, story.config)
 
-    async def check() -> list[str]:
-        await NftablesMode().establish(made)
-        world.forget()
-        asked = packets(version)
-        answers = await asyncio.gather(*(world.probe(*packet) for packet in asked))
-        wrong = ((packet, agrees(made, packet, answer)) for packet, answer in zip(asked, answers, strict=True))
-        return [f"{packet}: {what}" for packet, what in wrong if what]
+    async def follow() -> None:
+        await mode.establish(planner.plan)
+        for writes, is_quiet in story.rounds:
+            made = [state.delete(*each) if isinstance(each, tuple) else state.upsert(each) for each in writes]
+            differences = planner.changed([change for change in made if change])
+            await mode.follow(planner.plan, differences)
+            if is_quiet:
+                await mode.tidy()
 
-    assert not loop.run_until_complete(check())
+    async def ask() -> list[str]:
+        gate = asyncio.Semaphore(100)
+
+        async def wrong(packet: tuple[str, str, str, int]) -> str:
+            async with gate:
+                for _ in range(3):  # a packet may be lost on a busy machine
+                    what = disagreement(planner.plan, packet, answer := await world.probe(*packet))
+                    if not what or answer.error != "dropped":
+                        break
+                return what and f"{packet}: {what}"
+
+        return [what for what in await asyncio.gather(*map(wrong, packets(story.family))) if what]
+
+    loop.run_until_complete(follow())
+    world.forget()
+    assert not loop.run_until_complete(ask())
+    loop.run_until_complete(mode.tidy())
+    held = listing(story.family)
+    loop.run_until_complete(NftablesMode().establish(plan(state, NODE_VIEW, story.config)))
+    assert held == listing(story.family)
