@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from ipaddress import collapse_addresses
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from kdns.proxy.backends import Backend
 from kdns.proxy.config import Family, Network
@@ -31,8 +31,24 @@ from kdns.proxy.plan import Front, FrontKind, Masquerade, PortName, Verdict
 Part: TypeAlias = str | int
 ElementKey: TypeAlias = tuple[Part, ...]
 """The parts of an element in the order of its set's type: addresses and protocols as text, numbers as numbers."""
-Data: TypeAlias = str | tuple[str, int] | None
-"""What a map's element leads to: a verdict as nft writes it, or address and port; None in a set."""
+
+
+class Step(NamedTuple):
+    """What happens first at a front: a verdict, and the Service port for people who read the table."""
+
+    verdict: str
+    comment: str
+
+
+class Place(NamedTuple):
+    """Where a packet is sent."""
+
+    address: str
+    port: int
+
+
+Data: TypeAlias = Step | Place | str | None
+"""What a map's element leads to; a string is a verdict or a number as nft writes it, None is in sets."""
 
 TABLE: Final = "kdns"
 SHARED: Final = frozenset({"cluster-ips", "hairpin-connections"})
@@ -41,6 +57,8 @@ MISSING: Final = "no element"
 """What no element leads to."""
 NAME_MAX: Final = 120
 """Characters of a name that belongs to one Service port; nftables allows 255, and prefixes come before."""
+COMMENT_MAX: Final = 128
+"""Characters of a comment that nft takes."""
 REJECT, DROP = "goto reject-chain", "drop"
 NFT_FAMILY: Final[Mapping[Family, str]] = {"IPv4": "ip", "IPv6": "ip6"}
 
@@ -120,11 +138,11 @@ def put_front(made: Content, front: Front, ip: str, send: Send) -> None:
 
 
 def _put_route(made: Content, front: Front, side: Side, where: ElementKey, ip: str, send: Send) -> None:
-    route, backends = front.route, front.port.backends
+    route, backends, comment = front.route, front.port.backends, str(front.port.name)[:COMMENT_MAX]
     if route.verdict in {Verdict.REJECT, Verdict.DROP}:
-        made.put(side.refused, where, REJECT if route.verdict is Verdict.REJECT else DROP)
+        made.put(side.refused, where, Step(REJECT if route.verdict is Verdict.REJECT else DROP, comment))
     if route.short_circuit:
-        made.put(side.services, where, f"goto external-local{side.suffix}")
+        made.put(side.services, where, Step(f"goto external-local{side.suffix}", comment))
         lists = {"any-endpoint": backends.cluster, "local-endpoint": backends.local}
         for name in ("any-endpoint", "local-endpoint") if backends.local else ("any-endpoint",):
             made.put(f"{name}{side.suffix}", where, f"goto {send(made, front, side, where, name, lists[name], ip)}")
@@ -136,7 +154,7 @@ def _put_route(made: Content, front: Front, side: Side, where: ElementKey, ip: s
             masqueraded = f"masquerade-{chain}"
             made.chains[masqueraded] = ("jump mark-for-masquerade", f"goto {chain}")
             chain = masqueraded
-        made.put(side.services, where, f"goto {chain}")
+        made.put(side.services, where, Step(f"goto {chain}", comment))
 
 
 def _list_chain(
@@ -149,7 +167,7 @@ def _list_chain(
     endpoints = f"{_LISTS[name]}{side.suffix}-{protocol}"
     place = (*where[:-2], where[-1])
     for number, backend in enumerate(backends):
-        made.put(endpoints, (*place, number), (backend.address, backend.port))
+        made.put(endpoints, (*place, number), Place(backend.address, backend.port))
     chain = f"{endpoints}-{count}"
     look_up = f"{side.place.format(ip=ip, protocol=protocol)} . numgen random mod {count} map @{endpoints}"
     made.chains[chain] = (f"dnat {ip} addr . port to {look_up}",)

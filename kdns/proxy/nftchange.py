@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kdns.proxy.config import Family
-from kdns.proxy.nftables import NFT_FAMILY, TABLE, Data, ElementKey
+from kdns.proxy.nftables import NFT_FAMILY, TABLE, Data, ElementKey, Place, Step
 
 _ELEMENTS_A_LINE: Final = 1000
 
@@ -65,6 +65,12 @@ def _key(key: ElementKey) -> str:
 
 
 def _element(key: ElementKey, data: Data) -> str:
-    if data is None:
-        return _key(key)
-    return f"{_key(key)} : {data}" if isinstance(data, str) else f"{_key(key)} : {data[0]} . {data[1]}"
+    match data:
+        case None:
+            return _key(key)
+        case Place(address, port):
+            return f"{_key(key)} : {address} . {port}"
+        case Step(verdict, comment):
+            return f'{_key(key)} comment "{comment}" : {verdict}'
+        case _:
+            return f"{_key(key)} : {data}"

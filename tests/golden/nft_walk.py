@@ -80,7 +80,8 @@ def _command(made: Ruleset, words: Words) -> None:
             made.chains[name].append(" ".join(rule))
         case ["add", "element", _, _, name, "{", *rest, "}"]:
             for element in " ".join(rest).split(", "):
-                key, _, data = element.partition(" : ")
+                named, _, data = element.partition(" : ")
+                key = named.partition(" comment ")[0]
                 if key in made.elements[name]:
                     raise ValueError(f"{name} has {key} twice")
                 made.elements[name][key] = data
