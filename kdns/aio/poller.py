@@ -12,6 +12,8 @@ import socket
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
+from kdns import logs
+
 Handler: TypeAlias = Callable[[int], None]
 
 READABLE: Final = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLHUP
@@ -22,6 +24,8 @@ ONCE: Final = select.EPOLLIN | select.EPOLLOUT | select.EPOLLRDHUP | select.EPOL
 WHILE_READABLE: Final = select.EPOLLIN
 
 _EVENTS_A_TURN: Final = 256
+
+log = logs.get(__name__)
 
 
 class Poller:
@@ -76,13 +80,19 @@ class Poller:
         for call in calls:
             call()
 
+    def _handle(self, handler: Handler, events: int) -> None:
+        try:
+            handler(events)
+        except Exception:  # the other sockets' events are told only once
+            log.exception("a relay failed")
+
     def _turn(self) -> None:
         self._is_turning = True
         try:
             for number, events in self._epoll.poll(0, _EVENTS_A_TURN):
                 handler = self._handlers.get(number)
                 if handler is not None:
-                    handler(events)
+                    self._handle(handler, events)
         finally:
             self._is_turning = False
             closing, self._closing = self._closing, []

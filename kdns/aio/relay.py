@@ -16,8 +16,8 @@ from kdns.proxy.userspace import RelayKey
 
 CONNECT_TIMEOUTS_S: Final = (0.25, 0.5, 1.0, 2.0)
 """How long each attempt may take; every one goes to the next endpoint."""
-DESCRIPTORS: Final = 2
-"""What a connection holds; pipes are only for bytes under way."""
+DESCRIPTORS: Final = 6
+"""What a connection may hold: two sockets always, and two pipes while neither side takes what is under way."""
 BURST: Final = 64
 PAUSE_S: Final = 0.1
 """After the kernel had no descriptor left."""
@@ -37,8 +37,9 @@ class TcpRelay:
         return int(self._sockets[0].getsockname()[1])
 
     def close(self) -> None:
-        """Take no more clients."""
+        """Take no more clients than are waiting."""
         for sock in self._sockets:
+            self._accept(sock)
             self._shared.poller.remove(sock)
         self._sockets = []
 
@@ -57,7 +58,7 @@ class TcpRelay:
             self._answer(client, address[0].partition("%")[0], address[1])
 
     def _pause(self, listener: socket.socket) -> None:
-        self._shared.room.take(self._shared.room.limit + 1)  # tells that there is none
+        self._shared.room.tell()
         self._shared.poller.pause(listener)
         self._shared.loop.call_later(PAUSE_S, self._resume, listener)
 

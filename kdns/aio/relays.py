@@ -17,6 +17,7 @@ from kdns.proxy.relaying import Relaying
 
 RESERVED: Final = 256
 """Descriptors that are left to everything else in the process."""
+DATAGRAM_BYTES: Final = 65535
 TOLD_EVERY_S: Final = 60.0
 BACKLOG: Final = 4096
 KEEPALIVE: Final = ((socket.TCP_KEEPIDLE, 300), (socket.TCP_KEEPINTVL, 60), (socket.TCP_KEEPCNT, 5))
@@ -49,10 +50,14 @@ class Room:
         if self.used + count <= self.limit:
             self.used += count
             return True
+        self.tell()
+        return False
+
+    def tell(self) -> None:
+        """Say that there is no room, if that was not said just now."""
         if self._now_s() - self._told_s >= TOLD_EVERY_S:
             self._told_s = self._now_s()
             log.warning("no room for more clients: new ones are turned away", used=self.used, limit=self.limit)
-        return False
 
     def give(self, count: int) -> None:
         """Count these out."""
@@ -77,6 +82,8 @@ class Shared:
         self.loop = self.poller.loop
         self.pipes = Pipes()
         self.connections: set[Connection] = set()
+        self.datagram = memoryview(bytearray(DATAGRAM_BYTES))
+        """For the one that is just being passed on."""
         self.room = Room(descriptor_limit() - RESERVED if limit is None else limit, now_s)
 
     def close(self) -> None:

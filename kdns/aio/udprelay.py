@@ -14,7 +14,6 @@ from kdns.proxy.backends import Backend
 from kdns.proxy.relaying import Call, PortCounters
 from kdns.proxy.userspace import RelayKey
 
-DATAGRAM_BYTES: Final = 65535
 BURST: Final = 32
 ATTEMPTS: Final = 4
 _ANCILLARY_BYTES: Final = 128
@@ -37,7 +36,7 @@ class UdpRelay:
 
     def __init__(self, key: RelayKey, sockets: list[socket.socket], shared: Shared, idle_s: float) -> None:
         self.key, self._shared, self._sockets, self._idle_s = key, shared, sockets, idle_s
-        self._buffer = memoryview(bytearray(DATAGRAM_BYTES))
+        self._buffer = shared.datagram
         self._flows: dict[tuple[Any, bytes], _Flow] = {}
         self._timer: TimerHandle | None = None
         self._level, self._kind = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from ipaddress import ip_address
 
 from kdns.proxy.backends import Backend
 from kdns.proxy.balancer import Balancer
@@ -101,7 +102,6 @@ def header(call: Call, client_port: int) -> bytes:
     """What the endpoint is told before the client's first byte; mostly nothing."""
     front = call.front
     make = HEADERS.get(front.port.proxy_protocol)
-    destination = parsed_address(front.key.address)
-    if make is None or destination is None or front.kind is not FrontKind.LOAD_BALANCER_IP:
+    if make is None or front.kind is not FrontKind.LOAD_BALANCER_IP:
         return b""
-    return make(call.client, client_port, destination, front.key.port)
+    return make(call.client, client_port, ip_address(front.key.address), front.key.port)

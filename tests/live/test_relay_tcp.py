@@ -253,7 +253,7 @@ async def test_a_thousand_connections_at_once() -> None:
 
 
 async def test_there_is_a_bound_and_it_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    async with rig(limit=1 + 2 * 3) as made, served(echo) as pair:
+    async with rig(limit=1 + 6 * 3) as made, served(echo) as pair:
         port = free_port()
         await made.have(service("web", port), pair)
         opened = [await asyncio.open_connection(VIP, port) for _ in range(3)]
