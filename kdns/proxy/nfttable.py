@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Final
 
 from kdns.proxy.config import Family
 from kdns.proxy.nftables import DRAWN, MISSING, NFT_FAMILY, SHARED, TABLE, Content, ElementKey, content
@@ -11,6 +13,8 @@ from kdns.proxy.nftchange import Transaction, lines
 from kdns.proxy.nftframe import frame
 from kdns.proxy.plan import FamilyPlan, Front, FrontKey
 from kdns.proxy.planner import Difference
+
+_FRONTS_AT_ONCE: Final = 500
 
 
 class Table:
@@ -25,13 +29,13 @@ class Table:
         self._sets: dict[str, int] = {}
         self._uses: Counter[tuple[str, ElementKey | str]] = Counter()
         self._spare: dict[str, dict[ElementKey, None]] = {}
-        self._start = self._followed({key: (None, front) for key, front in half.fronts.items()})
+        self._start = "\n".join(line for change in self._loaded() for line in lines(change))
 
     def whole(self, *, mark: int = 0x4000) -> str:
         """The table as it was at the start, in place of whatever was there before, as one nft transaction."""
         where = f"{NFT_FAMILY[self.half.family]} {TABLE}"
         fresh = (f"add table {where}", f"delete table {where}")
-        return "\n".join((*fresh, frame(self.half, mark), *lines(self._start), ""))
+        return "\n".join((*fresh, frame(self.half, mark), self._start, ""))
 
     def takeover(self, there: Mapping[str, Iterable[str]], *, mark: int = 0x4000) -> str:
         """As `whole`, in place of these chains, maps and sets; affinity sets that are wanted keep their clients."""
@@ -39,11 +43,11 @@ class Table:
         emptied = [f"add table {where}", f"flush table {where}"]
         for sort, names in sorted(there.items(), reverse=True):  # what leads to chains goes first
             emptied += (f"delete {sort} {where} {name}" for name in names if name not in self._sets)
-        return "\n".join((*emptied, frame(self.half, mark), *lines(self._start), ""))
+        return "\n".join((*emptied, frame(self.half, mark), self._start, ""))
 
     def started(self) -> None:
-        """Forget what `whole` is made of: it is in the kernel, and is most of what this holds."""
-        self._start = Transaction(self.half.family)
+        """Forget what `whole` is made of: it is in the kernel now."""
+        self._start = ""
 
     def follow(self, half: FamilyPlan, difference: Difference) -> Transaction:
         """What to do after the half became this one."""
@@ -70,6 +74,12 @@ class Table:
             del self._chains[name]
         for name in done.remove_sets:
             del self._sets[name]
+
+    def _loaded(self) -> Iterator[Transaction]:
+        """All fronts, some at a time: as text they take a fraction of what they take as elements."""
+        fronts = iter(self.half.fronts.items())
+        while some := {key: (None, front) for key, front in islice(fronts, _FRONTS_AT_ONCE)}:
+            yield self._followed(some)
 
     def _followed(self, fronts: Mapping[FrontKey, tuple[Front | None, Front | None]]) -> Transaction:
         change = Transaction(self.half.family)
