@@ -160,6 +160,8 @@ def _confined(kind: Kind, old: Json, new: Json, subresource: str) -> Json:
         field = "status" if subresource == "status" else "spec"
         kept = {**old, "metadata": new["metadata"], field: new.get(field)}
         return {name: value for name, value in kept.items() if value is not None}
+    if kind == NAMESPACE:  # all that a spec says is which finalizers there are, and these have a subresource
+        new = {**new, "spec": old.get("spec") or {}}
     if kind not in STATUS_KEPT_APART:
         return new
     kept = {name: value for name, value in new.items() if name != "status"}

@@ -314,6 +314,13 @@ def test_an_empty_namespace_keeps_only_others_finalizers(api: Api) -> None:
     assert conditions(api, "z")["NamespaceContentRemaining"].startswith("False ContentRemoved")
 
 
+def test_finalizers_of_a_namespace_change_by_finalize_only(api: Api) -> None:
+    more: Json = {"metadata": {"labels": {"a": "b"}}, "spec": {"finalizers": ["example.com/a", "kubernetes"]}}
+    changed = api.patch(NAMESPACE, "", "x", MERGE_PATCH, more)
+    assert (changed["spec"], changed["metadata"]["labels"]["a"]) == ({"finalizers": ["kubernetes"]}, "b")
+    assert api.patch(NAMESPACE, "", "x", MERGE_PATCH, more, subresource="finalize")["spec"] == more["spec"]
+
+
 def test_a_namespace_can_be_forced_with_finalize(api: Api) -> None:
     api.create(CONFIG_MAP, "x", plain("b", finalizers=["example.com/a"]))
     api.delete(NAMESPACE, "", "x")
