@@ -26,6 +26,7 @@ from kdns.aio.nftablesmode import NftablesMode
 from kdns.aio.nftmonitor import TablesMonitor
 from kdns.aio.nodeevents import Events
 from kdns.aio.nodehealth import NodeHealth, ServiceHealth, serve_for_ever
+from kdns.aio.process import give_back
 from kdns.aio.proxymetrics import Watched, metrics
 from kdns.aio.source import Source
 from kdns.cluster.objects import Node
@@ -38,6 +39,7 @@ from kdns.proxy.plan import PortName
 from kdns.proxy.relaying import PortCounters
 from kdns.proxy.settings import ClientConnection, Settings
 from kdns.proxy.settings_file import encoded
+from kdns.proxy.sparse import SparseState
 
 POD_CIDRS_S: Final = 300.0
 """How long a node with detectLocalMode NodeCIDR may take to get its podCIDRs, as in kube-proxy."""
@@ -101,7 +103,7 @@ class NodeProxy:
     settings: Settings
     source: Source
     owns_host: bool = True
-    state: State = field(default_factory=State)
+    state: State = field(default_factory=SparseState)
     established: asyncio.Event = field(default_factory=asyncio.Event)
     _addresses: tuple[Address, ...] | None = None
     _last_node: Node | None = None
@@ -175,7 +177,7 @@ class NodeProxy:
             self._addresses = addresses
             dataplane.look()
 
-        timing = Timing(page_objects=0, verify_s=max(settings.config_sync_period_s, 60.0))
+        timing = Timing(page_objects=2000, verify_s=max(settings.config_sync_period_s, 60.0))
         works = {
             "follow": follow(self.source, self.state, dataplane.changed, stats, scope=scope, timing=timing),
             "dataplane": dataplane.run(),
@@ -202,6 +204,7 @@ class NodeProxy:
                 if self.situation() is None:
                     wanted = f"spec.podCIDRs of Node {self.name}, for detectLocalMode NodeCIDR"
                     raise KdnsError(f"not there within {POD_CIDRS_S:g} s: {wanted}") from None
+        give_back()
 
     def _servers(self, node_health: NodeHealth, watched: Watched) -> dict[str, Any]:
         settings = self.settings

@@ -1,8 +1,9 @@
-"""This process: how it is asked to stop, and how many files it may open."""
+"""This process: how it is asked to stop, how many files it may open, and memory that it has no use for any more."""
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import resource
 import signal
 from contextlib import suppress
@@ -35,3 +36,9 @@ def raise_open_files_limit() -> None:
     if soft != hard:
         with suppress(OSError, ValueError):  # macOS names a limit that it does not grant
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def give_back() -> None:
+    """Give the system the memory that was only needed for a moment; the C library would keep it for the next time."""
+    with suppress(OSError, AttributeError):  # it is glibc's
+        ctypes.CDLL(None).malloc_trim(0)

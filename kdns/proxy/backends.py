@@ -103,7 +103,8 @@ def _candidate(endpoint: Endpoint, port: int, node_name: str) -> Candidate | Non
     address = parsed_address(endpoint.addresses[0]) if endpoint.addresses else None
     if address is None:
         return None
-    backend = Backend(str(address), port, bool(node_name) and endpoint.node_name == node_name)
+    written, text = str(address), endpoint.addresses[0]
+    backend = Backend(text if text == written else written, port, bool(node_name) and endpoint.node_name == node_name)
     conditions, hints = endpoint.conditions, endpoint.hints
     if conditions is None and hints is None:
         return Candidate(backend)
