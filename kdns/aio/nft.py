@@ -57,6 +57,14 @@ def _library() -> _Library | None:
         return None
 
 
+def prepare() -> None:
+    """Open the library's socket now, for a process that is going to have many: it waits for it with select(2).
+
+    That ends a process in which the socket's number is above 1023.
+    """
+    _library()
+
+
 async def apply(text: str) -> None:
     """Carry out one transaction, whole or not at all; ApplyError says why not.
 

@@ -19,6 +19,9 @@ from kdns.proxy.userspace import LISTS, RelayKey, is_loopback, node_port_binds
 
 KINDS: Final[Mapping[str, socket.SocketKind]] = {"TCP": socket.SOCK_STREAM, "UDP": socket.SOCK_DGRAM}
 
+LAST_FREE: Final = 60999
+"""The last port that Linux gives by itself (net.ipv4.ip_local_port_range)."""
+
 Relay: TypeAlias = TcpRelay | UdpRelay
 
 log = logs.get(__name__)
@@ -89,9 +92,13 @@ class RelaySet:
         return UdpRelay(key, sockets, self._shared, self._udp_idle_s)
 
     def _free_ports(self) -> Iterable[int]:
-        """The range's ports, from the one after the last that was given."""
+        """The range's ports, from the one after the last that was given.
+
+        Where there is no range, the kernel gives the first, and again whenever the next number is taken: it looks for
+        long where many are.
+        """
         if not self._ports:
-            return (0,)
+            return (self._last_port + 1, 0) if 0 < self._last_port < LAST_FREE else (0,)
         return chain(range(self._last_port + 1, self._ports.stop), range(self._ports.start, self._last_port + 1))
 
     def _miss(self, key: RelayKey, binds: Binds, reason: str) -> None:

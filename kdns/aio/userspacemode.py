@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from kdns import logs
+from kdns.aio import nft
 from kdns.aio.nftablesmode import NftablesMode, clean_up
 from kdns.aio.relays import Shared
 from kdns.aio.relayset import KINDS, Binds, RelaySet, usable, where
@@ -174,6 +175,7 @@ class UserspaceMode:
             self._relays = RelaySet(self._shared, self._ports, self._udp_idle_s)
             self._upkeep = asyncio.create_task(self._look_after())
             if self._capture:
+                nft.prepare()
                 self._capture.ports = self._relays.captured
         return self._relays
 
