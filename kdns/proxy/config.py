@@ -119,9 +119,9 @@ def family_of(address: Address) -> Family:
 
 
 def parsed_address(text: str) -> Address | None:
-    """The address, or None for text that is none."""
+    """The address, or None for text that is none; one with a zone, as in fe80::1%eth0, means nothing elsewhere."""
     try:
-        return ip_address(text)
+        return None if "%" in text else ip_address(text)
     except ValueError:
         return None
 

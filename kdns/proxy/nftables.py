@@ -55,7 +55,7 @@ SHARED: Final = frozenset({"cluster-ips", "hairpin-connections"})
 """Sets in which several fronts may want the same element."""
 MISSING: Final = "no element"
 """What no element leads to."""
-NAME_MAX: Final = 120
+NAME_MAX: Final = 220
 """Characters of a name that belongs to one Service port; nftables allows 255, and prefixes come before."""
 COMMENT_MAX: Final = 128
 """Characters of a comment that nft takes."""

@@ -38,8 +38,9 @@ class Trace:
     """What happens, and each reason in order.
 
     The backend is chosen among `backends` with equal odds. It sees the node's address as source if `masquerade`, and
-    also if it is one of `hairpins`, backends that would talk to themselves. `verdict` is the Service port's, None where
-    no Service was asked.
+    also if it is one of `hairpins`, backends that would talk to themselves, but not if it is one of `on_node`, backends
+    in the node's own network that packets need not leave for. `verdict` is the Service port's, None where no Service
+    was asked.
     """
 
     fate: Fate
@@ -48,7 +49,12 @@ class Trace:
     backends: tuple[Backend, ...] = ()
     masquerade: bool = False
     hairpins: tuple[Backend, ...] = ()
+    on_node: tuple[Backend, ...] = ()
     verdict: Verdict | None = None
+
+    def sees_node(self, backend: Backend) -> bool:
+        """Whether this one of the backends sees the node's address in place of the client's."""
+        return (self.masquerade or backend in self.hairpins) and backend not in self.on_node
 
 
 def trace(plan: Plan, packet: Packet) -> Trace:
@@ -104,12 +110,25 @@ def _for_service(half: FamilyPlan, packet: Packet, front: Front) -> Trace:
         return Trace(Fate.DROPPED, (*reasons, "there is none that can serve"), front, verdict=verdict)
     reasons += _choice(front, backends)
     hairpins = tuple(each for each in backends if each.address == str(packet.source) and _counts(half, each))
+    on_node = _on_node(half, packet, backends)
     reasons += _source(front, packet, hairpins, is_pod=decided.is_pod, masquerade=masquerade)
-    return Trace(Fate.FORWARDED, tuple(reasons), front, backends, masquerade, hairpins, verdict)
+    if on_node and masquerade:
+        reasons.append(
+            f"but {_listed(each.address for each in on_node)} is this node, and sees {packet.source} as it is"
+        )
+    return Trace(Fate.FORWARDED, tuple(reasons), front, backends, masquerade, hairpins, on_node, verdict)
 
 
 def _counts(half: FamilyPlan, backend: Backend) -> bool:
     return backend.is_local or half.mode.hairpin_everywhere
+
+
+def _on_node(half: FamilyPlan, packet: Packet, backends: tuple[Backend, ...]) -> tuple[Backend, ...]:
+    """Backends that a packet from elsewhere reaches without leaving this node."""
+    if half.mode.relays or half.node.has(packet.source):
+        return ()
+    own = set(map(str, half.node.addresses))
+    return tuple(each for each in backends if each.address in own)
 
 
 def _found(front: Front) -> str:

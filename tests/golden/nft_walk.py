@@ -103,7 +103,7 @@ def walk(rules: Ruleset, packet: At, node: Iterable[str]) -> list[At]:
     arrival = "output" if from_node else "prerouting"
     found = list(_hook(rules, "filter", arrival, [packet], local, before=0))
     found = list(_hook(rules, "nat", arrival, found, local))
-    ended = []
+    ended, arrived = [], []
     for at in found:
         inward = at.daddr in local or ip_address(at.daddr).is_loopback
         ways = [at]
@@ -113,8 +113,11 @@ def walk(rules: Ruleset, packet: At, node: Iterable[str]) -> list[At]:
             ways = list(_hook(rules, "filter", "prerouting", ways, local, before=0))
         if inward or not from_node:
             ways = list(_hook(rules, "filter", "input" if inward else "forward", ways, local, after=0))
-        ended += ways
-    return list(_hook(rules, "nat", "postrouting", ended, local))
+        if inward and not from_node:
+            arrived += ways
+        else:
+            ended += ways
+    return [*_hook(rules, "nat", "postrouting", ended, local), *arrived]
 
 
 def _hook(

@@ -210,6 +210,19 @@ PROMISES: Final = (
         local_pods=None,
     ),
     case(
+        "an endpoint in the node's own network sees clients as they are: packets do not leave for it",
+        [service(1, endpoints(1, "h1")), service(2, endpoints(2, "h1", "r1"), internal="Local", external="Local")],
+        """
+        pod1,remote,outside      vip1        h1
+        pod1,remote,outside      ext1        h1
+        outside                  node:30001  h1
+        node,node2               vip1        h1 masq
+        node                     node:30001  h1 masq
+        pod1,outside             vip2        h1
+        outside                  lb2         h1
+        """,
+    ),
+    case(
         "local Pods come in through a bridge",
         [service(1, BOTH), service(2, endpoints(2, "p2", "r1"), external="Local")],
         """

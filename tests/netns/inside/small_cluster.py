@@ -2,8 +2,8 @@
 
     who     pod1, pod2, remote, outside, outside2, node
     what    vip3, ext3, lb3: the addresses of the third Service; node, node2: the node's; each may have a port, vip3:81
-    ends    p1, p2 (Pods of this node), r1, r2 (Pods of another), as "p1,r1" or "p1,r1 masq"; refused; dropped; nobody
-            (the dataplane has nothing to do with it, and whoever sent it gets no answer)
+    ends    p1, p2 (Pods of this node), r1, r2 (Pods of another), h1 (a Pod in the node's own network), as "p1,r1" or
+            "p1,r1 masq"; refused; dropped; nobody (the dataplane has nothing to do with it, and there is no answer)
 
 A Service's own number is part of its name, its addresses and its node port: the third has 30003.
 """
@@ -29,6 +29,7 @@ ENDPOINTS: Final = {
     "p2": PODS["pod2"],
     "r1": (PODS["remote"][0], PODS["remote"][2]),
     "r2": (PODS["remote"][1], PODS["remote"][3]),
+    "h1": (NODE[0], NODE[2]),
 }
 CLIENTS: Final = {
     "pod1": PODS["pod1"],
@@ -196,7 +197,7 @@ def _endpoint(end: str, which: int) -> dict[str, Any]:
     name, *words = end.split()
     row: dict[str, Any] = {
         "addresses": [ENDPOINTS[name][which]],
-        "nodeName": "here" if name.startswith("p") else "there",
+        "nodeName": "there" if name.startswith("r") else "here",
         "conditions": {
             "ready": not {"terminating", "unready", "gone"} & set(words),
             "serving": not {"unready", "gone"} & set(words),

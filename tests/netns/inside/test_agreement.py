@@ -90,7 +90,8 @@ def services(draw: st.DrawFn, family: Family, number: int) -> Service:
 
 @st.composite
 def slices(draw: st.DrawFn, family: Family, number: int) -> EndpointSlice:
-    own = [(each, space) for space, addresses in PODS.items() for each in addresses if of(each, family)]
+    spaces = (*PODS.items(), ("node", (NODE[0], NODE[2])))
+    own = [(each, space) for space, addresses in spaces for each in addresses if of(each, family)]
     flags = st.sampled_from((None, True, True, False))
     zones = st.sampled_from(((), (), ("z1",), ("z2",)))
     with_hints = draw(st.booleans())
@@ -180,8 +181,8 @@ def disagreement(made: Plan, packet: tuple[str, str, str, int], answer: Answer) 
             chosen = [each for each in told.backends if (each.address, each.port) == (answer.backend, answer.port)]
             if not chosen:
                 return f"told one of {told.backends}, got {answer}"
-            told_so = told.masquerade or chosen[0] in told.hairpins
-            return "" if answer.fits(source, masqueraded=told_so) else f"told {told}, got {answer}"
+            right = answer.fits(source, masqueraded=told.sees_node(chosen[0]))
+            return "" if right else f"told {told}, got {answer}"
         case Fate.REJECTED:
             wanted = {"rejected", "dropped"} if source in NODE else {"rejected"}  # UDP to oneself ends in EPERM
             return "" if answer.error in wanted else f"told {told}, got {answer}"

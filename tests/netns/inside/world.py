@@ -6,7 +6,8 @@
     node          192.0.2.1, 192.0.2.9     2001:db8:2::1, 2001:db8:2::9      this node
 
 Every path leads through the node. Its end of each link is called like the space, but that pod2 is behind a bridge,
-"pods". Each Pod answers on PORTS, TCP and UDP, with its own address and port and those that it sees the client under.
+"pods". Each Pod answers on PORTS, TCP and UDP, with its own address and port and those that it sees the client under;
+so does the node on its first addresses.
 """
 
 from __future__ import annotations
@@ -131,9 +132,9 @@ class World:
                 _ip(f"{'-6 ' if ':' in address else ''}route replace default {way}")
 
     async def serve(self) -> None:
-        """Let every Pod answer."""
+        """Let every Pod answer, and the node."""
         loop = asyncio.get_running_loop()
-        for space, addresses in PODS.items():
+        for space, addresses in (*PODS.items(), ("node", (NODE[0], NODE[2]))):
             for address in addresses:
                 for port in PORTS:
                     listener = self.socket(space, address, socket.SOCK_STREAM, port)
