@@ -1,0 +1,115 @@
+"""What the table shares the kernel with: the marks and rules of others, and the kernel's limits."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from small_cluster import CLIENTS, CONFIG, ENDPOINTS, NODE_VIEW, both, endpoints, service, state
+from world import Answer, World
+
+from kdns.aio import nft
+from kdns.aio.nftablesmode import NftablesMode
+from kdns.cluster.objects import EndpointSlice, Service
+from kdns.proxy.config import FAMILIES
+from kdns.proxy.planner import Planner, plan
+
+
+@pytest.fixture
+def others(loop: asyncio.AbstractEventLoop, world: World) -> Iterator[World]:
+    loop.run_until_complete(NftablesMode().establish(plan(state(service(1, endpoints(1, "r1"))), NODE_VIEW, CONFIG)))
+    world.forget()
+    yield world
+    subprocess.run(["nft", "delete", "table", "ip", "others"], check=True)
+
+
+def ask(loop: asyncio.AbstractEventLoop, world: World) -> Answer:
+    return loop.run_until_complete(world.probe(CLIENTS["outside"][0], both("vip", 1)[0], "TCP", 80))
+
+
+def rules(loop: asyncio.AbstractEventLoop, *chains: str) -> None:
+    text = "".join(f"chain c{number} {{ {chain}; }}\n" for number, chain in enumerate(chains))
+    loop.run_until_complete(nft.apply(f"table ip others {{\n{text}}}\n"))
+
+
+def packets() -> list[int]:
+    """The counters of the others' rules."""
+    listed = subprocess.run(["nft", "-j", "list", "table", "ip", "others"], capture_output=True, check=True).stdout
+    found = [row["rule"]["expr"] for row in json.loads(listed)["nftables"] if "rule" in row]
+    return [part["counter"]["packets"] for expressions in found for part in expressions if "counter" in part]
+
+
+def test_marks_of_others_stay_and_its_own_goes(loop: asyncio.AbstractEventLoop, others: World) -> None:
+    rules(
+        loop,
+        "type filter hook prerouting priority -150; ip daddr 10.96.0.1 meta mark set 0x10001",
+        "type filter hook postrouting priority 200; ip daddr 10.1.1.2 ct state new meta mark 0x10001 counter",
+        "type filter hook postrouting priority 200; ip daddr 10.1.1.2 ct state new counter",
+    )
+    assert ask(loop, others).is_masqueraded
+    marked, new = packets()
+    assert marked == new > 0
+
+
+def test_what_others_have_sent_elsewhere_is_left_alone(loop: asyncio.AbstractEventLoop, others: World) -> None:
+    rules(loop, "type nat hook prerouting priority -101; ip daddr 10.96.0.1 tcp dport 80 dnat to 10.1.1.3:8443")
+    answer = ask(loop, others)
+    assert (answer.backend, answer.port) == (ENDPOINTS["r2"][0], 8443)
+
+
+def test_a_firewall_behind_sees_the_endpoint_and_the_client(loop: asyncio.AbstractEventLoop, others: World) -> None:
+    rules(
+        loop, "type filter hook forward priority 10; ip saddr 192.0.2.100 ip daddr 10.1.1.2 tcp dport 8080 counter drop"
+    )
+    assert ask(loop, others).error == "dropped"
+    assert packets() != [0]
+
+
+LONG = "a" * 63
+
+
+def long_names(ends: tuple[str, ...]) -> list[Any]:
+    """A Service whose every name is as long as can be."""
+    port = {"name": LONG, "port": 65535, "protocol": "TCP", "nodePort": 32767}
+    spec = {
+        "type": "NodePort",
+        "clusterIPs": both("vip", 1),
+        "clusterIP": both("vip", 1)[0],
+        "ports": [port],
+        "sessionAffinity": "ClientIP",
+        "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 86400}},
+        "externalTrafficPolicy": "Local",
+    }
+    slices = [
+        {
+            "metadata": {"name": family, "namespace": LONG, "labels": {"kubernetes.io/service-name": LONG}},
+            "addressType": family,
+            "endpoints": [
+                {"addresses": [f"2001:db8:1111:2222:3333:4444:5555:{end}" if which else f"203.0.113.{end}"]}
+                for end in ends
+            ],
+            "ports": [{"name": LONG, "port": 65535, "protocol": "TCP"}],
+        }
+        for which, family in enumerate(FAMILIES)
+    ]
+    service = msgspec.convert({"metadata": {"name": LONG, "namespace": LONG}, "spec": spec}, Service)
+    return [service, *(msgspec.convert(each, EndpointSlice) for each in slices)]
+
+
+def test_the_longest_names_fit(loop: asyncio.AbstractEventLoop) -> None:
+    known = state(long_names(("221", "222", "223")))
+    planner, mode = Planner(known, NODE_VIEW, CONFIG), NftablesMode()
+    loop.run_until_complete(mode.establish(planner.plan))
+    for ends in (("221",), ("221", "224"), ()):
+        changes = [change for each in long_names(ends) if (change := known.upsert(each))]
+        loop.run_until_complete(mode.follow(planner.plan, planner.changed(changes)))
+        loop.run_until_complete(mode.tidy())
+        for ip in ("ip", "ip6"):
+            listed = subprocess.run(["nft", "list", "table", ip, "kdns"], capture_output=True, text=True, check=True)
+            chains = [line for line in listed.stdout.splitlines() if f"/{LONG}/" in line and line.startswith("\tchain")]
+            assert len(chains) == len(ends) + bool(ends)
