@@ -47,7 +47,7 @@ from kdns.controlplane.kinds import (
     Json,
     Kind,
 )
-from kdns.controlplane.status import Cause, StatusError, invalid
+from kdns.controlplane.status import Cause, invalid
 from kdns.controlplane.strategy_service import ServiceAllocator
 from kdns.controlplane.tally import Tally
 from kdns.controlplane.transitions import drop_unneeded
@@ -149,7 +149,7 @@ class Strategies:
             if with_status:
                 new = {**new, "status": with_status(new)}
             self._check(kind, new, _RULES[kind](new, None))
-        except StatusError:
+        except BaseException:
             txn.revert()
             raise
         return _prepared(new, txn, dry_run=dry_run)
@@ -172,7 +172,7 @@ class Strategies:
                 self.services.update(new, old, txn, dry_run=dry_run)
                 drop_unneeded(new, old)
             self._check(kind, new, _RULES[kind](new, old))
-        except StatusError:
+        except BaseException:
             txn.revert()
             raise
         return _prepared(new, txn, dry_run=dry_run)

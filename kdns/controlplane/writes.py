@@ -30,7 +30,7 @@ from kdns.controlplane.kinds import (
 )
 from kdns.controlplane.managed import Entries, Writer
 from kdns.controlplane.metadata import copied
-from kdns.controlplane.status import StatusError, already_exists
+from kdns.controlplane.status import already_exists
 from kdns.controlplane.watch import Stored
 
 STATUS_KEPT_APART = frozenset(
@@ -76,14 +76,16 @@ class Writes:
             namespaces_lifecycle.begin(obj)
         _manage(obj, entries)
         prepared = strategies.create(kind, obj, dry_run=dry_run)
+        exists = store.get(kind, listing.key(kind, namespace, name))
+        if exists or dry_run:
+            prepared.revert()
+        if exists:
+            raise already_exists(kind, name)
+        if dry_run:
+            return copied(prepared.obj)
         try:
-            if store.get(kind, listing.key(kind, namespace, name)):
-                raise already_exists(kind, name)
-            if dry_run:
-                prepared.revert()
-                return copied(prepared.obj)
             version = self._commits.put(kind, prepared.obj, None, prepared)
-        except StatusError:
+        except BaseException:
             prepared.revert()
             raise
         self._deletion.owned(version)
@@ -126,7 +128,7 @@ class Writes:
                 prepared.commit()
             else:
                 version = self._commits.put(kind, new, version, prepared)
-        except StatusError:
+        except BaseException:
             prepared.revert()
             raise
         if old["metadata"].get("ownerReferences") != new["metadata"].get("ownerReferences"):

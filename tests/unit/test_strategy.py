@@ -9,9 +9,10 @@ from ipaddress import ip_network
 
 import pytest
 
+from kdns.controlplane import strategy
 from kdns.controlplane.clusterconfig import ClusterConfig
 from kdns.controlplane.kinds import ENDPOINT_SLICE, ENDPOINTS, NAMESPACE, POD, SERVICE, Json, Kind
-from kdns.controlplane.status import StatusError
+from kdns.controlplane.status import Cause, StatusError
 from kdns.controlplane.strategy import Strategies
 
 PORTS = [{"port": 80}]
@@ -339,3 +340,20 @@ def test_defaults_of_other_kinds(kind: Kind, obj: Json, part: str, expected: obj
     if kind.namespaced:
         obj["metadata"]["namespace"] = "default"
     assert Cluster().strategies.create(kind, obj).obj[part] == expected
+
+
+def test_whatever_goes_wrong_takes_back_what_was_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster()
+    made = cluster.make("a")
+    numbers = cluster.strategies.services
+
+    def broken(*_: object) -> list[Cause]:
+        raise ZeroDivisionError
+
+    monkeypatch.setitem(strategy._RULES, SERVICE, broken)  # noqa: SLF001 - a rule that has a mistake
+    with pytest.raises(ZeroDivisionError):
+        cluster.make("b", type="NodePort")
+    with pytest.raises(ZeroDivisionError):
+        cluster.change(made, type="NodePort")
+    assert list(numbers.addresses["IPv4"].owners.values()) == [("default", "a")]
+    assert numbers.ports.owners == {}
