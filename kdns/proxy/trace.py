@@ -108,7 +108,7 @@ def _for_service(half: FamilyPlan, packet: Packet, front: Front) -> Trace:
         return Trace(Fate.REJECTED, (*reasons, "no endpoint is ready, on any node"), front, verdict=verdict)
     if verdict is Verdict.DROP:
         return Trace(Fate.DROPPED, (*reasons, "there is none that can serve"), front, verdict=verdict)
-    reasons += _choice(front, backends)
+    reasons += _choice(half, front, backends)
     hairpins = tuple(each for each in backends if each.address == str(packet.source) and _counts(half, each))
     on_node = _on_node(half, packet, backends)
     reasons += _source(front, packet, hairpins, is_pod=decided.is_pod, masquerade=masquerade)
@@ -141,7 +141,7 @@ def _a(kind: FrontKind) -> str:
     return f"an {kind.value}" if kind is FrontKind.EXTERNAL_IP else f"a {kind.value}"
 
 
-def _choice(front: Front, backends: tuple[Backend, ...]) -> Iterable[str]:
+def _choice(half: FamilyPlan, front: Front, backends: tuple[Backend, ...]) -> Iterable[str]:
     names = _listed(
         f"{each.address}:{each.port}" if ":" not in each.address else f"[{each.address}]:{each.port}"
         for each in backends
@@ -151,7 +151,10 @@ def _choice(front: Front, backends: tuple[Backend, ...]) -> Iterable[str]:
     if len(backends) == 1:
         yield f"the one endpoint is {names}"
     else:
-        yield f"one of {len(backends)} endpoints, each with a chance of 1/{len(backends)}: {names}"
+        odds = "each in turn" if half.mode.relays else f"each with a chance of 1/{len(backends)}"
+        yield f"one of {len(backends)} endpoints, {odds}: {names}"
+    if half.mode.relays:
+        yield "the connection ends at a relay on this node, and another one goes on"
 
 
 def _source(
