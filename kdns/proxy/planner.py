@@ -1,7 +1,11 @@
 """Keeps a plan up with the cluster: a change replaces what it concerns, and the difference of two plans is what to do.
 
-Where two Service ports claim one address and port, the first by name has it, whoever came first; the other gets it
-when the first lets go. The result depends on the state alone, so an updated plan equals one made afresh.
+Where two Service ports claim one address and port, a cluster IP comes before a load balancer's address and that before
+an external IP, and then the first by name has it, whoever came first; the other gets it when the first lets go. The
+result depends on the state alone, so an updated plan equals one made afresh.
+
+Differs: with kube-proxy the last one it comes to has it. Anybody may write any external IP into a Service, so it must
+not take the traffic of another's cluster IP.
 """
 
 from __future__ import annotations
@@ -9,6 +13,7 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
 
 from kdns.cluster.objects import EndpointSlice, Key, Service
 from kdns.cluster.state import AnyChange, State
@@ -79,6 +84,22 @@ def concerned(change: AnyChange) -> Iterable[Key]:
             yield obj.service_key
 
 
+class _Claim(NamedTuple):
+    """One Service port wants a front. Claims are ordered: of two, only the first is heard."""
+
+    rank: int
+    name: PortName
+    kind: FrontKind
+
+
+_RANKS: Final = {
+    kind: rank
+    for rank, kind in enumerate(
+        (FrontKind.CLUSTER_IP, FrontKind.LOAD_BALANCER_IP, FrontKind.EXTERNAL_IP, FrontKind.NODE_PORT)
+    )
+}
+
+
 class _Half:
     """One family's plan and what it takes to change it in place of making it anew."""
 
@@ -86,7 +107,7 @@ class _Half:
         self.plan = start
         self._ports: dict[PortName, PortPlan] = {}
         self._by_service: dict[Key, tuple[PortName, ...]] = {}
-        self._claims: dict[FrontKey, list[tuple[PortName, int, FrontKind]]] = {}
+        self._claims: dict[FrontKey, list[_Claim]] = {}
         self._old_ports: dict[PortName, PortPlan | None] = {}
         self._touched: dict[FrontKey, None] = {}
 
@@ -136,22 +157,18 @@ class _Half:
         return Difference(changed, ports)
 
     def _claim(self, port: PortPlan) -> None:
-        for place, (key, kind) in enumerate(port.fronts):
-            claims = self._claims.setdefault(key, [])
-            insort(claims, (port.name, place, kind), key=lambda claim: claim[:2])
+        for key, kind in port.fronts:
+            insort(self._claims.setdefault(key, []), _Claim(_RANKS[kind], port.name, kind))
             self._touched[key] = None
 
     def _unclaim(self, port: PortPlan) -> None:
-        for place, (key, kind) in enumerate(port.fronts):
+        for key, kind in port.fronts:
             claims = self._claims[key]
-            claims.remove((port.name, place, kind))
+            claims.remove(_Claim(_RANKS[kind], port.name, kind))
             if not claims:
                 del self._claims[key]
             self._touched[key] = None
 
     def _winner(self, key: FrontKey) -> Front | None:
         claims = self._claims.get(key)
-        if not claims:
-            return None
-        name, _, kind = claims[0]
-        return Front(key, kind, self._ports[name])
+        return Front(key, claims[0].kind, self._ports[claims[0].name]) if claims else None

@@ -12,7 +12,7 @@ from ipaddress import ip_network
 from itertools import product
 from typing import Final
 
-from small_cluster import CONFIG, NODE_VIEW, Case, Row, case, endpoints, service
+from small_cluster import CONFIG, NODE_VIEW, Case, Row, both, case, endpoints, service
 
 from kdns.proxy.config import LocalPods
 
@@ -309,6 +309,34 @@ PROMISES: Final = (
         [service(1, endpoints(1, "p1 zone=z1 node=here", "r1 zone=z1 node=there"))],
         "pod2 vip1 p1,r1",
         node_hints=False,
+    ),
+    case(
+        "an external IP takes nobody's cluster IP, and no load balancer's address",
+        [
+            service(1, endpoints(1, "p1"), externalIPs=[*both("vip", 2), *both("lb", 2), *both("lb", 1)]),
+            service(2, endpoints(2, "r1"), loadBalancerSourceRanges=["203.0.113.0/24", "2001:db8:2::101/128"]),
+        ],
+        """
+        pod2                     vip2        r1
+        outside2                 lb2         r1 masq
+        outside                  lb2         dropped
+        outside                  lb1         p1 masq
+        """,
+    ),
+    case(
+        "an address that is external and the load balancer's is guarded",
+        [
+            service(
+                1,
+                endpoints(1, "r1"),
+                externalIPs=both("lb", 1),
+                loadBalancerSourceRanges=["203.0.113.0/24", "2001:db8:2::101/128"],
+            )
+        ],
+        """
+        outside2                 lb1         r1 masq
+        outside,pod1             lb1         dropped
+        """,
     ),
     case(
         "two Services with one external address and port: the first by name has it",
