@@ -85,8 +85,8 @@ def endpoint_slice(number: int, endpoints: int, version: int = 1) -> Json:
 
 async def serve_api(count: int) -> None:
     """Serve the objects; each line on standard input is the number of a Service that loses an endpoint."""
-    node = {"metadata": {"name": NODE}, "status": {"addresses": [{"type": "InternalIP", "address": "192.0.2.1"}]}}
-    items = {
+    node: Json = {"metadata": {"name": NODE}, "status": {"addresses": [{"type": "InternalIP", "address": "192.0.2.1"}]}}
+    items: dict[str, list[Json]] = {
         "/api/v1/services": [service(number) for number in range(count)],
         "/apis/discovery.k8s.io/v1/endpointslices": [endpoint_slice(number, ENDPOINTS) for number in range(count)],
         "/apis/networking.k8s.io/v1/servicecidrs": [{"metadata": {"name": "all"}, "spec": {"cidrs": ["10.96.0.0/16"]}}],
@@ -217,17 +217,16 @@ def main() -> None:
         if os.geteuid() != 0:
             print("left out: it needs root, since it makes a network namespace")
             return
-        os.execvp("unshare", ["unshare", "--net", sys.executable, __file__, "--inside", *map(str, arguments.sizes)])
+        own = [sys.executable, __file__, "--inside", *map(str, arguments.sizes)]
+        sys.exit(subprocess.run(["unshare", "--net", *own], check=False).returncode)
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     print(f"{'Services x 5':>12} {'':10} {'start':>8} {'change p50':>11} {'p99':>9} {'CPU':>9} {'RSS':>8} {'peak':>8}")
     with tempfile.TemporaryDirectory() as folder:
         for size in arguments.sizes:
             got = measured(size, Path(folder))
-            print(
-                f"{size:>12} {'kdns':10} {got.start_s:>6.2f} s {got.change_p50_ms:>8.1f} ms {got.change_p99_ms:>6.1f} ms"
-                f" {got.cpu_ms:>6.1f} ms {got.rss_mib:>4.0f} MiB {got.peak_mib:>4.0f} MiB",
-                flush=True,
-            )
+            changes = f"{got.change_p50_ms:>8.1f} ms {got.change_p99_ms:>6.1f} ms {got.cpu_ms:>6.1f} ms"
+            memory = f"{got.rss_mib:>4.0f} MiB {got.peak_mib:>4.0f} MiB"
+            print(f"{size:>12} {'kdns':10} {got.start_s:>6.2f} s {changes} {memory}", flush=True)
             if peer := KUBE_PROXY.get(size):
                 print(
                     f"{'':12} {'kube-proxy':10} {peer[0]:>6.2f} s {peer[1]:>8.1f} ms {'':9} {peer[2]:>6.0f} ms"

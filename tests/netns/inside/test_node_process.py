@@ -1,0 +1,266 @@
+"""`kdns proxy` as a process against `kdns up`, with real packets: followed, stopped, started again, disturbed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import subprocess
+from collections.abc import Awaitable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from node_process import KDNS, Api, Started, fetched, start, until
+from world import World
+
+from kdns.aio.conntrack import udp_flows
+
+NODE = "192.0.2.1"
+HEALTHZ, METRICS = "http://127.0.0.1:10256", "http://127.0.0.1:10249"
+SETTINGS = """\
+apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+mode: nftables
+hostnameOverride: kdns
+clusterCIDR: 10.1.0.0/24
+nodePortAddresses: [192.0.2.0/24]
+clientConnection: {kubeconfig: kc}
+oomScoreAdj: 0
+conntrack: {maxPerCore: 0}
+nftables: {minSyncPeriod: 50ms}
+"""
+
+DEEDS = ("flush ruleset", "delete table ip kdns", "flush chain ip kdns services", "flush map ip kdns service-ips")
+"""What a stranger may do to the rules."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("node")
+
+
+@pytest.fixture(scope="module")
+def api(folder: Path) -> Iterator[Api]:
+    cluster = start(
+        *("up", "--dns", "127.0.0.1:0", "--api", "127.0.0.1:0", "--kubeconfig", "kc", "--lb-pool", "198.51.100.0/28"),
+        folder=folder,
+    )
+    cluster.wait_for("ready")
+    yield Api(cluster.wait_for("api ").split()[1])
+    assert cluster.stop() == 0
+
+
+@pytest.fixture
+def node(world: World, api: Api, folder: Path) -> Iterator[Started]:
+    assert world.names
+    assert api.url
+    (folder / "config.yaml").write_text(SETTINGS)
+    started = start("proxy", "--config", "config.yaml", folder=folder)
+    started.wait_for("ready")
+    yield started
+    if started.process.poll() is None:
+        assert started.stop() == 0
+    subprocess.run(["nft", "flush", "ruleset"], check=True)
+
+
+def tables() -> set[str]:
+    return set(subprocess.run(["nft", "list", "tables"], capture_output=True, text=True, check=True).stdout.split("\n"))
+
+
+def run(loop: asyncio.AbstractEventLoop, work: Awaitable[Any]) -> Any:
+    return loop.run_until_complete(work)
+
+
+def test_stop_leaves_the_rules_and_a_restart_takes_them_over(
+    world: World, loop: asyncio.AbstractEventLoop, api: Api, node: Started, folder: Path
+) -> None:
+    vip = api.service("web", sessionAffinity="ClientIP")["spec"]["clusterIP"]
+    api.endpoints("web", "10.1.0.2", "10.1.0.3")
+
+    async def backend() -> str:
+        answer = await world.probe("10.1.1.2", vip, "TCP", 80)
+        return answer.backend or answer.error
+
+    async def check() -> None:
+        async def is_reached() -> bool:
+            return (await backend()).startswith("10.")
+
+        await until(True, is_reached)
+        chosen = {await backend() for _ in range(8)}
+        assert len(chosen) == 1
+        client = world.socket("remote", "10.1.1.3", socket.SOCK_STREAM)
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(client, (vip, 80))
+        assert node.stop() == 0
+        assert {await backend() for _ in range(8)} == chosen
+        again = start("proxy", "--config", "config.yaml", folder=folder)
+        await asyncio.to_thread(again.wait_for, "ready")
+        try:
+            assert {await backend() for _ in range(8)} == chosen
+            await loop.sock_sendall(client, b"hello")
+            assert (await loop.sock_recv(client, 200)).startswith(b"10.1.0.")
+        finally:
+            client.close()
+            assert again.stop() == 0
+
+    run(loop, check())
+    assert "table ip kdns" in tables()
+    subprocess.run([KDNS, "proxy", "--cleanup"], check=True, cwd=folder)
+    assert tables() == {""}
+
+
+def test_rules_that_a_stranger_flushed_or_changed_come_back(
+    world: World, loop: asyncio.AbstractEventLoop, api: Api, node: Started
+) -> None:
+    vip = api.service("healed")["spec"]["clusterIP"]
+    api.endpoints("healed", "10.1.0.2")
+
+    async def works() -> bool:
+        return (await world.probe("10.1.1.2", vip, "TCP", 80)).backend == "10.1.0.2"
+
+    for deed in DEEDS:
+        run(loop, until(True, works))
+        before = len([line for line in node.lines if "changed by somebody else" in line])
+        subprocess.run(["nft", *deed.split()], check=True)
+        run(loop, until(True, works))
+        assert len([line for line in node.lines if "changed by somebody else" in line]) > before, deed
+    # What happens elsewhere is nobody's business, and kdns's own changes are its own.
+    before = len([line for line in node.lines if "changed by somebody else" in line])
+    subprocess.run(["nft", "add table ip other; add chain ip other c; delete table ip other"], check=True)
+    for number in range(5):
+        api.endpoints("healed", *(["10.1.0.2", "10.1.0.3"][: 1 + number % 2]))
+
+    async def has_settled() -> bool:
+        return "kubeproxy_sync_proxy_rules_endpoint_changes_pending 0.0" in fetched(f"{METRICS}/metrics")[1]
+
+    run(loop, until(True, has_settled))
+    assert len([line for line in node.lines if "changed by somebody else" in line]) == before
+
+
+def test_udp_clients_follow_the_endpoints_and_others_stay(
+    world: World, loop: asyncio.AbstractEventLoop, api: Api, node: Started
+) -> None:
+    assert node.process.poll() is None
+    vip = api.service("dns", protocol="UDP", type="NodePort")["spec"]["clusterIP"]
+    other = api.service("quiet", protocol="UDP")["spec"]["clusterIP"]
+    api.endpoints("dns", "10.1.0.2", protocol="UDP")
+    api.endpoints("quiet", "10.1.0.3", protocol="UDP")
+    node_port = api.ask("GET", "/api/v1/namespaces/default/services/dns")["spec"]["ports"][0]["nodePort"]
+
+    async def check() -> None:
+        loop = asyncio.get_running_loop()
+        clients = {
+            "vip": (world.socket("remote", "10.1.1.2", socket.SOCK_DGRAM), (vip, 80)),
+            "node port": (world.socket("outside", "192.0.2.100", socket.SOCK_DGRAM), (NODE, node_port)),
+            "other": (world.socket("remote", "10.1.1.3", socket.SOCK_DGRAM), (other, 80)),
+        }
+        for client, destination in clients.values():
+            client.connect(destination)
+
+        async def answers(name: str) -> str:
+            client, _ = clients[name]
+            try:
+                async with asyncio.timeout(0.3):
+                    await loop.sock_sendall(client, b"hello")
+                    return (await loop.sock_recv(client, 200)).decode().split()[0]
+            except (TimeoutError, OSError):
+                return "nobody"
+
+        for name, wanted in (("vip", "10.1.0.2"), ("node port", "10.1.0.2"), ("other", "10.1.0.3")):
+            await until(wanted, partial(answers, name))
+        kept = {flow for flow in udp_flows("IPv4") if flow.destination[0] == other}
+        assert kept
+        for endpoints, wanted in ((("10.1.0.3",), "10.1.0.3"), ((), "nobody"), (("10.1.0.2",), "10.1.0.2")):
+            api.endpoints("dns", *endpoints, protocol="UDP")
+            for name in ("vip", "node port"):
+                await until(wanted, partial(answers, name))
+        assert kept <= set(udp_flows("IPv4"))
+        for client, _ in clients.values():
+            client.close()
+
+    run(loop, check())
+    assert "deleted_entries_total" in fetched(f"{METRICS}/metrics")[1]
+
+
+def test_load_balancers_are_told_where_endpoints_are(loop: asyncio.AbstractEventLoop, api: Api, node: Started) -> None:
+    assert node.process.poll() is None
+    made = api.service("shop", type="LoadBalancer", externalTrafficPolicy="Local")
+    port = made["spec"]["healthCheckNodePort"]
+
+    def told() -> tuple[int, str, int]:
+        status, body, headers = fetched(f"http://{NODE}:{port}/")
+        found = json.loads(body) if status else {}
+        return status, headers.get("X-Load-Balancing-Endpoint-Weight", ""), found.get("localEndpoints", -1)
+
+    async def asked() -> tuple[int, str, int]:
+        return await asyncio.to_thread(told)
+
+    for endpoints, where, wanted in (
+        ((), "kdns", (503, "0", 0)),
+        (("10.1.0.2", "10.1.0.3"), "kdns", (200, "2", 2)),
+        (("10.1.1.2",), "elsewhere", (503, "0", 0)),
+    ):
+        api.endpoints("shop", *endpoints, node=where)
+        run(loop, until(wanted, asked))
+    api.ask("DELETE", "/api/v1/namespaces/default/services/shop")
+    run(loop, until((0, "", -1), asked))
+
+
+def test_health_metrics_and_configuration_are_served(
+    world: World, loop: asyncio.AbstractEventLoop, api: Api, node: Started
+) -> None:
+    assert node.process.poll() is None
+    vip = api.service("counted")["spec"]["clusterIP"]
+    api.endpoints("counted", "10.1.0.2")
+
+    async def works() -> str:
+        return (await world.probe("10.1.1.2", vip, "TCP", 80)).backend
+
+    run(loop, until("10.1.0.2", works))
+    status, body, headers = fetched(f"{HEALTHZ}/healthz")
+    assert (status, json.loads(body)["nodeEligible"], headers["Content-Type"]) == (
+        200,
+        True,
+        "application/json; charset=utf-8",
+    )
+    labels = 'namespace="default",port="p",protocol="TCP",service="counted"'
+    metrics = fetched(f"{METRICS}/metrics")[1]
+    assert any(
+        line.startswith("kdns_service_connections_total") and labels in line and float(line.split()[-1]) >= 1
+        for line in metrics.splitlines()
+    ), metrics
+    assert fetched(f"{METRICS}/proxyMode")[1] == "nftables"
+    assert json.loads(fetched(f"{METRICS}/configz")[1])["kubeproxy.config.k8s.io"]["clusterCIDR"] == "10.1.0.0/24"
+    taints = [{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]
+    for spec, healthz in (({"taints": taints}, 503), ({"taints": None}, 200)):
+        api.ask("PATCH", "/api/v1/nodes/kdns", {"spec": spec}, "application/merge-patch+json")
+
+        async def healthz_status() -> int:
+            return (await asyncio.to_thread(fetched, f"{HEALTHZ}/healthz"))[0]
+
+        run(loop, until(healthz, healthz_status))
+        assert fetched(f"{HEALTHZ}/livez")[0] == 200
+
+
+def test_a_changed_file_is_followed_and_a_wrong_one_is_told(
+    world: World, loop: asyncio.AbstractEventLoop, api: Api, node: Started, folder: Path
+) -> None:
+    vip = api.service("seen")["spec"]["clusterIP"]
+    api.endpoints("seen", "10.1.0.2")
+
+    async def seen_as() -> str:
+        return (await world.probe("10.1.0.3", vip, "TCP", 80)).seen
+
+    run(loop, until("10.1.0.3", seen_as))
+    (folder / "config.yaml").write_text(SETTINGS.replace("nftables: {", "nftables: {masqueradeBit: 77, "))
+    assert "must be within the range" in node.wait_for("settings stay as they were")
+    assert run(loop, seen_as()) == "10.1.0.3"
+    (folder / "config.yaml").write_text(SETTINGS.replace("nftables: {", "nftables: {masqueradeAll: true, "))
+
+    async def is_masqueraded() -> bool:
+        return await seen_as() not in {"10.1.0.3", ""}
+
+    run(loop, until(True, is_masqueraded))
+    assert node.process.poll() is None
