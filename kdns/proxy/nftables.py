@@ -115,7 +115,7 @@ def content(fronts: Iterable[Front], family: Family) -> Content:
     made = Content()
     for front in fronts:
         put_front(made, front, NFT_FAMILY[family], _list_chain)
-        for each in front.port.backends.reachable:
+        for each in (*front.port.backends.local, *front.port.backends.cluster):
             if each.is_local:
                 made.put("hairpin-connections", (each.address, each.address))
     return made

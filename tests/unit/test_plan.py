@@ -1,0 +1,161 @@
+"""What the plan holds beside what packets show: which Services it has, and what it makes of each setting."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from ipaddress import ip_address, ip_network
+from typing import Any
+
+import msgspec
+import pytest
+from small_cluster import CONFIG, NODE_VIEW, both, endpoints, service, state
+
+from kdns.cluster.objects import Service
+from kdns.proxy.config import FAMILIES, IPTABLES, USERSPACE, LocalPods, NodeView
+from kdns.proxy.plan import AFFINITY_DEFAULT_S, FrontKind, Masquerade, PortPlan, Verdict, empty_plan
+from kdns.proxy.planner import plan
+
+HERE = endpoints(1, "p1", "r1")
+
+
+def planned(metadata: dict[str, Any] | None = None, **changed: Any) -> dict[str, list[PortPlan]]:
+    """The ports of the first Service by family, with changes to its spec and metadata."""
+    found, *slices = service(1, HERE, protocols=("TCP",), **changed)
+    if metadata:
+        told = msgspec.to_builtins(found)
+        found = msgspec.convert(told | {"metadata": told["metadata"] | metadata}, Service)
+    made = plan(state((found, *slices)), NODE_VIEW, CONFIG)
+    return {family: list(made.of(family).ports.values()) for family in FAMILIES}
+
+
+@pytest.mark.parametrize(
+    ("changed", "families"),
+    [
+        ({}, ["IPv4", "IPv6"]),
+        ({"type": "ExternalName"}, []),
+        ({"clusterIP": "None", "clusterIPs": ["None"]}, []),
+        ({"clusterIP": "", "clusterIPs": []}, []),
+        ({"clusterIPs": []}, ["IPv4"]),
+        ({"clusterIP": "fd00:96::1", "clusterIPs": ["fd00:96::1"]}, ["IPv6"]),
+        ({"clusterIP": "FD00:96::0:1", "clusterIPs": ["FD00:96::0:1"]}, ["IPv6"]),
+        ({"clusterIP": "nonsense", "clusterIPs": ["nonsense"]}, []),
+        ({"clusterIP": "fe80::1%eth0", "clusterIPs": ["fe80::1%eth0; flush ruleset"]}, []),
+        ({"metadata": {"labels": {"service.kubernetes.io/service-proxy-name": "other"}}}, []),
+        ({"metadata": {"labels": {"service.kubernetes.io/service-proxy-name": ""}}}, []),
+        ({"metadata": {"labels": {"app": "web"}}}, ["IPv4", "IPv6"]),
+    ],
+)
+def test_which_services_it_has(changed: dict[str, Any], families: list[str]) -> None:
+    made = planned(**changed)
+    assert [family for family in FAMILIES if made[family]] == families
+    for family in families:
+        assert made[family][0].fronts[0][0].address == both("vip", 1)[FAMILIES.index(family)]
+
+
+@pytest.mark.parametrize(
+    ("changed", "wanted"),
+    [
+        ({}, {"affinity_s": 0, "health_check_port": 0, "source_ranges": ()}),
+        ({"sessionAffinity": "ClientIP"}, {"affinity_s": AFFINITY_DEFAULT_S}),
+        (
+            {"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 60}}},
+            {"affinity_s": 60},
+        ),
+        ({"sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 60}}}, {"affinity_s": 0}),
+        ({"healthCheckNodePort": 32000}, {"health_check_port": 0}),
+        ({"healthCheckNodePort": 32000, "external": "Local"}, {"health_check_port": 32000}),
+        ({"healthCheckNodePort": 32000, "external": "Local", "type": "NodePort"}, {"health_check_port": 0}),
+        ({"loadBalancerSourceRanges": ["2001:db8::/32"]}, {"source_ranges": ()}),
+        ({"loadBalancerSourceRanges": ["0.0.0.0/0", "10.0.0.0/8"]}, {"source_ranges": ()}),
+        ({"loadBalancerSourceRanges": ["x"]}, {"source_ranges": ()}),
+        ({"loadBalancerSourceRanges": [" 10.1.2.3/8 "]}, {"source_ranges": (ip_network("10.0.0.0/8"),)}),
+        (
+            {"loadBalancerSourceRanges": ["192.0.2.0/24"]},
+            {"source_ranges": (ip_network("192.0.2.0/24"), ip_network("198.51.101.1/32"))},
+        ),
+    ],
+)
+def test_what_it_makes_of_settings(changed: dict[str, Any], wanted: dict[str, Any]) -> None:
+    (port,) = planned(**changed)["IPv4"]
+    assert {name: getattr(port, name) for name in wanted} == wanted
+
+
+@pytest.mark.parametrize(
+    ("changed", "external_local"),
+    [
+        ({"external": "Local"}, True),
+        ({"external": "Local", "type": "NodePort"}, True),
+        ({"external": "Local", "type": "ClusterIP"}, True),
+        ({"external": "Local", "type": "ClusterIP", "externalIPs": []}, False),
+        ({"external": "Cluster"}, False),
+    ],
+)
+def test_an_external_policy_is_for_services_that_can_be_reached_from_outside(
+    changed: dict[str, Any], external_local: bool
+) -> None:
+    (port,) = planned(**changed)["IPv4"]
+    assert (port.external.short_circuit, port.external.verdict is Verdict.LOCAL) == (external_local, external_local)
+    assert port.internal.verdict is Verdict.CLUSTER
+
+
+def test_fronts_are_of_their_family_each_once_and_canonical() -> None:
+    (port,) = planned(externalIPs=["2001:DB8:5::0:1", "198.51.100.1", "2001:db8:5::1", "x"])["IPv6"]
+    assert [(key.address, kind) for key, kind in port.fronts] == [
+        ("fd00:96::1", FrontKind.CLUSTER_IP),
+        ("2001:db8:5::1", FrontKind.EXTERNAL_IP),
+        ("2001:db8:6::1", FrontKind.LOAD_BALANCER_IP),
+        ("", FrontKind.NODE_PORT),
+    ]
+
+
+V4, V6 = ip_network("10.1.0.0/24"), ip_network("fd00:1::/64")
+BOTH = NodeView("here", "", (ip_address("192.0.2.1"), ip_address("2001:db8::1")))
+
+
+@pytest.mark.parametrize(
+    ("changed", "wanted"),
+    [
+        ({"local_pods": None}, Masquerade.NONE),
+        ({"local_pods": LocalPods((V4,))}, Masquerade.NOT_LOCAL_PODS),
+        ({"local_pods": LocalPods((V6,))}, Masquerade.NONE),
+        ({"local_pods": LocalPods(bridge="br0")}, Masquerade.NOT_LOCAL_PODS),
+        ({"local_pods": LocalPods(interface_prefix="veth")}, Masquerade.NOT_LOCAL_PODS),
+        ({"local_pods": LocalPods((V4,)), "masquerade_all": True}, Masquerade.ALL),
+        ({"local_pods": LocalPods((V4,)), "masquerade_all": True, "mode": USERSPACE}, Masquerade.NONE),
+    ],
+)
+def test_whom_cluster_ips_masquerade(changed: dict[str, Any], wanted: Masquerade) -> None:
+    assert empty_plan("IPv4", replace(CONFIG, **changed), BOTH).cluster_ip_masquerade is wanted
+
+
+@pytest.mark.parametrize(
+    ("addresses", "ipv4", "ipv6"),
+    [
+        (("primary",), ["192.0.2.1/32"], ["2001:db8::1/128"]),
+        ((), ["0.0.0.0/0"], ["::/0"]),
+        ((ip_network("192.0.2.0/24"),), ["192.0.2.0/24"], ["::/0"]),
+        ((ip_network("192.0.2.0/24"), ip_network("0.0.0.0/0")), ["0.0.0.0/0"], ["::/0"]),
+        ((ip_network("10.0.0.0/8"), ip_network("2001:db8::/32")), ["10.0.0.0/8"], ["2001:db8::/32"]),
+    ],
+)
+def test_where_node_ports_are(addresses: tuple[Any, ...], ipv4: list[str], ipv6: list[str]) -> None:
+    config = replace(CONFIG, node_port_addresses=addresses)
+    found = [[str(each) for each in empty_plan(family, config, BOTH).node_port_networks] for family in FAMILIES]
+    assert found == [ipv4, ipv6]
+
+
+@pytest.mark.parametrize(
+    ("mode", "address", "is_served"),
+    [
+        (CONFIG.mode, "127.0.0.1", False),
+        (IPTABLES, "127.0.0.1", True),
+        (IPTABLES, "::1", False),
+        (USERSPACE, "::1", True),
+    ],
+)
+def test_node_ports_at_localhost_are_a_modes_own(mode: Any, address: str, is_served: bool) -> None:
+    config = replace(CONFIG, mode=mode, node_port_addresses=())
+    made = plan(state(), NODE_VIEW, config)
+    half = made.of("IPv6" if ":" in address else "IPv4")
+    assert half.serves_node_ports_at(ip_address(address)) == is_served
+    assert not half.serves_node_ports_at(ip_address("203.0.113.77"))
