@@ -61,7 +61,7 @@ def service(number: int) -> Json:
     """One Service."""
     ip = str(ip_address(FIRST_IP + number))
     port = {"name": "http", "port": 80, "protocol": "TCP", "targetPort": 8080}
-    spec = {"type": "ClusterIP", "clusterIP": ip, "clusterIPs": [ip], "ipFamilies": ["IPv4"], "ports": [port]}
+    spec: Json = {"type": "ClusterIP", "clusterIP": ip, "clusterIPs": [ip], "ipFamilies": ["IPv4"], "ports": [port]}
     spec |= {"internalTrafficPolicy": "Cluster", "sessionAffinity": "None", "selector": {"app": f"svc-{number}"}}
     return {"metadata": {"name": f"svc-{number}", "namespace": "bench", "resourceVersion": "1"}, "spec": spec}
 
