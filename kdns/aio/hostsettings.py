@@ -17,25 +17,28 @@ MOST_CONNECTIONS: Final = 1 << 20
 """The limit by number of CPUs goes no further."""
 FOLDERS: Final = (Path("/host/proc/sys"), Path("/proc/sys"))
 """Where sysctls are: a container without privileges finds its own /proc/sys read-only, and the host's mounted."""
-HASH_SIZE: Final = Path("/sys/module/nf_conntrack/parameters/hashsize")
 BUCKET_CONNECTIONS: Final = 4
 
-LIMIT: Final = "net/netfilter/nf_conntrack_max"
+_FOLDER: Final = "net/netfilter"
+RAISED: Final = frozenset({f"{_FOLDER}/nf_conntrack_max", f"{_FOLDER}/nf_conntrack_buckets"})
+"""Never lowered."""
 
 log = logs.get(__name__)
 
 
 def sysctls(conntrack: Conntrack, cpus: int) -> dict[str, int]:
     """The sysctls that these settings ask for; a setting of 0 leaves the kernel's."""
+    limit = connection_limit(conntrack, cpus)
     asked = {
-        "nf_conntrack_max": connection_limit(conntrack, cpus),
+        "nf_conntrack_max": limit,
+        "nf_conntrack_buckets": limit // BUCKET_CONNECTIONS,
         "nf_conntrack_tcp_timeout_established": round(conntrack.tcp_established_timeout_s),
         "nf_conntrack_tcp_timeout_close_wait": round(conntrack.tcp_close_wait_timeout_s),
         "nf_conntrack_tcp_be_liberal": int(conntrack.tcp_be_liberal),
         "nf_conntrack_udp_timeout": round(conntrack.udp_timeout_s),
         "nf_conntrack_udp_timeout_stream": round(conntrack.udp_stream_timeout_s),
     }
-    return {f"net/netfilter/{name}": value for name, value in asked.items() if value > 0}
+    return {f"{_FOLDER}/{name}": value for name, value in asked.items() if value > 0}
 
 
 def connection_limit(conntrack: Conntrack, cpus: int) -> int:
@@ -47,10 +50,7 @@ def connection_limit(conntrack: Conntrack, cpus: int) -> int:
 
 def apply_sysctls(conntrack: Conntrack) -> None:
     """Set them. What cannot be set is told, and is no reason to stop: the dataplane works with other limits too."""
-    wanted = sysctls(conntrack, os.cpu_count() or 1)
-    refused = list(_refused(wanted))
-    if limit := wanted.get(LIMIT):
-        refused += _hash_refused(limit // BUCKET_CONNECTIONS)
+    refused = list(_refused(sysctls(conntrack, os.cpu_count() or 1)))
     if refused:
         log.warning(
             "connection tracking keeps its own limits",
@@ -74,19 +74,8 @@ def _refused(wanted: dict[str, int]) -> Iterator[str]:
         path = next((found for folder in FOLDERS if (found := folder / name).exists()), FOLDERS[-1] / name)
         try:
             there = int(path.read_text(encoding="ascii"))
-            if there < value or (there > value and name != LIMIT):
+            if there < value or (there > value and name not in RAISED):
                 path.write_text(str(value), encoding="ascii")
                 log.info("sysctl set", name=name, value=value)
         except OSError as error:
             yield f"{name} = {value}: {error.strerror}"
-
-
-def _hash_refused(buckets: int) -> Iterator[str]:
-    """Let the hash table grow with the limit. In a network namespace of its own, nobody may."""
-    try:
-        if int(HASH_SIZE.read_text(encoding="ascii")) < buckets:
-            HASH_SIZE.write_text(str(buckets), encoding="ascii")
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        yield f"nf_conntrack hashsize = {buckets}: {error.strerror}"

@@ -133,18 +133,22 @@ def test_connection_limit(conntrack: Conntrack, cpus: int, wanted: int) -> None:
 def test_sysctls_are_set_where_they_can_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "net" / "netfilter"
     folder.mkdir(parents=True)
-    there = {"nf_conntrack_max": 9_000_000, "nf_conntrack_tcp_timeout_established": 432000}
+    there = {
+        "nf_conntrack_max": 9_000_000,
+        "nf_conntrack_buckets": 1000,
+        "nf_conntrack_tcp_timeout_established": 432000,
+    }
     for name, value in there.items():
         (folder / name).write_text(f"{value}\n")
-    hash_size = tmp_path / "hashsize"
-    hash_size.write_text("1000\n")
     monkeypatch.setattr(hostsettings, "FOLDERS", (tmp_path,))
-    monkeypatch.setattr(hostsettings, "HASH_SIZE", hash_size)
     hostsettings.apply_sysctls(Conntrack(max_per_core=1, min=40000, udp_timeout_s=30))
     found = {path.name: path.read_text().strip() for path in folder.iterdir()}
     # A higher limit stays, and what the kernel does not have is told and left alone.
-    assert found == {"nf_conntrack_max": "9000000", "nf_conntrack_tcp_timeout_established": "86400"}
-    assert hash_size.read_text() == "10000"
+    assert found == {
+        "nf_conntrack_max": "9000000",
+        "nf_conntrack_buckets": "10000",
+        "nf_conntrack_tcp_timeout_established": "86400",
+    }
 
 
 def test_a_sparse_state_leads_to_the_same_plan() -> None:
