@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from kdns.cluster.objects import Endpoint, EndpointSlice
-from kdns.proxy.config import Family, NodeView, parsed_address
+from kdns.proxy.config import Family, NodeView, canonical
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -100,11 +100,10 @@ def candidates(
 
 
 def _candidate(endpoint: Endpoint, port: int, node_name: str) -> Candidate | None:
-    address = parsed_address(endpoint.addresses[0]) if endpoint.addresses else None
-    if address is None:
+    address = canonical(endpoint.addresses[0]) if endpoint.addresses else ""
+    if not address:
         return None
-    written, text = str(address), endpoint.addresses[0]
-    backend = Backend(text if text == written else written, port, bool(node_name) and endpoint.node_name == node_name)
+    backend = Backend(address, port, bool(node_name) and endpoint.node_name == node_name)
     conditions, hints = endpoint.conditions, endpoint.hints
     if conditions is None and hints is None:
         return Candidate(backend)

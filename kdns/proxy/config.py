@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
@@ -13,6 +14,8 @@ Address: TypeAlias = IPv4Address | IPv6Address
 
 FAMILIES: Final[tuple[Family, ...]] = ("IPv4", "IPv6")
 VERSION: Final[Mapping[Family, int]] = {"IPv4": 4, "IPv6": 6}
+_CANONICAL_IPV4: Final = re.compile(r"(?:(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(?:\.(?!$)|$)){4}")
+"""Most addresses are such; to parse one takes twenty times as long."""
 PRIMARY: Final = "primary"
 """In nodePortAddresses: the node's own addresses, those that it is known by."""
 
@@ -124,6 +127,20 @@ def parsed_address(text: str) -> Address | None:
         return None if "%" in text else ip_address(text)
     except ValueError:
         return None
+
+
+def canonical(text: str) -> str:
+    """The address in its one spelling, or "" for text that is none; `text` itself where it is spelt so."""
+    if _CANONICAL_IPV4.fullmatch(text):
+        return text
+    address = parsed_address(text)
+    written = str(address) if address else ""
+    return text if text == written else written
+
+
+def family_of_text(text: str) -> Family:
+    """The family of an address in canonical spelling."""
+    return "IPv6" if ":" in text else "IPv4"
 
 
 def parsed_network(text: str) -> Network | None:

@@ -23,7 +23,8 @@ from kdns.proxy.config import (
     Network,
     NodeView,
     ProxyConfig,
-    parsed_address,
+    canonical,
+    family_of_text,
     parsed_network,
 )
 
@@ -226,11 +227,7 @@ def is_proxied(service: Service) -> bool:
 
 def cluster_ip(service: Service, family: Family) -> str:
     """The cluster IP of a family in canonical spelling, or ""."""
-    for text in service.virtual_ips:
-        address = parsed_address(text)
-        if address and address.version == VERSION[family]:
-            return str(address)
-    return ""
+    return next(iter(_canonical(service.virtual_ips, family)), "")
 
 
 def plan_service(
@@ -322,8 +319,8 @@ def _fronts(
 
 def _canonical(texts: Iterable[str], family: Family) -> tuple[str, ...]:
     """Those addresses that are of the family, each once, in their canonical spelling."""
-    parsed = [address for text in texts if (address := parsed_address(text))]
-    return tuple(dict.fromkeys(str(each) for each in parsed if each.version == VERSION[family]))
+    written = dict.fromkeys(canonical(text) for text in texts)
+    return tuple(each for each in written if each and family_of_text(each) == family)
 
 
 def _balancer_ips(service: Service, family: Family) -> tuple[str, ...]:

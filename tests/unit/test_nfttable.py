@@ -7,7 +7,7 @@ from small_cluster import CONFIG, NODE_VIEW, endpoints, service, state
 from kdns.cluster.objects import Object
 from kdns.proxy.nftchange import Transaction
 from kdns.proxy.nfttable import Table
-from kdns.proxy.planner import Planner
+from kdns.proxy.planner import Planner, plan
 
 
 class Followed:
@@ -49,3 +49,16 @@ def test_clients_of_an_endpoint_that_comes_back_are_forgotten() -> None:
     followed.change(*endpoints(1, "p1"))
     assert followed.sweep().remove_sets == (name,)
     assert list(followed.change(*endpoints(1, "p1", "p2")).sets) == [name]
+
+
+def test_the_number_of_rules_does_not_depend_on_the_number_of_services() -> None:
+    few, many = (
+        Table(plan(state(*(service(number, endpoints(number, "p1", "r1")) for number in some)), NODE_VIEW, CONFIG).ipv4)
+        for some in (range(1, 2), range(1, 200))
+    )
+    assert rules(few.whole()) == rules(many.whole())
+
+
+def rules(text: str) -> list[str]:
+    """Everything but elements."""
+    return sorted(line for line in text.splitlines() if "element" not in line and "flush chain" not in line)
