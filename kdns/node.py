@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -43,6 +43,7 @@ from kdns.proxy.sparse import SparseState
 
 POD_CIDRS_S: Final = 300.0
 """How long a node with detectLocalMode NodeCIDR may take to get its podCIDRs, as in kube-proxy."""
+LOADING_S: Final = 30.0
 CONFIGZ: Final = "kubeproxy.config.k8s.io"
 STRANGERS: Final = "kube-proxy"
 """The tables of a kube-proxy that ran here before; both would translate the same packets."""
@@ -52,9 +53,13 @@ log = logs.get(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A mode at work. `close` undoes what must not outlive the process, `remove` what may; `counters` are of relays."""
+    """A mode at work. `close` undoes what must not outlive the process, `remove` what may; `counters` are of relays.
+
+    `has_rules` says that there is something in the kernel that somebody else may change.
+    """
 
     backend: Backend
+    has_rules: bool = True
     close: Callable[[], Awaitable[None]] | None = None
     remove: Callable[[], Awaitable[None]] | None = None
     counters: Callable[[], Mapping[PortName, PortCounters]] = dict
@@ -71,9 +76,10 @@ async def _userspace(settings: Settings) -> Running:
     from kdns.aio.userspacemode import UserspaceMode, may_capture  # noqa: PLC0415 - other modes need none of it
 
     mode = UserspaceMode(ports=port_range(settings.port_range), udp_idle_s=settings.udp_idle_timeout_s)
-    if not may_capture():
+    captures = may_capture()
+    if not captures:
         log.info("only what is at this machine's own addresses is served", wanted="CAP_NET_ADMIN to capture the rest")
-    return Running(mode, close=mode.close, counters=lambda: mode.counters)
+    return Running(mode, captures, close=mode.close, counters=lambda: mode.counters)
 
 
 BACKENDS: Final[Mapping[str, Callable[[Settings], Awaitable[Running]]]] = {
@@ -170,8 +176,9 @@ class NodeProxy:
         dataplane.followers += [flows.synced, services.synced, lambda _: self.established.set()]
         watched = Watched(dataplane, node_health, stats, flows.stats, running.counters)
         monitor = TablesMonitor(dataplane.distrust)
-        monitor.start()
         leaving.callback(monitor.close)
+        if running.has_rules:
+            monitor.start()
 
         def addressed(addresses: tuple[Address, ...]) -> None:
             self._addresses = addresses
@@ -196,14 +203,17 @@ class NodeProxy:
 
     async def _first(self, dataplane: Dataplane) -> None:
         """Load without the garbage collector, and give up on a node that never gets podCIDRs."""
-        with loading():
-            try:
-                async with asyncio.timeout(POD_CIDRS_S if self.settings.detect_local_mode == "NodeCIDR" else None):
-                    await dataplane.established.wait()
-            except TimeoutError:
-                if self.situation() is None:
-                    wanted = f"spec.podCIDRs of Node {self.name}, for detectLocalMode NodeCIDR"
-                    raise KdnsError(f"not there within {POD_CIDRS_S:g} s: {wanted}") from None
+        waits = self.settings.detect_local_mode == "NodeCIDR"
+        with loading(), suppress(TimeoutError):
+            async with asyncio.timeout(LOADING_S):
+                await dataplane.established.wait()
+        try:
+            async with asyncio.timeout(POD_CIDRS_S - LOADING_S if waits else None):
+                await dataplane.established.wait()
+        except TimeoutError:
+            if self.situation() is None:
+                wanted = f"spec.podCIDRs of Node {self.name}, for detectLocalMode NodeCIDR"
+                raise KdnsError(f"not there within {POD_CIDRS_S:g} s: {wanted}") from None
         give_back()
 
     def _servers(self, node_health: NodeHealth, watched: Watched) -> dict[str, Any]:

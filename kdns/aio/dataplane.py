@@ -28,6 +28,9 @@ PROGRAMMING_BUCKETS_S: Final = (0.25, 0.5, *range(1, 60), *range(60, 120, 5), *r
 TIDY_AFTER_S: Final = 1.0
 FIRST_RETRY_S: Final = 1.0
 FULL_EVERY_S: Final = 3600.0
+QUARREL_S: Final = 60.0
+PATIENCE: Final = 3
+"""How often rules that somebody changed are made anew at once, until kdns begins to wait longer each time."""
 
 log = logs.get(__name__)
 
@@ -133,6 +136,8 @@ class Dataplane:
         self._pending: dict[Key, None] = {}
         self._triggers: list[float] = []
         self._everything = True
+        self._distrusted = False
+        self._healed_s, self._quarrels = float("-inf"), 0
         self._wanted = asyncio.Event()
         self._began_s, self._full_s = wall_s(), now_s()
         self._untidy_s: float | None = None
@@ -173,8 +178,9 @@ class Dataplane:
     def distrust(self, reason: str) -> None:
         """Somebody else changed the rules: make everything anew."""
         self.stats.distrusts += 1
-        log.warning("the rules were changed by somebody else", who=reason, backend=self.backend.name)
-        self._everything = True
+        if not self._distrusted:
+            log.warning("the rules were changed by somebody else", who=reason, backend=self.backend.name)
+        self._everything = self._distrusted = True
         self._queue()
 
     def _queue(self) -> None:
@@ -208,7 +214,11 @@ class Dataplane:
                 await asyncio.sleep(delay_s)
             else:
                 failures = 0
-                await asyncio.sleep(self.timing.min_sync_s)
+                await asyncio.sleep(max(self.timing.min_sync_s, self._quarrel_s()))
+
+    def _quarrel_s(self) -> float:
+        """How long to leave the rules to somebody who changes them again and again."""
+        return min(2.0 ** (self._quarrels - PATIENCE), self.timing.sync_s) if self._quarrels >= PATIENCE else 0.0
 
     async def _work(self) -> None:
         """Wait until there is something to do."""
@@ -230,6 +240,9 @@ class Dataplane:
         pending = self.stats.services.pending, self.stats.endpoints.pending
         since_s, self.stats.oldest_pending_s = self.stats.oldest_pending_s, None
         is_full, self._everything = self._everything or self._planner is None, False
+        if self._distrusted:
+            self._quarrels = self._quarrels + 1 if started_s - self._healed_s < QUARREL_S else 0
+            self._distrusted, self._healed_s = False, started_s
         try:
             differences = await self._carry_out(services, situation, is_full=is_full)
         except BaseException:

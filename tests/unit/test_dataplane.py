@@ -219,6 +219,23 @@ async def test_rules_that_somebody_changed_are_made_anew() -> None:
         assert (rig.plane.stats.distrusts, rig.kernel.did) == (1, ["establish", "establish"])
 
 
+async def test_a_quarrel_about_the_rules_gets_slower() -> None:
+    rig = Rig(sync_s=0.5)
+    async with rig.running():
+        rig.list_all()
+        await rig.until(lambda: rig.has(1))
+        began_s = time.monotonic()
+        for turn in range(module.PATIENCE + 3):
+            rig.plane.distrust("by nft (process 7)")
+            rig.plane.distrust("by nft (process 8)")
+            await rig.until(lambda turn=turn: len(rig.kernel.did) == turn + 2)  # type: ignore[misc]
+        assert time.monotonic() - began_s > 0.9  # two waits of 0.5 s, the first ones without
+        rig.clock_s = module.QUARREL_S
+        rig.plane.distrust("by nft (process 9)")
+        await rig.until(lambda: len(rig.kernel.did) == module.PATIENCE + 5)
+        assert rig.plane._quarrel_s() == 0  # noqa: SLF001 - peace
+
+
 async def test_a_run_that_is_cancelled_in_the_middle_begins_from_scratch() -> None:
     rig = Rig()
     async with rig.running():

@@ -1,0 +1,36 @@
+"""`kdns up --proxy MODE`: virtual IPs beside the control plane, which go when it goes."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from pathlib import Path
+
+import pytest
+from node_process import Api, start, until
+from world import World
+
+
+@pytest.mark.parametrize("mode", ["nftables", "userspace"])
+def test_virtual_ips_come_and_go_with_the_cluster(
+    world: World, loop: asyncio.AbstractEventLoop, tmp_path: Path, mode: str
+) -> None:
+    arguments = ("--dns", "127.0.0.1:0", "--api", "127.0.0.1:0", "--kubeconfig", "kc")
+    cluster = start("up", "--proxy", mode, *arguments, folder=tmp_path)
+    cluster.wait_for("ready")
+    assert cluster.wait_for("proxy").split() == ["proxy", mode]
+    api = Api(cluster.wait_for("api ").split()[1])
+    made = api.service("web", type="NodePort")
+    api.endpoints("web", "10.1.0.2")
+    for source, destination, port in (
+        ("10.1.1.2", made["spec"]["clusterIP"], 80),
+        ("192.0.2.1", made["spec"]["clusterIP"], 80),
+        ("192.0.2.100", "192.0.2.9", made["spec"]["ports"][0]["nodePort"]),
+    ):
+
+        async def backend(source: str = source, destination: str = destination, port: int = port) -> str:
+            return (await world.probe(source, destination, "TCP", port)).backend
+
+        loop.run_until_complete(until("10.1.0.2", backend))
+    assert cluster.stop() == 0
+    assert subprocess.run(["nft", "list", "ruleset"], capture_output=True, text=True, check=True).stdout == ""
