@@ -38,12 +38,21 @@ class Table:
         return "\n".join((*fresh, frame(self.half, mark), self._start, ""))
 
     def takeover(self, there: Mapping[str, Iterable[str]], *, mark: int = 0x4000) -> str:
-        """As `whole`, in place of these chains, maps and sets; affinity sets that are wanted keep their clients."""
+        """As `whole`, in place of these chains, maps and sets; affinity sets that are wanted keep their clients.
+
+        What has a name that is wanted stays and is filled anew, so that at no time a packet finds it missing.
+        """
         where = f"{NFT_FAMILY[self.half.family]} {TABLE}"
+        framed = frame(self.half, mark)
+        ours = {line.split()[1] for line in framed.splitlines() if line.startswith("\t") and line.endswith("{")}
         emptied = [f"add table {where}", f"flush table {where}"]
         for sort, names in sorted(there.items(), reverse=True):  # what leads to chains goes first
-            emptied += (f"delete {sort} {where} {name}" for name in names if name not in self._sets)
-        return "\n".join((*emptied, frame(self.half, mark), self._start, ""))
+            for name in names:
+                if name not in ours | self._chains.keys() | self._sets.keys():
+                    emptied.append(f"delete {sort} {where} {name}")
+                elif name in ours and sort != "chain":
+                    emptied.append(f"flush {sort} {where} {name}")
+        return "\n".join((*emptied, framed, self._start, ""))
 
     def started(self) -> None:
         """Forget what `whole` is made of: it is in the kernel now."""

@@ -62,3 +62,26 @@ def test_the_number_of_rules_does_not_depend_on_the_number_of_services() -> None
 def rules(text: str) -> list[str]:
     """Everything but elements."""
     return sorted(line for line in text.splitlines() if "element" not in line and "flush chain" not in line)
+
+
+def test_a_takeover_empties_what_it_keeps_and_removes_the_rest() -> None:
+    made = plan(
+        state(service(1, endpoints(1, "p1"), protocols=("TCP",), sessionAffinity="ClientIP")), NODE_VIEW, CONFIG
+    )
+    table = Table(made.ipv4)
+    (kept,) = (name for name in table.takeover({}).split() if name.startswith("affinity-"))
+    there = {
+        "map": ["service-ips", "a-map"],
+        "set": ["cluster-ips", kept, "affinity-1s-old"],
+        "chain": ["services", "old"],
+    }
+    first, _, _ = table.takeover(there).partition("\ntable ip kdns {")
+    assert first.splitlines() == [
+        "add table ip kdns",
+        "flush table ip kdns",
+        "flush set ip kdns cluster-ips",
+        "delete set ip kdns affinity-1s-old",
+        "flush map ip kdns service-ips",
+        "delete map ip kdns a-map",
+        "delete chain ip kdns old",
+    ]
