@@ -220,19 +220,17 @@ def main() -> None:
         own = [sys.executable, __file__, "--inside", *map(str, arguments.sizes)]
         sys.exit(subprocess.run(["unshare", "--net", *own], check=False).returncode)
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
-    print(f"{'Services x 5':>12} {'':10} {'start':>8} {'change p50':>11} {'p99':>9} {'CPU':>9} {'RSS':>8} {'peak':>8}")
+    print("| Services x 5 | | start | one change, p50 | p99 | CPU per change | RSS | peak |")
+    print("|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         for size in arguments.sizes:
             got = measured(size, Path(folder))
-            changes = f"{got.change_p50_ms:>8.1f} ms {got.change_p99_ms:>6.1f} ms {got.cpu_ms:>6.1f} ms"
-            memory = f"{got.rss_mib:>4.0f} MiB {got.peak_mib:>4.0f} MiB"
-            print(f"{size:>12} {'kdns':10} {got.start_s:>6.2f} s {changes} {memory}", flush=True)
+            change = f"{got.change_p50_ms:.1f} ms | {got.change_p99_ms:.1f} ms | {got.cpu_ms:.1f} ms"
+            memory = f"{got.rss_mib:.0f} MiB | {got.peak_mib:.0f} MiB"
+            print(f"| {size:,} | kdns | {got.start_s:.2f} s | {change} | {memory} |", flush=True)
             if peer := KUBE_PROXY.get(size):
-                print(
-                    f"{'':12} {'kube-proxy':10} {peer[0]:>6.2f} s {peer[1]:>8.1f} ms {'':9} {peer[2]:>6.0f} ms"
-                    f" {peer[3]:>4} MiB",
-                    flush=True,
-                )
+                figures = f"{peer[0]:.2f} s | {peer[1]:.0f} ms | | {peer[2]:.0f} ms | {peer[3]} MiB"
+                print(f"| | kube-proxy | {figures} | |", flush=True)
 
 
 if __name__ == "__main__":
