@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from kdns.cluster.objects import Endpoint, EndpointSlice
-from kdns.proxy.config import Family, NodeView, canonical
+from kdns.proxy.config import Family, NodeView, canonical, family_of_text
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -90,7 +90,7 @@ def candidates(
             if port.name != port_name or (port.protocol or "TCP") != protocol or not port.port:
                 continue
             for endpoint in each.endpoints or ():
-                candidate = _candidate(endpoint, port.port, node_name)
+                candidate = _candidate(endpoint, port.port, family, node_name)
                 if candidate is None:
                     continue
                 key = candidate.backend.address, candidate.backend.port
@@ -99,9 +99,9 @@ def candidates(
     return tuple(sorted(found.values(), key=lambda each: each.backend))
 
 
-def _candidate(endpoint: Endpoint, port: int, node_name: str) -> Candidate | None:
+def _candidate(endpoint: Endpoint, port: int, family: Family, node_name: str) -> Candidate | None:
     address = canonical(endpoint.addresses[0]) if endpoint.addresses else ""
-    if not address:
+    if not address or family_of_text(address) != family:
         return None
     backend = Backend(address, port, bool(node_name) and endpoint.node_name == node_name)
     conditions, hints = endpoint.conditions, endpoint.hints

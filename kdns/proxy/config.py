@@ -16,6 +16,8 @@ FAMILIES: Final[tuple[Family, ...]] = ("IPv4", "IPv6")
 VERSION: Final[Mapping[Family, int]] = {"IPv4": 4, "IPv6": 6}
 _CANONICAL_IPV4: Final = re.compile(r"(?:(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(?:\.(?!$)|$)){4}")
 """Most addresses are such; to parse one takes twenty times as long."""
+_MAPPED_BITS: Final = 96
+_PADDING: Final = re.compile(r"(?<![0-9A-Fa-f])0+(?=[0-9])")
 PRIMARY: Final = "primary"
 """In nodePortAddresses: the node's own addresses, those that it is known by."""
 
@@ -122,11 +124,20 @@ def family_of(address: Address) -> Family:
 
 
 def parsed_address(text: str) -> Address | None:
-    """The address, or None for text that is none; one with a zone, as in fe80::1%eth0, means nothing elsewhere."""
+    """The address, or None for text that is none; one with a zone, as in fe80::1%eth0, means nothing elsewhere.
+
+    Objects that are older than the API's rules may have padded numbers, as in 010.0.0.1, which are decimal all the
+    same, and IPv4 addresses in IPv6 notation, ::ffff:10.0.0.1. Kubernetes takes both for IPv4.
+    """
     try:
-        return None if "%" in text else ip_address(text)
+        address = None if "%" in text else ip_address(_unpadded(text))
     except ValueError:
         return None
+    return address.ipv4_mapped or address if isinstance(address, IPv6Address) else address
+
+
+def _unpadded(text: str) -> str:
+    return _PADDING.sub("", text) if "." in text else text
 
 
 def canonical(text: str) -> str:
@@ -144,8 +155,15 @@ def family_of_text(text: str) -> Family:
 
 
 def parsed_network(text: str) -> Network | None:
-    """The network of a CIDR, host bits dropped and blanks around it forgiven, or None for text that is none."""
+    """The network of a CIDR, host bits dropped and blanks around it forgiven, or None for text that is none.
+
+    It is IPv4 wherever `parsed_address` says so of its address.
+    """
     try:
-        return ip_network(text.strip(), strict=False)
+        network = None if "%" in text else ip_network(_unpadded(text.strip()), strict=False)
     except ValueError:
         return None
+    mapped = network.network_address.ipv4_mapped if isinstance(network, IPv6Network) else None
+    if network is None or mapped is None or network.prefixlen < _MAPPED_BITS:
+        return network
+    return IPv4Network((mapped, network.prefixlen - _MAPPED_BITS))

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from small_cluster import CONFIG, NODE_VIEW, both, endpoints, service, state
 
-from kdns.cluster.objects import Service
+from kdns.cluster.objects import Endpoint, EndpointPort, EndpointSlice, Service, SliceLabels, SliceMeta
 from kdns.proxy.config import FAMILIES, IPTABLES, USERSPACE, LocalPods, NodeView
 from kdns.proxy.plan import AFFINITY_DEFAULT_S, FrontKind, Masquerade, PortPlan, Verdict, empty_plan
 from kdns.proxy.planner import plan
@@ -106,6 +106,26 @@ def test_fronts_are_of_their_family_each_once_and_canonical() -> None:
         ("2001:db8:6::1", FrontKind.LOAD_BALANCER_IP),
         ("", FrontKind.NODE_PORT),
     ]
+
+
+@pytest.mark.parametrize(
+    ("address", "found"),
+    [
+        ("::ffff:10.1.0.9", ["10.1.0.9"]),
+        ("010.001.000.009", ["10.1.0.9"]),
+        ("fd00:1::9", []),
+        ("web.example", []),
+    ],
+)
+def test_an_endpoint_is_of_its_slices_family(address: str, found: list[str]) -> None:
+    """Older API servers have let such addresses in; one of them must not spoil the table of a family."""
+    web, *_ = service(1, (), protocols=("TCP",))
+    assert isinstance(web, Service)
+    meta = SliceMeta("s", web.metadata.namespace, SliceLabels(web.metadata.name))
+    ports = tuple(EndpointPort(each.name, 80, each.protocol) for each in web.ports)
+    made = EndpointSlice(meta, "IPv4", (Endpoint((address,)),), ports)
+    (port,) = plan(state((web, made)), NODE_VIEW, CONFIG).ipv4.ports.values()
+    assert [each.address for each in port.backends.cluster] == found
 
 
 V4, V6 = ip_network("10.1.0.0/24"), ip_network("fd00:1::/64")
