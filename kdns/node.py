@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,19 +14,20 @@ from typing import Any, Final
 from aiohttp import web
 
 from kdns import logs
-from kdns.aio import nftablesmode, nftread
+from kdns.aio import nftablesmode
 from kdns.aio.addresses import own_addresses, watch_addresses
 from kdns.aio.admin import Handler, health
 from kdns.aio.conntrack import FlowKeeper
-from kdns.aio.dataplane import Backend, Dataplane, Situation, SyncTiming
+from kdns.aio.dataplane import Dataplane, Situation, SyncTiming
 from kdns.aio.follow import FollowStats, NodeScope, follow
 from kdns.aio.hostsettings import apply_oom_score, apply_sysctls
 from kdns.aio.loading import loading
-from kdns.aio.nftablesmode import NftablesMode
+from kdns.aio.modes import BACKENDS, Running
 from kdns.aio.nftmonitor import TablesMonitor
 from kdns.aio.nodeevents import Events
 from kdns.aio.nodehealth import NodeHealth, ServiceHealth, serve_for_ever
 from kdns.aio.process import give_back
+from kdns.aio.proxyconfigs import other_settings
 from kdns.aio.proxymetrics import Watched, metrics
 from kdns.aio.source import Source
 from kdns.cluster.objects import Node
@@ -35,8 +36,6 @@ from kdns.cluster.watching import Timing
 from kdns.errors import InputError, KdnsError
 from kdns.proxy.config import Address
 from kdns.proxy.node import node_view, proxy_config
-from kdns.proxy.plan import PortName
-from kdns.proxy.relaying import PortCounters
 from kdns.proxy.settings import ClientConnection, Settings
 from kdns.proxy.settings_file import encoded
 from kdns.proxy.sparse import SparseState
@@ -45,57 +44,8 @@ POD_CIDRS_S: Final = 300.0
 """How long a node with detectLocalMode NodeCIDR may take to get its podCIDRs, as in kube-proxy."""
 LOADING_S: Final = 30.0
 CONFIGZ: Final = "kubeproxy.config.k8s.io"
-STRANGERS: Final = "kube-proxy"
-"""The tables of a kube-proxy that ran here before; both would translate the same packets."""
 
 log = logs.get(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Running:
-    """A mode at work. `close` undoes what must not outlive the process, `remove` what may; `counters` are of relays.
-
-    `has_rules` says that there is something in the kernel that somebody else may change.
-    """
-
-    backend: Backend
-    has_rules: bool = True
-    close: Callable[[], Awaitable[None]] | None = None
-    remove: Callable[[], Awaitable[None]] | None = None
-    counters: Callable[[], Mapping[PortName, PortCounters]] = dict
-
-
-async def _nftables(settings: Settings) -> Running:
-    await nftablesmode.check()
-    if left := {name for _, name in await nftread.tables() if name == STRANGERS}:
-        log.warning("tables of kube-proxy are here too", tables=sorted(left), wanted="kube-proxy --cleanup")
-    return Running(NftablesMode(mark=settings.mark), remove=nftablesmode.clean_up)
-
-
-async def _userspace(settings: Settings) -> Running:
-    from kdns.aio.userspacemode import UserspaceMode, may_capture  # noqa: PLC0415 - other modes need none of it
-
-    mode = UserspaceMode(ports=port_range(settings.port_range), udp_idle_s=settings.udp_idle_timeout_s)
-    captures = may_capture()
-    if not captures:
-        log.info("only what is at this machine's own addresses is served", wanted="CAP_NET_ADMIN to capture the rest")
-    return Running(mode, captures, close=mode.close, counters=lambda: mode.counters)
-
-
-BACKENDS: Final[Mapping[str, Callable[[Settings], Awaitable[Running]]]] = {
-    "nftables": _nftables,
-    "userspace": _userspace,
-}
-"""The modes that there are; each makes its backend, or says with ApplyError why it cannot work here."""
-
-
-def port_range(text: str) -> range:
-    """300-2000 or 300+1700 as kube-proxy writes a range of ports; "" and 0 for the kernel's choice."""
-    for sign, length in (("-", 0), ("+", 1)):
-        first, found, last = text.partition(sign)
-        if found:
-            return range(int(first), int(first) * length + int(last) + 1)
-    return range(int(text or 0), int(text or 0) + 1) if int(text or 0) else range(0)
 
 
 @dataclass(slots=True)
@@ -307,7 +257,7 @@ async def supervise(
         tasks = {
             "node": asyncio.create_task(node.run()),
             "stop": asyncio.create_task(stop.wait()),
-            "file": asyncio.create_task(_other_settings(read, settings, file, every_s)),
+            "file": asyncio.create_task(other_settings(read, settings, file, every_s)),
             "said": asyncio.create_task(_said(node, say)),
         }
         ending = {tasks[name] for name in ("node", "stop", "file")}
@@ -328,32 +278,3 @@ async def supervise(
 async def _said(node: NodeProxy, say: Callable[[str], None]) -> None:
     await node.established.wait()
     say("ready")
-
-
-async def _other_settings(
-    read: Callable[[], Settings], settings: Settings, file: Path | None, every_s: float
-) -> Settings:
-    """The settings, as soon as they are others."""
-    seen = _stamp(file)
-    while True:
-        await asyncio.sleep(every_s)
-        now = _stamp(file)
-        if now == seen:
-            continue
-        seen = now
-        try:
-            found = read()
-        except InputError as error:
-            log.warning("settings stay as they were: the file cannot be used", reason=str(error))
-            continue
-        if found != settings:
-            return found
-
-
-def _stamp(file: Path | None) -> tuple[int, int, int]:
-    """Differs when the file does; a ConfigMap's is a link to another folder then."""
-    try:
-        stat = file.stat() if file else None
-    except OSError:
-        stat = None
-    return (stat.st_mtime_ns, stat.st_ino, stat.st_size) if stat else (0, 0, 0)

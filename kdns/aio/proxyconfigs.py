@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
 import yaml
 
+from kdns import logs
 from kdns.aio.manifestfiles import text_of
 from kdns.aio.yamldocs import documents, field_line
 from kdns.errors import InputError, ManifestError, SettingsError
@@ -14,6 +16,8 @@ from kdns.proxy import settings_check
 from kdns.proxy.settings import Settings
 from kdns.proxy.settings_file import Problem, decoded, encoded
 from kdns.proxy.settings_flags import FlagValues, flag_at, settings_beside_file, settings_from_flags
+
+log = logs.get(__name__)
 
 
 def load_settings(path: Path, warn: Callable[[str], None]) -> Settings:
@@ -70,3 +74,32 @@ def write_settings(path: Path, settings: Settings) -> None:
         path.write_text(yaml.safe_dump(encoded(settings)), encoding="utf-8")
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror}") from error
+
+
+async def other_settings(
+    read: Callable[[], Settings], settings: Settings, file: Path | None, every_s: float
+) -> Settings:
+    """What `read` says, as soon as the file has changed and it is something else than `settings`."""
+    seen = _stamp(file)
+    while True:
+        await asyncio.sleep(every_s)
+        now = _stamp(file)
+        if now == seen:
+            continue
+        seen = now
+        try:
+            found = read()
+        except InputError as error:
+            log.warning("settings stay as they were: the file cannot be used", reason=str(error))
+            continue
+        if found != settings:
+            return found
+
+
+def _stamp(file: Path | None) -> tuple[int, int, int]:
+    """Differs when the file does; a ConfigMap's is a link to another folder then."""
+    try:
+        stat = file.stat() if file else None
+    except OSError:
+        stat = None
+    return (stat.st_mtime_ns, stat.st_ino, stat.st_size) if stat else (0, 0, 0)

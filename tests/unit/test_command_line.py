@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from kdns import app, flags, up
+from kdns.aio.process import raise_open_files_limit
 from kdns.corefile.address import HostPort
 from kdns.corefile.lexer import Token
 from kdns.errors import CorefileError, InputError
@@ -77,7 +78,7 @@ def test_as_many_files_as_the_process_may_open() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(1024, hard), hard))
     try:
-        app.raise_open_files_limit()
+        raise_open_files_limit()
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

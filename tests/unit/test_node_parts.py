@@ -12,11 +12,12 @@ import pytest
 from click.testing import CliRunner
 
 from kdns.aio import hostsettings
+from kdns.aio.modes import BACKENDS, port_range
 from kdns.cli import main
 from kdns.cluster.objects import EndpointSlice, Node, Service
 from kdns.cluster.state import State
 from kdns.errors import InputError
-from kdns.node import BACKENDS, NodeProxy, api_source, host_port, port_range, supervise
+from kdns.node import NodeProxy, api_source, host_port, supervise
 from kdns.proxy.config import NFTABLES, NodeView, ProxyConfig
 from kdns.proxy.health import CheckPlace, HealthCheck, check_addresses, health_checks, is_current, is_eligible
 from kdns.proxy.plan import empty_plan
