@@ -1,7 +1,8 @@
 """Runs the controllers inside the API server's process: events in, writes out, in the loop iteration of the change.
 
 A change wakes the runner once per iteration; events are drained, then subjects reconciled until nothing is left or
-the time slice is used up, so that a large backlog does not starve the DNS server.
+the time slice is used up, so that a large backlog does not starve the DNS server. What follows from deletions is done
+in pieces when no controller has anything to do.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from kdns.controlplane.api import Api
 from kdns.controlplane.controller import Action, Controller, Notice, Subject
 from kdns.controlplane.events import Said, event, repeated
 from kdns.controlplane.kinds import EVENT, Kind
+from kdns.controlplane.namespaces_lifecycle import is_terminating
 from kdns.controlplane.status import StatusError
 from kdns.controlplane.watch import Subscription, WatchEvent
 from kdns.errors import KdnsError
@@ -26,6 +28,7 @@ TIME_SLICE_S = 0.01
 FIRST_RETRY_S = 0.005
 LONGEST_RETRY_S = 30.0
 _CONFLICT = 409
+_DELETIONS_AT_ONCE = 25
 _PIECE_BYTES = 64 * 1024
 """How much is learnt between two looks at the clock."""
 
@@ -50,6 +53,7 @@ class Controllers:
         self._failures: dict[Task, int] = {}
         self._later: dict[Task, asyncio.TimerHandle] = {}
         self._subscriptions: dict[Kind, Subscription] = {}
+        self._deletions_failed = 0
         self._scheduled = self._closed = False
 
     def start(self) -> None:
@@ -67,6 +71,7 @@ class Controllers:
             subscription = self._api.watch(kind, None)
             self._subscriptions[kind] = subscription
             subscription.wake = self._wake
+        self._api.backlog.wake = self._wake
         self._wake()
 
     def close(self) -> None:
@@ -75,6 +80,7 @@ class Controllers:
         self._stop()
 
     def _stop(self) -> None:
+        self._api.backlog.wake = None
         for timer in self._later.values():
             timer.cancel()
         self._later.clear()
@@ -94,23 +100,32 @@ class Controllers:
         self._scheduled = False
         if self._closed:
             return
-        until = monotonic() + TIME_SLICE_S
+        self._api.backlog.is_held = True
         try:
-            while True:
-                if not self._drain(until):
-                    self._wake()
-                    return
-                if not self._queue:
-                    self.idle.set()
-                    return
-                self._attempt(*self._queue.popitem(last=False))
-                if monotonic() > until:
-                    self._wake()
-                    return
+            self._work(monotonic() + TIME_SLICE_S)
         except Exception:  # this is the controllers' boundary: whatever it was, following goes on
             log.exception("controllers failed, starting over")
             self._stop()
             asyncio.get_running_loop().call_later(FIRST_RETRY_S, self._start_over)
+
+        finally:
+            self._api.backlog.is_held = False
+
+    def _work(self, until: float) -> None:
+        while True:
+            if not self._drain(until):
+                self._wake()
+                return
+            if self._queue:
+                self._attempt(*self._queue.popitem(last=False))
+            elif not self._api.backlog.is_left:
+                self.idle.set()
+                return
+            elif not self._delete_more():
+                return
+            if monotonic() > until:
+                self._wake()
+                return
 
     def _start_over(self) -> None:
         if self._closed:
@@ -120,6 +135,19 @@ class Controllers:
         except Exception:  # the same boundary
             log.exception("controllers cannot start")
             asyncio.get_running_loop().call_later(LONGEST_RETRY_S, self._start_over)
+
+    def _delete_more(self) -> bool:
+        """Do a piece of what follows from deletions; False, and it goes on later, when that fails."""
+        try:
+            self._api.backlog.go_on(_DELETIONS_AT_ONCE)
+        except KdnsError as error:
+            self._deletions_failed += 1
+            delay_s = _retry_s(self._deletions_failed)
+            log.warning("deletion retries", reason=str(error), delay_s=delay_s)
+            asyncio.get_running_loop().call_later(delay_s, self._wake)
+            return False
+        self._deletions_failed = 0
+        return True
 
     def _drain(self, until: float) -> bool:
         """Learn of all that happened, or of as much as the time allows: then False, and nothing may be reconciled."""
@@ -173,8 +201,11 @@ class Controllers:
     def _failed(self, task: Task, since_s: float, error: Exception) -> None:
         place, subject = task
         controller = self._controllers[place]
+        if is_terminating(error):
+            log.debug("controller stops", controller=controller.name, subject="/".join(subject), reason=str(error))
+            return
         failures = self._failures[task] = self._failures.get(task, 0) + 1
-        delay_s = min(FIRST_RETRY_S * 2.0 ** (failures - 1), LONGEST_RETRY_S)
+        delay_s = _retry_s(failures)
         write = log.debug if isinstance(error, StatusError) and error.code == _CONFLICT else log.warning
         name = "/".join(subject)
         write("controller retries", controller=controller.name, subject=name, reason=str(error), delay_s=delay_s)
@@ -229,6 +260,10 @@ class Controllers:
             log.debug("event not written", reason=str(error), message=notice.message)
         else:
             self._said.remember(notice, controller.name, (meta["namespace"], meta["name"]))
+
+
+def _retry_s(failures: int) -> float:
+    return float(min(FIRST_RETRY_S * 2.0 ** (failures - 1), LONGEST_RETRY_S))
 
 
 def _nothing() -> None:

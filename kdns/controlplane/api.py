@@ -11,6 +11,7 @@ from typing import Any
 
 from kdns.controlplane import listing, metadata, schema
 from kdns.controlplane.apply import applied
+from kdns.controlplane.backlog import Backlog
 from kdns.controlplane.commits import Commits, Strategies
 from kdns.controlplane.deletion import Deletion
 from kdns.controlplane.kinds import ENDPOINTS, EVENT, SERVICE, Json, Kind
@@ -38,6 +39,7 @@ def _at_once(_kind: Kind, _obj: Json, _requested_s: int | None) -> int:
 class Api:
     """One API server's state and rules.
 
+    `backlog` is what follows from deletions.
     `grace_s(kind, obj, requested)` says how long a deleted object stays with a deletionTimestamp.
     Differs: by default 0 also for Pods, since there are no containers to wait for.
     """
@@ -54,7 +56,8 @@ class Api:
         self.store, self.strategies = store, strategies
         self.now_s = now_s
         self._commits = Commits(store, strategies, lambda kind, obj: metadata.begin(kind, obj, new_uid(), now_s()))
-        self._deletion = Deletion(self._commits, now_s, grace_s)
+        self.backlog = Backlog()
+        self._deletion = Deletion(self._commits, now_s, grace_s, self.backlog)
         self._writes = Writes(self._commits, self._deletion, now_s, new_uid, random_suffix)
 
     def get(self, kind: Kind, namespace: str, name: str, *, subresource: str = "") -> Json:

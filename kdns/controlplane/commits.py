@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from kdns.cluster.objects import Key
@@ -68,6 +69,14 @@ class Strategies(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """What was on its way out at start: objects that go, and those whose owners may have gone without them."""
+
+    going: tuple[Stored, ...]
+    ownerless: tuple[tuple[Kind, Key], ...]
+
+
 class Commits:
     """Store, strategies and owners, kept in step. What the store already holds is learnt at once.
 
@@ -78,12 +87,17 @@ class Commits:
     def __init__(self, store: Store, strategies: Strategies, begin: Callable[[Kind, Json], None]) -> None:
         self.store, self.strategies, self._begin = store, strategies, begin
         self.owners = Owners()
+        going, uids = [], set()
         for kind in KINDS:
             is_restored = kind in strategies.restored
             for version in self.store.page(kind, Filter()).items:
                 if is_restored:
                     strategies.restore(kind, version.obj)
-                self.owners.track(None, version)
+                marks = self.owners.learn(version)
+                uids.add(marks.uid)
+                if marks.deletion_timestamp:
+                    going.append(version)
+        self.interrupted = Interrupted(tuple(going), tuple(self.owners.ownerless(uids)))
         if not store.page(IP_ADDRESS, Filter(), limit=1).items:
             for version in store.page(SERVICE, Filter()).items:  # as older versions stored them
                 self._accompany(version.key, None, version.obj)

@@ -1,21 +1,21 @@
 """How objects go: preconditions, grace, finalizers, dependents, and namespaces with all that is in them.
 
 The rules are those of kube-apiserver (registry/generic, BeforeDelete) and of the garbage collector.
-Differs: what need not wait is done when the request is answered, not some time later.
+Differs: what need not wait, and is not much, is done when the request is answered, not some time later.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 
 from kdns.cluster.objects import Key
 from kdns.controlplane import metadata, namespaces_lifecycle
 from kdns.controlplane.ages import seconds_of
+from kdns.controlplane.backlog import Backlog
 from kdns.controlplane.commits import Commits
 from kdns.controlplane.deleteoptions import FOREGROUND, ORPHAN, ORPHANING, propagation
-from kdns.controlplane.kinds import KINDS, NAMESPACE, POD, Json, Kind
+from kdns.controlplane.kinds import CRON_JOB, JOB, NAMESPACE, POD, WORKLOADS, Json, Kind
 from kdns.controlplane.metadata import copied
 from kdns.controlplane.owners import blocks, owner_key, references, without_owner
 from kdns.controlplane.status import forbidden
@@ -36,17 +36,23 @@ def pod_grace_s(kind: Kind, obj: Json, requested_s: int | None) -> int:
 class Deletion:
     """All deletions of one cluster.
 
-    What follows from one is queued and worked off before it returns: a long chain of owners makes no deep stack.
+    What follows from one is queued, and done in pieces where it is much. What a crash or restart interrupted is
+    queued at start.
     """
 
     def __init__(
-        self, commits: Commits, now_s: Callable[[], float], grace_s: Callable[[Kind, Json, int | None], int]
+        self,
+        commits: Commits,
+        now_s: Callable[[], float],
+        grace_s: Callable[[Kind, Json, int | None], int],
+        backlog: Backlog,
     ) -> None:
         self._commits, self._store = commits, commits.store
-        self._now_s, self._grace_s = now_s, grace_s
-        self._work: deque[Callable[[], object]] = deque()
-        self._ending: dict[str, None] = {}
-        self._is_working = False
+        self._now_s, self._grace_s, self._backlog = now_s, grace_s, backlog
+        for version in commits.interrupted.going:
+            self._backlog.add(partial(self._resume, version))
+        for left in commits.interrupted.ownerless:
+            self._backlog.add(partial(self._judge, *left))
 
     def delete(self, version: Stored, options: Json, *, dry_run: bool) -> Stored:
         """The last state of an object that is gone, or the present one of an object that is held."""
@@ -61,22 +67,31 @@ class Deletion:
             return version
         if found.get("deletionTimestamp"):
             return self._shorten(version, options.get("gracePeriodSeconds"))
-        if policy == ORPHAN:
-            self._orphan(found["uid"])
         kept = [each for each in found.get("finalizers") or () if each not in {FOREGROUND, ORPHANING}]
         if policy == "Foreground" and self._blocking(found["uid"]):
             kept.append(FOREGROUND)
+        if policy == ORPHAN and self._commits.owners.has_dependents(found["uid"]):
+            kept.append(ORPHANING)
         grace_s = self._grace_s(kind, version.obj, options.get("gracePeriodSeconds"))
         if not (grace_s or kept or (kind == NAMESPACE and namespaces_lifecycle.finalizers(version.obj))):
             return self.remove(version)
         version = self._mark(version, kept, grace_s)
-        if kind == NAMESPACE:
-            self._later(lambda: self._empty(name))
-        if FOREGROUND in kept:
-            uid = found["uid"]
-            self._later(lambda: self._collect(uid, in_foreground=True))
-        self._go_on()
+        self._resume(version)
+        self._backlog.begin()
         return self._store.get(kind, version.key) or version
+
+    def _resume(self, version: Stored) -> None:
+        """Queue what has to follow from an object's going."""
+        marks = version.obj["metadata"]
+        finalizers, uid = marks.get("finalizers") or (), marks["uid"]
+        if version.kind == NAMESPACE:
+            self._backlog.add(partial(self._empty, version.key[1]))
+        if FOREGROUND in finalizers:
+            self._collect(uid, in_foreground=True)
+        if ORPHANING in finalizers:
+            self._each_dependent(uid, self._disown)
+        if FOREGROUND in finalizers or ORPHANING in finalizers:
+            self._backlog.add(lambda: self._finish(self._latest(version)))
 
     def _mark(self, version: Stored, finalizers: list[str], grace_s: int) -> Stored:
         obj = copied(version.obj)
@@ -111,13 +126,11 @@ class Deletion:
     def remove(self, version: Stored) -> Stored:
         """Delete for good; then go its dependents, and whatever only waited for it."""
         last = self._commits.remove(version)
-        uid = version.obj["metadata"]["uid"]
-        self._later(lambda: self._collect(uid, in_foreground=False))
-        self._later(lambda: self._commits.owners.forget(uid))
+        self._collect(version.obj["metadata"]["uid"], in_foreground=False)
         self.released(version.obj)
         if version.kind.namespaced:
-            self._ending[version.key[0]] = None
-        self._go_on()
+            self._end(version.key[0])
+        self._backlog.begin()
         return last
 
     def owned(self, version: Stored) -> None:
@@ -136,56 +149,56 @@ class Deletion:
             if latest := self._store.get(version.kind, version.key):
                 self._disown(latest, uid)
 
+    def _judge(self, kind: Kind, key: Key) -> None:
+        if version := self._store.get(kind, key):
+            self.owned(version)
+
     def released(self, obj: Json) -> None:
         """Owners that go in the foreground need not wait for an object in this state any more."""
         namespace = obj["metadata"].get("namespace", "")
         for reference in references(obj):
             if blocks(reference):
-                self._later(partial(self._finish_foreground, reference, namespace))
-        self._go_on()
+                self._backlog.add(partial(self._finish_owner, reference, namespace))
+        self._backlog.begin()
 
-    def _later(self, work: Callable[[], object]) -> None:
-        self._work.append(work)
+    def _latest(self, version: Stored) -> Stored | None:
+        """The object of a version as it is now, if it is still there and not another of its name."""
+        latest = self._store.get(version.kind, version.key)
+        return latest if latest and latest.obj["metadata"]["uid"] == version.obj["metadata"]["uid"] else None
 
-    def _go_on(self) -> None:
-        """Work off the queue, unless that is being done further up the stack; namespaces are looked at last."""
-        if self._is_working:
-            return
-        self._is_working = True
-        try:
-            while self._work or self._ending:
-                if self._work:
-                    self._work.popleft()()
-                else:
-                    self.finish_namespace(self._ending.popitem()[0])
-        finally:
-            self._is_working = False
-            self._work.clear()
-            self._ending.clear()
-
-    def _blocking(self, uid: str) -> list[tuple[Kind, Key]]:
-        """Dependents that a deletion of the owner in the foreground has to wait for."""
-        return [
-            (kind, key)
-            for kind, key in self._commits.owners.dependents(uid)
-            if (version := self._store.get(kind, key))
-            and any(blocks(reference) for reference in references(version.obj) if reference["uid"] == uid)
-        ]
+    def _blocking(self, uid: str) -> bool:
+        """Whether there are dependents that a deletion of the owner in the foreground has to wait for."""
+        found = (self._store.get(*each) for each in self._commits.owners.dependents(uid))
+        return any(version is not None and _waits_for(version, uid) for version in found)
 
     def _collect(self, uid: str, *, in_foreground: bool) -> None:
         """Delete the dependents that have no other owner; the others lose this one."""
-        for kind, key in self._blocking(uid) if in_foreground else self._commits.owners.dependents(uid):
+        self._each_dependent(uid, partial(self._collect_one, in_foreground=in_foreground))
+
+    def _each_dependent(self, uid: str, do: Callable[[Stored, str], object]) -> None:
+        """Queue something to be done with each dependent, as it then is, if it still is one."""
+
+        def work(kind: Kind, key: Key) -> None:
             version = self._store.get(kind, key)
-            if version is None or (kind == NAMESPACE and key[1] in namespaces_lifecycle.IMMORTAL):
-                continue
-            if any(self._owner(other, key[0]) for other in without_owner(version.obj, uid)):
-                self._disown(version, uid)
-                continue
-            dependent = version.obj["metadata"]["uid"]
-            deep = in_foreground and bool(self._commits.owners.dependents(dependent))
-            if deep and any(self._waits(*each) for each in self._commits.owners.dependents(dependent)):
-                version = self._unblock(version)
-            self.delete(version, {"propagationPolicy": "Foreground"} if deep else _BACKGROUND, dry_run=False)
+            if version and any(reference["uid"] == uid for reference in references(version.obj)):
+                do(version, uid)
+
+        for each in self._commits.owners.dependents(uid):
+            self._backlog.add(partial(work, *each))
+
+    def _collect_one(self, version: Stored, uid: str, *, in_foreground: bool) -> None:
+        namespace, name = version.key
+        if version.kind == NAMESPACE and name in namespaces_lifecycle.IMMORTAL:
+            return
+        if in_foreground and not _waits_for(version, uid):
+            return
+        if any(self._owner(other, namespace) for other in without_owner(version.obj, uid)):
+            self._disown(version, uid)
+            return
+        dependents = self._commits.owners.dependents(version.obj["metadata"]["uid"]) if in_foreground else []
+        if any(self._waits(*each) for each in dependents):
+            version = self._unblock(version)
+        self.delete(version, _FOREGROUND if dependents else _BACKGROUND, dry_run=False)
 
     def _owner(self, reference: Json, namespace: str) -> Stored | None:
         """The object that a reference from a namespace means, if it is there."""
@@ -193,16 +206,23 @@ class Deletion:
         version = self._store.get(*found) if found else None
         return version if version and version.obj["metadata"]["uid"] == reference.get("uid") else None
 
-    def _finish_foreground(self, reference: Json, namespace: str) -> None:
-        """The owner goes once nothing is left that it waits for."""
-        owner = self._owner(reference, namespace)
+    def _finish_owner(self, reference: Json, namespace: str) -> None:
+        self._finish(self._owner(reference, namespace))
+
+    def _finish(self, owner: Stored | None) -> None:
+        """A going owner goes once nothing is left that it waits for."""
         if owner is None or not owner.obj["metadata"].get("deletionTimestamp"):
             return
-        finalizers = owner.obj["metadata"].get("finalizers") or []
-        if FOREGROUND not in finalizers or self._blocking(reference["uid"]):
+        uid, finalizers = owner.obj["metadata"]["uid"], owner.obj["metadata"].get("finalizers") or []
+        done = set()
+        if FOREGROUND in finalizers and not self._blocking(uid):
+            done.add(FOREGROUND)
+        if ORPHANING in finalizers and not self._commits.owners.has_dependents(uid):
+            done.add(ORPHANING)
+        if not done:
             return
         obj = copied(owner.obj)
-        rest = [each for each in finalizers if each != FOREGROUND]
+        rest = [each for each in finalizers if each not in done]
         obj["metadata"]["finalizers"] = rest
         if not rest:
             del obj["metadata"]["finalizers"]
@@ -226,12 +246,6 @@ class Deletion:
         self.released(version.obj)
         return changed
 
-    def _orphan(self, uid: str) -> None:
-        for kind, key in self._commits.owners.dependents(uid):
-            version = self._store.get(kind, key)
-            if version:
-                self._disown(version, uid)
-
     def _disown(self, version: Stored, uid: str) -> None:
         obj = copied(version.obj)
         obj["metadata"]["ownerReferences"] = without_owner(version.obj, uid)
@@ -241,12 +255,21 @@ class Deletion:
         self.released(version.obj)
 
     def _empty(self, namespace: str) -> None:
-        """Delete everything in a namespace that is going, then, when nothing holds on, the namespace."""
-        for kind in KINDS:
-            for version in self._store.page(kind, Filter(namespace)).items if kind.namespaced else ():
-                if (latest := self._store.get(kind, version.key)) is not None:
-                    self.delete(latest, _BACKGROUND, dry_run=False)
-        self._ending[namespace] = None
+        """Queue the deletion of everything in a namespace that is going, then, when nothing holds on, its own.
+
+        Who would make Pods anew goes before them.
+        """
+        for kind in sorted(namespaces_lifecycle.INSIDE, key=lambda kind: kind not in {CRON_JOB, JOB, *WORKLOADS}):
+            for version in self._store.page(kind, Filter(namespace)).items:
+                self._backlog.add(partial(self._delete_latest, version))
+        self._end(namespace)
+
+    def _delete_latest(self, version: Stored) -> None:
+        if latest := self._latest(version):
+            self.delete(latest, _BACKGROUND, dry_run=False)
+
+    def _end(self, namespace: str) -> None:
+        self._backlog.add_last(namespace, partial(self.finish_namespace, namespace))
 
     def finish_namespace(self, name: str) -> None:
         """Delete a namespace that is going once its content is gone and no finalizer holds it; else say what is left.
@@ -265,3 +288,9 @@ class Deletion:
 
 
 _BACKGROUND: Json = {"propagationPolicy": "Background"}
+_FOREGROUND: Json = {"propagationPolicy": "Foreground"}
+
+
+def _waits_for(version: Stored, uid: str) -> bool:
+    """Whether an owner that is deleted in the foreground has to wait for this dependent."""
+    return any(blocks(reference) for reference in references(version.obj) if reference["uid"] == uid)

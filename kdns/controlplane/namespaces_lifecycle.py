@@ -16,10 +16,14 @@ INITIAL = ("default", "kube-node-lease", "kube-public", "kube-system")
 IMMORTAL = frozenset({"default", "kube-public", "kube-system"})
 """Namespaces that cannot be deleted."""
 
+INSIDE = tuple(kind for kind in KINDS if kind.namespaced)
+"""The kinds of what is in namespaces."""
+
 NAME_LABEL = "kubernetes.io/metadata.name"
 OURS = "kubernetes"
 """What stands in a Namespace's spec.finalizers until its content is gone; others are for their owners to take away."""
 
+_TERMINATING = "NamespaceTerminating"
 _LISTED_MAX = 100
 
 
@@ -45,12 +49,18 @@ def _terminating(kind: Kind, namespace: str, name: str) -> StatusError:
     why = f"unable to create new content in namespace {namespace} because it is being terminated"
     error = forbidden(kind, name, why)
     cause = {
-        "reason": "NamespaceTerminating",
+        "reason": _TERMINATING,
         "message": f"namespace {namespace} is being terminated",
         "field": "metadata.namespace",
     }
     error.details = {**(error.details or {}), "causes": [cause]}
     return error
+
+
+def is_terminating(error: Exception) -> bool:
+    """Whether a write was refused because the namespace is going: then nobody need try it again."""
+    causes = ((error.details or {}).get("causes") or ()) if isinstance(error, StatusError) else ()
+    return any(cause.get("reason") == _TERMINATING for cause in causes)
 
 
 def finalizers(namespace: Json) -> list[str]:
@@ -69,9 +79,7 @@ class Content:
 def content(store: Store, namespace: str) -> Content:
     """What is left in a namespace."""
     found = Content()
-    for kind in KINDS:
-        if not kind.namespaced:
-            continue
+    for kind in INSIDE:
         page = store.page(kind, Filter(namespace), limit=_LISTED_MAX)
         if page.items:
             found.objects[kind] = len(page.items) + (page.remaining or 0)

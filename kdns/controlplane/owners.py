@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -17,45 +19,71 @@ def references(obj: Json) -> list[Json]:
     return list(found)
 
 
-class _Metadata(msgspec.Struct, rename="camel"):
+class Marks(msgspec.Struct, rename="camel"):
+    """What metadata says of an object's owners and its end."""
+
+    uid: str = ""
     owner_references: list[Json] | None = None
+    deletion_timestamp: str | None = None
 
 
 class _Object(msgspec.Struct):
-    metadata: _Metadata
+    metadata: Marks
 
 
 _read = msgspec.json.Decoder(_Object).decode
 
 
-def _references_of(version: Stored) -> list[Json]:
-    """The same without making the whole object of it: at start there are many that nobody else looks at."""
-    return references(version.obj) if version.is_decoded else _read(version.encoded).metadata.owner_references or []
+def _marks_of(version: Stored) -> Marks:
+    """Metadata without making the whole object of it: at start there are many that nobody else looks at."""
+    if version.is_decoded:
+        return msgspec.convert(version.obj["metadata"], Marks)
+    return _read(version.encoded).metadata
 
 
 class Owners:
     """Dependents by owner. Fed with each commit's old and new version."""
 
     def __init__(self) -> None:
-        self._dependents: dict[str, dict[tuple[Any, Any], None]] = {}
+        self._dependents: dict[str, dict[tuple[Kind, Key], None]] = {}
+
+    def learn(self, version: Stored) -> Marks:
+        """Track an object that is there at start; what its metadata says."""
+        marks = _marks_of(version)
+        for reference in marks.owner_references or ():
+            self._gain(reference.get("uid", ""), (version.kind, version.key))
+        return marks
 
     def track(self, old: Stored | None, new: Stored | None) -> None:
         """Learn one change."""
-        for version in (old, new):
-            for reference in _references_of(version) if version else ():
-                dependents = self._dependents.setdefault(reference.get("uid", ""), {})
-                if version is new and new:
-                    dependents[new.kind, new.key] = None
-                elif version:
-                    dependents.pop((version.kind, version.key), None)
+        if old:
+            for reference in references(old.obj):
+                self._lose(reference.get("uid", ""), (old.kind, old.key))
+        if new:
+            for reference in references(new.obj):
+                self._gain(reference.get("uid", ""), (new.kind, new.key))
 
-    def dependents(self, uid: str) -> list[tuple[Any, Any]]:
+    def _gain(self, uid: str, dependent: tuple[Kind, Key]) -> None:
+        self._dependents.setdefault(uid, {})[dependent] = None
+
+    def _lose(self, uid: str, dependent: tuple[Kind, Key]) -> None:
+        dependents = self._dependents.get(uid, {})
+        dependents.pop(dependent, None)
+        if not dependents:
+            self._dependents.pop(uid, None)
+
+    def dependents(self, uid: str) -> list[tuple[Kind, Key]]:
         """(kind, key) of every object that names `uid` as an owner."""
         return list(self._dependents.get(uid, ()))
 
-    def forget(self, uid: str) -> None:
-        """The owner is gone for good."""
-        self._dependents.pop(uid, None)
+    def has_dependents(self, uid: str) -> bool:
+        """Whether there is any."""
+        return uid in self._dependents
+
+    def ownerless(self, uids: AbstractSet[str]) -> list[tuple[Kind, Key]]:
+        """Every object with an owner that is not among these."""
+        lost = [dependents for uid, dependents in self._dependents.items() if uid not in uids]
+        return list(dict.fromkeys(chain.from_iterable(lost)))
 
 
 def without_owner(obj: Json, uid: str) -> list[Json]:
