@@ -11,7 +11,7 @@ from kdns.cluster.objects import Service
 from kdns.cluster.state import State
 from kdns.errors import InputError
 from kdns.proxy.config import Address, family_of, parsed_address
-from kdns.proxy.plan import cluster_ip
+from kdns.proxy.planning import cluster_ip
 from kdns.proxy.trace import Packet
 
 PROTOCOLS: Final = ("TCP", "UDP", "SCTP")

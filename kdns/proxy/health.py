@@ -9,7 +9,8 @@ from typing import Final, NamedTuple
 from kdns.cluster.objects import EndpointSlice, Key, Node, Service
 from kdns.cluster.state import State
 from kdns.proxy.config import FAMILIES, VERSION, Family
-from kdns.proxy.plan import FamilyPlan, cluster_ip, is_proxied
+from kdns.proxy.plan import FamilyPlan
+from kdns.proxy.planning import cluster_ip, is_proxied
 
 LEAVING: Final = "ToBeDeletedByClusterAutoscaler"
 """The key of the taint that a node has before the cluster autoscaler removes it."""

@@ -18,7 +18,8 @@ from typing import Final, NamedTuple
 from kdns.cluster.objects import EndpointSlice, Key, Service
 from kdns.cluster.state import AnyChange, State
 from kdns.proxy.config import FAMILIES, Family, NodeView, ProxyConfig
-from kdns.proxy.plan import FamilyPlan, Front, FrontKey, FrontKind, Plan, PortName, PortPlan, empty_plan, plan_service
+from kdns.proxy.plan import FamilyPlan, Front, FrontKey, FrontKind, Plan, PortName, PortPlan
+from kdns.proxy.planning import empty_plan, plan_service
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,8 @@ from kdns.errors import InputError
 from kdns.node import NodeProxy, api_source, host_port, supervise
 from kdns.proxy.config import NFTABLES, NodeView, ProxyConfig
 from kdns.proxy.health import CheckPlace, HealthCheck, check_addresses, health_checks, is_current, is_eligible
-from kdns.proxy.plan import empty_plan
 from kdns.proxy.planner import plan
+from kdns.proxy.planning import empty_plan
 from kdns.proxy.settings import ClientConnection, Conntrack, NFTables, Settings
 from kdns.proxy.sparse import SparseState
 

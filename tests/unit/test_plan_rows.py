@@ -12,8 +12,9 @@ from small_cluster import CONFIG, NODE_VIEW, both, endpoints, service, state
 
 from kdns.cluster.objects import Endpoint, EndpointPort, EndpointSlice, Service, SliceLabels, SliceMeta
 from kdns.proxy.config import FAMILIES, IPTABLES, USERSPACE, LocalPods, NodeView
-from kdns.proxy.plan import AFFINITY_DEFAULT_S, FrontKind, Masquerade, PortPlan, Verdict, empty_plan
+from kdns.proxy.plan import FrontKind, Masquerade, PortPlan, Verdict
 from kdns.proxy.planner import plan
+from kdns.proxy.planning import AFFINITY_DEFAULT_S, empty_plan
 
 HERE = endpoints(1, "p1", "r1")
 
