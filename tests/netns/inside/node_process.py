@@ -41,16 +41,21 @@ class Started:
     def stop(self) -> int:
         """End it as an orchestrator does; its exit code."""
         self.process.send_signal(signal.SIGTERM)
+        return self.ended()
+
+    def ended(self) -> int:
+        """Wait for its end; its exit code."""
         code = self.process.wait(DEADLINE_S)
         if self.process.stdout:
             self.process.stdout.close()
         return code
 
 
-def start(*arguments: str, folder: Path) -> Started:
-    """One of kdns's commands."""
+def start(*arguments: str, folder: Path, capabilities: str = "") -> Started:
+    """One of kdns's commands, with these capabilities as setpriv names them, or all of root's."""
+    limited = ["setpriv", f"--bounding-set={capabilities}", "--inh-caps=-all"] if capabilities else []
     process = subprocess.Popen(
-        [KDNS, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder
+        [*limited, KDNS, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder
     )
     started = Started(process)
 

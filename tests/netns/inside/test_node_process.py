@@ -208,6 +208,47 @@ def test_load_balancers_are_told_where_endpoints_are(loop: asyncio.AbstractEvent
     run(loop, until((0, "", -1), asked))
 
 
+def test_a_health_check_that_cannot_be_served_is_told_and_tried_again(
+    loop: asyncio.AbstractEventLoop, api: Api, node: Started
+) -> None:
+    assert node.process.poll() is None
+    blocker = socket.create_server((NODE, 31999))
+    api.service("blocked", type="LoadBalancer", externalTrafficPolicy="Local", healthCheckNodePort=31999)
+
+    async def warnings() -> list[str]:
+        found = api.ask("GET", "/api/v1/namespaces/default/events")["items"]
+        about = [each for each in found if each["involvedObject"]["name"] == "blocked"]
+        return [each["reason"] for each in about if each["type"] == "Warning"]
+
+    run(loop, until(["FailedToStartServiceHealthcheck"], warnings))
+    blocker.close()
+
+    async def status() -> int:
+        return (await asyncio.to_thread(fetched, f"http://{NODE}:31999/"))[0]
+
+    run(loop, until(503, status))
+    assert len(run(loop, warnings())) == 1
+
+
+@pytest.mark.parametrize(("capabilities", "works"), [("-all,+net_admin", True), ("-net_admin", False)])
+def test_one_capability_is_enough_and_is_needed(
+    world: World, api: Api, folder: Path, capabilities: str, works: bool
+) -> None:
+    assert world.names
+    assert api.url
+    (folder / "config.yaml").write_text(SETTINGS)
+    started = start("proxy", "--config", "config.yaml", folder=folder, capabilities=capabilities)
+    if works:
+        started.wait_for("ready")
+        assert started.stop() == 0
+        assert "table ip kdns" in tables()
+        subprocess.run(["nft", "flush", "ruleset"], check=True)
+    else:
+        assert "wanted: the capability CAP_NET_ADMIN" in started.wait_for("Error: ")
+        assert started.ended() == 1
+        assert tables() == {""}
+
+
 def test_health_metrics_and_configuration_are_served(
     world: World, loop: asyncio.AbstractEventLoop, api: Api, node: Started
 ) -> None:
