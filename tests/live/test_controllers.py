@@ -314,3 +314,22 @@ async def test_servers_that_move_are_found_after_a_restart(cluster: Cluster) -> 
     assert cluster.subsets("kubernetes")[0]["ports"][0]["port"] == 9001
     dns = cluster.api.get(ENDPOINT_SLICE, "kube-system", "kube-dns")
     assert (dns["addressType"], dns["endpoints"][0]["addresses"]) == ("IPv6", ["::1"])
+
+
+async def test_others_have_their_turns_while_a_large_namespace_goes(cluster: Cluster) -> None:
+    cluster.api.create(NAMESPACE, "", {"metadata": {"name": "large"}})
+    for number in range(400):
+        cluster.api.create(SERVICE, "large", service(f"s{number}"))
+    await cluster.settled()
+    cluster.api.delete(NAMESPACE, "", "large")
+    left = [len(cluster.api.list(SERVICE, "large").stored)]
+    async with asyncio.timeout(20):
+        while left[-1]:
+            await asyncio.sleep(0)
+            left.append(len(cluster.api.list(SERVICE, "large").stored))
+    assert 300 <= left[0] < 400, "the request itself does a little of it"
+    assert len(set(left)) > 3, "and the rest takes several turns"
+    await cluster.settled()
+    with pytest.raises(StatusError, match="not found"):
+        cluster.api.get(NAMESPACE, "", "large")
+    assert not cluster.api.list(ENDPOINT_SLICE, "large").stored

@@ -10,7 +10,7 @@ from test_controllers import Cluster
 
 from kdns.aio.controllers import Controllers
 from kdns.cluster.objects import Key
-from kdns.controlplane.controller import Notice, Outcome, Subject
+from kdns.controlplane.controller import Action, Notice, Outcome, Subject
 from kdns.controlplane.kinds import (
     CONFIG_MAP,
     DAEMON_SET,
@@ -143,3 +143,34 @@ async def test_what_a_controller_cannot_read_is_left_out(cluster: Cluster) -> No
         await cluster.settled()
     assert choosy.read == ["a", "b"]
     assert [each["event"] for each in logs] == ["controller cannot read"]
+
+
+class Maker(Choosy):
+    """Makes a ConfigMap in each Namespace, again and again."""
+
+    name = "maker"
+    follows = (NAMESPACE,)
+
+    def learn(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Subject]:
+        _ = kind, obj, revision
+        return ((key[1],),)
+
+    def reconcile(self, subject: Subject, since_s: float, now_s: float) -> Outcome:
+        _ = since_s, now_s
+        (namespace,) = subject
+        self.read.append(namespace)
+        return Outcome((Action("create", CONFIG_MAP, {"metadata": {"generateName": "a-", "namespace": namespace}}),))
+
+
+async def test_nobody_insists_on_what_goes_with_its_namespace(cluster: Cluster) -> None:
+    cluster.controllers.close()
+    held = {"metadata": {"name": "held", "finalizers": ["example.com/a"]}}
+    cluster.make(NAMESPACE, held)
+    cluster.api.delete(NAMESPACE, "", "held")
+    maker = Maker()
+    cluster.controllers = Controllers(cluster.api, lambda: [maker])
+    with capture_logs() as logs:
+        cluster.controllers.start()
+        await cluster.settled()
+    assert "held" in maker.read
+    assert [each["event"] for each in logs] == ["controller stops"]

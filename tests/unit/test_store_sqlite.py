@@ -47,6 +47,26 @@ async def test_a_restart_resumes_objects_and_revision(tmp_path: Path) -> None:
     await again.close()
 
 
+async def test_a_large_batch_is_written_as_it_ended(tmp_path: Path) -> None:
+    journal = open_journal(tmp_path)
+    store = Store(journal.objects, revision=journal.revision, persist=journal.append)
+    names = [f"n{number:03}" for number in range(500)]
+    made = [store.put(SERVICE, ("x", name), service(name), None) for name in names]
+    await journal.durable()
+    for number, version in enumerate(made):
+        if number % 3:
+            store.delete(version)
+        else:
+            store.put(SERVICE, version.key, service(version.key[1], 81), version)
+    store.put(SERVICE, ("x", "n001"), service("n001", 82), None)
+    before = store.page(SERVICE, Filter()).items
+    await journal.durable()
+    await journal.close()
+    again = open_journal(tmp_path)
+    assert sorted(again.objects, key=lambda version: version.key) == list(before)
+    await again.close()
+
+
 def test_after_a_crash_no_revision_is_given_twice(tmp_path: Path) -> None:
     program = f"""
 import asyncio, os
