@@ -19,6 +19,7 @@ from aiohttp.web_protocol import RequestHandler
 
 from kdns import logs
 from kdns.aio import rest_content, rest_documents, rest_reviews
+from kdns.aio.httplog import HttpLog
 from kdns.aio.rest_guard import READY_PATHS, RestConfig, check_config, check_request
 from kdns.aio.rest_verbs import Verbs
 from kdns.controlplane import containers, render, routes
@@ -94,6 +95,7 @@ class _BoundedServer(web.Server):
             request_factory=handler.request,
             handler_cancellation=True,
             access_log=None,
+            logger=HttpLog(),
             keepalive_timeout=self.config.idle_s,
         )
 

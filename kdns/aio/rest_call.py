@@ -53,11 +53,25 @@ class Call:
 
     @property
     def watches(self) -> bool:
-        """Whether this asks for the changes to a collection."""
-        return self.request.method == "GET" and not self.target.name and bool(self.target.watch or self.flag("watch"))
+        """Whether this asks for the changes to a collection, or with an old path to one object."""
+        asked = self.target.watch or (not self.target.name and self.flag("watch"))
+        return self.request.method == "GET" and bool(asked)
+
+    @property
+    def field_selector(self) -> str:
+        """The parameter, or the one object that an old path of a watch names; 400 when they do not fit together."""
+        asked, name = self.text("fieldSelector"), self.target.name
+        if not (self.target.watch and name):
+            return asked
+        wanted = f"metadata.name={name}"
+        if asked and wanted not in asked.replace("==", "=").split(","):
+            raise bad_request("fieldSelector metadata.name doesn't match requested name")
+        return asked or wanted
 
     def check_options(self) -> None:
-        """422 for options of a list or a watch that do not go together."""
+        """422 for options of a list or a watch that do not go together, 400 for numbers that are none."""
+        for name in ("limit", "timeoutSeconds"):
+            self.number(name)
         listoptions.check(
             watch=self.watches,
             match=self.text("resourceVersionMatch"),
@@ -99,4 +113,5 @@ class Call:
         include = INCLUDE_OBJECT.get(self.text("includeObject"))
         if include is None:
             raise bad_request(f"includeObject: found {self.text('includeObject')!r}, wanted None, Metadata or Object")
-        return Renderer(self.kind, negotiate.representation(self.request.headers.get("Accept", "")), include)
+        negotiated = negotiate.streamed if self.watches else negotiate.representation
+        return Renderer(self.kind, negotiated(self.request.headers.get("Accept", "")), include)

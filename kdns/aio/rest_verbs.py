@@ -70,8 +70,6 @@ class Verbs:
     async def get(self, call: Call) -> web.StreamResponse:
         """One object."""
         target, renderer = call.target, call.renderer
-        if target.watch:
-            raise bad_request("a watch of one object is a watch of its collection with fieldSelector=metadata.name=…")
         if call.kind != target.kind:
             shown = self.api.get(target.kind, target.space, target.name, subresource=target.subresource)
             return self._object(call, shown, [])
@@ -216,7 +214,7 @@ class Verbs:
                 call.target.namespace,
                 resource_version=call.text("resourceVersion"),
                 label_selector=call.text("labelSelector"),
-                field_selector=call.text("fieldSelector"),
+                field_selector=call.field_selector,
                 send_initial=initial,
             )
         except StatusError as error:

@@ -67,6 +67,8 @@ class Disruptions:
         pods.pop(key, None)
         if obj:
             pods[key] = obj
+        if not pods:
+            del self._pods[key[0]]
         return [each for each in self._budgets if each[0] == key[0]]
 
     def reconcile(self, subject: Subject, since_s: float, now_s: float) -> Outcome:

@@ -72,6 +72,14 @@ def representation(accept: str) -> Representation:
     raise StatusError(406, "NotAcceptable", message)
 
 
+def streamed(accept: str) -> Representation:
+    """The representation of a watch: JSON, or 406 when the client would rather have another."""
+    wanted = representation(accept)
+    if wanted.media_type != JSON:
+        raise StatusError(406, "NotAcceptable", f"only the following media types are accepted: {JSON};stream=watch")
+    return wanted
+
+
 def wants_aggregated_discovery(accept: str) -> bool:
     """Whether the client asks for apidiscovery.k8s.io/v2 before it asks for the old form."""
     for each in media_ranges(accept):

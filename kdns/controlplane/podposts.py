@@ -24,13 +24,16 @@ def evict(api: Api, namespace: str, name: str, eviction: Json, *, dry_run: bool)
     options = {key: value for key, value in (eviction.get("deleteOptions") or {}).items() if value is not None}
     dry_run = dry_run or bool(options.get("dryRun"))
     budget = None if _is_free(pod) else _budget(api, pod)
+    if not _is_free(pod):
+        _check_preconditions(pod, options.get("preconditions") or {})
     if budget and not dry_run:
         api.update(DISRUPTION_BUDGET, namespace, budget["metadata"]["name"], budget, subresource="status")
     if not dry_run and not _is_free(pod):
         why = {"reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}
         told = with_condition(pod, "DisruptionTarget", "True", timestamp(api.now_s()), **why)
         api.update(POD, namespace, name, told, subresource="status")
-        options.get("preconditions", {}).pop("resourceVersion", None)
+        wanted = options.get("preconditions") or {}
+        options["preconditions"] = {key: wanted[key] for key in wanted if key != "resourceVersion"}  # it was ours
     api.delete(POD, namespace, name, options=options, dry_run=dry_run)
 
 
@@ -38,6 +41,21 @@ def _is_free(pod: Json) -> bool:
     """Whether nobody misses the Pod: it has ended, has not begun, or goes already."""
     phase = (pod.get("status") or {}).get("phase") or "Pending"
     return is_finished(pod) or phase == "Pending" or bool(pod["metadata"].get("deletionTimestamp"))
+
+
+def _check_preconditions(pod: Json, wanted: Json) -> None:
+    """409 for another Pod, or another state of it, than the one that is to leave."""
+    meta = pod["metadata"]
+    for what, field, why in (
+        ("UID", "uid", "deleted and then recreated"),
+        ("ResourceVersion", "resourceVersion", "modified"),
+    ):
+        asked = wanted.get(field)
+        if asked and asked != meta[field]:
+            mismatch = f"the {what} in the precondition ({asked}) does not match the {what} in record ({meta[field]})"
+            error = conflict(POD, meta["name"], f"{mismatch}. The object might have been {why}")
+            error.message = error.message.replace("on pods ", "on Pod ", 1)
+            raise error
 
 
 def _budget(api: Api, pod: Json) -> Json | None:

@@ -70,10 +70,10 @@ from kdns.controlplane.validation_config import (
 from kdns.controlplane.validation_endpoints import validate_endpoint_slice, validate_endpoints
 from kdns.controlplane.validation_ingress import validate_ingress, validate_ingress_class
 from kdns.controlplane.validation_networking import validate_ip_address, validate_service_cidr
+from kdns.controlplane.validation_node import validate_node
 from kdns.controlplane.validation_pod import (
     validate_event,
     validate_namespace,
-    validate_node,
     validate_pod,
     validate_pod_status,
 )

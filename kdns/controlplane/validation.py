@@ -97,6 +97,8 @@ def _owners(owners: list[Json]) -> list[Cause]:
             for key in ("apiVersion", "kind", "name", "uid")
             if not owner.get(key)
         ]
+        if (owner.get("apiVersion"), owner.get("kind")) == ("v1", "Event"):
+            causes.append(invalid_value(path, owner, "/v1, Kind=Event is disallowed from being an owner"))
     controllers = [owner for owner in owners if owner.get("controller")]
     if len(controllers) > 1:
         detail = "Only one reference can have Controller set to true."

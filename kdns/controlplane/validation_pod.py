@@ -153,12 +153,6 @@ def validate_namespace(obj: Json, old: Json | None = None) -> list[Cause]:
     return causes + validate_meta(obj, formats.dns_label, namespaced=False)
 
 
-def validate_node(obj: Json, old: Json | None = None) -> list[Cause]:
-    """A Node's name is a DNS name."""
-    causes = validate_meta_update(old, obj) if old else []
-    return causes + validate_meta(obj, formats.dns_subdomain, namespaced=False)
-
-
 def validate_event(obj: Json, old: Json | None = None) -> list[Cause]:
     """An Event is in the namespace of the object that it is about, or in `default` for cluster-scoped objects."""
     causes = validate_meta_update(old, obj) if old else []

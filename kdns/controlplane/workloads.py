@@ -110,6 +110,8 @@ class Workloads:
         if (old := self.all.pop(key, None)) is not None:
             self._keys_by_uid.pop(old["metadata"]["uid"], None)
             self._keys_in[key[0]].pop(key, None)
+            if not self._keys_in[key[0]]:
+                del self._keys_in[key[0]]
             self._selectors.pop(key, None)
         if obj is not None:
             self.all[key] = obj

@@ -160,7 +160,10 @@ def _confined(kind: Kind, old: Json, new: Json, subresource: str) -> Json:
     """The new object with everything the (sub)resource may not touch taken from the old one."""
     if subresource in {"status", "finalize"}:
         field = "status" if subresource == "status" else "spec"
-        kept = {**old, "metadata": new["metadata"], field: new.get(field)}
+        marks = {name: value for name, value in new["metadata"].items() if name != "generateName"}
+        if "generateName" in old["metadata"]:
+            marks["generateName"] = old["metadata"]["generateName"]
+        kept = {**old, "metadata": marks, field: new.get(field)}
         return {name: value for name, value in kept.items() if value is not None}
     if kind == NAMESPACE:  # all that a spec says is which finalizers there are, and these have a subresource
         new = {**new, "spec": old.get("spec") or {}}

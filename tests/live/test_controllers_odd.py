@@ -81,7 +81,7 @@ UNTYPED: Json = {"conditions": [{"status": "True"}, {"type": "Ready"}]}
     ("kind", "obj", "status"),
     [
         (NAMESPACE, {}, UNTYPED),
-        (NODE, {"spec": {"taints": [{"key": "a"}]}}, UNTYPED),
+        (NODE, {"spec": {"taints": [{"key": "a", "effect": "NoSchedule"}]}}, UNTYPED),
         (SERVICE_CIDR, {"spec": {"cidrs": ["10.9.0.0/24"]}}, UNTYPED),
         (DISRUPTION_BUDGET, {}, {"conditions": [{"type": "DisruptionAllowed", "status": "False"}, {}]}),
         (DEPLOYMENT, SETS, UNTYPED),
