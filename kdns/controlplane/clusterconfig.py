@@ -29,8 +29,11 @@ class AddressRange:
         return ip.version == self.version and self.first <= int(ip) <= self.last
 
     def __iter__(self) -> Iterator[Address]:
-        make = IPv4Address if self.version == 4 else IPv6Address
-        return map(make, range(self.first, self.last + 1))
+        return map(self.address, range(self.first, self.last + 1))
+
+    def address(self, number: int) -> Address:
+        """The address that is this number."""
+        return IPv4Address(number) if self.version == 4 else IPv6Address(number)
 
 
 @dataclass(frozen=True, slots=True)

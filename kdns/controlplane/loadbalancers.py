@@ -49,6 +49,7 @@ class LoadBalancers:
 
     def __init__(self, pool: Sequence[AddressRange]) -> None:
         self._pool = pool
+        self._used_below = [each.first for each in pool]
         self._services: dict[Key, Json] = {}
         self._users: dict[Address, dict[Key, None]] = {}
         self._waiting: dict[Key, str] = {}
@@ -67,6 +68,9 @@ class LoadBalancers:
             del self._users[ip][key]
             if not self._users[ip]:
                 del self._users[ip]
+                for place, each in enumerate(self._pool):
+                    if ip in each:
+                        self._used_below[place] = min(self._used_below[place], int(ip))
         if obj is None or not wants_address(obj):
             self._waiting.pop(key, None)
             self._news.pop(key, None)
@@ -164,9 +168,20 @@ class LoadBalancers:
             if users:
                 return None, f"the requested IP {wanted} is in use by Service {'/'.join(users[0])}"
             return wanted, ""
-        ranges = (each for each in self._pool if f"IPv{each.version}" == family)
-        found = next((ip for each in ranges for ip in each if ip not in self._users), None)
+        found = next(self._free(family), None)
         return found, "" if found else f"no {family} address is free in the pool {pool}"
+
+    def _free(self, family: str) -> Iterator[Address]:
+        """The first free address of each range."""
+        for place, each in enumerate(self._pool):
+            if f"IPv{each.version}" != family:
+                continue
+            number = self._used_below[place]
+            while number <= each.last and each.address(number) in self._users:
+                number += 1
+            self._used_below[place] = number
+            if number <= each.last:
+                yield each.address(number)
 
     def _is_ours(self, ip: Address | None) -> bool:
         return ip is not None and any(ip in each for each in self._pool)
