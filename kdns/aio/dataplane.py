@@ -172,15 +172,15 @@ class Dataplane:
         planned = self._planner and (self._planner.node, self._planner.config)
         if self._situation() != planned:
             self._everything = True
-        if self._everything or self._pending:
+        if self._everything or self._pending or self._distrusted:
             self._queue()
 
     def distrust(self, reason: str) -> None:
-        """Somebody else changed the rules: make everything anew."""
+        """Somebody else changed the rules: make everything anew, at once or when it is time again."""
         self.stats.distrusts += 1
         if not self._distrusted:
             log.warning("the rules were changed by somebody else", who=reason, backend=self.backend.name)
-        self._everything = self._distrusted = True
+        self._distrusted = True
         self._queue()
 
     def _queue(self) -> None:
@@ -201,6 +201,8 @@ class Dataplane:
                 await self._tidy()
             if self.established.is_set() and self._now_s() >= self._full_s + FULL_EVERY_S:
                 self._everything = True
+            if self._distrusted and self._now_s() >= self._heal_s():
+                self._everything = True
             if not (self._pending or self._everything) or not self.is_ready:
                 continue
             try:
@@ -214,18 +216,23 @@ class Dataplane:
                 await asyncio.sleep(delay_s)
             else:
                 failures = 0
-                await asyncio.sleep(max(self.timing.min_sync_s, self._quarrel_s()))
+                await asyncio.sleep(self.timing.min_sync_s)
 
-    def _quarrel_s(self) -> float:
-        """How long to leave the rules to somebody who changes them again and again."""
-        return min(2.0 ** (self._quarrels - PATIENCE), self.timing.sync_s) if self._quarrels >= PATIENCE else 0.0
+    def _heal_s(self) -> float:
+        """When to make anew what somebody changed: at once, or later each time if it happens again and again.
+
+        What the cluster changes does not wait for that.
+        """
+        wait_s = min(2.0 ** (self._quarrels - PATIENCE), self.timing.sync_s) if self._quarrels >= PATIENCE else 0.0
+        return self._healed_s + wait_s
 
     async def _work(self) -> None:
         """Wait until there is something to do."""
         due_s = [self._full_s + FULL_EVERY_S] if self.established.is_set() else []
         due_s += [self._untidy_s + TIDY_AFTER_S] if self._untidy_s is not None else []
+        due_s += [self._heal_s()] if self._distrusted else []
         try:
-            async with asyncio.timeout(max(min(due_s) - self._now_s(), 0.0) if due_s else None):
+            async with asyncio.timeout(max(min(due_s) - self._now_s(), 0.0) if due_s and self.is_ready else None):
                 await self._wanted.wait()
         except TimeoutError:
             return
@@ -240,7 +247,7 @@ class Dataplane:
         pending = self.stats.services.pending, self.stats.endpoints.pending
         since_s, self.stats.oldest_pending_s = self.stats.oldest_pending_s, None
         is_full, self._everything = self._everything or self._planner is None, False
-        if self._distrusted:
+        if self._distrusted and is_full:
             self._quarrels = self._quarrels + 1 if started_s - self._healed_s < QUARREL_S else 0
             self._distrusted, self._healed_s = False, started_s
         try:
