@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from test_api import new_api
+from verbs_api import new_api
 
 from kdns.aio import bodies, rest
 from kdns.aio.rest_guard import RestConfig

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 
 import aiohttp
 import pytest
-from test_api_http import SERVICES, TABLE, new_api, service
+from rest_client import SERVICES, TABLE, new_api, service
 
 from kdns.aio import rest, rest_watch
 from kdns.aio.rest_guard import RestConfig

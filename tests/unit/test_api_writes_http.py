@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 import yaml
-from test_api import new_api
+from verbs_api import new_api
 
 from kdns.aio import rest
 from kdns.aio.rest_guard import RestConfig

@@ -290,3 +290,20 @@ def test_binding(cluster: Cluster) -> None:
             bind(cluster.api, "default", "p", {"target": target}, dry_run=False)
         assert caught.value.code == code
         assert message in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("field", "what", "why"),
+    [("uid", "UID", "deleted and then recreated"), ("resourceVersion", "ResourceVersion", "modified")],
+)
+def test_an_eviction_is_of_the_pod_that_was_meant(cluster: Cluster, field: str, what: str, why: str) -> None:
+    cluster.pod("p")
+    found = cluster.api.get(POD, "default", "p")["metadata"][field]
+    with pytest.raises(StatusError) as refused:
+        evict(cluster.api, "default", "p", {"deleteOptions": {"preconditions": {field: "1"}}}, dry_run=False)
+    mismatch = f"the {what} in the precondition (1) does not match the {what} in record ({found})"
+    wanted = f'Operation cannot be fulfilled on Pod "p": {mismatch}. The object might have been {why}'
+    assert (refused.value.code, refused.value.message) == (409, wanted)
+    evict(cluster.api, "default", "p", {"deleteOptions": {"preconditions": {field: found}}}, dry_run=False)
+    cluster.settle()
+    assert cluster.names(POD) == []
