@@ -48,8 +48,8 @@ def taint(key: str = "k", effect: str = "NoSchedule", **more: str) -> Json:
             {"taints": [taint(), taint(value="v")]},
             [
                 (
-                    'metadata.taints[1]: Duplicate value: {"Key":"k","Value":"v","Effect":"NoSchedule","TimeAdded":null}'
-                    ": taints must be unique by key and effect pair"
+                    'metadata.taints[1]: Duplicate value: {"Key":"k","Value":"v","Effect":"NoSchedule",'
+                    '"TimeAdded":null}: taints must be unique by key and effect pair'
                 )
             ],
         ),
