@@ -1,4 +1,7 @@
-"""`kdns up`: a control plane and the DNS server beside it, as one process."""
+"""`kdns up`: a control plane and the DNS server beside it, as one process.
+
+What DNS needs is imported while the API answers already.
+"""
 
 from __future__ import annotations
 
@@ -7,24 +10,24 @@ import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kdns import logs
-from kdns.aio.corefiles import load_corefile, parse_corefile
-from kdns.aio.dnsserver import DnsServer
 from kdns.aio.interfaces import reachable
 from kdns.aio.loading import loading
 from kdns.aio.localcluster import LocalCluster, write_kubeconfig
 from kdns.aio.process import raise_open_files_limit, stop_event
 from kdns.aio.rest_guard import RestConfig
 from kdns.aio.source import Source
-from kdns.app import WAITING
 from kdns.controlplane.clusterconfig import ClusterConfig
 from kdns.corefile.address import HostPort
 from kdns.errors import InputError
-from kdns.plugins.registry import ServerConfig
-from kdns.proxy.settings import ClientConnection, Settings
+
+if TYPE_CHECKING:
+    from kdns.aio.dnsserver import DnsServer
+    from kdns.plugins.registry import ServerConfig
 
 log = logs.get(__name__)
 
@@ -65,7 +68,7 @@ async def up(options: UpOptions, say: Callable[[str], None], warn: Callable[[str
     raise_open_files_limit()
     stop = stop_event()
     tokens = read_tokens(options.token_file) if options.token_file else ()
-    servers = corefile_of(options)
+    servers = corefile_of(options) if options.corefile else ()
     local = LocalCluster(options.cluster, rest_config(options, tokens), options.data)
     with ExitStack() as starting:
         starting.enter_context(loading())
@@ -81,7 +84,9 @@ async def up(options: UpOptions, say: Callable[[str], None], warn: Callable[[str
             say(f"kubeconfig  {options.kubeconfig}")
             if applied:
                 say(f"manifests   {applied.applied} objects from {', '.join(map(str, options.paths))}")
-            dns = DnsServer(servers, dns_port=options.dns.port, default_source=Source(str(options.kubeconfig)))
+            app = await asyncio.to_thread(import_module, "kdns.app")
+            servers = servers or corefile_of(options)
+            dns = app.DnsServer(servers, dns_port=options.dns.port, default_source=Source(str(options.kubeconfig)))
             await dns.start()
             local.dns_at(*dns.addresses[0])
             for host, port in dns.addresses:
@@ -94,7 +99,7 @@ async def up(options: UpOptions, say: Callable[[str], None], warn: Callable[[str
             host, port = dns.addresses[0]
             say(f"try         dig @{host} -p {port} kubernetes.default.svc.{options.cluster.cluster_domain}")
             say(f"            kubectl --kubeconfig {options.kubeconfig} get services --all-namespaces")
-            say("ready" if dns.is_synced else WAITING)
+            say("ready" if dns.is_synced else app.WAITING)
             starting.close()
             await stop.wait()
         finally:
@@ -111,6 +116,7 @@ async def virtual_ips(options: UpOptions) -> AsyncIterator[None]:
     ApplyError where the mode cannot work here. Limits of the machine stay as they are.
     """
     from kdns import node  # noqa: PLC0415 - only with --proxy
+    from kdns.proxy.settings import ClientConnection, Settings  # noqa: PLC0415
 
     settings = Settings(
         mode=options.proxy,
@@ -143,6 +149,8 @@ def _told(ended: asyncio.Task[None]) -> None:
 
 def corefile_of(options: UpOptions) -> tuple[ServerConfig, ...]:
     """The DNS server's configuration: the file given, or the built-in one."""
+    from kdns.aio.corefiles import load_corefile, parse_corefile  # noqa: PLC0415 - see above
+
     if options.corefile:
         return load_corefile(options.corefile, dns_port=options.dns.port)
     text = COREFILE.format(domain=options.cluster.cluster_domain, port=options.dns.port, host=options.dns.host)

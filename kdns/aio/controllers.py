@@ -54,7 +54,7 @@ class Controllers:
         self._later: dict[Task, asyncio.TimerHandle] = {}
         self._subscriptions: dict[Kind, Subscription] = {}
         self._deletions_failed = 0
-        self._scheduled = self._closed = False
+        self._scheduled = self._closed = self._has_news = False
 
     def start(self) -> None:
         """Look at everything there is, then follow changes; a second call forgets what was known and starts afresh."""
@@ -70,8 +70,9 @@ class Controllers:
         for kind in self._followers:
             subscription = self._api.watch(kind, None)
             self._subscriptions[kind] = subscription
-            subscription.wake = self._wake
+            subscription.wake = self._hear
         self._api.backlog.wake = self._wake
+        self._has_news = True
         self._wake()
 
     def close(self) -> None:
@@ -88,6 +89,10 @@ class Controllers:
             subscription.wake = _nothing
             subscription.close()
         self._subscriptions.clear()
+
+    def _hear(self) -> None:
+        self._has_news = True
+        self._wake()
 
     def _wake(self) -> None:
         if not self._scheduled and not self._closed:
@@ -151,6 +156,8 @@ class Controllers:
 
     def _drain(self, until: float) -> bool:
         """Learn of all that happened, or of as much as the time allows: then False, and nothing may be reconciled."""
+        if not self._has_news:
+            return True
         for kind, subscription in self._subscriptions.items():
             while subscription.waiting:
                 for change in subscription.take(_PIECE_BYTES):
@@ -161,6 +168,7 @@ class Controllers:
                 log.info("controllers fell behind, starting over", kind=kind.kind)
                 self.start()
                 return self._drain(until)
+        self._has_news = False
         return True
 
     def _learn(self, kind: Kind, change: WatchEvent) -> None:
