@@ -60,7 +60,7 @@ class Strategies(Protocol):
         """The kinds whose objects hold something."""
         ...
 
-    def restore(self, kind: Kind, obj: Json) -> None:
+    def restore(self, version: Stored) -> None:
         """Learn what a stored object of such a kind holds, at start."""
         ...
 
@@ -92,7 +92,7 @@ class Commits:
             is_restored = kind in strategies.restored
             for version in self.store.page(kind, Filter()).items:
                 if is_restored:
-                    strategies.restore(kind, version.obj)
+                    strategies.restore(version)
                 marks = self.owners.learn(version)
                 uids.add(marks.uid)
                 if marks.deletion_timestamp:

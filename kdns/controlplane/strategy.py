@@ -83,6 +83,7 @@ from kdns.controlplane.validation_service import (
     validate_service_update,
 )
 from kdns.controlplane.validation_storage import validate_claim, validate_volume
+from kdns.controlplane.watch import Stored
 
 _RULES: dict[Kind, Callable[[Json, Json | None], list[Cause]]] = {
     CLAIM: validate_claim,
@@ -200,13 +201,18 @@ class Strategies:
         """The kinds that `restore` wants to hear of."""
         return frozenset({SERVICE, SERVICE_CIDR, IP_ADDRESS})
 
-    def restore(self, kind: Kind, obj: Json) -> None:
-        """Learn at start what a stored object holds; what it cannot hold is told in `lost`."""
-        if kind == SERVICE:
-            meta = obj["metadata"]
-            lost = self.services.restore(obj)
-            self.lost += [f"{meta.get('namespace')}/{meta['name']}: {what}" for what in lost]
-        self.stored(kind, obj)
+    def restore(self, version: Stored) -> None:
+        """Learn at start what a stored object holds; what it cannot hold is told in `lost`.
+
+        An IPAddress says it by its name: at start there are many that nobody else looks at.
+        """
+        if version.kind == IP_ADDRESS:
+            self.services.reserve(version.key[1])
+            return
+        if version.kind == SERVICE:
+            lost = self.services.restore(version.obj)
+            self.lost += [f"{'/'.join(version.key)}: {what}" for what in lost]
+        self.stored(version.kind, version.obj)
 
     def on_read(self, kind: Kind, obj: Json) -> Json:
         """The object with the fields that older versions did not store."""

@@ -14,6 +14,7 @@ from kdns.controlplane.clusterconfig import ClusterConfig
 from kdns.controlplane.kinds import ENDPOINT_SLICE, ENDPOINTS, NAMESPACE, POD, SERVICE, Json, Kind
 from kdns.controlplane.status import Cause, StatusError
 from kdns.controlplane.strategy import Strategies
+from kdns.controlplane.watch import stored
 
 PORTS = [{"port": 80}]
 
@@ -281,8 +282,9 @@ def test_old_objects_are_filled_when_read() -> None:
 def test_restored_numbers_are_taken_and_conflicts_told() -> None:
     cluster, again = Cluster(), Cluster()
     made = cluster.make(type="NodePort")
-    again.strategies.restore(SERVICE, made)
-    again.strategies.restore(SERVICE, {**made, "metadata": {"name": "twin", "namespace": "default"}})
+    twin = {**made, "metadata": {"name": "twin", "namespace": "default"}}
+    for obj in (made, twin):
+        again.strategies.restore(stored(SERVICE, ("default", obj["metadata"]["name"]), obj, 1))
     assert again.strategies.lost == ["default/twin: clusterIP 10.96.1.1", "default/twin: nodePort 30086"]
     assert again.make()["spec"]["clusterIP"] == "10.96.1.2"
 
