@@ -156,8 +156,11 @@ def up(paths: tuple[Path, ...], **given: Any) -> None:
     The manifests in each PATH (files and folders, YAML and JSON) are applied and followed: edit one, and the answers
     change. Prints `ready` when everything answers.
     """
-    from kdns import flags  # noqa: PLC0415 - see ELSEWHERE
-    from kdns import up as app_up  # noqa: PLC0415
+    from kdns.aio.loading import loading  # noqa: PLC0415 - see ELSEWHERE
+
+    with loading():
+        from kdns import flags  # noqa: PLC0415
+        from kdns import up as app_up  # noqa: PLC0415
 
     try:
         options = flags.up_options(paths, given)
