@@ -137,6 +137,17 @@ def test_a_full_pool_serves_when_an_address_is_free_again() -> None:
     assert "finalizers" not in world.services["x", "a"]["metadata"]
 
 
+def test_the_lowest_free_address_is_given() -> None:
+    world = World(address_ranges("--lb-pool", "192.0.2.1-192.0.2.9"))
+    for name in "abcd":
+        world.put(name, service(name))
+    for name in "ca":
+        world.delete(name)
+    for name in "efg":
+        world.put(name, service(name))
+    assert [world.ips(name) for name in "efg"] == [["192.0.2.1"], ["192.0.2.3"], ["192.0.2.5"]]
+
+
 def test_an_address_that_somebody_has_is_waited_for() -> None:
     world = World()
     world.put("a", service("a"))
