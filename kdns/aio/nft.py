@@ -1,7 +1,7 @@
 """The kernel's nftables: transactions in nft's language.
 
 Small transactions go through libnftables in this process, which takes a millisecond; large ones through the program
-nft, since what it takes to parse them would stay with this process. Without the library, nft does both.
+nft, since what it takes to parse them would stay with this process. Where only one of the two is there, it does both.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ async def _applied(text: str) -> None:
     for observer in observers:
         observer(True)
     try:
-        if library and len(text) < LARGE_BYTES:
+        if library and (len(text) < LARGE_BYTES or not _program_path()):
             reason = await asyncio.to_thread(library.run, text)
             if reason:
                 raise ApplyError(("nft",), _advised(reason))
@@ -89,9 +89,13 @@ async def _applied(text: str) -> None:
             observer(False)
 
 
+def _program_path() -> str | None:
+    return shutil.which("nft", path=os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin")
+
+
 async def _program(text: str) -> None:
     """Have nft do it. It reads from a file in memory, so that half of the text is never all there is."""
-    program = shutil.which("nft", path=os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin")
+    program = _program_path()
     if program is None:
         raise ApplyError(("nft",), "the program is not installed; wanted: the package nftables, 1.0.1 or later")
     given = os.memfd_create("nft")

@@ -35,6 +35,9 @@ _CIDR_PAIR: Final = (
     "must be a either a single CIDR or dual-stack pair of CIDRs (e.g. [10.100.0.0/16, fde4:8dba:82e1::/48]"
 )
 _KNOWN_GATES: Final = frozenset({SAME_TRAFFIC_DISTRIBUTION, "AllAlpha", "AllBeta"})
+_INTERFACE_NAME: Final = re.compile(r"[^\s/\"*\\]{1,15}")
+_PREFIX: Final = re.compile(r"[^\s/\"*\\]{1,14}")
+_NO_INTERFACE: Final = "must be at most {} characters, without blanks, slashes, quotes and asterisks"
 
 
 def problems(settings: Settings) -> tuple[Problem, ...]:
@@ -154,6 +157,11 @@ def _local(settings: Settings) -> Iterator[Problem]:
         yield _invalid("detectLocal.bridgeInterface", "", "must not be empty")
     elif mode == "InterfaceNamePrefix" and not settings.detect_local.interface_name_prefix:
         yield _invalid("detectLocal.interfaceNamePrefix", "", "must not be empty")
+    elif mode == "BridgeInterface" and not _INTERFACE_NAME.fullmatch(settings.detect_local.bridge_interface):
+        yield _invalid("detectLocal.bridgeInterface", settings.detect_local.bridge_interface, _NO_INTERFACE.format(15))
+    elif mode == "InterfaceNamePrefix" and not _PREFIX.fullmatch(settings.detect_local.interface_name_prefix):
+        prefix = settings.detect_local.interface_name_prefix  # nft takes 15 characters with the asterisk
+        yield _invalid("detectLocal.interfaceNamePrefix", prefix, _NO_INTERFACE.format(14))
     elif mode == "ClusterCIDR":
         yield from _cluster_cidrs(settings.cluster_cidrs)
 

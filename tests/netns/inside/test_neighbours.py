@@ -113,3 +113,19 @@ def test_the_longest_names_fit(loop: asyncio.AbstractEventLoop) -> None:
             listed = subprocess.run(["nft", "list", "table", ip, "kdns"], capture_output=True, text=True, check=True)
             chains = [line for line in listed.stdout.splitlines() if f"/{LONG}/" in line and line.startswith("\tchain")]
             assert len(chains) == len(ends) + bool(ends)
+
+
+@pytest.mark.usefixtures("world")
+def test_without_the_program_nft_the_library_does_large_transactions_too(
+    loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nft, "_program_path", lambda: None)
+    rules = "".join(f"\t\tip daddr 192.0.2.7 tcp dport {port} accept\n" for port in range(1, 2001))
+    text = f"table ip large {{\n\tchain c {{\n{rules}\t}}\n}}\n"
+    assert len(text) > nft.LARGE_BYTES
+    try:
+        loop.run_until_complete(nft.apply(text))
+        listed = subprocess.run(["nft", "list", "table", "ip", "large"], capture_output=True, text=True, check=True)
+        assert listed.stdout.count("accept") == 2000
+    finally:
+        loop.run_until_complete(nft.apply("add table ip large\ndelete table ip large"))
