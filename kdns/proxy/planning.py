@@ -96,7 +96,7 @@ def _port_plan(
     node: NodeView,
 ) -> PortPlan:
     spec = service.spec
-    policies = _policies(service)
+    policies = _policies(service, port)
     found = candidates(slices, family, port.name or "", port.protocol, node.name)
     backends = chosen(found, policies, node, node_hints=config.node_hints)
     guarded, ranges = _source_ranges(service, family)
@@ -124,13 +124,15 @@ def _port_plan(
     )
 
 
-def _policies(service: Service) -> Policies:
+def _policies(service: Service, port: ServicePort) -> Policies:
+    """The policies. What is left of a former type, a node port or a load balancer's address, works like any other."""
     spec = service.spec
     is_external = spec.type in {"LoadBalancer", "NodePort"} or bool(spec.external_ips)
+    is_left = bool(port.node_port or (service.status and service.status.load_balancer.ingress))
     return Policies(
         internal_local=spec.internal_traffic_policy == "Local",
         external_local=spec.external_traffic_policy == "Local" and is_external,
-        is_external=is_external,
+        is_external=is_external or is_left,
     )
 
 

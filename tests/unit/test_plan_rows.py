@@ -99,6 +99,14 @@ def test_an_external_policy_is_for_services_that_can_be_reached_from_outside(
     assert port.internal.verdict is Verdict.CLUSTER
 
 
+def test_what_is_left_of_a_former_type_leads_to_endpoints() -> None:
+    """nft takes no draw among none, and refuses the whole table with it."""
+    (port,) = planned(type="ClusterIP", externalIPs=[], internal="Local")["IPv4"]
+    assert {FrontKind.LOAD_BALANCER_IP, FrontKind.NODE_PORT} <= {kind for _, kind in port.fronts}
+    assert port.external.verdict is Verdict.CLUSTER
+    assert len(port.backends.cluster) == 2
+
+
 def test_fronts_are_of_their_family_each_once_and_canonical() -> None:
     (port,) = planned(externalIPs=["2001:DB8:5::0:1", "198.51.100.1", "2001:db8:5::1", "x"])["IPv6"]
     assert [(key.address, kind) for key, kind in port.fronts] == [
