@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from kdns.cluster.objects import Endpoint, EndpointSlice
 from kdns.proxy.config import Family, NodeView, canonical, family_of_text
+
+PORTS: Final = range(1, 65536)
+"""Port numbers that packets can be sent to; a slice may hold others, since nobody checks them."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -87,10 +91,11 @@ def candidates(
         if each.address_type != family:
             continue
         for port in each.ports or ():
-            if port.name != port_name or (port.protocol or "TCP") != protocol or not port.port:
+            number = port.port or 0
+            if port.name != port_name or (port.protocol or "TCP") != protocol or number not in PORTS:
                 continue
             for endpoint in each.endpoints or ():
-                candidate = _candidate(endpoint, port.port, family, node_name)
+                candidate = _candidate(endpoint, number, family, node_name)
                 if candidate is None:
                     continue
                 key = candidate.backend.address, candidate.backend.port

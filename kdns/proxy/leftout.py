@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from kdns.cluster.objects import EndpointSlice
-from kdns.proxy.backends import Backend, Candidate, candidates
+from kdns.proxy.backends import PORTS, Backend, Candidate, candidates
 from kdns.proxy.config import Family, NodeView, parsed_address
 from kdns.proxy.plan import PortName
 
@@ -75,7 +75,8 @@ def _none_at_all(slices: Collection[EndpointSlice], family: Family, port: PortNa
     if not any(each.endpoints for each in mine):
         types = " and ".join(sorted({each.address_type for each in slices}))
         return f"the Service has no {family} endpoints, only {types}"
-    offered = {f"{p.name or 'without a name'}/{p.protocol or 'TCP'}" for each in mine for p in each.ports or ()}
+    ports = [p for each in mine for p in each.ports or () if p.port in PORTS]
+    offered = {f"{p.name or 'without a name'}/{p.protocol or 'TCP'}" for p in ports}
     wanted = f"{port.port or 'without a name'}/{port.protocol}"
     return f"no endpoint has a port {wanted}; they have {' and '.join(sorted(offered)) or 'none'}"
 

@@ -195,7 +195,7 @@ def endpoint_slice(random: Random) -> Told:
     ports = [
         {
             "name": random.choice((name, name, None)),
-            "port": random.choice((None, 0, *NUMBERS)),
+            "port": random.choice((None, 0, -1, 70000, *NUMBERS)),
             "protocol": random.choice(PROTOCOLS),
         }
         for name in random.sample(PORT_NAMES, random.choice((0, 1, 3, 6)))
