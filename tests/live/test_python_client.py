@@ -243,7 +243,22 @@ def informed(v1: CoreV1) -> Iterator[tuple[SharedInformer, list[tuple[str, str]]
     try:
         yield informer, told
     finally:
-        informer.stop()
+        stop(informer, v1)
+
+
+def stop(informer: SharedInformer, v1: CoreV1) -> None:
+    """Stop it, with events until it has noticed: one that is just taking up its watch again would wait for the next."""
+    stopping = threading.Thread(target=informer.stop, daemon=True)
+    stopping.start()
+
+    def stopped() -> bool:
+        v1.create_namespaced_service(
+            "default", {"metadata": {"generateName": "end-"}, "spec": {"ports": [{"port": 80}]}}
+        )
+        stopping.join(0.1)
+        return not stopping.is_alive()
+
+    until(stopped)
 
 
 def test_the_informer_follows(v1: CoreV1) -> None:
