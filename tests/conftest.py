@@ -1,10 +1,14 @@
-"""What all tests share: hypothesis does not judge speed, the machine may be busy."""
+"""What all tests share: hypothesis does not judge speed, the machine may be busy, and takes the same examples each time.
+
+`pytest --hypothesis-profile=explore` takes others.
+"""
 
 import pytest
 import structlog
 from hypothesis import settings
 
-settings.register_profile("kdns", deadline=None)
+settings.register_profile("kdns", deadline=None, derandomize=True)
+settings.register_profile("explore", deadline=None)
 settings.load_profile("kdns")
 
 

@@ -27,6 +27,9 @@ ODD: Final[tuple[Any, ...]] = (
 MEANT: Final = ("allocate", "resourceVersion")
 """What 500 is the API's own answer to."""
 
+HOW_MANY: Final = {"replicas", "completions", "parallelism"}
+"""Fields that are taken at their word: thousands of Pods would be made."""
+
 TROUBLE: Final = {"controller failed", "controllers failed, starting over", "controller cannot read"}
 
 
@@ -49,7 +52,8 @@ def changed(obj: Json, random: Random) -> Json:
         if random.random() < 0.3:
             del container[key]
         else:
-            container[key] = deepcopy(random.choice(ODD))
+            value = deepcopy(random.choice(ODD))
+            container[key] = 3 if key in HOW_MANY and isinstance(value, int) and value > 3 else value
     return obj
 
 
