@@ -1,4 +1,4 @@
-"""What all tests share: hypothesis does not judge speed, the machine may be busy, and takes the same examples each time.
+"""What all tests share: hypothesis does not judge speed, the machine may be busy, and repeats its examples each time.
 
 `pytest --hypothesis-profile=explore` takes others.
 """
