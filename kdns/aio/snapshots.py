@@ -12,7 +12,7 @@ import msgspec
 
 from kdns.aio.source import Source
 from kdns.aio.sources import PAGE
-from kdns.cluster.objects import EndpointSlice, Meta, Node, Object, Service
+from kdns.cluster.objects import EndpointSlice, Node, Object, Service, ServiceCIDR
 from kdns.cluster.state import State
 from kdns.cluster.watching import RESOURCES, UNREADABLE, Timing, listed
 from kdns.controlplane.api import Api
@@ -20,27 +20,13 @@ from kdns.controlplane.clusterconfig import ClusterConfig
 from kdns.controlplane.kinds import ENDPOINT_SLICE, NODE, SERVICE, SERVICE_CIDR, Json
 from kdns.errors import ApiServerError, InputError
 
-_SERVICE_CIDRS: Final = "/apis/networking.k8s.io/v1/servicecidrs"
 _KINDS: Final = (Service, EndpointSlice, Node)
 
 
-class ServiceCidrSpec(msgspec.Struct, frozen=True):
-    """spec of a ServiceCIDR."""
-
-    cidrs: tuple[str, ...] = ()
-
-
-class ServiceCidr(msgspec.Struct, frozen=True):
-    """networking.k8s.io/v1 ServiceCIDR."""
-
-    metadata: Meta
-    spec: ServiceCidrSpec = ServiceCidrSpec()
-
-
-class ServiceCidrs(msgspec.Struct, frozen=True):
+class ServiceCIDRs(msgspec.Struct, frozen=True):
     """A list of them."""
 
-    items: tuple[ServiceCidr, ...] = ()
+    items: tuple[ServiceCIDR, ...] = ()
 
 
 @dataclass(slots=True)
@@ -93,9 +79,9 @@ async def snapshot_from_server(server: str, kubeconfig: str, warn: Callable[[str
             for obj in await _objects(connection, kind, warn):
                 made.state.upsert(obj)
         try:
-            body = await connection.get(_SERVICE_CIDRS, {})
-            items = msgspec.json.decode(body, type=ServiceCidrs).items
-            made.service_cidrs = tuple(cidr for item in items for cidr in item.spec.cidrs)
+            body = await connection.get(RESOURCES[ServiceCIDR].path, {})
+            items = msgspec.json.decode(body, type=ServiceCIDRs).items
+            made.service_cidrs = tuple(cidr for item in items for cidr in item.spec.cidrs or ())
         except (ApiServerError, msgspec.DecodeError) as error:
             if getattr(error, "status", 0) != 404:  # before Kubernetes 1.33 there are none
                 warn(f"the service ranges are not known, so addresses of nobody count as strangers: {error}")

@@ -102,58 +102,22 @@ class Resource:
         return f'apiGroups: ["{self.group}"], resources: ["{self.plural}"], verbs: ["list", "watch"]'
 
 
+def _resource(kind: type[Object], group: str, plural: str, *, is_optional: bool = False) -> Resource:
+    root = f"/apis/{group}/v1" if group else "/api/v1"
+    decode: Callable[[msgspec.Raw], Object] = msgspec.json.Decoder(kind).decode
+    page: msgspec.json.Decoder[Page[Object]] = msgspec.json.Decoder(Page[kind])  # type: ignore[valid-type]
+    return Resource(kind, group, plural, f"{root}/{plural}", decode, page.decode, is_optional)
+
+
 RESOURCES: dict[type[Object], Resource] = {
     resource.kind: resource
     for resource in (
-        Resource(
-            Namespace,
-            "",
-            "namespaces",
-            "/api/v1/namespaces",
-            msgspec.json.Decoder(Namespace).decode,
-            msgspec.json.Decoder(Page[Namespace]).decode,
-        ),
-        Resource(
-            Service,
-            "",
-            "services",
-            "/api/v1/services",
-            msgspec.json.Decoder(Service).decode,
-            msgspec.json.Decoder(Page[Service]).decode,
-        ),
-        Resource(
-            EndpointSlice,
-            "discovery.k8s.io",
-            "endpointslices",
-            "/apis/discovery.k8s.io/v1/endpointslices",
-            msgspec.json.Decoder(EndpointSlice).decode,
-            msgspec.json.Decoder(Page[EndpointSlice]).decode,
-        ),
-        Resource(
-            Pod,
-            "",
-            "pods",
-            "/api/v1/pods",
-            msgspec.json.Decoder(Pod).decode,
-            msgspec.json.Decoder(Page[Pod]).decode,
-        ),
-        Resource(
-            Node,
-            "",
-            "nodes",
-            "/api/v1/nodes",
-            msgspec.json.Decoder(Node).decode,
-            msgspec.json.Decoder(Page[Node]).decode,
-        ),
-        Resource(
-            ServiceCIDR,
-            "networking.k8s.io",
-            "servicecidrs",
-            "/apis/networking.k8s.io/v1/servicecidrs",
-            msgspec.json.Decoder(ServiceCIDR).decode,
-            msgspec.json.Decoder(Page[ServiceCIDR]).decode,
-            is_optional=True,
-        ),
+        _resource(Namespace, "", "namespaces"),
+        _resource(Service, "", "services"),
+        _resource(EndpointSlice, "discovery.k8s.io", "endpointslices"),
+        _resource(Pod, "", "pods"),
+        _resource(Node, "", "nodes"),
+        _resource(ServiceCIDR, "networking.k8s.io", "servicecidrs", is_optional=True),
     )
 }
 

@@ -10,9 +10,6 @@ from kdns.controlplane.status import StatusError, forbidden, not_found
 from kdns.controlplane.store import Store
 from kdns.controlplane.watch import Filter, Stored
 
-INITIAL = ("default", "kube-node-lease", "kube-public", "kube-system")
-"""The namespaces every cluster starts with."""
-
 IMMORTAL = frozenset({"default", "kube-public", "kube-system"})
 """Namespaces that cannot be deleted."""
 

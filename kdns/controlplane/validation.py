@@ -5,9 +5,8 @@ Rules return causes in the order in which kube-apiserver lists them. Nothing is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from kdns.controlplane import formats
 from kdns.controlplane.causes import each, forbidden, invalid_value, required
@@ -124,7 +123,3 @@ def _new_finalizers(before: Json, after: Json) -> list[Cause]:
     found = ", ".join(f'"{finalizer}"' for finalizer in sorted(more))
     why = "no new finalizers can be added if the object is being deleted, found new finalizers"
     return [forbidden("metadata.finalizers", f"{why} []string{{{found}}}")]
-
-
-Rule = Callable[[Json, Any], list[Cause]]
-"""(new, old or None) → causes."""
