@@ -83,6 +83,13 @@ async def ask(server: DnsServer, name: str = NAME, *, times: int = 1, tcp: bool 
     return [decode(one) for one in got]
 
 
+def replace(path: Path, text: str) -> None:
+    """Write it as a whole: who reads `path` at the same time finds the text before or this one, never half of it."""
+    other = path.with_name(f"{path.name}.new")
+    other.write_text(text)
+    other.replace(path)
+
+
 def firsts(answers: list[Decoded]) -> Counter[str]:
     addresses = [one.answer[0].rdata[0] for one in answers]
     return Counter(str(ip_address(one)) for one in addresses if isinstance(one, bytes))
@@ -94,11 +101,11 @@ async def test_weights_follow_the_file(tmp_path: Path, logs: list[MutableMapping
     async with served(block(f"loadbalance weighted {path} {{\nreload 10ms\n}}")) as server:
         assert firsts(await ask(server, times=14)) == {"10.96.0.1": 8, "10.96.0.2": 4, "10.96.0.3": 2}
 
-        path.write_text(f"{NAME}\n10.96.0.3 8\n")
+        replace(path, f"{NAME}\n10.96.0.3 8\n")
         await until(lambda: any(line["event"] == "weight file read" for line in logs))
         assert firsts(await ask(server, times=10)) == {"10.96.0.3": 8, "10.96.0.1": 1, "10.96.0.2": 1}
 
-        path.write_text(f"{NAME}\n10.96.0.3 many\n")
+        replace(path, f"{NAME}\n10.96.0.3 many\n")
         await until(lambda: any(line["event"] == "weight file not usable" for line in logs))
         path.unlink()
         await until(lambda: sum(line["event"] == "weight file not usable" for line in logs) == 2)
@@ -109,7 +116,7 @@ async def test_weights_follow_the_file(tmp_path: Path, logs: list[MutableMapping
             f"{path}: the weight file cannot be read: No such file or directory",
         ]
 
-        path.write_text("")
+        replace(path, "")
         await until(lambda: sum(line["event"] == "weight file read" for line in logs) == 2)
         assert firsts(await ask(server, times=9)) == {"10.96.0.1": 3, "10.96.0.2": 3, "10.96.0.3": 3}
 
