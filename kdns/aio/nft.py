@@ -12,7 +12,7 @@ import ctypes.util
 import os
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Final
 
@@ -65,25 +65,25 @@ def prepare() -> None:
     _library()
 
 
-async def apply(text: str) -> None:
+async def apply(*commands: str) -> None:
     """Carry out one transaction, whole or not at all; ApplyError says why not.
 
     Once begun it is carried out to its end, also when the task that waits for it is cancelled.
     """
-    await asyncio.shield(asyncio.ensure_future(_applied(text)))
+    await asyncio.shield(asyncio.ensure_future(_applied(commands)))
 
 
-async def _applied(text: str) -> None:
+async def _applied(commands: Sequence[str]) -> None:
     library = _library()
     for observer in observers:
         observer(True)
     try:
-        if library and (len(text) < LARGE_BYTES or not _program_path()):
-            reason = await asyncio.to_thread(library.run, text)
+        if library and (sum(map(len, commands)) < LARGE_BYTES or not _program_path()):
+            reason = await asyncio.to_thread(library.run, "\n".join(commands))
             if reason:
                 raise ApplyError(("nft",), _advised(reason))
         else:
-            await _program(text)
+            await _program(commands)
     finally:
         for observer in observers:
             observer(False)
@@ -93,15 +93,18 @@ def _program_path() -> str | None:
     return shutil.which("nft", path=os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin")
 
 
-async def _program(text: str) -> None:
-    """Have nft do it. It reads from a file in memory, so that half of the text is never all there is."""
+async def _program(commands: Sequence[str]) -> None:
+    """Have nft do it. It reads from a file in memory, so that half of the text is never all there is.
+
+    They are megabytes at the start, so they are never put together here.
+    """
     program = _program_path()
     if program is None:
         raise ApplyError(("nft",), "the program is not installed; wanted: the package nftables, 1.0.1 or later")
     given = os.memfd_create("nft")
     try:
         with os.fdopen(os.dup(given), "wb") as file:
-            file.write(text.encode())
+            file.writelines(f"{command}\n".encode() for command in commands)
         os.lseek(given, 0, os.SEEK_SET)
         process = await asyncio.create_subprocess_exec(
             program, "-f", "-", stdin=given, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 
 from kdns import logs
 from kdns.aio import nft, nftread
@@ -36,12 +37,12 @@ class NftablesMode:
         there = {family: await nftread.names(family) for family in FAMILIES}
         kept = {family: tables[family].takeover(there[family], mark=self._mark) for family in FAMILIES}
         try:
-            await nft.apply("".join(kept.values()))
+            await nft.apply(*chain.from_iterable(kept.values()))
         except ApplyError as error:
             if not any(there.values()):
                 raise
             log.info("tables begin anew, without the affinity of clients", reason=error.stderr[:200])
-            await nft.apply("".join(table.whole(mark=self._mark) for table in tables.values()))
+            await nft.apply(*(table.whole(mark=self._mark) for table in tables.values()))
         for table in tables.values():
             table.started()
         self._tables = tables
@@ -50,14 +51,14 @@ class NftablesMode:
         """The differences as one transaction."""
         changes = [self._tables[family].follow(plan.of(family), differences[family]) for family in FAMILIES]
         if any(changes):
-            await nft.apply("\n".join(line for change in changes for line in lines(change)))
+            await nft.apply(*chain.from_iterable(map(lines, changes)))
 
     async def tidy(self) -> None:
         """Remove chains and sets that are not used any more."""
         for table in self._tables.values():
             done = table.sweep()
             if done:
-                await nft.apply("\n".join(lines(done)))
+                await nft.apply(*lines(done))
                 table.swept(done)
 
     def _table(self, half: FamilyPlan) -> Table:
@@ -67,10 +68,9 @@ class NftablesMode:
 
 async def clean_up() -> None:
     """Remove kdns's tables, whether they are there or not."""
-    commands = [f"{verb} table {ip} {TABLE}" for ip in NFT_FAMILY.values() for verb in ("add", "delete")]
-    await nft.apply("\n".join(commands))
+    await nft.apply(*(f"{verb} table {ip} {TABLE}" for ip in NFT_FAMILY.values() for verb in ("add", "delete")))
 
 
 async def check() -> None:
     """ApplyError where this process may not change the kernel's tables, or cannot: nothing is left of the attempt."""
-    await nft.apply(f"add table ip {TABLE}-check\ndelete table ip {TABLE}-check")
+    await nft.apply(f"add table ip {TABLE}-check", f"delete table ip {TABLE}-check")

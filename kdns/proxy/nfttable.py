@@ -29,18 +29,19 @@ class Table:
         self._sets: dict[str, int] = {}
         self._uses: Counter[tuple[str, ElementKey | str]] = Counter()
         self._spare: dict[str, dict[ElementKey, None]] = {}
-        self._start = "\n".join(line for change in self._loaded() for line in lines(change))
+        self._start: tuple[str, ...] = tuple(line for change in self._loaded() for line in lines(change))
 
     def whole(self, *, mark: int = 0x4000) -> str:
         """The table as it was at the start, in place of whatever was there before, as one nft transaction."""
         where = f"{NFT_FAMILY[self.half.family]} {TABLE}"
         fresh = (f"add table {where}", f"delete table {where}")
-        return "\n".join((*fresh, frame(self.half, mark), self._start, ""))
+        return "\n".join((*fresh, frame(self.half, mark), *self._start, ""))
 
-    def takeover(self, there: Mapping[str, Iterable[str]], *, mark: int = 0x4000) -> str:
-        """As `whole`, in place of these chains, maps and sets; affinity sets that are wanted keep their clients.
+    def takeover(self, there: Mapping[str, Iterable[str]], *, mark: int = 0x4000) -> tuple[str, ...]:
+        """As `whole`, command by command, in place of these chains, maps and sets.
 
-        What has a name that is wanted stays and is filled anew, so that at no time a packet finds it missing.
+        Affinity sets that are wanted keep their clients. What has a name that is wanted stays and is filled anew, so
+        that at no time a packet finds it missing.
         """
         where = f"{NFT_FAMILY[self.half.family]} {TABLE}"
         framed = frame(self.half, mark)
@@ -52,11 +53,11 @@ class Table:
                     emptied.append(f"delete {sort} {where} {name}")
                 elif name in ours and sort != "chain":
                     emptied.append(f"flush {sort} {where} {name}")
-        return "\n".join((*emptied, framed, self._start, ""))
+        return *emptied, framed, *self._start
 
     def started(self) -> None:
         """Forget what `whole` is made of: it is in the kernel now."""
-        self._start = ""
+        self._start = ()
 
     def follow(self, half: FamilyPlan, difference: Difference) -> Transaction:
         """What to do after the half became this one."""
