@@ -24,7 +24,7 @@ from kdns.aio.hostsettings import apply_oom_score, apply_sysctls
 from kdns.aio.loading import loading
 from kdns.aio.modes import BACKENDS, Running
 from kdns.aio.nftmonitor import TablesMonitor
-from kdns.aio.nodeevents import Events
+from kdns.aio.nodeevents import Events, Refusals
 from kdns.aio.nodehealth import NodeHealth, ServiceHealth, serve_for_ever
 from kdns.aio.process import give_back
 from kdns.aio.proxyconfigs import other_settings
@@ -123,7 +123,8 @@ class NodeProxy:
         leaving.push_async_callback(events.close)
         node_health = NodeHealth(dataplane, lambda: self.node)
         services = ServiceHealth(self.state, self.name, node_health, events)
-        dataplane.followers += [flows.synced, services.synced, lambda _: self.established.set()]
+        refusals = Refusals(events)
+        dataplane.followers += [flows.synced, services.synced, refusals.synced, lambda _: self.established.set()]
         watched = Watched(dataplane, node_health, stats, flows.stats, running.counters)
         monitor = TablesMonitor(dataplane.distrust)
         leaving.callback(monitor.close)
@@ -141,6 +142,7 @@ class NodeProxy:
             "addresses": watch_addresses(addressed),
             "flows": flows.run(),
             "service health": services.run(),
+            "refusals": refusals.run(),
             "first rules": self._first(dataplane),
             **self._servers(node_health, watched),
         }

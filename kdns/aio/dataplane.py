@@ -2,6 +2,7 @@
 
 The first change after a quiet time is applied at once, later ones min_sync_s after the end of the run before. What
 fails is tried again from scratch, with the reason in the log, and what was applied before keeps working meanwhile.
+Services that the kernel refuses are found and left out, until they change or everything is made anew.
 Once an hour everything is made anew, as kube-proxy does, in case that somebody's change was not noticed.
 """
 
@@ -9,22 +10,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Final, Protocol, TypeAlias
 
 from kdns import logs
+from kdns.aio.refusals import refused
+from kdns.aio.syncstats import SyncStats
 from kdns.cluster.objects import EndpointSlice, Key, Node, Object, Service, ServiceCIDR
 from kdns.cluster.state import AnyChange, State
 from kdns.errors import ApplyError
-from kdns.metrics import Histogram
 from kdns.proxy.config import Family, NodeView, ProxyConfig
 from kdns.proxy.plan import Plan
 from kdns.proxy.planner import Difference, Planner, concerned
 
-SYNC_BUCKETS_S: Final = tuple(0.001 * 2**k for k in range(15))
-PROGRAMMING_BUCKETS_S: Final = (0.25, 0.5, *range(1, 60), *range(60, 120, 5), *range(120, 301, 30))
 TIDY_AFTER_S: Final = 1.0
 FIRST_RETRY_S: Final = 1.0
 FULL_EVERY_S: Final = 3600.0
@@ -58,6 +57,10 @@ class Backend(Protocol):
         """Remove what the changes a moment ago left without use."""
         ...
 
+    async def refusal(self, plan: Plan) -> str:
+        """Why the kernel would refuse to `establish` this, "" if it would not. Nothing is changed."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class SyncTiming:
@@ -71,43 +74,14 @@ class SyncTiming:
 class Synced:
     """What has just been applied: the plan, and the Services that were planned anew.
 
-    `differences` are from the plan before; None where everything was made anew.
+    `differences` are from the plan before; None where everything was made anew. `refused` are Services that are left
+    out from now on, with the reason.
     """
 
     plan: Plan
     services: Mapping[Key, None]
     differences: Mapping[Family, Difference] | None
-
-
-@dataclass(slots=True)
-class Changes:
-    """How often objects of one kind changed: since the last success, and ever."""
-
-    pending: int = 0
-    total: int = 0
-
-    def add(self) -> None:
-        """Count one."""
-        self.pending += 1
-        self.total += 1
-
-
-@dataclass(slots=True)
-class SyncStats:
-    """What /metrics and /healthz tell. `last_…_s` are since 1970, `oldest_pending_s` is monotonic."""
-
-    runs: Histogram = field(default_factory=lambda: Histogram(SYNC_BUCKETS_S))
-    full: Histogram = field(default_factory=lambda: Histogram(SYNC_BUCKETS_S))
-    partial: Histogram = field(default_factory=lambda: Histogram(SYNC_BUCKETS_S))
-    programming: Histogram = field(default_factory=lambda: Histogram(PROGRAMMING_BUCKETS_S))
-    failures: int = 0
-    tidy_failures: int = 0
-    distrusts: int = 0
-    last_sync_s: float = 0.0
-    last_queued_s: float = 0.0
-    oldest_pending_s: float | None = None
-    services: Changes = field(default_factory=Changes)
-    endpoints: Changes = field(default_factory=Changes)
+    refused: Mapping[Key, str] = field(default_factory=dict)
 
 
 class Dataplane:
@@ -128,19 +102,20 @@ class Dataplane:
         wall_s: Callable[[], float] = time.time,
     ) -> None:
         self.state, self.backend, self.timing = state, backend, timing
-        self.stats = SyncStats()
+        self.stats = SyncStats(now_s, wall_s)
+        self.refused: dict[Key, str] = {}
         self.established = asyncio.Event()
         self.followers: list[Callable[[Synced], None]] = []
-        self._situation, self._kinds, self._now_s, self._wall_s = situation, kinds, now_s, wall_s
+        self._situation, self._kinds, self._now_s = situation, kinds, now_s
         self._planner: Planner | None = None
         self._pending: dict[Key, None] = {}
-        self._triggers: list[float] = []
         self._everything = True
         self._distrusted = False
         self._healed_s, self._quarrels = float("-inf"), 0
         self._wanted = asyncio.Event()
-        self._began_s, self._full_s = wall_s(), now_s()
+        self._full_s = now_s()
         self._untidy_s: float | None = None
+        self._retry_s: float | None = None
 
     @property
     def plan(self) -> Plan | None:
@@ -156,12 +131,7 @@ class Dataplane:
         """Note what changed in the state."""
         for change in changes:
             self._pending |= dict.fromkeys(concerned(change))
-            obj = change.new or change.old
-            if isinstance(obj, Service):
-                self.stats.services.add()
-            elif isinstance(obj, EndpointSlice):
-                self.stats.endpoints.add()
-                self._triggered(change.old, change.new)
+            self.stats.changed(change)
         if not changes or any(isinstance(change.new or change.old, Node | ServiceCIDR) for change in changes):
             self.look()
         elif self._pending:
@@ -186,9 +156,7 @@ class Dataplane:
     def _queue(self) -> None:
         if not self.is_ready:
             return
-        self.stats.last_queued_s = self._wall_s()
-        if self.stats.oldest_pending_s is None:
-            self.stats.oldest_pending_s = self._now_s()
+        self.stats.queued()
         self._wanted.set()
 
     async def run(self) -> None:
@@ -209,13 +177,12 @@ class Dataplane:
                 await self._sync()
             except ApplyError as error:
                 failures += 1
-                self.stats.failures += 1
                 delay_s = min(FIRST_RETRY_S * 2.0 ** min(failures - 1, 16), self.timing.sync_s)
                 log.warning("rules not applied", backend=self.backend.name, reason=str(error), retry_in_s=delay_s)
-                self._wanted.set()
-                await asyncio.sleep(delay_s)
+                self._retry_s = self._now_s() + delay_s
+                await asyncio.sleep(min(delay_s, FIRST_RETRY_S))
             else:
-                failures = 0
+                failures, self._retry_s = 0, None
                 await asyncio.sleep(self.timing.min_sync_s)
 
     def _heal_s(self) -> float:
@@ -231,6 +198,7 @@ class Dataplane:
         due_s = [self._full_s + FULL_EVERY_S] if self.established.is_set() else []
         due_s += [self._untidy_s + TIDY_AFTER_S] if self._untidy_s is not None else []
         due_s += [self._heal_s()] if self._distrusted else []
+        due_s += [self._retry_s] if self._retry_s is not None else []
         try:
             async with asyncio.timeout(max(min(due_s) - self._now_s(), 0.0) if due_s and self.is_ready else None):
                 await self._wanted.wait()
@@ -243,60 +211,80 @@ class Dataplane:
         situation = self._situation()
         assert situation  # noqa: S101 - asked for by is_ready
         services, self._pending = self._pending, {}
-        triggers, self._triggers = self._triggers, []
-        pending = self.stats.services.pending, self.stats.endpoints.pending
-        since_s, self.stats.oldest_pending_s = self.stats.oldest_pending_s, None
+        waiting = self.stats.begin()
         is_full, self._everything = self._everything or self._planner is None, False
         if self._distrusted and is_full:
             self._quarrels = self._quarrels + 1 if started_s - self._healed_s < QUARREL_S else 0
             self._distrusted, self._healed_s = False, started_s
         try:
-            differences = await self._carry_out(services, situation, is_full=is_full)
+            synced = await self._carry_out(services, situation, is_full=is_full)
         except BaseException:
             self._everything = True
-            self._triggers = triggers + self._triggers
-            self.stats.oldest_pending_s = started_s if since_s is None else since_s
+            self.stats.failed(waiting)
             raise
         finally:
-            took_s = self._now_s() - started_s
-            for histogram in (self.stats.runs, self.stats.full if is_full else self.stats.partial):
-                histogram.add(took_s)
-        self._succeeded(pending, triggers)
-        if is_full:
+            self.stats.took(self._now_s() - started_s, is_full=is_full)
+        self.stats.succeeded(waiting)
+        if synced.differences is None:
             self._full_s = self._now_s()
-        if is_full or any((differences or {}).values()):
+        if synced.differences is None or any(synced.differences.values()):
             log.info(
                 "rules applied",
                 backend=self.backend.name,
-                full=is_full,
-                services=len(self.state.services) if is_full else len(services),
-                took_s=round(took_s, 4),
+                full=synced.differences is None,
+                services=len(self.state.services) if synced.differences is None else len(services),
+                took_s=round(self._now_s() - started_s, 4),
             )
+        for key, reason in synced.refused.items():
+            log.warning("a Service is left out", service="/".join(key), backend=self.backend.name, reason=reason)
         self.established.set()
-        assert self._planner  # noqa: S101 - made by _carry_out
         for follower in self.followers:
-            follower(Synced(self._planner.plan, services, differences))
+            follower(synced)
 
-    async def _carry_out(
-        self, services: Mapping[Key, None], situation: Situation, *, is_full: bool
-    ) -> Mapping[Family, Difference] | None:
-        if is_full or self._planner is None:
-            self._planner = Planner(self.state, *situation)
-            await self.backend.establish(self._planner.plan)
-            return None
-        differences = self._planner.update(services)
+    async def _carry_out(self, services: Mapping[Key, None], situation: Situation, *, is_full: bool) -> Synced:
+        """Apply; if the kernel refuses that for some of the Services, apply everything without these."""
+        again = [key for key in (self.refused if is_full else services) if key in self.refused]
+        refusals = {key: reason for key, reason in self.refused.items() if key not in again}
+        refusals |= await self._refused(again, situation)
+        differences: Mapping[Family, Difference] | None = None
+        try:
+            if is_full or self._planner is None:
+                await self._establish(self._planned(situation, refusals))
+            else:
+                differences = await self._follow(self._planner, [key for key in services if key not in refusals])
+        except ApplyError:
+            self.stats.failures += 1
+            suspects = [key for key in (self.state.services if is_full else services) if key not in refusals]
+            found = await self._refused(suspects, situation)
+            planner = self._planned(situation, refusals := refusals | found)
+            if not found or not (planner.plan.ipv4.fronts or planner.plan.ipv6.fronts):
+                raise
+            await self._establish(planner)
+        assert self._planner  # noqa: S101 - one of the above has made it
+        new = {key: reason for key, reason in refusals.items() if self.refused.get(key) != reason}
+        self.refused = refusals
+        return Synced(self._planner.plan, services, differences, new)
+
+    async def _establish(self, planner: Planner) -> None:
+        self._planner = planner
+        await self.backend.establish(planner.plan)
+
+    async def _follow(self, planner: Planner, services: Iterable[Key]) -> Mapping[Family, Difference]:
+        differences = planner.update(services)
         if any(differences.values()):
-            await self.backend.follow(self._planner.plan, differences)
+            await self.backend.follow(planner.plan, differences)
             if self._untidy_s is None:
                 self._untidy_s = self._now_s()
         return differences
 
-    def _succeeded(self, pending: tuple[int, int], triggers: list[float]) -> None:
-        now_s = self.stats.last_sync_s = self._wall_s()
-        self.stats.services.pending -= pending[0]
-        self.stats.endpoints.pending -= pending[1]
-        for trigger_s in triggers:
-            self.stats.programming.add(max(now_s - trigger_s, 0.0))
+    def _planned(self, situation: Situation, refusals: Container[Key]) -> Planner:
+        return Planner(self.state, *situation, services=[key for key in self.state.services if key not in refusals])
+
+    async def _refused(self, suspects: Sequence[Key], situation: Situation) -> dict[Key, str]:
+        async def ask(keys: Sequence[Key]) -> str:
+            return await self.backend.refusal(Planner(self.state, *situation, services=keys).plan)
+
+        return await refused(ask, suspects)
 
     async def _tidy(self) -> None:
         try:
@@ -306,20 +294,3 @@ class Dataplane:
             self._untidy_s = self._now_s()
             self.stats.tidy_failures += 1
             log.info("unused rules stay for now", backend=self.backend.name, reason=str(error))
-
-    def _triggered(self, old: Object | None, new: Object | None) -> None:
-        """Remember when the change happened that led to this slice, unless kdns was not there yet."""
-        when = _trigger_time(new)
-        if not when or when == _trigger_time(old):
-            return
-        try:
-            trigger_s = datetime.fromisoformat(when).timestamp()
-        except ValueError:
-            return
-        if trigger_s >= self._began_s:
-            self._triggers.append(trigger_s)
-
-
-def _trigger_time(obj: Object | None) -> str:
-    annotations = obj.metadata.annotations if isinstance(obj, EndpointSlice) else None
-    return annotations.trigger_time if annotations else ""

@@ -32,6 +32,8 @@ class _Library:
     def __init__(self, library: ctypes.CDLL) -> None:
         self._run = library.nft_run_cmd_from_buffer
         self._run.argtypes, self._run.restype = (ctypes.c_void_p, ctypes.c_char_p), ctypes.c_int
+        self._only_check = library.nft_ctx_set_dry_run
+        self._only_check.argtypes, self._only_check.restype = (ctypes.c_void_p, ctypes.c_bool), None
         self._errors = library.nft_ctx_get_error_buffer
         self._errors.argtypes, self._errors.restype = (ctypes.c_void_p,), ctypes.c_char_p
         library.nft_ctx_new.argtypes, library.nft_ctx_new.restype = (ctypes.c_uint32,), ctypes.c_void_p
@@ -41,9 +43,10 @@ class _Library:
             buffer(self._context)
         self._lock = threading.Lock()
 
-    def run(self, text: str) -> str:
-        """What is wrong with the transaction, "" if it is done."""
+    def run(self, text: str, *, is_check: bool = False) -> str:
+        """What is wrong with the transaction, "" if it is done, or would be."""
         with self._lock:
+            self._only_check(self._context, is_check)
             failed = self._run(self._context, text.encode())
             said: str = (self._errors(self._context) or b"").decode(errors="replace").strip()
         return (said or "nftables refused the transaction") if failed else ""
@@ -73,27 +76,40 @@ async def apply(*commands: str) -> None:
     await asyncio.shield(asyncio.ensure_future(_applied(commands)))
 
 
+async def refusal(*commands: str) -> str:
+    """Why the kernel would refuse this transaction, "" if it would carry it out. It looks at it all and does none."""
+    try:
+        await _run(commands, is_check=True)
+    except ApplyError as error:
+        return error.stderr
+    return ""
+
+
 async def _applied(commands: Sequence[str]) -> None:
-    library = _library()
     for observer in observers:
         observer(True)
     try:
-        if library and (sum(map(len, commands)) < LARGE_BYTES or not _program_path()):
-            reason = await asyncio.to_thread(library.run, "\n".join(commands))
-            if reason:
-                raise ApplyError(("nft",), _advised(reason))
-        else:
-            await _program(commands)
+        await _run(commands)
     finally:
         for observer in observers:
             observer(False)
+
+
+async def _run(commands: Sequence[str], *, is_check: bool = False) -> None:
+    library = _library()
+    if library and (sum(map(len, commands)) < LARGE_BYTES or not _program_path()):
+        reason = await asyncio.to_thread(library.run, "\n".join(commands), is_check=is_check)
+        if reason:
+            raise ApplyError(("nft",), _advised(reason))
+    else:
+        await _program(commands, *(("--check",) if is_check else ()))
 
 
 def _program_path() -> str | None:
     return shutil.which("nft", path=os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin")
 
 
-async def _program(commands: Sequence[str]) -> None:
+async def _program(commands: Sequence[str], *options: str) -> None:
     """Have nft do it. It reads from a file in memory, so that half of the text is never all there is.
 
     They are megabytes at the start, so they are never put together here.
@@ -101,21 +117,22 @@ async def _program(commands: Sequence[str]) -> None:
     program = _program_path()
     if program is None:
         raise ApplyError(("nft",), "the program is not installed; wanted: the package nftables, 1.0.1 or later")
+    argv = (program, *options, "-f", "-")
     given = os.memfd_create("nft")
     try:
         with os.fdopen(os.dup(given), "wb") as file:
             file.writelines(f"{command}\n".encode() for command in commands)
         os.lseek(given, 0, os.SEEK_SET)
         process = await asyncio.create_subprocess_exec(
-            program, "-f", "-", stdin=given, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
+            *argv, stdin=given, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
         )
         _, said = await process.communicate()
     except OSError as error:
-        raise ApplyError((program, "-f", "-"), str(error)) from error
+        raise ApplyError(argv, str(error)) from error
     finally:
         os.close(given)
     if process.returncode:
-        raise ApplyError((program, "-f", "-"), _advised(said.decode(errors="replace").strip()))
+        raise ApplyError(argv, _advised(said.decode(errors="replace").strip()))
 
 
 def _advised(said: str) -> str:

@@ -61,6 +61,10 @@ class NftablesMode:
                 await nft.apply(*lines(done))
                 table.swept(done)
 
+    async def refusal(self, plan: Plan) -> str:
+        """What the kernel has against these tables."""
+        return await nft.refusal(*(self._table(plan.of(family)).whole(mark=self._mark) for family in FAMILIES))
+
     def _table(self, half: FamilyPlan) -> Table:
         """One family's table; other modes have other steps at its end."""
         return Table(half)

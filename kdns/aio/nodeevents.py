@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
+from typing import Final
 
 from kdns import logs
 from kdns.aio.connection import Connection, RestStats
+from kdns.aio.dataplane import Synced
 from kdns.aio.source import Source
+from kdns.cluster.objects import Key
 from kdns.cluster.watching import Timing
 from kdns.errors import ApiServerError, KubeconfigError
+
+LEFT_OUT: Final = "LeftOutOfRules"
+MOST_EVENTS: Final = 20
 
 log = logs.get(__name__)
 
@@ -58,3 +65,23 @@ class Events:
     async def _connected(self) -> Connection:
         self._connection = await self._open.enter_async_context(Connection(self._source, RestStats(), Timing()))
         return self._connection
+
+
+class Refusals:
+    """Writes an Event for every Service that is left out of a node's rules; of many at once for the first ones."""
+
+    def __init__(self, events: Events) -> None:
+        self._events = events
+        self._news: asyncio.Queue[tuple[Key, str]] = asyncio.Queue(MOST_EVENTS)
+
+    def synced(self, news: Synced) -> None:
+        """Note what is left out from now on."""
+        for row in news.refused.items():
+            if not self._news.full():
+                self._news.put_nowait(row)
+
+    async def run(self) -> None:
+        """Write, for ever."""
+        while True:
+            (namespace, name), reason = await self._news.get()
+            await self._events.warn(namespace, name, LEFT_OUT, f"the kernel refuses its rules: {reason}")

@@ -21,9 +21,10 @@ import kdns
 from kdns.aio import nftread
 from kdns.aio.admin import Handler, scraped
 from kdns.aio.conntrack import FlowStats
-from kdns.aio.dataplane import Changes, Dataplane
+from kdns.aio.dataplane import Dataplane
 from kdns.aio.follow import FollowStats
 from kdns.aio.nodehealth import NodeHealth
+from kdns.aio.syncstats import Changes
 from kdns.errors import ApplyError
 from kdns.metrics import Distribution, Gauges, Histogram, Sample
 from kdns.proxy.config import FAMILIES, Family
@@ -137,6 +138,8 @@ def _add_syncs(rows: Gauges, dataplane: Dataplane) -> None:
     text = "Service ports with policy Local and no endpoint here."
     rows.add(f"{_SYNC}no_local_endpoints_total", text, labels, lambda: _no_local_endpoints(dataplane))
     rows.add("kdns_proxy_rules_changed_by_others", "Times.", (), _one(lambda: stats.distrusts), counter=True)
+    text = "Services that the kernel refuses, which are left out."
+    rows.add("kdns_proxy_services_left_out", text, (), _one(lambda: len(dataplane.refused)))
 
 
 def _changes(changes: Changes, what: str) -> Iterator[Sample]:

@@ -153,6 +153,11 @@ class UserspaceMode:
             async with self._lock:
                 await self._capture.tidy()
 
+    async def refusal(self, plan: Plan) -> str:
+        """What the kernel has against capturing; relays that do not listen are `missing`."""
+        async with self._lock:
+            return await self._capture.refusal(plan) if self._capture else ""
+
     async def close(self) -> None:
         """Capture no more, and close everything."""
         if self._upkeep:

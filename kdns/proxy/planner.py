@@ -44,13 +44,18 @@ def plan(state: State, node: NodeView, config: ProxyConfig) -> Plan:
 
 
 class Planner:
-    """The plan of a changing state. One event loop owns it."""
+    """The plan of a changing state. One event loop owns it.
 
-    def __init__(self, state: State, node: NodeView, config: ProxyConfig) -> None:
+    It begins with `services` (None: all of the state), and takes up others when it is told to update them.
+    """
+
+    def __init__(
+        self, state: State, node: NodeView, config: ProxyConfig, *, services: Iterable[Key] | None = None
+    ) -> None:
         self.state, self.node, self.config = state, node, config
         self._halves = {family: _Half(empty_plan(family, config, node)) for family in FAMILIES}
         self.plan = self._planned()
-        self.update(state.services)
+        self.update(state.services if services is None else services)
 
     def changed(self, changes: Iterable[AnyChange]) -> dict[Family, Difference]:
         """Follow changes that the state has already seen."""

@@ -1,14 +1,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 from fake_api import Cluster, FakeApi, RefusedError, endpoint_slice, expired, line, meta, service, until
-from structlog.testing import capture_logs
 
 from kdns.aio.follow import FollowStats, Scope, follow
 from kdns.aio.source import Source
@@ -36,12 +35,6 @@ async def api(cluster: Cluster) -> AsyncIterator[FakeApi]:
     await api.start()
     yield api
     await api.stop()
-
-
-@pytest.fixture
-def logs() -> Iterator[list[Any]]:
-    with capture_logs() as captured:
-        yield captured
 
 
 @dataclass

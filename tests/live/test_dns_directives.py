@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, MutableMapping
+from collections.abc import AsyncIterator, MutableMapping
 from contextlib import asynccontextmanager
 from ipaddress import ip_address
 from pathlib import Path
@@ -13,7 +13,6 @@ from typing import Any
 import aiohttp
 import pytest
 from fake_api import Cluster, FakeApi, meta, until
-from structlog.testing import capture_logs
 
 from kdns.aio.dnsserver import DnsServer
 from kdns.aio.source import Source
@@ -25,12 +24,6 @@ from kdns.wire.message import Decoded, decode, query
 
 NAME = "web.shop.svc.cluster.local."
 A = 1
-
-
-@pytest.fixture
-def logs() -> Iterator[list[MutableMapping[str, Any]]]:
-    with capture_logs() as captured:
-        yield captured
 
 
 @asynccontextmanager

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from ipaddress import ip_address, ip_network
+from typing import Any
 
 import pytest
 
 from kdns.aio import dataplane as module
+from kdns.aio import refusals as module_refusals
 from kdns.aio.dataplane import Dataplane, Situation, Synced, SyncTiming
 from kdns.cluster.objects import (
     Endpoint,
     EndpointPort,
     EndpointSlice,
+    Key,
     Meta,
     Node,
     NodeMeta,
@@ -41,17 +44,26 @@ VIEW = NodeView("here", "", (ip_address("192.0.2.1"),), (ip_address("192.0.2.1")
 
 
 class Kernel:
-    """A backend that notes what it is asked for; `refusals` are the reasons of the next ones."""
+    """A backend that notes what it is asked for; `refusals` are the reasons of the next ones.
+
+    It takes no rules for the addresses of `poison`.
+    """
 
     name = "fake"
 
     def __init__(self) -> None:
         self.did: list[str] = []
         self.refusals: list[str] = []
+        self.poison: set[str] = set()
         self.fronts: set[FrontKey] = set()
         self.busy = asyncio.Event()
         self.go_on = asyncio.Event()
         self.go_on.set()
+
+    @property
+    def rules(self) -> list[str]:
+        """What was to be done with rules."""
+        return [what for what in self.did if what in ("establish", "follow")]
 
     async def establish(self, plan: Plan) -> None:
         await self._do("establish", set(plan.ipv4.fronts))
@@ -63,12 +75,19 @@ class Kernel:
     async def tidy(self) -> None:
         await self._do("tidy", self.fronts)
 
+    async def refusal(self, plan: Plan) -> str:
+        self.did.append(f"ask {len(plan.ipv4.fronts)}")
+        found = {front.address for front in plan.ipv4.fronts} & self.poison
+        return f"bad: {sorted(found)}" if found else ""
+
     async def _do(self, what: str, fronts: set[FrontKey]) -> None:
         self.did.append(what)
         self.busy.set()
         await self.go_on.wait()
         if self.refusals:
             raise ApplyError(("nft",), self.refusals.pop(0))
+        if found := {front.address for front in fronts} & self.poison:
+            raise ApplyError(("nft",), f"bad: {sorted(found)}")
         self.fronts = fronts
 
 
@@ -190,7 +209,7 @@ async def test_what_is_refused_is_tried_again_from_scratch_with_what_came_meanwh
         assert rig.plane.stats.failures == 2
         assert rig.plane.stats.oldest_pending_s is None
         assert rig.plane.stats.services.pending == 0
-        assert [what for what in rig.kernel.did if what != "tidy"][-2:] == ["establish", "establish"]
+        assert rig.kernel.rules[-2:] == ["establish", "establish"]
 
 
 async def test_a_failure_keeps_the_time_of_the_oldest_change() -> None:
@@ -206,6 +225,104 @@ async def test_a_failure_keeps_the_time_of_the_oldest_change() -> None:
         rig.put(service(3))
         await rig.until(lambda: rig.plane.stats.failures > 4)
         assert rig.plane.stats.oldest_pending_s == since_s
+
+
+async def test_after_a_failure_the_next_change_does_not_wait_for_the_next_try() -> None:
+    rig = Rig(sync_s=3600.0)
+    async with rig.running():
+        rig.list_all()
+        await rig.until(lambda: rig.has(1))
+        for number in range(2, 30):  # the tries are minutes apart by now
+            rig.kernel.refusals = ["busy"]
+            rig.put(service(number))
+            await rig.until(lambda number=number: rig.plane.stats.failures == number - 1)  # type: ignore[misc]
+        rig.put(service(30))
+        await rig.until(lambda: rig.has(*range(1, 31)))
+
+
+async def test_services_that_the_kernel_refuses_are_left_out_until_they_change(
+    logs: list[MutableMapping[str, Any]],
+) -> None:
+    rig = Rig(sync_s=3600.0)
+    rig.kernel.poison = {"10.96.0.3", "10.96.0.7"}
+    async with rig.running():
+        rig.put(*map(service, range(2, 10)))
+        rig.list_all()
+        await rig.until(lambda: rig.has(1, 2, 4, 5, 6, 8, 9))
+        assert rig.plane.refused == {("d", f"s{number}"): f"bad: ['10.96.0.{number}']" for number in (3, 7)}
+        assert rig.synced[-1].refused == rig.plane.refused
+        assert {line["service"] for line in logs if line["event"] == "a Service is left out"} == {"d/s3", "d/s7"}
+
+        rig.put(service(10))  # others go on as if nothing were
+        await rig.until(lambda: rig.has(1, 2, 4, 5, 6, 8, 9, 10))
+        rig.kernel.did.clear()
+        rig.put(endpoint_slice(3, "10.1.0.9"), service(11))  # asked about, and left out again
+        await rig.until(lambda: rig.has(1, 2, 4, 5, 6, 8, 9, 10, 11))
+        assert [what for what in rig.kernel.did if what != "tidy"] == ["ask 0", "ask 1", "follow"]
+        assert rig.synced[-1].refused == {}  # which is no news
+
+        rig.kernel.poison = {"10.96.0.7"}
+        rig.put(endpoint_slice(3, "10.1.0.8"))
+        await rig.until(lambda: rig.has(*(each for each in range(1, 12) if each != 7)))
+        rig.kernel.poison = {"10.96.0.7", "10.96.0.11"}
+        rig.put(endpoint_slice(11, "10.1.0.11"), service(12))  # what was good before is not any more
+        await rig.until(lambda: rig.has(*(each for each in range(1, 13) if each not in (7, 11))))
+        assert set(rig.plane.refused) == {("d", "s7"), ("d", "s11")}
+        for gone in (7, 11):
+            deleted = rig.state.delete(Service, ("d", f"s{gone}"))
+            assert deleted
+            rig.plane.changed([deleted])
+        await rig.until(lambda: not rig.plane.refused)
+        assert rig.plane.stats.services.pending == 0
+
+
+async def test_what_is_made_anew_tries_those_again_that_were_left_out() -> None:
+    rig = Rig()
+    rig.kernel.poison = {"10.96.0.2"}
+    async with rig.running():
+        rig.put(service(2))
+        rig.list_all()
+        await rig.until(lambda: rig.has(1))
+        rig.kernel.poison = set()
+        rig.plane.distrust("by nft (process 7)")
+        await rig.until(lambda: rig.has(1, 2))
+        assert rig.plane.refused == {}
+
+
+async def test_where_nothing_would_be_left_it_is_not_for_the_services() -> None:
+    rig = Rig()
+    rig.kernel.poison = {"10.96.0.1", "10.96.0.2"}
+    async with rig.running():
+        rig.put(service(2))
+        rig.list_all()
+        await rig.until(lambda: rig.plane.stats.failures > 1)
+        assert not rig.plane.established.is_set()
+        assert rig.plane.refused == {}
+        assert rig.plane.stats.oldest_pending_s is not None
+
+
+@pytest.mark.parametrize(
+    ("bad", "questions"),
+    [((), 2), ((5,), 30), (range(0, 1000, 100), 160), (range(1000), module_refusals.MOST_QUESTIONS + 2)],
+)
+async def test_the_refused_are_found_by_halves(bad: Iterable[int], questions: int) -> None:
+    suspects, asked = [("d", str(number)) for number in range(1000)], 0
+    wanted = {("d", str(number)) for number in bad}
+
+    async def ask(keys: Sequence[Key]) -> str:
+        nonlocal asked
+        asked += 1
+        return "bad" if wanted & set(keys) else ""
+
+    assert await module_refusals.refused(ask, suspects) == dict.fromkeys(wanted, "bad")
+    assert asked <= questions
+
+
+async def test_a_kernel_that_takes_no_rules_at_all_has_nothing_against_a_service() -> None:
+    async def ask(keys: Sequence[Key]) -> str:
+        return f"no capability, for {keys}"
+
+    assert await module_refusals.refused(ask, [("d", "a")]) == {}
 
 
 async def test_rules_that_somebody_changed_are_made_anew() -> None:
@@ -292,7 +409,7 @@ async def test_everything_is_made_anew_once_an_hour() -> None:
         rig.clock_s += 61
         rig.put(service(3))
         await rig.until(lambda: rig.has(1, 2, 3))
-        assert [what for what in rig.kernel.did if what != "tidy"] == ["establish", "follow", "establish"]
+        assert rig.kernel.rules == ["establish", "follow", "establish"]
 
 
 async def test_what_node_and_ranges_say_counts_and_what_they_say_of_others_does_not() -> None:

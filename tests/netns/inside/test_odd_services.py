@@ -1,241 +1,68 @@
-"""Services and slices as nobody means them, but as an API server stores them: nft takes every transaction.
+"""Objects as nobody means them: nft takes every transaction, and what it would not take is left out by itself.
 
-Addresses are mapped, padded or of the wrong family, fields are left of former types, empty or unknown, names are as
-long as they may be and numbers are zero. In the end the kernel holds what a fresh start would put there.
+In the end the kernel holds what a fresh start would put there.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from ipaddress import ip_network
 from random import Random
-from typing import Any, Final, TypeAlias
+from typing import Final
 
-import msgspec
 import pytest
+from odd_objects import Told, endpoint_slice, service, written
 from small_cluster import CONFIG, NODE_VIEW
 from test_agreement import DETECTORS, listing
 
+from kdns.aio.dataplane import Backend, Dataplane, SyncTiming
 from kdns.aio.nftablesmode import NftablesMode, clean_up
+from kdns.aio.userspacemode import UserspaceMode
 from kdns.cluster.objects import EndpointSlice, Service
-from kdns.cluster.state import AnyChange
 from kdns.errors import ApplyError
-from kdns.proxy.config import FAMILIES, ProxyConfig
+from kdns.proxy.config import FAMILIES, USERSPACE, Family, ProxyConfig
+from kdns.proxy.nftables import Content, content
+from kdns.proxy.nfttable import Table
+from kdns.proxy.plan import FamilyPlan, Front
 from kdns.proxy.planner import Planner
 from kdns.proxy.sparse import SparseState
-
-Told: TypeAlias = dict[str, Any]
-"""An object as JSON has it."""
 
 SEEDS: Final = range(40)
 ROUNDS: Final = 40
 WRITES: Final = (1, 1, 3, 20)
 """How many objects change at once."""
-
-NAMESPACES: Final = ("default", "n" * 63, "123")
-NAMES: Final = ("web", "x" * 63, "drop", "map", "0a")
-PORT_NAMES: Final = ("", "http", "p" * 63, "1a", "tcp", "accept", "a-b")
-PROTOCOLS: Final = ("TCP", "UDP", "SCTP")
-NUMBERS: Final = (1, 80, 443, 8080, 65535)
-NODE_PORTS: Final = (0, 1, 30000, 30001, 32767, 65535)
-CLUSTER_IPS: Final[Sequence[list[str]]] = (
-    ["10.96.0.1"],
-    ["10.96.0.2", "fd00:96::1"],
-    ["FD00:96::2", "10.96.255.255"],
-    ["fd00:96:0:0:0:0:0:3"],
-    ["fd00:96::"],
-    ["10.96.0.1", "10.96.0.3"],
-    ["::ffff:10.96.0.77"],
-    ["010.096.000.099"],
-    ["None"],
-    [""],
-    [],
-)
-EXTERNAL: Final = (
-    "1.2.3.4",
-    "198.51.100.7",
-    "10.96.0.1",
-    "192.0.2.1",
-    "0.0.0.1",
-    "010.011.012.013",
-    "224.0.0.5",
-    "240.0.0.1",
-    "255.255.255.255",
-    "::ffff:9.9.9.9",
-    "2001:db8::5",
-    "fe80::7",
-    "ff02::99",
-    "",
-)
-RANGES: Final = (
-    "10.0.0.0/8",
-    "10.0.0.0/9",
-    "10.128.0.0/9",
-    "10.0.0.7/8",
-    "010.0.0.0/8",
-    " 192.0.2.0/24 ",
-    "0.0.0.0/0",
-    "0.0.0.0/1",
-    "128.0.0.0/1",
-    "224.0.0.0/4",
-    "1.2.3.4/32",
-    "255.255.255.255/32",
-    "::ffff:10.0.0.0/104",
-    "::/0",
-    "::/1",
-    "8000::/1",
-    "::1/128",
-    "fd00::/8",
-    "2001:db8::/32",
-)
-ENDPOINTS: Final = {
-    "IPv4": (
-        *(f"10.1.0.{number}" for number in range(1, 9)),
-        "010.001.000.005",
-        "::ffff:10.1.0.9",
-        "10.96.0.1",
-        "192.0.2.1",
-        "224.0.0.9",
-        "255.255.255.255",
-        "fd00:1::1",
-    ),
-    "IPv6": (
-        *(f"fd00:1::{number}" for number in range(1, 9)),
-        "FD00:1::A",
-        "2001:db8:0:0:0:0:0:5",
-        "fd00:96::1",
-        "10.1.0.1",
-    ),
-    "FQDN": ("a.example",),
-}
-AFFINITY: Final[Sequence[Told | None]] = (
-    None,
-    {},
-    {"clientIP": {}},
-    *({"clientIP": {"timeoutSeconds": each}} for each in (None, 1, 86400)),
-)
-HINTS: Final[Sequence[Told | None]] = (
-    None,
-    {},
-    {"forZones": []},
-    {"forZones": [{"name": "z1"}]},
-    {"forNodes": [{"name": "here"}]},
-)
+DEADLINE_S: Final = 60.0
 NODE_PORT_ADDRESSES: Final = (
     (),
     ("primary",),
     tuple(map(ip_network, ("0.0.0.0/0", "::/0"))),
     (ip_network("192.0.2.0/24"),),
 )
+REFUSED: Final = frozenset({"web", "0a"})
+"""Services whose rules are written as no kernel takes them, where a test says so."""
 
 
-def metadata(random: Random, name: str, **more: Any) -> Told:
-    return {"name": name, "namespace": random.choice(NAMESPACES), **more}
-
-
-def service_ports(random: Random) -> Iterator[Told]:
-    """Ports whose names differ, and whose numbers differ in each protocol."""
-    pairs = [(protocol, number) for protocol in PROTOCOLS for number in (*NUMBERS, random.randint(1, 65535))]
-    several = dict.fromkeys(random.sample(pairs, random.choice((1, 1, 2, 6))))
-    for name, (protocol, number) in zip(random.sample(PORT_NAMES, len(several)), several, strict=True):
-        yield {
-            "name": name,
-            "protocol": protocol,
-            "port": number,
-            "nodePort": random.choice((*NODE_PORTS, random.randint(30000, 32767))),
-            "targetPort": random.choice(("x", 0, 80)),
-            "unheardOf": {"of": []},
-        }
-
-
-def service(random: Random) -> Told:
-    """Any type with the fields of any."""
-    ips = random.choice(CLUSTER_IPS)
-    ingress = [
-        {"ip": random.choice(EXTERNAL), "ipMode": random.choice((None, "VIP", "Proxy")), "hostname": "x.example"}
-        for _ in range(random.randint(0, 3))
-    ]
-    return {
-        "metadata": metadata(
-            random,
-            random.choice(NAMES),
-            labels=random.choice((None, {}, {}, {}, {"service.kubernetes.io/service-proxy-name": ""})),
-        ),
-        "spec": {
-            "type": random.choice(("ClusterIP", "NodePort", "LoadBalancer", "LoadBalancer", "ExternalName")),
-            "clusterIP": ips[0] if ips and random.random() < 0.9 else "",
-            "clusterIPs": ips if random.random() < 0.9 else [],
-            "ports": list(service_ports(random)),
-            "externalIPs": random.choices(EXTERNAL, k=random.choice((0, 0, 1, 5))),
-            "loadBalancerSourceRanges": random.choices(RANGES, k=random.choice((0, 0, 1, 6))),
-            "externalTrafficPolicy": random.choice(("", "Cluster", "Local")),
-            "internalTrafficPolicy": random.choice((None, "Cluster", "Local")),
-            "sessionAffinity": random.choice(("None", "ClientIP")),
-            "sessionAffinityConfig": random.choice(AFFINITY),
-            "healthCheckNodePort": random.choice((0, 30000, 32767)),
-            "unheardOf": None,
-        },
-        "status": {"loadBalancer": random.choice(({}, {"ingress": None}, {"ingress": ingress}))},
-    }
-
-
-def endpoint_slice(random: Random) -> Told:
-    address_type = random.choice(("IPv4", "IPv4", "IPv6", "FQDN"))
-    endpoints = [
-        {
-            "addresses": [random.choice(ENDPOINTS[address_type])],
-            "conditions": {key: random.choice((None, True, False)) for key in ("ready", "serving", "terminating")},
-            "nodeName": random.choice((None, "", "here", "there")),
-            "hints": random.choice(HINTS),
-        }
-        for _ in range(random.choice((0, 1, 2, 5, 30)))
-    ]
-    ports = [
-        {
-            "name": random.choice((name, name, None)),
-            "port": random.choice((None, 0, -1, 70000, *NUMBERS)),
-            "protocol": random.choice(PROTOCOLS),
-        }
-        for name in random.sample(PORT_NAMES, random.choice((0, 1, 3, 6)))
-    ]
-    name = f"{random.randint(0, 30):s>253}"
-    return {
-        "metadata": metadata(random, name, labels={"kubernetes.io/service-name": random.choice(NAMES)}),
-        "addressType": address_type,
-        "endpoints": random.choice((endpoints,) * 9 + (None,)),
-        "ports": random.choice((ports,) * 9 + (None,)),
-    }
-
-
-def written(random: Random, state: SparseState, told: Sequence[Told]) -> list[AnyChange]:
-    """What writing these objects changes; of some it takes back what is there, of some only the type."""
-    changes: list[AnyChange | None] = []
-    for each in told:
-        obj: Service | EndpointSlice = (
-            msgspec.convert(each, Service) if "spec" in each else msgspec.convert(each, EndpointSlice)
-        )
-        before = state.services.get(obj.key) if isinstance(obj, Service) else None
-        if random.random() < 0.25:
-            changes.append(state.delete(type(obj), obj.key))
-        elif isinstance(obj, Service) and before and random.random() < 0.3:
-            spec = msgspec.structs.replace(before.spec, type=obj.spec.type)
-            changes.append(state.upsert(msgspec.structs.replace(before, spec=spec)))
-        else:
-            changes.append(state.upsert(obj))
-    return [change for change in changes if change]
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_nft_takes_every_transaction(loop: asyncio.AbstractEventLoop, seed: int) -> None:
-    random = Random(seed)
-    config = ProxyConfig(
+def odd_config(random: Random) -> ProxyConfig:
+    return ProxyConfig(
         masquerade_all=random.choice((False, True)),
         local_pods=random.choice(DETECTORS),
         node_port_addresses=random.choice(NODE_PORT_ADDRESSES),
         service_cidrs=CONFIG.service_cidrs,
     )
+
+
+def odd_writes(random: Random) -> list[Told]:
+    return [random.choice((service, endpoint_slice))(random) for _ in range(random.choice(WRITES))]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_nft_takes_every_transaction(loop: asyncio.AbstractEventLoop, seed: int) -> None:
+    random = Random(seed)
+    config = odd_config(random)
     state, mode = SparseState(), NftablesMode()
     planner = Planner(state, NODE_VIEW, config)
     most = dict.fromkeys(FAMILIES, 0)
@@ -244,7 +71,7 @@ def test_nft_takes_every_transaction(loop: asyncio.AbstractEventLoop, seed: int)
         await clean_up()
         await mode.establish(planner.plan)
         for number in range(ROUNDS):
-            told = [random.choice((service, endpoint_slice))(random) for _ in range(random.choice(WRITES))]
+            told = odd_writes(random)
             differences = planner.changed(written(random, state, told))
             try:
                 await mode.follow(planner.plan, differences)
@@ -262,6 +89,104 @@ def test_nft_takes_every_transaction(loop: asyncio.AbstractEventLoop, seed: int)
 
     loop.run_until_complete(follow())
     assert all(most.values()), "nothing came to the kernel"
+    followed = [listing(family) for family in FAMILIES]
+    loop.run_until_complete(start_afresh())
+    assert followed == [listing(family) for family in FAMILIES], f"seed {seed}"
+
+
+class Poisoned(NftablesMode):
+    """Writes the fronts of some Services so that the kernel refuses them."""
+
+    def _table(self, half: FamilyPlan) -> Table:
+        return Table(half, poisoned)
+
+
+def poisoned(fronts: Iterable[Front], family: Family) -> Content:
+    fronts = tuple(fronts)
+    made = content(fronts, family)
+    for front in fronts:
+        if front.port.name.service in REFUSED:
+            made.chains["poison"] = ("jump nowhere",)
+    return made
+
+
+@asynccontextmanager
+async def running(state: SparseState, backend: Backend, config: ProxyConfig) -> AsyncIterator[Dataplane]:
+    """A dataplane that has applied what was there at its start."""
+    plane = Dataplane(state, backend, lambda: (NODE_VIEW, config), SyncTiming(0.0, 1.0))
+    state.synced |= {Service, EndpointSlice}
+    task = asyncio.create_task(plane.run())
+    try:
+        yield plane
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def until(wanted: Callable[[], bool]) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not wanted():  # noqa: ASYNC110 - what is waited for has no event
+            await asyncio.sleep(0.001)
+
+
+def is_applied(plane: Dataplane) -> bool:
+    stats = plane.stats
+    return plane.established.is_set() and not stats.services.pending and not stats.endpoints.pending
+
+
+@pytest.mark.parametrize("seed", SEEDS[:10])
+@pytest.mark.parametrize("mode", ["nftables", "userspace"])
+def test_the_dataplane_takes_every_change(loop: asyncio.AbstractEventLoop, mode: str, seed: int) -> None:
+    random, state = Random(seed), SparseState()
+    config = odd_config(random)
+
+    async def follow() -> None:
+        await clean_up()
+        relays = UserspaceMode()
+        backend: Backend = NftablesMode() if mode == "nftables" else relays
+        try:
+            mine = config if mode == "nftables" else replace(config, mode=USERSPACE)
+            async with running(state, backend, mine) as plane:
+                for number in range(ROUNDS):
+                    told = odd_writes(random)
+                    plane.changed(written(random, state, told))
+                    if random.random() < 0.8:
+                        await until(lambda: is_applied(plane))
+                    wrong = plane.stats.failures, plane.refused
+                    assert wrong == (0, {}), f"round {number}: {json.dumps(told)[:4000]}"
+                await until(lambda: is_applied(plane))
+        finally:
+            await relays.close()
+
+    loop.run_until_complete(follow())
+
+
+@pytest.mark.parametrize("seed", SEEDS[:10])
+def test_what_the_kernel_refuses_is_left_out_by_itself(loop: asyncio.AbstractEventLoop, seed: int) -> None:
+    random, state = Random(seed), SparseState()
+    config = odd_config(random)
+
+    async def follow() -> None:
+        await clean_up()
+        written(random, state, [service(random) for _ in range(20)])
+        async with running(state, Poisoned(), config) as plane:
+            for _ in range(ROUNDS):
+                plane.changed(written(random, state, odd_writes(random)))
+                if random.random() < 0.5:
+                    await until(lambda: is_applied(plane))
+            await until(lambda: is_applied(plane))
+            assert {key[1] for key in plane.refused} <= REFUSED
+            assert plane.plan
+            shown = plane.plan.ipv4.ports.keys() | plane.plan.ipv6.ports.keys()
+            assert not {name.service for name in shown if plane.plan.ipv4.ports.get(name)} & REFUSED
+            assert shown
+
+    async def start_afresh() -> None:
+        await clean_up()
+        kept = [key for key in state.services if key[1] not in REFUSED]
+        await NftablesMode().establish(Planner(state, NODE_VIEW, config, services=kept).plan)
+
+    loop.run_until_complete(follow())
     followed = [listing(family) for family in FAMILIES]
     loop.run_until_complete(start_afresh())
     assert followed == [listing(family) for family in FAMILIES], f"seed {seed}"

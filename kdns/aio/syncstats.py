@@ -1,0 +1,121 @@
+"""What /metrics and /healthz tell of a dataplane: runs, failures, and changes that wait."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from kdns.cluster.objects import EndpointSlice, Object, Service
+from kdns.cluster.state import AnyChange
+from kdns.metrics import Histogram
+
+SYNC_BUCKETS_S: Final = tuple(0.001 * 2**k for k in range(15))
+PROGRAMMING_BUCKETS_S: Final = (0.25, 0.5, *range(1, 60), *range(60, 120, 5), *range(120, 301, 30))
+
+
+@dataclass(slots=True)
+class Changes:
+    """How often objects of one kind changed: since the last success, and ever."""
+
+    pending: int = 0
+    total: int = 0
+
+    def add(self) -> None:
+        """Count one."""
+        self.pending += 1
+        self.total += 1
+
+
+class Waiting(NamedTuple):
+    """What waited when a run began: changes of Services and endpoints, when they were triggered, since when."""
+
+    services: int
+    endpoints: int
+    triggers: list[float]
+    since_s: float
+
+
+@dataclass(slots=True)
+class SyncStats:
+    """The figures of one dataplane. `last_…_s` are since 1970, `oldest_pending_s` is monotonic."""
+
+    now_s: Callable[[], float] = time.monotonic
+    wall_s: Callable[[], float] = time.time
+    runs: Histogram = field(default_factory=lambda: Histogram(SYNC_BUCKETS_S))
+    full: Histogram = field(default_factory=lambda: Histogram(SYNC_BUCKETS_S))
+    partial: Histogram = field(default_factory=lambda: Histogram(SYNC_BUCKETS_S))
+    programming: Histogram = field(default_factory=lambda: Histogram(PROGRAMMING_BUCKETS_S))
+    failures: int = 0
+    tidy_failures: int = 0
+    distrusts: int = 0
+    last_sync_s: float = 0.0
+    last_queued_s: float = 0.0
+    oldest_pending_s: float | None = None
+    services: Changes = field(default_factory=Changes)
+    endpoints: Changes = field(default_factory=Changes)
+    _triggers: list[float] = field(default_factory=list)
+    _began_s: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._began_s = self.wall_s()
+
+    def changed(self, change: AnyChange) -> None:
+        """Count a change, and remember when it happened, unless kdns was not there yet."""
+        obj = change.new or change.old
+        if isinstance(obj, Service):
+            self.services.add()
+        elif isinstance(obj, EndpointSlice):
+            self.endpoints.add()
+            trigger_s = _trigger_s(change.old, change.new)
+            if trigger_s is not None and trigger_s >= self._began_s:
+                self._triggers.append(trigger_s)
+
+    def queued(self) -> None:
+        """There is something to apply."""
+        self.last_queued_s = self.wall_s()
+        if self.oldest_pending_s is None:
+            self.oldest_pending_s = self.now_s()
+
+    def begin(self) -> Waiting:
+        """A run begins; what waits is its to apply."""
+        since_s = self.now_s() if self.oldest_pending_s is None else self.oldest_pending_s
+        waiting = Waiting(self.services.pending, self.endpoints.pending, self._triggers, since_s)
+        self._triggers, self.oldest_pending_s = [], None
+        return waiting
+
+    def took(self, took_s: float, *, is_full: bool) -> None:
+        """A run has ended, well or not."""
+        for histogram in (self.runs, self.full if is_full else self.partial):
+            histogram.add(took_s)
+
+    def failed(self, waiting: Waiting) -> None:
+        """The run's changes still wait."""
+        self._triggers = waiting.triggers + self._triggers
+        self.oldest_pending_s = waiting.since_s
+
+    def succeeded(self, waiting: Waiting) -> None:
+        """The run's changes are applied."""
+        now_s = self.last_sync_s = self.wall_s()
+        self.services.pending -= waiting.services
+        self.endpoints.pending -= waiting.endpoints
+        for trigger_s in waiting.triggers:
+            self.programming.add(max(now_s - trigger_s, 0.0))
+
+
+def _trigger_s(old: Object | None, new: Object | None) -> float | None:
+    """When the change happened that led to this slice; None where it does not say, or says so of an earlier one."""
+    when = _trigger_time(new)
+    if not when or when == _trigger_time(old):
+        return None
+    try:
+        return datetime.fromisoformat(when).timestamp()
+    except ValueError:
+        return None
+
+
+def _trigger_time(obj: Object | None) -> str:
+    annotations = obj.metadata.annotations if isinstance(obj, EndpointSlice) else None
+    return annotations.trigger_time if annotations else ""
