@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import ssl
+import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -22,6 +24,14 @@ PATHS = {
     "/api/v1/pods": "pods",
     "/apis/discovery.k8s.io/v1/endpointslices": "endpointslices",
 }
+
+
+def held_port() -> socket.socket:
+    """A socket that keeps a port of loopback for whoever listens there later, and again after a while."""
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind(("127.0.0.1", 0))
+    return held
 
 
 class RefusedError(Exception):
@@ -151,12 +161,15 @@ def line(event: Json) -> bytes:
 
 @dataclass
 class FakeApi:
-    """`refuse[verb, plural]` holds the faults of the next answers, bytes for a body that is nonsense."""
+    """`refuse[verb, plural]` holds the faults of the next answers, bytes for a body that is nonsense.
+
+    Its port stays its own while it is stopped.
+    """
 
     cluster: Cluster = field(default_factory=Cluster)
     tls: ssl.SSLContext | None = None
     accepts: Callable[[str], bool] = lambda _authorization: True
-    port: int = 0
+    port: int = field(init=False)
     silent: bool = False  # watches stay open and tell nothing
     requests: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
@@ -173,6 +186,11 @@ class FakeApi:
     def url(self) -> str:
         return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}"
 
+    def __post_init__(self) -> None:
+        held = held_port()
+        self.port = held.getsockname()[1]
+        weakref.finalize(self, held.close)
+
     async def start(self) -> None:
         app = web.Application()
         app.router.add_get("/{path:.*}", self._answer)
@@ -180,7 +198,6 @@ class FakeApi:
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", self.port, ssl_context=self.tls, reuse_address=True)
         await site.start()
-        self.port = self._runner.addresses[0][1]
 
     async def stop(self) -> None:
         """Drop every connection and listen no more, like a killed process."""
@@ -267,7 +284,7 @@ class FakeApi:
         return response
 
 
-async def until(condition: Callable[[], bool], *, within_s: float = 10.0) -> None:
+async def until(condition: Callable[[], bool], *, within_s: float = 60.0) -> None:
     """Poll until true; the assertion's message is the condition's source line in the traceback."""
     deadline_s = asyncio.get_running_loop().time() + within_s
     while not condition():

@@ -72,7 +72,7 @@ class Kubectl:
     async def run(self, command: str, stdin: str = "") -> Run:
         """The command, split at spaces."""
         process = await self.start(*command.split())
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(90):
             out, err = await process.communicate(stdin.encode())
         return Run(process.returncode or 0, out.decode(), err.decode())
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,16 +35,18 @@ from kdns.proxy.plan import PortName
 from kdns.proxy.planner import Planner
 from kdns.proxy.relaying import PortCounters
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 VIP = "127.96.0.1"
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 def free_port(address: str = VIP, kind: int = socket.SOCK_STREAM) -> int:
-    """A port that nobody has at this moment."""
-    with socket.socket(socket.AF_INET, kind) as probe:
-        probe.bind((address, 0))
-        return int(probe.getsockname()[1])
+    """A port that nobody has, and that the kernel gives to nobody: it chooses from 32768 on."""
+    while True:
+        port = random.randrange(10_000, 30_000)
+        with socket.socket(socket.AF_INET, kind) as probe, suppress(OSError):
+            probe.bind((address, port))
+            return port
 
 
 def service(name: str, port: int, protocol: str = "TCP", *, vip: str = VIP, **spec: Any) -> Service:

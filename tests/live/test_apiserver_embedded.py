@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from ipaddress import ip_network
 
-from fake_api import until
+from fake_api import held_port, until
 
 from kdns.aio import rest
 from kdns.aio.follow import FollowStats, follow
@@ -110,27 +110,27 @@ async def test_a_restart_without_stored_data_is_noticed() -> None:
     for number in range(5):
         create_service(api, f"old{number}")
     create_service(replacement, "new")
-    async with serving(api) as port:
-        pass
-    async with followed(port) as (state, stats):
-        async with serving(api, port):
-            await all_connected(stats)
-        await until(lambda: bool(stats.kinds[Service].errors["connection"]))
-        async with serving(replacement, port):
-            await until(lambda: set(state.services) == {("default", "new")})
-        assert stats.kinds[Service].relists == {"restored": 1}
+    with held_port() as held:
+        port = held.getsockname()[1]
+        async with followed(port) as (state, stats):
+            async with serving(api, port):
+                await all_connected(stats)
+            await until(lambda: bool(stats.kinds[Service].errors["connection"]))
+            async with serving(replacement, port):
+                await until(lambda: set(state.services) == {("default", "new")})
+            assert stats.kinds[Service].relists == {"restored": 1}
 
 
 async def test_forgotten_history_makes_a_list_in_place() -> None:
     api = new_api(history_commits=2)
     create_service(api, "stays")
-    async with serving(api) as port:
-        pass
-    async with followed(port) as (state, stats):
-        async with serving(api, port):
-            await all_connected(stats)
-        for number in range(5):
-            create_service(api, f"s{number}")
-        async with serving(api, port):
-            await until(lambda: len(state.services) == 6)
-        assert stats.kinds[Service].relists == {"expired": 1}
+    with held_port() as held:
+        port = held.getsockname()[1]
+        async with followed(port) as (state, stats):
+            async with serving(api, port):
+                await all_connected(stats)
+            for number in range(5):
+                create_service(api, f"s{number}")
+            async with serving(api, port):
+                await until(lambda: len(state.services) == 6)
+            assert stats.kinds[Service].relists == {"expired": 1}

@@ -222,7 +222,7 @@ async def _waits_s(faults: list[str], count: int, *, compact_at: int = 0) -> lis
         sleep=wait,
     )
     task = asyncio.create_task(reflector.run())
-    await asyncio.wait_for(enough.wait(), 5)
+    await asyncio.wait_for(enough.wait(), 60)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     return waited_s

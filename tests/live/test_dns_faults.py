@@ -65,7 +65,7 @@ async def more(load: Load, rounds: int = 2) -> None:
 
 async def shows(server: DnsServer, name: str, *rdata: str, code: str = "NOERROR") -> None:
     """Poll until a name has this answer."""
-    deadline_s = asyncio.get_running_loop().time() + 10
+    deadline_s = asyncio.get_running_loop().time() + 60
     with Udp(port_of(server)) as udp:
         while True:
             response = await udp.ask(packet(name))

@@ -203,13 +203,13 @@ async def test_discovery(kubectl: Kubectl) -> None:
 async def test_wait(kubectl: Kubectl) -> None:
     await kubectl("create -f -", f"{SERVICE_YAML}\n---\n{POD_YAML}")
     waits = [
-        asyncio.create_task(kubectl(f"wait --timeout=20s {what}"))
+        asyncio.create_task(kubectl(f"wait --timeout=60s {what}"))
         for what in ("pod/web-0 --for=condition=Ready", "pod/web-0 --for=jsonpath={.status.podIP}=10.244.0.7")
     ]
     status = '{"status":{"podIP":"10.244.0.7","conditions":[{"type":"Ready","status":"True"}]}}'
     await kubectl(f"patch pod web-0 --subresource=status -p {status}")
     assert [await wait for wait in waits] == ["pod/web-0 condition met\n"] * 2
-    gone = asyncio.create_task(kubectl("wait --timeout=20s --for=delete pod/web-0"))
+    gone = asyncio.create_task(kubectl("wait --timeout=60s --for=delete pod/web-0"))
     await kubectl("delete pod web-0")
     await gone
 
@@ -218,7 +218,7 @@ async def test_watch(kubectl: Kubectl) -> None:
     process = await kubectl.start("get", "svc", "-w", "--output-watch-events")
     assert process.stdout
     assert process.stderr
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(90):
         assert b"No resources found" not in await _after(kubectl, process)
         process.terminate()
         await process.communicate()

@@ -50,7 +50,7 @@ def test_a_full_cluster_gets_more_addresses_and_gives_them_back(cluster: Running
     assert sorted(addresses(cluster).values()) == sorted([*own.values(), *(f"services/default/{s}" for s in services)])
 
     cluster.kubectl("apply", "-f", "-", stdin=cidr("more", MORE))
-    cluster.kubectl("wait", "--for=condition=Ready", "servicecidr/more", "--timeout=20s")
+    cluster.kubectl("wait", "--for=condition=Ready", "servicecidr/more", "--timeout=60s")
     cluster.kubectl("create", "service", "clusterip", "late", "--tcp=80")
     (late,) = (ip for ip, parent in addresses(cluster).items() if parent == "services/default/late")
     assert late.startswith("10.97.0.")
@@ -58,14 +58,14 @@ def test_a_full_cluster_gets_more_addresses_and_gives_them_back(cluster: Running
     assert 'spec.cidrs[0]: Invalid value: "10.98.0.0/29": field is immutable' in changed
 
     cluster.kubectl("delete", "servicecidr", "more", "--wait=false")
-    cluster.kubectl("wait", "--for=condition=Ready=False", "servicecidr/more", "--timeout=20s")
+    cluster.kubectl("wait", "--for=condition=Ready=False", "servicecidr/more", "--timeout=60s")
     blocked = condition(cluster, "more")
     assert (blocked["reason"], blocked["message"]) == (
         "Terminating",
         "There are still IPAddresses referencing the ServiceCIDR, please remove them or create a new ServiceCIDR",
     )
     cluster.kubectl("delete", "service", "late", "s0")
-    cluster.kubectl("wait", "--for=delete", "servicecidr/more", "--timeout=20s")
+    cluster.kubectl("wait", "--for=delete", "servicecidr/more", "--timeout=60s")
     cluster.kubectl("create", "service", "clusterip", "next", "--tcp=80")
     assert len(addresses(cluster)) == 14
 

@@ -85,7 +85,7 @@ def names(run: Callable[..., str], *args: str) -> list[str]:
 
 
 def pods_ready(run: Callable[..., str], number: int) -> None:
-    run("wait", "--for=condition=Ready", "pods", "-l", "app=web", "--timeout=20s")
+    run("wait", "--for=condition=Ready", "pods", "-l", "app=web", "--timeout=60s")
     until(lambda: len(names(run, "pods", "-l", "app=web")), number)
 
 
@@ -119,7 +119,7 @@ def test_a_deleted_pod_drains_before_it_goes(space: Callable[..., str]) -> None:
         return {(row["ready"], row["serving"], row["terminating"]) for row in rows}
 
     until(conditions, {(False, True, True), (True, True, False)})
-    space("wait", "--for=delete", pod, "--timeout=20s")
+    space("wait", "--for=delete", pod, "--timeout=60s")
     until(conditions, {(True, True, False)})
 
 
@@ -135,7 +135,7 @@ def test_force_takes_a_pod_at_once(space: Callable[..., str]) -> None:
 def test_delete_cascades(space: Callable[..., str], cascade: str, left: int) -> None:
     space("apply", "-f", "-", stdin=DEPLOYMENT % (2, 0))
     pods_ready(space, 2)
-    space("delete", "deployment", "web", f"--cascade={cascade}", "--timeout=20s")
+    space("delete", "deployment", "web", f"--cascade={cascade}", "--timeout=60s")
     until(lambda: len(names(space, "pods")), left)
     assert len(names(space, "replicasets")) == (1 if left else 0)
 
@@ -162,7 +162,7 @@ def test_a_namespace_says_what_holds_it(cluster: Running) -> None:
     namespace["spec"] = {}
     path = "/api/v1/namespaces/held/finalize"
     cluster.kubectl("replace", "--raw", path, "-f", "-", stdin=json.dumps(namespace))
-    cluster.kubectl("wait", "--for=delete", "namespace/held", "--timeout=20s")
+    cluster.kubectl("wait", "--for=delete", "namespace/held", "--timeout=60s")
 
 
 def test_drain_moves_pods_as_their_budget_allows(cluster: Running, space: Callable[..., str]) -> None:
@@ -208,7 +208,7 @@ def test_pods_leave_with_their_node_and_wait_for_another(cluster: Running, space
 def test_jobs_are_done(space: Callable[..., str]) -> None:
     space("create", "cronjob", "often", "--image=busybox", "--schedule=*/5 * * * *", "--", "true")
     space("create", "job", "once", "--from=cronjob/often")
-    space("wait", "--for=condition=complete", "job/once", "--timeout=20s")
+    space("wait", "--for=condition=complete", "job/once", "--timeout=60s")
     row = space("get", "job", "once", "--no-headers").split()
     assert row[:3] == ["once", "Complete", "1/1"]
     assert "Completed" in space("get", "pods")

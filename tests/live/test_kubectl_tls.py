@@ -44,7 +44,7 @@ async def test_only_a_good_token_gets_in(tmp_path: Path) -> None:
         env = {**os.environ, "HOME": str(tmp_path), "KUBECONFIG": str(tmp_path / "config")}
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(KUBECTL, *where, *arguments, env=env, stdout=pipe, stderr=pipe)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(90):
             out, err = await process.communicate()
         return process.returncode or 0, (out + err).decode()
 

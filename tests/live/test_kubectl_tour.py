@@ -19,7 +19,7 @@ WORKS: list[tuple[str, list[str]]] = [
     ("api-resources", ["endpointslices", "services", "svc", "deployments"]),
     ("explain service.spec.type", ["FIELD: type <string>", "ExternalName"]),
     ("run web --image=nginx --port=80", ["pod/web created"]),
-    ("wait pod/web --for=condition=Ready --timeout=20s", ["condition met"]),
+    ("wait pod/web --for=condition=Ready --timeout=60s", ["condition met"]),
     ("expose pod web --type=NodePort", ["service/web exposed"]),
     ("get pods -o wide", ["1/1", "Running", "10.244.", "kdns"]),
     ("get svc,ep,endpointslices -o wide", ["NodePort", "endpoints/web", "run=web", "10.244."]),
@@ -33,11 +33,11 @@ WORKS: list[tuple[str, list[str]]] = [
     ("describe node kdns", ["HolderIdentity: kdns", "default web", "PodCIDR:", "Ready True"]),
     ("describe namespace default", ["Status: Active"]),
     ("create deployment front --image=nginx --replicas=2 --port=80", ["deployment.apps/front created"]),
-    ("rollout status deployment/front --timeout=20s", ["successfully rolled out"]),
+    ("rollout status deployment/front --timeout=60s", ["successfully rolled out"]),
     ("get deploy,rs,pods", ["deployment.apps/front", "2/2", "replicaset.apps/front-", "pod/front-"]),
     ("expose deployment front", ["service/front exposed"]),
     ("scale deployment front --replicas=3", ["deployment.apps/front scaled"]),
-    ("rollout status deployment/front --timeout=20s", ["successfully rolled out"]),
+    ("rollout status deployment/front --timeout=60s", ["successfully rolled out"]),
     ("describe deployment front", ["Replicas: 3 desired | 3 updated | 3 total", "ScalingReplicaSet"]),
     ("get events", ["ScalingReplicaSet", "SuccessfulCreate"]),
     ("rollout history deployment/front", ["REVISION CHANGE-CAUSE"]),
@@ -92,7 +92,7 @@ def test_the_tour(cluster: Running) -> None:
 
 def test_what_cannot_be_done_is_said(cluster: Running) -> None:
     cluster.kubectl("run", "seen", "--image=nginx", "--port=80")
-    cluster.kubectl("wait", "pod/seen", "--for=condition=Ready", "--timeout=20s")
+    cluster.kubectl("wait", "pod/seen", "--for=condition=Ready", "--timeout=60s")
     for command, says in CANNOT:
         out = cluster.kubectl(*command.split(" "), check=False)
         assert says in out, f"kubectl {command}\n{out}wanted {says}"

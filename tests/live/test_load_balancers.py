@@ -55,7 +55,7 @@ def test_a_pool(tmp_path: Path) -> None:
     with kdns_up(tmp_path, *data) as running:
         external(running, "a", "192.0.2.1")
         external(running, "late", "<pending>")
-        running.kubectl("delete", "service", "a", "--timeout=20s")
+        running.kubectl("delete", "service", "a", "--timeout=60s")
         external(running, "late", "192.0.2.1")
         running.kubectl("patch", "service", "both", "-p", '{"spec":{"type":"ClusterIP"}}')
         external(running, "both", "<none>")
@@ -73,5 +73,5 @@ def test_without_a_pool_and_by_hand(tmp_path: Path) -> None:
         by_hand = '{"status":{"loadBalancer":{"ingress":[{"ip":"198.51.100.7"}]}}}'
         running.kubectl("patch", "service", "a", "--subresource=status", "-p", by_hand)
         external(running, "a", "198.51.100.7")
-        running.kubectl("delete", "service", "a", "--timeout=20s")
+        running.kubectl("delete", "service", "a", "--timeout=60s")
         assert "NotFound" in running.kubectl("get", "service", "a", check=False)

@@ -31,7 +31,7 @@ from kdns.controlplane.strategy import Strategies
 
 CoreV1: TypeAlias = Any  # the package says of nearly everything that it may be None
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 HISTORY = 30
 
 

@@ -15,7 +15,7 @@ from kdns.aio.source import Source
 from kdns.wire.message import decode, query
 
 PLURALS = {"Service": "services", "EndpointSlice": "endpointslices", "Pod": "pods", "Namespace": "namespaces"}
-DEADLINE_S = 5.0
+DEADLINE_S = 30.0
 
 
 class Datagrams(asyncio.DatagramProtocol):

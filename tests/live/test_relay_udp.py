@@ -12,7 +12,7 @@ from typing import cast
 import pytest
 from relay_rig import DEADLINE_S, VIP, free_port, rig, service, until
 
-LOOP_S = 0.2
+AGAIN_S = 0.2
 
 
 class Answering(asyncio.DatagramProtocol):
@@ -49,14 +49,14 @@ async def client(port: int, source: str = "127.0.0.1") -> AsyncIterator[socket.s
         yield made
 
 
-async def ask(sock: socket.socket, what: bytes = b"?") -> bytes:
-    """The answer; asked again until there is one."""
+async def ask(sock: socket.socket, what: bytes = b"?", *, again_s: float = DEADLINE_S) -> bytes:
+    """The answer; asked again where a datagram may be lost."""
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(DEADLINE_S):
         while True:
             sock.send(what)
             try:
-                return await asyncio.wait_for(loop.sock_recv(sock, 1 << 16), LOOP_S)
+                return await asyncio.wait_for(loop.sock_recv(sock, 1 << 16), again_s)
             except TimeoutError:
                 continue
 
@@ -77,7 +77,7 @@ async def test_each_client_has_an_endpoint_and_a_socket_of_its_own() -> None:
 async def test_affinity_counts_for_datagrams_too() -> None:
     async with AsyncExitStack() as stack:
         pairs = [await stack.enter_async_context(answering(each, f"127.1.0.{each[0]}")) for each in (b"a", b"b")]
-        made, port = await stack.enter_async_context(rig()), free_port(kind=socket.SOCK_DGRAM)
+        made, port = await stack.enter_async_context(rig(udp_idle_s=DEADLINE_S)), free_port(kind=socket.SOCK_DGRAM)
         await made.have(service("dns", port, "UDP", affinity_s=100), *(pair for pair, _ in pairs))
         said = {}
         for source in ("127.0.0.1", "127.0.0.2"):
@@ -88,7 +88,7 @@ async def test_affinity_counts_for_datagrams_too() -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 1472, 4096, 4097, 65000])
 async def test_datagrams_of_any_size(size: int) -> None:
-    async with answering(b"a", "127.1.0.1") as (pair, _), rig() as made:
+    async with answering(b"a", "127.1.0.1") as (pair, _), rig(udp_idle_s=DEADLINE_S) as made:
         port = free_port(kind=socket.SOCK_DGRAM)
         await made.have(service("dns", port, "UDP"), pair)
         async with client(port) as asking:
@@ -97,11 +97,15 @@ async def test_datagrams_of_any_size(size: int) -> None:
 
 
 async def test_a_silent_client_is_forgotten() -> None:
-    async with answering(b"a", "127.1.0.1") as (pair, protocol), rig(udp_idle_s=0.05) as made:
+    clock = [0.0]
+    async with answering(b"a", "127.1.0.1") as (pair, protocol), rig(udp_idle_s=0.05, now_s=lambda: clock[0]) as made:
         port = free_port(kind=socket.SOCK_DGRAM)
         await made.have(service("dns", port, "UDP"), pair)
         async with client(port) as asking:
-            assert await ask(asking) == b"a?"
+            for clock[0] in (0.0, 0.04, 0.08):
+                assert await ask(asking) == b"a?"
+            assert len(protocol.clients) == made.counters("dns", "UDP").active == 1
+            clock[0] = 0.13
             await until(lambda: made.counters("dns", "UDP").active == 0)
             assert await ask(asking) == b"a?"
         assert len(protocol.clients) == 2
@@ -111,8 +115,8 @@ async def test_a_refusing_endpoint_is_passed_over() -> None:
     async with answering(b"a", "127.1.0.1") as (pair, _), rig(udp_idle_s=DEADLINE_S) as made:
         port, dead = free_port(kind=socket.SOCK_DGRAM), ("127.0.9.1", free_port("127.0.9.1", socket.SOCK_DGRAM))
         await made.have(service("dns", port, "UDP", affinity_s=100), dead, pair)
-        async with client(port) as asking:
-            assert await ask(asking) == b"a?"
+        async with client(port) as asking:  # what goes to an endpoint that is not there is lost, and tells of it
+            assert await ask(asking, again_s=AGAIN_S) == b"a?"
         async with client(port) as asking:
             assert await ask(asking) == b"a?"
         counters = made.counters("dns", "UDP")

@@ -209,7 +209,7 @@ async def started(data: Path) -> tuple[asyncio.subprocess.Process, str]:
         sys.executable, "-c", SERVER, str(data), stdout=asyncio.subprocess.PIPE
     )
     assert process.stdout
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(90):
         port = int(await process.stdout.readline())
     return process, f"http://127.0.0.1:{port}"
 
@@ -251,7 +251,7 @@ async def test_acknowledged_writes_survive(tmp_path: Path) -> None:
     watcher = Watcher()
     for turn in range(ROUNDS + 1):
         process, url = await started(tmp_path)
-        async with aiohttp.ClientSession(url) as session, asyncio.timeout(120):
+        async with aiohttp.ClientSession(url) as session, asyncio.timeout(180):
             found = await services(session)
             watcher.check(found, {name for writer in writers for name in writer.may_be_gone()})
             for writer in writers:

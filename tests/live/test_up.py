@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from kdns_process import DEADLINE_S, ROOT, Running, kdns_up
+from wholefiles import replace
 
 from kdns.aio.interfaces import reachable
 from kdns.records.rrset import NS, RRset, Soa, Srv
@@ -128,14 +129,16 @@ def test_the_documented_variables(empty: Running) -> None:
         "--format",
         "json",
     ]
-    variables = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    variables = json.loads(
+        subprocess.run(command, capture_output=True, text=True, check=True, timeout=DEADLINE_S).stdout
+    )
     assert {k: v for k, v in variables.items() if k.startswith("REDIS")} == REDIS_VARIABLES
     assert variables["KUBERNETES_SERVICE_HOST"] == "10.96.0.1"
 
 
 def test_pods_come_and_go(empty: Running) -> None:
     empty.kubectl("apply", "-f", "-", stdin=HEADLESS)
-    empty.kubectl("wait", "--for=condition=Ready", "pod/peer-0", "--timeout=10s")
+    empty.kubectl("wait", "--for=condition=Ready", "pod/peer-0", "--timeout=60s")
     address = empty.kubectl("get", "pod", "peer-0", "-o", "jsonpath={.status.podIP}")
     empty.until([address], "peers.default.svc.cluster.local")
     assert empty.rdata("peer-0.peers.default.svc.cluster.local") == [address]
@@ -158,10 +161,10 @@ def test_manifests_are_followed(tmp_path: Path) -> None:
     path.write_text(REDIS_MASTER)
     with kdns_up(tmp_path, str(manifests)) as running:
         running.until(["10.96.0.11"], "redis-master.default.svc.cluster.local")
-        path.write_text(REDIS_MASTER.replace("redis-master", "redis").replace("0.11", "0.12"))
+        replace(path, REDIS_MASTER.replace("redis-master", "redis").replace("0.11", "0.12"))
         running.until(["10.96.0.12"], "redis.default.svc.cluster.local")
         running.until([], "redis-master.default.svc.cluster.local")
-        path.write_text("kind: Service\n  metadata: [\n")
+        replace(path, "kind: Service\n  metadata: [\n")
         assert running.wait_for(r"redis\.yaml:\d+: ")
         assert running.rdata("redis.default.svc.cluster.local") == ["10.96.0.12"]
         path.unlink()

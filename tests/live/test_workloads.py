@@ -59,7 +59,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     (folder / "app" / "app.yaml").write_text(APPLICATION)
     with kdns_up(folder, str(folder / "app")) as running:
         running.kubectl("apply", "-f", "-", stdin=manual())
-        running.kubectl("rollout", "status", "statefulset/web", "--timeout=20s")
+        running.kubectl("rollout", "status", "statefulset/web", "--timeout=60s")
         yield running
 
 
@@ -92,7 +92,7 @@ def test_names_of_a_stateful_set(running: Running) -> None:
         running.until([address], f"web-{number}.nginx.{ZONE}")
     assert running.rdata(f"nginx.{ZONE}") == sorted(addresses)
     running.kubectl("scale", "statefulset/web", "--replicas=3")
-    running.kubectl("rollout", "status", "statefulset/web", "--timeout=20s")
+    running.kubectl("rollout", "status", "statefulset/web", "--timeout=60s")
     eventually(lambda: len(running.rdata(f"web-2.nginx.{ZONE}")), 1)
     running.kubectl("scale", "statefulset/web", "--replicas=1", "--current-replicas=3")
     running.until([], f"web-1.nginx.{ZONE}")
@@ -119,20 +119,20 @@ def test_what_get_shows(running: Running) -> None:
 
 def test_a_rollout_and_back(running: Running) -> None:
     running.kubectl("set", "image", "deployment/front", "front=front:2")
-    out = running.kubectl("rollout", "status", "deployment/front", "--timeout=20s")
+    out = running.kubectl("rollout", "status", "deployment/front", "--timeout=60s")
     assert out.endswith('deployment "front" successfully rolled out\n')
     eventually(lambda: image(running, "pods", "-l", "app=front"), ["front:2"] * 2)
     history = running.kubectl("rollout", "history", "deployment/front")
     assert re.findall(r"^(\d+) ", history, re.MULTILINE) == ["1", "2"]
     running.kubectl("rollout", "undo", "deployment/front")
-    running.kubectl("rollout", "status", "deployment/front", "--timeout=20s")
+    running.kubectl("rollout", "status", "deployment/front", "--timeout=60s")
     eventually(lambda: image(running, "pods", "-l", "app=front"), ["front:1"] * 2)
     history = running.kubectl("rollout", "history", "deployment/front")
     assert re.findall(r"^(\d+) ", history, re.MULTILINE) == ["2", "3"]
     assert "front:2" in running.kubectl("rollout", "history", "deployment/front", "--revision=2")
     before = names(running, "pods", "-l", "app=front")
     running.kubectl("rollout", "restart", "deployment/front")
-    running.kubectl("rollout", "status", "deployment/front", "--timeout=20s")
+    running.kubectl("rollout", "status", "deployment/front", "--timeout=60s")
     eventually(lambda: set(before) & set(names(running, "pods", "-l", "app=front")), set())
 
 
@@ -144,7 +144,7 @@ def test_revisions_and_back(running: Running, kind: str, name: str, container: s
     old = running.kubectl("get", kind, name, *template)
     for command, wanted in (("set image {} {}=other:2", "other:2"), ("rollout undo {}", old)):
         running.kubectl(*command.format(f"{kind}/{name}", container).split())
-        running.kubectl("rollout", "status", f"{kind}/{name}", "--timeout=20s")
+        running.kubectl("rollout", "status", f"{kind}/{name}", "--timeout=60s")
         assert running.kubectl("get", kind, name, *template) == wanted
         eventually(lambda: set(image(running, "pods", "-l", f"app={container}")), {wanted})
     history = running.kubectl("rollout", "history", f"{kind}/{name}")
@@ -153,13 +153,13 @@ def test_revisions_and_back(running: Running, kind: str, name: str, container: s
 
 def test_a_pause_holds_a_rollout(running: Running) -> None:
     running.kubectl("create", "deployment", "held", "--image=held:1", "--replicas=2")
-    running.kubectl("rollout", "status", "deployment/held", "--timeout=20s")
+    running.kubectl("rollout", "status", "deployment/held", "--timeout=60s")
     running.kubectl("rollout", "pause", "deployment/held")
     running.kubectl("set", "image", "deployment/held", "held=held:2")
-    running.kubectl("wait", "deployment/held", "--for=condition=Progressing=Unknown", "--timeout=20s")
+    running.kubectl("wait", "deployment/held", "--for=condition=Progressing=Unknown", "--timeout=60s")
     assert set(image(running, "pods", "-l", "app=held")) == {"held:1"}
     running.kubectl("rollout", "resume", "deployment/held")
-    running.kubectl("rollout", "status", "deployment/held", "--timeout=20s")
+    running.kubectl("rollout", "status", "deployment/held", "--timeout=60s")
     eventually(lambda: set(image(running, "pods", "-l", "app=held")), {"held:2"})
     assert "exposed" in running.kubectl("expose", "deployment", "held", "--port=80")
     eventually(lambda: len(running.rdata(f"held.{ZONE}")), 1)
@@ -177,8 +177,8 @@ def test_a_pause_holds_a_rollout(running: Running) -> None:
 def test_cascading_deletion(running: Running, cascade: str, sets: int, pods: int) -> None:
     name = f"gone-{cascade}"
     running.kubectl("create", "deployment", name, "--image=i", "--replicas=2")
-    running.kubectl("rollout", "status", f"deployment/{name}", "--timeout=20s")
-    running.kubectl("delete", "deployment", name, f"--cascade={cascade}", "--timeout=20s")
+    running.kubectl("rollout", "status", f"deployment/{name}", "--timeout=60s")
+    running.kubectl("delete", "deployment", name, f"--cascade={cascade}", "--timeout=60s")
     here = ("-l", f"app={name}")
     eventually(lambda: (len(names(running, "rs", *here)), len(names(running, "pods", *here))), (sets, pods))
 
@@ -186,8 +186,8 @@ def test_cascading_deletion(running: Running, cascade: str, sets: int, pods: int
 def test_a_namespace_goes_with_its_workloads(running: Running) -> None:
     running.kubectl("create", "namespace", "app")
     running.kubectl("apply", "-n", "app", "-f", "-", stdin=manual())
-    running.kubectl("rollout", "status", "-n", "app", "statefulset/web", "--timeout=20s")
-    running.kubectl("delete", "namespace", "app", "--timeout=20s")
+    running.kubectl("rollout", "status", "-n", "app", "statefulset/web", "--timeout=60s")
+    running.kubectl("delete", "namespace", "app", "--timeout=60s")
     left = running.kubectl("get", "all,controllerrevisions,pvc", "-n", "app")
     assert left == "No resources found in app namespace.\n"
     running.until([], "web-0.nginx.app.svc.cluster.local")
@@ -214,13 +214,13 @@ def test_a_restart_changes_nothing(tmp_path: Path) -> None:
     data = ("--data", str(tmp_path / "data"))
     with kdns_up(tmp_path, *data) as running:
         running.kubectl("create", "deployment", "kept", "--image=i", "--replicas=3")
-        running.kubectl("rollout", "status", "deployment/kept", "--timeout=20s")
+        running.kubectl("rollout", "status", "deployment/kept", "--timeout=60s")
         everything = ("get", "deploy,rs,pods", "-o", "jsonpath={.items[*].metadata.name} {.items[*].metadata.uid}")
         before = running.kubectl(*everything)
     with kdns_up(tmp_path, *data) as running:
         assert running.kubectl(*everything) == before
         running.kubectl("scale", "deployment/kept", "--replicas=1")
-        running.kubectl("rollout", "status", "deployment/kept", "--timeout=20s")
+        running.kubectl("rollout", "status", "deployment/kept", "--timeout=60s")
         eventually(lambda: len(names(running, "pods")), 1)
 
 
