@@ -105,6 +105,8 @@ DRAWN: Final = frozenset(
     f"{name}{side.suffix}-{protocol}" for name in _LISTS.values() for side in SIDES for protocol in PROTOCOLS
 )
 """The maps of endpoints, in which a number is looked up that was drawn from as many as there were a moment before."""
+LISTED: Final = frozenset(f"{name}{side.suffix}" for name in _LISTS for side in SIDES)
+"""The maps of external policy Local, in which a front is looked up that may have another policy by now."""
 
 Send: TypeAlias = "Callable[[Content, Front, Side, ElementKey, str, tuple[Backend, ...], str], str]"
 """Makes the chain for one list of backends of a front, and names it: the last step, in which modes differ."""

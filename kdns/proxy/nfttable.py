@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Final
 
 from kdns.proxy.config import Family
-from kdns.proxy.nftables import DRAWN, MISSING, NFT_FAMILY, SHARED, TABLE, Content, ElementKey, content
+from kdns.proxy.nftables import DRAWN, LISTED, MISSING, NFT_FAMILY, SHARED, TABLE, Content, ElementKey, content
 from kdns.proxy.nftchange import Transaction, lines
 from kdns.proxy.nftframe import frame
 from kdns.proxy.plan import FamilyPlan, Front, FrontKey
@@ -29,6 +29,7 @@ class Table:
         self._sets: dict[str, int] = {}
         self._uses: Counter[tuple[str, ElementKey | str]] = Counter()
         self._spare: dict[str, dict[ElementKey, None]] = {}
+        self._led_to: set[str] = set()
         self._start: tuple[str, ...] = tuple(line for change in self._loaded() for line in lines(change))
 
     def whole(self, *, mark: int = 0x4000) -> str:
@@ -67,19 +68,22 @@ class Table:
     def sweep(self) -> Transaction:
         """Removes what nothing leads to any more: chains, affinity sets and endpoints; `swept` says that it is done.
 
-        A packet may find its chain before a change and its endpoint after it, and the chain may draw a number that
-        the change has no endpoint for. So endpoints that are too many stay until here.
+        A packet may meet a map before a change and the next one after it: rules change at once for whoever is under
+        way, elements do not. Its chain may draw a number that the change has no endpoint for, and its front may have
+        had external policy Local, whose maps do not know it any more. So such elements stay until here.
 
-        Kernels before 6.2 keep references of deleted elements for a moment: leave a second between the two.
+        Kernels before 6.2 keep references of deleted elements for a moment: leave a second between the two. Chains to
+        which elements led that go only now are left to the next sweep.
         """
-        chains = tuple(name for name in self._chains if not self._uses["chain", name])
-        sets = tuple(name for name in self._sets if not self._uses["set", name])
+        chains = tuple(name for name in self._chains if not self._uses["chain", name] and name not in self._led_to)
+        sets = tuple(name for name in self._sets if not self._uses["set", name] and name not in self._led_to)
         spare = {name: list(keys) for name, keys in self._spare.items() if keys}
         return Transaction(self.half.family, delete=spare, remove_chains=chains, remove_sets=sets)
 
     def swept(self, done: Transaction) -> None:
         """Forget what a sweep has removed."""
         self._spare.clear()
+        self._led_to.clear()
         for name in done.remove_chains:
             del self._chains[name]
         for name in done.remove_sets:
@@ -118,10 +122,12 @@ class Table:
     def _elements(self, change: Transaction, before: Content, after: Content) -> None:
         for name in dict.fromkeys((*before.elements, *after.elements)):
             old, new = before.elements.get(name, {}), after.elements.get(name, {})
-            spare = self._spare.setdefault(name, {}) if name in DRAWN else {}
+            is_kept = name in DRAWN or name in LISTED
+            spare = self._spare.setdefault(name, {}) if is_kept else {}
             for key, data in old.items():
-                if name in DRAWN and key not in new:
+                if is_kept and key not in new:
                     spare[key] = None
+                    self._led_to.update((*before.chains, *before.affinity_sets) if name in LISTED else ())
                 elif new.get(key, MISSING) != data and self._is_gone(name, key):
                     _forget(change, name, key)
             for key, data in new.items():

@@ -7,7 +7,7 @@ from itertools import takewhile
 from small_cluster import CONFIG, NODE_VIEW, endpoints, service, state
 
 from kdns.cluster.objects import Object
-from kdns.proxy.nftchange import Transaction
+from kdns.proxy.nftchange import Transaction, lines
 from kdns.proxy.nfttable import Table
 from kdns.proxy.planner import Planner, plan
 
@@ -41,6 +41,29 @@ def test_an_endpoint_too_many_stays_for_packets_on_their_way() -> None:
     swept = followed.sweep()
     assert sorted(swept.delete["endpoints-tcp"]) == [("10.96.0.1", 80, 2), ("198.51.101.1", 80, 2)]
     assert not followed.sweep()
+
+
+def test_the_maps_of_a_former_policy_stay_for_packets_on_their_way() -> None:
+    """And the chains behind them until the sweep after the next: old kernels count elements just deleted."""
+    local, cluster = (
+        service(1, endpoints(1, "p1"), protocols=("TCP",), external=policy, sessionAffinity="ClientIP")
+        for policy in ("Local", "Cluster")
+    )
+    followed = Followed(local)
+    changed = followed.change(cluster[0])
+    assert not {"any-endpoint", "local-endpoint"} & changed.delete.keys()
+    assert "external-local" not in "".join(lines(changed))
+    swept = followed.sweep()
+    assert {"any-endpoint", "local-endpoint", "any-endpoint-nodeports"} <= swept.delete.keys()
+    assert not swept.remove_chains
+    (gone,) = followed.sweep().remove_chains
+    assert gone.startswith("local-endpoint-")
+    assert not followed.sweep()
+    followed.change(local[0])
+    assert not followed.change(cluster[0]).delete.get("local-endpoint")
+    back = followed.change(local[0])
+    assert list(back.add["local-endpoint"]) == back.delete["local-endpoint"]
+    assert not followed.sweep().delete
 
 
 def test_clients_of_an_endpoint_that_comes_back_are_forgotten() -> None:
