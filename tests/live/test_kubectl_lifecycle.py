@@ -72,6 +72,7 @@ def space(cluster: Running, request: pytest.FixtureRequest) -> Iterator[Callable
 
     yield run
     cluster.kubectl("delete", "namespace", name, "--wait=false")
+    run("delete", "pods", "--all", "--force", "--grace-period=0", check=False)
 
 
 def until(ask: Callable[[], Any], wanted: Any) -> None:
@@ -87,6 +88,14 @@ def names(run: Callable[..., str], *args: str) -> list[str]:
 def pods_ready(run: Callable[..., str], number: int) -> None:
     run("wait", "--for=condition=Ready", "pods", "-l", "app=web", "--timeout=60s")
     until(lambda: len(names(run, "pods", "-l", "app=web")), number)
+
+
+def history(run: Callable[..., str], group: str, plural: str, since: str, name: str = "") -> list[dict[str, Any]]:
+    """What a namespace's objects of a kind, or the one of this name, have been since a revision."""
+    (namespace,) = {each["metadata"]["namespace"] for each in json.loads(run("get", plural, "-o", "json"))["items"]}
+    path = f"{group}/namespaces/{namespace}/{plural}?watch=1&timeoutSeconds=1&resourceVersion={since}"
+    events = map(json.loads, run("get", "--raw", path).splitlines())
+    return [each["object"] for each in events if name in {"", each["object"]["metadata"]["name"]}]
 
 
 def nodes_of(run: Callable[..., str]) -> list[str]:
@@ -105,28 +114,34 @@ def test_apply_prunes(space: Callable[..., str], tmp_path: Path, allowed: list[s
 
 
 def test_a_deleted_pod_drains_before_it_goes(space: Callable[..., str]) -> None:
-    space("apply", "-f", "-", stdin=DEPLOYMENT % (1, 3))
+    space("apply", "-f", "-", stdin=DEPLOYMENT % (1, 2))
     pods_ready(space, 1)
     (pod,) = names(space, "pods")
-    space("delete", pod, "--wait=false")
-    marks = json.loads(space("get", pod, "-o", "json"))["metadata"]
-    assert marks["deletionGracePeriodSeconds"] == 30
-    assert "Terminating" in space("get", pod)
+    began = space("get", pod, "-o", "jsonpath={.metadata.resourceVersion}")
+    space("delete", pod, "--timeout=60s")
 
-    def conditions() -> set[tuple[bool, bool, bool]]:
-        slices = json.loads(space("get", "endpointslices", "-l", "kubernetes.io/service-name=web", "-o", "json"))
-        rows = [row["conditions"] for each in slices["items"] for row in each["endpoints"] or ()]
+    def conditions(endpoint_slice: dict[str, Any]) -> set[tuple[bool, bool, bool]]:
+        rows = [row["conditions"] for row in endpoint_slice["endpoints"] or ()]
         return {(row["ready"], row["serving"], row["terminating"]) for row in rows}
 
-    until(conditions, {(False, True, True), (True, True, False)})
-    space("wait", "--for=delete", pod, "--timeout=60s")
-    until(conditions, {(True, True, False)})
+    def said() -> set[tuple[bool, bool, bool]]:
+        found = json.loads(space("get", "endpointslices", "-l", "kubernetes.io/service-name=web", "-o", "json"))
+        return {row for each in found["items"] for row in conditions(each)}
+
+    until(said, {(True, True, False)})
+    told = [each["metadata"] for each in history(space, "/api/v1", "pods", began, pod.removeprefix("pod/"))]
+    assert [each.get("deletionGracePeriodSeconds") for each in told[:2]] == [30, 30]
+    assert all("deletionTimestamp" in each for each in told), "it goes, and is there until then"
+    slices = history(space, "/apis/discovery.k8s.io/v1", "endpointslices", began)
+    assert {(False, True, True), (True, True, False)} in map(conditions, slices)
 
 
 def test_force_takes_a_pod_at_once(space: Callable[..., str]) -> None:
     space("apply", "-f", "-", stdin=DEPLOYMENT % (1, 25))
     pods_ready(space, 1)
     (pod,) = names(space, "pods")
+    space("delete", pod, "--wait=false")
+    assert "Terminating" in space("get", pod)
     assert "force deleted" in space("delete", pod, "--force", "--grace-period=0")
     assert pod not in names(space, "pods")
 
@@ -166,6 +181,7 @@ def test_a_namespace_says_what_holds_it(cluster: Running) -> None:
 
 
 def test_drain_moves_pods_as_their_budget_allows(cluster: Running, space: Callable[..., str]) -> None:
+    until(lambda: cluster.kubectl("get", "pods", "-A", "-o", "name"), "")  # of the tests before
     space("apply", "-f", "-", stdin=DEPLOYMENT % (4, 1))
     space("create", "pdb", "web", "--selector=app=web", "--min-available=3")
     pods_ready(space, 4)
@@ -173,14 +189,14 @@ def test_drain_moves_pods_as_their_budget_allows(cluster: Running, space: Callab
     until(lambda: space("get", "pdb", "web", "-o", "jsonpath={.status.disruptionsAllowed}"), "1")
     cluster.kubectl("cordon", "n2")
     assert "SchedulingDisabled" in cluster.kubectl("get", "node", "n2")
-    assert "n2 drained" in cluster.kubectl("drain", "n2", "--ignore-daemonsets", "--force", "--timeout=25s")
+    assert "n2 drained" in cluster.kubectl("drain", "n2", "--ignore-daemonsets", "--force", "--timeout=60s")
     pods_ready(space, 4)
     assert nodes_of(space) == ["n1"] * 4
     cluster.kubectl("uncordon", "n2")
     space("patch", "pdb", "web", "-p", '{"spec":{"minAvailable":4}}')
     until(lambda: space("get", "pdb", "web", "-o", "jsonpath={.status.disruptionsAllowed}"), "0")
-    refused = cluster.kubectl("drain", "n1", "--force", "--timeout=1s", check=False)
-    assert "Cannot evict pod as it would violate the pod's disruption budget." in refused
+    refusal = "Cannot evict pod as it would violate the pod's disruption budget."
+    until(lambda: refusal in cluster.kubectl("drain", "n1", "--force", "--timeout=1s", check=False), wanted=True)
     cluster.kubectl("uncordon", "n1")
 
 

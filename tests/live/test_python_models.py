@@ -57,8 +57,8 @@ NOT_SERVED = {"component_status", "limit_range", "network_policy", "pod_template
 def test_every_kind_is_read(tmp_path: Path) -> None:
     (tmp_path / "all.yaml").write_text("\n---\n".join(f"{{{manifest}}}" for manifest in MANIFESTS))
     with kdns_up(tmp_path, "all.yaml") as running:
-        running.kubectl("rollout", "status", "deployment/a", "--timeout=20s")
-        running.kubectl("wait", "job/a", "--for=condition=complete", "--timeout=20s")
+        running.kubectl("rollout", "status", "deployment/a", "--timeout=60s")
+        running.kubectl("wait", "job/a", "--for=condition=complete", "--timeout=60s")
         config.load_kube_config(str(tmp_path / "kdns.kubeconfig"))
         apis = [client.CoreV1Api, client.AppsV1Api, client.BatchV1Api, client.CoordinationV1Api]
         apis += [client.DiscoveryV1Api, client.NetworkingV1Api, client.PolicyV1Api]

@@ -142,9 +142,11 @@ class Watcher:
     objects: dict[str, int] = field(default_factory=dict)
     revision: str = ""
     expired: int = 0
+    has_followed: bool = False
 
     async def run(self, session: aiohttp.ClientSession) -> None:
         """Follow until the server is gone."""
+        self.has_followed = False
         with suppress(aiohttp.ClientError, ConnectionError):
             while True:
                 if not self.revision:
@@ -168,7 +170,7 @@ class Watcher:
             return
         metadata = event["object"]["metadata"]
         assert int(metadata["resourceVersion"]) > int(self.revision) or event["type"] == "BOOKMARK"
-        self.revision = metadata["resourceVersion"]
+        self.revision, self.has_followed = metadata["resourceVersion"], True
         if event["type"] == "DELETED":
             del self.objects[metadata["name"]]
         elif event["type"] != "BOOKMARK":
@@ -226,10 +228,10 @@ async def killed_within(
     watcher: Watcher,
     most: int,
 ) -> None:
-    """Let all of them work until there were that many writes, then kill the server at some moment."""
+    """Let all of them work until there were that many writes, and events, then kill the server at some moment."""
     runs = [writer.run(session) for writer in writers]
     running = [asyncio.create_task(run) for run in (*runs, watcher.run(session))]
-    while sum(writer.done for writer in writers) < most:
+    while sum(writer.done for writer in writers) < most or not watcher.has_followed:
         finished, _ = await asyncio.wait(running, timeout=random.uniform(0.001, 0.02))
         if finished:
             break

@@ -97,6 +97,7 @@ def test_names_of_a_stateful_set(running: Running) -> None:
     running.kubectl("scale", "statefulset/web", "--replicas=1", "--current-replicas=3")
     running.until([], f"web-1.nginx.{ZONE}")
     running.kubectl("scale", "statefulset/web", "--replicas=2")
+    running.kubectl("rollout", "status", "statefulset/web", "--timeout=60s")
     eventually(lambda: names(running, "pods", "-l", "app=nginx"), ["web-0", "web-1"])
 
 
@@ -231,5 +232,5 @@ def test_without_simulated_pods_they_wait(tmp_path: Path) -> None:
         phases = ("get", "pods", "-o", "jsonpath={.items[*].status.phase}")
         eventually(lambda: running.kubectl(*phases).split(), ["Pending"] * 3)
         assert names(running, "pods", "-l", "app=nginx") == ["web-0"]
-        waiting = running.kubectl("rollout", "status", "deployment/waits", "--timeout=1s", check=False)
-        assert "Waiting for deployment" in waiting
+        waiting = ("rollout", "status", "deployment/waits", "--timeout=1s")
+        eventually(lambda: "Waiting for deployment" in running.kubectl(*waiting, check=False), wanted=True)
