@@ -11,7 +11,7 @@ from ipaddress import ip_address
 from typing import Final
 
 from kdns.aio.netlink import ROUTE, Requests, attributes, opened
-from kdns.proxy.config import Address
+from kdns.proxy.config import Address, is_link_local_ipv6
 
 _GET_ADDRESSES: Final = 22
 _ADDRESS, _LOCAL = 1, 2
@@ -21,7 +21,10 @@ _SETTLE_S: Final = 0.2
 
 
 async def own_addresses() -> tuple[Address, ...]:
-    """All addresses but loopback and link-local ones, sorted; OSError where the kernel does not tell."""
+    """All addresses but loopback ones and IPv6's link-local ones, sorted; OSError where the kernel does not tell.
+
+    An IPv6 link-local address comes with the link of every Pod, and would have everything planned anew.
+    """
     return await asyncio.to_thread(_own_addresses)
 
 
@@ -39,7 +42,7 @@ def _own_addresses() -> tuple[Address, ...]:
         requests.dump(_GET_ADDRESSES, _MESSAGE.pack(socket.AF_UNSPEC, 0, 0, 0, 0), entry)
     finally:
         requests.close()
-    usable = (each for each in found if not each.is_loopback and not each.is_link_local)
+    usable = (each for each in found if not each.is_loopback and not is_link_local_ipv6(each))
     return tuple(sorted(usable, key=lambda each: (each.version, int(each))))
 
 

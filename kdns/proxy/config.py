@@ -86,7 +86,7 @@ class LocalPods:
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """The node as the dataplane sees it. `addresses` are all that the kernel calls local, loopback aside.
+    """The node as the dataplane sees it. `addresses` are all that the kernel calls local, but ::1, 127/8 and fe80::/10.
 
     `primary` are those the Node object reports, at most one per family.
     """
@@ -116,6 +116,11 @@ class ProxyConfig:
     localhost_node_ports: bool = True
     service_cidrs: tuple[Network, ...] = ()
     node_hints: bool = True
+
+
+def is_link_local_ipv6(address: Address) -> bool:
+    """Whether the address is one of fe80::/10, which means something on its link only and is never forwarded."""
+    return address.version == VERSION["IPv6"] and address.is_link_local
 
 
 def family_of(address: Address) -> Family:

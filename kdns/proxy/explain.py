@@ -68,9 +68,13 @@ def _other_proxy(service: Service) -> str | None:
 def _left_to_balancer(service: Service, packet: Packet) -> Iterator[str]:
     ingress = (service.status.load_balancer.ingress or ()) if service.status else ()
     for each in ingress:
-        if parsed_address(each.ip) == packet.destination and each.ip_mode not in {None, "VIP"}:
-            name = "/".join(service.key)
-            yield f"it is a load balancer IP of Service {name} with ipMode {each.ip_mode}: left to the load balancer"
+        if parsed_address(each.ip) != packet.destination:
+            continue
+        what = f"it is a load balancer IP of Service {'/'.join(service.key)}"
+        if each.ip_mode not in {None, "VIP"}:
+            yield f"{what} with ipMode {each.ip_mode}: left to the load balancer"
+        elif packet.destination.is_loopback:
+            yield f"{what}, but a loopback address is this machine's: what programs say to themselves is left alone"
 
 
 def _node_port(state: State, half: FamilyPlan, packet: Packet) -> Iterator[str]:

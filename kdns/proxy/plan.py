@@ -12,7 +12,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from kdns.proxy.backends import Backend, Backends
-from kdns.proxy.config import VERSION, Address, Family, LocalPods, Mode, Network, NodeView
+from kdns.proxy.config import VERSION, Address, Family, LocalPods, Mode, Network, NodeView, is_link_local_ipv6
 
 
 class PortName(NamedTuple):
@@ -137,8 +137,12 @@ class FamilyPlan:
     service_cidrs: tuple[Network, ...] = ()
 
     def serves_node_ports_at(self, address: Address) -> bool:
-        """Whether packets to this address can be for a node port."""
-        if not self.node.has(address) or address.version != VERSION[self.family]:
+        """Whether packets to this address can be for a node port.
+
+        Nobody has counted the node's IPv6 link-local addresses; who comes with a packet to one has come to the node.
+        """
+        is_own = self.node.has(address) or is_link_local_ipv6(address)
+        if not is_own or address.version != VERSION[self.family]:
             return False
         if address.is_loopback and not self.localhost_node_ports:
             return False

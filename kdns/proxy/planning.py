@@ -16,6 +16,7 @@ from kdns.proxy.config import (
     ProxyConfig,
     canonical,
     family_of_text,
+    parsed_address,
     parsed_network,
 )
 from kdns.proxy.plan import FamilyPlan, FrontKey, FrontKind, Masquerade, PortName, PortPlan, Route, Verdict
@@ -103,7 +104,7 @@ def _port_plan(
     affinity = spec.session_affinity_config.client_ip if spec.session_affinity_config else None
     timeout_s = (affinity.timeout_seconds if affinity else None) or AFFINITY_DEFAULT_S
     local_balancer = spec.type == "LoadBalancer" and policies.external_local
-    balancer_ips = _balancer_ips(service, family)
+    balancer_ips = _balancer_ips(service, family, config)
     if guarded and any(own in each for each in ranges for own in node.addresses if own.version == each.version):
         # A packet of the node to such an address comes back with that address as its source.
         ranges += tuple(own for each in balancer_ips if (own := parsed_network(each)))
@@ -170,12 +171,24 @@ def _canonical(texts: Iterable[str], family: Family) -> tuple[str, ...]:
     return tuple(each for each in written if each and family_of_text(each) == family)
 
 
-def _balancer_ips(service: Service, family: Family) -> tuple[str, ...]:
-    """The load balancer's addresses that the node answers itself: not those it shall leave to the load balancer."""
+def _balancer_ips(service: Service, family: Family, config: ProxyConfig) -> tuple[str, ...]:
+    """The load balancer's addresses that the node answers itself: not those it shall leave to the load balancer.
+
+    An address of the node is one like any other: some load balancers give it out.
+
+    Differs: a loopback address is not captured. kube-proxy takes what programs of every node say to themselves there,
+    whatever the Service's author had in mind. Relays listen there, if nobody else does.
+    """
     if service.status is None:
         return ()
     ingress = service.status.load_balancer.ingress or ()
-    return _canonical((each.ip for each in ingress if each.ip_mode in {None, "VIP"}), family)
+    found = _canonical((each.ip for each in ingress if each.ip_mode in {None, "VIP"}), family)
+    return found if config.mode.relays else tuple(each for each in found if not _is_loopback(each))
+
+
+def _is_loopback(text: str) -> bool:
+    address = parsed_address(text)
+    return address is not None and address.is_loopback
 
 
 def _source_ranges(service: Service, family: Family) -> tuple[bool, tuple[Network, ...]]:

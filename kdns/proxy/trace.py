@@ -10,6 +10,7 @@ from kdns.proxy.backends import Backend
 from kdns.proxy.config import Address, family_of
 from kdns.proxy.decision import Because, decision, is_guarded
 from kdns.proxy.plan import FamilyPlan, Front, FrontKey, FrontKind, Masquerade, Plan, Verdict
+from kdns.proxy.stranded import stranded
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,13 @@ def _for_service(half: FamilyPlan, packet: Packet, front: Front) -> Trace:
         return Trace(Fate.REJECTED, (*reasons, "no endpoint is ready, on any node"), front, verdict=verdict)
     if verdict is Verdict.DROP:
         return Trace(Fate.DROPPED, (*reasons, "there is none that can serve"), front, verdict=verdict)
+    out_of_reach = stranded(half, packet.source, packet.destination, backends)
+    if backends and out_of_reach.backends == backends:
+        return Trace(Fate.DROPPED, (*reasons, out_of_reach.why), front, verdict=verdict)
     reasons += _choice(half, front, backends)
+    if out_of_reach.backends:
+        lost = _listed(each.address for each in out_of_reach.backends)
+        reasons.append(f"but {lost} will not be reached: {out_of_reach.why}")
     hairpins = tuple(each for each in backends if each.address == str(packet.source) and _counts(half, each))
     on_node = _on_node(half, packet, backends)
     reasons += _source(front, packet, hairpins, is_pod=decided.is_pod, masquerade=masquerade)

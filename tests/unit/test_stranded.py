@@ -1,0 +1,56 @@
+"""Clients whose packets stay on the node: which endpoints they cannot reach, and loopback addresses of balancers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from ipaddress import ip_address
+
+import pytest
+from small_cluster import CONFIG, ENDPOINTS, NODE_VIEW, endpoints, service, state
+
+from kdns.proxy.config import IPTABLES, NFTABLES, USERSPACE, Mode
+from kdns.proxy.explain import explained
+from kdns.proxy.planner import plan
+from kdns.proxy.trace import Fate, Packet, trace
+
+LEFT = "the kernel lets nothing from {} out of this node"
+UNLESS = "unless net.ipv4.conf.all.route_localnet is 1"
+
+
+@pytest.mark.parametrize(
+    ("mode", "source", "target", "port", "lost", "why"),
+    [
+        (NFTABLES, "127.0.0.1", "10.96.0.1", 80, "h1 r1", f"from 127.0.0.1 to what is not this node's own, {UNLESS}"),
+        (USERSPACE, "127.0.0.1", "10.96.0.1", 80, "h1 r1", f"from 127.0.0.1 to what is not this node's own, {UNLESS}"),
+        (IPTABLES, "127.0.0.1", "10.96.0.1", 80, "", ""),
+        (NFTABLES, "127.0.0.1", "192.0.2.1", 30001, "r1", f"{LEFT.format('127.0.0.1')}, {UNLESS}"),
+        (USERSPACE, "127.0.0.1", "192.0.2.1", 30001, "", ""),
+        (NFTABLES, "::1", "fd00:96::1", 80, "r1", LEFT.format("::1")),
+        (IPTABLES, "::1", "fd00:96::1", 80, "r1", LEFT.format("::1")),
+        (USERSPACE, "::1", "fd00:96::1", 80, "", ""),
+        (NFTABLES, "fe80::7", "2001:db8:2::1", 30001, "r1", "the kernel forwards nothing from the link-local address"),
+        (NFTABLES, "192.0.2.1", "10.96.0.1", 80, "", ""),
+        (NFTABLES, "169.254.4.2", "10.96.0.1", 80, "", ""),
+    ],
+)
+def test_who_is_lost(mode: Mode, source: str, target: str, port: int, lost: str, why: str) -> None:
+    made = plan(state(service(1, endpoints(1, "r1", "h1"))), NODE_VIEW, replace(CONFIG, mode=mode))
+    told = trace(made, Packet(ip_address(source), ip_address(target), "TCP", port))
+    assert told.fate is (Fate.DROPPED if lost == "h1 r1" else Fate.FORWARDED)
+    said = [reason for reason in told.reasons if "the kernel" in reason]
+    assert [why in reason for reason in said] == [True] * bool(lost)
+    if lost == "r1":
+        assert said[0].startswith(f"but {ENDPOINTS['r1'][':' in source]} will not be reached: ")
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.9.9.9", "::1"])
+def test_a_balancers_loopback_address_is_not_captured(address: str) -> None:
+    known = state(service(1, endpoints(1, "r1"), ingress=[{"ip": address}]))
+    packet = Packet(ip_address("::1" if ":" in address else "127.0.0.1"), ip_address(address), "TCP", 80)
+    made = plan(known, NODE_VIEW, CONFIG)
+    assert not [key for half in (made.ipv4, made.ipv6) for key in half.fronts if key.address == address]
+    found = explained(known, made, packet)
+    assert found.trace.fate is Fate.UNTOUCHED
+    assert "it is a load balancer IP of Service shop/s1, but a loopback address" in found.reasons[-1]
+    relayed = plan(known, NODE_VIEW, replace(CONFIG, mode=USERSPACE))
+    assert trace(relayed, packet).fate is Fate.FORWARDED
