@@ -14,7 +14,8 @@ from kdns.aio.process import raise_open_files_limit, stop_event
 log = logs.get(__name__)
 
 WAITING: Final = "waiting for the API server: answers are SERVFAIL until it has been listed"
-"""Said instead of `ready`."""
+"""Said before `ready`, which comes later then."""
+LOOK_S: Final = 0.1
 
 
 async def start_unless_stopped(server: DnsServer, stop: asyncio.Event) -> None:
@@ -30,6 +31,16 @@ async def start_unless_stopped(server: DnsServer, stop: asyncio.Event) -> None:
         starting.result()
 
 
+async def say_ready(server: DnsServer, say: Callable[[str], None], stop: asyncio.Event) -> None:
+    """Say `ready`, now or as soon as everything has been listed, unless it is to stop before that."""
+    if not server.is_synced:
+        say(WAITING)
+    while not (server.is_synced or stop.is_set()):  # noqa: ASYNC110 - kinds are listed one by one, in several places
+        await asyncio.sleep(LOOK_S)
+    if not stop.is_set():
+        say("ready")
+
+
 async def serve(corefile: str, *, dns_port: int, say: Callable[[str], None]) -> None:
     """Run the DNS server until SIGTERM or SIGINT, then `lameduck` seconds longer."""
     server = DnsServer(load_corefile(corefile, dns_port=dns_port), dns_port=dns_port)
@@ -43,7 +54,7 @@ async def serve(corefile: str, *, dns_port: int, say: Callable[[str], None]) -> 
             say(f"dns   {host} port {port} (UDP and TCP)")
         for path, (host, port) in server.site_addresses.items():
             say(f"http  {host} port {port} {path}")
-        say("ready" if server.is_synced else WAITING)
+        await say_ready(server, say, stop)
         await stop.wait()
         if server.lameduck_s:
             log.info("stopping", lameduck_s=server.lameduck_s)

@@ -99,7 +99,7 @@ async def up(options: UpOptions, say: Callable[[str], None], warn: Callable[[str
             host, port = dns.addresses[0]
             say(f"try         dig @{host} -p {port} kubernetes.default.svc.{options.cluster.cluster_domain}")
             say(f"            kubectl --kubeconfig {options.kubeconfig} get services --all-namespaces")
-            say("ready" if dns.is_synced else app.WAITING)
+            await app.say_ready(dns, say, stop)
             starting.close()
             await stop.wait()
         finally:

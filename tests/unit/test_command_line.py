@@ -7,6 +7,7 @@ import os
 import re
 import resource
 import signal
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -89,11 +90,37 @@ async def test_a_signal_ends_the_wait_for_an_api_server_that_is_away(tmp_path: P
     away = "kubernetes cluster.local {\n endpoint http://127.0.0.1:9\n startup_timeout 1h\n}"
     corefile.write_text(f".:0 {{\n bind 127.0.0.1\n{away}\n}}\n")
     said: list[str] = []
-    loop = asyncio.get_running_loop()
-    loop.call_later(0.2, os.kill, os.getpid(), signal.SIGTERM)
-    async with asyncio.timeout(10):
+    before = signal.getsignal(signal.SIGTERM)
+
+    async def interrupt() -> None:
+        while signal.getsignal(signal.SIGTERM) is before:  # noqa: ASYNC110 - nobody tells of it; it would end the tests
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.2)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+        tasks.create_task(interrupt())
         await app.serve(str(corefile), dns_port=0, say=said.append)
     assert said == []
+
+
+async def test_ready_is_said_as_soon_as_it_is() -> None:
+    class Server:
+        is_synced = False
+
+    said: list[str] = []
+    for is_stopped in (True, False):
+        server, stop = Server(), asyncio.Event()
+
+        def say(line: str, server: Server = server, stop: asyncio.Event = stop, is_stopped: bool = is_stopped) -> None:
+            said.append(line)
+            asyncio.get_running_loop().call_soon(
+                stop.set if is_stopped else partial(setattr, server, "is_synced", True)
+            )
+
+        async with asyncio.timeout(60):
+            await app.say_ready(server, say, stop)  # type: ignore[arg-type]  # all it looks at
+    assert said == [app.WAITING, app.WAITING, "ready"]
 
 
 async def test_what_keeps_the_server_from_starting_is_raised(tmp_path: Path) -> None:
