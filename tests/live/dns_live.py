@@ -9,7 +9,7 @@ from ipaddress import ip_address
 
 import aiohttp
 import pytest
-from fake_api import Cluster, FakeApi, endpoint_slice, meta, service
+from fake_api import Cluster, FakeApi, endpoint_slice, meta, service, until
 
 from kdns.aio import dnsserver
 from kdns.aio.dnsserver import DnsServer
@@ -61,6 +61,7 @@ async def serving(
     server = DnsServer(configure(parse(f".:0 {{\nbind 127.0.0.1\nerrors\n{SITES}{stanza}\n{more}\n}}\n")))
     try:
         await server.start()
+        await until(lambda: server.is_synced or "startup_timeout" in options)
         yield server
     finally:
         await server.stop()

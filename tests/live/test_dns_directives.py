@@ -13,6 +13,7 @@ from typing import Any
 import aiohttp
 import pytest
 from fake_api import Cluster, FakeApi, meta, until
+from wholefiles import replace
 
 from kdns.aio.dnsserver import DnsServer
 from kdns.aio.source import Source
@@ -39,6 +40,7 @@ async def served(*blocks: str) -> AsyncIterator[DnsServer]:
     server = DnsServer(configure(parse(corefile)), default_source=Source(endpoint=api.url))
     try:
         await server.start()
+        await until(lambda: server.is_synced)
         yield server
     finally:
         await server.stop()
@@ -71,16 +73,9 @@ async def ask(server: DnsServer, name: str = NAME, *, times: int = 1, tcp: bool 
     transport, _ = await loop.create_datagram_endpoint(Client, remote_addr=server.addresses[0])
     for _ in range(times):
         transport.sendto(query(name, A))
-        got.append(await asyncio.wait_for(arrived.get(), 5))
+        got.append(await asyncio.wait_for(arrived.get(), 30))
     transport.close()
     return [decode(one) for one in got]
-
-
-def replace(path: Path, text: str) -> None:
-    """Write it as a whole: who reads `path` at the same time finds the text before or this one, never half of it."""
-    other = path.with_name(f"{path.name}.new")
-    other.write_text(text)
-    other.replace(path)
 
 
 def firsts(answers: list[Decoded]) -> Counter[str]:

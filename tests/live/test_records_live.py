@@ -39,6 +39,7 @@ async def served(case: Case) -> AsyncIterator[tuple[DnsServer, FakeApi]]:
     server = DnsServer((case.config,), default_source=Source(endpoint=api.url))
     try:
         await server.start()
+        await until(lambda: server.is_synced or not case.is_synced)
         yield server, api
     finally:
         await server.stop()

@@ -63,7 +63,7 @@ class Client:
 
     async def lines(self, path: str, number: int, **headers: str) -> list[Any]:
         """The first lines of a watch."""
-        async with asyncio.timeout(10), self.session.get(path, headers=headers) as response:
+        async with asyncio.timeout(60), self.session.get(path, headers=headers) as response:
             assert response.status == 200
             return [json.loads(await response.content.readline()) for _ in range(number)]
 

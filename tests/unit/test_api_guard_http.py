@@ -67,7 +67,7 @@ async def test_what_is_shown_is_durable() -> None:
 
     server = await rest.start(new_api(), RestConfig(port=0), durable)
     host, port = server.address
-    async with aiohttp.ClientSession(f"http://{host}:{port}") as session, asyncio.timeout(10):
+    async with aiohttp.ClientSession(f"http://{host}:{port}") as session, asyncio.timeout(60):
         watch = await session.get(f"{SERVICES}?watch=1")
         replies = [asyncio.create_task(session.post(SERVICES, json=service()))]
         await written.wait()
@@ -92,7 +92,7 @@ async def test_what_cannot_be_kept_is_not_shown() -> None:
 
     server = await rest.start(new_api(), RestConfig(port=0), durable)
     host, port = server.address
-    async with aiohttp.ClientSession(f"http://{host}:{port}") as session, asyncio.timeout(10):
+    async with aiohttp.ClientSession(f"http://{host}:{port}") as session, asyncio.timeout(60):
         watch = await session.get(f"{SERVICES}?watch=1")
         assert (await session.get("/readyz")).status == 200
         failing = True

@@ -165,7 +165,7 @@ async def test_from_a_server(
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             url = f"http://127.0.0.1:{runner.addresses[0][1]}"
             if error:
                 with pytest.raises(ApiServerError, match=error):

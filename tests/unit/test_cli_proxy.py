@@ -284,7 +284,7 @@ async def test_an_export_of_a_cluster_is_the_cluster(tmp_path: Path) -> None:
     local = LocalCluster(cluster_config(), RestConfig("127.0.0.1", 0))
     await local.start()
     try:
-        async with asyncio.timeout(20), ClientSession() as session:
+        async with asyncio.timeout(60), ClientSession() as session:
             (tmp_path / "a").mkdir()
             (tmp_path / "a" / "web.yaml").write_text(
                 DEPLOYMENT.replace("{name: web}", "{name: web, namespace: shop}") + SHOP
@@ -378,7 +378,7 @@ async def test_from_a_server(
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     warnings: list[str] = []
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             asked = snapshot_from_server(f"http://127.0.0.1:{runner.addresses[0][1]}", "", warnings.append)
             if error:
                 with pytest.raises(ApiServerError, match=error):

@@ -221,7 +221,7 @@ async def kubectl(*arguments: str, home: Path) -> str:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(90):
         stdout, stderr = await process.communicate()
     assert process.returncode == 0, stderr.decode()
     return stdout.decode()

@@ -127,6 +127,7 @@ def test_a_shell_reads_back_exactly_the_variables(variables: dict[str, str]) -> 
         env={"PATH": os.environ["PATH"]},
         capture_output=True,
         check=True,
+        timeout=90,
     ).stdout.decode()
     pairs = dict(entry.split("=", 1) for entry in printed.split("\0") if entry.startswith("KDNS_"))
     assert pairs == variables

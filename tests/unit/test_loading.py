@@ -13,6 +13,7 @@ from kdns.aio.loading import loading
 @pytest.fixture(autouse=True)
 def _as_before() -> Iterator[None]:
     thresholds = gc.get_threshold()
+    gc.unfreeze()  # what other tests of this process set aside
     yield
     gc.unfreeze()
     gc.set_threshold(*thresholds)

@@ -175,7 +175,7 @@ def test_index_names_each_document_with_its_hash() -> None:
 
 def test_hashes_are_the_same_in_another_process() -> None:
     program = f"from kdns.controlplane.openapi import openapi_v3_hash as h; print(*map(h, {KEYS!r}))"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=90)
     assert done.stdout.split() == [openapi_v3_hash(key) for key in KEYS]
 
 

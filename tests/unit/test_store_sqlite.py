@@ -87,7 +87,7 @@ async def main():
 
 asyncio.run(main())
 """
-    crashed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    crashed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=90)
     assert crashed.returncode == 9, crashed.stderr
     journal = open_journal(tmp_path)
     assert {version.key[1] for version in journal.objects} >= {f"s{number}" for number in range(20)}
@@ -264,7 +264,7 @@ async def test_while_the_disk_refuses_nothing_is_acknowledged(
 
 
 async def until_durable(journal: Journal) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while True:
             try:
                 return await journal.durable()
@@ -281,7 +281,7 @@ async def test_any_failure_reaches_the_writers(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr(journal, "_write", broken)
     store.put(SERVICE, ("x", "a"), service("a"), None)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         with pytest.raises(StatusError, match="cannot write"):
             await journal.durable()
         await journal.close()
