@@ -29,6 +29,10 @@ _GEN_PID, _GEN_NAME = 2, 3
 _TABLE_NAME: Final = 1
 _WANTED: Final = TABLE.encode() + b"\0"
 _MOST_BYTES: Final = 1 << 18
+_AT_ONCE: Final = 64
+"""Packets of messages read before others of this event loop have their turn."""
+_QUEUED: Final = 4096
+"""More than the socket's buffer can hold: what is there when an own transaction begins and ends is read whole."""
 
 
 @dataclass(slots=True)
@@ -69,8 +73,8 @@ class TablesMonitor:
             self._socket.close()
             self._socket = None
 
-    def _readable(self) -> None:
-        seen = self._drained()
+    def _readable(self, most: int = _AT_ONCE) -> None:
+        seen = self._drained(most)
         if self._own:
             self._own_seen += seen.transactions
         elif self._is_overrun:
@@ -81,7 +85,7 @@ class TablesMonitor:
 
     def _transaction(self, begins: bool) -> None:
         """An own transaction begins or has ended."""
-        self._readable()
+        self._readable(_QUEUED)
         if begins:
             self._own += 1
             return
@@ -93,9 +97,11 @@ class TablesMonitor:
         if seen > 1:
             self._told("at the same time as kdns itself")
 
-    def _drained(self) -> Seen:
+    def _drained(self, most: int) -> Seen:
+        """What the next packets of messages tell; where there are more of them, the event loop calls again."""
         seen = Seen()
-        while self._socket:
+        for _ in range(most if self._socket else 0):
+            assert self._socket  # noqa: S101 - closed by nobody meanwhile
             try:
                 buffer = self._socket.recv(_MOST_BYTES)
             except BlockingIOError:

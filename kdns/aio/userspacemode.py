@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
@@ -83,7 +83,7 @@ class UserspaceMode:
         self._capture = _Capture() if captures else None
         self._ports, self._udp_idle_s, self._limit, self._now_s = ports, udp_idle_s, limit, now_s
         self._relaying = Relaying(Balancer(draw))
-        self._told: set[tuple[PortName, str]] = set()
+        self._told: dict[PortName, tuple[str, ...]] = {}
         self._lock = asyncio.Lock()
         self._shared: Shared | None = None
         self._relays: RelaySet | None = None
@@ -120,8 +120,8 @@ class UserspaceMode:
             if self._capture:
                 await self._capture.establish(plan)
             relays.close([key for key in (*relays.binds, *relays.missing) if key not in wanted])
-            for name in set(self._relaying.counters) - {*plan.ipv4.ports, *plan.ipv6.ports}:
-                self._relaying.forget(name)
+            for name in {*self._relaying.counters, *self._told} - {*plan.ipv4.ports, *plan.ipv6.ports}:
+                self._forget(name)
             for half in halves:
                 for port in half.ports.values():
                     self._settle(relays, half.family, port)
@@ -145,7 +145,7 @@ class UserspaceMode:
                     if new:
                         self._settle(relays, family, new)
                     elif name not in plan.ipv4.ports and name not in plan.ipv6.ports:
-                        self._relaying.forget(name)
+                        self._forget(name)
 
     async def tidy(self) -> None:
         """Remove chains that are not used any more."""
@@ -193,16 +193,18 @@ class UserspaceMode:
     def _settle(self, relays: RelaySet, family: Family, port: PortPlan) -> None:
         """End flows to endpoints that are gone, and say once what the Service asks for and does not get."""
         relays.keep_flows(family, port)
-        if port.name.protocol not in KINDS:
-            self._tell(port.name, f"mode userspace relays TCP and UDP, not {port.name.protocol}")
-        if port.proxy_protocol and port.proxy_protocol not in HEADERS:
-            wanted = " or ".join(HEADERS)
-            self._tell(port.name, f"annotation kdns/proxy-protocol is {port.proxy_protocol!r}; wanted: {wanted}")
+        unmet = tuple(_unmet(port))
+        for reason in unmet:
+            if reason not in self._told.get(port.name, ()):
+                log.warning("a Service does not get what it asks for", service=str(port.name), reason=reason)
+        if unmet:
+            self._told[port.name] = unmet
+        else:
+            self._told.pop(port.name, None)
 
-    def _tell(self, name: PortName, reason: str) -> None:
-        if (name, reason) not in self._told:
-            self._told.add((name, reason))
-            log.warning("a Service does not get what it asks for", service=str(name), reason=reason)
+    def _forget(self, name: PortName) -> None:
+        self._relaying.forget(name)
+        self._told.pop(name, None)
 
     async def _look_after(self) -> None:
         """Now and then, try again what failed, and forget what is over."""
@@ -214,3 +216,11 @@ class UserspaceMode:
                     await self.establish(self._relaying.plan)
                 except ApplyError as error:
                     log.warning("relays cannot be captured for yet", reason=str(error))
+
+
+def _unmet(port: PortPlan) -> Iterator[str]:
+    """What relays cannot do for a Service port."""
+    if port.name.protocol not in KINDS:
+        yield f"mode userspace relays TCP and UDP, not {port.name.protocol}"
+    if port.proxy_protocol and port.proxy_protocol not in HEADERS:
+        yield f"annotation kdns/proxy-protocol is {port.proxy_protocol!r}; wanted: {' or '.join(HEADERS)}"

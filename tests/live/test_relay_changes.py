@@ -112,6 +112,18 @@ async def test_what_cannot_be_is_told_once_and_tried_again(
         assert said.count(what) == 1, said
 
 
+async def test_what_was_told_is_forgotten_with_the_service_and_with_its_cause(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    told = []
+    async with rig() as made:
+        odd, mended = (service("odd", 80, vip="127.96.0.4", proxy_protocol=header) for header in ("v3", "v2"))
+        for each in (odd, odd, mended, odd, None, odd):
+            await (made.have(each) if each else made.forget("odd"))
+            told.append(capsys.readouterr().out.count("wanted: v1 or v2"))
+    assert told == [1, 0, 0, 1, 0, 1]
+
+
 UNPRIVILEGED = """
 import asyncio, sys
 sys.path.insert(0, {folder!r})
