@@ -28,6 +28,11 @@ from kdns.proxy.config import FAMILIES, Family
 
 KINDS: Final = ("tcp", "udp")
 DIRECT: Final = "directly to an endpoint"
+NAMESPACES: Final = (
+    *("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"),
+    *("sh", "-c", 'mount -t tmpfs tmpfs /run && exec "$@"', "sh"),
+)
+"""Those of the whole program: whatever it has started or made ends with it."""
 COLUMNS: Final = (
     *("Services", "rules", "loaded in s"),
     *("TCP connections/s", "÷ direct", "p50 µs", "more", "p99 µs"),
@@ -116,9 +121,8 @@ def main() -> None:
         if os.geteuid() != 0 or not shutil.which("nft"):
             print("left out: it needs root, since it makes network namespaces, and nft")
             return
-        namespaces = ["unshare", "--net", "--mount", "sh", "-c", 'mount -t tmpfs tmpfs /run && exec "$@"', "sh"]
         again = [sys.executable, __file__, "--inside", *sys.argv[1:]]
-        sys.exit(subprocess.run([*namespaces, *again], check=False).returncode)
+        sys.exit(subprocess.run([*NAMESPACES, *again], check=False).returncode)
     shapes, core = installed(given.family), Cores.of_this_machine().server
     print(f"\n| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|")
     blocks = [(size, False) for size in given.sizes] + ([(given.affinity, True)] if given.affinity else [])
