@@ -1,8 +1,7 @@
 """A node's rules: from the start of `kdns proxy` until they are in the kernel, and what one change of endpoints takes.
 
-Needs root, unshare and nft: everything happens in a network namespace of its own. The API is a program that lists
-Services with ENDPOINTS endpoints each, and tells watchers of one changed EndpointSlice after the other. A change is
-timed from when it is written to the watch until nftables tells of the transaction.
+Needs root, unshare and nft: everything happens in a network namespace of its own. A change is one endpoint less, timed
+from when it is written to the watch until nftables tells of the transaction.
 
 Figures of kube-proxy 1.36 in mode nftables are from one earlier run on such a machine, with nft 1.0.6.
 """
@@ -10,34 +9,24 @@ Figures of kube-proxy 1.36 in mode nftables are from one earlier run on such a m
 from __future__ import annotations
 
 import argparse
-import asyncio
-import json
 import os
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from contextlib import ExitStack, suppress
-from ipaddress import ip_address
+from contextlib import suppress
 from pathlib import Path
 from statistics import quantiles
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from _process import TICKS_PER_S, Cores, read_until, running
-from aiohttp import web
+from _node import ENDPOINTS, cpu_s, memory_mib, node
 
 from kdns.aio.netlink import NETFILTER, attributes, messages, opened
 
-Json = dict[str, Any]
-
-ENDPOINTS: Final = 5
-NODES: Final = 100
-NODE: Final = "node-0"
 CHANGES: Final = 60
 PAUSE_S: Final = 0.1
 PATIENCE_S: Final = 30.0
-FIRST_IP, FIRST_POD = int(ip_address("10.96.0.10")), int(ip_address("10.128.0.1"))
 KUBE_PROXY: Final = {
     1000: (0.84, 144.0, 161.0, 78),
     5000: (3.7, 1070.0, 1100.0, 144),
@@ -55,93 +44,6 @@ class Figures(NamedTuple):
     cpu_ms: float
     rss_mib: float
     peak_mib: float
-
-
-def service(number: int) -> Json:
-    """One Service."""
-    ip = str(ip_address(FIRST_IP + number))
-    port = {"name": "http", "port": 80, "protocol": "TCP", "targetPort": 8080}
-    spec: Json = {"type": "ClusterIP", "clusterIP": ip, "clusterIPs": [ip], "ipFamilies": ["IPv4"], "ports": [port]}
-    spec |= {"internalTrafficPolicy": "Cluster", "sessionAffinity": "None", "selector": {"app": f"svc-{number}"}}
-    return {"metadata": {"name": f"svc-{number}", "namespace": "bench", "resourceVersion": "1"}, "spec": spec}
-
-
-def endpoint_slice(number: int, endpoints: int, version: int = 1) -> Json:
-    """Its EndpointSlice, with so many endpoints."""
-    rows = [
-        {
-            "addresses": [str(ip_address(FIRST_POD + number * ENDPOINTS + place))],
-            "conditions": {"ready": True, "serving": True, "terminating": False},
-            "nodeName": f"node-{(number + place) % NODES}",
-            "targetRef": {"kind": "Pod", "name": f"svc-{number}-{place}", "namespace": "bench"},
-        }
-        for place in range(endpoints)
-    ]
-    labels = {"kubernetes.io/service-name": f"svc-{number}"}
-    metadata = {"name": f"svc-{number}-x", "namespace": "bench", "labels": labels, "resourceVersion": str(version)}
-    ports = [{"name": "http", "port": 8080, "protocol": "TCP"}]
-    return {"metadata": metadata, "addressType": "IPv4", "endpoints": rows, "ports": ports}
-
-
-async def serve_api(count: int) -> None:
-    """Serve the objects; each line on standard input is the number of a Service that loses an endpoint."""
-    node: Json = {"metadata": {"name": NODE}, "status": {"addresses": [{"type": "InternalIP", "address": "192.0.2.1"}]}}
-    items: dict[str, list[Json]] = {
-        "/api/v1/services": [service(number) for number in range(count)],
-        "/apis/discovery.k8s.io/v1/endpointslices": [endpoint_slice(number, ENDPOINTS) for number in range(count)],
-        "/apis/networking.k8s.io/v1/servicecidrs": [{"metadata": {"name": "all"}, "spec": {"cidrs": ["10.96.0.0/16"]}}],
-        "/api/v1/nodes": [node],
-    }
-    pages: dict[tuple[str, int, int], bytes] = {}
-
-    def page(request: web.Request) -> bytes:
-        found = items[request.path]
-        start, limit = int(request.query.get("continue") or 0), int(request.query.get("limit") or len(found))
-        following = str(start + limit) if start + limit < len(found) else ""
-        metadata = {"resourceVersion": "1", "continue": following}
-        made = {"kind": "List", "metadata": metadata, "items": found[start : start + limit]}
-        return pages.setdefault((request.path, start, limit), json.dumps(made).encode())
-
-    watches: list[web.StreamResponse] = []
-
-    async def answer(request: web.Request) -> web.StreamResponse:
-        if "watch" not in request.query:
-            return web.Response(body=page(request), content_type="application/json")
-        response = web.StreamResponse(headers={"Content-Type": "application/json"})
-        await response.prepare(request)
-        if request.path.endswith("slices"):
-            watches.append(response)
-        await asyncio.Event().wait()
-        return response
-
-    app = web.Application()
-    app.router.add_get("/{path:.*}", answer)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    print(runner.addresses[0][1], flush=True)
-    reader = asyncio.StreamReader()
-    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    version = 1
-    while line := await reader.readline():
-        version += 1
-        changed = endpoint_slice(int(line), ENDPOINTS - 1, version)
-        event = json.dumps({"type": "MODIFIED", "object": changed}).encode() + b"\n"
-        print(time.monotonic(), flush=True)
-        for watch in watches:
-            await watch.write(event)
-
-
-def cpu_s(pid: int) -> float:
-    """User and system time of a process and of its children that have ended, in seconds (proc(5), fields 14 to 17)."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return sum(map(int, fields[11:15])) / TICKS_PER_S
-
-
-def memory_mib(pid: int, what: str) -> float:
-    """VmRSS or VmHWM of a process."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(f"{what}:")) / 1024
 
 
 def drain(monitor: socket.socket) -> None:
@@ -166,53 +68,30 @@ def wait_for_transaction(monitor: socket.socket) -> float:
 
 def measured(count: int, folder: Path) -> Figures:
     """One size."""
-    cores = Cores.of_this_machine()
-    with ExitStack() as leaving:
-        program = [sys.executable, __file__, "--api", str(count)]
-        api = leaving.enter_context(subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
-        leaving.callback(api.terminate)
-        assert api.stdin  # noqa: S101 - asked for
-        assert api.stdout  # noqa: S101 - asked for
-        port = api.stdout.readline().strip()
-        kdns = [str(Path(sys.executable).parent / "kdns"), "--log-level", "warning", "proxy"]
-        settings = ["--hostname-override", NODE, "--cluster-cidr", "10.128.0.0/9", "--iptables-min-sync-period", "10ms"]
-        log = folder / "proxy.log"
-        began_s = time.monotonic()
-        process = leaving.enter_context(
-            running([*kdns, "--master", f"http://127.0.0.1:{port}", *settings], cores.server | cores.others, log)
-        )
-        read_until(process, "ready", log)
-        start_s = time.monotonic() - began_s
+    with node(count, folder, "10ms") as asked, opened(NETFILTER, 7) as monitor:
         elements = subprocess.run(["nft", "list", "map", "ip", "kdns", "service-ips"], capture_output=True, check=True)
         if (found := elements.stdout.count(b"goto")) != count:
             raise SystemExit(f"{found} fronts in the kernel, wanted {count}")
-        monitor = opened(NETFILTER, 7)
-        leaving.callback(monitor.close)
         time.sleep(2)
-        took_ms, cpu_before_s = [], cpu_s(process.pid)
+        took_ms, cpu_before_s = [], cpu_s(asked.pid)
         for number in range(CHANGES):
             drain(monitor)
-            api.stdin.write(f"{number * 13 % count}\n")
-            api.stdin.flush()
-            written_s = float(api.stdout.readline())
+            asked.change(number * 13 % count, ENDPOINTS - 1)
+            written_s = asked.written_s()
             took_ms.append((wait_for_transaction(monitor) - written_s) * 1e3)
             time.sleep(PAUSE_S)
-        cpu_ms = (cpu_s(process.pid) - cpu_before_s) / CHANGES * 1e3
+        cpu_ms = (cpu_s(asked.pid) - cpu_before_s) / CHANGES * 1e3
         percent = quantiles(took_ms, n=100)
-        pid = process.pid
-        return Figures(start_s, percent[49], percent[98], cpu_ms, memory_mib(pid, "VmRSS"), memory_mib(pid, "VmHWM"))
+        rss_mib, peak_mib = (memory_mib(asked.pid, what) for what in ("VmRSS", "VmHWM"))
+        return Figures(asked.start_s, percent[49], percent[98], cpu_ms, rss_mib, peak_mib)
 
 
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("sizes", nargs="*", type=int, default=[1000, 5000, 10000])
-    parser.add_argument("--api", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.api:
-        asyncio.run(serve_api(arguments.api))
-        return
     if not arguments.inside:
         if os.geteuid() != 0:
             print("left out: it needs root, since it makes a network namespace")
