@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Final
 
 from kdns.proxy.config import Family
-from kdns.proxy.nftables import DRAWN, LISTED, MISSING, NFT_FAMILY, SHARED, TABLE, Content, ElementKey, content
+from kdns.proxy.nftables import DRAWN, LISTED, MISSING, NFT_FAMILY, SHARED, SIDES, TABLE, Content, ElementKey, content
 from kdns.proxy.nftchange import Transaction, lines
 from kdns.proxy.nftframe import frame
 from kdns.proxy.plan import FamilyPlan, Front, FrontKey
@@ -122,8 +122,8 @@ class Table:
     def _elements(self, change: Transaction, before: Content, after: Content) -> None:
         for name in dict.fromkeys((*before.elements, *after.elements)):
             old, new = before.elements.get(name, {}), after.elements.get(name, {})
-            is_kept = name in DRAWN or name in LISTED
-            spare = self._spare.setdefault(name, {}) if is_kept else {}
+            is_kept = name in DRAWN or (name in LISTED and _goes_past_lists(after))
+            spare = self._spare.setdefault(name, {}) if name in DRAWN or name in LISTED else {}
             for key, data in old.items():
                 if is_kept and key not in new:
                     spare[key] = None
@@ -146,6 +146,11 @@ class Table:
         if name in SHARED:
             self._uses[name, key] += 1
         return name not in SHARED or self._uses[name, key] == 1
+
+
+def _goes_past_lists(part: Content) -> bool:
+    """Whether fronts get an endpoint without the maps of external policy Local."""
+    return any(side.services in part.elements for side in SIDES) and not LISTED & part.elements.keys()
 
 
 def _forget(change: Transaction, name: str, key: ElementKey) -> None:
