@@ -7,15 +7,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from kdns import logs
-from kdns.aio import nftablesmode, nftread
+from kdns.aio import leftovers, nftablesmode
 from kdns.aio.dataplane import Backend
 from kdns.aio.nftablesmode import NftablesMode
 from kdns.proxy.plan import PortName
 from kdns.proxy.relaying import PortCounters
 from kdns.proxy.settings import Settings
-
-STRANGERS: Final = "kube-proxy"
-"""The tables of a kube-proxy that ran here before; both would translate the same packets."""
 
 log = logs.get(__name__)
 
@@ -36,8 +33,7 @@ class Running:
 
 async def _nftables(settings: Settings) -> Running:
     await nftablesmode.check()
-    if left := {name for _, name in await nftread.tables() if name == STRANGERS}:
-        log.warning("tables of kube-proxy are here too", tables=sorted(left), wanted="kube-proxy --cleanup")
+    await leftovers.tell()
     return Running(NftablesMode(mark=settings.mark), remove=nftablesmode.clean_up)
 
 
@@ -46,7 +42,9 @@ async def _userspace(settings: Settings) -> Running:
 
     mode = UserspaceMode(ports=port_range(settings.port_range), udp_idle_s=settings.udp_idle_timeout_s)
     captures = may_capture()
-    if not captures:
+    if captures:
+        await leftovers.tell()
+    else:
         log.info("only what is at this machine's own addresses is served", wanted="CAP_NET_ADMIN to capture the rest")
     return Running(mode, captures, close=mode.close, counters=lambda: mode.counters)
 

@@ -58,6 +58,11 @@ async def tables() -> set[tuple[int, str]]:
     return await asyncio.to_thread(_tables)
 
 
+async def chains() -> list[tuple[int, str, str]]:
+    """Address family, table and name of every chain."""
+    return await asyncio.to_thread(_chains)
+
+
 @contextmanager
 def _asking() -> Iterator[Requests]:
     try:
@@ -82,6 +87,18 @@ def _tables() -> set[tuple[int, str]]:
 
     with _asking() as requests:
         requests.dump(_GET_TABLES, _GENERIC.pack(socket.AF_UNSPEC, 0, 0), table)
+    return found
+
+
+def _chains() -> list[tuple[int, str, str]]:
+    found: list[tuple[int, str, str]] = []
+
+    def chain(body: bytes) -> None:
+        row = attributes(body, _GENERIC.size)
+        found.append((body[0], _text(row[_TABLE]), _text(row[_CHAIN_NAME])))
+
+    with _asking() as requests:
+        requests.dump(_GET_CHAINS, _GENERIC.pack(socket.AF_UNSPEC, 0, 0), chain)
     return found
 
 

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from wholefiles import replace
 
 from kdns.aio import hostsettings
+from kdns.aio.leftovers import legacy_chains
 from kdns.aio.modes import BACKENDS, port_range
 from kdns.cli import main
 from kdns.cluster.objects import EndpointSlice, Node, Service
@@ -265,3 +266,15 @@ def test_what_the_command_does_without_a_node(tmp_path: Path) -> None:
     ):
         done = CliRunner().invoke(main, ["--log-level", "error", "proxy", *arguments])
         assert (done.exit_code, wanted in done.output) == (2, True), done.output
+
+
+@pytest.mark.parametrize(
+    ("entries", "wanted"),
+    [
+        (b"", set()),
+        (b"\0\0ERROR\0\0KUBE-SERVICES\0\0xERROR\0KUBE-SVC-ABC234\0", {"KUBE-SERVICES", "KUBE-SVC-ABC234"}),
+        (b"ERROR\0DOCKER\0a comment on KUBE-SERVICES, that is all\0", set()),
+    ],
+)
+def test_chains_of_iptables_legacy(entries: bytes, wanted: set[str]) -> None:
+    assert legacy_chains(entries) == wanted

@@ -6,6 +6,7 @@ import asyncio
 import json
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,8 +14,8 @@ import pytest
 from small_cluster import CLIENTS, CONFIG, ENDPOINTS, NODE_VIEW, both, endpoints, service, state
 from world import Answer, World
 
-from kdns.aio import nft
-from kdns.aio.nftablesmode import NftablesMode
+from kdns.aio import leftovers, nft
+from kdns.aio.nftablesmode import NftablesMode, clean_up
 from kdns.cluster.objects import EndpointSlice, Service
 from kdns.proxy.config import FAMILIES
 from kdns.proxy.planner import Planner, plan
@@ -68,6 +69,46 @@ def test_a_firewall_behind_sees_the_endpoint_and_the_client(loop: asyncio.Abstra
     )
     assert ask(loop, others).error == "dropped"
     assert packets() != [0]
+
+
+KUBE_PROXYS = """
+table ip kube-proxy { }
+table ip6 kube-proxy { }
+table ip nat { chain KUBE-SERVICES { }; chain KUBE-SVC-ABC234 { }; chain KUBE-POSTROUTING { }; chain mine { }; }
+table ip6 filter { chain KUBE-FORWARD { }; chain KUBE-FIREWALL { }; }
+table inet filter { chain KUBE-FORWARD { }; }
+"""
+
+
+def test_what_kube_proxy_left_is_seen_and_stays(loop: asyncio.AbstractEventLoop) -> None:
+    assert not loop.run_until_complete(leftovers.leftovers())
+    loop.run_until_complete(nft.apply(KUBE_PROXYS))
+    subprocess.run(["ip", "link", "add", "kube-ipvs0", "type", "bridge"], check=True)
+    try:
+        assert loop.run_until_complete(leftovers.leftovers()) == {
+            "nftables": ["table ip kube-proxy", "table ip6 kube-proxy"],
+            "iptables": ["ip nat KUBE-SERVICES", "ip nat KUBE-SVC-ABC234", "ip6 filter KUBE-FORWARD"],
+            "ipvs": ["link kube-ipvs0"],
+        }
+        loop.run_until_complete(clean_up())
+        assert len(loop.run_until_complete(leftovers.leftovers())) == 3
+    finally:
+        subprocess.run(["ip", "link", "delete", "kube-ipvs0"], check=True)
+        subprocess.run(["nft", "flush", "ruleset"], check=True)
+
+
+@pytest.mark.parametrize("ip", ["ip", "ip6"])
+def test_tables_of_iptables_legacy_are_read_and_none_is_made(loop: asyncio.AbstractEventLoop, ip: str) -> None:
+    names = Path(f"/proc/self/net/{ip}_tables_names")
+    if not names.exists():
+        pytest.skip("a kernel without iptables-legacy")
+    before = names.read_text()
+    assert not loop.run_until_complete(leftovers.leftovers())
+    assert names.read_text() == before
+    entries = leftovers._entries(ip, b"nat")  # noqa: SLF001 - to ask for it makes it
+    assert b"ERROR" in entries
+    assert "nat" in names.read_text().split()
+    assert not loop.run_until_complete(leftovers.leftovers())
 
 
 LONG = "a" * 63
