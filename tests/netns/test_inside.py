@@ -28,7 +28,7 @@ def test_inside(name: str) -> None:
         env={**os.environ, "PYTHONPATH": str(INSIDE)},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -17,7 +17,7 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 KDNS = str(Path(sys.executable).parent / "kdns")
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 Json = dict[str, Any]
 
 
@@ -27,14 +27,25 @@ class Started:
 
     process: subprocess.Popen[str]
     lines: list[str] = field(default_factory=list)
+    reader: threading.Thread = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout
+        for line in self.process.stdout:
+            self.lines.append(line)
 
     def wait_for(self, beginning: str) -> str:
         """The first line with this in it."""
         deadline_s = time.monotonic() + DEADLINE_S
         while time.monotonic() < deadline_s:
+            has_ended = not self.reader.is_alive()
             if found := next((line for line in list(self.lines) if beginning in line), ""):
                 return found
-            assert self.process.poll() is None or beginning in "".join(self.lines), self.lines
+            assert not has_ended, self.lines
             time.sleep(0.02)
         raise AssertionError(f"no line with {beginning!r} in {self.lines}")
 
@@ -46,6 +57,7 @@ class Started:
     def ended(self) -> int:
         """Wait for its end; its exit code."""
         code = self.process.wait(DEADLINE_S)
+        self.reader.join(DEADLINE_S)
         if self.process.stdout:
             self.process.stdout.close()
         return code
@@ -57,15 +69,7 @@ def start(*arguments: str, folder: Path, capabilities: str = "") -> Started:
     process = subprocess.Popen(
         [*limited, KDNS, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder
     )
-    started = Started(process)
-
-    def read() -> None:
-        assert process.stdout
-        for line in process.stdout:
-            started.lines.append(line)
-
-    threading.Thread(target=read, daemon=True).start()
-    return started
+    return Started(process)
 
 
 @dataclass
@@ -112,7 +116,7 @@ class Api:
 def fetched(url: str) -> tuple[int, str, dict[str, str]]:
     """Status, body and headers."""
     try:
-        with urlopen(url, timeout=5) as response:  # noqa: S310
+        with urlopen(url, timeout=DEADLINE_S) as response:  # noqa: S310
             return response.status, response.read().decode(), dict(response.headers)
     except HTTPError as error:
         with error:

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from patience import AGAIN
 from small_cluster import CONFIG, LOCAL_PODS, NODE_VIEW
 from world import NODE, OUTSIDE, PODS, Answer, World
 
@@ -240,7 +241,7 @@ def test_trace_and_kernel_agree(world: World, loop: asyncio.AbstractEventLoop, s
 
         async def wrong(packet: tuple[str, str, str, int]) -> str:
             async with gate:
-                for _ in range(3):  # a packet may be lost on a busy machine
+                for _ in AGAIN:
                     what = disagreement(planner.plan, packet, answer := await world.probe(*packet))
                     if not what or answer.error != "dropped":
                         break

@@ -23,7 +23,7 @@ from kdns.cluster.state import State
 ENDS: Final = ("p1", "p2", "r1", "r2")
 ROUNDS: Final = 80
 WORKERS: Final = 4
-ANSWER_S: Final = 5.0
+ANSWER_S: Final = 30.0
 VIP: Final = ("10.96.0.1", "fd00:96::1")
 
 
