@@ -56,7 +56,11 @@ def _unknown_in(field: Field, value: Any) -> Iterator[str]:
 
 
 def prune(kind: Kind, obj: Json) -> Json:
-    """The object without unknown fields and without nulls, as decoding and encoding it in Go leaves it."""
+    """The object without unknown fields, nulls, and lists and maps without entries, as Go decodes and encodes it.
+
+    Differs: false, 0 and "" are kept where Go's omitempty drops them.
+    Which fields are pointers, and so keep them, the schema does not say; the kinds' defaults know of those that matter.
+    """
     return _pruned(type_of(kind), obj)  # type: ignore[no-any-return]  # a dict comes back for a dict
 
 
@@ -65,8 +69,16 @@ def _pruned(type_name: TypeName, obj: Any) -> Any:
         return obj
     known: Mapping[str, Field] = fields(type_name)
     return {
-        name: _pruned_field(known[name], value) for name, value in obj.items() if name in known and value is not None
+        name: _pruned_field(known[name], value)
+        for name, value in obj.items()
+        if name in known and (value or _said(known[name], value))
     }
+
+
+def _said(field: Field, value: Any) -> bool:
+    """Whether a value that is null, empty or zero differs from an absent one."""
+    nothing: object = [] if field.list_of else {} if field.map_of else None
+    return value is not None and (field.required or value != nothing)
 
 
 def _pruned_field(field: Field, value: Any) -> Any:

@@ -143,6 +143,33 @@ def test_prune_keeps_what_is_known_and_reads_nulls_as_go_does() -> None:
     }
 
 
+def test_prune_drops_lists_and_maps_without_entries() -> None:
+    """What Go's omitempty leaves out: required lists, and objects in which nothing stands, stay."""
+    obj = {
+        "metadata": {"labels": {}, "annotations": {"a": ""}, "finalizers": [], "ownerReferences": []},
+        "spec": {
+            "nodeSelector": {},
+            "tolerations": [],
+            "affinity": {},
+            "hostNetwork": False,
+            "volumes": [{"name": "v", "emptyDir": {}}],
+            "containers": [],
+            "initContainers": [{"name": "i", "args": [], "env": [{"name": "A", "value": ""}], "resources": {}}],
+        },
+    }
+    assert prune(POD, obj) == {
+        "metadata": {"annotations": {"a": ""}},
+        "spec": {
+            "affinity": {},
+            "hostNetwork": False,
+            "volumes": [{"name": "v", "emptyDir": {}}],
+            "containers": [],
+            "initContainers": [{"name": "i", "env": [{"name": "A", "value": ""}], "resources": {}}],
+        },
+    }
+    assert prune(ENDPOINT_SLICE, {"endpoints": [{"addresses": []}]}) == {"endpoints": [{"addresses": []}]}
+
+
 def _port(**fields: Any) -> Json:
     return {"spec": {"ports": [fields]}}
 
