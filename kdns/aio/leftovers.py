@@ -1,4 +1,6 @@
-"""What a kube-proxy that ran here before has left in the kernel. Of two rules, the one made first translates a packet.
+"""What a kube-proxy that ran here before has left in the kernel. kdns's rules come first, being made later.
+
+What kdns does not translate is still theirs, such as the virtual IPs of Services that are gone since.
 
 Nothing is removed, by --cleanup neither: whoever goes back to kube-proxy may have it running by then, and it does not
 notice for up to an hour that its rules are gone. Nothing is loaded to look: a table is asked for its chains only where
