@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from patience import surely
 from small_cluster import CLIENTS, CONFIG, ENDPOINTS, NODE_VIEW, both, endpoints, service, state
 from world import Answer, World
 
@@ -30,7 +31,7 @@ def others(loop: asyncio.AbstractEventLoop, world: World) -> Iterator[World]:
 
 
 def ask(loop: asyncio.AbstractEventLoop, world: World) -> Answer:
-    return loop.run_until_complete(world.probe(CLIENTS["outside"][0], both("vip", 1)[0], "TCP", 80))
+    return loop.run_until_complete(surely(world, CLIENTS["outside"][0], both("vip", 1)[0], "TCP", 80))
 
 
 def rules(loop: asyncio.AbstractEventLoop, *chains: str) -> None:
@@ -67,7 +68,8 @@ def test_a_firewall_behind_sees_the_endpoint_and_the_client(loop: asyncio.Abstra
     rules(
         loop, "type filter hook forward priority 10; ip saddr 192.0.2.100 ip daddr 10.1.1.2 tcp dport 8080 counter drop"
     )
-    assert ask(loop, others).error == "dropped"
+    asked = others.probe(CLIENTS["outside"][0], both("vip", 1)[0], "TCP", 80)
+    assert loop.run_until_complete(asked).error == "dropped"
     assert packets() != [0]
 
 
@@ -95,6 +97,22 @@ def test_what_kube_proxy_left_is_seen_and_stays(loop: asyncio.AbstractEventLoop)
     finally:
         subprocess.run(["ip", "link", "delete", "kube-ipvs0"], check=True)
         subprocess.run(["nft", "flush", "ruleset"], check=True)
+
+
+def test_a_changeover_from_another_proxy(loop: asyncio.AbstractEventLoop, world: World) -> None:
+    """Of two chains at one place of the kernel the one made last comes first: nobody waits for the other to go."""
+    made = plan(state(service(1, endpoints(1, "r1"))), NODE_VIEW, CONFIG)
+    hook = "type nat hook prerouting priority -100; ip daddr 10.96.0.1 tcp dport 80 dnat to 10.1.1.3:8443"
+    loop.run_until_complete(clean_up())
+    loop.run_until_complete(nft.apply(f"table ip kube-proxy {{ chain c {{ {hook}; }}; }}"))
+    try:
+        world.forget()
+        assert ask(loop, world).backend == ENDPOINTS["r2"][0]
+        loop.run_until_complete(NftablesMode().establish(made))
+        assert ask(loop, world).backend == ENDPOINTS["r1"][0]
+    finally:
+        loop.run_until_complete(nft.apply("delete table ip kube-proxy"))
+    assert ask(loop, world).backend == ENDPOINTS["r1"][0]
 
 
 @pytest.mark.parametrize("ip", ["ip", "ip6"])
