@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from packet_probe import disagreement
 from packet_tables import CASES
 from small_cluster import LOCAL_PODS, NODE_VIEW, Case, Sent, sent
 from test_agreement import Story, packets, stories
 from test_agreement import disagreement as differs
-from test_verdicts import disagreement
 from world import NODE, OUTSIDE, PODS, Answer, World
 
 from kdns.aio.userspacemode import UserspaceMode

@@ -22,12 +22,20 @@ import subprocess
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Final, TypeVar
 
 T = TypeVar("T")
 
 PORTS: Final = (8080, 8443)
-TIMEOUT_S: Final = 0.5
+TIMEOUT_S: Final = float(os.environ.get("PROBE_TIMEOUT_S", "0.5"))
+"""How long a probe waits until it counts as dropped. Machines that are slow by their nature ask for more."""
+KINDS: Final = {
+    "TCP": (socket.SOCK_STREAM, 0),
+    "UDP": (socket.SOCK_DGRAM, 0),
+    "SCTP": (socket.SOCK_STREAM, socket.IPPROTO_SCTP),
+}
+"""Protocol → kind and protocol of its sockets."""
 PODS: Final = {
     "pod1": ("10.1.0.2", "fd00:1::2"),
     "pod2": ("10.1.0.3", "fd00:1::3"),
@@ -40,6 +48,7 @@ SPACE_OF: Final = {
     address: space for space, addresses in (*PODS.items(), ("outside", OUTSIDE)) for address in addresses
 }
 """Namespace → its addresses, turned around; the node's own are not in it."""
+VERSIONS: Final = (4, 6)
 
 SYSCTLS: Final = (
     "ipv4.ip_forward=1",
@@ -52,11 +61,15 @@ SYSCTLS: Final = (
     "ipv6.icmp.ratelimit=0",
 )
 
+SCTP_SYSCTLS: Final = ("sctp.rto_min=50", "sctp.rto_initial=100")
+"""Milliseconds until SCTP asks again, that is until it hears once more of a refusal that it was too busy to hear."""
+
 _CLONE_NEWNET: Final = 0x40000000
 _NETLINK_NETFILTER: Final = 12
 _DELETE_ALL_CONNECTIONS: Final = struct.pack("=IHHIIBBH", 20, 0x0102, 0x5, 0, 0, 0, 0, 0)
 """IPCTNL_MSG_CT_DELETE (linux/netfilter/nfnetlink_conntrack.h) with acknowledgement, of no connection in particular."""
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
+_TOLD4, _TOLD6 = (socket.IPPROTO_IP, 11), (socket.IPPROTO_IPV6, 25)  # IP_RECVERR and IPV6_RECVERR
 _SCM_REFUSED: Final = {errno.ECONNREFUSED}
 _DROPPED: Final = {errno.EPERM, errno.ETIMEDOUT}
 
@@ -82,8 +95,10 @@ class Answer:
 
 @dataclass(slots=True)
 class World:
-    """The namespaces, by name; `node` is the process's own."""
+    """The namespaces, by name; `node` is the process's own. `versions` are the IP versions that the kernel has."""
 
+    protocols: Sequence[str] = ("TCP", "UDP")
+    versions: Sequence[int] = VERSIONS
     names: dict[str, str] = field(default_factory=dict)
     _servers: list[asyncio.Server] = field(default_factory=list)
     _datagrams: list[socket.socket] = field(default_factory=list)
@@ -92,39 +107,43 @@ class World:
         """Make namespaces, links, addresses and routes."""
         _ip("link set lo up")
         for setting in SYSCTLS:
-            _sysctl(f"net.{setting}")
-        for address in NODE:
+            if 6 in self.versions or not setting.startswith("ipv6"):
+                _sysctl(setting)
+        self._tune_sctp()
+        for address in self._ours(NODE):
             _ip(f"address add {address}/{_bits(address)} dev lo")
         for number, space in enumerate((*PODS, "outside"), 1):
-            self._connect(space, number, _addresses(space))
+            self._connect(space, number, self._ours(_addresses(space)))
 
     def _connect(self, space: str, number: int, addresses: Sequence[str]) -> None:
         name = self.names[space] = f"kdns-{os.getpid()}-{space}"
         _ip(f"netns add {name}")
         _ip(f"link add {space} type veth peer name eth0 netns {name}")
-        _ip(f"link set {space} up addrgenmode none")
+        self._up(space)
         link = BRIDGES.get(space, space)
         if link != space:
             _ip(f"link add {link} type bridge")
-            _ip(f"link set {link} up addrgenmode none")
+            self._up(link)
             _ip(f"link set {space} master {link}")
             _ip(f"link set {space} type bridge_slave hairpin on")  # as a kubelet does: a Pod may reach itself
-        for command in ("link set lo up", "link set eth0 up addrgenmode none"):
-            _ip(command, name)
+        _ip("link set lo up", name)
+        self._up("eth0", name)
+        if "SCTP" in self.protocols:
+            self.inside(space, self._tune_sctp)
         gateways = f"169.254.{number}.1", f"fe80::{number}"
-        _ip(f"address add {gateways[0]}/32 dev {link}")
-        _ip(f"address add {gateways[1]}/64 dev {link} nodad")
+        inside = f"169.254.{number}.2", f"fe80::{number}:2"
         for address in addresses:
             _ip(f"address add {address}/{_bits(address)} dev lo", name)
-        inside = f"169.254.{number}.2", f"fe80::{number}:2"
-        _ip(f"address add {inside[0]}/32 dev eth0", name)
-        _ip(f"address add {inside[1]}/64 dev eth0 nodad", name)
-        _ip(f"route add {gateways[0]} dev eth0 scope link", name)
-        first = {
-            version: next((each for each in addresses if (":" in each) == (version == 6)), "") for version in (4, 6)
-        }
-        _ip(f"route add default via {gateways[0]} dev eth0 src {first[4]}", name)
-        _ip(f"route add default via {gateways[1]} dev eth0 src {first[6]}", name)
+        for version, gateway, own in zip(VERSIONS, gateways, inside, strict=True):
+            if version not in self.versions:
+                continue
+            first = next(each for each in addresses if (":" in each) == (version == 6))
+            length = "/32" if version == 4 else "/64 nodad"
+            _ip(f"address add {gateway}{length} dev {link}")
+            _ip(f"address add {own}{length} dev eth0", name)
+            if version == 4:
+                _ip(f"route add {gateway} dev eth0 scope link", name)
+            _ip(f"route add default via {gateway} dev eth0 src {first}", name)
         for address in addresses:
             way = f"via {inside[1]} dev {link}" if ":" in address else f"via {inside[0]} dev {link} onlink"
             _ip(f"route replace {address} {way}")
@@ -135,14 +154,15 @@ class World:
         """Let every Pod answer, and the node."""
         loop = asyncio.get_running_loop()
         for space, addresses in (*PODS.items(), ("node", (NODE[0], NODE[2]))):
-            for address in addresses:
-                for port in PORTS:
-                    listener = self.socket(space, address, socket.SOCK_STREAM, port)
-                    listener.listen(256)
-                    self._servers.append(await asyncio.start_server(_answer_stream, sock=listener))
-                    datagrams = self.socket(space, address, socket.SOCK_DGRAM, port)
-                    loop.add_reader(datagrams, _answer_datagram, datagrams)
-                    self._datagrams.append(datagrams)
+            for address, port, protocol in product(self._ours(addresses), PORTS, self.protocols):
+                kind, number = KINDS[protocol]
+                made = self.socket(space, address, kind, port, number)
+                if kind == socket.SOCK_STREAM:
+                    made.listen(256)
+                    self._servers.append(await asyncio.start_server(_answer_stream, sock=made))
+                else:
+                    loop.add_reader(made, _answer_datagram, made)
+                    self._datagrams.append(made)
 
     async def close(self) -> None:
         """Let nobody answer any more. The namespaces go with the process's mounts."""
@@ -154,7 +174,7 @@ class World:
 
     async def settle(self) -> None:
         """Use every path once, so that neighbours know each other and no first packet is lost."""
-        for source in (*SPACE_OF, *NODE):
+        for source in self._ours((*SPACE_OF, *NODE)):
             for target in SPACE_OF:
                 if target in OUTSIDE or (":" in source) != (":" in target):
                     continue
@@ -170,12 +190,12 @@ class World:
             conntrack.send(_DELETE_ALL_CONNECTIONS)
             conntrack.recv(100)
 
-    def socket(self, space: str, address: str, kind: int, port: int = 0) -> socket.socket:
+    def socket(self, space: str, address: str, kind: int, port: int = 0, protocol: int = 0) -> socket.socket:
         """A socket in a namespace, bound to one of its addresses."""
 
         def make() -> socket.socket:
             family = socket.AF_INET6 if ":" in address else socket.AF_INET
-            made = socket.socket(family, kind)
+            made = socket.socket(family, kind, protocol)
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             made.setblocking(False)
             made.bind((address, port))
@@ -204,14 +224,18 @@ class World:
             raise failure[0]
         return result[0]
 
-    async def probe(self, source: str, destination: str, protocol: str, port: int) -> Answer:
+    async def probe(
+        self, source: str, destination: str, protocol: str, port: int, timeout_s: float = TIMEOUT_S
+    ) -> Answer:
         """Say hello from one address to another and return what comes of it."""
         space = SPACE_OF.get(source, "node")
-        kind = socket.SOCK_STREAM if protocol == "TCP" else socket.SOCK_DGRAM
-        client = self.socket(space, source, kind)
+        kind, number = KINDS[protocol]
+        client = self.socket(space, source, kind, protocol=number)
+        if protocol == "SCTP":  # which does not tell of refusals by itself
+            client.setsockopt(*(_TOLD6 if ":" in source else _TOLD4), 1)
         loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(TIMEOUT_S):
+            async with asyncio.timeout(timeout_s):
                 await loop.sock_connect(client, (destination, port))
                 await loop.sock_sendall(client, b"hello")
                 said = (await loop.sock_recv(client, 200)).decode()
@@ -224,9 +248,21 @@ class World:
             return Answer(error="dropped" if error.errno in _DROPPED else os.strerror(error.errno or 0))
         finally:
             client.close()
-        backend, number, seen, seen_port = said.split()
+        backend, port_there, seen, seen_port = said.split()
         is_masqueraded = seen != source or (source in NODE and int(seen_port) != own_port)
-        return Answer(backend, int(number), seen, is_masqueraded=is_masqueraded)
+        return Answer(backend, int(port_there), seen, is_masqueraded=is_masqueraded)
+
+    def _ours(self, addresses: Sequence[str]) -> list[str]:
+        return [each for each in addresses if (6 if ":" in each else 4) in self.versions]
+
+    def _up(self, link: str, space: str = "") -> None:
+        _ip(f"link set {link} up{' addrgenmode none' if 6 in self.versions else ''}", space)
+
+    def _tune_sctp(self) -> None:
+        if "SCTP" in self.protocols:
+            socket.socket(socket.AF_INET, *KINDS["SCTP"]).close()  # so that the kernel has its module
+            for setting in SCTP_SYSCTLS:
+                _sysctl(setting)
 
 
 def _addresses(space: str) -> Sequence[str]:
@@ -263,5 +299,5 @@ def _ip(arguments: str, space: str = "") -> None:
 
 def _sysctl(setting: str) -> None:
     name, _, value = setting.partition("=")
-    with open(f"/proc/sys/{name.replace('.', '/')}", "w") as knob:  # noqa: PTH123 - a knob of the kernel
+    with open(f"/proc/sys/net/{name.replace('.', '/')}", "w") as knob:  # noqa: PTH123 - a knob of the kernel
         knob.write(value)

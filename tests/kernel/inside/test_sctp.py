@@ -1,0 +1,130 @@
+"""SCTP for real: every kind of front, both families, beside TCP and UDP on the same port numbers."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from ipaddress import ip_address
+from typing import Final
+
+import pytest
+from packet_probe import wrong
+from small_cluster import (
+    CLIENTS,
+    CONFIG,
+    ENDPOINTS,
+    NODE_VIEW,
+    PROTOCOLS,
+    Row,
+    both,
+    endpoints,
+    read,
+    sent,
+    service,
+    state,
+)
+from world import KINDS, World
+
+from kdns.aio.nftablesmode import NftablesMode
+from kdns.proxy.config import FAMILIES
+from kdns.proxy.planner import Planner
+
+RANGES: Final = [f"{ip_address(CLIENTS['outside'][0])}/32", f"{ip_address(CLIENTS['outside'][1])}/128"]
+OBJECTS: Final = (
+    service(1, endpoints(1, "p1", "r1")),
+    service(2, endpoints(2, "p1", "r1"), internal="Local", external="Local"),
+    service(3, endpoints(3)),
+    service(4, endpoints(4, "p1", "p2", "r1", "r2"), sessionAffinity="ClientIP"),
+    service(5, endpoints(5, "p1"), protocols=("SCTP",)),
+    service(6, endpoints(6, "r1"), loadBalancerSourceRanges=RANGES),
+)
+ALL: Final = """
+    pod1                  vip1        p1,r1
+    outside,node          vip1        p1,r1 masq
+    outside               ext1        p1,r1 masq
+    outside               lb1         p1,r1 masq
+    outside,pod1,node     node:30001  p1,r1 masq
+    remote                vip2        p1 masq
+    outside               lb2         p1
+    pod2                  node:30002  p1,r1
+    pod1,outside,node     vip3        refused
+    outside               node:30003  refused
+    outside               lb6         r1 masq
+    outside2              lb6         dropped
+"""
+SCTP_ONLY: Final = """
+    pod1                  vip5        p1
+    pod2                  vip5        p1
+    outside               node:30005  p1 masq
+    outside               vip5:81     refused
+"""
+NOT_SCTP: Final = """
+    pod2,outside          vip5        refused
+"""
+TABLES: Final = ((ALL, PROTOCOLS), (SCTP_ONLY, ("SCTP",)), (NOT_SCTP, ("TCP", "UDP")))
+PACKETS: Final[list[tuple[Row, str]]] = [
+    (row, protocol) for table, protocols in TABLES for row in read(table) for protocol in protocols
+]
+AT_ONCE: Final = 10
+
+
+@pytest.fixture(scope="session")
+def world(loop: asyncio.AbstractEventLoop) -> Iterator[World]:
+    made = World(protocols=PROTOCOLS)
+    made.build()
+    loop.run_until_complete(made.serve())
+    loop.run_until_complete(made.settle())
+    yield made
+    loop.run_until_complete(made.close())
+
+
+def test_packets(world: World, loop: asyncio.AbstractEventLoop) -> None:
+    packets = [sent(row, family, protocol) for family in FAMILIES for row, protocol in PACKETS]
+
+    async def check() -> list[str]:
+        await NftablesMode().establish(Planner(state(*OBJECTS), NODE_VIEW, CONFIG).plan)
+        gate = asyncio.Semaphore(AT_ONCE)
+        return [what for what in await asyncio.gather(*(wrong(world, gate, packet) for packet in packets)) if what]
+
+    assert not loop.run_until_complete(check())
+
+
+def test_clients_stay_where_they_are(world: World, loop: asyncio.AbstractEventLoop) -> None:
+    """With affinity a client comes to one endpoint; an association outlives its endpoint, new ones go elsewhere."""
+
+    async def check() -> None:
+        known = state(*OBJECTS)
+        planner, mode = Planner(known, NODE_VIEW, CONFIG), NftablesMode()
+        await mode.establish(planner.plan)
+        for which, vip in enumerate(both("vip", 4)):
+            source = CLIENTS["outside"][which]
+            ends = {(await world.probe(source, vip, "SCTP", 80)).backend for _ in range(12)}
+            assert len(ends) == 1, ends
+        patient = [await associated(world, which) for which in (0, 1)]
+        changes = [change for each in endpoints(1, "p2") if (change := known.upsert(each))]
+        await mode.follow(planner.plan, planner.changed(changes))
+        for which, client in enumerate(patient):
+            fresh = await associated(world, which)
+            assert await answer(fresh) == ENDPOINTS["p2"][which]
+            assert await answer(client) in {ENDPOINTS["p1"][which], ENDPOINTS["r1"][which]}
+
+    loop.run_until_complete(check())
+
+
+async def associated(world: World, which: int) -> socket.socket:
+    """An association of the outside with the first Service."""
+    kind, number = KINDS["SCTP"]
+    client = world.socket("outside", CLIENTS["outside"][which], kind, protocol=number)
+    async with asyncio.timeout(10):
+        await asyncio.get_running_loop().sock_connect(client, (both("vip", 1)[which], 80))
+    return client
+
+
+async def answer(client: socket.socket) -> str:
+    """Who answers on it; ends it."""
+    loop = asyncio.get_running_loop()
+    with client:
+        async with asyncio.timeout(10):
+            await loop.sock_sendall(client, b"hello")
+            return (await loop.sock_recv(client, 100)).decode().split()[0]
