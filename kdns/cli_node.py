@@ -10,22 +10,33 @@ from typing import Any, Final
 
 import click
 
-from kdns import node
+from kdns import __version__, node
 from kdns.aio.process import raise_open_files_limit, stop_event
 from kdns.aio.proxyconfigs import settings_of, write_settings
 from kdns.errors import KdnsError
 from kdns.proxy.settings import Settings
 from kdns.proxy.settings_flags import FLAGS, FlagValues, flag_values
 
-CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+CONTEXT: Final = {
+    "help_option_names": ["-h", "--help"],
+    "max_content_width": 100,
+    "token_normalize_func": lambda name: name.replace("_", "-"),  # kube-proxy takes --cluster_cidr too
+}
+LISTS: Final = frozenset({"stringSlice", "mapStringBool", "pattern=N"})
+"""Kinds of flags whose values add up when they are given several times; of others the last one counts."""
+
+DEEDS: Final = frozenset({"cleanup", "init-only"})
+"""Flags of what is done once: what has no effect on rules needs no warning then."""
 
 
 def kube_proxy_flags(command: Callable[..., None]) -> Callable[..., None]:
     """kube-proxy's flags as options of a command, each given on as text or None; see `flag_texts`."""
     for flag in reversed(FLAGS):
         names = ("--v", "-v") if flag.name == "v" else (f"--{flag.name}",)
-        alone: dict[str, Any] = {"is_flag": False, "flag_value": "true"} if flag.kind == "bool" else {}
-        option = click.option(*names, metavar=flag.kind, help=flag.help, hidden=bool(flag.deprecated), **alone)
+        more: dict[str, Any] = {"is_flag": False, "flag_value": "true"} if flag.kind == "bool" else {}
+        if flag.kind in LISTS:
+            more = {"multiple": True, "callback": lambda _context, _option, given: ",".join(given) if given else None}
+        option = click.option(*names, metavar=flag.kind, help=flag.help, hidden=bool(flag.deprecated), **more)
         command = option(command)
     return command
 
@@ -37,6 +48,7 @@ def flag_texts(given: Mapping[str, str | None]) -> dict[str, str]:
 
 @click.command("proxy", context_settings=CONTEXT)
 @kube_proxy_flags
+@click.version_option(__version__, prog_name="kdns")
 def proxy(**given: str | None) -> None:
     """Give Services their virtual IPs on this node, in kube-proxy's place.
 
@@ -45,7 +57,7 @@ def proxy(**given: str | None) -> None:
     """
     try:
         flags = flag_values(flag_texts(given))
-        settings = settings_of(flags, _warn)
+        settings = settings_of(flags, _warn if DEEDS.isdisjoint(flags.given) else lambda _: None)
         asyncio.run(_proxy(flags, settings))
     except KdnsError as error:
         click.echo(f"Error: {error}", err=True)
@@ -65,7 +77,7 @@ async def _proxy(flags: FlagValues, settings: Settings) -> None:
         raise_open_files_limit()
         master = str(flags.given.get("master", ""))
         await node.supervise(
-            lambda: settings_of(flags, lambda _: None),
+            lambda: node.usable(settings_of(flags, lambda _: None)),
             lambda read: node.NodeProxy(read, node.api_source(read, master)),
             stop_event(),
             file=Path(flags.config) if flags.config else None,

@@ -31,7 +31,7 @@ from kdns.aio.proxyconfigs import other_settings
 from kdns.aio.proxymetrics import Watched, metrics
 from kdns.aio.source import Source
 from kdns.cluster.objects import Node
-from kdns.cluster.state import State
+from kdns.cluster.state import AnyChange, State
 from kdns.cluster.watching import Timing
 from kdns.errors import InputError, KdnsError
 from kdns.proxy.config import Address
@@ -63,6 +63,7 @@ class NodeProxy:
     established: asyncio.Event = field(default_factory=asyncio.Event)
     _addresses: tuple[Address, ...] | None = None
     _last_node: Node | None = None
+    _missing: str = ""
     _known: tuple[object, Situation | None] = (None, None)
 
     @property
@@ -96,12 +97,9 @@ class NodeProxy:
 
     async def run(self) -> None:
         """Work. ApplyError where the mode cannot, InputError for settings that cannot be used."""
-        settings = self.settings
-        if settings.mode not in BACKENDS:
-            raise InputError(f"mode {settings.mode} is not built yet; there are {', '.join(BACKENDS)}")
+        settings = usable(self.settings)
         if self.owns_host:
             apply_oom_score(settings.oom_score_adj)
-            apply_sysctls(settings.conntrack)
         async with AsyncExitStack() as leaving:
             running = await BACKENDS[settings.mode](settings)
             for undo in (running.close, None if self.owns_host else running.remove):
@@ -135,9 +133,13 @@ class NodeProxy:
             self._addresses = addresses
             dataplane.look()
 
+        def changed(changes: list[AnyChange]) -> None:
+            self.tell_missing()
+            dataplane.changed(changes)
+
         timing = Timing(page_objects=2000, verify_s=max(settings.config_sync_period_s, 60.0))
         works = {
-            "follow": follow(self.source, self.state, dataplane.changed, stats, scope=scope, timing=timing),
+            "follow": follow(self.source, self.state, changed, stats, scope=scope, timing=timing),
             "dataplane": dataplane.run(),
             "addresses": watch_addresses(addressed),
             "flows": flows.run(),
@@ -153,8 +155,24 @@ class NodeProxy:
         except* KdnsError as failed:
             raise failed.exceptions[0] from None
 
+    def tell_missing(self) -> None:
+        """Say in the log, once the Node is listed, what is not there of it."""
+        if Node not in self.state.synced:
+            return
+        node, missing = self.node, ""
+        if node is None:
+            missing = "the Node itself; --hostname-override says which it is"
+        elif self.settings.detect_local_mode == "NodeCIDR" and not node.pod_cidrs:
+            missing = "its podCIDRs, for which detectLocalMode NodeCIDR waits"
+        if missing and missing != self._missing:
+            log.warning("something of the Node is missing", node=self.name, missing=missing)
+        self._missing = missing
+
     async def _first(self, dataplane: Dataplane) -> None:
-        """Load without the garbage collector, and give up on a node that never gets podCIDRs."""
+        """Load without the garbage collector, and give up on a node that never gets podCIDRs.
+
+        Limits of connection tracking come after the rules, which make the kernel load it.
+        """
         waits = self.settings.detect_local_mode == "NodeCIDR"
         with loading(), suppress(TimeoutError):
             async with asyncio.timeout(LOADING_S):
@@ -166,6 +184,8 @@ class NodeProxy:
             if self.situation() is None:
                 wanted = f"spec.podCIDRs of Node {self.name}, for detectLocalMode NodeCIDR"
                 raise KdnsError(f"not there within {POD_CIDRS_S:g} s: {wanted}") from None
+        if self.owns_host:
+            apply_sysctls(self.settings.conntrack)
         give_back()
 
     def _servers(self, node_health: NodeHealth, watched: Watched) -> dict[str, Any]:
@@ -190,6 +210,13 @@ class NodeProxy:
             for name, (address, paths) in sites.items()
             if address
         }
+
+
+def usable(settings: Settings) -> Settings:
+    """The settings; InputError where there is no such mode."""
+    if settings.mode not in BACKENDS:
+        raise InputError(f"mode {settings.mode} is not built yet; there are {', '.join(BACKENDS)}")
+    return settings
 
 
 def host_port(text: str) -> tuple[str, int]:
