@@ -14,7 +14,7 @@ from kdns.controlplane.apply import applied
 from kdns.controlplane.backlog import Backlog
 from kdns.controlplane.commits import Commits, Strategies
 from kdns.controlplane.deletion import Deletion
-from kdns.controlplane.kinds import ENDPOINTS, EVENT, SERVICE, Json, Kind
+from kdns.controlplane.kinds import ENDPOINTS, EVENT, LEASE, SERVICE, Json, Kind
 from kdns.controlplane.listing import ListResult
 from kdns.controlplane.metadata import copied
 from kdns.controlplane.patch import patched
@@ -24,7 +24,7 @@ from kdns.controlplane.views import view_of
 from kdns.controlplane.watch import Stored, Subscription
 from kdns.controlplane.writes import Writes
 
-CREATED_BY_UPDATE = frozenset({SERVICE, ENDPOINTS, EVENT})
+CREATED_BY_UPDATE = frozenset({SERVICE, ENDPOINTS, EVENT, LEASE})
 """Kinds that a PUT of a new name creates."""
 
 
@@ -125,15 +125,16 @@ class Api:
         dry_run: bool = False,
         field_manager: str = "",
     ) -> Json:
-        """Replace an object, or only its status; 409 when it changed since the caller read it."""
+        """Replace an object, or only its status; 409 when it changed, or was made anew, since the caller read it."""
         version = self.store.get(kind, listing.key(kind, namespace, name))
+        metadata_sent = obj.get("metadata") or {}
         if version is None:
-            metadata_sent = obj.get("metadata") or {}
             if kind in CREATED_BY_UPDATE and not subresource and not metadata_sent.get("uid"):
                 return self.create(kind, namespace, _named(obj, name), dry_run=dry_run, field_manager=field_manager)
             raise not_found(kind, name)
         writer, view = self._writes.writer(field_manager, subresource), view_of(kind, subresource)
         if view is None:
+            metadata.claims(kind, name, metadata_sent, version.obj)
             return self._writes.update(version, copied(obj), writer, dry_run=dry_run)
         sent = view.write(copied(version.obj), metadata.typed(view.kind, copied(obj)))
         return view.read(self._writes.update(version, sent, writer, dry_run=dry_run))

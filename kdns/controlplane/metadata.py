@@ -8,10 +8,12 @@ from functools import lru_cache
 
 import msgspec
 
+from kdns.controlplane.causes import invalid_value
 from kdns.controlplane.kinds import (
     CLAIM,
     CONFIG_MAP,
     CONTROLLER_REVISION,
+    DISRUPTION_BUDGET,
     ENDPOINTS,
     EVENT,
     IP_ADDRESS,
@@ -26,7 +28,7 @@ from kdns.controlplane.kinds import (
     Json,
     Kind,
 )
-from kdns.controlplane.status import StatusError, bad_request, conflict, internal
+from kdns.controlplane.status import StatusError, bad_request, conflict, internal, invalid
 from kdns.controlplane.store import MODIFIED, parsed_revision
 
 WITHOUT_GENERATION = frozenset(
@@ -48,6 +50,9 @@ WITHOUT_GENERATION = frozenset(
     }
 )
 """Kinds whose metadata.generation kube-apiserver never sets."""
+
+NOT_UPDATED_BLINDLY = frozenset({LEASE, DISRUPTION_BUDGET})
+"""Kinds whose PUT has to say which resourceVersion it replaces."""
 
 _GENERATED_BASE_MAX = 58
 _OURS = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
@@ -133,12 +138,14 @@ def carry(old: Json, new: Json) -> None:
 
 
 def match(kind: Kind, name: str, obj: Json, old: Json) -> None:
-    """The writer's claims about what it changes: name (400), uid and resourceVersion (409)."""
+    """The writer's claims about what it changes: name (400), resourceVersion (409) and uid (422).
+
+    Controllers that patch a Pod of a name read the 422 as: another Pod has it now.
+    """
     metadata, present = obj["metadata"], old["metadata"]
     if (claimed := metadata.get("name") or name) != name:
         raise bad_request(f"the name of the object ({claimed}) does not match the name on the URL ({name})")
     metadata["name"] = name
-    precondition(kind, name, "UID", metadata.get("uid"), present["uid"])
     revision = metadata.get("resourceVersion") or ""
     try:
         stale = revision and parsed_revision(revision) != parsed_revision(present["resourceVersion"])
@@ -146,6 +153,15 @@ def match(kind: Kind, name: str, obj: Json, old: Json) -> None:
         raise internal(f"metadata.resourceVersion: {error}") from error
     if stale:
         raise conflict(kind, name, MODIFIED)
+    if (uid := metadata.get("uid") or present["uid"]) != present["uid"]:
+        raise invalid(kind, name, [invalid_value("metadata.uid", uid, "field is immutable")])
+
+
+def claims(kind: Kind, name: str, sent: Json, old: Json) -> None:
+    """What the metadata of a PUT must say beside that: no other uid (409), and of some kinds a revision (422)."""
+    precondition(kind, name, "UID", sent.get("uid"), old["metadata"]["uid"])
+    if kind in NOT_UPDATED_BLINDLY and not sent.get("resourceVersion"):
+        raise invalid(kind, name, [invalid_value("metadata.resourceVersion", 0, "must be specified for an update")])
 
 
 def precondition(kind: Kind, name: str, what: str, wanted: str | None, found: str) -> None:

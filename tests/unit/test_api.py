@@ -5,7 +5,19 @@ from __future__ import annotations
 import pytest
 from verbs_api import NOW, new_api, pod, refused, service
 
-from kdns.controlplane.kinds import ENDPOINT_SLICE, ENDPOINTS, EVENT, NAMESPACE, NODE, POD, SERVICE, Json, Kind
+from kdns.controlplane.kinds import (
+    DISRUPTION_BUDGET,
+    ENDPOINT_SLICE,
+    ENDPOINTS,
+    EVENT,
+    LEASE,
+    NAMESPACE,
+    NODE,
+    POD,
+    SERVICE,
+    Json,
+    Kind,
+)
 from kdns.controlplane.patch import JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH
 
 
@@ -142,7 +154,6 @@ def test_status_takes_only_status() -> None:
             "the object has been modified; please apply your changes to the latest version",
         ),
         ({"resourceVersion": "x"}, 500, "invalid syntax"),
-        ({"uid": "another"}, 409, "Precondition failed: UID in precondition: another, UID in object meta: uid-2"),
         ({"name": "other"}, 400, "the name of the object (other) does not match the name on the URL (web)"),
         ({"namespace": "other"}, 400, "the namespace of the provided object does not match"),
     ],
@@ -156,6 +167,30 @@ def test_refused_updates(change: Json, code: int, text: str) -> None:
     refused(code, text, lambda: api.patch(SERVICE, "default", "web", MERGE_PATCH, {"metadata": change}))
 
 
+def test_another_uid_is_a_conflict_in_a_put_and_invalid_in_a_patch() -> None:
+    api = new_api()
+    created = api.create(SERVICE, "default", service())
+    sent = {**created, "metadata": {**created["metadata"], "uid": "another"}}
+    why = "Precondition failed: UID in precondition: another, UID in object meta: uid-2"
+    refused(409, why, lambda: api.update(SERVICE, "default", "web", sent))
+    why = 'Service "web" is invalid: metadata.uid: Invalid value: "another": field is immutable'
+    refused(422, why, lambda: api.patch(SERVICE, "default", "web", MERGE_PATCH, {"metadata": {"uid": "another"}}))
+    config = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "uid": "another"}}
+    refused(422, why, lambda: api.apply(SERVICE, "default", "web", config, field_manager="me"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec"), [(LEASE, {"holderIdentity": "me"}), (DISRUPTION_BUDGET, {"maxUnavailable": 1})]
+)
+def test_some_kinds_are_not_updated_without_their_revision(kind: Kind, spec: Json) -> None:
+    api = new_api()
+    sent: Json = {"metadata": {"name": "a"}, "spec": spec}
+    created = api.create(kind, "default", sent)
+    why = "metadata.resourceVersion: Invalid value: 0: must be specified for an update"
+    refused(422, why, lambda: api.update(kind, "default", "a", sent))
+    assert api.update(kind, "default", "a", created) == created
+
+
 def test_an_update_without_revision_is_unconditional() -> None:
     api = new_api()
     created = api.create(SERVICE, "default", service())
@@ -165,13 +200,15 @@ def test_an_update_without_revision_is_unconditional() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "creates"), [(SERVICE, True), (ENDPOINTS, True), (EVENT, True), (POD, False), (ENDPOINT_SLICE, False)]
+    ("kind", "creates"),
+    [(SERVICE, True), (ENDPOINTS, True), (EVENT, True), (LEASE, True), (POD, False), (ENDPOINT_SLICE, False)],
 )
 def test_put_of_a_new_name(kind: Kind, creates: bool) -> None:
     objects: dict[Kind, Json] = {
         SERVICE: service(),
         ENDPOINTS: {"metadata": {"name": "web"}, "subsets": []},
         EVENT: {"metadata": {"name": "web"}, "involvedObject": {"namespace": "default"}},
+        LEASE: {"metadata": {"name": "web"}, "spec": {"holderIdentity": "me"}},
         POD: pod("web"),
         ENDPOINT_SLICE: {"metadata": {"name": "web"}, "addressType": "IPv4", "endpoints": []},
     }
