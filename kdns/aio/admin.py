@@ -13,6 +13,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
+from kdns.aio.httplog import HttpLog
 from kdns.corefile.address import HostPort
 from kdns.errors import ListenError
 from kdns.metrics import Histogram
@@ -100,7 +101,7 @@ async def start_site(host: str, port: int, paths: dict[str, Handler]) -> Site:
     app = web.Application()
     for path, handler in paths.items():
         app.router.add_get(path, handler)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=2)
+    runner = web.AppRunner(app, access_log=None, logger=HttpLog(), shutdown_timeout=2)
     await runner.setup()
     try:
         await web.TCPSite(runner, host or None, port).start()

@@ -32,6 +32,7 @@ from kdns.corefile.address import HostPort
 from kdns.errors import CorefileError, InputError
 from kdns.metrics import Requests
 from kdns.plugins.cluster_zones import ClusterZones, fallthrough_labels
+from kdns.plugins.places import Place, refuse_clashes
 from kdns.plugins.registry import ServerConfig
 from kdns.plugins.server import Block, Server
 
@@ -52,7 +53,7 @@ class DnsServer:
         self._dns_port = dns_port
         self._clusters: dict[tuple[Source, Scope], Cluster] = {}
         self._asks: dict[Source, ServerConfig] = {}
-        self._servers: dict[tuple[tuple[str, ...], int], list[tuple[ServerConfig, Block]]] = {}
+        self._servers: dict[Place, list[tuple[ServerConfig, Block]]] = {}
         self._listeners: list[UdpListener | TcpListener] = []
         self._observers: list[ServerLog] = []
         self._sites: list[Site] = []
@@ -135,6 +136,7 @@ class DnsServer:
                         if address.port_or_default(self._dns_port) == port:
                             block = Block(address.zone, zones, sees_every_query=bool(config.log))
                             self._servers.setdefault((group, port), []).append((config, block))
+        refuse_clashes(self._servers)
 
     def _zones(self, config: ServerConfig, own: tuple[bytes, ...]) -> ClusterZones | None:
         directive = config.kubernetes

@@ -56,7 +56,9 @@ class Token:
 
 
 def tokens(text: str, path: str) -> Iterator[Token]:
-    """The words of `text` in order; `path` is only for messages. Raises CorefileError for an open quote."""
+    """The words of `text` in order; `path` is only for messages. Raises CorefileError for an open quote and a NUL."""
+    if "\0" in text:  # it would end names of files and hosts early, or be refused by whoever is asked for them
+        raise CorefileError(path, text.count("\n", 0, text.index("\0")) + 1, "\0", "a NUL byte; wanted: text")
     line, starts_line = 1, True
     for lexeme in _LEXEME.finditer(text.removeprefix(BYTE_ORDER_MARK)):
         kind, found = lexeme.lastgroup, lexeme.group()
