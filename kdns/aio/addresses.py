@@ -47,7 +47,7 @@ def _own_addresses() -> tuple[Address, ...]:
 
 
 async def watch_addresses(changed: Callable[[tuple[Address, ...]], None]) -> None:
-    """Call `changed` with the addresses whenever they may have changed, until cancelled."""
+    """Call `changed` with the addresses, and whenever they may have changed, until cancelled."""
     loop = asyncio.get_running_loop()
     news = asyncio.Event()
     monitor = opened(ROUTE, *_GROUPS)
@@ -60,6 +60,7 @@ async def watch_addresses(changed: Callable[[tuple[Address, ...]], None]) -> Non
         news.set()
 
     loop.add_reader(monitor, readable)
+    news.set()  # whoever asked before may have missed some
     try:
         while True:
             await news.wait()

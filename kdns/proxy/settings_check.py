@@ -225,6 +225,9 @@ def _logging(logging: Logging, *, alpha: bool) -> Iterator[Problem]:
 
 
 def _remarks(settings: Settings) -> Iterator[Problem]:
+    for name in ("format", "verbosity", "vmodule"):
+        if getattr(settings.logging, name) != getattr(Logging(), name):
+            yield Problem(f"logging.{name}", "has no effect in kdns: `kdns --log-level` says how much is logged")
     for gate in sorted(set(settings.feature_gates) - _KNOWN_GATES):
         yield Problem(f"featureGates.{gate}", "has no effect in kdns")
     if settings.mode in {"iptables", "ipvs"} and not settings.node_port_addresses:

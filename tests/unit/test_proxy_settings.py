@@ -274,6 +274,9 @@ def test_values_that_are_fine(text: str) -> None:
         ("detectLocalMode: NodeCIDR\nmode: iptables", ["nodePortAddresses"]),
         ("detectLocalMode: NodeCIDR\nfeatureGates: {Zeta: true, Alpha: false, PreferSameTrafficDistribution: true}",
          ["featureGates.Alpha", "featureGates.Zeta"]),
+        ("clusterCIDR: 10.0.0.0/8\nlogging: {format: text, flushFrequency: 5s, verbosity: 0}", []),
+        ("clusterCIDR: 10.0.0.0/8\nlogging: {format: json, verbosity: 2}", ["logging.format", "logging.verbosity"]),
+        ("clusterCIDR: 10.0.0.0/8\nlogging: {vmodule: [{filePattern: a*, verbosity: 9}]}", ["logging.vmodule"]),
     ],
 )  # fmt: skip
 def test_what_is_remarked(text: str, fields: list[str]) -> None:
@@ -431,6 +434,7 @@ def test_beside_a_file_few_flags_count(tmp_path: Path) -> None:
     assert warnings == [
         "--healthz-port is deprecated, use --healthz-bind-address",
         "with --config these do not count: --cluster-cidr, --healthz-port",
+        f"{path}:5: logging.vmodule: has no effect in kdns: `kdns --log-level` says how much is logged",
     ]
 
 
