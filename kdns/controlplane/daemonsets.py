@@ -89,8 +89,7 @@ class DaemonSets:
             return Outcome([*strays, *changes])
         if is_leaving(owner):
             return Outcome()
-        taken = {name for namespace, name in self._index.parts[CONTROLLER_REVISION].objects if namespace == key[0]}
-        known = history(DAEMON_SET, owner, revisions, taken)
+        known = history(DAEMON_SET, owner, revisions, self._index.parts[CONTROLLER_REVISION].objects)
         if known.due or known.update is None:
             return Outcome(known.due)
         text = known.update["metadata"]["labels"].get(REVISION_HASH) or ""

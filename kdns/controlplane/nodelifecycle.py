@@ -13,6 +13,7 @@ from kdns.controlplane.endpointpods import is_terminating, ready_condition
 from kdns.controlplane.kinds import NODE, POD, Json, Kind
 from kdns.controlplane.metadata import timestamp
 from kdns.controlplane.nodes import evicting_taints, is_ready, stays_s
+from kdns.controlplane.podplaces import PodPlaces
 from kdns.controlplane.pods import is_finished, node_of, with_condition
 
 _LOST = "NodeNotReady"
@@ -28,7 +29,7 @@ class NodeLifecycle:
     def __init__(self) -> None:
         self._nodes: dict[str, Json] = {}
         self._pods: dict[Key, Json] = {}
-        self._on: dict[str, dict[Key, None]] = {}
+        self._places = PodPlaces()
         self._tainted_s: dict[Key, float] = {}
 
     def learn(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Subject]:
@@ -41,18 +42,18 @@ class NodeLifecycle:
             self._nodes[key[1]] = obj
             if _state(obj) == _state(before):
                 return ()
-            there = tuple(self._on.get(key[1], ()))
+            there = self._places.on(key[1])
             for pod in there if not evicting_taints(obj) else ():
                 self._tainted_s.pop(pod, None)
             return there
         if old := self._pods.pop(key, None):
-            self._on[node_of(old)].pop(key)
+            self._places.remove(key, node_of(old))
         if obj is None or not evicting_taints(self._nodes.get(node_of(obj)) or {}):
             self._tainted_s.pop(key, None)
         if obj is None or not node_of(obj) or is_finished(obj) or is_terminating(obj):
             return ()
         self._pods[key] = obj
-        self._on.setdefault(node_of(obj), {})[key] = None
+        self._places.put(key, node_of(obj))
         return (key,) if self._is_affected(obj) else ()
 
     def _is_affected(self, pod: Json) -> bool:

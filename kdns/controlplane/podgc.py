@@ -11,6 +11,7 @@ from kdns.cluster.objects import Key
 from kdns.controlplane.controller import Action, Notice, Outcome, Subject
 from kdns.controlplane.endpointpods import is_terminating
 from kdns.controlplane.kinds import NODE, POD, Json, Kind
+from kdns.controlplane.podplaces import PodPlaces
 from kdns.controlplane.pods import node_of
 
 
@@ -25,7 +26,7 @@ class PodGarbageCollector:
         self._nodes: set[str] = set()
         self._lost: set[str] = set()
         self._pods: dict[Key, Json] = {}
-        self._on: dict[str, dict[Key, None]] = {}
+        self._places = PodPlaces()
 
     def learn(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Subject]:
         """Note which Pods are where; those of a node that goes are looked at."""
@@ -33,13 +34,13 @@ class PodGarbageCollector:
         if kind == NODE:
             (self._nodes.add if obj else self._nodes.discard)(key[1])
             (self._lost.discard if obj else self._lost.add)(key[1])
-            return () if obj else tuple(self._on.get(key[1], ()))
+            return () if obj else self._places.on(key[1])
         if before := self._pods.pop(key, None):
-            self._on[node_of(before)].pop(key)
+            self._places.remove(key, node_of(before))
         if obj is None:
             return ()
         self._pods[key] = obj
-        self._on.setdefault(node_of(obj), {})[key] = None
+        self._places.put(key, node_of(obj))
         return (key,) if self._is_left(obj) else ()
 
     def _is_left(self, pod: Json) -> bool:

@@ -6,12 +6,13 @@ Differs: the hashes are not those that kube-controller-manager makes of Go struc
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Container, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
+from kdns.cluster.objects import Key
 from kdns.controlplane.controller import Action
 from kdns.controlplane.kinds import CONTROLLER_REVISION, Json, Kind
 from kdns.controlplane.workloads import count, handed_on, owner_reference
@@ -63,8 +64,8 @@ class History:
         return [Action("delete", CONTROLLER_REVISION, each) for each in unused[:surplus]]
 
 
-def history(kind: Kind, owner: Json, owned: Iterable[Json], taken: Collection[str]) -> History:
-    """The history of a set whose revisions are `owned`; `taken` are the names of all revisions in its namespace."""
+def history(kind: Kind, owner: Json, owned: Iterable[Json], taken: Container[Key]) -> History:
+    """The history of a set whose revisions are `owned`; `taken` are the keys of all revisions that there are."""
     revisions = sorted(owned, key=lambda each: (count(each, "revision"), each["metadata"]["name"]))
     data, newest = template_data(owner), count(revisions[-1], "revision") if revisions else 0
     collisions = count(owner.get("status"), "collisionCount")
@@ -74,7 +75,8 @@ def history(kind: Kind, owner: Json, owned: Iterable[Json], taken: Collection[st
     if equal is not None:
         due = Action("update", CONTROLLER_REVISION, {**equal, "revision": newest + 1})
         return History(tuple(revisions), None, (due,), collisions)
-    while (name := f"{owner['metadata']['name'][:_NAME_MAX]}-{safe_hash(data, collisions)}") in taken:
+    namespace, stem = owner["metadata"].get("namespace", ""), owner["metadata"]["name"][:_NAME_MAX]
+    while (namespace, name := f"{stem}-{safe_hash(data, collisions)}") in taken:
         collisions += 1
     due = Action("create", CONTROLLER_REVISION, _revision(kind, owner, name, data, newest + 1))
     return History(tuple(revisions), None, (due,), collisions)

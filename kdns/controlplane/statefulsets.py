@@ -67,8 +67,7 @@ class StatefulSets:
         strays = [each for each in strays if number_of(each.obj, owner) is not None]
         if changes or strays:
             return Outcome([*changes, *strays])
-        taken = {name for namespace, name in self._index.parts[CONTROLLER_REVISION].objects if namespace == key[0]}
-        known = history(STATEFUL_SET, owner, revisions, taken)
+        known = history(STATEFUL_SET, owner, revisions, self._index.parts[CONTROLLER_REVISION].objects)
         if is_leaving(owner):
             return Outcome()
         if known.due or known.update is None:

@@ -213,3 +213,15 @@ def test_a_retention_policy_that_changes_reaches_the_claims() -> None:
         bench.run_pods()
         rows = bench.get(CLAIM, "www-web-0")["metadata"].get("ownerReferences", [])
         assert [row["kind"] for row in rows] == owners
+
+
+def test_a_revisions_name_that_is_taken_gives_way_to_another() -> None:
+    before = made(replicas=1)
+    before.run_pods()
+    (name,) = before.names(CONTROLLER_REVISION)
+    bench = Workbench()
+    bench.make(CONTROLLER_REVISION, {"metadata": {"name": name}, "revision": 1, "data": {"of": "somebody else"}})
+    bench.make(STATEFUL_SET, workload(serviceName="nginx", replicas=1))
+    bench.run_pods()
+    assert status(bench)["updateRevision"] != name
+    assert len(bench.names(CONTROLLER_REVISION)) == 2
