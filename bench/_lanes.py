@@ -11,7 +11,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -37,10 +36,9 @@ SYSCTLS: Final = (
 
 
 class Asker(NamedTuple):
-    """The client's end of a lane, and how long the node's rules took to load."""
+    """The client's end of a lane."""
 
     process: subprocess.Popen[str]
-    loaded_s: float
 
     def turn(self, kind: str, address: str, port: int, seconds: float) -> Turn:
         """Ask "tcp" or "udp" for some time; SystemExit where nobody answers."""
@@ -70,12 +68,10 @@ def lane(name: str, endpoints: Sequence[str], argv: Sequence[str], rules: str, c
             _ip("-n", pods, "address", "add", address, "dev", "lo", *(("nodad",) if ":" in address else ()))
             by = PODS[":" in address]
             _ip("-n", node, "route", "add", address, "via", f"{by}:2" if ":" in address else f"{by}.2")
-        began_s = time.monotonic()
         if argv:
             done = _inside(node, *argv, given=rules)
             if done.returncode:
                 raise SystemExit(f"{' '.join(argv)} does not take the rules: {done.stderr[:2000]}")
-        loaded_s = time.monotonic() - began_s
         log = Path(f"/run/{name}.log")
         server = [*_into(pods), sys.executable, ENDS, "endpoints", str(TARGET_PORT), *endpoints]
         process = leaving.enter_context(running(server, core, log))
@@ -87,7 +83,7 @@ def lane(name: str, endpoints: Sequence[str], argv: Sequence[str], rules: str, c
         os.sched_setaffinity(asker.pid, core)
         for each in (process, asker):
             _goes_first(each.pid)
-        yield Asker(asker, loaded_s)
+        yield Asker(asker)
 
 
 def _connect(node: str, space: str, link: str, prefixes: tuple[str, str]) -> None:

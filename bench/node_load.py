@@ -129,11 +129,15 @@ def loaded(asked: NodeUnderTest, count: int, rate: int, seconds: float) -> Figur
 
 
 def checked(count: int, total: int) -> None:
-    """SystemExit unless the kernel has as many endpoints as the last changes say."""
-    wanted = dict.fromkeys(range(count), ENDPOINTS) | dict(changes(count, total))
-    listed = subprocess.run(["nft", "list", "map", "ip", "kdns", "endpoints-tcp"], capture_output=True, check=True)
-    if (found := listed.stdout.partition(b"elements =")[2].count(b" : ")) != sum(wanted.values()):
-        raise SystemExit(f"{found} endpoints in the kernel, wanted {sum(wanted.values())}")
+    """Wait until the kernel has as many endpoints as the last changes say; SystemExit if that never is so."""
+    wanted = sum((dict.fromkeys(range(count), ENDPOINTS) | dict(changes(count, total))).values())
+    deadline_s, found = time.monotonic() + PATIENCE_S, 0
+    while time.monotonic() < deadline_s:
+        listed = subprocess.run(["nft", "list", "map", "ip", "kdns", "endpoints-tcp"], capture_output=True, check=True)
+        if (found := listed.stdout.partition(b"elements =")[2].count(b" : ")) == wanted:
+            return
+        time.sleep(1)
+    raise SystemExit(f"{found} endpoints in the kernel, wanted {wanted}")
 
 
 def main() -> None:
@@ -160,7 +164,7 @@ def main() -> None:
                 with node(given.services, Path(folder), min_sync) as asked:
                     time.sleep(2)
                     got = loaded(asked, given.services, rate, given.seconds)
-                checked(given.services, int(rate * given.seconds))
+                    checked(given.services, int(rate * given.seconds))
                 percent = quantiles(got.late_ms, n=100)
                 late = f"{percent[49]:,.0f} ms | {percent[98]:,.0f} ms | {max(got.late_ms):,.0f} ms"
                 memory = f"{got.before_mib:.0f} MiB | {got.most_mib:.0f} MiB | {got.after_mib:.0f} MiB"

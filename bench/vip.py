@@ -34,7 +34,7 @@ NAMESPACES: Final = (
 )
 """Those of the whole program: whatever it has started or made ends with it."""
 COLUMNS: Final = (
-    *("Services", "rules", "loaded in s"),
+    *("Services", "rules"),
     *("TCP connections/s", "÷ direct", "p50 µs", "more", "p99 µs"),
     *("UDP requests/s", "÷ direct", "p50 µs"),
 )
@@ -80,8 +80,7 @@ def rows(found: list[Way], turns: dict[str, dict[str, list[Turn]]], size: str) -
     """The lines of the table."""
     lines = []
     for way in found:
-        loaded = "-" if way.name == DIRECT else f"{way.asker.loaded_s:.2f}"
-        cells = [size, way.name, loaded]
+        cells = [size, way.name]
         for kind in KINDS:
             mine, direct = turns[kind][way.name], turns[kind][DIRECT]
             pairs = list(zip(mine, direct, strict=True))
