@@ -36,6 +36,8 @@ def explained(state: State, plan: Plan, packet: Packet) -> Explanation:
 def _choosing(state: State, half: FamilyPlan, found: Trace) -> Choosing:
     if found.front is None or found.verdict is None:
         return Choosing()
+    if not found.backends and found.verdict in {Verdict.CLUSTER, Verdict.LOCAL}:
+        return Choosing()  # there are endpoints, and no way for this client to any of them
     name = found.front.port.name
     slices = state.slices_by_service.get((name.namespace, name.service), {}).values()
     is_local = found.verdict in {Verdict.LOCAL, Verdict.DROP}

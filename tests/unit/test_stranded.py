@@ -34,8 +34,11 @@ UNLESS = "unless net.ipv4.conf.all.route_localnet is 1"
     ],
 )
 def test_who_is_lost(mode: Mode, source: str, target: str, port: int, lost: str, why: str) -> None:
-    made = plan(state(service(1, endpoints(1, "r1", "h1"))), NODE_VIEW, replace(CONFIG, mode=mode))
-    told = trace(made, Packet(ip_address(source), ip_address(target), "TCP", port))
+    known = state(service(1, endpoints(1, "r1", "h1")))
+    made = plan(known, NODE_VIEW, replace(CONFIG, mode=mode))
+    found = explained(known, made, Packet(ip_address(source), ip_address(target), "TCP", port))
+    told = found.trace
+    assert found.left_out == (), "no endpoint is left out for its own sake"
     assert told.fate is (Fate.DROPPED if lost == "h1 r1" else Fate.FORWARDED)
     said = [reason for reason in told.reasons if "the kernel" in reason]
     assert [why in reason for reason in said] == [True] * bool(lost)
