@@ -14,6 +14,7 @@ from kdns import __version__, node
 from kdns.aio.process import raise_open_files_limit, stop_event
 from kdns.aio.proxyconfigs import settings_of, write_settings
 from kdns.errors import KdnsError
+from kdns.proxy.flagtexts import all_flags
 from kdns.proxy.settings import Settings
 from kdns.proxy.settings_flags import FLAGS, FlagValues, flag_values
 
@@ -75,10 +76,10 @@ async def _proxy(flags: FlagValues, settings: Settings) -> None:
         node.initialise(settings)
     else:
         raise_open_files_limit()
-        master = str(flags.given.get("master", ""))
+        master, told = str(flags.given.get("master", "")), all_flags(flags.given)
         await node.supervise(
             lambda: node.usable(settings_of(flags, lambda _: None)),
-            lambda read: node.NodeProxy(read, node.api_source(read, master)),
+            lambda read: node.NodeProxy(read, node.api_source(read, master), flags=told),
             stop_event(),
             file=Path(flags.config) if flags.config else None,
             say=_say,

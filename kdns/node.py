@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
-
-from aiohttp import web
 
 from kdns import logs
 from kdns.aio import nftablesmode
 from kdns.aio.addresses import own_addresses, watch_addresses
-from kdns.aio.admin import Handler, health
 from kdns.aio.conntrack import FlowKeeper
 from kdns.aio.dataplane import Dataplane, Situation, SyncTiming
 from kdns.aio.follow import FollowStats, NodeScope, follow
@@ -26,9 +22,10 @@ from kdns.aio.modes import BACKENDS, Running
 from kdns.aio.nftmonitor import TablesMonitor
 from kdns.aio.nodeevents import Events, Refusals
 from kdns.aio.nodehealth import NodeHealth, ServiceHealth, serve_for_ever
+from kdns.aio.nodesites import sites
 from kdns.aio.process import give_back
 from kdns.aio.proxyconfigs import other_settings
-from kdns.aio.proxymetrics import Watched, metrics
+from kdns.aio.proxymetrics import Watched
 from kdns.aio.source import Source
 from kdns.cluster.objects import Node
 from kdns.cluster.state import AnyChange, State
@@ -37,13 +34,11 @@ from kdns.errors import InputError, KdnsError
 from kdns.proxy.config import Address
 from kdns.proxy.node import node_view, proxy_config
 from kdns.proxy.settings import ClientConnection, Settings
-from kdns.proxy.settings_file import encoded
 from kdns.proxy.sparse import SparseState
 
 POD_CIDRS_S: Final = 300.0
 """How long a node with detectLocalMode NodeCIDR may take to get its podCIDRs, as in kube-proxy."""
 LOADING_S: Final = 30.0
-CONFIGZ: Final = "kubeproxy.config.k8s.io"
 
 log = logs.get(__name__)
 
@@ -53,12 +48,13 @@ class NodeProxy:
     """One node's dataplane with everything around it. `run` works until it is cancelled.
 
     `owns_host` says that limits of the kernel and of the process are its business too, and that its rules stay at the
-    end; otherwise they are removed.
+    end; otherwise they are removed. `flags` are told to those who ask for /flagz.
     """
 
     settings: Settings
     source: Source
     owns_host: bool = True
+    flags: Mapping[str, str] = field(default_factory=dict)
     state: State = field(default_factory=SparseState)
     established: asyncio.Event = field(default_factory=asyncio.Event)
     _addresses: tuple[Address, ...] | None = None
@@ -190,24 +186,9 @@ class NodeProxy:
 
     def _servers(self, node_health: NodeHealth, watched: Watched) -> dict[str, Any]:
         settings = self.settings
-        sites: dict[str, tuple[str, dict[str, Handler]]] = {
-            "healthz": (
-                settings.healthz_bind_address,
-                {"/healthz": node_health.answer_healthz, "/livez": node_health.answer_livez},
-            ),
-            "metrics": (
-                settings.metrics_bind_address,
-                {
-                    "/metrics": metrics(watched),
-                    "/proxyMode": partial(_answer, text=settings.mode),
-                    "/configz": partial(_configz, settings=settings),
-                    "/healthz": health,
-                },
-            ),
-        }
         return {
             name: serve_for_ever(*host_port(address), paths, hard_fail=settings.bind_address_hard_fail)
-            for name, (address, paths) in sites.items()
+            for name, (address, paths) in sites(settings, self.flags, node_health, watched).items()
             if address
         }
 
@@ -246,14 +227,6 @@ async def _addresses() -> tuple[Address, ...] | None:
     except OSError as error:
         log.warning("own addresses not known: the Node's count", reason=error.strerror)
         return None
-
-
-async def _answer(_request: web.Request, *, text: str) -> web.Response:
-    return web.Response(text=text)
-
-
-async def _configz(_request: web.Request, *, settings: Settings) -> web.Response:
-    return web.json_response({CONFIGZ: encoded(settings)})
 
 
 async def clean_up() -> None:

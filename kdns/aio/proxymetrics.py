@@ -1,7 +1,8 @@
 """/metrics of a node's dataplane: kube-proxy's names where kube-proxy has the figure, `kdns_` for the rest.
 
 Differs: kube-proxy has its sync metrics once for each family (label ip_family). kdns applies both in one transaction,
-and says the same of both.
+and says the same of both. kubernetes_build_info is not there: alerts compare it over all of a cluster's components, and
+kdns has a version of its own. Neither is anything that only Go has (go_…).
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 
 import kdns
 from kdns.aio import nftread
-from kdns.aio.admin import Handler, scraped
+from kdns.aio.admin import Handler, exposition, scraped
 from kdns.aio.conntrack import FlowStats
 from kdns.aio.dataplane import Dataplane
 from kdns.aio.follow import FollowStats
 from kdns.aio.nodehealth import NodeHealth
 from kdns.aio.syncstats import Changes
+from kdns.aio.zpages import HealthChecks
 from kdns.errors import ApplyError
 from kdns.metrics import Distribution, Gauges, Histogram, Sample
 from kdns.proxy.config import FAMILIES, Family
@@ -67,6 +69,21 @@ def metrics(watched: Watched) -> Handler:
         return scraped(registry, request.headers.get("Accept", ""))
 
     return answer
+
+
+def slis(checks: HealthChecks) -> Handler:
+    """The handler of /metrics/slis: what came of the checks of /healthz, as k8s.io/component-base tells it."""
+    rows, registry = Gauges(), CollectorRegistry()
+    registry.register(rows)
+    text = "Whether a health check passed the last time."  # the one that there is cannot fail
+    rows.add(
+        "kubernetes_healthcheck", text, ("name", "type"), lambda: [Sample((n, of), 1) for n, _, of in checks.results]
+    )
+    text, labels = "Results of health checks.", ("name", "status", "type")
+    rows.add(
+        "kubernetes_healthchecks", text, labels, lambda: [Sample(*row) for row in checks.results.items()], counter=True
+    )
+    return exposition(registry)
 
 
 async def _counted(dataplane: Dataplane, maps: Iterable[str]) -> list[Sample]:
@@ -201,6 +218,11 @@ def _add_own(rows: Gauges, watched: Watched) -> None:
     rows.add("kdns_watch_staleness_seconds", "Since the API last spoke.", ("kind",), lambda: _staleness(watched))
     labels = ("code", "method", "host")
     rows.add("rest_client_requests", "Requests to the API.", labels, lambda: _requests(watched), counter=True)
+    rest, by_verb = watched.follow.rest, ("verb", "host")
+    text = "From a request to the API to the beginning of its answer."
+    rows.add_histogram("rest_client_request_duration_seconds", text, by_verb, rest.durations.items)
+    text = "How long requests to the API waited for their turn."
+    rows.add_histogram("rest_client_rate_limiter_duration_seconds", text, by_verb, rest.throttled.items)
 
 
 def _relayed(watched: Watched, what: str) -> Iterator[Sample]:

@@ -34,7 +34,9 @@ _CIDR_BLOCK: Final = "must be a valid CIDR block (e.g. 10.100.0.0/16 or fde4:8db
 _CIDR_PAIR: Final = (
     "must be a either a single CIDR or dual-stack pair of CIDRs (e.g. [10.100.0.0/16, fde4:8dba:82e1::/48]"
 )
-_KNOWN_GATES: Final = frozenset({SAME_TRAFFIC_DISTRIBUTION, "AllAlpha", "AllBeta"})
+_KNOWN_GATES: Final = frozenset(
+    {SAME_TRAFFIC_DISTRIBUTION, "ComponentFlagz", "ComponentStatusz", "AllAlpha", "AllBeta"}
+)
 _INTERFACE_NAME: Final = re.compile(r"[^\s/\"*\\]{1,15}")
 _PREFIX: Final = re.compile(r"[^\s/\"*\\]{1,14}")
 _NO_INTERFACE: Final = "must be at most {} characters, without blanks, slashes, quotes and asterisks"

@@ -30,6 +30,7 @@ clusterCIDR: 10.1.0.0/24
 nodePortAddresses: [192.0.2.0/24]
 clientConnection: {kubeconfig: kc}
 oomScoreAdj: 0
+enableProfiling: true
 conntrack: {maxPerCore: 0}
 nftables: {minSyncPeriod: 50ms}
 """
@@ -287,6 +288,13 @@ def test_health_metrics_and_configuration_are_served(
     ), metrics
     assert fetched(f"{METRICS}/proxyMode")[1] == "nftables"
     assert json.loads(fetched(f"{METRICS}/configz")[1])["kubeproxy.config.k8s.io"]["clusterCIDR"] == "10.1.0.0/24"
+    assert fetched(f"{METRICS}/healthz")[1] == "ok"
+    assert 'kubernetes_healthcheck{name="ping",type="healthz"} 1.0' in fetched(f"{METRICS}/metrics/slis")[1]
+    assert "\nPaths: /configz /debug /flagz /healthz /metrics /proxyMode /statusz\n" in fetched(f"{METRICS}/statusz")[1]
+    assert "\nconfig=config.yaml\n" in fetched(f"{METRICS}/flagz")[1]
+    assert "task dataplane:" in fetched(f"{METRICS}/debug/pprof/goroutine")[1]
+    assert "BaseEventLoop._run_once" in fetched(f"{METRICS}/debug/pprof/profile?seconds=1")[1]
+    assert 'rest_client_request_duration_seconds_count{host="127.0.0.1:' in metrics
     taints = [{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]
     for spec, healthz in (({"taints": taints}, 503), ({"taints": None}, 200)):
         api.ask("PATCH", "/api/v1/nodes/kdns", {"spec": spec}, "application/merge-patch+json")
