@@ -53,8 +53,8 @@ class Backend(Protocol):
         """Change what differs from the plan before."""
         ...
 
-    async def tidy(self) -> None:
-        """Remove what the changes a moment ago left without use."""
+    async def tidy(self) -> bool:
+        """Remove what the changes a moment ago left without use; True where some of it must wait for the next time."""
         ...
 
     async def refusal(self, plan: Plan) -> str:
@@ -166,7 +166,7 @@ class Dataplane:
         while True:
             await self._work()
             if self._untidy_s is not None and self._now_s() >= self._untidy_s + TIDY_AFTER_S:
-                await self._tidy()
+                await self._tidy()  # before what is new: what that leaves must stay for a moment
             if self.established.is_set() and self._now_s() >= self._full_s + FULL_EVERY_S:
                 self._everything = True
             if self._distrusted and self._now_s() >= self._heal_s():
@@ -288,8 +288,7 @@ class Dataplane:
 
     async def _tidy(self) -> None:
         try:
-            await self.backend.tidy()
-            self._untidy_s = None
+            self._untidy_s = self._now_s() if await self.backend.tidy() else None
         except ApplyError as error:
             self._untidy_s = self._now_s()
             self.stats.tidy_failures += 1

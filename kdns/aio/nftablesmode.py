@@ -53,13 +53,14 @@ class NftablesMode:
         if any(changes):
             await nft.apply(*chain.from_iterable(map(lines, changes)))
 
-    async def tidy(self) -> None:
-        """Remove chains and sets that are not used any more."""
+    async def tidy(self) -> bool:
+        """Remove chains and sets that are not used any more; True where some lead to others, which go after them."""
         for table in self._tables.values():
             done = table.sweep()
             if done:
                 await nft.apply(*lines(done))
                 table.swept(done)
+        return any(table.sweep() for table in self._tables.values())
 
     async def refusal(self, plan: Plan) -> str:
         """What the kernel has against these tables."""

@@ -147,11 +147,10 @@ class UserspaceMode:
                     elif name not in plan.ipv4.ports and name not in plan.ipv6.ports:
                         self._forget(name)
 
-    async def tidy(self) -> None:
+    async def tidy(self) -> bool:
         """Remove chains that are not used any more."""
-        if self._capture:
-            async with self._lock:
-                await self._capture.tidy()
+        async with self._lock:
+            return self._capture is not None and await self._capture.tidy()
 
     async def refusal(self, plan: Plan) -> str:
         """What the kernel has against capturing; relays that do not listen are `missing`."""
