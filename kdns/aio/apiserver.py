@@ -9,8 +9,6 @@ first logs in.
 from __future__ import annotations
 
 import logging
-import os
-import shutil
 import socket
 import ssl
 from collections.abc import Iterator, MutableMapping
@@ -20,13 +18,13 @@ from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 import aiohttp
-import yaml
 from kubernetes.aio.client.configuration import Configuration
 from kubernetes.aio.client.rest import RESTClientObject
 from kubernetes.aio.config.config_exception import ConfigException
 from kubernetes.aio.config.incluster_config import InClusterConfigLoader
 from kubernetes.aio.config.kube_config import KubeConfigLoader
 
+from kdns.aio.kubeconfigs import kubeconfig, server_url
 from kdns.aio.oidc import id_token
 from kdns.aio.source import ClientTLS, Source
 from kdns.errors import ApiServerError, KubeconfigError
@@ -40,9 +38,9 @@ async def credentials(source: Source, newest: MutableMapping[str, str]) -> Confi
     Raises KubeconfigError for what the user must mend, ApiServerError where an exec plugin or identity provider failed.
     """
     if source.kubeconfig:
-        configuration = await _from_kubeconfig(source.kubeconfig_path, source.context, newest)
+        configuration = await _from_kubeconfig(source.kubeconfig, source.context, newest)
         if source.server:
-            configuration.host = _server_url("server", source.server)
+            configuration.host = server_url("server", source.server)
     elif source.endpoint:
         configuration = _from_endpoint(source.endpoint, source.tls)
     else:
@@ -53,7 +51,7 @@ async def credentials(source: Source, newest: MutableMapping[str, str]) -> Confi
 
 
 def _from_endpoint(endpoint: str, tls: ClientTLS) -> Configuration:
-    configuration = Configuration(host=_server_url("endpoint", endpoint))
+    configuration = Configuration(host=server_url("endpoint", endpoint))
     for path in (tls.cert, tls.key, tls.ca):
         if path and not Path(path).is_file():
             raise KubeconfigError(path, "no such file", "a PEM file for `tls CERT KEY CACERT`")
@@ -75,89 +73,25 @@ def _from_service_account(folder: Path) -> Configuration:
     return configuration
 
 
-async def _from_kubeconfig(path: Path, context: str, newest: MutableMapping[str, str]) -> Configuration:
-    content, user = _kubeconfig(path, context)
+async def _from_kubeconfig(where: str, context: str, newest: MutableMapping[str, str]) -> Configuration:
+    content, user = kubeconfig(where, context)
     provider = user.get("auth-provider") or {}
     if provider.get("name") == "oidc":
         del user["auth-provider"]
-        user["token"] = await id_token(str(path), provider.get("config") or {}, newest)
+        user["token"] = await id_token(where, provider.get("config") or {}, newest)
     configuration = Configuration()
     try:
         with _said_by_package() as said:
-            loader = KubeConfigLoader(content, active_context=context or None, config_base_path=str(path.parent))
+            loader = KubeConfigLoader(content, active_context=context or None, config_base_path="")
             await loader.load_and_set(configuration)
     except (aiohttp.ClientError, TimeoutError) as error:
-        raise ApiServerError(str(path), f"no credentials from the identity provider: {error}") from error
+        raise ApiServerError(where, f"no credentials from the identity provider: {error}") from error
     except (ConfigException, OSError, ValueError, TypeError, KeyError) as error:
-        raise KubeconfigError(str(path), str(error) or type(error).__name__, "a usable cluster and user") from error
+        raise KubeconfigError(where, str(error) or type(error).__name__, "a usable cluster and user") from error
     if "exec" in user and not (configuration.api_key or configuration.cert_file):
         command = user["exec"].get("command")
-        raise ApiServerError(str(path), f"no credentials from exec plugin {command!r}: {'; '.join(said)}")
+        raise ApiServerError(where, f"no credentials from exec plugin {command!r}: {'; '.join(said)}")
     return configuration
-
-
-def _kubeconfig(path: Path, context: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The file's content and the user of the context, with what it points to inside itself checked."""
-    content = _yaml_mapping(path)
-    entries = {kind: _named(path, content, kind) for kind in ("contexts", "clusters", "users")}
-    active = context or content.get("current-context") or ""
-    if active not in entries["contexts"]:
-        found = f"no context {active!r}" if active else "no current-context"
-        raise KubeconfigError(str(path), found, f"one of {', '.join(entries['contexts']) or '(the file has none)'}")
-    chosen = entries["contexts"][active].get("context") or {}
-    cluster_name, user_name = chosen.get("cluster"), chosen.get("user")
-    for kind, name in (("clusters", cluster_name), ("users", user_name)):
-        if name and name not in entries[kind]:
-            raise KubeconfigError(
-                str(path), f"context {active!r} names {name!r}, which is not in {kind}", f"it in {kind}"
-            )
-    cluster = entries["clusters"].get(cluster_name or "", {}).get("cluster") or {}
-    _server_url(str(path), cluster.get("server") or "")
-    user: dict[str, Any] = entries["users"].get(user_name or "", {}).get("user") or {}
-    if plugin := user.get("exec"):
-        _check_plugin(path, plugin)
-    # The package fails for a context without a user or with an empty one: give it one that says nothing.
-    chosen["user"] = user_name or "anonymous"
-    content["users"] = [*(content.get("users") or ()), *([] if user_name else [{"name": "anonymous"}])]
-    for entry in content["users"]:
-        entry["user"] = entry.get("user") or {"name": entry["name"]}
-    return content, user
-
-
-def _yaml_mapping(path: Path) -> dict[str, Any]:
-    try:
-        content = yaml.load(path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe loaders
-    except OSError as error:
-        raise KubeconfigError(str(path), error.strerror or str(error), "a kubeconfig file that can be read") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise KubeconfigError(str(path), " ".join(str(error).split()), "YAML or JSON") from error
-    if not isinstance(content, dict):
-        raise KubeconfigError(str(path), f"{type(content).__name__} at the top", "a mapping with clusters and contexts")
-    return content
-
-
-def _named(path: Path, content: dict[str, Any], kind: str) -> dict[str, dict[str, Any]]:
-    entries = content.get(kind) or []
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) and "name" in entry for entry in entries):
-        raise KubeconfigError(str(path), f"{kind} is not a list of named entries", f"{kind}: [{{name: …}}]")
-    return {entry["name"]: entry for entry in entries}
-
-
-def _check_plugin(path: Path, plugin: dict[str, Any]) -> None:
-    """A plugin's relative path counts from the kubeconfig's folder (client authentication reference, exec.command)."""
-    command = str(plugin.get("command") or "")
-    if os.sep in command:
-        command = plugin["command"] = str(path.parent / command)
-    if not shutil.which(command):
-        hint = plugin.get("installHint") or "an executable file or one on PATH"
-        raise KubeconfigError(str(path), f"exec plugin {command!r} is not there", " ".join(str(hint).split()))
-
-
-def _server_url(where: str, url: str) -> str:
-    parts = urlsplit(url)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise KubeconfigError(where, f"{url!r} is no address of an API server", "http://HOST:PORT or https://HOST:PORT")
-    return url.rstrip("/")
 
 
 @contextmanager

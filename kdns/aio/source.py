@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 
@@ -19,7 +18,7 @@ class ClientTLS:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where the API is: a kubeconfig when given, else an endpoint, else the pod's service account.
+    """Where the API is: a kubeconfig when given (or several, as in $KUBECONFIG), else an endpoint, else the pod's own.
 
     `server` is the URL in place of the one that a kubeconfig has.
     qps and burst limit requests (0: no limit), max_inflight limits those under way, watches not counted (0: no limit).
@@ -35,8 +34,3 @@ class Source:
     burst: int = 0
     max_inflight: int = 0
     server: str = ""
-
-    @property
-    def kubeconfig_path(self) -> Path:
-        """The kubeconfig's path with ~ resolved."""
-        return Path(self.kubeconfig).expanduser()

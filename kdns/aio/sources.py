@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
+from kdns.aio.kubeconfigs import paths_of
 from kdns.aio.manifestfiles import load, text_of
 from kdns.aio.yamldocs import field_line
 from kdns.cluster.objects import Service, ServiceMeta, ServiceSpec
@@ -85,13 +86,11 @@ async def services_from_server(server: str, kubeconfig: str, namespace: str) -> 
 
 
 def default_kubeconfig() -> str:
-    """The file kubectl would use: the first of $KUBECONFIG that exists, else ~/.kube/config; InputError without any."""
-    named = [name for name in os.environ.get("KUBECONFIG", "").split(os.pathsep) if name]
-    for name in named or [str(Path("~/.kube/config").expanduser())]:
-        if Path(name).is_file():
-            return name
-    tried = os.pathsep.join(named) or "~/.kube/config"
-    raise InputError(f"no kubeconfig at {tried}: give --kubeconfig FILE, --server URL or --manifests PATH")
+    """What kubectl would use: the files of $KUBECONFIG, else ~/.kube/config; InputError where there is none."""
+    named = os.environ.get("KUBECONFIG", "").strip(os.pathsep) or "~/.kube/config"
+    if any(path.is_file() for path in paths_of(named)):
+        return named
+    raise InputError(f"no kubeconfig at {named}: give --kubeconfig FILE, --server URL or --manifests PATH")
 
 
 def _path(namespace: str) -> str:

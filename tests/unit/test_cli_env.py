@@ -105,10 +105,10 @@ def test_wrong_use(arguments: tuple[str, ...], code: int, says: str) -> None:
     assert says in result.stderr
 
 
-def test_the_kubeconfig_is_the_first_that_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_kubeconfig_is_what_kubectl_would_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "second").write_text("")
-    monkeypatch.setenv("KUBECONFIG", f"{tmp_path}/first:{tmp_path}/second")
-    assert default_kubeconfig() == f"{tmp_path}/second"
+    monkeypatch.setenv("KUBECONFIG", f":{tmp_path}/first:{tmp_path}/second")
+    assert default_kubeconfig() == f"{tmp_path}/first:{tmp_path}/second"
     monkeypatch.delenv("KUBECONFIG")
     monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(InputError, match=r"no kubeconfig at ~/\.kube/config"):
