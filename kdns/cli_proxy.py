@@ -127,6 +127,8 @@ def trace(source: str, to: str, interface: str, output: str, **given: Any) -> No
     """
     with _told():
         planned = _planned(Asked(**given))
+        if not interface and planned.settings.detect_local_mode in {"BridgeInterface", "InterfaceNamePrefix"}:
+            warn("Pods of this node are known by their interface: without --interface it is none of theirs")
         state = planned.snapshot.state
         found = explained(state, planned.plan, packet(state, source, to, interface))
         click.echo(_shown(found, planned, output))

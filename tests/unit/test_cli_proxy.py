@@ -66,6 +66,7 @@ def test_every_destination_meets_every_verdict() -> None:
             "veth1",
             "a Pod of this node",
         ),
+        ("detectLocalMode: BridgeInterface\ndetectLocal: {bridgeInterface: cni0}", "", "is no Pod of this node"),
         ("clusterCIDR: 10.244.0.0/16", "", "a Pod of this node"),
         ("clusterCIDR: 10.0.0.0/16", "", "is no Pod of this node"),
         ("mode: nftables\nnftables: {masqueradeAll: true}", "", "the endpoint sees the node's address"),
@@ -78,6 +79,7 @@ def test_how_pods_of_the_node_are_known(tmp_path: Path, settings: str, interface
     arguments = ("--node", "n1", "--from", "10.244.1.9", "--to", "web:80", "--interface", interface)
     result = run("trace", "--manifests", str(CLUSTER), "--config", str(path), *arguments)
     assert (result.exit_code, says in result.stdout) == (0, True), result.output
+    assert ("without --interface" in result.stderr) == ("Interface" in settings and not interface)
 
 
 def test_a_trace_as_json() -> None:
