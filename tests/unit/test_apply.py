@@ -340,7 +340,7 @@ def test_order_of_merged_lists(cluster: Cluster) -> None:
         (WEB.replace("kind: Service", "kind: Pod"), 400, "invalid object type: /v1, Kind=Pod"),
         (WEB.replace("v1\n", "v2\n"), 400, "invalid object type: /v2, Kind=Service"),
         (WEB.replace("labels:", "managedFields: [], labels:"), 400, "metadata.managedFields must be nil"),
-        (WEB.replace("labels:", "uid: u, labels:"), 409, "UID in precondition: u, UID in object meta: uid-2"),
+        (WEB.replace("labels:", "uid: u, labels:"), 422, 'metadata.uid: Invalid value: "u": field is immutable'),
         (WEB.replace("labels:", 'resourceVersion: "2", labels:'), 409, "the object has been modified"),
         (WEB.replace("labels:", "namespace: x, labels:"), 400, "the namespace of the provided object does not match"),
         (
