@@ -25,7 +25,7 @@ def stranded(half: FamilyPlan, source: Address, destination: Address, backends: 
         return _from_loopback(half, source, destination, backends)
     if is_link_local_ipv6(source):
         return _elsewhere(half, backends, f"the kernel forwards nothing from the link-local address {source}")
-    return Stranded()
+    return _at_loopback(half, source, backends)
 
 
 def _from_loopback(half: FamilyPlan, source: Address, destination: Address, backends: tuple[Backend, ...]) -> Stranded:
@@ -38,6 +38,14 @@ def _from_loopback(half: FamilyPlan, source: Address, destination: Address, back
     if half.node.has(destination):
         return _elsewhere(half, backends, f"{why}, {unless}")
     return Stranded(backends, f"the kernel sends nothing from {source} to what is not this node's own, {unless}")
+
+
+def _at_loopback(half: FamilyPlan, source: Address, backends: tuple[Backend, ...]) -> Stranded:
+    """Endpoints at loopback addresses, as the Services of `kdns up` itself have them: only the node reaches its own."""
+    if half.mode.relays or half.localhost_node_ports or half.node.has(source):
+        return Stranded()
+    found = tuple(each for each in backends if each.address == "::1" or each.address.startswith("127."))
+    return Stranded(found, "the kernel takes nothing for loopback addresses from anybody else" if found else "")
 
 
 def _elsewhere(half: FamilyPlan, backends: tuple[Backend, ...], why: str) -> Stranded:

@@ -8,8 +8,10 @@ from ipaddress import ip_address
 import pytest
 from small_cluster import CONFIG, ENDPOINTS, NODE_VIEW, endpoints, service, state
 
+from kdns.proxy.backends import Backend
 from kdns.proxy.config import IPTABLES, NFTABLES, USERSPACE, Mode
 from kdns.proxy.explain import explained
+from kdns.proxy.plan import Plan
 from kdns.proxy.planner import plan
 from kdns.proxy.trace import Fate, Packet, trace
 
@@ -44,6 +46,27 @@ def test_who_is_lost(mode: Mode, source: str, target: str, port: int, lost: str,
     assert [why in reason for reason in said] == [True] * bool(lost)
     if lost == "r1":
         assert said[0].startswith(f"but {ENDPOINTS['r1'][':' in source]} will not be reached: ")
+
+
+@pytest.mark.parametrize(
+    ("mode", "source", "wanted"),
+    [
+        (NFTABLES, "10.1.0.2", Fate.DROPPED),
+        (NFTABLES, "192.0.2.100", Fate.DROPPED),
+        (NFTABLES, "192.0.2.1", Fate.FORWARDED),
+        (USERSPACE, "10.1.0.2", Fate.FORWARDED),
+        (IPTABLES, "10.1.0.2", Fate.FORWARDED),
+    ],
+)
+def test_an_endpoint_at_loopback_is_for_the_node_alone(mode: Mode, source: str, wanted: Fate) -> None:
+    half = plan(state(service(1, endpoints(1, "r1"))), NODE_VIEW, replace(CONFIG, mode=mode)).ipv4
+    front = next(each for key, each in half.fronts.items() if key.address == "10.96.0.1")
+    here = replace(front.port.backends, cluster=(Backend("127.0.0.1", 8001),))
+    moved = replace(half, fronts={front.key: replace(front, port=replace(front.port, backends=here))})
+    packet = Packet(ip_address(source), ip_address("10.96.0.1"), front.key.protocol, front.key.port)
+    told = trace(Plan(moved, moved), packet)
+    assert told.fate is wanted
+    assert any("takes nothing for loopback" in reason for reason in told.reasons) == (wanted is Fate.DROPPED)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.9.9.9", "::1"])
