@@ -13,14 +13,14 @@ from kdns.aio import bodies, rest_content, rest_watch
 from kdns.aio.rest_call import Call
 from kdns.aio.rest_guard import RestConfig
 from kdns.aio.rest_watch import WatchStream, WatchTimes
-from kdns.controlplane import render, schema_check
+from kdns.controlplane import gotext, render, schema_check
 from kdns.controlplane import warnings as cautions
 from kdns.controlplane.api import Api
 from kdns.controlplane.discovery import ONE_BY_ONE, SUBRESOURCE_VERBS
 from kdns.controlplane.kinds import CLAIM, POD, SERVICE, SERVICE_ACCOUNT, VOLUME, Json
 from kdns.controlplane.patch import APPLY_PATCH, JSON_PATCH, PATCH_TYPES, STRATEGIC_MERGE_PATCH
 from kdns.controlplane.podposts import POSTS
-from kdns.controlplane.review import ApplyReview, Review, go_text
+from kdns.controlplane.review import ApplyReview, Review
 from kdns.controlplane.routes import Target
 from kdns.controlplane.status import StatusError, bad_request, method_not_allowed
 from kdns.controlplane.watch import Subscription
@@ -138,7 +138,7 @@ class Verbs:
             raise _unsupported_patch()
         body = await call.body(strictly=options.policy != "Ignore")
         told = tuple(f"json patch {each}" for each in body.duplicates)
-        quoted = go_text(body.value) if call.media_type == STRATEGIC_MERGE_PATCH else ""
+        quoted = gotext.plain(body.value) if call.media_type == STRATEGIC_MERGE_PATCH else ""
         is_json_patch = call.media_type == JSON_PATCH
         review = Review(call.kind, options.policy, told if is_json_patch else body.duplicates, quoted)
         changed = self.api.patch(

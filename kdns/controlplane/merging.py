@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from kdns.controlplane import schema
+from kdns.controlplane import gotext, schema
 from kdns.controlplane.fieldsets import SELF, Fields, path_text
 from kdns.controlplane.kinds import Json
 from kdns.controlplane.schema_text import SCALARS, Field
@@ -110,13 +110,13 @@ def _mistakes(type_name: str, value: Json, shape: Shape) -> Iterator[tuple[tuple
 def _field_mistakes(field: Field, value: Any, shape: Shape) -> Iterator[tuple[tuple[str, ...], str]]:
     if field.map_of:
         if not isinstance(value, dict):
-            yield (), f"expected map, got {value!r}"
+            yield (), f"expected map, got &{{{gotext.plain(value)}}}"
             return
         for name, inner in value.items():
             yield from (((f"f:{name}", *path), why) for path, why in _value_mistakes(field.type, inner))
     elif field.list_of:
         if not isinstance(value, list):
-            yield (), f"expected list, got {value!r}"
+            yield (), f"expected list, got &{{{gotext.plain(value)}}}"
             return
         yield from _list_mistakes(field, value, shape)
     else:
@@ -146,21 +146,33 @@ def _value_mistakes(type_name: str, value: Any) -> Iterator[tuple[tuple[str, ...
         if isinstance(value, dict):
             yield from _mistakes(type_name, value, Shape("struct", type_name))
         else:
-            yield (), f"expected map, got {value!r}"
+            yield (), f"expected map, got &{{{gotext.plain(value)}}}"
         return
     wanted, fits = _SCALARS.get(type_name, ("any scalar", (str, int, float, bool)))
     is_bool = isinstance(value, bool)
     if type_name != "json" and (not isinstance(value, fits) or (is_bool and bool not in fits)):
-        yield (), f"expected {wanted}, got {value!r}"
+        yield (), f"expected {wanted}, got {_found(wanted, value)}"
 
 
+def _found(wanted: str, value: Any) -> str:
+    """The value as the message for what was wanted shows it: its type, its Go syntax, or as it is."""
+    if wanted == _NUMERIC:
+        return gotext.type_name(value)
+    return (
+        f"&value.valueUnstructured{{Value:{gotext.syntax(value)}}}"
+        if wanted == "string"
+        else f"&{{{gotext.plain(value)}}}"
+    )
+
+
+_NUMERIC = "numeric (int or float)"
 _SCALARS: dict[str, tuple[str, tuple[type, ...]]] = {
     "string": ("string", (str,)),
     "bytes": ("string", (str,)),
     "time": ("string", (str,)),
     "microtime": ("string", (str,)),
     "bool": ("boolean", (bool,)),
-    "int32": ("numeric (int or float)", (int, float)),
-    "int64": ("numeric (int or float)", (int, float)),
+    "int32": (_NUMERIC, (int, float)),
+    "int64": (_NUMERIC, (int, float)),
 }
 """Word of the schema → how a message names it, and what fits; others take any scalar."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -66,18 +66,3 @@ class ApplyReview(Review):
 
 def _unhandled(kind: Kind, why: str) -> str:
     return schema_check.cannot_be_handled(kind, why).message
-
-
-def go_text(value: Any) -> str:
-    """A value as Go prints it with %+v: `map[spec:map[ports:[map[port:80]]]]`."""
-    match value:
-        case dict():
-            return f"map[{' '.join(f'{name}:{go_text(value[name])}' for name in sorted(value))}]"
-        case list():
-            return f"[{' '.join(map(go_text, value))}]"
-        case bool():
-            return "true" if value else "false"
-        case None:
-            return "<nil>"
-        case _:
-            return str(value)

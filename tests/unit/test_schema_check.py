@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
+from kdns.controlplane import gotext
 from kdns.controlplane.duplicates import duplicate_fields
 from kdns.controlplane.kinds import ENDPOINT_SLICE, KINDS, NODE, POD, SERVICE, Json, Kind
-from kdns.controlplane.review import Review, go_text
+from kdns.controlplane.review import Review
 from kdns.controlplane.schema_check import cannot_be_handled, prune, type_errors, unknown_fields
 from kdns.controlplane.status import StatusError
 
@@ -271,7 +272,14 @@ def test_a_patch_is_quoted_in_its_refusal(patch: str, quoted: str) -> None:
 
 
 def test_values_as_go_prints_them() -> None:
-    assert go_text({"b": [1, True, None, "x"], "a": {}}) == "map[a:map[] b:[1 true <nil> x]]"
+    value = {"b": [1, True, None, "x"], "a": {}}
+    assert gotext.plain(value) == "map[a:map[] b:[1 true <nil> x]]"
+    inner = '"a":map[string]interface {}{}, "b":[]interface {}{1, true, interface {}(nil), "x"}'
+    assert gotext.syntax(value) == f"map[string]interface {{}}{{{inner}}}"
+    values: list[Any] = [1, 1.5, True, "", [], None]
+    assert [gotext.type_name(each) for each in values] == [
+        "int64", "float64", "bool", "string", "[]interface {}", "<nil>",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
