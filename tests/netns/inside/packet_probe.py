@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from patience import AGAIN
 from small_cluster import Sent
 from world import NODE, TIMEOUT_S, Answer, World
 
 DRAWS: Final = 64
 """Packets until every end must have had one: of two ends, one in 2^63 tables misses one."""
-AGAIN: Final = 3
-"""How often what was not told to be lost may be lost: the machine may be slow, but rules are not moody."""
 PATIENCE_S: Final = 10.0
 """How long a packet is waited for that is to be answered or refused; a machine may be that slow."""
 
@@ -26,7 +25,7 @@ async def wrong(world: World, gate: asyncio.Semaphore, packet: Sent) -> str:
             answer = await world.probe(
                 str(packet.source), str(packet.destination), packet.protocol, packet.port, timeout_s
             )
-            if packet.ends and answer.error == "dropped" and lost < AGAIN:
+            if packet.ends and answer.error == "dropped" and lost < len(AGAIN):
                 lost += 1
                 continue
             what = disagreement(packet, answer)

@@ -6,7 +6,7 @@ import asyncio
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from packet_probe import disagreement
 from packet_tables import CASES
+from patience import AGAIN
 from small_cluster import LOCAL_PODS, NODE_VIEW, Case, Sent, sent
 from test_agreement import Story, packets, stories
 from test_agreement import disagreement as differs
@@ -39,6 +40,7 @@ from kdns.cluster.objects import (
 )
 from kdns.cluster.state import State
 from kdns.proxy.config import FAMILIES, USERSPACE, LocalPods, NodeView, ProxyConfig
+from kdns.proxy.plan import Plan
 from kdns.proxy.planner import Planner
 
 POD1, POD2, REMOTE = PODS["pod1"], PODS["pod2"], PODS["remote"]
@@ -64,11 +66,25 @@ async def probed(world: World, source: str, to: str, protocol: str, port: int) -
 
 async def surely(world: World, source: str, to: str, protocol: str, port: int) -> Answer:
     """The answer; asked again where it seems to be lost, since the machine may be slow."""
-    for _ in range(3):
+    for _ in AGAIN:
         answer = await probed(world, source, to, protocol, port)
         if answer.error != "dropped":
             break
     return answer
+
+
+async def wrong(
+    world: World, gate: asyncio.Semaphore, made: Plan, source: str, to: str, protocol: str, port: int
+) -> str:
+    """What becomes of a packet otherwise than the trace says; nothing where it is as told."""
+    packet = source, to, protocol, port
+    async with gate:
+        for _ in AGAIN:
+            answer = await probed(world, *packet)
+            what = differs(made, packet, answer)
+            if not what or answer.error != "dropped":
+                break
+    return what and f"{packet}: {what}"
 
 
 @pytest.mark.parametrize("of", CASES, ids=lambda of: of.name)
@@ -82,15 +98,19 @@ def test_packets(world: World, loop: asyncio.AbstractEventLoop, of: Case) -> Non
             await relays.establish(made)
             world.forget()
             gate = asyncio.Semaphore(50)
-            return [what for each in await asyncio.gather(*(wrong(gate, each) for each in asked)) for what in each]
+            return [what for each in await asyncio.gather(*(otherwise(gate, each) for each in asked)) for what in each]
 
-    async def wrong(gate: asyncio.Semaphore, packet: Sent) -> list[str]:
+    async def otherwise(gate: asyncio.Semaphore, packet: Sent) -> list[str]:
+        to = str(packet.destination), packet.protocol, packet.port
         async with gate:
-            answer = await surely(world, str(packet.source), str(packet.destination), packet.protocol, packet.port)
-        if packet.ends:
-            is_right = answer.backend in packet.ends and answer.port == 8080 and answer.is_masqueraded
-        else:
-            is_right = not disagreement(packet, answer)
+            for _ in AGAIN:
+                answer = await probed(world, str(packet.source), *to)
+                if packet.ends:
+                    is_right = answer.backend in packet.ends and answer.port == 8080 and answer.is_masqueraded
+                else:
+                    is_right = not disagreement(packet, answer)
+                if is_right or answer.error != "dropped":
+                    break
         return [] if is_right else [f"{packet}: wanted {packet.row.wanted}, got {answer}"]
 
     assert not loop.run_until_complete(check())
@@ -115,19 +135,8 @@ def test_trace_and_relays_agree(world: World, loop: asyncio.AbstractEventLoop, s
             world.forget()
             assert not relays.missing
             gate = asyncio.Semaphore(100)
-            return [
-                what for what in await asyncio.gather(*(wrong(gate, *each) for each in packets(story.family))) if what
-            ]
-
-    async def wrong(gate: asyncio.Semaphore, source: str, to: str, protocol: str, port: int) -> str:
-        packet = source, to, protocol, port
-        async with gate:
-            for _ in range(3):  # a packet may be lost on a busy machine
-                answer = await probed(world, *packet)
-                what = differs(planner.plan, packet, answer)
-                if not what or answer.error != "dropped":
-                    break
-        return what and f"{packet}: {what}"
+            asked = (wrong(world, gate, planner.plan, *each) for each in packets(story.family))
+            return [what for what in await asyncio.gather(*asked) if what]
 
     assert not loop.run_until_complete(check())
 
@@ -158,7 +167,7 @@ def planner(*objects: Service | EndpointSlice, config: ProxyConfig = CONFIG) -> 
 
 
 def run(loop: asyncio.AbstractEventLoop, what: Coroutine[Any, Any, None]) -> None:
-    loop.run_until_complete(asyncio.wait_for(what, 60))
+    loop.run_until_complete(asyncio.wait_for(what, 300))
 
 
 @pytest.mark.parametrize(
@@ -183,8 +192,8 @@ def test_this_nodes_pods_may_leave_it(
                 else ("2001:db8:5::1", "2001:db8:5::9", NODE[2])
             )
             asked = [(each, front, "TCP", 30080 if front in NODE else 80) for each in of_family for front in to]
-            answers = await asyncio.gather(*(surely(world, *packet) for packet in asked))
-        found = [differs(made, packet, answer) for packet, answer in zip(asked, answers, strict=True)]
+            gate = asyncio.Semaphore(50)
+            found = await asyncio.gather(*(wrong(world, gate, made, *packet) for packet in asked))
         assert not any(found), found
 
     run(loop, check())
@@ -199,7 +208,7 @@ def test_node_ports_are_at_loopback_too(
         made = planner(a_service(protocol), *(its_endpoints(each, protocol=protocol) for each in POD1))
         async with mode() as relays:
             await relays.establish(made.plan)
-            answer = await world.probe(loopback, loopback, protocol, 30080)
+            answer = await surely(world, loopback, loopback, protocol, 30080)
             assert answer.backend == POD1[":" in loopback]
 
     run(loop, check())
@@ -217,7 +226,7 @@ def test_relays_are_for_nobody_who_was_not_captured(
             for source, own in (("192.0.2.100", NODE[0]), (NODE[0], NODE[0]), (POD1[0], NODE[0]), (POD1[1], NODE[2])):
                 answers = [await world.probe(source, own, protocol, port) for port in range(41000, 41006)]
                 assert {each.error for each in answers} <= {"rejected", "dropped"}, (source, answers)
-            assert (await world.probe(POD1[0], "10.96.0.1", protocol, 80)).backend == POD1[0]
+            assert (await surely(world, POD1[0], "10.96.0.1", protocol, 80)).backend == POD1[0]
 
     run(loop, check())
 
@@ -232,11 +241,11 @@ def test_changes_are_followed_and_nothing_is_left(world: World, loop: asyncio.Ab
         async with mode() as relays:
             await relays.establish(made.plan)
 
-            async def after(change: Any) -> set[str]:
+            async def after(change: Any, ask: Callable[..., Awaitable[Answer]] = surely) -> set[str]:
                 differences = made.changed([change])
                 await relays.follow(made.plan, differences)
                 await relays.tidy()
-                answers = [await world.probe(OUTSIDE[2 * family], vip, "TCP", 80) for _ in range(4)]
+                answers = [await ask(world, OUTSIDE[2 * family], vip, "TCP", 80) for _ in range(4)]
                 return {each.backend or each.error for each in answers}
 
             both = its_endpoints(POD1[family], POD2[family])
@@ -246,7 +255,7 @@ def test_changes_are_followed_and_nothing_is_left(world: World, loop: asyncio.Ab
             assert await after(state.upsert(both)) == {POD1[family], POD2[family]}
             assert await after(state.upsert(a_service(session_affinity="ClientIP"))) in ({POD1[family]}, {POD2[family]})
             assert await after(state.upsert(its_endpoints(REMOTE[2 * family]))) == {REMOTE[2 * family]}
-            assert await after(state.delete(Service, ("shop", "web"))) == {"dropped"}
+            assert await after(state.delete(Service, ("shop", "web")), probed) == {"dropped"}
             assert not relays.listening
             text = listed()
             assert "10.96.0.1" not in text
@@ -348,5 +357,5 @@ def many(count: int) -> list[Service | EndpointSlice]:
 @pytest.mark.usefixtures("world")
 def test_many_relays_and_small_transactions_live_in_one_process() -> None:
     """The library's socket has a small number: it is there before the relays."""
-    done = subprocess.run([sys.executable, "-c", MANY], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", MANY], capture_output=True, text=True, timeout=300, check=False)
     assert done.stdout.split()[-1:] == ["1503"], done.stdout + done.stderr
