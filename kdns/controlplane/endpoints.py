@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -37,14 +37,6 @@ MANAGED_BY = {"endpoints.kubernetes.io/managed-by": "endpoint-controller"}
 def follows_selector(service: Json) -> bool:
     """Whether controllers make this Service's endpoints from Pods."""
     return spec_of(service).get("selector") is not None and type_of(service) != EXTERNAL_NAME
-
-
-def desired_endpoints(service: Json, pods: Iterable[Json], existing: Json | None, trigger: str) -> Json | None:
-    """The Endpoints as they should be written, or None when what exists says the same; see `wanted_endpoints`."""
-    addresses = Addresses(service)
-    for number, pod in enumerate(pods):
-        addresses.put(("", str(number)), pod)
-    return wanted_endpoints(service, addresses, existing, trigger)
 
 
 def wanted_endpoints(service: Json, addresses: Addresses, existing: Json | None, trigger: str) -> Json | None:

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TypeAlias
 
 import pytest
+from desired_endpoints import desired_endpoints
 
 from kdns.controlplane.endpointpods import SERVICE_NAME
-from kdns.controlplane.endpoints import desired_endpoints
 from kdns.controlplane.endpointslices import CONTROLLER, MANAGED_BY
 from kdns.controlplane.kinds import ENDPOINT_SLICE, NODE, POD, SERVICE, Json, Kind
 from kdns.controlplane.serviceendpoints import EndpointSliceController

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from desired_endpoints import desired_endpoints
 
 from kdns.controlplane.controller import Controller
-from kdns.controlplane.endpoints import desired_endpoints
 from kdns.controlplane.kinds import ENDPOINT_SLICE, ENDPOINTS, NODE, POD, SERVICE, Json, Kind
 from kdns.controlplane.serviceendpoints import EndpointController, EndpointSliceController, MirroringController
 from kdns.controlplane.status import StatusError

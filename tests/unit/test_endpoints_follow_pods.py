@@ -8,9 +8,9 @@ from __future__ import annotations
 from copy import deepcopy
 
 import pytest
+from desired_endpoints import desired_endpoints
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.endpoints import desired_endpoints
 from kdns.controlplane.endpointslices import SlicePlan, plan_slices
 from kdns.controlplane.kinds import NODE, POD, SERVICE, Json, Kind
 from kdns.controlplane.mirroring import copied_endpoints, is_mirrored, left_out, plan_mirror
