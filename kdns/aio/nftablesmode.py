@@ -33,9 +33,12 @@ class NftablesMode:
         The sets of affinity keep their clients, if the kernel can do without the rest of the table for a moment: those
         before 6.2 may not, and begin anew.
         """
-        tables = {family: self._table(plan.of(family)) for family in FAMILIES}
-        there = {family: await nftread.names(family) for family in FAMILIES}
-        kept = {family: tables[family].takeover(there[family], mark=self._mark) for family in FAMILIES}
+        families = await known()
+        if not self._tables and families != FAMILIES:
+            log.warning("virtual IPs of IPv6 are not served", reason="the kernel's nftables know nothing of IPv6")
+        tables = {family: self._table(plan.of(family)) for family in families}
+        there = {family: await nftread.names(family) for family in families}
+        kept = {family: tables[family].takeover(there[family], mark=self._mark) for family in families}
         try:
             await nft.apply(*chain.from_iterable(kept.values()))
         except ApplyError as error:
@@ -49,7 +52,7 @@ class NftablesMode:
 
     async def follow(self, plan: Plan, differences: Mapping[Family, Difference]) -> None:
         """The differences as one transaction."""
-        changes = [self._tables[family].follow(plan.of(family), differences[family]) for family in FAMILIES]
+        changes = [table.follow(plan.of(family), differences[family]) for family, table in self._tables.items()]
         if any(changes):
             await nft.apply(*chain.from_iterable(map(lines, changes)))
 
@@ -64,16 +67,26 @@ class NftablesMode:
 
     async def refusal(self, plan: Plan) -> str:
         """What the kernel has against these tables."""
-        return await nft.refusal(*(self._table(plan.of(family)).whole(mark=self._mark) for family in FAMILIES))
+        families = await known()
+        return await nft.refusal(*(self._table(plan.of(family)).whole(mark=self._mark) for family in families))
 
     def _table(self, half: FamilyPlan) -> Table:
         """One family's table; other modes have other steps at its end."""
         return Table(half)
 
 
+async def known() -> tuple[Family, ...]:
+    """The families that the kernel's nftables know: both, but where the kernel was built without IPv6 in them."""
+    missing = await nft.refusal(f"add table {NFT_FAMILY['IPv6']} {TABLE}")
+    if missing and not await nft.refusal(f"add table {NFT_FAMILY['IPv4']} {TABLE}"):
+        return FAMILIES[:1]
+    return FAMILIES
+
+
 async def clean_up() -> None:
     """Remove kdns's tables, whether they are there or not."""
-    await nft.apply(*(f"{verb} table {ip} {TABLE}" for ip in NFT_FAMILY.values() for verb in ("add", "delete")))
+    families = await known()
+    await nft.apply(*(f"{verb} table {NFT_FAMILY[each]} {TABLE}" for each in families for verb in ("add", "delete")))
 
 
 async def check() -> None:
