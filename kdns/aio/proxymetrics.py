@@ -7,9 +7,11 @@ kdns has a version of its own. Neither is anything that only Go has (go_…).
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from heapq import nlargest
@@ -30,8 +32,9 @@ from kdns.aio.zpages import HealthChecks
 from kdns.errors import ApplyError
 from kdns.metrics import Distribution, Gauges, Histogram, Sample
 from kdns.proxy.config import FAMILIES, Family
-from kdns.proxy.plan import FrontKey, PortName, Verdict
+from kdns.proxy.plan import FrontKey, Plan, PortName, Verdict
 from kdns.proxy.relaying import PortCounters
+from kdns.proxy.tally import Tally
 
 MOST_SERVICES: Final = 5000
 """Service ports that have counters of their own: those with the most connections."""
@@ -45,6 +48,28 @@ _BY_SERVICE: Final = ("namespace", "service", "port", "protocol", "ip_family")
 
 
 @dataclass(slots=True)
+class Readings:
+    """What the elements of some maps have counted, by Service port, as of the last scrape."""
+
+    maps: tuple[str, ...]
+    tally: Tally = field(default_factory=Tally)
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    samples: list[Sample] = field(default_factory=list)
+
+    async def read(self, plan: Plan) -> None:
+        """Ask the kernel."""
+        async with self.lock:
+            for family in FAMILIES:
+                for name in self.maps:
+                    with suppress(ApplyError):
+                        elements = await nftread.counted(family, name)
+                        counts = {FrontKey(*each[:3]): each.packets for each in elements if each.packets}
+                        self.tally.read(plan.of(family), name, counts)
+            most = nlargest(MOST_SERVICES, self.tally.totals(plan).items(), key=lambda row: row[1])
+            self.samples = [Sample(_labels(*counted), count) for counted, count in most]
+
+
+@dataclass(slots=True)
 class Watched:
     """Everything that has figures. `relays` are the counters of mode userspace."""
 
@@ -53,8 +78,8 @@ class Watched:
     follow: FollowStats
     flows: FlowStats
     relays: Callable[[], Mapping[PortName, PortCounters]] = dict
-    connections: list[Sample] = field(default_factory=list)
-    refused: list[Sample] = field(default_factory=list)
+    connections: Readings = field(default_factory=lambda: Readings(MAPS))
+    refused: Readings = field(default_factory=lambda: Readings(REFUSALS))
 
 
 def metrics(watched: Watched) -> Handler:
@@ -64,8 +89,9 @@ def metrics(watched: Watched) -> Handler:
     ProcessCollector(registry=registry)
 
     async def answer(request: web.Request) -> web.Response:
-        watched.connections = await _counted(watched.dataplane, MAPS)
-        watched.refused = await _counted(watched.dataplane, REFUSALS)
+        for readings in (watched.connections, watched.refused):
+            if watched.dataplane.plan:
+                await readings.read(watched.dataplane.plan)
         return scraped(registry, request.headers.get("Accept", ""))
 
     return answer
@@ -84,24 +110,6 @@ def slis(checks: HealthChecks) -> Handler:
         "kubernetes_healthchecks", text, labels, lambda: [Sample(*row) for row in checks.results.items()], counter=True
     )
     return exposition(registry)
-
-
-async def _counted(dataplane: Dataplane, maps: Iterable[str]) -> list[Sample]:
-    """Connections by Service port, as the elements of these maps have counted them since they were made."""
-    plan = dataplane.plan
-    counts: Counter[tuple[str, ...]] = Counter()
-    for family in FAMILIES if plan else ():
-        fronts = plan.of(family).fronts if plan else {}
-        for name in maps:
-            try:
-                elements = await nftread.counted(family, name)
-            except ApplyError:
-                continue
-            for each in elements:
-                front = fronts.get(FrontKey(each.address, each.protocol, each.port)) if each.packets else None
-                if front:
-                    counts[_labels(front.port.name, family)] += each.packets
-    return [Sample(labels, count) for labels, count in nlargest(MOST_SERVICES, counts.items(), key=lambda row: row[1])]
 
 
 def _labels(name: PortName, family: Family) -> tuple[str, ...]:
@@ -199,10 +207,10 @@ def _add_flows(rows: Gauges, flows: FlowStats) -> None:
 
 def _add_own(rows: Gauges, watched: Watched) -> None:
     rows.add("kdns_build_info", "Version.", ("version",), lambda: [Sample((kdns.__version__,), 1)])
-    text = "Connections to a Service port since its rules were made; UDP: clients."
-    rows.add("kdns_service_connections", text, _BY_SERVICE, lambda: watched.connections, counter=True)
+    text = "Connections to a Service port; UDP: clients."
+    rows.add("kdns_service_connections", text, _BY_SERVICE, lambda: watched.connections.samples, counter=True)
     text = "Packets to a Service port that were refused or dropped for want of endpoints."
-    rows.add("kdns_service_refused_packets", text, _BY_SERVICE, lambda: watched.refused, counter=True)
+    rows.add("kdns_service_refused_packets", text, _BY_SERVICE, lambda: watched.refused.samples, counter=True)
     by_port = _BY_SERVICE[:-1]
     for what, text, is_counter in (
         ("active", "Relayed connections now.", False),
