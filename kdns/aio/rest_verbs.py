@@ -236,9 +236,11 @@ class Verbs:
         return response
 
     async def _delete_options(self, call: Call) -> Json:
-        """DeleteOptions from the body, or from the query; 400 for values of the wrong type."""
+        """DeleteOptions from the body, or from the query; 400 for another kind and for values of the wrong type."""
         body = await bodies.received(call.request)
         options = bodies.decode(body, call.media_type, strictly=False).obj if body.strip() else {}
+        if (kind := options.get("kind") or "DeleteOptions") != "DeleteOptions":
+            raise bad_request(f"the body is {kind}, wanted DeleteOptions")
         if wrong := schema_check.delete_options_errors(options):
             raise bad_request(f"DeleteOptions cannot be read: {wrong[0]}")
         if (policy := call.text("propagationPolicy")) and "propagationPolicy" not in options:

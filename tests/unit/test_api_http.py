@@ -109,6 +109,7 @@ async def test_lists(client: Client) -> None:
         ("POST", SERVICES, "[" * 100_000, {"Content_Type": "application/json"}, 400, "BadRequest", "nested too deeply"),
         ("POST", SERVICES, b"no gzip", {"Content_Encoding": "gzip"}, 400, "BadRequest", "cannot be read"),
         ("DELETE", f"{SERVICES}/a", {"preconditions": "x"}, {}, 400, "BadRequest", "DeleteOptions.preconditions"),
+        ("DELETE", f"{SERVICES}/a", {"kind": "Service"}, {}, 400, "BadRequest", "wanted DeleteOptions"),
         ("DELETE", f"{SERVICES}/a", {"gracePeriodSeconds": "x"}, {}, 400, "BadRequest", "gracePeriodSeconds"),
         ("GET", f"{SERVICES}?watch=1&timeoutSeconds={'9' * 400}", None, {}, 400, "BadRequest", "at most 18 digits"),
         ("GET", f"{SERVICES}?continue={FUTURE}", None, {}, 400, "BadRequest", "revision 99 is still to come"),
