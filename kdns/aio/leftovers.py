@@ -36,11 +36,7 @@ _LEVELS: Final = {"ip": (socket.AF_INET, socket.SOL_IP), "ip6": (socket.AF_INET6
 _GET_INFO, _GET_ENTRIES = 64, 65  # linux/netfilter_ipv4/ip_tables.h; IPv6 has the same
 _INFO_BYTES, _SIZE_AT = 84, 80
 _ENTRIES: Final = struct.Struct("=32sI4x")
-_WANTED: Final = {
-    "nftables": "kube-proxy --cleanup, or nft delete {}",
-    "iptables": "kube-proxy --cleanup, from any of its images, or a restart of the machine",
-    "ipvs": "kube-proxy --cleanup, from any of its images, or a restart of the machine",
-}
+_WANTED: Final = "kube-proxy --cleanup, from any of its images, or a restart of the machine"
 
 log = logs.get(__name__)
 
@@ -49,7 +45,7 @@ async def tell() -> None:
     """Say which rules of kube-proxy are here, and what to do."""
     for mode, found in (await leftovers()).items():
         rest = f" and {len(found) - 1} more" if found[1:] else ""
-        wanted = _WANTED[mode].format(found[0])
+        wanted = " and ".join(f"nft delete {table}" for table in found) if mode == "nftables" else _WANTED
         log.warning("rules of kube-proxy are here too", mode=mode, found=found[0] + rest, wanted=wanted)
 
 
