@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from kdns.cluster.objects import Key
 
 
+@dataclass(slots=True)
 class PodPlaces:
     """Pods by their node's name, in order; a node without Pods takes no room, whether it is there or not."""
 
-    def __init__(self) -> None:
-        self._on: dict[str, dict[Key, None]] = {}
-
-    def __len__(self) -> int:
-        return len(self._on)
+    _on: dict[str, dict[Key, None]] = field(default_factory=dict)
 
     def on(self, node: str) -> tuple[Key, ...]:
         """The Pods on a node."""

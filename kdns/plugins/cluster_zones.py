@@ -31,12 +31,13 @@ class ClusterZones:
 
     def changed(self, changes: Iterable[AnyChange], now_s: float) -> None:
         """Forget what the changes touch; the SOA serial becomes the time of the last change (Unix seconds)."""
-        self.zones.forget()
+        subjects = {subject for change in changes for subject in touched(change, self.zones.state)}
+        self.zones.forget(subjects)
         serial = int(now_s) & 0xFFFFFFFF
         if serial != self.zones.serial:
             self.zones.serial = serial
             self._compiler.renew({zone: self.zones.soa(zone) for zone in self.zones.options.zones})
-        self.table.forget({subject for change in changes for subject in touched(change, self.zones.state)})
+        self.table.forget(subjects)
 
     def reorder(self, order: Order) -> None:
         """Give addresses another order from now on, as `loadbalance` says."""

@@ -6,6 +6,7 @@ others (RFC 8020, RFC 4592 §2.2.2); any other name is NXDOMAIN.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -67,7 +68,7 @@ class Found:
 class Zones:
     """The zones of one `kubernetes` directive over one cluster state.
 
-    Trees of recently asked Services are kept until `forget`; at most MAX_TREES.
+    Trees of recently asked Services are kept until they change, see `forget`; at most MAX_TREES.
     """
 
     def __init__(self, state: State, options: Options) -> None:
@@ -102,10 +103,14 @@ class Zones:
         )
         return RRset(zone, SOA, min(self.options.ttl_s, 300), (soa,))
 
-    def forget(self) -> None:
-        """Drop what is remembered; called with every change."""
-        self._trees.clear()
-        self._above.clear()
+    def forget(self, touched: Collection[Subject]) -> None:
+        """Drop what is remembered of these subjects; called with every change."""
+        if subjects.NAMESPACES in touched:
+            self._trees.clear()
+        if subjects.NAMESPACES in touched or subjects.REVERSE in touched:
+            self._above.clear()
+        for tree in [tree for tree in self._trees if subjects.of_service(tree[:2]) in touched]:
+            del self._trees[tree]
 
     def lookup(self, labels: tuple[str, ...], qtype: int) -> Result | None:
         """The answer for a name and type, CNAMEs followed as far as these zones reach; None outside of them.

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kdns.controlplane.disruption import Disruptions
 from kdns.controlplane.kinds import CONFIG_MAP, DEPLOYMENT, POD, REPLICA_SET, Json
+from kdns.controlplane.nodelifecycle import NodeLifecycle
 from kdns.controlplane.owners import Owners
+from kdns.controlplane.podgc import PodGarbageCollector
 from kdns.controlplane.watch import stored
 from kdns.controlplane.workloads import Workloads
 
@@ -21,6 +25,17 @@ def test_disruptions() -> None:
     controller.learn(POD, KEY, OBJECT, 1)
     controller.learn(POD, KEY, None, 2)
     assert vars(controller) == vars(Disruptions())
+
+
+@pytest.mark.parametrize("kind", [PodGarbageCollector, NodeLifecycle])
+def test_pods_on_nodes(kind: type[PodGarbageCollector | NodeLifecycle]) -> None:
+    controller, others = kind(), [("x", "b"), ("y", "a")]
+    for key in (KEY, *others):
+        controller.learn(POD, key, {**OBJECT, "spec": {"nodeName": "n"}}, 1)
+    for key in (KEY, *others):
+        assert vars(controller) != vars(kind())
+        controller.learn(POD, key, None, 2)
+    assert vars(controller) == vars(kind())
 
 
 def test_workloads() -> None:

@@ -18,7 +18,6 @@ from kdns.controlplane.kubelet import Kubelet
 from kdns.controlplane.nodelifecycle import NodeLifecycle
 from kdns.controlplane.patch import STRATEGIC_MERGE_PATCH
 from kdns.controlplane.podgc import PodGarbageCollector
-from kdns.controlplane.podplaces import PodPlaces
 from kdns.controlplane.podposts import bind, evict
 from kdns.controlplane.scheduler import Scheduler
 from kdns.controlplane.serviceaccounts import ServiceAccounts
@@ -308,14 +307,3 @@ def test_an_eviction_is_of_the_pod_that_was_meant(cluster: Cluster, field: str, 
     evict(cluster.api, "default", "p", {"deleteOptions": {"preconditions": {field: found}}}, dry_run=False)
     cluster.settle()
     assert cluster.names(POD) == []
-
-
-def test_a_node_without_pods_takes_no_room() -> None:
-    places, (first, second) = PodPlaces(), (("default", "a"), ("default", "b"))
-    places.put(first, "n")
-    places.put(second, "n")
-    assert places.on("n") == (first, second)
-    places.remove(first, "n")
-    assert (places.on("n"), len(places)) == ((second,), 1)
-    places.remove(second, "n")
-    assert (places.on("n"), len(places)) == ((), 0)

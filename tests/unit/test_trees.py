@@ -1,0 +1,78 @@
+"""What `Zones` remembers of Services goes with what it was made of, and with nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from kdns.cluster.objects import (
+    Endpoint,
+    EndpointSlice,
+    Meta,
+    Namespace,
+    Node,
+    NodeMeta,
+    Object,
+    Service,
+    ServiceMeta,
+    ServicePort,
+    ServiceSpec,
+    SliceLabels,
+    SliceMeta,
+)
+from kdns.cluster.state import State
+from kdns.plugins.cluster_zones import ClusterZones
+from kdns.records import zone
+from kdns.records.names import labels_of
+from kdns.records.options import Options
+
+REVERSE = labels_of("96.10.in-addr.arpa.")
+
+
+def service(name: str, address: str) -> Service:
+    return Service(ServiceMeta(name, "shop"), ServiceSpec(cluster_ip=address, ports=(ServicePort(80, "p"),)))
+
+
+def endpoint_slice(name: str, *addresses: str) -> EndpointSlice:
+    endpoints = tuple(Endpoint((address,)) for address in addresses)
+    return EndpointSlice(SliceMeta(f"{name}-1", "shop", SliceLabels(name)), "IPv4", endpoints)
+
+
+@pytest.mark.parametrize(
+    ("change", "trees", "ranges"),
+    [
+        (service("a", "10.96.0.9"), ["a"], 1),
+        (endpoint_slice("a", "10.1.0.1"), ["a"], 1),
+        (service("b", "None"), ["b"], 1),
+        (endpoint_slice("c", "10.1.0.1"), [], 1),
+        (Namespace(Meta("other")), ["a", "b"], 1),
+        (Node(NodeMeta("n")), [], 0),
+    ],
+)
+def test_a_change_makes_anew_what_it_touches(
+    change: Object, trees: list[str], ranges: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    looked: list[object] = []
+    make_tree, look = zone.service_tree, zone.is_above_an_address
+    monkeypatch.setattr(zone, "service_tree", lambda of, *more: made.append(of.metadata.name) or make_tree(of, *more))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(zone, "is_above_an_address", lambda *given: looked.append(given) or look(*given))  # type: ignore[func-returns-value]
+    state = State()
+    for each in (Namespace(Meta("shop")), service("a", "10.96.0.1"), service("b", "10.96.0.2")):
+        state.upsert(each)
+    state.synced |= {Namespace, Service, EndpointSlice}
+    zones = ClusterZones(state, Options(zones=("cluster.local.", "in-addr.arpa.")))
+
+    def ask() -> tuple[list[str], int]:
+        made.clear()
+        looked.clear()
+        for name in "ab":
+            zones.zones.lookup(labels_of(f"{name}.shop.svc.cluster.local."), 1)
+        zones.zones.lookup(REVERSE, 1)
+        return list(made), len(looked)
+
+    assert ask() == (["a", "b"], 1)
+    assert ask() == ([], 0)
+    changed = state.upsert(change)
+    assert changed
+    zones.changed([changed], 1.0)
+    assert ask() == (trees, ranges)
