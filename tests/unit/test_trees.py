@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kdns.cluster.objects import (
@@ -21,9 +23,10 @@ from kdns.cluster.objects import (
 )
 from kdns.cluster.state import State
 from kdns.plugins.cluster_zones import ClusterZones
-from kdns.records import zone
 from kdns.records.names import labels_of
 from kdns.records.options import Options
+from kdns.records.reverse import is_above_an_address
+from kdns.records.service import service_tree
 
 REVERSE = labels_of("96.10.in-addr.arpa.")
 
@@ -53,9 +56,17 @@ def test_a_change_makes_anew_what_it_touches(
 ) -> None:
     made: list[str] = []
     looked: list[object] = []
-    make_tree, look = zone.service_tree, zone.is_above_an_address
-    monkeypatch.setattr(zone, "service_tree", lambda of, *more: made.append(of.metadata.name) or make_tree(of, *more))  # type: ignore[func-returns-value]
-    monkeypatch.setattr(zone, "is_above_an_address", lambda *given: looked.append(given) or look(*given))  # type: ignore[func-returns-value]
+
+    def tree(of: Service, *more: Any) -> Any:
+        made.append(of.metadata.name)
+        return service_tree(of, *more)
+
+    def look(*given: Any) -> bool:
+        looked.append(given)
+        return is_above_an_address(*given)
+
+    monkeypatch.setattr("kdns.records.zone.service_tree", tree)
+    monkeypatch.setattr("kdns.records.zone.is_above_an_address", look)
     state = State()
     for each in (Namespace(Meta("shop")), service("a", "10.96.0.1"), service("b", "10.96.0.2")):
         state.upsert(each)
