@@ -2,12 +2,15 @@
 
 A front is an element of a map that leads to a chain for *so many endpoints*; that chain's one rule draws a number and
 looks the endpoint up in another map. What differs from Service to Service is elements, and elements are what a change
-adds and deletes. Session affinity is the exception: each Service port that wants it has chains of its own, and each
-endpoint a set of the clients that it keeps.
+adds and deletes. Session affinity is the exception: each Service port that wants it has a map of its clients and chains
+of its own, of six rules each.
 
     service-ips, service-nodeports                  front → what happens first
     any-endpoint, local-endpoint (…-nodeports)      front → the chain of one list, for external policy Local
-    endpoints-tcp, endpoints-local-tcp, …           front and number → endpoint, a map for each protocol
+    endpoints-tcp, endpoints-local-tcp, …           front and draw → endpoint, a map for each protocol
+    numbers-tcp, numbers-local-tcp, …               with affinity: front and draw → number of an endpoint
+    numbered-tcp, numbered-local-tcp, …             with affinity: front and number → endpoint
+    affinity-…                                      client → number of its endpoint, for one Service port
     no-endpoint-services, no-endpoint-nodeports     front → reject or drop
     cluster-ips, hairpin-connections                addresses; endpoint to itself
     firewalled, firewall-ranges                     fronts with source ranges; front and range
@@ -23,10 +26,11 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from ipaddress import collapse_addresses
 from typing import Final, NamedTuple, TypeAlias
+from zlib import crc32
 
 from kdns.proxy.backends import Backend
 from kdns.proxy.config import Family, Network
-from kdns.proxy.plan import Front, FrontKind, Masquerade, PortName, Verdict
+from kdns.proxy.plan import Front, FrontKind, Masquerade, PortName, PortPlan, Verdict
 
 Part: TypeAlias = str | int
 ElementKey: TypeAlias = tuple[Part, ...]
@@ -55,7 +59,7 @@ SHARED: Final = frozenset({"cluster-ips", "hairpin-connections"})
 """Sets in which several fronts may want the same element."""
 MISSING: Final = "no element"
 """What no element leads to."""
-NAME_MAX: Final = 220
+NAME_MAX: Final = 210
 """Characters of a name that belongs to one Service port; nftables allows 255, and prefixes come before."""
 COMMENT_MAX: Final = 128
 """Characters of a comment that nft takes."""
@@ -65,11 +69,11 @@ NFT_FAMILY: Final[Mapping[Family, str]] = {"IPv4": "ip", "IPv6": "ip6"}
 
 @dataclass(slots=True)
 class Content:
-    """What fronts put into the table: elements by set, chains by name with their rules, affinity sets with seconds."""
+    """What fronts put into the table: elements by set, chains by name with their rules, names of maps of clients."""
 
     elements: dict[str, dict[ElementKey, Data]] = field(default_factory=dict)
     chains: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    affinity_sets: dict[str, int] = field(default_factory=dict)
+    affinity_maps: dict[str, None] = field(default_factory=dict)
 
     def put(self, name: str, key: ElementKey, data: Data = None) -> None:
         """Add one element."""
@@ -100,11 +104,15 @@ _NODE_PORT: Final = Side(
 PROTOCOLS: Final = ("tcp", "udp", "sctp")
 RELAYED: Final = ("tcp", "udp")
 SIDES: Final = (_ADDRESSED, _NODE_PORT)
-_LISTS: Final = {"any-endpoint": "endpoints", "local-endpoint": "endpoints-local"}
+_LISTS: Final = {"any-endpoint": "", "local-endpoint": "-local"}
 DRAWN: Final = frozenset(
-    f"{name}{side.suffix}-{protocol}" for name in _LISTS.values() for side in SIDES for protocol in PROTOCOLS
+    f"{what}{name}{side.suffix}-{protocol}"
+    for what in ("endpoints", "numbers")
+    for name in _LISTS.values()
+    for side in SIDES
+    for protocol in PROTOCOLS
 )
-"""The maps of endpoints, in which a number is looked up that was drawn from as many as there were a moment before."""
+"""The maps in which a draw is looked up that was made from as many endpoints as there were a moment before."""
 LISTED: Final = frozenset(f"{name}{side.suffix}" for name in _LISTS for side in SIDES)
 """The maps of external policy Local, in which a front is looked up that may have another policy by now."""
 
@@ -163,43 +171,67 @@ def _list_chain(
     made: Content, front: Front, side: Side, where: ElementKey, name: str, backends: tuple[Backend, ...], ip: str
 ) -> str:
     """The chain that sends to one of the backends."""
-    if front.port.affinity_s:
-        return _affinity_chain(made, front, name, backends, ip)
     protocol, count = where[-2], len(backends)
-    endpoints = f"{_LISTS[name]}{side.suffix}-{protocol}"
-    place = (*where[:-2], where[-1])
-    for number, backend in enumerate(backends):
-        made.put(endpoints, (*place, number), Place(backend.address, backend.port))
-    chain = f"{endpoints}-{count}"
-    look_up = f"{side.place.format(ip=ip, protocol=protocol)} . numgen random mod {count} map @{endpoints}"
-    made.chains[chain] = (f"dnat {ip} addr . port to {look_up}",)
+    place, key = (*where[:-2], where[-1]), side.place.format(ip=ip, protocol=protocol)
+    kind = f"{_LISTS[name]}{side.suffix}-{protocol}"
+    if front.port.affinity_s:
+        chain = f"{name}{side.suffix}-{_own_name(front.port.name, ip)}"
+        made.chains[chain] = _affinity_rules(made, front.port, place, key, kind, backends, ip)
+        return chain
+    for drawn, backend in enumerate(backends):
+        made.put(f"endpoints{kind}", (*place, drawn), Place(backend.address, backend.port))
+    chain = f"endpoints{kind}-{count}"
+    made.chains[chain] = (f"dnat {ip} addr . port to {key} . numgen random mod {count} map @endpoints{kind}",)
     return chain
 
 
-def _affinity_chain(made: Content, front: Front, name: str, backends: tuple[Backend, ...], ip: str) -> str:
-    """A chain of this Service port: clients go where they went last, new ones anywhere."""
-    port, protocol = front.port, front.key.protocol.lower()
-    known, drawn = [], []
-    for number, backend in enumerate(backends):
-        end = _own_name(port.name, ip, f"/{backend.address.replace(':', '.')}/{backend.port}")
-        chain, clients = f"endpoint-{end}", f"affinity-{port.affinity_s}s-{end}"  # a set's timeout cannot change
-        to = f"[{backend.address}]" if ip == "ip6" else backend.address
-        made.affinity_sets[clients] = port.affinity_s
-        made.chains[chain] = (
-            f"update @{clients} {{ {ip} saddr }}",
-            f"meta l4proto {protocol} dnat to {to}:{backend.port}",
-        )
-        known.append(f"{ip} saddr @{clients} goto {chain}")
-        drawn.append(f"{number} : goto {chain}")
-    chain = f"{name}-{_own_name(port.name, ip)}"
-    draw = f"numgen random mod {len(backends)} vmap {{ {', '.join(drawn)} }}"
-    made.chains[chain] = (*known, draw)
-    return chain
+def _affinity_rules(
+    made: Content, port: PortPlan, place: ElementKey, key: str, kind: str, backends: tuple[Backend, ...], ip: str
+) -> tuple[str, ...]:
+    """Clients go where they went last, new ones anywhere, and so do those whose endpoint is gone.
+
+    What one map says can be looked up in the next only by way of the packet. Its priority is what is missed least:
+    these rules see the first packet of a connection and no other. A client whose endpoint is gone must be deleted,
+    since an update leaves what it finds. An endpoint may go between draw and look-up: then the list's first is taken.
+    """
+    clients = f"affinity-{_own_name(port.name, ip)}"
+    made.affinity_maps[clients] = None
+    for drawn, (number, backend) in enumerate(numbered(backends)):
+        made.put(f"numbers{kind}", (*place, drawn), str(number))
+        made.put(f"numbered{kind}", (*place, number), Place(backend.address, backend.port))
+    keep = f"update @{clients} {{ {ip} saddr timeout {port.affinity_s}s : meta priority }}"
+    send = f"dnat {ip} addr . port to {key} . meta priority map @numbered{kind}"
+    draw, first = (
+        f"meta priority set {key} . numgen random mod {many} map @numbers{kind}" for many in (len(backends), 1)
+    )
+    known = f"meta priority set {ip} saddr map @{clients}"
+    return (
+        f"{known} {keep} {send}",
+        f"delete @{clients} {{ {ip} saddr : meta priority }}",
+        f"{draw} {keep}",
+        send,
+        first,
+        send,
+    )
 
 
-def _own_name(name: PortName, ip: str, end: str = "") -> str:
+def numbered(backends: Iterable[Backend]) -> Iterator[tuple[int, Backend]]:
+    """Numbers by which endpoints are known, whichever others there are: of two with the same, the second gets the next.
+
+    The last four bits are 0, as with ordinary packets: queues are chosen by them where a number is a packet's priority.
+    """
+    taken = set()
+    for backend in backends:
+        number = crc32(f"{backend.address} {backend.port}".encode()) & ~0xF
+        while number in taken:
+            number = (number + 0x10) & 0xFFFFFFFF
+        taken.add(number)
+        yield number, backend
+
+
+def _own_name(name: PortName, ip: str) -> str:
     """A name for what belongs to one Service port, unique by its hash and readable by the rest."""
-    text = f"{name.namespace}/{name.service}/{name.protocol.lower()}/{name.port}{end}"
+    text = f"{name.namespace}/{name.service}/{name.protocol.lower()}/{name.port}"
     digest = b32encode(sha256(f"{ip} {text}".encode()).digest())[:8].decode()
     return f"{digest}-{text}"[:NAME_MAX]
 

@@ -16,30 +16,27 @@ _ELEMENTS_A_LINE: Final = 1000
 class Transaction:
     """What changes in the table, in this order.
 
-    Affinity sets made (with seconds), those emptied whose endpoints come back, chains made or refilled, elements
-    deleted, elements added, and chains and sets removed.
+    Maps of clients made, chains made or refilled, elements deleted, elements added, and chains and maps removed.
     """
 
     family: Family
-    sets: dict[str, int] = field(default_factory=dict)
-    empty: list[str] = field(default_factory=list)
+    maps: list[str] = field(default_factory=list)
     chains: dict[str, tuple[str, ...]] = field(default_factory=dict)
     delete: dict[str, list[ElementKey]] = field(default_factory=dict)
     add: dict[str, dict[ElementKey, Data]] = field(default_factory=dict)
     remove_chains: tuple[str, ...] = ()
-    remove_sets: tuple[str, ...] = ()
+    remove_maps: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.sets or self.chains or self.delete or self.add or self.remove_chains or self.remove_sets)
+        return bool(self.maps or self.chains or self.delete or self.add or self.remove_chains or self.remove_maps)
 
 
 def lines(change: Transaction) -> Iterator[str]:
     """The transaction as nft commands. Chains are made before they are filled, since they lead to each other."""
     where = f"{NFT_FAMILY[change.family]} {TABLE}"
     address = "ipv4_addr" if change.family == "IPv4" else "ipv6_addr"
-    for name, timeout_s in change.sets.items():
-        yield f"add set {where} {name} {{ type {address}; flags dynamic,timeout; timeout {timeout_s}s; }}"
-    yield from (f"flush set {where} {name}" for name in change.empty)
+    for name in change.maps:
+        yield f"add map {where} {name} {{ type {address} : classid; flags dynamic,timeout; }}"
     yield from (f"add chain {where} {name}" for name in change.chains)
     for name, rules in change.chains.items():
         yield f"flush chain {where} {name}"
@@ -53,7 +50,7 @@ def lines(change: Transaction) -> Iterator[str]:
             yield f"add element {where} {name} {{ {', '.join(_element(key, elements[key]) for key in some)} }}"
     yield from (f"flush chain {where} {name}" for name in change.remove_chains)
     yield from (f"delete chain {where} {name}" for name in change.remove_chains)
-    yield from (f"delete set {where} {name}" for name in change.remove_sets)
+    yield from (f"delete map {where} {name}" for name in change.remove_maps)
 
 
 def _some(keys: list[ElementKey]) -> Iterator[list[ElementKey]]:

@@ -33,9 +33,11 @@ def _maps(half: FamilyPlan, ip: str) -> Iterator[str]:
                 yield _set("map", f"relays{side.suffix}-{protocol}", f"{place} : {protocol} dport")
                 yield _set("map", f"relays-local{side.suffix}-{protocol}", f"{place} : {protocol} dport")
                 continue
-            numbered = f"{place} . numgen random mod 65536 : {ip} daddr . {protocol} dport"
-            yield _set("map", f"endpoints{side.suffix}-{protocol}", numbered)
-            yield _set("map", f"endpoints-local{side.suffix}-{protocol}", numbered)
+            drawn, endpoint = f"{place} . numgen random mod 65536", f"{ip} daddr . {protocol} dport"
+            for kind in (f"{side.suffix}-{protocol}", f"-local{side.suffix}-{protocol}"):
+                yield _set("map", f"endpoints{kind}", f"{drawn} : {endpoint}")
+                yield _set("map", f"numbers{kind}", f"{drawn} : meta priority")
+                yield _set("map", f"numbered{kind}", f"{place} . meta priority : {endpoint}")
     front = SIDES[0].key.format(ip=ip)
     yield _set("set", "cluster-ips", f"{ip} daddr")
     if half.mode.relays:

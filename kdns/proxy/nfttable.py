@@ -26,7 +26,7 @@ class Table:
     def __init__(self, half: FamilyPlan, contents: Callable[[Iterable[Front], Family], Content] = content) -> None:
         self.half, self._contents = half, contents
         self._chains: dict[str, tuple[str, ...]] = {}
-        self._sets: dict[str, int] = {}
+        self._maps: set[str] = set()
         self._uses: Counter[tuple[str, ElementKey | str]] = Counter()
         self._spare: dict[str, dict[ElementKey, None]] = {}
         self._led_to: set[str] = set()
@@ -41,8 +41,8 @@ class Table:
     def takeover(self, there: Mapping[str, Iterable[str]], *, mark: int = 0x4000) -> tuple[str, ...]:
         """As `whole`, command by command, in place of these chains, maps and sets.
 
-        Affinity sets that are wanted keep their clients. What has a name that is wanted stays and is filled anew, so
-        that at no time a packet finds it missing.
+        Maps of clients that are wanted keep them. What has a name that is wanted stays and is filled anew, so that at
+        no time a packet finds it missing.
         """
         where = f"{NFT_FAMILY[self.half.family]} {TABLE}"
         framed = frame(self.half, mark)
@@ -50,7 +50,7 @@ class Table:
         emptied = [f"add table {where}", f"flush table {where}"]
         for sort, names in sorted(there.items(), reverse=True):  # what leads to chains goes first
             for name in names:
-                if name not in ours | self._chains.keys() | self._sets.keys():
+                if name not in ours | self._chains.keys() | self._maps:
                     emptied.append(f"delete {sort} {where} {name}")
                 elif name in ours and sort != "chain":
                     emptied.append(f"flush {sort} {where} {name}")
@@ -66,7 +66,7 @@ class Table:
         return self._followed(difference.fronts)
 
     def sweep(self) -> Transaction:
-        """Removes what nothing leads to any more: chains, affinity sets and endpoints; `swept` says that it is done.
+        """Removes what nothing leads to any more: chains, maps of clients and endpoints; `swept` says that it is done.
 
         A packet may meet a map before a change and the next one after it: rules change at once for whoever is under
         way, elements do not. Its chain may draw a number that the change has no endpoint for, and its front may have
@@ -76,9 +76,9 @@ class Table:
         which elements led that go only now are left to the next sweep.
         """
         chains = tuple(name for name in self._chains if not self._uses["chain", name] and name not in self._led_to)
-        sets = tuple(name for name in self._sets if not self._uses["set", name] and name not in self._led_to)
+        maps = tuple(name for name in sorted(self._maps) if not self._uses["map", name] and name not in self._led_to)
         spare = {name: list(keys) for name, keys in self._spare.items() if keys}
-        return Transaction(self.half.family, delete=spare, remove_chains=chains, remove_sets=sets)
+        return Transaction(self.half.family, delete=spare, remove_chains=chains, remove_maps=maps)
 
     def swept(self, done: Transaction) -> None:
         """Forget what a sweep has removed."""
@@ -86,8 +86,7 @@ class Table:
         self._led_to.clear()
         for name in done.remove_chains:
             del self._chains[name]
-        for name in done.remove_sets:
-            del self._sets[name]
+        self._maps.difference_update(done.remove_maps)
 
     def _loaded(self) -> Iterator[Transaction]:
         """All fronts, some at a time: as text they take a fraction of what they take as elements."""
@@ -101,11 +100,8 @@ class Table:
             before = self._contents((old,) if old else (), self.half.family)
             after = self._contents((new,) if new else (), self.half.family)
             self._elements(change, before, after)
-            for name, timeout_s in after.affinity_sets.items():
-                if name not in self._sets:
-                    change.sets[name] = self._sets[name] = timeout_s
-                elif not self._uses["set", name]:
-                    change.empty.append(name)
+            change.maps += [name for name in after.affinity_maps if name not in self._maps]
+            self._maps.update(after.affinity_maps)
             self._count(before, -1)
             self._count(after, 1)
             for name, rules in after.chains.items():
@@ -116,8 +112,8 @@ class Table:
     def _count(self, part: Content, step: int) -> None:
         for name in part.chains:
             self._uses["chain", name] += step
-        for name in part.affinity_sets:
-            self._uses["set", name] += step
+        for name in part.affinity_maps:
+            self._uses["map", name] += step
 
     def _elements(self, change: Transaction, before: Content, after: Content) -> None:
         for name in dict.fromkeys((*before.elements, *after.elements)):
@@ -127,7 +123,7 @@ class Table:
             for key, data in old.items():
                 if is_kept and key not in new:
                     spare[key] = None
-                    self._led_to.update((*before.chains, *before.affinity_sets) if name in LISTED else ())
+                    self._led_to.update((*before.chains, *before.affinity_maps) if name in LISTED else ())
                 elif new.get(key, MISSING) != data and self._is_gone(name, key):
                     _forget(change, name, key)
             for key, data in new.items():

@@ -25,6 +25,7 @@ class At:
     dport: int
     interface: str = ""
     mark: int = 0
+    priority: str = "0"
     is_dnat: bool = False
     is_masqueraded: bool = False
     ended: str = ""
@@ -72,9 +73,7 @@ def _command(made: Ruleset, words: Words) -> None:
     match words:
         case ["add" | "flush", "chain", _, _, name]:
             made.chains[name] = []
-        case ["flush", "set", _, _, name]:
-            made.elements[name].clear()
-        case ["add", "set", _, _, name, *_]:
+        case ["add", "map", _, _, name, *_]:
             made.elements.setdefault(name, {})
         case ["add", "rule", _, _, name, *rule]:
             made.chains[name].append(" ".join(rule))
@@ -90,7 +89,7 @@ def _command(made: Ruleset, words: Words) -> None:
                 del made.elements[name][key]
         case ["delete", "chain", _, _, name]:
             del made.chains[name]
-        case ["delete", "set", _, _, name]:
+        case ["delete", "map", _, _, name]:
             del made.elements[name]
         case _:
             raise ValueError(f"unknown command: {' '.join(words)}")
@@ -151,17 +150,16 @@ def _rule(rules: Ruleset, words: Words, at: At, local: set[str]) -> Iterator[At]
     match words:
         case []:
             yield at
-        case ["meta", "mark", "set", "meta", "mark", "or" | "xor" as step, mask, *rest]:
-            value = int(mask, 16)
-            marked = at.mark | value if step == "or" else at.mark ^ value
-            yield from _rule(rules, rest, replace(at, mark=marked), local)
+        case ["meta", "mark" | "priority", "set", *_]:
+            for marked, rest in _meta(rules, words, at):
+                yield from _rule(rules, rest, marked, local)
         case ["masquerade", "fully-random"]:
             yield replace(at, is_masqueraded=True)
         case ["drop" | "reject"] | ["reject", "with", "tcp", "reset"]:
             yield replace(at, ended=words[0])
-        case ["update", set_name, "{", *_]:
-            assert set_name.removeprefix("@") in rules.elements
-            yield at
+        case ["update" | "delete", name, "{", *_]:
+            assert name.removeprefix("@") in rules.elements
+            yield from _rule(rules, words[words.index("}") + 1 :], at, local)
         case ["jump", chain]:
             yield from _chain(rules, chain, at, local)
         case ["goto", chain]:
@@ -171,6 +169,20 @@ def _rule(rules: Ruleset, words: Words, at: At, local: set[str]) -> Iterator[At]
             yield from _dnat(rules, words, at)
         case _:
             yield from _matched(rules, words, at, local)
+
+
+def _meta(rules: Ruleset, words: Words, at: At) -> Iterator[tuple[At, Words]]:
+    """The packet with what a rule writes on it, and the rule's rest; no rest where no element says what to write."""
+    match words:
+        case ["meta", "mark", "set", "meta", "mark", "or" | "xor" as step, mask, *rest]:
+            value = int(mask, 16)
+            yield replace(at, mark=at.mark | value if step == "or" else at.mark ^ value), rest
+        case ["meta", "priority", "set", *expression]:
+            for key, [_, name, *rest] in _keys(expression, at, rules.family):
+                found = rules.elements[name.removeprefix("@")].get(key)
+                yield (replace(at, priority=found), rest) if found else (at, [])
+        case _:
+            raise ValueError(f"unknown rule: {' '.join(words)}")
 
 
 def _condition(words: Words, at: At, local: set[str]) -> tuple[bool, Words] | None:
@@ -262,6 +274,8 @@ def _keys(words: Words, at: At, ip: str) -> Iterator[tuple[str, Words]]:
                 found = [at.saddr if side == "saddr" else at.daddr]
             case ["meta", "l4proto", *rest]:
                 found = [at.protocol]
+            case ["meta", "priority", *rest]:
+                found = [at.priority]
             case ["th" | "tcp" | "udp" | "sctp" as protocol, "dport", *rest]:
                 found = [str(at.dport)] if protocol in {"th", at.protocol} else []
             case ["numgen", "random", "mod", count, *rest]:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from itertools import takewhile
 
-from small_cluster import CONFIG, NODE_VIEW, endpoints, service, state
+import nft_walk
+import pytest
+from small_cluster import CONFIG, ENDPOINTS, NODE_VIEW, endpoints, service, state
 
 from kdns.cluster.objects import Object
+from kdns.proxy.backends import Backend
+from kdns.proxy.nftables import numbered
 from kdns.proxy.nftchange import Transaction, lines
 from kdns.proxy.nfttable import Table
 from kdns.proxy.planner import Planner, plan
@@ -56,8 +60,9 @@ def test_the_maps_of_a_former_policy_stay_for_packets_on_their_way() -> None:
     swept = followed.sweep()
     assert {"any-endpoint", "local-endpoint", "any-endpoint-nodeports"} <= swept.delete.keys()
     assert not swept.remove_chains
-    (gone,) = followed.sweep().remove_chains
-    assert gone.startswith("local-endpoint-")
+    gone = followed.sweep().remove_chains
+    assert len(gone) == 2
+    assert all(name.startswith("local-endpoint-") for name in gone)
     assert not followed.sweep()
     followed.change(local[0])
     assert not followed.change(cluster[0]).delete.get("local-endpoint")
@@ -66,14 +71,37 @@ def test_the_maps_of_a_former_policy_stay_for_packets_on_their_way() -> None:
     assert not followed.sweep().delete
 
 
-def test_clients_of_an_endpoint_that_comes_back_are_forgotten() -> None:
-    followed = Followed(service(1, endpoints(1, "p1", "p2"), protocols=("TCP",), sessionAffinity="ClientIP"))
-    assert not followed.change(*endpoints(1, "p1")).sets
-    (name,) = followed.change(*endpoints(1, "p1", "p2")).empty
-    assert name.endswith("/10.1.0.3/8080")
-    followed.change(*endpoints(1, "p1"))
-    assert followed.sweep().remove_sets == (name,)
-    assert list(followed.change(*endpoints(1, "p1", "p2")).sets) == [name]
+def test_a_change_with_affinity_is_one_of_elements_and_of_the_draw() -> None:
+    web = service(1, endpoints(1, "p1", "p2", "r1"), protocols=("TCP",), sessionAffinity="ClientIP", externalIPs=[])
+    followed = Followed(web)
+    changed = followed.change(*endpoints(1, "p1", "r1"))
+    places = [("10.96.0.1", 80), ("198.51.101.1", 80)]
+    assert [key[:2] for key in changed.delete["numbered-tcp"]] == places
+    assert changed.delete["numbers-tcp"] == [(*place, 1) for place in places]
+    assert "numbered-tcp" not in changed.add
+    assert not changed.maps
+    assert {len(rules) for name, rules in changed.chains.items() if not name.startswith("masquerade-")} == {6}
+    followed.change(*service(1, protocols=("TCP",), externalIPs=[]))
+    (gone,) = followed.sweep().remove_maps
+    assert gone.startswith("affinity-")
+
+
+@pytest.mark.parametrize(("kept", "wanted"), [("p1", ["p1"]), ("r1", ["r1"]), ("r2", ["p1", "r1"])])
+def test_who_is_known_goes_to_the_same_endpoint_if_it_is_still_there(kept: str, wanted: list[str]) -> None:
+    table = Table(plan(state(service(1, endpoints(1, "p1", "r1"), sessionAffinity="ClientIP")), NODE_VIEW, CONFIG).ipv4)
+    rules = nft_walk.read(table.whole())
+    ((number, _),) = numbered([Backend(ENDPOINTS[kept][0], 8080)])
+    (clients,) = (name for name in rules.elements if name.startswith("affinity-") and "/tcp/" in name)
+    rules.elements[clients]["192.0.2.7"] = str(number)
+    ends = nft_walk.walk(rules, nft_walk.At("192.0.2.7", "10.96.0.1", "tcp", 80), [])
+    assert [end.daddr for end in ends] == [ENDPOINTS[end][0] for end in wanted]
+
+
+def test_endpoints_with_the_same_number_get_two() -> None:
+    alike = [Backend(address, 80) for address in ("10.196.84.20", "10.24.43.192")]
+    ((first, _),), ((second, _),) = (numbered([each]) for each in alike)
+    assert first == second
+    assert [number for number, _ in numbered(alike)] == [first, first + 16]
 
 
 def test_the_number_of_rules_does_not_depend_on_the_number_of_services() -> None:
@@ -96,16 +124,16 @@ def test_a_takeover_empties_what_it_keeps_and_removes_the_rest() -> None:
     table = Table(made.ipv4)
     (kept,) = (name for name in " ".join(table.takeover({})).split() if name.startswith("affinity-"))
     there = {
-        "map": ["service-ips", "a-map"],
-        "set": ["cluster-ips", kept, "affinity-1s-old"],
+        "map": ["service-ips", kept, "affinity-old"],
+        "set": ["cluster-ips", "a-set"],
         "chain": ["services", "old"],
     }
     assert list(takewhile(lambda command: not command.startswith("table "), table.takeover(there))) == [
         "add table ip kdns",
         "flush table ip kdns",
         "flush set ip kdns cluster-ips",
-        "delete set ip kdns affinity-1s-old",
+        "delete set ip kdns a-set",
         "flush map ip kdns service-ips",
-        "delete map ip kdns a-map",
+        "delete map ip kdns affinity-old",
         "delete chain ip kdns old",
     ]

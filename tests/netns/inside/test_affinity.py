@@ -6,14 +6,14 @@ import asyncio
 import json
 import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final, TypeAlias
 
 from patience import surely
 from small_cluster import CLIENTS, CONFIG, ENDPOINTS, NODE_VIEW, both, endpoints, service, state
 from world import World
 
-from kdns.aio.nftablesmode import NftablesMode
+from kdns.aio.nftablesmode import NftablesMode, clean_up
 from kdns.cluster.objects import Object
 from kdns.proxy.planner import Planner
 
@@ -30,20 +30,27 @@ class Node:
     """The dataplane with MANY Services, all with the same endpoints."""
 
     def __init__(self, world: World, loop: asyncio.AbstractEventLoop, timeout_s: int = 10800) -> None:
-        config = {"clientIP": {"timeoutSeconds": timeout_s}}
         self._world, self._loop, self._mode = world, loop, NftablesMode()
-        self._state = state(
-            *(
-                service(number, endpoints(number, *ENDS), sessionAffinity="ClientIP", sessionAffinityConfig=config)
-                for number in MANY
-            )
-        )
+        self._state = state(*self._services(timeout_s))
         self._planner = Planner(self._state, NODE_VIEW, CONFIG)
+        loop.run_until_complete(clean_up())  # else it remembers the clients of the test before
         loop.run_until_complete(self._mode.establish(self._planner.plan))
 
     def change(self, *ends: str) -> None:
         """Give every Service these endpoints."""
-        objects: Iterable[Object] = (each for number in MANY for each in endpoints(number, *ends))
+        self._follow(each for number in MANY for each in endpoints(number, *ends))
+
+    def time(self, timeout_s: int) -> None:
+        """Give every Service this timeout."""
+        self._follow(each for objects in self._services(timeout_s) for each in objects)
+
+    def _services(self, timeout_s: int) -> Iterator[tuple[Object, ...]]:
+        config = {"clientIP": {"timeoutSeconds": timeout_s}}
+        for number in MANY:
+            ends = endpoints(number, *ENDS)
+            yield service(number, ends, sessionAffinity="ClientIP", sessionAffinityConfig=config)
+
+    def _follow(self, objects: Iterable[Object]) -> None:
         differences = self._planner.changed([change for each in objects if (change := self._state.upsert(each))])
         self._loop.run_until_complete(self._mode.follow(self._planner.plan, differences))
 
@@ -136,6 +143,13 @@ def test_an_endpoint_that_is_back_at_once_has_no_clients(world: World, loop: asy
     assert node.choices("outside") == moved
 
 
+def test_clients_stay_when_the_timeout_changes(world: World, loop: asyncio.AbstractEventLoop) -> None:
+    node = Node(world, loop)
+    first = node.choices("outside")
+    node.time(7200)
+    assert node.choices("outside") == first
+
+
 def test_who_starts_again_remembers(world: World, loop: asyncio.AbstractEventLoop) -> None:
     node = Node(world, loop)
     first = node.choices("outside")
@@ -144,7 +158,7 @@ def test_who_starts_again_remembers(world: World, loop: asyncio.AbstractEventLoo
 
 
 def kept() -> int:
-    """How many clients the sets of affinity hold."""
+    """How many clients the maps of affinity hold."""
     listed = subprocess.run(["nft", "-j", "list", "ruleset"], capture_output=True, check=True).stdout
     rows = json.loads(listed)["nftables"]
-    return sum(len(row["set"].get("elem", ())) for row in rows if row.get("set", {}).get("name", "").startswith("aff"))
+    return sum(len(row["map"].get("elem", ())) for row in rows if row.get("map", {}).get("name", "").startswith("aff"))
