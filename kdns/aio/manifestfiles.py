@@ -28,9 +28,10 @@ class Loaded:
     error: ManifestError | None = None
 
 
-def stamps(paths: Iterable[Path]) -> dict[Path, Stamp]:
+def stamps(paths: Iterable[Path], absent: set[Path] | None = None) -> dict[Path, Stamp]:
     """Every manifest file at or below `paths` but for hidden ones; a file that is named itself may end as it likes.
 
+    Those of `paths` that are not there are added to `absent`.
     ManifestError for a folder that cannot be looked into: its files would seem to be gone.
     """
     found: dict[Path, Stamp] = {}
@@ -39,6 +40,8 @@ def stamps(paths: Iterable[Path]) -> dict[Path, Stamp]:
             try:
                 status = candidate.stat()
             except FileNotFoundError:
+                if absent is not None and candidate is path:
+                    absent.add(path)
                 continue
             except OSError as error:
                 raise _unreadable(candidate, error) from error
@@ -95,12 +98,18 @@ def check_exist(paths: Iterable[Path]) -> None:
 
 @dataclass(slots=True)
 class Scanner:
-    """The files below some paths over time. A file that changes is read once it has been left alone for one pass."""
+    """The files below some paths over time. A file that changes is read once it has been left alone for one pass.
+
+    A path that is not there at all, such as a folder that was renamed, says nothing about its files: they stay.
+    `absent` has those that were away for two passes; a file that an editor replaces is back before.
+    """
 
     paths: Sequence[Path]
     files: dict[Path, Loaded] = field(default_factory=dict)
     error: ManifestError | None = None
+    absent: frozenset[Path] = frozenset()
     _seen: dict[Path, Stamp] = field(default_factory=dict)
+    _away: set[Path] = field(default_factory=set)
 
     def scan(self, *, settle: bool = True) -> bool:
         """Look once; whether there is news. Without `settle` what is there is read at once.
@@ -108,11 +117,14 @@ class Scanner:
         While something cannot be looked at, `error` says so and `files` stays.
         """
         had_error, self.error = self.error, None
+        had_absent, away = self.absent, set[Path]()
         try:
-            now = stamps(self.paths)
+            now = stamps(self.paths, away)
         except ManifestError as error:
             self.error = error
             return str(error) != str(had_error)
+        self.absent, self._away = frozenset(away & self._away), away
+        now = {path: loaded.stamp for path, loaded in self.files.items() if _is_below(path, away)} | now
         gone = [path for path in self.files if path not in now and (path not in self._seen or not settle)]
         changed = [
             path
@@ -129,11 +141,15 @@ class Scanner:
             if loaded.error and before:
                 loaded = Loaded(loaded.stamp, before.manifests, before.unknown, loaded.error)
             self.files[path] = loaded
-        return bool(gone or changed or had_error)
+        return bool(gone or changed or had_error or self.absent != had_absent)
 
 
 def _unreadable(path: Path, error: OSError) -> ManifestError:
     return ManifestError(str(path), 0, "", f"cannot be read: {error.strerror}")
+
+
+def _is_below(path: Path, roots: Iterable[Path]) -> bool:
+    return any(path.is_relative_to(root) for root in roots)
 
 
 def _below(folder: Path) -> Iterator[Path]:

@@ -89,7 +89,8 @@ class ManifestFollower:
     """Keeps the API's objects as the manifests below `paths` define them.
 
     `report` gets every problem once while it stands: broken files, refused objects, double ones, unknown kinds.
-    What a broken file defined before stays. Refused objects are tried again at every pass.
+    What a broken file defined before stays, and so does all of one of `paths` that is not there any more.
+    Refused objects are tried again at every pass.
     An object that someone deletes comes back when its manifest changes.
     """
 
@@ -221,7 +222,12 @@ class ManifestFollower:
         return True
 
     def _left_behind(self) -> Iterator[Key]:
-        """Objects of an earlier run whose file, below the same paths and not broken, defines them no longer."""
+        """Objects of an earlier run whose file, below the same paths and not broken, defines them no longer.
+
+        None while something cannot be looked into: nobody knows what the files say.
+        """
+        if self._scanner.error:
+            return
         broken = {str(path.absolute()) for path, loaded in self._scanner.files.items() if loaded.error}
         for kind in sorted(KINDS, key=lambda kind: kind is NAMESPACE):
             for obj in list(self._api.list(kind, None).items):
@@ -242,6 +248,8 @@ class ManifestFollower:
     def _problems(self) -> Iterator[ManifestError]:
         if self._scanner.error:
             yield self._scanner.error
+        for path in sorted(self._scanner.absent):
+            yield ManifestError(str(path), 0, "", "not there any more; its objects stay until it is back")
         for path in sorted(self._scanner.files):
             loaded = self._scanner.files[path]
             if loaded.error:

@@ -307,6 +307,63 @@ async def test_a_folder_that_cannot_be_looked_into_deletes_nothing(
         assert await house.settle() == Applied()
 
 
+AWAY = "not there any more; its objects stay until it is back"
+
+
+async def test_a_path_that_goes_away_keeps_its_objects_and_is_told_once(house: House) -> None:
+    single, folder = house.folder / "single.yml", house.folder / "man"
+    folder.mkdir()
+    single.write_text(service("s"))
+    house.write("man/a.yaml", service("a"))
+    house.write("man/b.yaml", service("b"))
+    house.follower = ManifestFollower(house.api, [single, folder], report=house.report)
+    await house.follower.start()
+    single.rename(house.folder / "other")
+    folder.rename(house.folder / "man2")
+    for _ in range(4):
+        assert await house.follower.look() == Applied()
+    assert house.told() == [f"man: {AWAY}", f"single.yml: {AWAY}"]
+    assert house.names() == {"a", "b", "s"}
+    (house.folder / "man2" / "b.yaml").unlink()
+    (house.folder / "man2").rename(folder)
+    single.write_text(service("s", port=81))
+    assert await house.settle() == Applied(applied=1, deleted=1)
+    assert (house.names(), house.told()) == ({"a", "s"}, [])
+    single.unlink()
+    await house.settle()
+    assert house.told() == [f"single.yml: {AWAY}"]
+
+
+async def test_a_path_that_is_away_for_one_look_is_no_news(house: House) -> None:
+    single = house.folder / "single.yaml"
+    single.write_text(service("s"))
+    house.follower = ManifestFollower(house.api, [single], report=house.report)
+    await house.follower.start()
+    for port in (81, 82):
+        single.rename(house.folder / "single.yaml~")
+        assert await house.follower.look() == Applied()
+        single.write_text(service("s", port=port))
+        assert await house.settle() == Applied(applied=1)
+    assert house.told() == []
+
+
+async def test_what_an_earlier_run_made_stays_while_a_folder_cannot_be_looked_into(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house.write("a.yaml", service("a"))
+    await house.follower.start()
+
+    def refuse(*_: object, **__: object) -> object:
+        raise PermissionError(13, "Permission denied", str(house.folder))
+
+    house.follower = house.newly_started()
+    with monkeypatch.context() as patch:
+        patch.setattr("os.scandir", refuse)
+        assert await house.follower.start() == Applied()
+    assert [text.endswith(": cannot be read: Permission denied") for text in house.told()] == [True]
+    assert house.names() == {"a"}
+
+
 async def test_a_path_that_leads_nowhere_stops_the_start(house: House) -> None:
     with pytest.raises(ManifestError, match="nowhere: no such file or folder"):
         await ManifestFollower(house.api, [house.folder / "nowhere"], report=house.report).start()
