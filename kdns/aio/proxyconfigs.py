@@ -79,14 +79,17 @@ def write_settings(path: Path, settings: Settings) -> None:
 async def other_settings(
     read: Callable[[], Settings], settings: Settings, file: Path | None, every_s: float
 ) -> Settings:
-    """What `read` says, as soon as the file has changed and it is something else than `settings`."""
-    seen = _stamp(file)
+    """What `read` says, as soon as the file has changed and it is something else than `settings`.
+
+    The file is read once it stayed as it is for one more look: half of it, without the rest, may be valid too.
+    """
+    taken = seen = _stamp(file)
     while True:
         await asyncio.sleep(every_s)
-        now = _stamp(file)
-        if now == seen:
+        before, seen = seen, _stamp(file)
+        if seen == taken or seen != before:
             continue
-        seen = now
+        taken = seen
         try:
             found = read()
         except InputError as error:

@@ -55,6 +55,25 @@ def test_what_is_done_once_needs_no_warning_about_rules(flag: str, is_warned: bo
     assert (done.exit_code, "clusterCIDR: is unset" in done.output) == (0, is_warned)
 
 
+async def test_a_file_that_is_being_written_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    stamps = [(1, 1, 10), (2, 1, 0), (3, 1, 5), (4, 1, 9), (4, 1, 9), (5, 1, 0), (1, 1, 10), (1, 1, 10), (6, 1, 8)]
+    looks = iter([*stamps, stamps[-1]])
+    reads: list[int] = []
+
+    def look(file: Path | None) -> tuple[int, int, int]:
+        del file
+        return next(looks)
+
+    def read() -> Settings:
+        reads.append(1)
+        return Settings(mode="nftables" if len(reads) < 3 else "userspace")
+
+    monkeypatch.setattr("kdns.aio.proxyconfigs._stamp", look)
+    assert (await other_settings(read, Settings(mode="nftables"), Path("x"), 0.0)).mode == "userspace"
+    assert len(reads) == 3, "as it was written, as it was before again, and as it is in the end"
+    assert not list(looks)
+
+
 async def test_a_mode_that_is_not_there_leaves_the_one_at_work(tmp_path: Path) -> None:
     file = tmp_path / "mode"
     file.write_text("nftables")
