@@ -1,0 +1,78 @@
+"""A kernel that was started with ipv6.disable=1: IPv4 is served in every mode, of dual-stack Services too."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+import pytest
+from packet_probe import PATIENCE_S
+from small_cluster import CLIENTS, CONFIG, ENDPOINTS, NODE_VIEW, both, endpoints, service, state
+from world import World
+
+from kdns.aio.conntrack import FlowKeeper
+from kdns.aio.dataplane import Backend, Dataplane, SyncTiming
+from kdns.aio.nftablesmode import NftablesMode, clean_up
+from kdns.aio.userspacemode import UserspaceMode
+from kdns.cluster.objects import EndpointSlice, Service
+from kdns.proxy.config import USERSPACE
+
+FRONTS: Final = (
+    ("pod1", both("vip", 1)[0], 80),
+    ("outside", both("lb", 1)[0], 80),
+    ("outside", CLIENTS["node"][0], 30001),
+    ("node", both("vip", 1)[0], 80),
+)
+
+
+@pytest.fixture(scope="session")
+def world(loop: asyncio.AbstractEventLoop) -> Iterator[World]:
+    made = World(versions=(4,))
+    made.build()
+    loop.run_until_complete(made.serve())
+    loop.run_until_complete(made.settle())
+    yield made
+    loop.run_until_complete(made.close())
+
+
+def test_the_kernel_is_without() -> None:
+    with pytest.raises(OSError, match="not supported"):
+        socket.socket(socket.AF_INET6)
+
+
+@pytest.mark.parametrize("mode", ["nftables", "userspace"])
+def test_a_service_is_served_and_followed(world: World, loop: asyncio.AbstractEventLoop, mode: str) -> None:
+    async def ends(protocol: str) -> set[str]:
+        asked = [world.probe(CLIENTS[who][0], to, protocol, port, PATIENCE_S) for who, to, port in FRONTS]
+        return {answer.backend or answer.error for answer in [await each for each in asked]}
+
+    async def serve() -> list[set[str]]:
+        known, relays, flows = state(service(1, endpoints(1, "p1"))), UserspaceMode(), FlowKeeper()
+        known.synced |= {Service, EndpointSlice}
+        backend: Backend = NftablesMode() if mode == "nftables" else relays
+        config = CONFIG if mode == "nftables" else replace(CONFIG, mode=USERSPACE)
+        dataplane = Dataplane(known, backend, lambda: (NODE_VIEW, config), SyncTiming(min_sync_s=0.0))
+        applied = asyncio.Event()
+        dataplane.followers += [flows.synced, lambda _: applied.set()]
+        tasks = [asyncio.create_task(dataplane.run()), asyncio.create_task(flows.run())]
+        found = []
+        for end in ("p1", "r1"):
+            dataplane.changed([change for each in endpoints(1, end) if (change := known.upsert(each))])
+            await applied.wait()
+            applied.clear()
+            world.forget()
+            found += [await ends("TCP"), await ends("UDP")]
+        assert not dataplane.stats.failures
+        assert not tasks[1].done()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await relays.close()
+        await clean_up()
+        return found
+
+    p1, r1 = {ENDPOINTS["p1"][0]}, {ENDPOINTS["r1"][0]}
+    assert loop.run_until_complete(serve()) == [p1, p1, r1, r1]
