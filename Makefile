@@ -38,4 +38,4 @@ $(VENV)/ready: pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .kernel build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
