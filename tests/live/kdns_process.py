@@ -30,6 +30,7 @@ class Running:
     folder: Path
     lines: list[str] = field(default_factory=list)
     _queue: queue.Queue[str] = field(default_factory=queue.Queue)
+    _read_all: threading.Event = field(default_factory=threading.Event)
 
     def wait_for(self, pattern: str) -> re.Match[str]:
         """The first line of the output, from the start, that matches; fails after the deadline."""
@@ -43,7 +44,7 @@ class Running:
             try:
                 self.lines.append(self._queue.get(timeout=0.1))
             except queue.Empty:
-                if self.process.poll() is not None and self._queue.empty():
+                if self._read_all.is_set() and self._queue.empty():
                     break
         pytest.fail(f"no line like {pattern!r} in:\n{''.join(self.lines)}")
 
@@ -87,6 +88,7 @@ class Running:
         assert self.process.stdout
         for line in self.process.stdout:
             self._queue.put(line)
+        self._read_all.set()
 
 
 @contextmanager
@@ -103,7 +105,10 @@ def kdns_up(folder: Path, *args: str) -> Iterator[Running]:
         yield running
     finally:
         process.terminate()
-        code = process.wait(DEADLINE_S)
+        try:
+            code = process.wait(DEADLINE_S)
+        finally:
+            process.kill()
         reader.join(DEADLINE_S)
         assert process.stdout
         process.stdout.close()

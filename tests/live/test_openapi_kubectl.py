@@ -72,7 +72,8 @@ async def kubectl(tmp_path: Path) -> AsyncIterator[Run]:
             stderr=asyncio.subprocess.STDOUT,
             env={**os.environ, "KUBECONFIG": "/dev/null", "HOME": str(tmp_path)},
         )
-        out, _ = await process.communicate(stdin.encode())
+        async with asyncio.timeout(90):
+            out, _ = await process.communicate(stdin.encode())
         return process.returncode or 0, out.decode()
 
     yield run
