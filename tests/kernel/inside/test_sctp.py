@@ -27,15 +27,17 @@ from small_cluster import (
 from world import KINDS, World
 
 from kdns.aio.nftablesmode import NftablesMode
+from kdns.cluster.objects import EndpointSlice
 from kdns.proxy.config import FAMILIES
 from kdns.proxy.planner import Planner
 
+ALL_ENDS: Final = ("p1", "p2", "r1", "r2")
 RANGES: Final = [f"{ip_address(CLIENTS['outside'][0])}/32", f"{ip_address(CLIENTS['outside'][1])}/128"]
 OBJECTS: Final = (
     service(1, endpoints(1, "p1", "r1")),
     service(2, endpoints(2, "p1", "r1"), internal="Local", external="Local"),
     service(3, endpoints(3)),
-    service(4, endpoints(4, "p1", "p2", "r1", "r2"), sessionAffinity="ClientIP"),
+    service(4, endpoints(4, *ALL_ENDS), sessionAffinity="ClientIP"),
     service(5, endpoints(5, "p1"), protocols=("SCTP",)),
     service(6, endpoints(6, "r1"), loadBalancerSourceRanges=RANGES),
 )
@@ -91,19 +93,30 @@ def test_packets(world: World, loop: asyncio.AbstractEventLoop) -> None:
 
 
 def test_clients_stay_where_they_are(world: World, loop: asyncio.AbstractEventLoop) -> None:
-    """With affinity a client comes to one endpoint; an association outlives its endpoint, new ones go elsewhere."""
+    """With affinity a client keeps its endpoint while it is there, and then another; associations keep theirs."""
+
+    async def ends(which: int) -> set[str]:
+        told = [await world.probe(CLIENTS["outside"][which], both("vip", 4)[which], "SCTP", 80) for _ in range(8)]
+        return {answer.backend or answer.error for answer in told}
 
     async def check() -> None:
         known = state(*OBJECTS)
         planner, mode = Planner(known, NODE_VIEW, CONFIG), NftablesMode()
         await mode.establish(planner.plan)
-        for which, vip in enumerate(both("vip", 4)):
-            source = CLIENTS["outside"][which]
-            ends = {(await world.probe(source, vip, "SCTP", 80)).backend for _ in range(12)}
-            assert len(ends) == 1, ends
+
+        async def follow(*slices: EndpointSlice) -> None:
+            changes = [change for each in slices if (change := known.upsert(each))]
+            await mode.follow(planner.plan, planner.changed(changes))
+
         patient = [await associated(world, which) for which in (0, 1)]
-        changes = [change for each in endpoints(1, "p2") if (change := known.upsert(each))]
-        await mode.follow(planner.plan, planner.changed(changes))
+        for which in (0, 1):
+            (first,) = await ends(which)
+            left = [end for end, addresses in ENDPOINTS.items() if end != "h1" and first not in addresses]
+            await follow(*endpoints(1, "p2"), *endpoints(4, *left))
+            (second,) = await ends(which)
+            assert second != first
+            await follow(*endpoints(4, *ALL_ENDS))
+            assert await ends(which) == {second}
         for which, client in enumerate(patient):
             fresh = await associated(world, which)
             assert await answer(fresh) == ENDPOINTS["p2"][which]
