@@ -9,7 +9,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Final
 from kdns import logs
 from kdns.aio.interfaces import reachable
 from kdns.aio.loading import loading
-from kdns.aio.localcluster import LocalCluster, write_kubeconfig
+from kdns.aio.localcluster import LocalCluster
+from kdns.aio.ownkubeconfig import NAME, write_kubeconfig
 from kdns.aio.process import raise_open_files_limit, stop_event
 from kdns.aio.rest_guard import RestConfig
 from kdns.aio.source import Source
@@ -86,7 +87,8 @@ async def up(options: UpOptions, say: Callable[[str], None], warn: Callable[[str
                 say(f"manifests   {applied.applied} objects from {', '.join(map(str, options.paths))}")
             app = await asyncio.to_thread(import_module, "kdns.app")
             servers = servers or corefile_of(options)
-            dns = app.DnsServer(servers, dns_port=options.dns.port, default_source=Source(str(options.kubeconfig)))
+            source = Source(str(options.kubeconfig), NAME)  # whatever context the user makes current later
+            dns = app.DnsServer(servers, dns_port=options.dns.port, default_source=source)
             await dns.start()
             local.dns_at(*dns.addresses[0])
             for host, port in dns.addresses:
@@ -127,7 +129,7 @@ async def virtual_ips(options: UpOptions) -> AsyncIterator[None]:
         metrics_bind_address="",
         client_connection=ClientConnection(kubeconfig=str(options.kubeconfig)),
     )
-    proxy = node.NodeProxy(settings, node.api_source(settings), owns_host=False)
+    proxy = node.NodeProxy(settings, replace(node.api_source(settings), context=NAME), owns_host=False)
     running, ready = asyncio.create_task(proxy.run()), asyncio.create_task(proxy.established.wait())
     try:
         await asyncio.wait((running, ready), return_when=asyncio.FIRST_COMPLETED)

@@ -61,19 +61,27 @@ def kubeconfig(text: str, context: str) -> tuple[Json, Json]:
 def _merged(paths: Sequence[Path]) -> Json:
     content: Json = {kind: [] for kind in KINDS} | {"current-context": ""}
     for path in paths:
-        one = _mapping(path, may_be_empty=len(paths) > 1)
+        one = mapping(path, may_be_empty=len(paths) > 1)
         for kind in KINDS:
             known = {entry["name"] for entry in content[kind]}
             content[kind] += [
-                _absolute(path.parent, kind, entry) for entry in _named(path, one, kind) if entry["name"] not in known
+                _absolute(path.parent, kind, entry) for entry in named(path, one, kind) if entry["name"] not in known
             ]
         content["current-context"] = content["current-context"] or one.get("current-context") or ""
     return content
 
 
-def _mapping(path: Path, *, may_be_empty: bool) -> Json:
+class _Loader(yaml.CSafeLoader):
+    """PyYAML's, but times stay as they were written."""
+
+
+_Loader.add_constructor("tag:yaml.org,2002:timestamp", lambda _, node: node.value)
+
+
+def mapping(path: Path, *, may_be_empty: bool) -> Json:
+    """What the file says; KubeconfigError unless it is a mapping, or empty where it may be."""
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe loaders
+        content = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)  # noqa: S506 - a safe loader
     except OSError as error:
         raise KubeconfigError(str(path), error.strerror or str(error), "a kubeconfig file that can be read") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -85,7 +93,8 @@ def _mapping(path: Path, *, may_be_empty: bool) -> Json:
     return content
 
 
-def _named(path: Path, content: Json, kind: str) -> list[Json]:
+def named(path: Path, content: Json, kind: str) -> list[Json]:
+    """The clusters, users or contexts; KubeconfigError unless they are a list of entries with names."""
     entries = content.get(kind) or []
     if not isinstance(entries, list) or not all(isinstance(entry, dict) and "name" in entry for entry in entries):
         raise KubeconfigError(str(path), f"{kind} is not a list of named entries", f"{kind}: [{{name: …}}]")

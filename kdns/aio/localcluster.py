@@ -14,8 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-import yaml
-
 from kdns import logs
 from kdns.aio import rest
 from kdns.aio.admin import scraped
@@ -33,7 +31,7 @@ from kdns.controlplane.controllers import controllers_of
 from kdns.controlplane.deletion import pod_grace_s
 from kdns.controlplane.store import Store
 from kdns.controlplane.strategy import Strategies
-from kdns.errors import InputError, KdnsError, ManifestError
+from kdns.errors import KdnsError, ManifestError
 
 log = logs.get(__name__)
 
@@ -122,29 +120,6 @@ class LocalCluster:
     def _establish(self, *, api: Listening | None = None, dns: Listening | None = None) -> None:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         establish(self._api, self._strategies, initial_objects(self.config, now, api=api, dns=dns))
-
-
-def write_kubeconfig(path: Path, server: str, *, ca_file: str = "", token: str = "") -> None:
-    """Write a kubeconfig with which kubectl uses `server` unasked; readable for its owner only.
-
-    InputError for a file that cannot be written.
-    """
-    cluster = {"server": server, **({"certificate-authority": str(Path(ca_file).absolute())} if ca_file else {})}
-    content = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "kdns", "cluster": cluster}],
-        "users": [{"name": "kdns", "user": {"token": token} if token else {}}],
-        "contexts": [{"name": "kdns", "context": {"cluster": "kdns", "user": "kdns", "namespace": "default"}}],
-        "current-context": "kdns",
-    }
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch(mode=0o600)
-        path.chmod(0o600)  # also when it was there before, open to others
-        path.write_text(yaml.safe_dump(content, sort_keys=False))
-    except OSError as error:
-        raise InputError(f"the kubeconfig {path} cannot be written: {error.strerror}") from error
 
 
 def _suffix() -> str:

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from kdns.aio.kubeconfigs import PATHS, kubeconfig, paths_of
-from kdns.aio.localcluster import write_kubeconfig
+from kdns.aio.ownkubeconfig import write_kubeconfig
 from kdns.errors import InputError, KubeconfigError
 
 
@@ -33,6 +33,99 @@ def test_only_the_owner_reads_the_token(tmp_path: Path, was: int | None) -> None
 def test_a_folder_is_no_kubeconfig(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be written"):
         write_kubeconfig(tmp_path, "http://127.0.0.1:8001")
+
+
+OTHERS = """\
+# of somebody else
+apiVersion: v1
+kind: Config
+preferences: {colors: true}
+clusters:
+- name: work
+  cluster: {server: "https://work:6443", insecure-skip-tls-verify: true}
+- name: kdns
+  cluster: {server: "https://127.0.0.1:1", certificate-authority: /old.crt}
+users:
+- {name: work, user: {auth-provider: {name: oidc, config: {expiry: 2026-11-21T18:00:00Z}}}}
+- {name: kdns, user: {token: old}}
+contexts:
+- {name: work, context: {cluster: work, user: work, namespace: team}}
+- {name: kdns, context: {cluster: elsewhere, user: work, namespace: shop}}
+current-context: work
+"""
+
+
+def test_what_others_wrote_into_a_kubeconfig_stays(tmp_path: Path) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_text(OTHERS)
+    wanted = yaml.safe_load(OTHERS)
+    wanted["clusters"][1]["cluster"] = {"server": "http://127.0.0.1:8001"}
+    wanted["users"][0]["user"]["auth-provider"]["config"]["expiry"] = "2026-11-21T18:00:00Z"
+    wanted["users"][1]["user"] = {}
+    wanted["contexts"][1]["context"] = {"cluster": "kdns", "user": "kdns", "namespace": "shop"}
+    wanted["current-context"] = "kdns"
+    for _ in range(2):
+        write_kubeconfig(path, "http://127.0.0.1:8001")
+        assert yaml.safe_load(path.read_text()) == wanted
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_namespace_that_kubectl_set_stays(tmp_path: Path) -> None:
+    if not shutil.which("kubectl"):
+        pytest.skip("kubectl is not here: tests/install-debian-packages says how to get it")
+    path = tmp_path / "kubeconfig"
+    write_kubeconfig(path, "http://127.0.0.1:8001")
+    for command in ("set-context --current --namespace=shop", "set-cluster other --server=http://other:1"):
+        subprocess.run(["kubectl", "--kubeconfig", path, "config", *command.split()], check=True, capture_output=True)
+    write_kubeconfig(path, "http://127.0.0.1:8002")
+    content = yaml.safe_load(path.read_text())
+    assert {each["name"]: each["cluster"]["server"] for each in content["clusters"]} == {
+        "kdns": "http://127.0.0.1:8002",
+        "other": "http://other:1",
+    }
+    assert content["contexts"][0]["context"] == {"cluster": "kdns", "user": "kdns", "namespace": "shop"}
+
+
+def test_a_link_to_a_kubeconfig_stays_one(tmp_path: Path) -> None:
+    link, path = tmp_path / "link", tmp_path / "kubeconfig"
+    link.symlink_to(path)
+    for _ in range(2):
+        write_kubeconfig(link, "http://127.0.0.1:8001")
+        assert link.is_symlink()
+        assert yaml.safe_load(path.read_text())["current-context"] == "kdns"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("apiVersion: v1\nkind: Service\nmetadata: {name: a}\n", "kind Service, left as it is; wanted: a kubeconfig"),
+        ("apiVersion: v2\nkind: Config\n", "kind Config, left as it is; wanted: a kubeconfig"),
+        ("services: {web: {image: nginx}}\n", "no kubeconfig, left as it is; wanted: a kubeconfig"),
+        ("[1]\n", "list at the top; wanted: a mapping"),
+        ("a: [\n", "wanted: YAML or JSON"),
+        ("clusters: {a: b}\n", "clusters is not a list of named entries"),
+    ],
+)
+def test_a_file_that_is_no_kubeconfig_is_left_alone(tmp_path: Path, text: str, problem: str) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_text(text)
+    with pytest.raises(KubeconfigError, match=problem):
+        write_kubeconfig(path, "http://127.0.0.1:8001")
+    assert path.read_text() == text
+
+
+def test_a_kubeconfig_that_cannot_be_written_stays_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_text(OTHERS)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(InputError, match="cannot be written: No space left on device"):
+        write_kubeconfig(path, "http://127.0.0.1:8001")
+    assert path.read_text() == OTHERS
+    assert list(tmp_path.iterdir()) == [path]
 
 
 FIRST: dict[str, Any] = {
