@@ -20,6 +20,7 @@ _QUANTITY = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([numkMGTPE]|[KMGTPE]i
 _BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
 _NO_BASE64 = re.compile(r"[^A-Za-z0-9+/=]")
 _INT_RANGE = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
+_ZEROS = {"string": "", "bytes": "", "bool": False, "int32": 0, "int64": 0}
 _GO_NAMES = {"bytes": "[]uint8", "json": "v1.FieldsV1"}
 
 
@@ -56,11 +57,7 @@ def _unknown_in(field: Field, value: Any) -> Iterator[str]:
 
 
 def prune(kind: Kind, obj: Json) -> Json:
-    """The object without unknown fields, nulls, and lists and maps without entries, as Go decodes and encodes it.
-
-    Differs: false, 0 and "" are kept where Go's omitempty drops them.
-    Which fields are pointers, and so keep them, the schema does not say; the kinds' defaults know of those that matter.
-    """
+    """The object without unknown fields, nulls, and what Go's omitempty drops: what is empty, false, 0 and ""."""
     return _pruned(type_of(kind), obj)  # type: ignore[no-any-return]  # a dict comes back for a dict
 
 
@@ -77,8 +74,8 @@ def _pruned(type_name: TypeName, obj: Any) -> Any:
 
 def _said(field: Field, value: Any) -> bool:
     """Whether a value that is null, empty or zero differs from an absent one."""
-    nothing: object = [] if field.list_of else {} if field.map_of else None
-    return value is not None and (field.required or value != nothing)
+    nothing: object = [] if field.list_of else {} if field.map_of else _ZEROS.get(field.type)
+    return value is not None and (field.required or field.zero_kept or value != nothing)
 
 
 def _pruned_field(field: Field, value: Any) -> Any:

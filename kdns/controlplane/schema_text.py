@@ -15,6 +15,8 @@ the same package, or `package.Type`; `[T]` is a list and `{T}` a map from string
     map=atomic               a map, or (in a type's own line) an object, that is replaced as a whole
     enum=A|B                 the values
     default="x"              what an absent value means, as JSON
+    zero=kept                false, 0 and "" differ from an absent value (in Go: a pointer, or no omitempty);
+                             they do so in required fields too, and in no others
 """
 
 from __future__ import annotations
@@ -52,6 +54,7 @@ class Field:
     map_type: str = ""
     enum: tuple[str, ...] = ()
     default: Any = None
+    zero_kept: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +152,11 @@ def _field(where: str, found: re.Match[str]) -> Field:
                 words["enum"] = tuple(value.split("|"))
             case "default":
                 words["default"] = json.loads(value)
+            case "zero" if value == "kept":
+                words["zero_kept"] = True
             case _:
-                raise ValueError(f"{where}: unknown word {word!r}; wanted patch=, list=, map=, enum= or default=")
+                wanted = "patch=, list=, map=, enum=, default= or zero=kept"
+                raise ValueError(f"{where}: unknown word {word!r}; wanted {wanted}")
     return replace(base, **words)
 
 

@@ -227,6 +227,7 @@ def test_text_becomes_types() -> None:
         ("package a io.a v1\nT : One.\n  x b.U : 1.", r"a\.txt:2: b\.U names no package; known are a"),
         ("package a io.a v1\nT < U : One.", r"a\.txt:2: the base U is not defined"),
         ("package a io.a v1\nT : One.\n  x bool foo=1 : 1.", r"a\.txt:3: unknown word 'foo=1'; wanted patch=, list="),
+        ("package a io.a v1\nT : One.\n  x bool zero=gone : 1.", r"a\.txt:3: unknown word 'zero=gone'; wanted patch="),
         ("package a io.a v1\nT : One.\n  x [T] list=map:y : 1.", r"a\.txt:2: T\.x merges by y, which io\.a\.T lacks"),
         ("package a io.a v1\npackage a io.b v1", r"a\.txt:2: package a is io\.a elsewhere"),
     ],

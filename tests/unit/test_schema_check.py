@@ -11,7 +11,7 @@ import yaml
 
 from kdns.controlplane import gotext
 from kdns.controlplane.duplicates import duplicate_fields
-from kdns.controlplane.kinds import ENDPOINT_SLICE, KINDS, NODE, POD, SERVICE, Json, Kind
+from kdns.controlplane.kinds import CRON_JOB, DEPLOYMENT, ENDPOINT_SLICE, KINDS, NODE, POD, SERVICE, Json, Kind
 from kdns.controlplane.review import Review
 from kdns.controlplane.schema_check import cannot_be_handled, prune, type_errors, unknown_fields
 from kdns.controlplane.status import StatusError
@@ -144,8 +144,8 @@ def test_prune_keeps_what_is_known_and_reads_nulls_as_go_does() -> None:
     }
 
 
-def test_prune_drops_lists_and_maps_without_entries() -> None:
-    """What Go's omitempty leaves out: required lists, and objects in which nothing stands, stay."""
+def test_prune_drops_what_says_nothing() -> None:
+    """What Go's omitempty leaves out: required lists, objects in which nothing stands, and values of maps stay."""
     obj = {
         "metadata": {"labels": {}, "annotations": {"a": ""}, "finalizers": [], "ownerReferences": []},
         "spec": {
@@ -162,13 +162,73 @@ def test_prune_drops_lists_and_maps_without_entries() -> None:
         "metadata": {"annotations": {"a": ""}},
         "spec": {
             "affinity": {},
-            "hostNetwork": False,
             "volumes": [{"name": "v", "emptyDir": {}}],
             "containers": [],
-            "initContainers": [{"name": "i", "env": [{"name": "A", "value": ""}], "resources": {}}],
+            "initContainers": [{"name": "i", "env": [{"name": "A"}], "resources": {}}],
         },
     }
     assert prune(ENDPOINT_SLICE, {"endpoints": [{"addresses": []}]}) == {"endpoints": [{"addresses": []}]}
+
+
+# An object with zeros, and what of it is stored: pointers and required fields keep theirs, other fields do not.
+ZEROS: list[tuple[Kind, Json, Json]] = [
+    (
+        POD,
+        {"hostNetwork": False, "hostPID": False, "priorityClassName": "", "nodeName": "", "hostUsers": False},
+        {"hostUsers": False},
+    ),
+    (
+        POD,
+        {"automountServiceAccountToken": False, "terminationGracePeriodSeconds": 0, "enableServiceLinks": False},
+        {"automountServiceAccountToken": False, "terminationGracePeriodSeconds": 0, "enableServiceLinks": False},
+    ),
+    (
+        POD,
+        {
+            "securityContext": {"runAsUser": 0, "runAsNonRoot": False},
+            "volumes": [{"name": "", "secret": {"optional": False}}],
+        },
+        {
+            "securityContext": {"runAsUser": 0, "runAsNonRoot": False},
+            "volumes": [{"name": "", "secret": {"optional": False}}],
+        },
+    ),
+    (
+        POD,
+        {"containers": [{"name": "", "image": "", "tty": False, "ports": [{"hostPort": 0, "containerPort": 0}]}]},
+        {"containers": [{"name": "", "ports": [{"containerPort": 0}]}]},
+    ),
+    (
+        DEPLOYMENT,
+        {"replicas": 0, "paused": False, "minReadySeconds": 0, "revisionHistoryLimit": 0},
+        {"replicas": 0, "revisionHistoryLimit": 0},
+    ),
+    (
+        SERVICE,
+        {"allocateLoadBalancerNodePorts": False, "publishNotReadyAddresses": False, "clusterIP": "", "type": ""},
+        {"allocateLoadBalancerNodePorts": False},
+    ),
+    (
+        SERVICE,
+        {"ports": [{"name": "", "port": 0, "nodePort": 0, "targetPort": 0, "appProtocol": ""}], "selector": {"a": ""}},
+        {"ports": [{"port": 0, "targetPort": 0, "appProtocol": ""}], "selector": {"a": ""}},
+    ),
+    (CRON_JOB, {"schedule": "", "suspend": False, "concurrencyPolicy": ""}, {"schedule": "", "suspend": False}),
+]
+
+
+@pytest.mark.parametrize(("kind", "spec", "stored"), ZEROS)
+def test_zeros_stay_where_they_differ_from_nothing(kind: Kind, spec: Json, stored: Json) -> None:
+    assert prune(kind, {"spec": spec}) == {"spec": stored}
+
+
+def test_endpoints_of_slices_keep_their_zeros() -> None:
+    """Nearly every field of an EndpointSlice is a pointer: unknown is not false."""
+    rows = {
+        "endpoints": [{"addresses": ["10.0.0.1"], "conditions": {"ready": False}, "hostname": "", "nodeName": ""}],
+        "ports": [{"name": "", "port": 0}],
+    }
+    assert prune(ENDPOINT_SLICE, rows) == rows
 
 
 def _port(**fields: Any) -> Json:

@@ -37,16 +37,28 @@ ANY_JSON = st.recursive(
 KIND = st.sampled_from(KINDS)
 
 
+SAYING_VALUES = SCALAR_VALUES | {
+    "string": st.sampled_from(["a", "Ready", "True"]),
+    "bool": st.just(True),
+    "int32": st.integers(1, 2**31 - 1),
+    "int64": st.integers(1, 2**63 - 1),
+}
+
+
 @cache
 def fitting(type_name: TypeName, least: int = 0) -> SearchStrategy[Json]:
-    """Objects with some of a type's fields, each of its right type; `least` entries in each list and map."""
+    """Objects with some of a type's fields, each of its right type; `least` entries in each list and map.
+
+    With a `least`, nothing is false, 0 or "" either.
+    """
     known = fields(type_name)
     names = st.lists(st.sampled_from(sorted(known)), unique=True, max_size=5) if known else st.just([])
     return names.flatmap(lambda chosen: st.fixed_dictionaries({name: _value(known[name], least) for name in chosen}))
 
 
 def _value(field: Field, least: int) -> SearchStrategy[object]:
-    one = SCALAR_VALUES[field.type] if field.type in SCALAR_VALUES else fitting(field.type, least)
+    scalars = SAYING_VALUES if least else SCALAR_VALUES
+    one = scalars[field.type] if field.type in scalars else fitting(field.type, least)
     if field.list_of:
         return st.lists(one, min_size=least, max_size=2)
     return st.dictionaries(st.sampled_from(["a", "b/c"]), one, min_size=least, max_size=2) if field.map_of else one
@@ -54,7 +66,7 @@ def _value(field: Field, least: int) -> SearchStrategy[object]:
 
 FITTING = KIND.flatmap(lambda kind: st.tuples(st.just(kind), fitting(type_of(kind))))
 SAYING = KIND.flatmap(lambda kind: st.tuples(st.just(kind), fitting(type_of(kind), 1)))
-"""As FITTING, without lists and maps that are there and have no entries."""
+"""As FITTING, without what is there and says nothing: lists and maps without entries, false, 0 and ""."""
 
 
 @given(KIND, st.dictionaries(st.sampled_from(["metadata", "spec", "status", "subsets", "x"]), ANY_JSON))
