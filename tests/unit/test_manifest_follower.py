@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -79,6 +80,7 @@ class House:
     folder: Path
     api: DictApi = field(default_factory=DictApi)
     problems: list[str] = field(default_factory=list)
+    now_s: int = 1_700_000_000
 
     def __post_init__(self) -> None:
         self.follower = self.newly_started()
@@ -87,7 +89,10 @@ class House:
         return ManifestFollower(self.api, [self.folder], report=self.report)
 
     def write(self, name: str, text: str) -> None:
+        """Each time a little later: the clock of a file system may be slower than the test."""
+        self.now_s += 1
         (self.folder / name).write_text(text)
+        os.utime(self.folder / name, (self.now_s, self.now_s))
 
     async def settle(self) -> Applied:
         """Two looks: the first sees the change, the second believes it."""
@@ -313,7 +318,7 @@ AWAY = "not there any more; its objects stay until it is back"
 async def test_a_path_that_goes_away_keeps_its_objects_and_is_told_once(house: House) -> None:
     single, folder = house.folder / "single.yml", house.folder / "man"
     folder.mkdir()
-    single.write_text(service("s"))
+    house.write(single.name, service("s"))
     house.write("man/a.yaml", service("a"))
     house.write("man/b.yaml", service("b"))
     house.follower = ManifestFollower(house.api, [single, folder], report=house.report)
@@ -326,7 +331,7 @@ async def test_a_path_that_goes_away_keeps_its_objects_and_is_told_once(house: H
     assert house.names() == {"a", "b", "s"}
     (house.folder / "man2" / "b.yaml").unlink()
     (house.folder / "man2").rename(folder)
-    single.write_text(service("s", port=81))
+    house.write(single.name, service("s", port=81))
     assert await house.settle() == Applied(applied=1, deleted=1)
     assert (house.names(), house.told()) == ({"a", "s"}, [])
     single.unlink()
@@ -336,13 +341,13 @@ async def test_a_path_that_goes_away_keeps_its_objects_and_is_told_once(house: H
 
 async def test_a_path_that_is_away_for_one_look_is_no_news(house: House) -> None:
     single = house.folder / "single.yaml"
-    single.write_text(service("s"))
+    house.write(single.name, service("s"))
     house.follower = ManifestFollower(house.api, [single], report=house.report)
     await house.follower.start()
     for port in (81, 82):
         single.rename(house.folder / "single.yaml~")
         assert await house.follower.look() == Applied()
-        single.write_text(service("s", port=port))
+        house.write(single.name, service("s", port=port))
         assert await house.settle() == Applied(applied=1)
     assert house.told() == []
 
