@@ -13,7 +13,7 @@ from kdns.aio.relay import TcpRelay
 from kdns.aio.relays import Shared, listener
 from kdns.aio.udprelay import UdpRelay
 from kdns.errors import ListenError
-from kdns.proxy.config import Address, Family
+from kdns.proxy.config import FAMILIES, Address, Family
 from kdns.proxy.plan import FamilyPlan, PortPlan
 from kdns.proxy.userspace import LISTS, RelayKey, is_loopback, node_port_binds
 
@@ -119,6 +119,15 @@ def where(half: FamilyPlan, key: RelayKey, to: Address | None) -> Binds:
     if not key.front.address:
         return Binds(node_port_binds(half), key.front.port)
     return Binds((key.front.address,), key.front.port)
+
+
+def families() -> tuple[Family, ...]:
+    """Those that this machine has sockets of: both, but where it was started without IPv6."""
+    try:
+        socket.socket(socket.AF_INET6, socket.SOCK_DGRAM).close()
+    except OSError:
+        return FAMILIES[:1]
+    return FAMILIES
 
 
 def usable(address: Address | None) -> Address | None:

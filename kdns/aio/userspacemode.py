@@ -19,7 +19,7 @@ from kdns import logs
 from kdns.aio import nft
 from kdns.aio.nftablesmode import NftablesMode, clean_up
 from kdns.aio.relays import Shared
-from kdns.aio.relayset import KINDS, Binds, RelaySet, usable, where
+from kdns.aio.relayset import KINDS, Binds, RelaySet, families, usable, where
 from kdns.errors import ApplyError
 from kdns.proxy.balancer import Balancer
 from kdns.proxy.config import FAMILIES, Address, Family
@@ -85,6 +85,7 @@ class UserspaceMode:
         self._relaying = Relaying(Balancer(draw))
         self._told: dict[PortName, tuple[str, ...]] = {}
         self._lock = asyncio.Lock()
+        self._families = families()
         self._shared: Shared | None = None
         self._relays: RelaySet | None = None
         self._upkeep: asyncio.Task[None] | None = None
@@ -178,12 +179,16 @@ class UserspaceMode:
             self._shared = Shared(self._relaying, limit=self._limit, now_s=self._now_s)
             self._relays = RelaySet(self._shared, self._ports, self._udp_idle_s)
             self._upkeep = asyncio.create_task(self._look_after())
+            if self._families != FAMILIES:
+                log.warning("virtual IPs of IPv6 are not served", reason="this machine has no IPv6")
             if self._capture:
                 nft.prepare()
                 self._capture.ports = self._relays.captured
         return self._relays
 
     def _wanted(self, half: FamilyPlan, fronts: Iterable[Front]) -> dict[RelayKey, Binds]:
+        if half.family not in self._families:
+            return {}
         captures = self._capture is not None
         to = self._capture.to[half.family] if self._capture else None
         keys = chain.from_iterable(relay_keys(half.family, front, captures=captures) for front in fronts)

@@ -66,6 +66,7 @@ def test_a_service_is_served_and_followed(world: World, loop: asyncio.AbstractEv
             world.forget()
             found += [await ends("TCP"), await ends("UDP")]
         assert not dataplane.stats.failures
+        assert not relays.missing
         assert not tasks[1].done()
         for task in tasks:
             task.cancel()
