@@ -129,7 +129,7 @@ async def associated(world: World, which: int) -> socket.socket:
     """An association of the outside with the first Service."""
     kind, number = KINDS["SCTP"]
     client = world.socket("outside", CLIENTS["outside"][which], kind, protocol=number)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await asyncio.get_running_loop().sock_connect(client, (both("vip", 1)[which], 80))
     return client
 
@@ -138,6 +138,6 @@ async def answer(client: socket.socket) -> str:
     """Who answers on it; ends it."""
     loop = asyncio.get_running_loop()
     with client:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await loop.sock_sendall(client, b"hello")
             return (await loop.sock_recv(client, 100)).decode().split()[0]
