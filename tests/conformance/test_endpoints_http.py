@@ -13,7 +13,7 @@ from kdns.controlplane.serviceendpoints import EndpointController
 from kdns.controlplane.tracking import Tracked
 
 OURS = frozenset({"name", "namespace", "creationTimestamp", "managedFields"})
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 TARGET = 8099
 """A target port for the recorded Services that have none: a server stores Services with defaults."""
 
