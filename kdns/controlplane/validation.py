@@ -17,6 +17,7 @@ from kdns.controlplane.status import Cause
 ANNOTATIONS_BYTES = 256 * 1024
 STANDARD_FINALIZERS = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
 """Those that need no domain in front."""
+_EXCLUSIVE = frozenset({"orphan", "foregroundDeletion"})
 
 IMMUTABLE = "field is immutable"
 ONCE_SET = "may not change once set"
@@ -63,9 +64,16 @@ def validate_meta(obj: Json, name: Format, *, namespaced: bool = True) -> list[C
     causes += validate_labels("metadata.labels", meta.get("labels"))
     causes += _annotations(meta.get("annotations") or {})
     causes += _owners(meta.get("ownerReferences") or [])
-    for index, finalizer in enumerate(meta.get("finalizers") or []):
-        causes += each(f"metadata.finalizers[{index}]", finalizer, formats.qualified_name(finalizer))
-    return causes + _unknown_finalizers(meta.get("finalizers") or [])
+    return causes + _finalizers(meta.get("finalizers") or [])
+
+
+def _finalizers(finalizers: list[str]) -> list[Cause]:
+    path = "metadata.finalizers"
+    causes = [cause for name in finalizers for cause in each(path, name, formats.qualified_name(name))]
+    if {*finalizers} >= _EXCLUSIVE:
+        detail = "finalizer orphan and foregroundDeletion cannot be both set"
+        causes.append(invalid_value(path, finalizers, detail))
+    return causes + _unknown_finalizers(finalizers)
 
 
 def _unknown_finalizers(finalizers: list[str]) -> list[Cause]:
@@ -88,22 +96,32 @@ def _annotations(annotations: Mapping[str, str]) -> list[Cause]:
 
 
 def _owners(owners: list[Json]) -> list[Cause]:
-    causes = []
-    for index, owner in enumerate(owners):
-        path = f"metadata.ownerReferences[{index}]"
+    """No cause says which owner it is about: nor does kube-apiserver."""
+    path, causes, first = "metadata.ownerReferences", [], ""
+    for owner in owners:
+        group_version = owner.get("apiVersion") or ""
+        if not _version(group_version):
+            causes.append(invalid_value(f"{path}.apiVersion", group_version, "version must not be empty"))
         causes += [
             invalid_value(f"{path}.{key}", "", "must not be empty")
-            for key in ("apiVersion", "kind", "name", "uid")
+            for key in ("kind", "name", "uid")
             if not owner.get(key)
         ]
-        if (owner.get("apiVersion"), owner.get("kind")) == ("v1", "Event"):
+        if (group_version, owner.get("kind")) == ("v1", "Event"):
             causes.append(invalid_value(path, owner, "/v1, Kind=Event is disallowed from being an owner"))
-    controllers = [owner for owner in owners if owner.get("controller")]
-    if len(controllers) > 1:
-        detail = "Only one reference can have Controller set to true."
-        found = " and ".join(f"{owner.get('kind')}/{owner.get('name')}" for owner in controllers[:2])
-        causes.append(invalid_value("metadata.ownerReferences", found, detail))
+        if owner.get("controller"):
+            this = f"{owner.get('kind') or ''}/{owner.get('name') or ''}"
+            found = f'Found "true" in references for {first} and {this}'
+            if first:
+                detail = f"Only one reference can have Controller set to true. {found}"
+                causes.append(invalid_value(path, owners, detail))
+            first = first or this
     return causes
+
+
+def _version(group_version: str) -> str:
+    """The version in an apiVersion; none where there are too many slashes."""
+    return group_version.rpartition("/")[2] if group_version.count("/") <= 1 else ""
 
 
 def validate_meta_update(old: Json, new: Json) -> list[Cause]:

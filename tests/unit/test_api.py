@@ -288,7 +288,7 @@ def test_an_event_owns_nothing() -> None:
     owner = {"apiVersion": "v1", "kind": "Event", "name": "e", "uid": "u"}
     refused(
         422,
-        'metadata.ownerReferences[0]: Invalid value: {"apiVersion":"v1","kind":"Event","name":"e","uid":"u"}: '
+        'metadata.ownerReferences: Invalid value: {"apiVersion":"v1","kind":"Event","name":"e","uid":"u"}: '
         "/v1, Kind=Event is disallowed from being an owner",
         lambda: new_api().create(POD, "default", pod("p", ownerReferences=[owner])),
     )

@@ -25,7 +25,14 @@ LABEL = (
 VALUE = (
     "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and"
 )
+QUALIFIED = (
+    "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character"
+)
 ALONE = "name is neither a standard finalizer name nor is it fully qualified"
+
+
+def _controller(name: str) -> Json:
+    return {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": "u", "controller": True}
 
 
 @pytest.mark.parametrize(
@@ -51,9 +58,44 @@ ALONE = "name is neither a standard finalizer name nor is it fully qualified"
         ),
         (
             {"name": "a", "namespace": "b", "ownerReferences": [{"kind": "Service", "name": "s", "uid": "u"}]},
-            ['metadata.ownerReferences[0].apiVersion: Invalid value: "": must not be empty'],
+            ['metadata.ownerReferences.apiVersion: Invalid value: "": version must not be empty'],
         ),
-        ({"name": "a", "namespace": "b", "finalizers": ["example.com/a", "orphan", "foregroundDeletion"]}, []),
+        (
+            {"name": "a", "namespace": "b", "ownerReferences": [{"apiVersion": "apps/v1"}, {"apiVersion": "a/b/c"}]},
+            [
+                'metadata.ownerReferences.kind: Invalid value: "": must not be empty',
+                'metadata.ownerReferences.name: Invalid value: "": must not be empty',
+                'metadata.ownerReferences.uid: Invalid value: "": must not be empty',
+                'metadata.ownerReferences.apiVersion: Invalid value: "a/b/c": version must not be empty',
+                'metadata.ownerReferences.kind: Invalid value: "": must not be empty',
+                'metadata.ownerReferences.name: Invalid value: "": must not be empty',
+                'metadata.ownerReferences.uid: Invalid value: "": must not be empty',
+            ],
+        ),
+        (
+            {"name": "a", "namespace": "b", "ownerReferences": [_controller("x"), _controller("y")]},
+            [
+                (
+                    "metadata.ownerReferences: Invalid value: "
+                    '[{"apiVersion":"v1","kind":"Pod","name":"x","uid":"u","controller":true},'
+                    '{"apiVersion":"v1","kind":"Pod","name":"y","uid":"u","controller":true}]: '
+                    "Only one reference can have Controller set to true. "
+                    'Found "true" in references for Pod/x and Pod/y'
+                )
+            ],
+        ),
+        ({"name": "a", "namespace": "b", "finalizers": ["example.com/a", "foregroundDeletion"]}, []),
+        (
+            {"name": "a", "namespace": "b", "finalizers": ["orphan", "x y", "foregroundDeletion"]},
+            [
+                f'metadata.finalizers: Invalid value: "x y": name part {QUALIFIED}',
+                (
+                    'metadata.finalizers: Invalid value: ["orphan","x y","foregroundDeletion"]: '
+                    "finalizer orphan and foregroundDeletion cannot be both set"
+                ),
+                f'metadata.finalizers[1]: Invalid value: "x y": {ALONE}',
+            ],
+        ),
         (
             {"name": "a", "namespace": "b", "finalizers": ["example.com/a", "alone"]},
             [
