@@ -6,6 +6,7 @@ What DNS needs is imported while the API answers already.
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
@@ -46,6 +47,8 @@ COREFILE: Final = """
 """
 """The DNS configuration without --corefile: the cluster's names, and nothing else."""
 
+_CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+
 
 @dataclass(frozen=True, slots=True)
 class UpOptions:
@@ -70,7 +73,9 @@ async def up(options: UpOptions, say: Callable[[str], None], warn: Callable[[str
     stop = stop_event()
     tokens = read_tokens(options.token_file) if options.token_file else ()
     servers = corefile_of(options) if options.corefile else ()
-    local = LocalCluster(options.cluster, rest_config(options, tokens), options.data)
+    served = rest_config(options, tokens)
+    cluster = replace(options.cluster, root_ca=certificates(options.tls_cert) if options.tls_cert else "")
+    local = LocalCluster(cluster, served, options.data)
     with ExitStack() as starting:
         starting.enter_context(loading())
         await local.start()
@@ -174,6 +179,12 @@ def rest_config(options: UpOptions, tokens: tuple[str, ...]) -> RestConfig:
             why = error.strerror if missing else "wanted a certificate (PEM) and the key that belongs to it"
             raise InputError(f"{given}: {why}") from error
     return RestConfig(options.api.host, options.api.port, tokens, context)
+
+
+def certificates(path: str) -> str:
+    """The certificates of a PEM file, without the keys that it may hold too."""
+    text = Path(path).read_text(encoding="ascii", errors="replace")
+    return "".join(f"{found}\n" for found in _CERTIFICATE.findall(text))
 
 
 def read_tokens(path: Path) -> tuple[str, ...]:

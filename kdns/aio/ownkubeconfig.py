@@ -16,6 +16,9 @@ from kdns.errors import InputError, KubeconfigError
 NAME: Final = "kdns"
 """How cluster, user and context are named."""
 
+_UNUSED: Final = "unused"
+"""The token where none is asked for: kubectl wants a user name from the terminal where https has no login at all."""
+
 _NAMES: Final = frozenset(KINDS) | {"current-context"}
 
 
@@ -30,6 +33,7 @@ def write_kubeconfig(path: Path, server: str, *, ca_file: str = "", token: str =
     cluster = {"server": server, **({"certificate-authority": str(Path(ca_file).absolute())} if ca_file else {})}
     said = [entry.get("context") for entry in content["contexts"] if entry["name"] == NAME]
     kept = said[0] if said and isinstance(said[0], dict) else {"namespace": "default"}
+    token = token or (_UNUSED if server.startswith("https:") else "")
     own = {
         "clusters": {"cluster": cluster},
         "users": {"user": {"token": token} if token else {}},

@@ -42,6 +42,7 @@ class ClusterConfig:
 
     The first service range decides the default family. The node answers at the first host address of each
     pod range: loopback addresses are refused as endpoints, and a Pod of the host's network needs one.
+    `root_ca` are the certificates (PEM) by which clients know the API; "" where it is served without TLS.
     """
 
     service_cidrs: tuple[Network, ...] = (ip_network("10.96.0.0/16"),)
@@ -52,6 +53,7 @@ class ClusterConfig:
     cluster_domain: str = "cluster.local"
     simulate_pods: bool = True
     lb_pool: tuple[AddressRange, ...] = ()
+    root_ca: str = ""
 
     @property
     def families(self) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from kdns.controlplane.podgc import PodGarbageCollector
 from kdns.controlplane.repair_addresses import AddressRepair
 from kdns.controlplane.repair_ports import PortRepair
 from kdns.controlplane.replicasets import ReplicaSets
+from kdns.controlplane.rootca import RootCa
 from kdns.controlplane.scheduler import Scheduler
 from kdns.controlplane.serviceaccounts import ServiceAccounts
 from kdns.controlplane.servicecidrs import DefaultServiceCidr, ServiceCidrs
@@ -45,6 +46,7 @@ def controllers_of(config: ClusterConfig, choose: Choose, numbers: ServiceAlloca
         *_workloads(choose),
         *allocation,
         ServiceAccounts(),
+        *((RootCa(config.root_ca),) if config.root_ca else ()),
         Disruptions(),
         EventExpiry(),
     )

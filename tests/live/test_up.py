@@ -11,6 +11,8 @@ from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from fake_api_certs import authority
 from kdns_process import DEADLINE_S, ROOT, Running, kdns_up
 from wholefiles import replace
 
@@ -134,6 +136,18 @@ def test_the_documented_variables(empty: Running) -> None:
     )
     assert {k: v for k, v in variables.items() if k.startswith("REDIS")} == REDIS_VARIABLES
     assert variables["KUBERNETES_SERVICE_HOST"] == "10.96.0.1"
+
+
+def test_with_tls_alone_kubectl_works_and_every_namespace_has_the_certificate(tmp_path: Path) -> None:
+    own = authority("kdns")
+    key = own.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    (tmp_path / "tls.pem").write_bytes(key + own.pem)
+    with kdns_up(tmp_path, "--tls-cert", "tls.pem") as running:
+        running.kubectl("create", "namespace", "shop")
+        running.kubectl("wait", "--for=create", "configmap/kube-root-ca.crt", "-n", "shop", "--timeout=60s")
+        for namespace in ("default", "shop"):
+            published = running.kubectl("get", "cm", "kube-root-ca.crt", "-n", namespace, "-o", "jsonpath={.data}")
+            assert json.loads(published) == {"ca.crt": own.pem.decode()}
 
 
 def test_pods_come_and_go(empty: Running) -> None:
