@@ -52,19 +52,19 @@ def run(command: list[str], folder: Path, *, options: str = "", timeout_s: float
     said.mkdir()
     initial.write_bytes(_initial_files([str(START), str(KERNEL), *command]))
     image = KERNEL / "boot" / f"vmlinuz-{_version()}"
-    argv = f"""
-        {QEMU} -machine q35 -accel tcg -icount shift=1 -m {MEMORY} -nodefaults -no-user-config -display none -no-reboot
-        -fsdev local,id=root,path=/,security_model=none,readonly=on,multidevs=remap
-        -device virtio-9p-pci,fsdev=root,mount_tag=root
-        -fsdev local,id=said,path={said},security_model=none -device virtio-9p-pci,fsdev=said,mount_tag=said
-        -serial file:{folder}/console -kernel {image} -initrd {initial}
-    """.split()
-    append = f"console=ttyS0 panic=-1 quiet mitigations=off {options}"
+    argv = [
+        *f"{QEMU} -machine q35 -accel tcg -icount shift=1 -m {MEMORY} -nodefaults -no-user-config".split(),
+        *("-display", "none", "-no-reboot", "-serial", f"file:{folder}/console"),
+        *("-fsdev", "local,id=root,path=/,security_model=none,readonly=on,multidevs=remap"),
+        *("-device", "virtio-9p-pci,fsdev=root,mount_tag=root"),
+        *("-fsdev", f"local,id=said,path={said},security_model=none"),
+        *("-device", "virtio-9p-pci,fsdev=said,mount_tag=said"),
+        *("-kernel", str(image), "-initrd", str(initial)),
+        *("-append", f"console=ttyS0 panic=-1 quiet mitigations=off {options}"),
+    ]
     try:
         stopped = ""
-        done = subprocess.run(
-            [*argv, "-append", append], timeout=timeout_s, capture_output=True, text=True, check=False
-        )
+        done = subprocess.run(argv, timeout=timeout_s, capture_output=True, text=True, check=False)
         complaint = done.stderr
     except subprocess.TimeoutExpired:
         complaint, stopped = "", f"\nnot done after {timeout_s} s"
