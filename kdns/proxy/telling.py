@@ -69,7 +69,7 @@ def as_json(told: Explanation, node: str, mode: str) -> dict[str, Any]:
                 "address": each.address,
                 "port": each.port,
                 "onThisNode": each.is_local,
-                "seesNodeAddress": trace.masquerade or each in trace.hairpins,
+                "seesNodeAddress": trace.sees_node(each),
             }
             for each in trace.backends
         ],

@@ -5,11 +5,13 @@ from __future__ import annotations
 import nft_walk
 import pytest
 from packet_tables import AFFINITY, CASES
-from small_cluster import ARRIVES, PROTOCOLS, Case, Sent, sent
+from small_cluster import ARRIVES, PROTOCOLS, Case, Sent, sent, state
 
 from kdns.proxy.config import FAMILIES, Family
+from kdns.proxy.explain import explained
 from kdns.proxy.nfttable import Table
-from kdns.proxy.trace import Fate, Packet, trace
+from kdns.proxy.telling import as_json
+from kdns.proxy.trace import Fate, Packet
 
 FATES = {"refused": Fate.REJECTED, "dropped": Fate.DROPPED, "nobody": Fate.UNTOUCHED}
 ENDED = {"refused": "reject", "dropped": "drop", "nobody": ""}
@@ -27,13 +29,14 @@ def arrives(packet: Sent) -> str:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_plan_says_so(of: Case, family: Family) -> None:
-    plan = of.plan
+    plan, known = of.plan, state(*of.objects)
     for packet in packets(of, family):
-        told = trace(plan, Packet(packet.source, packet.destination, packet.protocol, packet.port, arrives(packet)))
-        assert told.fate is FATES.get(packet.row.wanted, Fate.FORWARDED), packet
-        assert {each.address for each in told.backends} == packet.ends, packet
-        for each in told.backends:
-            assert told.sees_node(each) == sees_node(packet, each.address), packet
+        asked = Packet(packet.source, packet.destination, packet.protocol, packet.port, arrives(packet))
+        told = as_json(explained(known, plan, asked), of.node.name, "nftables")
+        assert told["fate"] == FATES.get(packet.row.wanted, Fate.FORWARDED).value, packet
+        assert {each["address"] for each in told["endpoints"]} == packet.ends, packet
+        for each in told["endpoints"]:
+            assert each["seesNodeAddress"] == sees_node(packet, each["address"]), packet
 
 
 def sees_node(packet: Sent, end: str) -> bool:
