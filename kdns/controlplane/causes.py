@@ -31,6 +31,11 @@ def forbidden(path: str, detail: str) -> Cause:
     return Cause(path, "Forbidden", detail)
 
 
+def not_found(path: str, value: object) -> Cause:
+    """The value names something that is not there."""
+    return Cause(path, f"Not found: {shown(value)}", "")
+
+
 def duplicate(path: str, value: object) -> Cause:
     """Another element has this value."""
     return Cause(path, f"Duplicate value: {shown(value)}", "")

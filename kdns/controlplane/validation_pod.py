@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import re
-
 from kdns.controlplane import formats
 from kdns.controlplane.causes import duplicate, each, forbidden, invalid_value, required, unsupported
 from kdns.controlplane.kinds import Json
 from kdns.controlplane.status import Cause
 from kdns.controlplane.validation import validate_meta, validate_meta_update
-from kdns.controlplane.validation_service import validate_protocol
+from kdns.controlplane.validation_container import validate_container
+from kdns.controlplane.validation_probe import forbid_calls, validate_calls
 
 _RESTARTS = ("Always", "OnFailure", "Never")
 _DNS_POLICIES = ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None")
-_POLICIES = ("Always", "IfNotPresent", "Never")
-_ENV_NAME = re.compile(r"[ -<>-~]+")
 _CHANGEABLE = frozenset({"activeDeadlineSeconds", "terminationGracePeriodSeconds", "tolerations", "schedulingGates"})
 FROZEN = (
     "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
@@ -36,11 +33,20 @@ def validate_pod(pod: Json, old: Json | None = None) -> list[Cause]:
 
 def validate_pod_spec(path: str, spec: Json) -> list[Cause]:
     """The spec of a Pod, also of one in a template at `path`."""
-    causes = [] if spec.get("containers") else [required(f"{path}.containers")]
+    causes, volumes = _volumes(f"{path}.volumes", spec.get("volumes") or [])
     names: set[str] = set()
-    for field in ("initContainers", "containers"):
+    if not spec.get("containers"):
+        causes.append(required(f"{path}.containers"))
+    for field in ("containers", "initContainers"):
         for index, container in enumerate(spec.get(field) or []):
-            causes += _container(f"{path}.{field}[{index}]", container, names)
+            at, name = f"{path}.{field}[{index}]", container.get("name") or ""
+            causes += validate_container(at, container, volumes)
+            causes += [duplicate(f"{at}.name", name)] if name in names else []
+            names |= {name} - {""}
+            if field == "containers" or container.get("restartPolicy") == "Always":
+                causes += validate_calls(at, container, spec.get("terminationGracePeriodSeconds"))
+            else:
+                causes += forbid_calls(at, container)
     for field, values in (("restartPolicy", _RESTARTS), ("dnsPolicy", _DNS_POLICIES)):
         if spec.get(field) not in values:
             causes.append(unsupported(f"{path}.{field}", spec.get(field), values))
@@ -51,7 +57,7 @@ def validate_pod_spec(path: str, spec: Json) -> list[Cause]:
     ):
         if value := spec.get(field):
             causes += each(f"{path}.{field}", value, rule(value))
-    return causes + _volumes(path, spec)
+    return causes
 
 
 def validate_pod_status(pod: Json) -> list[Cause]:
@@ -63,70 +69,16 @@ def validate_pod_status(pod: Json) -> list[Cause]:
     return [cause for field, found in addresses if found for cause in each(field, found, formats.ip_problems(found))]
 
 
-def _container(path: str, container: Json, names: set[str]) -> list[Cause]:
-    causes, name = [], container.get("name") or ""
-    if name:
-        causes += each(f"{path}.name", name, formats.dns_label(name))
-        causes += [duplicate(f"{path}.name", name)] if name in names else []
-        names.add(name)
-    else:
-        causes.append(required(f"{path}.name"))
-    image = container.get("image") or ""
-    if not image:
-        causes.append(required(f"{path}.image"))
-    elif image != image.strip():
-        causes.append(invalid_value(f"{path}.image", image, "must not have leading or trailing whitespace"))
-    if container.get("imagePullPolicy") not in _POLICIES:
-        causes.append(unsupported(f"{path}.imagePullPolicy", container.get("imagePullPolicy"), _POLICIES))
-    port_names: set[str] = set()
-    for index, port in enumerate(container.get("ports") or []):
-        causes += _port(f"{path}.ports[{index}]", port, port_names)
-    for index, variable in enumerate(container.get("env") or []):
-        causes += _variable(f"{path}.env[{index}]", variable)
-    return causes
-
-
-def _port(path: str, port: Json, names: set[str]) -> list[Cause]:
-    causes: list[Cause] = []
-    if name := port.get("name"):
-        wrong = formats.port_name(name)
-        causes += each(f"{path}.name", name, wrong)
-        causes += [duplicate(f"{path}.name", name)] if not wrong and name in names else []
-        names.add(name)
-    if not port.get("containerPort"):
-        causes.append(required(f"{path}.containerPort"))
-    else:
-        causes += each(f"{path}.containerPort", port["containerPort"], formats.port_number(port["containerPort"]))
-    if port.get("hostPort"):
-        causes += each(f"{path}.hostPort", port["hostPort"], formats.port_number(port["hostPort"]))
-    return causes + validate_protocol(f"{path}.protocol", port.get("protocol"))
-
-
-def _variable(path: str, variable: Json) -> list[Cause]:
-    name = variable.get("name") or ""
-    if not name:
-        return [required(f"{path}.name")]
-    if not _ENV_NAME.fullmatch(name):
-        return [invalid_value(f"{path}.name", name, "a valid environment variable name is printable ASCII without '='")]
-    both = variable.get("value") and variable.get("valueFrom")
-    return [invalid_value(f"{path}.valueFrom", "", "may not be specified when `value` is not empty")] if both else []
-
-
-def _volumes(at: str, spec: Json) -> list[Cause]:
+def _volumes(path: str, volumes: list[Json]) -> tuple[list[Cause], set[str]]:
+    """What is wrong with the names of a Pod's volumes, and the names."""
     causes: list[Cause] = []
     names: set[str] = set()
-    for index, volume in enumerate(spec.get("volumes") or []):
-        path, name = f"{at}.volumes[{index}].name", volume.get("name") or ""
-        causes += each(path, name, formats.dns_label(name)) if name else [required(path)]
-        causes += [duplicate(path, name)] if name in names else []
-        names.add(name)
-    for field in ("initContainers", "containers"):
-        for index, container in enumerate(spec.get(field) or []):
-            for number, mount in enumerate(container.get("volumeMounts") or []):
-                if mount.get("name") not in names:
-                    where = f"{at}.{field}[{index}].volumeMounts[{number}].name"
-                    causes.append(Cause(where, f'Not found: "{mount.get("name")}"', ""))
-    return causes
+    for index, volume in enumerate(volumes):
+        where, name = f"{path}[{index}].name", volume.get("name") or ""
+        causes += each(where, name, formats.dns_label(name)) if name else [required(where)]
+        causes += [duplicate(where, name)] if name in names else []
+        names |= {name} - {""}
+    return causes, names
 
 
 def _changes(spec: Json, stored: Json) -> list[Cause]:

@@ -6,7 +6,7 @@ import pytest
 
 from kdns.controlplane.cron import schedule_problems
 from kdns.controlplane.kinds import SECRET
-from kdns.controlplane.quantities import quantity
+from kdns.controlplane.quantities import canonical, quantity
 from kdns.controlplane.schema_check import type_errors
 
 
@@ -50,6 +50,32 @@ def test_schedules(schedule: str, problem: str) -> None:
 def test_quantities(text: str, number: float | None) -> None:
     found = quantity(text)
     assert (None if found is None else float(found)) == number
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1, "1"),
+        (0.5, "500m"),
+        ("0", "0"),
+        ("1000m", "1"),
+        ("1500m", "1500m"),
+        ("-2000m", "-2"),
+        ("1.5Gi", "1536Mi"),
+        ("1024Mi", "1Gi"),
+        ("512Mi", "512Mi"),
+        ("0.5Ki", "512"),
+        ("1000k", "1M"),
+        ("2e3", "2e3"),
+        ("2000e0", "2e3"),
+        ("1E", "1E"),
+        ("0.1n", "1n"),
+        ("+2", "2"),
+        ("much", "much"),
+    ],
+)
+def test_quantities_as_kubernetes_writes_them(value: object, text: str) -> None:
+    assert canonical(value) == text
 
 
 @pytest.mark.parametrize(
