@@ -6,8 +6,8 @@
     node          192.0.2.1, 192.0.2.9     2001:db8:2::1, 2001:db8:2::9      this node
 
 Every path leads through the node. Its end of each link is called like the space, but that pod2 is behind a bridge,
-"pods". Each Pod answers on PORTS, in the world's protocols, with its own address and port and those that it sees the client under;
-so does the node on its first addresses.
+"pods". Each Pod answers on PORTS, in the world's protocols, with its own address and port and those that it sees the
+client under; so does the node on its first addresses.
 """
 
 from __future__ import annotations
