@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from ipaddress import ip_network
+from ipaddress import ip_address, ip_network
 
 import pytest
 
@@ -87,6 +87,14 @@ def test_addresses_that_cannot_be_had(address: str, message: str) -> None:
     pool.allocate("10.0.0.5", ME, Transaction())
     with pytest.raises(AllocationError, match=message):
         pool.allocate(address, ME, Transaction())
+
+
+def test_the_ends_of_the_range_and_of_its_bands_can_be_had() -> None:
+    pool = addresses("10.96.0.0/16")
+    wanted = ["10.96.0.1", "10.96.1.0", "10.96.1.1", "10.96.255.254"]
+    for address in wanted:
+        pool.allocate(address, ME, Transaction())
+    assert [str(ip_address(number)) for number in sorted(pool.owners)] == wanted
 
 
 def test_another_spelling_is_the_same_address() -> None:
