@@ -1,17 +1,19 @@
 """Cron schedules: what is wrong with one, in the words of the parser that Kubernetes uses (robfig/cron, standard form).
 
-Nothing runs CronJobs here, so a schedule is checked and not computed.
+Nothing runs CronJobs here, so a schedule is checked and not computed. Time zones are those of the machine or of tzdata.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from zoneinfo import ZoneInfo
 
 _WORDS = frozenset({"@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"})
 _MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
 _DAYS = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"]
-_DURATION = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?(ns|us|µs|ms|s|m|h))+")
+_UNITS = frozenset({"ns", "us", "µs", "μs", "ms", "s", "m", "h"})
+_AMOUNT = re.compile(r"(?P<number>[0-9]+\.?[0-9]*|\.[0-9]+)(?P<unit>[^0-9.]*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +39,36 @@ class _ScheduleError(ValueError):
 def schedule_problems(text: str) -> list[str]:
     """What is wrong with a schedule; nothing if it can be read."""
     try:
-        _check(re.sub(r"^(CRON_)?TZ=\S*\s*", "", text))
+        _check(_without_zone(text))
     except _ScheduleError as error:
         return [str(error)]
     return []
+
+
+def known_zone(name: str) -> bool:
+    """Whether there is a time zone of this name."""
+    try:
+        ZoneInfo(name)
+    except (KeyError, ValueError, OSError):  # no such file, no zone in it, a folder
+        return False
+    return True
+
+
+def _without_zone(text: str) -> str:
+    if not text.startswith(("TZ=", "CRON_TZ=")):
+        return text
+    zone, _, rest = text.partition("=")[2].partition(" ")
+    if not known_zone(zone):
+        raise _ScheduleError(f"provided bad location {zone}: unknown time zone {zone}")
+    return rest.strip()
 
 
 def _check(text: str) -> None:
     if not text:
         raise _ScheduleError("empty spec string")
     if text.startswith("@every "):
-        duration = text.removeprefix("@every ")
-        if not _DURATION.fullmatch(duration):
-            raise _ScheduleError(f'failed to parse duration {text}: time: invalid duration "{duration}"')
+        if problem := _duration_problem(text.removeprefix("@every ")):
+            raise _ScheduleError(f"failed to parse duration {text}: time: {problem}")
         return
     if text.startswith("@"):
         if text not in _WORDS:
@@ -61,6 +80,22 @@ def _check(text: str) -> None:
     for part, bounds in zip(parts, _FIELDS, strict=True):
         for expression in filter(None, part.split(",")):
             _check_range(expression, bounds)
+
+
+def _duration_problem(text: str) -> str:
+    """What Go's time.ParseDuration says of a text; nothing for a duration such as 1h30m or 0."""
+    rest = text[1:] if text[:1] in {"+", "-"} else text
+    if rest == "0":
+        return ""
+    while found := _AMOUNT.match(rest):
+        if not found["unit"]:
+            return f'missing unit in duration "{text}"'
+        if found["unit"] not in _UNITS:
+            return f'unknown unit "{found["unit"]}" in duration "{text}"'
+        rest = rest[found.end() :]
+        if not rest:
+            return ""
+    return f'invalid duration "{text}"'
 
 
 def _check_range(expression: str, bounds: _Bounds) -> None:

@@ -1,7 +1,4 @@
-"""The rules of Jobs and CronJobs (kube-apiserver: pkg/apis/batch/validation).
-
-Differs: a time zone is checked by its form only, since the server has no list of zones.
-"""
+"""The rules of Jobs and CronJobs (kube-apiserver: pkg/apis/batch/validation)."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ import re
 from kdns.cluster import selectors
 from kdns.controlplane import formats
 from kdns.controlplane.causes import each, forbidden, invalid_value, required, unsupported
-from kdns.controlplane.cron import schedule_problems
+from kdns.controlplane.cron import known_zone, schedule_problems
 from kdns.controlplane.kinds import Json
 from kdns.controlplane.status import Cause
 from kdns.controlplane.validation import IMMUTABLE, validate_labels, validate_meta, validate_meta_update
@@ -33,7 +30,7 @@ _ONCE = ("Never", "OnFailure")
 _MOST_INDEXES = 100_000
 _NAME_MAX = 52
 _POLICIES = ("Allow", "Forbid", "Replace")
-_ZONE = re.compile(r"[A-Za-z0-9._+-]{1,14}(/[A-Za-z0-9._+-]{1,14})*")
+_ZONE = re.compile(r"(?!\.\.?$)(?!-)[A-Za-z0-9._+-]{1,14}")
 _NOT_NEGATIVE = "must be greater than or equal to 0"
 
 
@@ -128,6 +125,7 @@ def validate_cron_job(obj: Json, old: Json | None = None) -> list[Cause]:
     if "TZ" in schedule:
         detail = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"
         causes.append(invalid_value("spec.schedule", schedule, detail))
+    causes += _not_negative(spec, "startingDeadlineSeconds")
     causes += _time_zone(spec.get("timeZone"))
     policy = spec.get("concurrencyPolicy")
     causes += [] if policy in _POLICIES else [unsupported("spec.concurrencyPolicy", policy, _POLICIES)]
@@ -136,13 +134,16 @@ def validate_cron_job(obj: Json, old: Json | None = None) -> list[Cause]:
     if job_spec.get("manualSelector"):
         detail = "only allowed values are false and unset"
         causes.append(forbidden("spec.jobTemplate.spec.manualSelector", detail))
-    for field in ("startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit"):
-        if (spec.get(field) or 0) < 0:
-            causes.append(invalid_value(f"spec.{field}", spec[field], _NOT_NEGATIVE))
+    causes += _not_negative(spec, "successfulJobsHistoryLimit", "failedJobsHistoryLimit")
     name = obj["metadata"].get("name") or ""
     if not old and len(name) > _NAME_MAX:
         causes.append(invalid_value("metadata.name", name, f"must be no more than {_NAME_MAX} characters"))
     return causes
+
+
+def _not_negative(spec: Json, *fields: str) -> list[Cause]:
+    negative = [field for field in fields if (spec.get(field) or 0) < 0]
+    return [invalid_value(f"spec.{field}", spec[field], _NOT_NEGATIVE) for field in negative]
 
 
 def _time_zone(zone: str | None) -> list[Cause]:
@@ -150,7 +151,11 @@ def _time_zone(zone: str | None) -> list[Cause]:
         return []
     if not zone:
         return [invalid_value("spec.timeZone", zone, "timeZone must be nil or non-empty string")]
+    causes = []
+    formed = all(map(_ZONE.fullmatch, zone.split("/")))
     if zone.lower() == "local":
         detail = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"
-        return [invalid_value("spec.timeZone", zone, detail)]
-    return [] if _ZONE.fullmatch(zone) else [invalid_value("spec.timeZone", zone, f"unknown time zone {zone}")]
+        causes.append(invalid_value("spec.timeZone", zone, detail))
+    if not formed or (zone != "Local" and not known_zone(zone)):
+        causes.append(invalid_value("spec.timeZone", zone, f"unknown time zone {zone}"))
+    return causes
