@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Iterable
 
 from kdns.controlplane.defaults_pod import default_template
 from kdns.controlplane.kinds import Json
 
 _NO_LIMIT = 2**31 - 1
+_OLD_CLASS = "kubernetes.io/ingress.class"
+_IS_DEFAULT = "ingressclass.kubernetes.io/is-default-class"
 
 
 def default_secret(obj: Json) -> Json:
@@ -74,6 +77,20 @@ def default_ingress_class(obj: Json) -> Json:
     if spec.get("parameters"):
         spec["parameters"] = {"scope": "Cluster", **spec["parameters"]}
     return {**obj, "spec": spec}
+
+
+def with_class(ingress: Json, classes: Iterable[Json]) -> Json:
+    """A new Ingress of the default class, the newest if there are several, unless it names a class in either way."""
+    spec = ingress.get("spec") or {}
+    if spec.get("ingressClassName") is not None or _OLD_CLASS in (ingress["metadata"].get("annotations") or {}):
+        return ingress
+    marks = [each["metadata"] for each in classes]
+    marks = [each for each in marks if (each.get("annotations") or {}).get(_IS_DEFAULT) == "true"]
+    if not marks:
+        return ingress
+    newest = max(each["creationTimestamp"] for each in marks)
+    name = min(each["name"] for each in marks if each["creationTimestamp"] == newest)
+    return {**ingress, "spec": {**spec, "ingressClassName": name}}
 
 
 def with_job_selector(obj: Json) -> Json:

@@ -11,12 +11,14 @@ from collections.abc import Callable
 from kdns.controlplane import listing, managed, metadata, namespaces_lifecycle
 from kdns.controlplane.commits import Commits
 from kdns.controlplane.defaults import with_defaults
+from kdns.controlplane.defaults_kept import with_class
 from kdns.controlplane.deletion import Deletion
 from kdns.controlplane.kinds import (
     CLAIM,
     CRON_JOB,
     DISRUPTION_BUDGET,
     INGRESS,
+    INGRESS_CLASS,
     JOB,
     NAMESPACE,
     NODE,
@@ -31,7 +33,7 @@ from kdns.controlplane.kinds import (
 from kdns.controlplane.managed import Entries, Writer
 from kdns.controlplane.metadata import copied
 from kdns.controlplane.status import already_exists
-from kdns.controlplane.watch import Stored
+from kdns.controlplane.watch import Filter, Stored
 
 STATUS_KEPT_APART = frozenset(
     {CLAIM, CRON_JOB, DISRUPTION_BUDGET, INGRESS, JOB, VOLUME, SERVICE, SERVICE_CIDR, POD, NODE, NAMESPACE, *WORKLOADS}
@@ -75,6 +77,8 @@ class Writes:
         if kind == NAMESPACE:
             namespaces_lifecycle.begin(obj)
         _manage(obj, entries)
+        if kind == INGRESS:  # after the managers: nobody manages what nobody sent
+            obj = with_class(obj, (version.obj for version in store.page(INGRESS_CLASS, Filter()).items))
         prepared = strategies.create(kind, obj, dry_run=dry_run)
         exists = store.get(kind, listing.key(kind, namespace, name))
         if exists or dry_run:
