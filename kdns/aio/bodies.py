@@ -10,7 +10,7 @@ import msgspec
 from aiohttp import web
 
 from kdns.aio import yamldocs
-from kdns.controlplane import protobuf
+from kdns.controlplane import gotext, protobuf
 from kdns.controlplane.duplicates import duplicate_fields
 from kdns.controlplane.kinds import Json
 from kdns.controlplane.negotiate import JSON, YAML
@@ -26,6 +26,7 @@ _YAML_TYPES = frozenset({YAML, "application/x-yaml", "text/yaml", "text/x-yaml",
 _JSON_TYPES = frozenset({JSON, "application/octet-stream", ""})
 _READ = f"{JSON}, {YAML}, {protobuf.MEDIA_TYPE}"
 _UNREADABLE = "the object provided is unrecognized: "
+_KIND_STRUCT = r'struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }'
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +38,12 @@ class Body:
 
     @property
     def obj(self) -> Json:
-        """The object that it is; 400 when it is something else."""
+        """The object that it is, to Go one without fields for null; 400 when it is something else."""
+        if self.value is None:
+            return {}
         if not isinstance(self.value, dict):
-            raise bad_request(f"{_UNREADABLE}wanted an object, found {type(self.value).__name__}")
+            why = gotext.misfit(self.value, f"value of type {_KIND_STRUCT}")
+            raise bad_request(f"{_UNREADABLE}couldn't get version/kind; json parse error: {why}")
         return self.value
 
 

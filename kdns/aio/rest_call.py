@@ -10,6 +10,7 @@ from aiohttp import web
 from kdns.aio import bodies
 from kdns.aio.bodies import Body
 from kdns.controlplane import listoptions, negotiate
+from kdns.controlplane.gotext import syntax
 from kdns.controlplane.kinds import Json, Kind
 from kdns.controlplane.patch import APPLY_PATCH
 from kdns.controlplane.render import Renderer
@@ -48,7 +49,7 @@ class Call:
         """A query parameter that counts something, 0 when it is absent; 400 for other text."""
         text = self.text(name) or "0"
         if not _NUMBER.fullmatch(text):
-            raise bad_request(f"{name}: found {text[:40]!r}, wanted a number of at most 18 digits")
+            raise bad_request(f"{name}: found {syntax(text[:40])}, wanted a number of at most 18 digits")
         return int(text)
 
     @property
@@ -112,6 +113,8 @@ class Call:
         """What the client accepts, for objects of this kind."""
         include = INCLUDE_OBJECT.get(self.text("includeObject"))
         if include is None:
-            raise bad_request(f"includeObject: found {self.text('includeObject')!r}, wanted None, Metadata or Object")
+            raise bad_request(
+                f"includeObject: found {syntax(self.text('includeObject'))}, wanted None, Metadata or Object"
+            )
         negotiated = negotiate.streamed if self.watches else negotiate.representation
         return Renderer(self.kind, negotiated(self.request.headers.get("Accept", "")), include)

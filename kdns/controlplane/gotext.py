@@ -54,5 +54,27 @@ def type_name(value: Any) -> str:
             return "int64" if isinstance(value, int) else "float64"
 
 
+def json_name(value: Any) -> str:
+    """What encoding/json calls a value that does not fit: `array`."""
+    match value:
+        case bool():
+            return "bool"
+        case int() | float():
+            return "number"
+        case str():
+            return "string"
+        case list():
+            return "array"
+        case None:
+            return "null"
+        case _:
+            return "object"
+
+
+def misfit(value: Any, wanted: str) -> str:
+    """What encoding/json says of a value that it cannot decode into a type, or into a field of a struct."""
+    return f"json: cannot unmarshal {json_name(value)} into Go {wanted}"
+
+
 def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)

@@ -8,6 +8,7 @@ from functools import lru_cache
 
 import msgspec
 
+from kdns.controlplane import gotext
 from kdns.controlplane.causes import invalid_value
 from kdns.controlplane.kinds import (
     CLAIM,
@@ -87,7 +88,7 @@ def typed(kind: Kind, obj: Json) -> Json:
         )
     metadata = obj.get("metadata") or {}
     if not isinstance(metadata, dict):
-        raise bad_request(f"metadata: found {type(metadata).__name__}, wanted an object")
+        raise bad_request(gotext.misfit(metadata, f"struct field {kind.kind}.metadata of type v1.ObjectMeta"))
     for field in ("labels", "annotations"):
         values = metadata.get(field) or {}
         if not (isinstance(values, dict) and all(isinstance(value, str) for value in values.values())):

@@ -17,6 +17,7 @@ import jsonpatch
 import msgspec
 from jsonpointer import JsonPointerException, resolve_pointer
 
+from kdns.controlplane import gotext
 from kdns.controlplane.kinds import Json
 from kdns.controlplane.status import StatusError, bad_request, internal, unprocessable
 
@@ -55,8 +56,11 @@ def patched(original: Json, patch_type: str, patch: Any, schema: PatchNode | Non
     """The object after the patch; `patch` is the decoded body."""
     if patch_type == JSON_PATCH:
         return json_patched(original, patch)
+    if patch is None and patch_type == STRATEGIC_MERGE_PATCH:
+        patch = {}  # to Go, null is a map without entries
     if not isinstance(patch, dict):
-        raise bad_request(f"a patch of type {patch_type} must be an object, found {type(patch).__name__}")
+        where = "error decoding patch: " if patch_type == MERGE_PATCH else ""
+        raise bad_request(where + gotext.misfit(patch, f"value of type {gotext.type_name({})}"))
     if patch_type == MERGE_PATCH:
         return merge_patched(original, patch)
     if patch_type == STRATEGIC_MERGE_PATCH:
@@ -69,8 +73,12 @@ def patched(original: Json, patch_type: str, patch: Any, schema: PatchNode | Non
 
 def json_patched(original: Json, operations: Any) -> Json:
     """RFC 6902; a failing operation is 422, text that is no patch is 400."""
-    if not isinstance(operations, list) or not all(isinstance(operation, dict) for operation in operations):
-        raise bad_request("a JSON patch must be an array of operations")
+    if not isinstance(operations, list):
+        why = gotext.misfit(operations, f"value of type {gotext.type_name([])}")
+        raise bad_request(f"error decoding patch: {why}")
+    for operation in operations:
+        if not isinstance(operation, dict):
+            raise bad_request(gotext.misfit(operation, "value of type jsonpatch.Operation"))
     if len(operations) > _OPERATIONS_MAX:
         message = f"The allowed maximum operations in a JSON patch is {_OPERATIONS_MAX}, got {len(operations)}"
         raise StatusError(413, "RequestEntityTooLarge", message)

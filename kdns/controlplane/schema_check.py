@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
 
+from kdns.controlplane.gotext import json_name, syntax
 from kdns.controlplane.kinds import Json, Kind
 from kdns.controlplane.schema import META, fields, type_of
 from kdns.controlplane.schema_text import SCALARS, Field, TypeName
@@ -113,7 +114,7 @@ def _type_errors(type_name: TypeName, obj: Json, path: str) -> Iterator[str]:
         where = f"{struct}.{path}{name}"
         container = list if field.list_of else dict if field.map_of else None
         if container and not isinstance(value, container):
-            yield _mismatch(_json_name(value), where, _go_name(field))
+            yield _mismatch(json_name(value), where, _go_name(field))
             continue
         for element in value if field.list_of else value.values() if field.map_of else (value,):
             if element is None:
@@ -123,25 +124,11 @@ def _type_errors(type_name: TypeName, obj: Json, path: str) -> Iterator[str]:
             elif isinstance(element, dict):
                 yield from _type_errors(field.type, element, f"{path}{name}.")
             else:
-                yield _mismatch(_json_name(element), where, _go_element(field.type))
+                yield _mismatch(json_name(element), where, _go_element(field.type))
 
 
 def _mismatch(found: str, where: str, wanted: str) -> str:
     return f"json: cannot unmarshal {found} into Go struct field {where} of type {wanted}"
-
-
-def _json_name(value: Any) -> str:
-    match value:
-        case bool():
-            return "bool"
-        case int() | float():
-            return "number"
-        case str():
-            return "string"
-        case list():
-            return "array"
-        case _:
-            return "object"
 
 
 def _go_element(type_name: TypeName) -> str:
@@ -155,7 +142,7 @@ def _go_name(field: Field) -> str:
 
 def _check_string(value: Any, where: str, type_name: str) -> Iterator[str]:
     if not isinstance(value, str):
-        yield _mismatch(_json_name(value), where, _go_element(type_name))
+        yield _mismatch(json_name(value), where, _go_element(type_name))
 
 
 def _check_bytes(value: Any, where: str, type_name: str) -> Iterator[str]:
@@ -169,12 +156,12 @@ def _check_bytes(value: Any, where: str, type_name: str) -> Iterator[str]:
 
 def _check_bool(value: Any, where: str, type_name: str) -> Iterator[str]:
     if not isinstance(value, bool):
-        yield _mismatch(_json_name(value), where, type_name)
+        yield _mismatch(json_name(value), where, type_name)
 
 
 def _check_int(value: Any, where: str, type_name: str) -> Iterator[str]:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        yield _mismatch(_json_name(value), where, type_name)
+        yield _mismatch(json_name(value), where, type_name)
         return
     low, high = _INT_RANGE[type_name]
     if isinstance(value, float) or not low <= value <= high:
@@ -183,24 +170,24 @@ def _check_int(value: Any, where: str, type_name: str) -> Iterator[str]:
 
 def _check_quantity(value: Any, where: str, _: str) -> Iterator[str]:
     if isinstance(value, bool | list | dict):
-        yield _mismatch(_json_name(value), where, "resource.Quantity")
+        yield _mismatch(json_name(value), where, "resource.Quantity")
     elif not _QUANTITY.fullmatch(str(value)):
         yield (
             f"{where}: quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$', "
-            f"found {value!r}"
+            f"found {syntax(value)}"
         )
 
 
 def _check_int_or_string(value: Any, where: str, _: str) -> Iterator[str]:
     if isinstance(value, bool | list | dict):
-        yield _mismatch(_json_name(value), where, "intstr.IntOrString")
+        yield _mismatch(json_name(value), where, "intstr.IntOrString")
     elif not isinstance(value, str):
         yield from _check_int(value, where, "int32")
 
 
 def _check_time(value: Any, where: str, _: str) -> Iterator[str]:
     if not isinstance(value, str):
-        yield _mismatch(_json_name(value), where, "string")
+        yield _mismatch(json_name(value), where, "string")
         return
     try:
         fits = "T" in value and datetime.fromisoformat(value).tzinfo is not None

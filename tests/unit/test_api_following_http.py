@@ -95,4 +95,4 @@ async def test_a_watch_is_json(client: Client) -> None:
 @pytest.mark.parametrize("query", ["timeoutSeconds=abc", "watch=1&limit=abc"])
 async def test_a_number_that_is_none_is_told(client: Client, query: str) -> None:
     status, refused, _ = await client("GET", f"{SERVICES}?{query}")
-    assert (status, "'abc'" in refused["message"]) == (400, True)
+    assert (status, '"abc"' in refused["message"]) == (400, True)

@@ -242,7 +242,7 @@ def _go(found: str, where: str, wanted: str) -> list[str]:
 PORT = "ServicePort.spec.ports"
 QUANTITY_ERROR = (
     "ResourceRequirements.spec.containers.resources.limits: quantities must match the regular expression "
-    "'^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$', found {!r}"
+    "'^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$', found {}"
 )
 TIME_ERROR = (
     'ObjectMeta.metadata.creationTimestamp: parsing time "{}" as "2006-01-02T15:04:05Z07:00": '
@@ -274,8 +274,8 @@ WRONG: list[tuple[Kind, Json, list[str]]] = [
     (SERVICE, {"metadata": {"creationTimestamp": "yesterday"}}, [TIME_ERROR.format("yesterday")]),
     (SERVICE, {"metadata": {"creationTimestamp": "2024-05-01"}}, [TIME_ERROR.format("2024-05-01")]),
     (SERVICE, {"metadata": {"creationTimestamp": 5}}, _go("number", "ObjectMeta.metadata.creationTimestamp", "string")),
-    (POD, {"spec": {"containers": [{"resources": {"limits": {"memory": "1GB"}}}]}}, [QUANTITY_ERROR.format("1GB")]),
-    (POD, {"spec": {"containers": [{"resources": {"limits": {"memory": ""}}}]}}, [QUANTITY_ERROR.format("")]),
+    (POD, {"spec": {"containers": [{"resources": {"limits": {"memory": "1GB"}}}]}}, [QUANTITY_ERROR.format('"1GB"')]),
+    (POD, {"spec": {"containers": [{"resources": {"limits": {"memory": ""}}}]}}, [QUANTITY_ERROR.format('""')]),
     (
         NODE,
         {"spec": {"podCIDRs": [1, "10.0.0.0/24", False]}},
@@ -340,6 +340,8 @@ def test_values_as_go_prints_them() -> None:
     assert [gotext.type_name(each) for each in values] == [
         "int64", "float64", "bool", "string", "[]interface {}", "<nil>",
     ]  # fmt: skip
+    named = [gotext.json_name(each) for each in [*values, {}]]
+    assert named == ["number", "number", "bool", "string", "array", "null", "object"]
 
 
 @pytest.mark.parametrize(
