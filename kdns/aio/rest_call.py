@@ -33,8 +33,8 @@ class Call:
 
     @property
     def kind(self) -> Kind:
-        """What goes in and out: the resource's kind, or the one that a subresource shows."""
-        return kind_at(self.target.kind, self.target.subresource)
+        """What goes in and out: the resource's kind, or the one that a form or a subresource shows."""
+        return self.target.form or kind_at(self.target.kind, self.target.subresource)
 
     def text(self, name: str) -> str:
         """A query parameter, "" when it is absent."""

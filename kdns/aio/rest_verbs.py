@@ -71,7 +71,9 @@ class Verbs:
         """One object."""
         target, renderer = call.target, call.renderer
         if call.kind != target.kind:
-            shown = self.api.get(target.kind, target.space, target.name, subresource=target.subresource)
+            shown = self.api.get(
+                target.kind, target.space, target.name, subresource=target.subresource, form=target.form
+            )
             return self._object(call, shown, [])
         version = self.api.find(target.kind, target.space, target.name)
         body = version.encoded if not renderer.shape.form else renderer.one(version.obj, self.api.now_s())
@@ -99,7 +101,12 @@ class Verbs:
         target, options = call.target, call.write_options
         obj, warnings = await _reviewed(call, options)
         created = self.api.create(
-            target.kind, target.space, obj, dry_run=options.dry_run, field_manager=options.manager
+            target.kind,
+            target.space,
+            obj,
+            dry_run=options.dry_run,
+            field_manager=options.manager,
+            form=target.form,
         )
         return self._object(call, created, warnings, status=201)
 
@@ -126,6 +133,7 @@ class Verbs:
             subresource=target.subresource,
             dry_run=options.dry_run,
             field_manager=options.manager,
+            form=target.form,
         )
         return self._object(call, updated, warnings, status=200 if existed else 201)
 
@@ -150,6 +158,7 @@ class Verbs:
             subresource=target.subresource,
             dry_run=options.dry_run,
             field_manager=options.manager,
+            form=target.form,
             review=review,
         )
         return self._object(call, changed, review.warnings)
@@ -167,6 +176,7 @@ class Verbs:
             force=options.force,
             subresource=target.subresource,
             dry_run=options.dry_run,
+            form=target.form,
             review=review,
         )
         return self._object(call, made, review.warnings, status=200 if existed else 201)
@@ -181,8 +191,8 @@ class Verbs:
         last = self.api.delete(target.kind, target.space, target.name, options=options, dry_run=dry_run)
         stays = self.api.store.get(target.kind, (target.space, target.name)) is not None
         if target.kind in DELETE_SHOWS_OBJECT or last["metadata"].get("deletionTimestamp") or (stays and not dry_run):
-            return self._object(call, last, [])
-        body = render.encoded(render.deleted(target.kind, last))
+            return self._object(call, call.renderer.shown(last), [])
+        body = render.encoded(render.deleted(call.kind, last))
         return rest_content.answer(call.request, body, shape=call.renderer.shape)
 
     async def delete_collection(self, call: Call) -> web.StreamResponse:

@@ -60,9 +60,9 @@ class Api:
         self._deletion = Deletion(self._commits, now_s, grace_s, self.backlog)
         self._writes = Writes(self._commits, self._deletion, now_s, new_uid, random_suffix)
 
-    def get(self, kind: Kind, namespace: str, name: str, *, subresource: str = "") -> Json:
-        """The object, or what a subresource shows of it; 404 when there is none."""
-        obj, view = self.find(kind, namespace, name).obj, view_of(kind, subresource)
+    def get(self, kind: Kind, namespace: str, name: str, *, subresource: str = "", form: Kind | None = None) -> Json:
+        """The object, or what a subresource or another form shows of it; 404 when there is none."""
+        obj, view = self.find(kind, namespace, name).obj, view_of(kind, subresource, form)
         return copied(view.read(obj) if view else obj)
 
     def find(self, kind: Kind, namespace: str, name: str) -> Stored:
@@ -110,9 +110,24 @@ class Api:
         wanted = listing.wanted(kind, namespace, label_selector, field_selector)
         return listing.subscribe(self.store, kind, wanted, resource_version=resource_version, send_initial=send_initial)
 
-    def create(self, kind: Kind, namespace: str, obj: Json, *, dry_run: bool = False, field_manager: str = "") -> Json:
-        """Store a new object. Without a `field_manager`, here and in all writes, nobody manages what is written."""
-        return self._writes.create(kind, namespace, copied(obj), self._writes.writer(field_manager), dry_run=dry_run)
+    def create(
+        self,
+        kind: Kind,
+        namespace: str,
+        obj: Json,
+        *,
+        dry_run: bool = False,
+        field_manager: str = "",
+        form: Kind | None = None,
+    ) -> Json:
+        """Store a new object; with a `form`, here and in all writes, it comes and goes as that kind.
+
+        Without a `field_manager`, here and in all writes, nobody manages what is written.
+        """
+        obj, view = copied(obj), view_of(kind, "", form)
+        sent = view.write({}, metadata.typed(view.kind, obj)) if view else obj
+        made = self._writes.create(kind, namespace, sent, self._writes.writer(field_manager), dry_run=dry_run)
+        return view.read(made) if view else made
 
     def update(
         self,
@@ -124,15 +139,17 @@ class Api:
         subresource: str = "",
         dry_run: bool = False,
         field_manager: str = "",
+        form: Kind | None = None,
     ) -> Json:
         """Replace an object, or only its status; 409 when it changed, or was made anew, since the caller read it."""
         version = self.store.get(kind, listing.key(kind, namespace, name))
         metadata_sent = obj.get("metadata") or {}
         if version is None:
             if kind in CREATED_BY_UPDATE and not subresource and not metadata_sent.get("uid"):
-                return self.create(kind, namespace, _named(obj, name), dry_run=dry_run, field_manager=field_manager)
+                named = _named(obj, name)
+                return self.create(kind, namespace, named, dry_run=dry_run, field_manager=field_manager, form=form)
             raise not_found(kind, name)
-        writer, view = self._writes.writer(field_manager, subresource), view_of(kind, subresource)
+        writer, view = self._writes.writer(field_manager, subresource), view_of(kind, subresource, form)
         if view is None:
             metadata.claims(kind, name, metadata_sent, version.obj)
             return self._writes.update(version, copied(obj), writer, dry_run=dry_run)
@@ -150,10 +167,11 @@ class Api:
         subresource: str = "",
         dry_run: bool = False,
         field_manager: str = "",
+        form: Kind | None = None,
         review: Callable[[Json], Json] = _same,
     ) -> Json:
         """Change an object by a patch (patch.PATCH_TYPES); `review` sees the patched object before it is checked."""
-        version, view = self.find(kind, namespace, name), view_of(kind, subresource)
+        version, view = self.find(kind, namespace, name), view_of(kind, subresource, form)
         writer = self._writes.writer(field_manager, subresource)
         if view is None:
             changed = patched(copied(version.obj), patch_type, patch, schema.patch_schema(kind))
@@ -173,10 +191,11 @@ class Api:
         force: bool = False,
         subresource: str = "",
         dry_run: bool = False,
+        form: Kind | None = None,
         review: Callable[[Json], Json] = _same,
     ) -> Json:
         """Server-side apply: make of an object, which need not exist yet, what a configuration says of it."""
-        version, view = self.store.get(kind, listing.key(kind, namespace, name)), view_of(kind, subresource)
+        version, view = self.store.get(kind, listing.key(kind, namespace, name)), view_of(kind, subresource, form)
         if version is None and subresource:
             raise not_found(kind, name)
         if view:
@@ -186,8 +205,9 @@ class Api:
         obj = review(applied(kind, copied(version.obj) if version else None, config, writer, force=force))
         entries = obj["metadata"].get("managedFields") or []
         if version is None:
-            return self._writes.create(kind, namespace, obj, writer, dry_run=dry_run, entries=entries)
-        made = self._writes.update(version, obj, writer, dry_run=dry_run, entries=entries)
+            made = self._writes.create(kind, namespace, obj, writer, dry_run=dry_run, entries=entries)
+        else:
+            made = self._writes.update(version, obj, writer, dry_run=dry_run, entries=entries)
         return view.read(made) if view else made
 
     def delete(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kdns.controlplane.kinds import KINDS, NAMESPACE, Json, Kind
+from kdns.controlplane.kinds import NAMESPACE, SERVED, Json, Kind
 from kdns.controlplane.views import kind_at
 
 VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
@@ -44,7 +44,7 @@ def verbs_of(kind: Kind) -> list[str]:
 
 def group_versions() -> list[tuple[str, str]]:
     """(group, version) of everything served; the core group is ""."""
-    return list(dict.fromkeys((kind.group, kind.version) for kind in KINDS))
+    return list(dict.fromkeys((kind.group, kind.version) for kind in SERVED))
 
 
 def core_versions(address: str) -> Json:
@@ -90,7 +90,7 @@ def custom_kinds() -> Json:
 
 def resource_list(group_name: str, version_name: str) -> Json | None:
     """GET /api/v1 and /apis/<group>/<version>, or None where nothing is served."""
-    kinds = [kind for kind in KINDS if (kind.group, kind.version) == (group_name, version_name)]
+    kinds = [kind for kind in SERVED if (kind.group, kind.version) == (group_name, version_name)]
     if not kinds:
         return None
     resources = [row for kind in kinds for row in _resources(kind)]
@@ -144,7 +144,7 @@ def aggregated(*, core: bool) -> Json:
                 "version": version_name,
                 "freshness": "Current",
                 "resources": [
-                    _aggregated(kind) for kind in KINDS if (kind.group, kind.version) == (name, version_name)
+                    _aggregated(kind) for kind in SERVED if (kind.group, kind.version) == (name, version_name)
                 ],
             }
             for served, version_name in group_versions()

@@ -99,3 +99,11 @@ KINDS: tuple[Kind, ...] = (
     SERVICE_CIDR,
     IP_ADDRESS,
 )
+"""What is stored."""
+
+EVENT_V1 = Kind("events.k8s.io", "v1", "Event", "events", True, ("ev",))
+FORMS: dict[Kind, Kind] = {EVENT_V1: EVENT}
+"""Kind that shows the objects of a stored one in another form → the stored kind."""
+
+SERVED: tuple[Kind, ...] = (*KINDS, *FORMS)
+"""What clients can ask for."""

@@ -12,7 +12,7 @@ import json
 from functools import cache
 from typing import Final
 
-from kdns.controlplane.kinds import KINDS, Json, Kind
+from kdns.controlplane.kinds import SERVED, Json, Kind
 from kdns.controlplane.openapi_paths import root, v2_paths, v3_paths
 from kdns.controlplane.openapi_proto import document_bytes
 from kdns.controlplane.openapi_types import V2, V3, definitions
@@ -32,8 +32,8 @@ def openapi_v2() -> Json:
     return {
         "swagger": "2.0",
         "info": _INFO,
-        "paths": v2_paths(KINDS),
-        "definitions": definitions(KINDS, V2),
+        "paths": v2_paths(SERVED),
+        "definitions": definitions(SERVED, V2),
     }
 
 
@@ -73,6 +73,6 @@ def openapi_v3_hash(key: str) -> str:
 
 def _group_versions() -> dict[str, list[Kind]]:
     found: dict[str, list[Kind]] = {}
-    for kind in KINDS:
+    for kind in SERVED:
         found.setdefault(root(kind), []).append(kind)
     return found

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kdns.controlplane.kinds import KINDS, Json, Kind
+from kdns.controlplane.kinds import SERVED, Json, Kind
 from kdns.controlplane.schema import META, type_of, types
 from kdns.controlplane.schema_text import SCALARS, Field, Type, TypeName
 from kdns.controlplane.views import BINDING, EVICTION, SCALE, kind_at
@@ -113,7 +113,7 @@ def _identities(name: TypeName) -> list[Json]:
     """What a type is in API terms; nothing for a type that is only a part."""
     if name in _KIND_OF:
         return [{"group": "", "kind": _KIND_OF[name], "version": "v1"}]
-    return [gvk(kind) for kind in (*KINDS, SCALE, EVICTION, BINDING) if type_of(kind) == name]
+    return [gvk(kind) for kind in (*SERVED, SCALE, EVICTION, BINDING) if type_of(kind) == name]
 
 
 def _type_schema(described: Type, dialect: Dialect) -> Json:

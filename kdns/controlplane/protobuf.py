@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from kdns.controlplane import schema
-from kdns.controlplane.kinds import KINDS, Json
+from kdns.controlplane.kinds import SERVED, Json
 from kdns.controlplane.metadata import timestamp
 from kdns.controlplane.schema_text import SCALARS, Field, TypeName
 from kdns.controlplane.status import bad_request
@@ -68,7 +68,7 @@ def _enveloped(body: bytes) -> Json:
 def _type(api_version: str, kind: str) -> TypeName:
     if kind == "DeleteOptions":
         return f"{schema.META}.DeleteOptions"
-    for served in (*KINDS, SCALE, EVICTION, BINDING):
+    for served in (*SERVED, SCALE, EVICTION, BINDING):
         if (served.api_version, served.kind) == (api_version, kind):
             return schema.type_of(served)
     raise ProtobufError(f"no kind {kind!r} of {api_version!r} is served")

@@ -16,6 +16,7 @@ from kdns.controlplane.kinds import Json, Kind
 from kdns.controlplane.listing import ListResult
 from kdns.controlplane.negotiate import Representation
 from kdns.controlplane.tables import IncludeObject
+from kdns.controlplane.views import FORM_VIEWS
 from kdns.controlplane.watch import WatchEvent
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
@@ -30,6 +31,11 @@ class Renderer:
     kind: Kind
     shape: Representation
     include_object: IncludeObject = "Metadata"
+
+    def shown(self, obj: Json) -> Json:
+        """A stored object in the form that is asked for."""
+        view = FORM_VIEWS.get(self.kind)
+        return view.read(obj) if view else obj
 
     def one(self, obj: Json, now_s: float) -> bytes:
         """A single object."""
@@ -50,17 +56,21 @@ class Renderer:
                 metadata["remainingItemCount"] = found.remaining
         match self.shape.form:
             case "Table":
-                return encoded(self._table(found.items, now_s, metadata))
+                return encoded(self._table([self.shown(obj) for obj in found.items], now_s, metadata))
             case "PartialObjectMetadata":
                 items = b",".join(encoded(self._partial(obj)) for obj in found.items)
                 return _list("PartialObjectMetadataList", f"meta.k8s.io/{self.shape.version}", metadata, items)
             case _:
-                items = b",".join([version.encoded for version in found.stored])
+                if self.kind in FORM_VIEWS:
+                    items = b",".join(encoded(self.shown(obj)) for obj in found.items)
+                else:
+                    items = b",".join([version.encoded for version in found.stored])
                 return _list(self.kind.list_kind, self.kind.api_version, metadata, items)
 
     def event(self, event: WatchEvent, now_s: float, *, first: bool) -> bytes:
         """A line of a watch; a table's columns are described in the first only. Encoded once for all alike."""
-        return _shared_line(self, event, int(now_s), first=first) if self.shape.form else event.line
+        made = self.shape.form or self.kind in FORM_VIEWS
+        return _shared_line(self, event, int(now_s), first=first) if made else event.line
 
     def bookmark(self, revision: int, now_s: float, *, ends_initial: bool, first: bool) -> bytes:
         """A BOOKMARK: everything up to `revision` has been sent."""
@@ -97,7 +107,7 @@ class Renderer:
 
 @lru_cache(maxsize=256)
 def _shared_line(renderer: Renderer, event: WatchEvent, second: int, *, first: bool) -> bytes:
-    return renderer.line(event.type, event.stored.obj, second, first=first)
+    return renderer.line(event.type, renderer.shown(event.stored.obj), second, first=first)
 
 
 def _list(kind: str, api_version: str, metadata: Json, items: bytes) -> bytes:

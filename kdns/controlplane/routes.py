@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kdns.controlplane.kinds import KINDS, NAMESPACE, Kind
+from kdns.controlplane.kinds import FORMS, NAMESPACE, SERVED, Kind
 from kdns.controlplane.status import StatusError
 
-_BY_PLURAL = {(kind.api_version, kind.plural): kind for kind in KINDS}
+_BY_PLURAL = {(kind.api_version, kind.plural): kind for kind in SERVED}
 _WITH_NAME, _WITH_SUBRESOURCE = 2, 3
 
 
@@ -15,7 +15,7 @@ _WITH_NAME, _WITH_SUBRESOURCE = 2, 3
 class Target:
     """What a path names: a collection when `name` is ""; namespace None means all namespaces, or none has one.
 
-    `watch` is set by the old paths that begin with watch/.
+    `watch` is set by the old paths that begin with watch/. `form` is the kind that shows the objects of `kind`.
     """
 
     kind: Kind
@@ -23,6 +23,7 @@ class Target:
     name: str = ""
     subresource: str = ""
     watch: bool = False
+    form: Kind | None = None
 
     @property
     def space(self) -> str:
@@ -61,4 +62,4 @@ def target(path: str) -> Target:
         raise unknown_path()
     if subresource and subresource not in kind.subresources:
         raise unknown_path()
-    return Target(kind, namespace, name, subresource, watch)
+    return Target(FORMS.get(kind, kind), namespace, name, subresource, watch, kind if kind in FORMS else None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
+from kdns.controlplane import events_v1
 from kdns.controlplane.kinds import (
     CONTROLLER_REVISION,
     DAEMON_SET,
@@ -15,6 +16,8 @@ from kdns.controlplane.kinds import (
     ENDPOINT_SLICE,
     ENDPOINTS,
     EVENT,
+    EVENT_V1,
+    FORMS,
     IP_ADDRESS,
     NAMESPACE,
     NODE,
@@ -67,7 +70,7 @@ def table(
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
         "metadata": metadata or {},
-        "columnDefinitions": [column.definition(kind) for column in printer.columns],
+        "columnDefinitions": [column.definition(FORMS.get(kind, kind)) for column in printer.columns],
         "rows": [_row(kind, printer, obj, now_s, include_object) for obj in objects],
     }
 
@@ -108,6 +111,22 @@ _REPLICAS = Printer(
         _SELECTOR,
     ),
     replica_cells,
+)
+
+_EVENTS = Printer(
+    (
+        Column("Last Seen", "lastTimestamp"),
+        Column("Type", "type"),
+        Column("Reason", "reason"),
+        Column("Object", "involvedObject"),
+        Column("Subobject", "involvedObject.fieldPath", wide=True),
+        Column("Source", "source", wide=True),
+        Column("Message", "message"),
+        Column("First Seen", "firstTimestamp", wide=True),
+        Column("Count", "count", wide=True, type="integer"),
+        Column("Name", "metadata.name", wide=True),
+    ),
+    event_cells,
 )
 
 PRINTERS: Final[Mapping[Kind, Printer]] = {
@@ -166,21 +185,8 @@ PRINTERS: Final[Mapping[Kind, Printer]] = {
         ),
         node_cells,
     ),
-    EVENT: Printer(
-        (
-            Column("Last Seen", "lastTimestamp"),
-            Column("Type", "type"),
-            Column("Reason", "reason"),
-            Column("Object", "involvedObject"),
-            Column("Subobject", "involvedObject.fieldPath", wide=True),
-            Column("Source", "source", wide=True),
-            Column("Message", "message"),
-            Column("First Seen", "firstTimestamp", wide=True),
-            Column("Count", "count", wide=True, type="integer"),
-            Column("Name", "metadata.name", wide=True),
-        ),
-        event_cells,
-    ),
+    EVENT: _EVENTS,
+    EVENT_V1: Printer(_EVENTS.columns, lambda event, now_s: event_cells(events_v1.stored(event), now_s)),
     DEPLOYMENT: Printer(
         (
             NAME,

@@ -1,6 +1,7 @@
-"""Subresources that show an object as one of another kind: `scale`, which is the same for all that have replicas.
+"""What shows an object as one of another kind: subresources (`scale`), and groups that have a form of their own.
 
-A further one is a row in VIEWS; routes and discovery learn of it by the kind's `subresources`.
+A further one is a row in VIEWS or FORM_VIEWS; routes and discovery learn of it by
+the kind's `subresources`, and by FORMS in kinds.py.
 """
 
 from __future__ import annotations
@@ -8,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kdns.controlplane.kinds import Json, Kind
+from kdns.controlplane import events_v1
+from kdns.controlplane.kinds import EVENT_V1, Json, Kind
 from kdns.controlplane.status import Cause, bad_request, invalid
 
 SCALE = Kind("autoscaling", "v1", "Scale", "scales")
@@ -36,9 +38,9 @@ class View:
     configured: Callable[[Kind, Json], Json]
 
 
-def view_of(kind: Kind, subresource: str) -> View | None:
-    """The view behind a subresource; None where the subresource is a part of the object itself."""
-    return VIEWS.get((kind.kind, subresource))
+def view_of(kind: Kind, subresource: str, form: Kind | None = None) -> View | None:
+    """The view behind a form or a subresource; None where that is the object itself or a part of it."""
+    return FORM_VIEWS[form] if form else VIEWS.get((kind.kind, subresource))
 
 
 def kind_at(kind: Kind, subresource: str) -> Kind:
@@ -113,3 +115,6 @@ VIEWS: dict[tuple[str, str], View] = {
     (kind, "scale"): _SCALE for kind in ("Deployment", "ReplicaSet", "StatefulSet", "ReplicationController")
 }
 """(kind, subresource) → what it shows."""
+
+FORM_VIEWS = {EVENT_V1: View(EVENT_V1, events_v1.shown, events_v1.written, events_v1.configured)}
+"""Kind that shows the objects of another → how."""

@@ -61,7 +61,7 @@ def test_every_kind_is_read(tmp_path: Path) -> None:
         running.kubectl("wait", "job/a", "--for=condition=complete", "--timeout=60s")
         config.load_kube_config(str(tmp_path / "kdns.kubeconfig"))
         apis = [client.CoreV1Api, client.AppsV1Api, client.BatchV1Api, client.CoordinationV1Api]
-        apis += [client.DiscoveryV1Api, client.NetworkingV1Api, client.PolicyV1Api]
+        apis += [client.DiscoveryV1Api, client.EventsV1Api, client.NetworkingV1Api, client.PolicyV1Api]
         empty = []
         for api in (each() for each in apis):
             for name, method in inspect.getmembers(api, inspect.ismethod):

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kdns.controlplane import protobuf, schema
-from kdns.controlplane.kinds import KINDS, Json
+from kdns.controlplane.kinds import SERVED, Json
 from kdns.controlplane.status import StatusError
 
 
@@ -112,7 +112,7 @@ def test_refused_bodies(body: bytes, reason: str) -> None:
 
 
 @settings(deadline=None)
-@given(kind=st.sampled_from([kind.kind for kind in KINDS]), raw=st.binary(max_size=200))
+@given(kind=st.sampled_from([kind.kind for kind in SERVED]), raw=st.binary(max_size=200))
 def test_any_bytes_are_an_object_or_400(kind: str, raw: bytes) -> None:
     for body in (raw, b"k8s\0" + raw, envelope(kind, raw)):
         try:
@@ -126,7 +126,7 @@ def test_the_table_covers_the_schema() -> None:
     newer = {"NodeSystemInfo.runningInUserNamespace"}
     missing = set()
     slots = protobuf._slots()  # noqa: SLF001 - the table under test
-    for type_name in {schema.type_of(kind) for kind in KINDS} | _reachable():
+    for type_name in {schema.type_of(kind) for kind in SERVED} | _reachable():
         numbered = {slot.name for slot in _flat(slots.get(type_name, {}))}
         short = type_name.rpartition(".")[2]
         missing |= {
@@ -145,7 +145,7 @@ def _flat(slots: object) -> list[protobuf.Slot]:
 
 def _reachable() -> set[str]:
     found: set[str] = set()
-    queue = [schema.type_of(kind) for kind in KINDS]
+    queue = [schema.type_of(kind) for kind in SERVED]
     while queue:
         type_name = queue.pop()
         if type_name not in found:

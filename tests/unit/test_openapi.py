@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kdns.controlplane.kinds import KINDS, Json, Kind
+from kdns.controlplane.kinds import SERVED, Json, Kind
 from kdns.controlplane.openapi import (
     V2_PROTOBUF_TYPES,
     openapi_v2,
@@ -24,7 +24,7 @@ from kdns.controlplane.openapi_proto import document_bytes
 from kdns.controlplane.schema import type_of, types
 
 GVK = "x-kubernetes-group-version-kind"
-KEYS = sorted({root(kind) for kind in KINDS})
+KEYS = sorted({root(kind) for kind in SERVED})
 METHODS = {"get", "put", "post", "delete", "patch"}
 
 
@@ -88,7 +88,7 @@ def test_schemas_are_well_formed(index: int) -> None:
             assert ("items" in each) == (each.get("type") == "array"), (name, field)
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.kind))
+@pytest.mark.parametrize("kind", SERVED, ids=lambda kind: str(kind.kind))
 def test_every_kind_is_described_whole(kind: Kind) -> None:
     document = openapi_v3(root(kind))
     identity = {"group": kind.group, "kind": kind.kind, "version": kind.version}
@@ -100,7 +100,7 @@ def test_every_kind_is_described_whole(kind: Kind) -> None:
     assert actions == {"list", "post", "deletecollection", "get", "put", "patch", "delete"}
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.kind))
+@pytest.mark.parametrize("kind", SERVED, ids=lambda kind: str(kind.kind))
 def test_kubectl_finds_the_parameters_and_patch_types_it_asks_for(kind: Kind) -> None:
     """kubectl takes any PATCH of the kind: each must know dryRun and fieldValidation, or it validates by itself."""
     for document in (openapi_v2(), openapi_v3(root(kind))):
@@ -117,7 +117,7 @@ def test_kubectl_finds_the_parameters_and_patch_types_it_asks_for(kind: Kind) ->
 
 
 def test_kubectl_explain_finds_the_kind_by_its_path() -> None:
-    for kind in KINDS:
+    for kind in SERVED:
         paths = openapi_v3(root(kind))["paths"]
         namespaced = f"/{root(kind)}/namespaces/{{namespace}}/{kind.plural}"
         assert (namespaced in paths) == kind.namespaced
@@ -125,7 +125,7 @@ def test_kubectl_explain_finds_the_kind_by_its_path() -> None:
 
 
 def test_subresources_have_paths() -> None:
-    paths = {operation.path for kind in KINDS for operation in operations(kind)}
+    paths = {operation.path for kind in SERVED for operation in operations(kind)}
     assert "/api/v1/namespaces/{namespace}/services/{name}/status" in paths
     assert "/api/v1/namespaces/{name}/finalize" in paths
     assert "/api/v1/namespaces/{namespace}/endpoints/{name}/status" not in paths

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from kdns.controlplane.ages import human_duration, since
-from kdns.controlplane.kinds import KINDS, NAMESPACE, POD, SERVICE, Kind
+from kdns.controlplane.kinds import KINDS, NAMESPACE, POD, SERVED, SERVICE, Kind
 from kdns.controlplane.tables import PRINTERS, IncludeObject, table
 
 NOW_S = datetime.fromisoformat("2024-05-01T12:00:00Z").timestamp()
@@ -40,12 +40,12 @@ def test_columns_are_the_golden_ones(group: dict[str, Any]) -> None:
 
 
 def test_every_kind_has_columns_and_golden_rows() -> None:
-    assert set(PRINTERS) == set(KINDS)
+    assert set(PRINTERS) == set(SERVED)
     assert {group["kind"] for group in GOLDEN} == set(BY_KIND)
 
 
 def test_every_row_has_a_cell_for_every_column_even_of_an_empty_object() -> None:
-    for kind in (*KINDS, LIST_KIND):
+    for kind in (*SERVED, LIST_KIND):
         printed = table(kind, [{}, {"metadata": {"name": "x"}}], now_s=NOW_S)
         assert [len(row["cells"]) for row in printed["rows"]] == [len(printed["columnDefinitions"])] * 2
 
