@@ -44,7 +44,7 @@ class Cluster:
 
     async def settled(self) -> None:
         await asyncio.sleep(0)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(240):
             await self.controllers.idle.wait()
 
     def make(self, kind: Kind, obj: Json) -> Json:
@@ -302,7 +302,7 @@ async def test_a_conflict_is_tried_again(cluster: Cluster, monkeypatch: pytest.M
 
 
 async def poll(reached: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(240):
         while not reached():  # noqa: ASYNC110  # there is no event for what the test waits for
             await asyncio.sleep(0.002)
 
@@ -323,7 +323,7 @@ async def test_others_have_their_turns_while_a_large_namespace_goes(cluster: Clu
     await cluster.settled()
     cluster.api.delete(NAMESPACE, "", "large")
     left = [len(cluster.api.list(SERVICE, "large").stored)]
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(240):
         while left[-1]:
             await asyncio.sleep(0)
             left.append(len(cluster.api.list(SERVICE, "large").stored))
