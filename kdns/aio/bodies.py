@@ -46,6 +46,14 @@ class Body:
             raise bad_request(f"{_UNREADABLE}couldn't get version/kind; json parse error: {why}")
         return self.value
 
+    @property
+    def configuration(self) -> Json:
+        """The same for a body that is applied; 400 in the words that `kubectl apply` shows."""
+        if self.value is None or isinstance(self.value, dict):
+            return self.obj
+        why = gotext.misfit(self.value, f"value of type {gotext.type_name({})}")
+        raise bad_request(f"error decoding YAML: error unmarshaling JSON: while decoding JSON: {why}")
+
 
 async def received(request: web.BaseRequest) -> bytes:
     """The whole body; 413 when it is larger than the server takes, 408 when it does not come."""

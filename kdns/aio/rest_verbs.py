@@ -171,7 +171,7 @@ class Verbs:
             target.kind,
             target.space,
             target.name,
-            body.obj,
+            body.configuration,
             field_manager=options.manager,
             force=options.force,
             subresource=target.subresource,

@@ -5,6 +5,7 @@ Meaning: Kubernetes documentation, "Kubernetes API Concepts", resource versions 
 
 from __future__ import annotations
 
+import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from dataclasses import dataclass
 
@@ -42,6 +43,9 @@ class ListResult:
         return [version.obj for version in self.stored]
 
 
+_NO_BASE64 = re.compile(r"[^A-Za-z0-9_-]")
+
+
 class _Continue(msgspec.Struct, frozen=True):
     """A continue token: the snapshot's revision (-1: whatever is current) and the next page's first key."""
 
@@ -54,6 +58,10 @@ class _Continue(msgspec.Struct, frozen=True):
 
 
 def _continued(text: str) -> _Continue:
+    odd = _NO_BASE64.search(text)
+    if odd or len(text) % 4 == 1:
+        why = f"illegal base64 data at input byte {odd.start() if odd else len(text) - 1}"
+        raise bad_request(f"continue key is not valid: {why}")
     try:
         return msgspec.json.decode(urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=_Continue)
     except ValueError as error:

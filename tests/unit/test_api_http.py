@@ -12,7 +12,7 @@ from rest_client import PODS, SERVICES, Client, service, serving
 
 from kdns.controlplane.kinds import SERVICE
 
-FUTURE = urlsafe_b64encode(b'{"rv":99,"namespace":"","name":""}').decode()
+FUTURE = urlsafe_b64encode(b'{"rv":99,"namespace":"","name":""}').decode().rstrip("=")
 
 
 @pytest.fixture
@@ -106,6 +106,10 @@ async def test_lists(client: Client) -> None:
         (
             "PATCH", f"{SERVICES}/a", "{}", {"Content_Type": "application/apply-patch+yaml"}, 422,
             "Invalid", 'PatchOptions.meta.k8s.io "" is invalid: fieldManager: Required value: is required for apply',
+        ),
+        (
+            "PATCH", f"{SERVICES}/a?fieldManager=me", "[]", {"Content_Type": "application/apply-patch+yaml"}, 400,
+            "BadRequest", "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal",
         ),
         ("DELETE", "/api/v1/watch/services", None, {}, 405, "MethodNotAllowed", "does not allow this method"),
         ("POST", SERVICES, "[" * 100_000, {"Content_Type": "application/json"}, 400, "BadRequest", "nested too deeply"),
