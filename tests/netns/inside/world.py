@@ -111,7 +111,7 @@ class World:
                 _sysctl(setting)
         self._tune_sctp()
         for address in self._ours(NODE):
-            _ip(f"address add {address}/{_bits(address)} dev lo")
+            _ip(f"address add {_alone(address)} dev lo")
         for number, space in enumerate((*PODS, "outside"), 1):
             self._connect(space, number, self._ours(_addresses(space)))
 
@@ -133,7 +133,7 @@ class World:
         gateways = f"169.254.{number}.1", f"fe80::{number}"
         inside = f"169.254.{number}.2", f"fe80::{number}:2"
         for address in addresses:
-            _ip(f"address add {address}/{_bits(address)} dev lo", name)
+            _ip(f"address add {_alone(address)} dev lo", name)
         for version, gateway, own in zip(VERSIONS, gateways, inside, strict=True):
             if version not in self.versions:
                 continue
@@ -286,8 +286,9 @@ def _answer_datagram(server: socket.socket) -> None:
         return
 
 
-def _bits(address: str) -> int:
-    return 128 if ":" in address else 32
+def _alone(address: str) -> str:
+    """The address with its length; one of IPv6 is used before the kernel comes to look whether others have it."""
+    return f"{address}/128 nodad" if ":" in address else f"{address}/32"
 
 
 def _ip(arguments: str, space: str = "") -> None:
