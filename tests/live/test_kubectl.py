@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from kubectl_api import KUBECTL, Kubectl, served
 
-from kdns.controlplane.kinds import KINDS, NODE, POD, SERVICE
+from kdns.controlplane.kinds import NODE, POD, SERVED, SERVICE
 
 pytestmark = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not on PATH: install it to run these tests")
 
@@ -192,8 +192,8 @@ async def test_describe(kubectl: Kubectl) -> None:
 
 async def test_discovery(kubectl: Kubectl) -> None:
     resources = await kubectl("api-resources --no-headers -o name")
-    assert set(resources.split()) == {f"{kind.plural}.{kind.group}".rstrip(".") for kind in KINDS}
-    assert set((await kubectl("api-versions")).split()) == {kind.api_version for kind in KINDS}
+    assert set(resources.split()) == {f"{kind.plural}.{kind.group}".rstrip(".") for kind in SERVED}
+    assert set((await kubectl("api-versions")).split()) == {kind.api_version for kind in SERVED}
     assert "Server Version: v1.36.0+kdns" in await kubectl("version")
     assert "FIELD: port <integer>" in await kubectl("explain svc.spec.ports.port")
     assert "addressType" in await kubectl("explain endpointslices")
