@@ -195,10 +195,12 @@ class Dataplane:
 
     async def _work(self) -> None:
         """Wait until there is something to do."""
-        due_s = [self._full_s + FULL_EVERY_S] if self.established.is_set() else []
-        due_s += [self._untidy_s + TIDY_AFTER_S] if self._untidy_s is not None else []
-        due_s += [self._heal_s()] if self._distrusted else []
-        due_s += [self._retry_s] if self._retry_s is not None else []
+        if self._retry_s is not None:  # what else is due is part of what is tried again
+            due_s = [self._retry_s]
+        else:
+            due_s = [self._full_s + FULL_EVERY_S] if self.established.is_set() else []
+            due_s += [self._untidy_s + TIDY_AFTER_S] if self._untidy_s is not None else []
+            due_s += [self._heal_s()] if self._distrusted else []
         try:
             async with asyncio.timeout(max(min(due_s) - self._now_s(), 0.0) if due_s and self.is_ready else None):
                 await self._wanted.wait()
@@ -220,6 +222,7 @@ class Dataplane:
             synced = await self._carry_out(services, situation, is_full=is_full)
         except BaseException:
             self._everything = True
+            self._untidy_s = None  # nobody knows what may go, until everything is made anew
             self.stats.failed(waiting)
             raise
         finally:

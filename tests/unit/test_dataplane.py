@@ -244,6 +244,34 @@ async def test_after_a_failure_the_next_change_does_not_wait_for_the_next_try() 
         await rig.until(lambda: rig.has(*range(1, 31)))
 
 
+async def test_what_fails_once_everything_is_due_anew_is_not_tried_all_the_time() -> None:
+    rig = Rig(sync_s=3600.0)
+    async with rig.running():
+        rig.list_all()
+        await rig.until(lambda: rig.has(1))
+        rig.kernel.refusals = ["busy"] * 8
+        rig.clock_s = module.FULL_EVERY_S + 1.0
+        began_s = time.monotonic()
+        rig.put(service(2))
+        await rig.until(lambda: rig.has(1, 2))
+        assert rig.plane.stats.failures == 8
+        assert time.monotonic() - began_s > 0.2  # 1 ms, then twice as much each time
+
+
+async def test_nothing_is_tidied_between_a_failure_and_rules_made_anew() -> None:
+    rig = Rig()
+    async with rig.running():
+        rig.list_all()
+        await rig.until(lambda: rig.has(1))
+        rig.put(service(2))
+        await rig.until(lambda: rig.has(1, 2))
+        rig.kernel.refusals = ["busy"] * 6  # the first may be for tidying, before the change
+        rig.put(service(3))
+        await rig.until(lambda: rig.has(1, 2, 3))
+        *_, failed = "".join(f"{each} " for each in rig.kernel.did if "ask" not in each).split("follow ")
+        assert failed in {"establish " * 5, "establish " * 6}
+
+
 async def test_services_that_the_kernel_refuses_are_left_out_until_they_change(
     logs: list[MutableMapping[str, Any]],
 ) -> None:
