@@ -43,7 +43,7 @@ def disagreement(packet: Sent, answer: Answer) -> str:
         return "" if answer.backend in packet.ends and answer.port == 8080 and seen_right else str(answer)
     told = {packet.row.wanted}
     if packet.row.wanted == "nobody":
-        told = {"rejected", "dropped", "Network is unreachable"}
+        told = {"rejected", "dropped", "Network is unreachable", "No route to host"}
     elif packet.row.wanted == "refused":
         # A datagram of the node itself does not even leave it: send() fails with EPERM.
         told = {"rejected", "dropped"} if str(packet.source) in NODE else {"rejected"}
