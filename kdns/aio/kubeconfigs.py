@@ -23,10 +23,13 @@ PATHS: Final = {"clusters": ("certificate-authority",), "users": ("client-certif
 
 
 def paths_of(text: str) -> tuple[Path, ...]:
-    """The files that a text like $KUBECONFIG's names, without those that are not there; a single one may be missing."""
-    whole = Path(text).expanduser()
-    several = [Path(each).expanduser() for each in text.split(os.pathsep) if each]
-    return (whole,) if whole.exists() else tuple(each for each in several if each.exists()) or (whole,)
+    """The files that a text like $KUBECONFIG's names, without those that are not there; a single one may be missing.
+
+    What may not be looked at counts as missing, and ~nobody as a name; pathlib's own methods raise for these.
+    """
+    whole, *several = (os.path.expanduser(each) for each in (text, *text.split(os.pathsep)))  # noqa: PTH111 - see above
+    found = (whole,) if os.path.exists(whole) else tuple(filter(os.path.exists, several))  # noqa: PTH110 - see above
+    return tuple(map(Path, found or (whole,)))
 
 
 def kubeconfig(text: str, context: str) -> tuple[Json, Json]:
@@ -41,13 +44,16 @@ def kubeconfig(text: str, context: str) -> tuple[Json, Json]:
         found = f"no context {active!r}" if active else "no current-context"
         raise KubeconfigError(text, found, f"one of {', '.join(entries['contexts']) or '(the file has none)'}")
     chosen = entries["contexts"][active].get("context") or {}
-    cluster_name, user_name = chosen.get("cluster"), chosen.get("user")
+    cluster_name, user_name = (str(chosen.get(field) or "") for field in ("cluster", "user"))
     for kind, name in (("clusters", cluster_name), ("users", user_name)):
         if name and name not in entries[kind]:
             raise KubeconfigError(text, f"context {active!r} names {name!r}, which is not in {kind}", f"it in {kind}")
-    cluster = entries["clusters"].get(cluster_name or "", {}).get("cluster") or {}
-    server_url(text, cluster.get("server") or "")
-    user: Json = entries["users"].get(user_name or "", {}).get("user") or {}
+    cluster = entries["clusters"].get(cluster_name, {}).get("cluster") or {}
+    server_url(text, str(cluster.get("server") or ""))
+    user: Json = entries["users"].get(user_name, {}).get("user") or {}
+    for field in ("exec", "auth-provider"):
+        if not isinstance(user.get(field) or {}, dict):
+            raise KubeconfigError(text, f"{field} of user {user_name!r} is no mapping", f"{field}: {{…: …}}")
     if plugin := user.get("exec"):
         _check_plugin(text, plugin)
     # The package fails for a context without a user or with an empty one: give it one that says nothing.
@@ -67,7 +73,7 @@ def _merged(paths: Sequence[Path]) -> Json:
             content[kind] += [
                 _absolute(path.parent, kind, entry) for entry in named(path, one, kind) if entry["name"] not in known
             ]
-        content["current-context"] = content["current-context"] or one.get("current-context") or ""
+        content["current-context"] = content["current-context"] or str(one.get("current-context") or "")
     return content
 
 
@@ -95,9 +101,13 @@ def mapping(path: Path, *, may_be_empty: bool) -> Json:
 
 def named(path: Path, content: Json, kind: str) -> list[Json]:
     """The clusters, users or contexts; KubeconfigError unless they are a list of entries with names."""
-    entries = content.get(kind) or []
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) and "name" in entry for entry in entries):
-        raise KubeconfigError(str(path), f"{kind} is not a list of named entries", f"{kind}: [{{name: …}}]")
+    entries, what = content.get(kind) or [], kind[:-1]
+    if not isinstance(entries, list) or not all(
+        isinstance(entry, dict) and isinstance(entry.get("name"), str) and isinstance(entry.get(what) or {}, dict)
+        for entry in entries
+    ):
+        wanted = f"{kind}: [{{name: …, {what}: {{…: …}}}}]"
+        raise KubeconfigError(str(path), f"{kind} is not a list of named entries", wanted)
     return entries
 
 
@@ -126,7 +136,11 @@ def _check_plugin(where: str, plugin: Json) -> None:
 
 def server_url(where: str, url: str) -> str:
     """The URL, checked."""
-    parts = urlsplit(url)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
+    try:
+        parts = urlsplit(url)
+        is_url = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a bracket that is open, or a port that is none
+        is_url = False
+    if not is_url:
         raise KubeconfigError(where, f"{url!r} is no address of an API server", "http://HOST:PORT or https://HOST:PORT")
     return url.rstrip("/")

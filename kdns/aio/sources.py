@@ -88,7 +88,7 @@ async def services_from_server(server: str, kubeconfig: str, namespace: str) -> 
 def default_kubeconfig() -> str:
     """What kubectl would use: the files of $KUBECONFIG, else ~/.kube/config; InputError where there is none."""
     named = os.environ.get("KUBECONFIG", "").strip(os.pathsep) or "~/.kube/config"
-    if any(path.is_file() for path in paths_of(named)):
+    if any(map(os.path.isfile, paths_of(named))):
         return named
     raise InputError(f"no kubeconfig at {named}: give --kubeconfig FILE, --server URL or --manifests PATH")
 

@@ -210,3 +210,41 @@ def test_a_file_may_have_any_name(tmp_path: Path) -> None:
     odd.touch()
     assert paths_of(str(odd)) == (odd,)
     assert paths_of("/nowhere:/else") == (Path("/nowhere:/else"),)
+
+
+ENTRY = "clusters: [{name: c, cluster: {server: %s}}]\ncontexts: [{name: a, context: {cluster: c, user: u}}]\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("contexts: [{name: [a]}]", "contexts is not a list of named entries; wanted: contexts: [{name: …, context:"),
+        ("contexts: [{name: 1}]", "contexts is not a list of named entries"),
+        ("contexts: [{name: a, context: b}]", "contexts is not a list of named entries"),
+        ("current-context: [a]", "no context \"['a']\""),
+        (
+            "contexts: [{name: a, context: {cluster: [c]}}]\ncurrent-context: a",
+            "names \"['c']\", which is not in clusters",
+        ),
+        (ENTRY % "'http://[::1'", "'http://[::1' is no address of an API server"),
+        (ENTRY % "http://a:99999", "'http://a:99999' is no address of an API server"),
+        (ENTRY % "5", "'5' is no address of an API server"),
+        (ENTRY % "http://a" + "users: [{name: u, user: {exec: b}}]", "exec of user 'u' is no mapping"),
+        (
+            ENTRY % "http://a" + "users: [{name: u, user: {auth-provider: b}}]",
+            "auth-provider of user 'u' is no mapping",
+        ),
+    ],
+)
+def test_what_is_written_into_the_wrong_place_of_a_kubeconfig_is_told(tmp_path: Path, text: str, problem: str) -> None:
+    path = tmp_path / "kubeconfig"
+    users = "" if "users" in text else "\nusers: [{name: u}]"
+    path.write_text(f"{text}{users}")
+    with pytest.raises(KubeconfigError) as caught:
+        kubeconfig(str(path), "a" if "current-context" not in text else "")
+    assert problem in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["~nobody-of-this-name/config", "a" * 5000, "a\0b"])
+def test_a_kubeconfig_that_cannot_be_there_is_told_like_one_that_is_not(text: str) -> None:
+    assert paths_of(text) == (Path(text),)
