@@ -37,14 +37,13 @@ def profiles() -> dict[str, Handler]:
 
     async def profile(request: web.Request) -> web.Response:
         text = request.query.get("seconds", str(USUAL_S))
-        seconds = int(text) if text.isascii() and text.isdecimal() else 0
-        if seconds not in SECONDS:
+        if text not in map(str, SECONDS):
             raise web.HTTPBadRequest(text=f"seconds: wanted {SECONDS.start} to {SECONDS.stop - 1}, found {text!r}\n")
         if not gate.acquire(blocking=False):
             return web.Response(text="there is a profile being made already\n", status=HTTPStatus.SERVICE_UNAVAILABLE)
         over = threading.Event()
         try:
-            stacks = await asyncio.to_thread(sampled, seconds, over)
+            stacks = await asyncio.to_thread(sampled, int(text), over)
         finally:
             over.set()
             gate.release()

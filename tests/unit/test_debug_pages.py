@@ -156,7 +156,7 @@ async def test_profiles_are_bounded_and_one_at_a_time(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(profiling, "sampled", sampled_slowly)
     async with site(profiles()) as url:
-        for text in ("0", "-1", "121", "9" * 30, "x", ""):
+        for text in ("0", "-1", "121", "9" * 5000, "x", ""):
             assert (await get(f"{url}/debug/pprof/profile?seconds={text}")).status == 400
         first = asyncio.create_task(get(f"{url}/debug/pprof/profile?seconds=2"))
         try:
