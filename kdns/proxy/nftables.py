@@ -105,14 +105,13 @@ PROTOCOLS: Final = ("tcp", "udp", "sctp")
 RELAYED: Final = ("tcp", "udp")
 SIDES: Final = (_ADDRESSED, _NODE_PORT)
 _LISTS: Final = {"any-endpoint": "", "local-endpoint": "-local"}
-DRAWN: Final = frozenset(
-    f"{what}{name}{side.suffix}-{protocol}"
-    for what in ("endpoints", "numbers")
-    for name in _LISTS.values()
-    for side in SIDES
-    for protocol in PROTOCOLS
-)
+_KINDS: Final = [
+    f"{name}{side.suffix}-{protocol}" for name in _LISTS.values() for side in SIDES for protocol in PROTOCOLS
+]
+DRAWN: Final = frozenset(f"{what}{kind}" for what in ("endpoints", "numbers") for kind in _KINDS)
 """The maps in which a draw is looked up that was made from as many endpoints as there were a moment before."""
+NUMBERED: Final = frozenset(f"numbered{kind}" for kind in _KINDS)
+"""The maps in which a number is looked up that a client was given: endpoints that left the list must not be there."""
 LISTED: Final = frozenset(f"{name}{side.suffix}" for name in _LISTS for side in SIDES)
 """The maps of external policy Local, in which a front is looked up that may have another policy by now."""
 

@@ -8,13 +8,27 @@ from itertools import islice
 from typing import Final
 
 from kdns.proxy.config import Family
-from kdns.proxy.nftables import DRAWN, LISTED, MISSING, NFT_FAMILY, SHARED, SIDES, TABLE, Content, ElementKey, content
+from kdns.proxy.nftables import (
+    DRAWN,
+    LISTED,
+    MISSING,
+    NFT_FAMILY,
+    NUMBERED,
+    SHARED,
+    SIDES,
+    TABLE,
+    Content,
+    ElementKey,
+    content,
+)
 from kdns.proxy.nftchange import Transaction, lines
 from kdns.proxy.nftframe import frame
 from kdns.proxy.plan import FamilyPlan, Front, FrontKey
 from kdns.proxy.planner import Difference
 
 _FRONTS_AT_ONCE: Final = 500
+_KEPT: Final = DRAWN | LISTED | NUMBERED
+"""Maps whose elements may have to stay for a moment."""
 
 
 class Table:
@@ -69,8 +83,9 @@ class Table:
         """Removes what nothing leads to any more: chains, maps of clients and endpoints; `swept` says that it is done.
 
         A packet may meet a map before a change and the next one after it: rules change at once for whoever is under
-        way, elements do not. Its chain may draw a number that the change has no endpoint for, and its front may have
-        had external policy Local, whose maps do not know it any more. So such elements stay until here.
+        way, elements do not. Its chain may draw a number that the change has no endpoint for, its front may have had
+        external policy Local, whose maps do not know it any more, and its list may be one of affinity that nobody uses
+        any more. So such elements stay until here.
 
         Kernels before 6.2 keep references of deleted elements for a moment: leave a second between the two. Chains to
         which elements led that go only now are left to the next sweep.
@@ -118,8 +133,13 @@ class Table:
     def _elements(self, change: Transaction, before: Content, after: Content) -> None:
         for name in dict.fromkeys((*before.elements, *after.elements)):
             old, new = before.elements.get(name, {}), after.elements.get(name, {})
-            is_kept = name in DRAWN or (name in LISTED and _goes_past_lists(after))
-            spare = self._spare.setdefault(name, {}) if name in DRAWN or name in LISTED else {}
+            is_kept = name in DRAWN or (name in LISTED and _goes_past_lists(after)) or (name in NUMBERED and not new)
+            spare = self._spare.setdefault(name, {}) if name in _KEPT else {}
+            if name in NUMBERED and new and spare:  # the list is in use again, so its endpoints are those of now
+                (place,) = {key[:-1] for key in new}
+                for key in [key for key in spare if key[:-1] == place and key not in new]:
+                    del spare[key]
+                    _forget(change, name, key)
             for key, data in old.items():
                 if is_kept and key not in new:
                     spare[key] = None

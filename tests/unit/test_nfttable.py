@@ -71,6 +71,22 @@ def test_the_maps_of_a_former_policy_stay_for_packets_on_their_way() -> None:
     assert not followed.sweep().delete
 
 
+def test_a_list_of_affinity_that_nobody_uses_stays_and_comes_back_with_the_endpoints_of_then() -> None:
+    with_affinity, without = (
+        service(1, endpoints(1, "p1", "p2", "r1"), protocols=("TCP",), externalIPs=[], sessionAffinity=affinity)[0]
+        for affinity in ("ClientIP", "None")
+    )
+    followed = Followed((with_affinity, *endpoints(1, "p1", "p2", "r1")))
+    assert "numbered-tcp" not in followed.change(without).delete
+    back = followed.change(with_affinity, *endpoints(1, "p1", "p2"))
+    (gone,) = {key[2] for key in back.delete["numbered-tcp"]} - {key[2] for key in back.add["numbered-tcp"]}
+    assert gone == next(number for number, _ in numbered([Backend("10.1.1.2", 8080, is_local=False)]))
+    assert not followed.sweep().delete.get("numbered-tcp")
+    followed.change(without)
+    assert len(followed.sweep().delete["numbered-tcp"]) == 4
+    assert not followed.sweep()
+
+
 def test_a_change_with_affinity_is_one_of_elements_and_of_the_draw() -> None:
     web = service(1, endpoints(1, "p1", "p2", "r1"), protocols=("TCP",), sessionAffinity="ClientIP", externalIPs=[])
     followed = Followed(web)
