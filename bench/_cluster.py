@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from ipaddress import ip_address
 from typing import Any, Final
 
@@ -86,6 +86,16 @@ def zone_file(count: int) -> Iterator[str]:
             yield f"_http._tcp.{name} SRV 0 {100 // ENDPOINTS} 8080 {host}"
 
 
+async def listen(answer: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> None:
+    """Answer every GET on a free port of loopback, which is printed."""
+    app = web.Application()
+    app.router.add_get("/{path:.*}", answer)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    print(runner.addresses[0][1], flush=True)
+
+
 async def serve_api(count: int) -> None:
     """Serve the objects until the process is ended."""
     listed = objects(count)
@@ -109,12 +119,7 @@ async def serve_api(count: int) -> None:
             await response.write(bookmark.encode())
             await asyncio.sleep(BOOKMARK_S)
 
-    app = web.Application()
-    app.router.add_get("/{path:.*}", answer)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    print(runner.addresses[0][1], flush=True)
+    await listen(answer)
     await asyncio.Event().wait()
 
 

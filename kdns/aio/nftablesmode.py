@@ -25,6 +25,7 @@ class NftablesMode:
 
     def __init__(self, *, mark: int = 0x4000) -> None:
         self._mark = mark
+        self._families = FAMILIES
         self._tables: dict[Family, Table] = {}
 
     async def establish(self, plan: Plan) -> None:
@@ -33,7 +34,7 @@ class NftablesMode:
         The sets of affinity keep their clients, if the kernel can do without the rest of the table for a moment: those
         before 6.2 may not, and begin anew.
         """
-        families = await known()
+        families = self._families = await known()
         if not self._tables and families != FAMILIES:
             log.warning("virtual IPs of IPv6 are not served", reason="the kernel's nftables know nothing of IPv6")
         tables = {family: self._table(plan.of(family)) for family in families}
@@ -66,9 +67,9 @@ class NftablesMode:
         return any(table.sweep() for table in self._tables.values())
 
     async def refusal(self, plan: Plan) -> str:
-        """What the kernel has against these tables."""
-        families = await known()
-        return await nft.refusal(*(self._table(plan.of(family)).whole(mark=self._mark) for family in families))
+        """What the kernel has against these tables, of the families that it knew at the last `establish`."""
+        tables = (self._table(plan.of(family)).whole(mark=self._mark) for family in self._families)
+        return await nft.refusal(*tables)
 
     def _table(self, half: FamilyPlan) -> Table:
         """One family's table; other modes have other steps at its end."""
