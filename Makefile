@@ -2,6 +2,7 @@
 # make test   everything that is tested
 # make check  style and types
 # make bench  the measurements
+# make schema the data of kdns/controlplane/schema, from the OpenAPI of a Kubernetes release
 
 VENV ?= .venv
 PYTHON ?= python3
@@ -9,7 +10,7 @@ BIN := $(VENV)/bin
 UP ?= examples
 JOBS ?= auto
 
-.PHONY: up test check bench venv clean
+.PHONY: up test check bench schema venv clean
 
 up: $(VENV)/ready
 	$(BIN)/kdns up $(UP)
@@ -27,6 +28,9 @@ check: $(VENV)/ready
 
 bench: $(VENV)/ready
 	@for program in bench/[a-z]*.py; do echo "== $$program"; $(BIN)/python "$$program" || exit 1; done
+
+schema: $(VENV)/ready
+	$(BIN)/python -m tools.schema.generate
 
 venv: $(VENV)/ready
 

@@ -10,7 +10,7 @@ from hashlib import sha256
 
 from _vip_services import AFFINITY_S, ENDPOINTS, MARK, PORT, RANGES, TARGET_PORT, Setting
 
-from kdns.proxy.nftables import NFT_FAMILY
+from kdns.proxy.nftables.objects import NFT_FAMILY
 
 
 def kube_proxy_nftables(given: Setting) -> Iterator[str]:

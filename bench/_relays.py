@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from kdns import logs
-from kdns.aio.userspacemode import UserspaceMode
+from kdns.aio.dataplane.userspace.proxier import UserspaceProxier
 from kdns.cluster.objects import (
     Endpoint,
     EndpointPort,
@@ -25,8 +25,9 @@ from kdns.cluster.objects import (
     SliceMeta,
 )
 from kdns.cluster.state import State
-from kdns.proxy.config import USERSPACE, NodeView, ProxyConfig
-from kdns.proxy.planner import plan
+from kdns.proxy.plan.config import NodeView, ProxyConfig
+from kdns.proxy.plan.modes import USERSPACE
+from kdns.proxy.plan.planner import plan
 
 VIP: Final = "127.96.0.1"
 PIECE_BYTES: Final = 256 * 1024
@@ -43,7 +44,7 @@ async def kdns(port: int, endpoint_port: int) -> None:
             ports=(EndpointPort("p", endpoint_port),),
         )
     )
-    await UserspaceMode(captures=False).establish(plan(state, NodeView(), ProxyConfig(USERSPACE)))
+    await UserspaceProxier().sync_full(plan(state, NodeView(), ProxyConfig(USERSPACE)))
 
 
 async def plain(port: int, endpoint_port: int) -> None:

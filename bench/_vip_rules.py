@@ -12,17 +12,18 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 from _kube_proxy_rules import kube_proxy_iptables, kube_proxy_nftables
-from _vip_services import AFFINITY_S, ENDPOINTS, MARK, PORT, RANGES, TARGET_PORT, Service, Setting
+from _vip_services import AFFINITY_S, ENDPOINTS, PORT, RANGES, TARGET_PORT, Service, Setting
 
-from kdns.aio.loading import loading
+from kdns.aio.process import gc_paused
 from kdns.cluster.objects import EndpointSlice
 from kdns.cluster.objects import Service as KubernetesService
-from kdns.cluster.watching import RESOURCES
-from kdns.proxy.config import Family, LocalPods, NodeView, ProxyConfig
-from kdns.proxy.nftables import NFT_FAMILY
-from kdns.proxy.nfttable import Table
-from kdns.proxy.planner import plan
-from kdns.proxy.sparse import SparseState
+from kdns.cluster.watch import RESOURCES
+from kdns.net import Family
+from kdns.proxy.nftables.objects import NFT_FAMILY
+from kdns.proxy.nftables.table import Table
+from kdns.proxy.plan.config import LocalPods, NodeView, ProxyConfig
+from kdns.proxy.plan.planner import plan
+from kdns.proxy.plan.state import ProxyState
 
 
 def by_hand(given: Setting) -> Iterator[str]:
@@ -38,15 +39,15 @@ def by_hand(given: Setting) -> Iterator[str]:
 
 def kdns(given: Setting) -> Iterator[str]:
     """What `kdns proxy` writes."""
-    ranges, state = RANGES[given.family], SparseState()
+    ranges, state = RANGES[given.family], ProxyState()
     pods, services = ip_network(ranges.pods), ip_network(ranges.services)
     config = ProxyConfig(local_pods=LocalPods((pods,)), service_cidrs=(services,))
-    with loading():
+    with gc_paused():
         for service in given.services:
             obj, endpoint_slice = (msgspec.Raw(json.dumps(each)) for each in _objects(service, given.family))
             state.upsert(RESOURCES[KubernetesService].decode(obj))
             state.upsert(RESOURCES[EndpointSlice].decode(endpoint_slice))
-        yield Table(plan(state, NodeView(), config).of(given.family)).whole(mark=MARK)
+        yield Table(plan(state, NodeView(), config).of(given.family)).whole()
 
 
 def _objects(service: Service, family: Family) -> tuple[dict[str, Any], dict[str, Any]]:

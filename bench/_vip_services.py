@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from ipaddress import ip_address
 from typing import Final, NamedTuple
 
-from kdns.proxy.config import Family
+from kdns.net import Family
 
 ENDPOINTS: Final = 5
 PORT, TARGET_PORT, MARK, AFFINITY_S = 80, 8080, 0x4000, 10800

@@ -3,6 +3,7 @@
 Each server runs alone on one core, dnsperf on another; all hold the same names. Servers take turns for every sort of
 question, the first turn warms up and does not count, and the table has the median of the others. The CPU time is the
 server's whole process tree's, user and system, so most of what the kernel does for a packet is in it.
+Rows with `never kept` are of kdns's chain: each answer is made anew, as for the first question of a name.
 """
 
 from __future__ import annotations
@@ -99,6 +100,8 @@ KINDS: Final = (
     Kind("A, headless, 5 endpoints", lambda n: f"set-{n}.{BASE}", "A"),
     Kind("SRV, headless, 5 endpoints", lambda n: f"_http._tcp.set-{n}.{BASE}", "SRV"),
 )
+EDNS: Final = {"no": (), "yes": ("-e",), "never kept": ("-e", "-E", "65001:6b646e73")}
+"""How a question is asked. An answer to a query with an option is not kept: it is made anew each time."""
 PROGRAMS: Final = {"knot": "knotd", "nsd": "nsd"}
 
 
@@ -208,19 +211,18 @@ def measure(peers: list[Peer], folder: Path, services: int, seconds: float, roun
         queries = folder / f"queries{position}"
         numbers = random.sample(range(services), services)
         queries.write_text("".join(f"{kind.name(number)} {kind.qtype}\n" for number in numbers))
-        for edns in (False, True):
-            options = ["-e"] if edns else []
+        for edns, options in EDNS.items():
             runs: dict[str, list[Run]] = {peer.name: [] for peer in peers}
             for number in range(rounds + 1):
                 for peer in peers:
-                    run = dnsperf(peer, queries, kind, options, seconds, cores)
+                    run = dnsperf(peer, queries, kind, list(options), seconds, cores)
                     if number:
                         runs[peer.name].append(run)
             us = {name: statistics.median(run.cpu_us for run in found) for name, found in runs.items()}
             figures = [f"{us[peer.name]:.2f}" for peer in peers]
             figures += [f"{us['kdns'] / us[peer.name]:.2f}" for peer in peers[1:]]
             fastest = " / ".join(f"{statistics.median(run.qps for run in runs[peer.name]):,.0f}" for peer in peers)
-            print(f"| {kind.label} | {'yes' if edns else 'no'} | {' | '.join(figures)} | {fastest} |", flush=True)
+            print(f"| {kind.label} | {edns} | {' | '.join(figures)} | {fastest} |", flush=True)
     print(f"\nmemory, MiB: {', '.join(f'{peer.name} {memory_mib(peer.pid):.0f}' for peer in peers)}")
 
 

@@ -24,15 +24,24 @@ from typing import Final, NamedTuple
 
 from _node import ENDPOINTS, FIRST_IP, NodeUnderTest, cpu_s, memory_mib, node
 
-from kdns.aio.netlink import NETFILTER, attributes, messages, opened, places
+from kdns.aio.netlink.protocol import attribute_spans, attributes, messages, netlink_socket
+from kdns.aio.netlink.uapi import (
+    NETLINK_NETFILTER,
+    NFNLGRP_NFTABLES,
+    NFT_MSG_NEWGEN,
+    NFT_MSG_NEWSETELEM,
+    NFTA_DATA_VALUE,
+    NFTA_SET_ELEM_KEY,
+    NFTA_SET_ELEM_LIST_ELEMENTS,
+    NFTA_SET_ELEM_LIST_SET,
+    NFTA_SET_ELEM_LIST_TABLE,
+)
 
 SO_RCVBUFFORCE: Final = 33
 STEP_S: Final = 0.01
 QUIET_S: Final = 3.0
 PATIENCE_S: Final = 60.0
 STRIDE: Final = 13
-NEW_ELEMENTS, NEW_GENERATION = 12, 15
-TABLE, SET, ELEMENTS, KEY, VALUE = 1, 2, 3, 1, 1
 
 
 class Figures(NamedTuple):
@@ -52,7 +61,7 @@ class Kernel:
     """What nftables tells, kept as it comes, and read when the load is over."""
 
     def __init__(self) -> None:
-        self._socket = opened(NETFILTER, 7)
+        self._socket = netlink_socket(NETLINK_NETFILTER, NFNLGRP_NFTABLES)
         self._socket.setsockopt(SOL_SOCKET, SO_RCVBUFFORCE, 1 << 28)
         self._socket.settimeout(0.2)
         self._told: list[tuple[float, bytes]] = []
@@ -81,13 +90,15 @@ class Kernel:
         """Times and numbers of the Services whose fronts got new elements; None for the end of a transaction."""
         for when_s, told in self._told:
             for message in messages(told):
-                if message.kind & 0xFF == NEW_GENERATION:
+                if message.kind & 0xFF == NFT_MSG_NEWGEN:
                     yield when_s, None
-                elif message.kind & 0xFF == NEW_ELEMENTS:
+                elif message.kind & 0xFF == NFT_MSG_NEWSETELEM:
                     row = attributes(message.body, 4)
-                    if row[TABLE] == b"kdns\0" and row[SET] == b"service-ips\0":
-                        for _, start, end in places(row[ELEMENTS], 0, len(row[ELEMENTS])):
-                            key = attributes(attributes(row[ELEMENTS][start:end])[KEY])[VALUE]
+                    if row[NFTA_SET_ELEM_LIST_TABLE] == b"kdns\0" and row[NFTA_SET_ELEM_LIST_SET] == b"service-ips\0":
+                        elements = row[NFTA_SET_ELEM_LIST_ELEMENTS]
+                        for _, start, end in attribute_spans(elements, 0, len(elements)):
+                            element = attributes(elements[start:end])
+                            key = attributes(element[NFTA_SET_ELEM_KEY])[NFTA_DATA_VALUE]
                             yield when_s, int.from_bytes(key[:4], "big") - FIRST_IP
 
 
@@ -156,7 +167,8 @@ def main() -> None:
         again = ["unshare", "--net", sys.executable, __file__, "--inside", *sys.argv[1:]]
         sys.exit(subprocess.run(again, check=False).returncode)
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
-    print("| changes/s | minSyncPeriod | CPU | transactions/s | late, p50 | p99 | most | RSS before | most | after |")
+    columns = "CPU | transactions/s | latency, p50 | p99 | most | RSS before | most | after"
+    print(f"| changes/s | minSyncPeriod | {columns} |")
     print("|---|---|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         for min_sync in given.min_sync:

@@ -22,7 +22,8 @@ from typing import Final, NamedTuple
 
 from _node import ENDPOINTS, cpu_s, memory_mib, node
 
-from kdns.aio.netlink import NETFILTER, attributes, messages, opened
+from kdns.aio.netlink.protocol import attributes, messages, netlink_socket
+from kdns.aio.netlink.uapi import NETLINK_NETFILTER, NFNLGRP_NFTABLES, NFT_MSG_NEWGEN, NFTA_TABLE_NAME
 
 CHANGES: Final = 60
 PAUSE_S: Final = 0.1
@@ -61,14 +62,16 @@ def wait_for_transaction(monitor: socket.socket) -> float:
     while True:
         for message in messages(monitor.recv(1 << 18)):
             kind = message.kind & 0xFF
-            if kind == 15 and is_ours:
-                return time.monotonic()
-            is_ours = kind != 15 and (is_ours or attributes(message.body, 4).get(1) == b"kdns\0")
+            if kind == NFT_MSG_NEWGEN:
+                if is_ours:
+                    return time.monotonic()
+            else:
+                is_ours = is_ours or attributes(message.body, 4).get(NFTA_TABLE_NAME) == b"kdns\0"
 
 
 def measured(count: int, folder: Path) -> Figures:
     """One size."""
-    with node(count, folder, "10ms") as asked, opened(NETFILTER, 7) as monitor:
+    with node(count, folder, "10ms") as asked, netlink_socket(NETLINK_NETFILTER, NFNLGRP_NFTABLES) as monitor:
         elements = subprocess.run(["nft", "list", "map", "ip", "kdns", "service-ips"], capture_output=True, check=True)
         if (found := elements.stdout.count(b"goto")) != count:
             raise SystemExit(f"{found} fronts in the kernel, wanted {count}")

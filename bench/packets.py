@@ -13,6 +13,7 @@ import asyncio
 import os
 import random
 import socket
+import sys
 import time
 from collections import Counter
 from functools import lru_cache
@@ -23,21 +24,23 @@ import dnslib
 import msgspec
 from _cluster import ENDPOINTS, NAMESPACE, ZONE, cluster_ip, endpoint_ips, objects
 
-from kdns.aio.udp import UdpListener
+from kdns.aio.dns.request_metrics import Requests
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
+from dns_chain import cluster_server
+
+from kdns.aio.dns.udp import UdpListener
 from kdns.cluster.objects import EndpointSlice, Namespace, Service
 from kdns.cluster.state import State
-from kdns.metrics import Requests
-from kdns.plugins.cluster_zones import ClusterZones
-from kdns.plugins.server import Block, Server
-from kdns.records.options import Options
-from kdns.wire.order import Order
+from kdns.dns.order import Order
+from kdns.plugins.kubernetes.options import Options
 
 SERVICES: Final = 300
 BATCH: Final = 64
 WARM_UP: Final = 0.1
 """The share of the packets after which memory is read for the first time."""
 GROWTH_MIB: Final = 120.0
-"""The answers kdns may keep, about 60 MiB when full (kdns/wire/table.py), and as much again for the allocator."""
+"""The answers kdns may keep, about 60 MiB when full (kdns/dns/table.py), and as much again for the allocator."""
 
 Truth: TypeAlias = tuple[str, frozenset[str]]
 """rcode and rdata of a right answer."""
@@ -214,17 +217,16 @@ def resident_mib() -> float:
 
 async def run(count: int, table_mib: int) -> None:
     """Send the packets and print what came back."""
-    cluster = ClusterZones(state(), Options(ttl_s=30), order=Order(rotate=True))
+    server, _ = cluster_server(state(), Options(ttl_s=30), order=Order(rotate=True))
     if table_mib:
-        cluster.table.max_bytes = table_mib << 20
-    server = Server("dns://:0", (Block(".", cluster),))
+        server.table.max_bytes = table_mib << 20
     listening = socket.socket(type=socket.SOCK_DGRAM)
     listening.bind(("127.0.0.1", 0))
     requests = Requests()
     listener = UdpListener(listening, server, requests)
     tally: Counter[str] = Counter()
     began_s, sent, before_mib = time.monotonic(), 0, 0.0
-    print("| packets | memory MiB | answers kept |\n|---|---|---|")
+    print("| packets | memory MiB | answers in the table |\n|---|---|---|")
     with socket.socket(type=socket.SOCK_DGRAM) as client:
         client.setblocking(False)
         client.connect(listener.address)
@@ -233,7 +235,7 @@ async def run(count: int, table_mib: int) -> None:
                 await batch(client, [random.choice(MAKERS)() for _ in range(BATCH)], tally)
                 sent += BATCH + 1
             before_mib = before_mib or resident_mib()
-            print(f"| {sent:,} | {resident_mib():.0f} | {len(server.clusters[0].table):,} |", flush=True)
+            print(f"| {sent:,} | {resident_mib():.0f} | {len(server.table):,} |", flush=True)
     await listener.close()
     if requests.panics or requests.unsent:
         raise SystemExit(f"{requests.panics} exceptions, {requests.unsent} responses not sent")

@@ -24,7 +24,7 @@ from _vip_ends import Turn
 from _vip_rules import SHAPES, Shape
 from _vip_services import PORT, TARGET_PORT, Setting, setting
 
-from kdns.proxy.config import FAMILIES, Family
+from kdns.net import FAMILIES, Family
 
 KINDS: Final = ("tcp", "udp")
 DIRECT: Final = "directly to an endpoint"

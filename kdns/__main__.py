@@ -1,5 +1,5 @@
 """`python -m kdns` is the `kdns` command."""
 
-from kdns.cli import main
+from kdns.cli.main import main
 
 main()

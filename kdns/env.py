@@ -1,4 +1,4 @@
-"""The variables that tell a container where its namespace's Services are.
+"""Service variables: the environment variables that lead a container to the Services of its namespace.
 
 Names, order and selection are the kubelet's (pkg/kubelet/envvars, getServiceEnvVarMap). Each Service with a cluster IP
 gives `{NAME}_SERVICE_HOST` and `_PORT` and, as Docker's links did, `{NAME}_PORT` and four variables per port.
@@ -13,12 +13,30 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from kdns.cluster.objects import Service
 from kdns.errors import InputError, KdnsError
+from kdns.net import join_host_port
+
+__all__ = [
+    "FORMATS",
+    "MASTER_SERVICE",
+    "EnvError",
+    "FormatError",
+    "as_docker",
+    "as_json",
+    "as_sh",
+    "environment_bytes",
+    "pod_service_variables",
+    "select_services",
+    "service_variables",
+    "size_warning",
+    "variable_name",
+    "variables_of",
+]
 
 MASTER_SERVICE = ("default", "kubernetes")
-"""The Service that every container hears of, service links or not."""
+"""The Service whose variables every container has, with service links or without."""
 
 ENVIRONMENT_BYTES = 2 * 1024 * 1024
-"""What Linux lets a program's arguments and environment take: a quarter of the usual 8 MiB stack limit (execve(2))."""
+"""Linux's limit for arguments and environment together: a quarter of the usual 8 MiB stack limit (execve(2))."""
 
 MANY_BYTES = ENVIRONMENT_BYTES // 2
 MANY_VARIABLES = 5_000
@@ -28,11 +46,11 @@ _SH_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class EnvError(KdnsError):
-    """Variables that cannot be told yet, or not at all."""
+    """Variables that are not known yet, or cannot be determined."""
 
 
 class FormatError(InputError):
-    """A variable that the chosen format cannot say."""
+    """A variable that the chosen format cannot represent."""
 
 
 def service_variables(
@@ -40,8 +58,8 @@ def service_variables(
 ) -> dict[str, str]:
     """The variables of a container in `namespace`, in the kubelet's order for `services` in the given order.
 
-    Without links only default/kubernetes is told. With them the namespace's own `kubernetes` takes its place.
-    Where two ports or Services lead to the same name, the last one wins, at the place of the first.
+    Without links only default/kubernetes has variables. With links the namespace's own `kubernetes` replaces it.
+    Where two ports or Services lead to the same name, the value of the last one is at the position of the first.
     """
     chosen = select_services(services, namespace, enable_service_links=enable_service_links)
     return {name: value for service in chosen for name, value in variables_of(service)}
@@ -55,11 +73,11 @@ def pod_service_variables(
     services_synced: bool,
     static_pod: bool = False,
 ) -> dict[str, str]:
-    """What a kubelet does for one pod: `service_variables`, or EnvError while they cannot be known.
+    """The variables of a Pod as a kubelet computes them: `service_variables`, or EnvError while they are not known.
 
-    `services` is None on a node without an API server, which has no variables to tell. `enable_service_links` is
-    spec.enableServiceLinks, which the API server defaults to true: None means that nobody did. A static pod does not
-    wait for the first list of Services, since the API server may be such a pod.
+    `services` is None on a node without an API server, where no Pod has service variables. `enable_service_links` is
+    spec.enableServiceLinks; the API server defaults it to true, so None is an error. A static Pod does not wait for the
+    first list of Services, since the API server may be such a Pod.
     """
     if enable_service_links is None:
         raise EnvError("spec.enableServiceLinks is not set: the API server defaults it to true; set true or false")
@@ -71,7 +89,7 @@ def pod_service_variables(
 def select_services(
     services: Iterable[Service], namespace: str, *, enable_service_links: bool = True
 ) -> tuple[Service, ...]:
-    """The Services that a container in `namespace` is told about, at most one per name."""
+    """The Services that have variables in a container of `namespace`, at most one per name."""
     chosen: dict[str, Service] = {}
     for service in services:
         service_namespace, name = service.key
@@ -85,12 +103,12 @@ def select_services(
 
 
 def has_cluster_ip(service: Service) -> bool:
-    """Whether the kubelet speaks of this Service at all: not for headless, ExternalName and unallocated ones."""
+    """Whether a Service has variables: not a headless, ExternalName or unallocated one."""
     return service.spec.cluster_ip not in ("", "None")
 
 
 def variables_of(service: Service) -> Iterator[tuple[str, str]]:
-    """The variables of one Service, in order; none without a cluster IP. The address stands as the API spells it."""
+    """The variables of one Service, in order; none without a cluster IP. The address is spelled as in the API."""
     if not has_cluster_ip(service):
         return
     host = service.spec.cluster_ip
@@ -118,15 +136,14 @@ def variable_name(name: str) -> str:
 
 
 def url(host: str, protocol: str, port: int) -> str:
-    """`tcp://10.0.0.11:6379`; an IPv6 address stands in brackets."""
-    address = f"[{host}]" if ":" in host else host
-    return f"{(protocol or 'TCP').lower()}://{address}:{port}"
+    """`tcp://10.0.0.11:6379`, with an IPv6 address in brackets."""
+    return f"{(protocol or 'TCP').lower()}://{join_host_port(host, port)}"
 
 
 def as_sh(variables: Mapping[str, str]) -> str:
     """Lines for `eval` or `.` in any POSIX shell.
 
-    A Service name may start with a digit, a shell variable's may not: such a variable becomes a comment.
+    A Service name may start with a digit, the name of a shell variable may not: such a variable becomes a comment.
     """
     return "".join(
         f"export {name}={shlex.quote(value)}\n"
@@ -137,7 +154,7 @@ def as_sh(variables: Mapping[str, str]) -> str:
 
 
 def as_docker(variables: Mapping[str, str]) -> str:
-    """Lines for `docker run --env-file`, which knows no quotes: FormatError for what it would read otherwise."""
+    """Lines for `docker run --env-file`, which has no quotes: FormatError for a variable that would change."""
     for name, value in variables.items():
         if not name or name.startswith("#") or re.search(r"[=\s\0]", name):
             raise FormatError(f"{name!r} cannot be a name in an env-file: no spaces, no =, no # in front")
@@ -155,12 +172,12 @@ FORMATS = {"sh": as_sh, "docker": as_docker, "json": as_json}
 
 
 def environment_bytes(variables: Mapping[str, str]) -> int:
-    """What execve(2) counts: `name=value`, its end and the pointer to it."""
+    """The bytes that execve(2) counts: `name=value`, its terminating NUL and the pointer to it."""
     return sum(len(name.encode()) + len(value.encode()) + 2 + POINTER_BYTES for name, value in variables.items())
 
 
 def size_warning(variables: Mapping[str, str]) -> str:
-    """Why so many variables may stop a container from starting ("argument list too long"), or "" for a sane number."""
+    """A warning where a container may fail to start for the size of its environment (E2BIG), else ""."""
     size_bytes = environment_bytes(variables)
     if len(variables) <= MANY_VARIABLES and size_bytes <= MANY_BYTES:
         return ""

@@ -1,26 +1,38 @@
-"""The errors a person may see, as a small tree with fields.
+"""The tree of errors that users see, with fields.
 
-A message says where it happened, what was found and what was wanted.
-`exit_code` is what a command returns: 1 failed at run time, 2 wrong usage or input.
+A message has the place, what was found and what is expected.
+`exit_code` is that of a command: 1 for a failure at run time, 2 for wrong usage or input.
 """
 
 from __future__ import annotations
 
+__all__ = [
+    "ApiServerError",
+    "ApplyError",
+    "CorefileError",
+    "InputError",
+    "KdnsError",
+    "KubeconfigError",
+    "ListenError",
+    "ManifestError",
+    "SettingsError",
+]
+
 
 class KdnsError(Exception):
-    """Base of everything kdns raises on purpose."""
+    """Base of all errors of kdns."""
 
     exit_code = 1
 
 
 class InputError(KdnsError):
-    """Something the user wrote is not as it should be."""
+    """A mistake in what the user wrote."""
 
     exit_code = 2
 
 
 class CorefileError(InputError):
-    """A Corefile that cannot be used: file, line (from 1, 0 for the file), the offending token and the reason."""
+    """An invalid Corefile: file, line (from 1, 0 for the file), the offending token and the reason."""
 
     def __init__(self, path: str, line: int, token: str, reason: str) -> None:
         self.path, self.line, self.token, self.reason = path, line, token, reason
@@ -30,7 +42,7 @@ class CorefileError(InputError):
 
 
 class ManifestError(InputError):
-    """A manifest that cannot be used: file, line (from 1, 0 where unknown), the field path and the reason."""
+    """An invalid manifest: file, line (from 1, 0 where unknown), the field path and the reason."""
 
     def __init__(self, path: str, line: int, field: str, reason: str) -> None:
         self.path, self.line, self.field, self.reason = path, line, field, reason
@@ -39,7 +51,7 @@ class ManifestError(InputError):
 
 
 class SettingsError(InputError):
-    """Settings of the dataplane that cannot be used: everything that is wrong, each with where it was found."""
+    """Invalid settings of the dataplane: every mistake with its place."""
 
     def __init__(self, problems: tuple[str, ...]) -> None:
         self.problems = problems
@@ -47,7 +59,7 @@ class SettingsError(InputError):
 
 
 class KubeconfigError(InputError):
-    """Access to the API server that is not set up as it should be: the file, what is wrong and what is wanted."""
+    """Invalid access data of an API server: the file, what was found and what is expected."""
 
     def __init__(self, path: str, found: str, wanted: str) -> None:
         self.path, self.found, self.wanted = path, found, wanted
@@ -55,7 +67,7 @@ class KubeconfigError(InputError):
 
 
 class ApiServerError(KdnsError):
-    """A request the API server did not fulfil; status is 0 when no whole answer came."""
+    """A failed request to the API server; status is 0 without a complete response."""
 
     def __init__(self, server: str, reason: str, status: int = 0, retry_after_s: float = 0.0) -> None:
         self.server, self.reason, self.status, self.retry_after_s = server, reason, status, retry_after_s
@@ -63,7 +75,7 @@ class ApiServerError(KdnsError):
 
 
 class ListenError(KdnsError):
-    """An address that cannot be listened on."""
+    """An address that cannot be bound."""
 
     def __init__(self, address: str, reason: str) -> None:
         self.address, self.reason = address, reason
@@ -71,7 +83,7 @@ class ListenError(KdnsError):
 
 
 class ApplyError(KdnsError):
-    """A change to the kernel that was refused: the program and what it said."""
+    """A change that the kernel refused: the program and its standard error."""
 
     def __init__(self, argv: tuple[str, ...], stderr: str) -> None:
         self.argv, self.stderr = argv, stderr

@@ -10,9 +10,9 @@ import structlog
 
 
 def configure(level: str = "info", stream: TextIO | None = None) -> None:
-    """Send kdns's logs to `stream` (stderr by default), from `level` on.
+    """Write kdns's logs of `level` and above to `stream` (default: stderr).
 
-    Stacks come without local variables: a token could be among them.
+    Stack traces have no local variables: a token could be among them.
     """
     out = stream or sys.stderr
     is_terminal = out.isatty()

@@ -1,8 +1,7 @@
-"""The Kubernetes objects kdns reads, cut down to the fields it uses.
+"""The Kubernetes objects that kdns reads, with the fields that it uses.
 
-msgspec decodes them straight from the API's JSON; fields not named here are skipped and cost no memory.
-Field names are the API's, in snake case. resourceVersion is left out on purpose: two versions of an object
-that say the same to kdns are equal.
+msgspec decodes them from the API's JSON; other fields are skipped and cost no memory. Field names are the API's, in
+snake case. There is no resourceVersion, so two versions of an object that differ in no used field are equal.
 """
 
 from __future__ import annotations
@@ -11,12 +10,54 @@ from typing import TypeAlias
 
 import msgspec
 
+__all__ = [
+    "ClientIPConfig",
+    "Conditions",
+    "Endpoint",
+    "EndpointPort",
+    "EndpointSlice",
+    "Hints",
+    "Ingress",
+    "Key",
+    "LoadBalancerStatus",
+    "Meta",
+    "Named",
+    "Namespace",
+    "Node",
+    "NodeAddress",
+    "NodeLabels",
+    "NodeMeta",
+    "NodeSpec",
+    "NodeStatus",
+    "Object",
+    "Pod",
+    "PodIP",
+    "PodMeta",
+    "PodStatus",
+    "Service",
+    "ServiceAnnotations",
+    "ServiceCIDR",
+    "ServiceCIDRSpec",
+    "ServiceLabels",
+    "ServiceMeta",
+    "ServicePort",
+    "ServiceSpec",
+    "ServiceStatus",
+    "SessionAffinityConfig",
+    "SliceAnnotations",
+    "SliceLabels",
+    "SliceMeta",
+    "Slim",
+    "Taint",
+    "TargetRef",
+]
+
 Key: TypeAlias = tuple[str, str]
 """(namespace, name); the namespace is "" for cluster-scoped objects."""
 
 
 def _api_name(field: str) -> str:
-    """The API's spelling of a field: cluster_ips is clusterIPs, for_zones is forZones."""
+    """The name of a field in the API: cluster_ips is clusterIPs, for_zones is forZones."""
     first, *rest = field.split("_")
     initials = {"ip": "IP", "ips": "IPs", "cidr": "CIDR", "cidrs": "CIDRs"}
     return first + "".join(initials.get(word, word.capitalize()) for word in rest)
@@ -27,7 +68,7 @@ class Slim(msgspec.Struct, frozen=True, gc=False, rename=_api_name):
 
 
 class Meta(Slim, frozen=True):
-    """metadata of an object of which only the identity matters."""
+    """metadata of an object of which only the name is used."""
 
     name: str
     namespace: str = ""
@@ -92,13 +133,13 @@ class ServiceStatus(Slim, frozen=True):
 
 
 class ServiceLabels(Slim, frozen=True, rename={"proxy_name": "service.kubernetes.io/service-proxy-name"}):
-    """The one label of a Service that matters: who else looks after its virtual IPs."""
+    """The label of a Service that is used: the name of another proxy for its virtual IPs."""
 
     proxy_name: str | None = None
 
 
 class ServiceAnnotations(Slim, frozen=True, rename={"proxy_protocol": "kdns/proxy-protocol"}):
-    """The one annotation of a Service that matters, kdns's own: how endpoints are told of load balancers' clients."""
+    """The annotation of a Service that is used, kdns's own: PROXY headers for clients of load balancers."""
 
     proxy_protocol: str = ""
 
@@ -126,17 +167,17 @@ class Service(Slim, frozen=True):
 
     @property
     def is_external_name(self) -> bool:
-        """Whether this Service is only an alias."""
+        """Whether this Service is an alias (CNAME)."""
         return self.spec.type == "ExternalName"
 
     @property
     def is_headless(self) -> bool:
-        """Whether names lead to endpoints rather than to a virtual IP."""
+        """Whether its name resolves to endpoints, not to a virtual IP."""
         return self.spec.cluster_ip == "None"
 
     @property
     def virtual_ips(self) -> tuple[str, ...]:
-        """The cluster IPs as written; empty for headless, ExternalName and not yet allocated Services."""
+        """The cluster IPs as in the object; empty for headless, ExternalName and unallocated Services."""
         if self.is_headless or self.is_external_name or not self.spec.cluster_ip:
             return ()
         return self.spec.cluster_ips or (self.spec.cluster_ip,)
@@ -148,13 +189,13 @@ class Service(Slim, frozen=True):
 
 
 class SliceLabels(Slim, frozen=True, rename={"service_name": "kubernetes.io/service-name"}):
-    """The one label of an EndpointSlice that matters: its Service."""
+    """The label of an EndpointSlice that is used: its Service."""
 
     service_name: str = ""
 
 
 class SliceAnnotations(Slim, frozen=True, rename={"trigger_time": "endpoints.kubernetes.io/last-change-trigger-time"}):
-    """When the change that led to this slice happened (RFC 3339), for programming latency."""
+    """The time of the change that caused this slice (RFC 3339), for the programming latency."""
 
     trigger_time: str = ""
 
@@ -169,7 +210,7 @@ class SliceMeta(Slim, frozen=True):
 
 
 class Conditions(Slim, frozen=True):
-    """endpoints[].conditions; None means the API did not say, which counts as ready."""
+    """endpoints[].conditions; None is unknown, which counts as ready."""
 
     ready: bool | None = None
     serving: bool | None = None
@@ -191,7 +232,7 @@ class Named(Slim, frozen=True):
 
 
 class Hints(Slim, frozen=True):
-    """endpoints[].hints: for whom this endpoint is meant."""
+    """endpoints[].hints: the zones and nodes whose clients should use the endpoint."""
 
     for_zones: tuple[Named, ...] | None = ()
     for_nodes: tuple[Named, ...] | None = ()
@@ -276,9 +317,9 @@ class Pod(Slim, frozen=True):
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """All addresses of a pod that can be reached; empty once it is terminating or finished.
+        """The addresses of a running Pod; empty when it is terminating or finished.
 
-        Differs: CoreDNS looks at status.podIP only and misses the second family of a dual-stack pod.
+        Differs: CoreDNS uses status.podIP only, without the second family of a dual-stack Pod.
         """
         if self.metadata.deletion_timestamp or self.status.phase in {"Succeeded", "Failed", "Unknown"}:
             return ()
@@ -299,7 +340,7 @@ class Namespace(Slim, frozen=True):
 
 
 class NodeLabels(Slim, frozen=True, rename={"zone": "topology.kubernetes.io/zone"}):
-    """The one label of a Node that matters: its zone."""
+    """The label of a Node that is used: its zone."""
 
     zone: str = ""
 

@@ -24,7 +24,7 @@ _PUNCTUATION = frozenset({"=", "==", "!=", "!", "<", ">", "(", ")", ","})
 
 
 class SelectorError(InputError):
-    """A selector that cannot be read: the whole text and what is wrong with it."""
+    """An invalid selector: the text and the reason."""
 
     def __init__(self, text: str, reason: str) -> None:
         self.text, self.reason = text, reason
@@ -40,18 +40,18 @@ class Requirement:
     values: tuple[str, ...] = ()
 
     def matches(self, labels: Labels) -> bool:
-        """Whether `labels` meet the condition. A missing label meets `!=` and `notin`."""
+        """Whether `labels` satisfy the requirement. A missing label satisfies `!=` and `notin`."""
         return _TESTS[self.operator](labels.get(self.key), self.values)
 
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """All requirements must hold; none selects everything."""
+    """A conjunction of requirements; an empty one selects everything."""
 
     requirements: tuple[Requirement, ...] = ()
 
     def matches(self, labels: Labels | None) -> bool:
-        """Whether `labels` (None counts as no labels) are selected."""
+        """Whether `labels` are selected; None is no labels."""
         return all(requirement.matches(labels or {}) for requirement in self.requirements)
 
 
@@ -83,7 +83,7 @@ def from_labels(labels: Labels) -> Selector:
 
 
 def parse(text: str) -> Selector:
-    """The selector that `text` spells; blank text selects everything.
+    """The selector of a text; an empty text selects everything.
 
     Raises SelectorError.
     """

@@ -1,7 +1,7 @@
-"""The cluster as kdns knows it: objects by key, and the indexes that DNS, the dataplane and variables need.
+"""The state of the cluster: objects by key, and the indexes of DNS, the dataplane and service variables.
 
-Every method returns the changes it made, old and new value together, so that followers need not look twice.
-An object that arrives again unchanged makes no change: a relist compares in place.
+Methods return their changes, each with the old and the new object.
+An object that arrives again unchanged is no change: a relist compares in place.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from ipaddress import ip_address
 from typing import Generic, TypeAlias, TypeVar
 
 from kdns.cluster.objects import EndpointSlice, Key, Namespace, Node, Object, Pod, Service, ServiceCIDR
+from kdns.net import packed
 
 T = TypeVar("T", bound=Object)
 
@@ -31,23 +31,15 @@ AnyChange: TypeAlias = (
 )
 
 
-def packed(address: str) -> bytes:
-    """The address as 4 or 16 bytes, or b"" for text that is no IP address."""
-    try:
-        return ip_address(address).packed
-    except ValueError:
-        return b""
-
-
 class Index:
     """Keys by IP address (packed), in order of arrival."""
 
     def __init__(self) -> None:
         self._keys: dict[bytes, dict[Key, None]] = {}
-        self._sorted: list[bytes] | None = None  # built by the first search, kept in step from then on
+        self._sorted: list[bytes] | None = None  # built by the first search, updated from then on
 
     def move(self, key: Key, old: Iterable[str], new: Iterable[str]) -> None:
-        """Take `key` from its old addresses to its new ones."""
+        """Move `key` from its old addresses to its new ones."""
         before, after = {packed(a) for a in old}, {packed(a) for a in new}
         for address in before - after:
             keys = self._keys.get(address, {})
@@ -63,13 +55,13 @@ class Index:
         return self._keys.get(address, {}).keys()
 
     def between(self, first: bytes, last: bytes) -> Iterator[bytes]:
-        """The known addresses from `first` to `last`, both of one family, in order."""
+        """The indexed addresses from `first` to `last`, both of one family, in order."""
         if self._sorted is None:
             self._sorted = sorted(self._keys)
-        known = self._sorted
-        for position in range(bisect_left(known, first), bisect_right(known, last)):
-            if len(known[position]) == len(first):
-                yield known[position]
+        addresses = self._sorted
+        for position in range(bisect_left(addresses, first), bisect_right(addresses, last)):
+            if len(addresses[position]) == len(first):
+                yield addresses[position]
 
 
 def slice_addresses(endpoint_slice: EndpointSlice | None) -> Iterator[str]:
@@ -83,7 +75,7 @@ def slice_addresses(endpoint_slice: EndpointSlice | None) -> Iterator[str]:
 class State:
     """Objects and indexes. Not thread-safe: one event loop owns it.
 
-    `synced` holds the kinds that have been listed in full at least once.
+    `synced` holds the kinds of which a complete list has arrived.
     """
 
     services: dict[Key, Service] = field(default_factory=dict)
@@ -108,14 +100,14 @@ class State:
             case Pod():
                 return self._pod(obj.key, obj)
             case Namespace():
-                return self._namespace(obj.key, obj)
+                return _change(self.namespaces, obj.key, obj)
             case Node():
-                return self._node(obj.key, obj)
+                return _change(self.nodes, obj.key, obj)
             case ServiceCIDR():
-                return self._service_cidr(obj.key, obj)
+                return _change(self.service_cidrs, obj.key, obj)
 
     def delete(self, kind: type[Object], key: Key) -> AnyChange | None:
-        """Forget an object; None when it is not stored."""
+        """Delete an object; None when it is not stored."""
         if kind is Service:
             return self._service(key, None)
         if kind is EndpointSlice:
@@ -123,11 +115,11 @@ class State:
         if kind is Pod:
             return self._pod(key, None)
         if kind is ServiceCIDR:
-            return self._service_cidr(key, None)
-        return self._namespace(key, None) if kind is Namespace else self._node(key, None)
+            return _change(self.service_cidrs, key, None)
+        return _change(self.namespaces, key, None) if kind is Namespace else _change(self.nodes, key, None)
 
     def retain(self, kind: type[Object], keys: Collection[Key]) -> list[AnyChange]:
-        """Finish a full list of `kind`: forget every object whose key the list did not hold."""
+        """Finish a complete list of `kind`: delete every object whose key is not in the list."""
         gone = [key for key in self.objects(kind) if key not in keys]
         self.synced.add(kind)
         return [change for key in gone if (change := self.delete(kind, key))]
@@ -172,23 +164,16 @@ class State:
         self.pods_by_ip.move(key, old.addresses if old else (), new.addresses if new else ())
         return Change(key, old, new)
 
-    def _namespace(self, key: Key, new: Namespace | None) -> Change[Namespace] | None:
-        old = _swap(self.namespaces, key, new)
-        return None if old == new else Change(key, old, new)
 
-    def _node(self, key: Key, new: Node | None) -> Change[Node] | None:
-        old = _swap(self.nodes, key, new)
-        return None if old == new else Change(key, old, new)
-
-    def _service_cidr(self, key: Key, new: ServiceCIDR | None) -> Change[ServiceCIDR] | None:
-        old = _swap(self.service_cidrs, key, new)
-        return None if old == new else Change(key, old, new)
+def _change(objects: dict[Key, T], key: Key, new: T | None) -> Change[T] | None:
+    old = _swap(objects, key, new)
+    return None if old == new else Change(key, old, new)
 
 
 def _swap(objects: dict[Key, T], key: Key, new: T | None) -> T | None:
     old = objects.get(key)
     if new is None:
         objects.pop(key, None)
-    elif new != old:  # an equal one stays: a relist does not hold everything twice
+    elif new != old:  # an equal object is not replaced, so that a relist frees what it decoded
         objects[key] = new
     return old

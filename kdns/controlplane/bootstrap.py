@@ -1,7 +1,7 @@
-"""The objects every cluster has from the start: namespaces, the node, the API's own Service, the DNS Service.
+"""The objects that every cluster starts with: Namespaces, the Node, and the Services of the API and of DNS.
 
-The API and DNS usually listen on loopback here. Endpoints and slices on loopback addresses are refused from users;
-these objects are the server's own and are written past validation.
+The API and DNS usually listen on loopback. Endpoints with loopback addresses are refused from clients; these objects
+are written without that validation.
 """
 
 from __future__ import annotations
@@ -9,27 +9,39 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kdns.controlplane.api import Api
-from kdns.controlplane.clusterconfig import ClusterConfig, Network
-from kdns.controlplane.endpointpods import SERVICE_NAME
-from kdns.controlplane.kinds import ENDPOINT_SLICE, ENDPOINTS, LEASE, NAMESPACE, NODE, SERVICE, SERVICE_CIDR, Json, Kind
-from kdns.controlplane.mirroring import SKIP
-from kdns.controlplane.nodes import HOSTNAME, NODE_LABELS, node_status
-from kdns.controlplane.servicecidrs import default_service_cidr, upgraded
-from kdns.controlplane.services import address_family
-from kdns.controlplane.strategy import Strategies
-from kdns.controlplane.topology import ZONE
+from kdns.controlplane.controllers.endpoints.mirroring_controller import SKIP
+from kdns.controlplane.controllers.endpoints.pod_endpoints import SERVICE_NAME
+from kdns.controlplane.controllers.endpoints.topology_hints import ZONE
+from kdns.controlplane.controllers.nodes.node_status import HOSTNAME, NODE_LABELS, node_status
+from kdns.controlplane.controllers.service.service_cidrs import upgraded
+from kdns.controlplane.meta.cluster_config import ClusterConfig
+from kdns.controlplane.meta.kinds import (
+    ENDPOINT_SLICE,
+    ENDPOINTS,
+    LEASE,
+    NAMESPACE,
+    NODE,
+    SERVICE,
+    SERVICE_CIDR,
+    Json,
+    Kind,
+)
+from kdns.controlplane.resources.registry import Registry
+from kdns.controlplane.resources.service.service_cidr import default_service_cidr
+from kdns.controlplane.resources.service.spec import address_family
+from kdns.controlplane.server.api import Api
+from kdns.net import Network
 
 NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 DNS_OFFSET = 10
 
 _MANAGER = "kube-apiserver"
-"""Who manages the fields of these objects in managedFields."""
+"""The field manager of these objects."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """Where a server of this process listens: IP address and port."""
+    """The IP address and port of a server of this process."""
 
     address: str
     port: int
@@ -38,7 +50,7 @@ class Listening:
 def initial_objects(
     config: ClusterConfig, now: str, api: Listening | None = None, dns: Listening | None = None
 ) -> list[tuple[Kind, Json]]:
-    """The objects in the order in which they are to be made; `now` is RFC 3339."""
+    """The objects, in the order of creation; `now` is RFC 3339."""
     objects = [(NAMESPACE, {"metadata": {"name": name}}) for name in NAMESPACES]
     objects.append((SERVICE_CIDR, default_service_cidr(config)))
     objects.append((NODE, node(config, now)))
@@ -51,16 +63,16 @@ def initial_objects(
 
 
 def api_objects(config: ClusterConfig, api: Listening) -> list[tuple[Kind, Json]]:
-    """Service kubernetes with its Endpoints and slice: the way to the API server."""
+    """Service kubernetes with its Endpoints and EndpointSlice."""
     return _served("default", "kubernetes", _api_service(config), api, "https")
 
 
-def establish(api: Api, strategies: Strategies, objects: Iterable[tuple[Kind, Json]]) -> None:
-    """Make the objects that are not there; lead those that are to where the servers listen now.
+def establish(api: Api, registry: Registry, objects: Iterable[tuple[Kind, Json]]) -> None:
+    """Create the objects that do not exist; update the others to the addresses where the servers listen now.
 
-    Raises StatusError when an address that they need belongs to a Service of an older start.
+    Raises StatusError when a stored Service has one of their cluster IPs.
     """
-    with strategies.trusting():
+    with registry.trusting():
         for kind, obj in objects:
             meta = obj["metadata"]
             key = (meta.get("namespace", ""), meta["name"])
@@ -72,18 +84,18 @@ def establish(api: Api, strategies: Strategies, objects: Iterable[tuple[Kind, Js
                     api.update(kind, *key, wider, field_manager=_MANAGER)
             elif kind == SERVICE:
                 ports = obj["spec"]["ports"]
-                led = {**stored.obj, "spec": {**stored.obj["spec"], "ports": ports}}
-                api.update(kind, *key, led, field_manager=_MANAGER)
+                updated = {**stored.obj, "spec": {**stored.obj["spec"], "ports": ports}}
+                api.update(kind, *key, updated, field_manager=_MANAGER)
             elif kind == ENDPOINT_SLICE and stored.obj["addressType"] != obj["addressType"]:
                 api.delete(kind, *key)
                 api.create(kind, key[0], obj, field_manager=_MANAGER)
             elif kind in {ENDPOINTS, ENDPOINT_SLICE}:
-                led = {**stored.obj, **obj, "metadata": stored.obj["metadata"]}
-                api.update(kind, *key, led, field_manager=_MANAGER)
+                updated = {**stored.obj, **obj, "metadata": stored.obj["metadata"]}
+                api.update(kind, *key, updated, field_manager=_MANAGER)
 
 
 def node(config: ClusterConfig, now: str) -> Json:
-    """The one simulated node: Ready, with an address in each pod range."""
+    """The simulated Node: Ready, with an address in each Pod range."""
     name = config.node_name
     labels = {**NODE_LABELS, HOSTNAME: name}
     pods_max = min(network.num_addresses for network in config.pod_cidrs)
@@ -96,13 +108,13 @@ def node(config: ClusterConfig, now: str) -> Json:
 
 
 def _node_lease(config: ClusterConfig, now: str) -> Json:
-    """The lease that a kubelet holds. Differs: it is not renewed, a simulated node does not fail."""
+    """The Lease of the kubelet. Differs: it is not renewed, since a simulated Node does not fail."""
     spec = {"holderIdentity": config.node_name, "leaseDurationSeconds": 40, "renewTime": now.replace("Z", ".000000Z")}
     return {"metadata": {"name": config.node_name, "namespace": "kube-node-lease"}, "spec": spec}
 
 
 def _nth(network: Network, offset: int) -> str:
-    """An address of the range; in a range too small for the offset its last usable one."""
+    """The address at an offset, or the last usable one of a smaller range."""
     return str(network[min(offset, network.num_addresses - 2)])
 
 
@@ -121,7 +133,7 @@ def _dns_service(config: ClusterConfig) -> Json:
 
 
 def _served(namespace: str, name: str, service: Json, at: Listening, *ports: str) -> list[tuple[Kind, Json]]:
-    """The Service, and the Endpoints and slice that lead to where its server listens."""
+    """A Service, with the Endpoints and EndpointSlice of the address where its server listens."""
     where, address = {"name": name, "namespace": namespace}, _reachable(at.address)
     offered = {row["name"]: row["protocol"] for row in service["spec"]["ports"]}
     rows = [{"name": port, "port": at.port, "protocol": offered[port]} for port in ports]
@@ -140,5 +152,5 @@ def _served(namespace: str, name: str, service: Json, at: Listening, *ports: str
 
 
 def _reachable(address: str) -> str:
-    """A server on all addresses is also on loopback."""
+    """Loopback for a server on all addresses."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address)

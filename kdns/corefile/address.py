@@ -1,6 +1,6 @@
 """Zones and server addresses: `cluster.local`, `dns://.:1053`, `10.0.0.0/9`, `localhost:9153`.
 
-Zones come out in lower case with a trailing dot. A network in CIDR notation stands for the reverse zones that cover it.
+Zones are in lower case, with a trailing dot. A network in CIDR notation stands for the reverse zones that cover it.
 """
 
 from __future__ import annotations
@@ -8,12 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from ipaddress import IPv4Network, IPv6Network, ip_network
-from typing import TypeAlias
+from ipaddress import IPv4Network, ip_network
 
 from kdns.corefile.lexer import Token
-
-Network: TypeAlias = IPv4Network | IPv6Network
+from kdns.net import HostPort, Network, parse_port, split_host_port
 
 DEFAULT_PORTS = {"dns": 53, "tls": 853, "https": 443, "https3": 443, "quic": 853, "grpc": 443}
 """The schemes of a Corefile and the port of each (RFC 1035, 7858, 8484, 9250; gRPC as in CoreDNS)."""
@@ -25,7 +23,7 @@ MAX_NAME_CHARS = 253
 
 @dataclass(frozen=True, slots=True)
 class ZoneAddress:
-    """One zone on one port. `port` is None where the Corefile does not say: see `port_or_default`."""
+    """One zone on one port. `port` is None where the Corefile has none: see `port_or_default`."""
 
     zone: str
     scheme: str = "dns"
@@ -33,33 +31,22 @@ class ZoneAddress:
     token: Token | None = field(default=None, compare=False, repr=False)
 
     def port_or_default(self, dns_port: int = DEFAULT_PORTS["dns"]) -> int:
-        """The port; `dns_port` is what `--dns.port` says for the scheme dns."""
+        """The port; `dns_port` is the default of the scheme dns (--dns.port)."""
         if self.port is not None:
             return self.port
         return dns_port if self.scheme == "dns" else DEFAULT_PORTS[self.scheme]
 
 
-@dataclass(frozen=True, slots=True)
-class HostPort:
-    """Where an HTTP listener goes; an empty host means every address of the machine."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
 def is_reverse(zone: str) -> bool:
-    """Whether a normal zone lies below in-addr.arpa or ip6.arpa (or is one of them)."""
+    """Whether a normalized zone is in-addr.arpa or ip6.arpa, or below one of them."""
     return any(zone == apex or zone.endswith(f".{apex}") for apex in REVERSE_APEXES)
 
 
 def reverse_zones(network: Network) -> tuple[str, ...]:
     """The zones that together cover `network` exactly.
 
-    A reverse zone ends at an octet (IPv4, RFC 1035 §3.5) or a nibble (IPv6, RFC 3596 §2.5): a prefix in between gives
-    up to 128 or 8 of them.
+    A reverse zone ends at an octet (IPv4, RFC 1035 §3.5) or a nibble (IPv6, RFC 3596 §2.5): a prefix length in
+    between needs up to 128 or 8 zones.
     """
     bits = 8 if isinstance(network, IPv4Network) else 4
     prefix = -(-network.prefixlen // bits) * bits
@@ -73,7 +60,7 @@ def _reverse_zone(network: Network, bits: int) -> str:
 
 
 def zones(token: Token) -> tuple[str, ...]:
-    """The zone or zones that a word names; raises CorefileError for what is neither a name nor a network."""
+    """The zones of a word; raises CorefileError for a word that is neither a name nor a network."""
     text = token.text
     if "/" in text:
         try:
@@ -109,7 +96,7 @@ def all_zones(tokens: Iterable[Token]) -> tuple[str, ...]:
 
 
 def zone_addresses(words: Iterable[Token]) -> Iterator[ZoneAddress]:
-    """What a server block is for: `words` hold zones separated by blanks or commas."""
+    """The addresses of a server block: `words` hold zones separated by white space or commas."""
     comma: Token | None = None
     for word in words:
         pieces = re.split(r"[,\s]+", word.text)
@@ -139,19 +126,21 @@ def _zone_address(token: Token) -> Iterator[ZoneAddress]:
 
 def port_number(token: Token, text: str) -> int:
     """A port from 0 (any free one) to 65535."""
-    if not (text.isascii() and text.isdecimal()) or len(text) > 5 or int(text) > 65535:
+    port = parse_port(text)
+    if port is None:
         raise token.error(
             f"the port {text!r} is not a number from 0 to 65535" if text else "a port must follow the colon"
         )
-    return int(text)
+    return port
 
 
 def host_port(token: Token) -> HostPort:
     """HOST:PORT, [IPV6]:PORT or :PORT.
 
-    Differs: CoreDNS takes any word as a port and only finds out when it listens.
+    Differs: CoreDNS accepts any word as a port and fails when it listens.
     """
-    found = re.fullmatch(r"(?:\[(?P<v6>[^\[\]]*)\]|(?P<host>[^:\[\]/\s]*)):(?P<port>[^:]*)", token.text)
-    if not found:
+    parts = split_host_port(token.text)
+    if not parts or re.search(r"[/\s]", parts[0]):
         raise token.error("not an address to listen on: HOST:PORT, [IPV6]:PORT or :PORT is one")
-    return HostPort(found["v6"] or found["host"] or "", port_number(token, found["port"]))
+    host, port = parts
+    return HostPort(host, port_number(token, port))

@@ -1,19 +1,23 @@
-r"""Text → tokens: words, with the file and line each stands on.
+r"""Text → tokens: words with their file and line.
 
-A word ends at white space. A word in double quotes may hold white space and line ends; in it \" is a quote and
-every other backslash is itself. # starts a comment up to the end of the line. A line has no continuation sign.
+A word ends at white space. A word in double quotes may hold white space and line ends; in it \" is a quote, and any
+other backslash stands for itself. # starts a comment up to the end of the line. There is no line continuation.
 
-Differs: after a comment that touches a word (`ttl 30#half a minute`) CoreDNS reads on behind the next blank;
-here a comment always ends with its line.
+{$NAME} and {%NAME%} are environment variables, anywhere in a word. A value is inserted as it is: with white space in it
+the word stays one word, and references inside of it are not expanded. An unset variable is empty.
+
+Differs: CoreDNS expands references inside of values, and hangs on a variable that holds its own reference.
+Differs: after a comment that touches a word (`ttl 30#half a minute`) CoreDNS continues after the next
+blank; here a comment ends with its line.
 Differs: a quote that is never closed is an error; CoreDNS takes the rest of the file as one word.
-Differs: a quoted brace or keyword is plain text; CoreDNS cannot tell `"{"` from `{`.
+Differs: a quoted brace or keyword is plain text; CoreDNS treats `"{"` as `{`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from kdns.errors import CorefileError
 
@@ -28,13 +32,14 @@ _LEXEME = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _ESCAPED_QUOTE = re.compile(r"\\(.)", re.DOTALL)
+_REFERENCE = re.compile(r"\{%(?P<percent>.+?)%\}|\{\$(?P<dollar>[^}]+)\}", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
     """One word of a Corefile; lines count from 1.
 
-    `written` is what stood in the file where environment variables were put in, and "" where none were.
+    `written` is the text in the file where variables were expanded, and "" where there are none.
     """
 
     path: str
@@ -45,11 +50,11 @@ class Token:
     written: str = ""
 
     def is_sign(self, sign: str) -> bool:
-        """Whether this is a brace or keyword of the grammar: as written, outside quotes."""
+        """Whether this is a brace or keyword of the grammar: unquoted, and not from a variable."""
         return self.text == sign and not self.quoted and not self.written
 
     def error(self, reason: str) -> CorefileError:
-        """The error that points at this token; it shows what a variable stood for."""
+        """The error at this token, with the value of its variables."""
         if self.written:
             reason = f"{reason}; {self.written} stands for {self.text!r} here"
         return CorefileError(self.path, self.line, self.text, reason)
@@ -57,7 +62,7 @@ class Token:
 
 def tokens(text: str, path: str) -> Iterator[Token]:
     """The words of `text` in order; `path` is only for messages. Raises CorefileError for an open quote and a NUL."""
-    if "\0" in text:  # it would end names of files and hosts early, or be refused by whoever is asked for them
+    if "\0" in text:  # it would cut off names of files and hosts in C libraries
         raise CorefileError(path, text.count("\n", 0, text.index("\0")) + 1, "\0", "a NUL byte; wanted: text")
     line, starts_line = 1, True
     for lexeme in _LEXEME.finditer(text.removeprefix(BYTE_ORDER_MARK)):
@@ -74,3 +79,10 @@ def tokens(text: str, path: str) -> Iterator[Token]:
             yield Token(path, line, found, starts_line)
             starts_line = False
         line += found.count("\n")
+
+
+def expanded(tokens: Iterable[Token], environ: Mapping[str, str]) -> Iterator[Token]:
+    """The tokens with their variables replaced by the values in `environ`."""
+    for token in tokens:
+        text = _REFERENCE.sub(lambda match: environ.get(match["percent"] or match["dollar"], ""), token.text)
+        yield token if text == token.text else replace(token, text=text, written=token.text)

@@ -1,10 +1,10 @@
-"""Tokens → lines, each with the lines of its { block }: the shape of a Corefile before it means anything.
+"""Tokens → lines, each with the lines of its { block }: the syntax of a Corefile without its semantics.
 
-`{` ends the line it stands on and opens its block, `}` closes it. Zones of a server block may go on behind a comma on
-the next line, and its `{` may stand on a line of its own; a directive's `{` may not.
+`{` ends its line and opens a block, `}` closes it. The zones of a server block may continue on the next line after a
+comma, and its `{` may have a line of its own; that of a directive may not.
 
-Differs: CoreDNS splices imports token by token, so that a file may open a brace which another one closes; here every
-file and every snippet must be balanced by itself.
+Differs: CoreDNS inserts imports token by token, so that a file may open a brace which another one closes; here the
+braces of every file and every snippet must match.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from kdns.corefile.lexer import Token
 from kdns.errors import CorefileError
 
 MAX_DEPTH = 3
-"""A snippet holds a server block, that holds a directive, that holds options."""
+"""A snippet holds a server block, which holds directives, which hold options."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Words (at least one) and the lines of the block behind them; `braces` tells `errors { }` from `errors`."""
+    """One or more words and the lines of the block after them; `braces` distinguishes `errors { }` from `errors`."""
 
     words: tuple[Token, ...]
     block: tuple[Line, ...] = ()
@@ -34,26 +34,26 @@ class Line:
 
     @property
     def args(self) -> tuple[Token, ...]:
-        """The words behind the name."""
+        """The words after the name."""
         return self.words[1:]
 
     @property
     def path(self) -> str:
-        """The file it stands in."""
+        """The file of the line."""
         return self.words[0].path
 
     @property
     def line(self) -> int:
-        """Where it starts, from 1."""
+        """The number of its first line, from 1."""
         return self.words[0].line
 
     @property
     def is_import(self) -> bool:
-        """Whether it is to be replaced by something else."""
+        """Whether it is an import."""
         return self.words[0].is_sign("import")
 
     def error(self, reason: str) -> CorefileError:
-        """The error that points at the name."""
+        """The error at the name."""
         return self.words[0].error(reason)
 
 
@@ -61,8 +61,8 @@ Stanza = Line
 """A directive with its arguments and its options."""
 
 
-class _Shape:
-    """The lines read so far, and the blocks still open."""
+class _Blocks:
+    """The lines read so far, and the open blocks."""
 
     def __init__(self) -> None:
         self.lines: list[Line] = []
@@ -71,15 +71,15 @@ class _Shape:
         self.unbraced: int | None = None
 
     @property
-    def wants_zones(self) -> bool:
-        """Outside all blocks, before a server block that has no braces has begun."""
+    def expects_zones(self) -> bool:
+        """Whether a zone is expected: outside all blocks, and not in a server block without braces."""
         return not self.open and self.unbraced is None
 
     def end_line(self) -> None:
         if not self.words:
             return
         line = Line(tuple(self.words))
-        if self.wants_zones and not line.is_import:
+        if self.expects_zones and not line.is_import:
             self.unbraced = len(self.lines)
         self.lines.append(line)
         self.words = []
@@ -105,24 +105,24 @@ class _Shape:
 
 
 def lines(tokens: Iterable[Token]) -> tuple[Line, ...]:
-    """The outermost lines with all that they hold; raises CorefileError where braces don't match."""
-    shape = _Shape()
+    """The outermost lines with their blocks; raises CorefileError where braces do not match."""
+    blocks = _Blocks()
     for token in tokens:
-        continues = shape.wants_zones and bool(shape.words) and shape.words[-1].text.endswith(",")
+        continues = blocks.expects_zones and bool(blocks.words) and blocks.words[-1].text.endswith(",")
         if token.starts_line and not continues:
-            shape.end_line()
+            blocks.end_line()
         if token.is_sign("{"):
-            shape.open_block(token)
+            blocks.open_block(token)
         elif token.is_sign("}"):
-            shape.close_block(token)
+            blocks.close_block(token)
         elif token.text.endswith("{") and not (token.quoted or token.written):
             raise token.error("a `{` that opens a block is a word of its own: put a blank before it")
         elif token.is_sign("{}"):
             raise token.error("put a blank between `{` and `}`, or leave out an empty block")
         else:
-            shape.words.append(token)
-    shape.end_line()
-    if shape.open:
-        brace, words, _ = shape.open[-1]
+            blocks.words.append(token)
+    blocks.end_line()
+    if blocks.open:
+        brace, words, _ = blocks.open[-1]
         raise brace.error(f"the block of `{words[0].text}` is never closed: a `}}` is missing")
-    return tuple(shape.lines)
+    return tuple(blocks.lines)

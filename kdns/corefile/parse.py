@@ -1,4 +1,4 @@
-"""A Corefile's text → server blocks. What the directives mean is not decided here (see kdns.plugins.registry)."""
+"""A Corefile's text → server blocks. What the directives mean is not decided here (see kdns.plugins.server_config)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from kdns.corefile.address import ZoneAddress, zone_addresses
-from kdns.corefile.environment import expanded
-from kdns.corefile.importing import Importer, Reader, no_files
-from kdns.corefile.lexer import tokens
+from kdns.corefile.imports import Importer, Reader, no_files
+from kdns.corefile.lexer import expanded, tokens
 from kdns.corefile.lines import Line, Stanza, lines
 from kdns.errors import CorefileError
 
@@ -18,7 +17,7 @@ NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class ServerBlock:
-    """The zones that share a set of directives; `braces` is False for the one block that may go without."""
+    """Zones and the directives that serve them. `braces` is False for the one block of a file without braces."""
 
     path: str
     line: int
@@ -30,7 +29,7 @@ class ServerBlock:
 def parse(
     text: str, path: str = "Corefile", *, environ: Mapping[str, str] = NO_VARIABLES, read: Reader = no_files
 ) -> tuple[ServerBlock, ...]:
-    """The server blocks (at least one) in order, with imports and variables put in; raises CorefileError.
+    """The server blocks (at least one) in order, imports and variables resolved; raises CorefileError.
 
     Differs: a Corefile without a server block is an error; CoreDNS starts and answers nothing.
     """

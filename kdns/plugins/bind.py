@@ -6,12 +6,14 @@ Interfaces are only looked up by the listeners: a name here need not exist. Seve
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
 
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
-from kdns.plugins.options import UNLIMITED, Option, configured, count
+from kdns.plugins.directive import Directive, Repeat, Setup
+from kdns.plugins.stanza import UNLIMITED, Option, configured, count
 
 MAX_INTERFACE_CHARS = 15
 
@@ -50,3 +52,18 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> BindConfig:
     """What a `bind` stanza says; raises CorefileError."""
     count(stanza, "bind ADDRESS|INTERFACE...", 1, UNLIMITED)
     return configured(BindConfig(_hosts(stanza.args)), stanza, OPTIONS)
+
+
+def hosts_of(configs: Iterable[BindConfig]) -> tuple[str, ...]:
+    """The addresses and interfaces as they are written, without those excluded as they are written."""
+    return tuple(dict.fromkeys(host for config in configs for host in config.hosts if host not in config.exclude))
+
+
+def build(configs: tuple[BindConfig, ...], setup: Setup) -> None:
+    """Listens where all stanzas together say."""
+    for config in configs:
+        setup.listen(config.hosts, config.exclude)
+
+
+DIRECTIVE = Directive("bind", parse, build, Repeat.ADD, options=OPTIONS, is_listed=False)
+"""Not listed in coredns_plugin_enabled, as in CoreDNS: it is no plugin there either."""

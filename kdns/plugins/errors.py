@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Awaitable
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias, get_args
+from functools import partial
 
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
-from kdns.plugins.options import Option, configured, count, duration_s
+from kdns.dns.response import NEVER, Response
+from kdns.dns.types import SERVFAIL, type_name
+from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, then
+from kdns.plugins.directive import Directive, Level, Setup
+from kdns.plugins.stanza import Option, configured, count, duration_s
 
-Level: TypeAlias = Literal["warning", "error", "info", "debug"]
-LEVELS: dict[str, Level] = {level: level for level in get_args(Level)}
+LEVELS: dict[str, Level] = {level: level for level in ("warning", "error", "info", "debug")}
 MAX_REGEX_CHARS = 10_000
 
 
@@ -86,3 +90,85 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ErrorsConfig:
     if stanza.args and stanza.args[0].text != "stdout":
         raise stanza.args[0].error("errors go to the log; the only argument is `stdout`")
     return configured(ErrorsConfig(), stanza, OPTIONS)
+
+
+class Errors(Plugin):
+    """Logs each SERVFAIL response. Such a response is never reused, so each one passes here."""
+
+    sees = Sees.PACKET
+
+    def __init__(self, config: ErrorsConfig, setup: Setup) -> None:
+        self.log = ErrorLog(config, setup)
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        """The next directive's reply."""
+        reply = next(request)
+        if isinstance(reply, Response) and reply.rcode != SERVFAIL:
+            return reply
+        return then(reply, _once)
+
+    def sent(self, request: Request, response: Response, wire: bytes, took_s: float) -> None:
+        """Write or count a failed query."""
+        del response, took_s
+        if wire[3] & 15 == SERVFAIL:
+            query = request.query
+            self.log.report(f"{query.spelled_name} {type_name(query.qtype)}: the answer is not known (SERVFAIL)")
+
+
+def _once(reply: Reply) -> Reply:
+    return reply._replace(reuse=NEVER) if reply is not None and reply.rcode == SERVFAIL else reply
+
+
+@dataclass(slots=True)
+class Pending:
+    """Errors of one rule that wait to become a line."""
+
+    count: int
+    last: str
+
+
+class ErrorLog:
+    """Error lines; those that match a `consolidate` rule are counted, and are one line when its period is over."""
+
+    def __init__(self, config: ErrorsConfig, setup: Setup) -> None:
+        self._config = config
+        self._setup = setup
+        self._pending: dict[Consolidate, Pending] = {}
+
+    def report(self, text: str) -> None:
+        """Write or count one error."""
+        rule = next((rule for rule in self._config.consolidate if rule.pattern.search(text)), None)
+        if rule is None:
+            self._setup.log("error", "query failed", error=text)
+        elif pending := self._pending.get(rule):
+            pending.count += 1
+            pending.last = text
+        else:
+            self._pending[rule] = Pending(0 if rule.show_first else 1, text)
+            self._setup.call_later(rule.period_s, partial(self._end, rule))
+            if rule.show_first:
+                self._setup.log(rule.level, "query failed", error=text)
+
+    def flush(self) -> None:
+        """Write what is still being counted."""
+        for rule in tuple(self._pending):
+            self._end(rule)
+
+    def _end(self, rule: Consolidate) -> None:
+        pending = self._pending.pop(rule, None)
+        if pending and pending.count:
+            facts = {"count": pending.count, "period_s": rule.period_s}
+            self._setup.log(rule.level, "query failed", error=pending.last, **facts)
+
+
+def build(configs: tuple[ErrorsConfig, ...], setup: Setup) -> Errors:
+    """The plugin; errors that are still being counted are written when the server block ends."""
+    (config,) = configs
+    if config.stacktrace:
+        setup.log_stacks()
+    plugin = Errors(config, setup)
+    setup.on_stop(plugin.log.flush)
+    return plugin
+
+
+DIRECTIVE = Directive("errors", parse, build, options=OPTIONS)

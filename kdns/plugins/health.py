@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from kdns.corefile.address import HostPort, host_port
+from kdns.corefile.address import host_port
 from kdns.corefile.lines import Line, Stanza
-from kdns.plugins.options import Option, configured, count, duration_s
+from kdns.net import HostPort
+from kdns.plugins.directive import Directive, Repeat, Setup
+from kdns.plugins.stanza import Option, configured, count, duration_s
 
 DEFAULT_ADDRESS = HostPort("", 8080)
 
@@ -31,3 +33,13 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> HealthConfig:
     count(stanza, "health [ADDRESS]", 0, 1)
     config = HealthConfig(host_port(stanza.args[0])) if stanza.args else HealthConfig()
     return configured(config, stanza, OPTIONS)
+
+
+def build(configs: tuple[HealthConfig, ...], setup: Setup) -> None:
+    """Serves /health, which the process asks itself for each second (CoreDNS's plugin/health)."""
+    (config,) = configs
+    setup.site(config.address, "/health", lambda: (200, "OK"), is_probed=True)
+    setup.lameduck(config.lameduck_s)
+
+
+DIRECTIVE = Directive("health", parse, build, Repeat.LAST, options=OPTIONS)

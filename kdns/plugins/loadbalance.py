@@ -1,17 +1,24 @@
-"""loadbalance [round_robin | weighted FILE] { prefer CIDR… | reload DURATION }: the order of addresses in an answer."""
+"""loadbalance [round_robin | weighted FILE] { prefer CIDR… | reload DURATION }: the order of addresses in an answer.
+
+It acts on the answers of every directive behind it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from dataclasses import dataclass, replace
 from ipaddress import ip_network
 from typing import Literal
 
-from kdns.cluster.state import packed
-from kdns.corefile.address import Network, zones
+from kdns.corefile.address import zones
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
-from kdns.plugins.options import UNLIMITED, Option, configured, count, duration_s, integer
-from kdns.wire.order import Order, Weights
+from kdns.dns.order import Order, Weights
+from kdns.dns.response import EVERYTHING, Response
+from kdns.net import Network, packed
+from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, then
+from kdns.plugins.directive import Directive, Repeat, Setup
+from kdns.plugins.stanza import UNLIMITED, Option, configured, count, duration_s, integer
 
 MAX_WEIGHT = 255
 USAGE = "loadbalance [round_robin | weighted FILE]"
@@ -99,3 +106,43 @@ def _owner(token: Token) -> str:
     if "/" in token.text:
         raise token.error("not a name")
     return zones(token)[0]
+
+
+class Loadbalance(Plugin):
+    """Sets the order of the addresses of each answer. A new order drops all kept answers."""
+
+    sees = Sees.PACKET
+
+    def __init__(self, config: LoadbalanceConfig, setup: Setup) -> None:
+        self._config = config
+        self._setup = setup
+        self.order = config.order({})
+        if config.weight_path:
+            setup.watch_file("weight file", config.weight_path, config.reload_s, self._read)
+
+    def _read(self, text: str) -> None:
+        self.order = self._config.order(parse_weights(text, self._config.weight_path))
+        self._setup.forget((EVERYTHING,))
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        """The next directive's reply, its addresses in this order."""
+        reply = next(request)
+        if isinstance(reply, Response):
+            return reply.in_order(self.order) if reply.answer or reply.additional else reply
+        return reply if reply is None else then(reply, self._ordered)
+
+    def _ordered(self, reply: Reply) -> Reply:
+        return reply and reply.in_order(self.order)
+
+
+def build(configs: tuple[LoadbalanceConfig, ...], setup: Setup) -> Loadbalance:
+    """Raises CorefileError, with the file's own line, for a weight file that cannot be used.
+
+    Differs: CoreDNS starts without a weight file that is not there, where it is to be read again.
+    """
+    (config,) = configs
+    return Loadbalance(config, setup)
+
+
+OPTIONS = {**ROUND_ROBIN_OPTIONS, **WEIGHTED_OPTIONS}
+DIRECTIVE = Directive("loadbalance", parse, build, Repeat.LAST, options=OPTIONS)

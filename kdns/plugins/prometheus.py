@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from kdns.corefile.address import HostPort, host_port
+from kdns.corefile.address import host_port
 from kdns.corefile.lines import Line, Stanza
-from kdns.plugins.options import UNLIMITED, Option, configured, count, not_yet
+from kdns.net import HostPort
+from kdns.plugins.directive import Directive, Setup
+from kdns.plugins.stanza import UNLIMITED, Option, configured, count, not_yet
 
 DEFAULT_ADDRESS = HostPort("localhost", 9153)
 
@@ -34,3 +36,12 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> PrometheusConfig:
     count(stanza, "prometheus [ADDRESS]", 0, 1)
     config = PrometheusConfig(host_port(stanza.args[0])) if stanza.args else PrometheusConfig()
     return configured(config, stanza, OPTIONS)
+
+
+def build(configs: tuple[PrometheusConfig, ...], setup: Setup) -> None:
+    """Serves /metrics."""
+    (config,) = configs
+    setup.metrics(config.address, runtime=config.runtime_metrics)
+
+
+DIRECTIVE = Directive("prometheus", parse, build, options=OPTIONS)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from kdns.corefile.address import HostPort, host_port
+from kdns.corefile.address import host_port
 from kdns.corefile.lines import Line, Stanza
-from kdns.plugins.options import Option, choice, configured, count
+from kdns.net import HostPort
+from kdns.plugins.directive import Directive, Page, Setup
+from kdns.plugins.stanza import Option, choice, configured, count
 
 MONITORS = ("until-ready", "continuously")
 DEFAULT_ADDRESS = HostPort("", 8181)
@@ -32,3 +35,25 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ReadyConfig:
     count(stanza, "ready [ADDRESS]", 0, 1)
     config = ReadyConfig(host_port(stanza.args[0])) if stanza.args else ReadyConfig()
     return configured(config, stanza, OPTIONS)
+
+
+def build(configs: tuple[ReadyConfig, ...], setup: Setup) -> None:
+    """Serves /ready."""
+    (config,) = configs
+    setup.site(config.address, "/ready", page(setup.unready, continuously=config.monitor == "continuously"))
+
+
+def page(unready: Callable[[], tuple[str, ...]], *, continuously: bool) -> Page:
+    """200, or 503 with the names of what is not ready; what was ready once stays so unless `continuously`."""
+    was_ready = False
+
+    def ready() -> tuple[int, str]:
+        nonlocal was_ready
+        waiting = () if was_ready and not continuously else unready()
+        was_ready = not waiting
+        return (503, "\n".join(waiting)) if waiting else (200, "OK")
+
+    return ready
+
+
+DIRECTIVE = Directive("ready", parse, build, options=OPTIONS)

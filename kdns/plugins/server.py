@@ -1,142 +1,186 @@
-"""Which server block answers, and what happens when its zones cannot: the path of every query that the table misses.
+"""All server blocks of one listening address: which of them answers a packet, and the table in front of them.
 
-The closest enclosing zone among a listener's blocks wins. A name in no block is REFUSED; a name that a block has
-nobody to answer for is SERVFAIL, as in CoreDNS.
+The closest enclosing zone among the blocks wins. A name in no block is REFUSED; a name that no directive of its block
+answers is SERVFAIL, as in CoreDNS.
 """
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Awaitable, Coroutine, Iterable
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, TypeAlias
 
-from kdns.plugins.cluster_zones import ClusterZones
-from kdns.records.names import is_below, labels_of
-from kdns.records.rrset import RRset
-from kdns.records.zone import Result, Status
-from kdns.wire.query import AXFR, IN, IXFR, REFUSED, SERVFAIL, Query, Refusal, read_query
-from kdns.wire.respond import RCODES, Compiler, Message, error, limit_of, refusal
-from kdns.wire.table import AnswerTable, Kept, Lane, counted_type, key_of
+from kdns.dns.answer import Answer, compile_answer, error_answer, is_rotated, limit_of, malformed_answer
+from kdns.dns.message import from_wire
+from kdns.dns.names import Labels, is_below, labels_of
+from kdns.dns.query import HEADER_BYTES, Malformed, Query, read_query
+from kdns.dns.response import NEVER, Response
+from kdns.dns.table import AnswerTable, Lane, key_of
+from kdns.dns.types import REFUSED, SERVFAIL
+from kdns.plugins.chain import Chain, Reply, Request
 
+MAX_TURNS_KEPT: Final = 10_000
+"""Names whose next order of addresses is remembered where no answer is."""
 
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """What a directive behind `kubernetes` found; `is_truncated` when its source could not send all of it."""
-
-    status: Status
-    answer: tuple[RRset, ...] = ()
-    authority: tuple[RRset, ...] = ()
-    additional: tuple[RRset, ...] = ()
-    is_truncated: bool = False
+Client: TypeAlias = tuple[str, int]
 
 
-class Handler(Protocol):
-    """A directive that answers what `kubernetes` does not; None when it is not its name either."""
-
-    async def respond(self, name: str, qtype: int) -> Reply | None:
-        """The records of a name (lower case, trailing dot)."""
-
-
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """One server block at work: its zone (labels), its cluster zones, and the handlers behind them."""
+    """One server block under one of its zones; `logs_stacks` is what `errors { stacktrace }` asks for."""
 
     zone: str
-    cluster: ClusterZones | None = None
-    behind: tuple[Handler, ...] = ()
-    sees_every_query: bool = False
-
-    async def elsewhere(self, name: str, qtype: int) -> Reply | None:
-        """The first handler's reply."""
-        for handler in self.behind:
-            if reply := await handler.respond(name, qtype):
-                return reply
-        return None
+    chain: Chain
+    logs_stacks: bool = False
 
 
-@dataclass(slots=True)
-class Server:
-    """All blocks of one listening address; `label` is its name in metrics and logs, such as `dns://:53`.
+class Exchange(NamedTuple):
+    """A response on its way to the client, and whose it is.
 
-    `stacktrace` is the option of `errors`: a failure that nobody expected is logged with its stack.
+    `following` are further messages of a zone transfer. `block` and `request` are None where no block was concerned.
     """
 
-    label: str
-    blocks: tuple[Block, ...]
-    stacktrace: bool = False
-    others: AnswerTable = field(default_factory=AnswerTable)
-    _by_zone: tuple[tuple[tuple[str, ...], Block], ...] = ()
+    wire: bytes
+    response: Response | None = None
+    request: Request | None = None
+    block: Block | None = None
+    following: tuple[bytes, ...] = ()
 
-    def __post_init__(self) -> None:
+    def sent(self, now_s: float) -> None:
+        """Call the block's observers; to be called after the response was sent."""
+        if self.block and self.request and self.response:
+            for observer in self.block.chain.observers:
+                observer.sent(self.request, self.response, self.wire, now_s - self.request.received_s)
+
+
+SILENCE: Final = Exchange(b"")
+"""Nothing is sent: the packet is no query."""
+
+Outcome: TypeAlias = Exchange | Coroutine[Any, Any, Exchange]
+
+
+class Server:
+    """All blocks of one listening address; `label` is its name in metrics and logs, such as `dns://:53`."""
+
+    def __init__(self, label: str, blocks: Iterable[Block], local: str = "") -> None:
+        self.label = label
+        self.local = local
+        self.table = AnswerTable()
+        self.blocks: tuple[Block, ...] = ()
+        self._by_zone: tuple[tuple[Labels, Block], ...] = ()
+        self._turn = 0
+        self._turns: dict[tuple[str, int], int] = {}
+        self.swap(blocks)
+
+    def swap(self, blocks: Iterable[Block]) -> None:
+        """Answer with these blocks from now on. Pending queries are completed by the blocks that received them."""
+        self.blocks = tuple(blocks)
         by_zone = ((labels_of(block.zone), block) for block in self.blocks)
         self._by_zone = tuple(sorted(by_zone, key=lambda pair: -len(pair[0])))
+        self.table.clear()
 
-    def lanes(self, proto: str, family: int) -> tuple[Lane, ...]:
-        """The lanes a listener may answer from without asking a block; none where a block sees every query."""
-        if any(block.sees_every_query for block in self.blocks):
-            return ()
-        return tuple(cluster.table.lane(proto, family) for cluster in self.clusters)
-
-    @property
-    def clusters(self) -> tuple[ClusterZones, ...]:
-        """The cluster zones of all blocks, each once."""
-        return tuple(dict.fromkeys(block.cluster for block in self.blocks if block.cluster))
-
-    def lane(self, block: Block | None, proto: str, family: int) -> Lane:
-        """Where answers of this block are kept and counted."""
-        table = block.cluster.table if block and block.cluster else self.others
-        return table.lane(proto, family)
-
-    def block_of(self, labels: tuple[str, ...]) -> Block | None:
+    def block_of(self, labels: Labels) -> Block | None:
         """The block with the closest enclosing zone."""
         for zone, block in self._by_zone:
             if is_below(labels, zone):
                 return block
         return None
 
-    def respond(self, packet: bytes, proto: str, family: int) -> bytes | Coroutine[Any, Any, bytes] | None:
-        """The response to any bytes; None for silence; a coroutine where somebody else must be asked first."""
+    def respond(
+        self, packet: bytes, lane: Lane, client: Client = ("", 0), received_s: float = 0.0, key: bytes | None = None
+    ) -> Outcome:
+        """The response to any bytes that the table does not hold; a coroutine where a plugin waits for somebody.
+
+        `key` is the packet's key where the caller has made it for the table already.
+        """
         query = read_query(packet)
-        if isinstance(query, Refusal):
-            return refusal(packet, query)
+        if isinstance(query, Malformed):
+            malformed = malformed_answer(packet, query)
+            return self._counted(malformed, packet, lane) if malformed else SILENCE
         block = self.block_of(query.labels)
-        lane = self.lane(block, proto, family)
-        if block is None or query.qclass != IN or query.qtype in {AXFR, IXFR}:
-            return self._error(query, REFUSED, lane, block)
-        result = None
-        if block.cluster:
-            known = lane.answers.get(key_of(packet)) if query.is_plain else None
-            if known:
-                return known.wire(packet)
-            result = block.cluster.result(query)
-            if result and block.cluster.falls_through(query, result):
-                result = None
-            elif result and not (result.pursue and block.behind):
-                return block.cluster.answer(query, result, lane, block.zone).wire(packet)
-        if block.behind:
-            return self._elsewhere(query, result, lane, block)
-        return self._error(query, SERVFAIL, lane, block)
+        if block is None:
+            refused = error_answer(packet, REFUSED, query.question_end, query.edns)
+            return self._counted(refused, packet, lane)
+        request = Request(query, client, self.local, lane.transport, block.zone, received_s)
+        epoch = self.table.epoch
+        reply = block.chain.serve(request)
+        if reply is None or isinstance(reply, Response):
+            return self._exchange(request, reply, block, lane, key, epoch)
+        return self._exchange_later(request, reply, block, lane, key, epoch)
 
-    async def _elsewhere(self, query: Query, result: Result | None, lane: Lane, block: Block) -> bytes:
-        """The response from behind: to the question itself, or for the name at which a CNAME left the zones."""
-        name = result.pursue.lower() if result else ".".join((*query.labels, ""))
-        reply = await block.elsewhere(name, query.qtype)
-        if result is None and reply is None:
-            return self._error(query, SERVFAIL, lane, block)
-        reply = reply or Reply(Status.SUCCESS)
-        rcode = RCODES[reply.status]
-        if result:
-            message = Message(rcode, result.zone, result.answer + reply.answer, is_truncated=reply.is_truncated)
+    def failed(
+        self, packet: bytes, lane: Lane, client: Client = ("", 0), received_s: float = 0.0
+    ) -> tuple[Exchange, Block | None]:
+        """SERVFAIL for a query whose answering raised an exception, and the block where that was."""
+        query = read_query(packet)
+        block = self.block_of(query.labels) if isinstance(query, Query) else None
+        if block is None or isinstance(query, Malformed):
+            answer = error_answer(packet, SERVFAIL) if len(packet) >= HEADER_BYTES else None
+            return (self._counted(answer, packet, lane) if answer else SILENCE), None
+        request = Request(query, client, self.local, lane.transport, block.zone, received_s)
+        return self._exchange(request, Response(SERVFAIL), block, lane, None, -1), block
+
+    def overloaded(self, packet: bytes, lane: Lane) -> Exchange:
+        """SERVFAIL without reading the packet: too many queries are pending."""
+        return self._counted(error_answer(packet, SERVFAIL), packet, lane)
+
+    async def _exchange_later(
+        self, request: Request, reply: Awaitable[Reply], block: Block, lane: Lane, key: bytes | None, epoch: int
+    ) -> Exchange:
+        return self._exchange(request, await reply, block, lane, key, epoch)
+
+    def _exchange(
+        self, request: Request, reply: Reply, block: Block, lane: Lane, key: bytes | None, epoch: int
+    ) -> Exchange:
+        """The bytes of a reply, kept in the table where every plugin and the reply allow it."""
+        if reply is None:
+            return Exchange(b"", None, request, block)
+        query = request.query
+        reuse = reply.reuse
+        is_kept = (
+            reuse is not NEVER and query.is_plain and block.chain.is_cacheable and epoch == self.table.epoch
+        )  # an answer that was begun before something was forgotten may be made of that
+        answer = self._answer(request, reply, lane, once=not is_kept)
+        wire = answer.wire(query.packet)
+        if is_kept:
+            self.table.remember(lane, key_of(query.packet) if key is None else key, answer, reuse)
         else:
-            sections = (reply.answer, reply.authority, reply.additional)
-            message = Message(rcode, block.zone, *sections, is_truncated=reply.is_truncated)
-        compiled = Compiler().compile(query, message, limit_of(query, is_stream=lane.is_stream), block.zone)
-        lane.tally.add(compiled.kept, 1)
-        return compiled.wire(query.packet)
+            lane.counts.add(answer.kind)
+        following: tuple[bytes, ...] = ()
+        if reply.following and lane.is_stream:
+            more = [self._answer(request, one, lane, once=True) for one in reply.following]
+            for answer in more:
+                lane.counts.add(answer.kind)
+            following = tuple(answer.wire(query.packet) for answer in more)
+        return Exchange(wire, reply, request, block, following)
 
-    def _error(self, query: Query, rcode: int, lane: Lane, block: Block | None) -> bytes:
-        response = error(query.packet, rcode, query.question_end, query.edns)
-        do = query.edns is not None and query.edns.do
-        zone = block.zone if block else "dropped"
-        lane.tally.add(Kept(zone, counted_type(query.qtype), rcode, do, len(query.packet), len(response)), 1)
-        return response
+    def _answer(self, request: Request, response: Response, lane: Lane, *, once: bool) -> Answer:
+        query = request.query
+        limit_bytes = limit_of(query, is_stream=lane.is_stream)
+        if response.wire and not fits(query, response.wire, limit_bytes):
+            response = from_wire(response)
+        turn = self._next_turn(response, once=once) if is_rotated(response) else 0
+        return compile_answer(query, response, limit_bytes, request.zone, turn, once=once)
+
+    def _next_turn(self, response: Response, *, once: bool) -> int:
+        """Which order of addresses is the first; where no answer is kept each name has its own count."""
+        if not once:
+            self._turn += 1
+            return self._turn
+        rrset = response.answer[-1]
+        key = (rrset.owner, rrset.rtype)
+        if len(self._turns) >= MAX_TURNS_KEPT:
+            self._turns.clear()
+        self._turns[key] = turn = self._turns.get(key, 0) + 1
+        return turn
+
+    def _counted(self, answer: Answer, packet: bytes, lane: Lane) -> Exchange:
+        lane.counts.add(answer.kind)
+        return Exchange(answer.wire(packet))
+
+
+def fits(query: Query, wire: bytes, limit_bytes: int) -> bool:
+    """Whether an upstream's bytes can be sent to this client as they are: same question, an OPT only if it sent one."""
+    end = query.question_end
+    is_same = wire[HEADER_BYTES:end].lower() == query.packet[HEADER_BYTES:end].lower()
+    return is_same and len(wire) <= limit_bytes and (query.edns is not None or wire[10:HEADER_BYTES] == b"\0\0")

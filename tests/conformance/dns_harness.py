@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -11,20 +12,23 @@ from typing import Any
 
 import msgspec
 import pytest
+from dns_chain import cluster_server
 
-from kdns.aio.clusters import options_of
 from kdns.cluster.objects import EndpointSlice, Namespace, Object, Pod, Service
 from kdns.cluster.selectors import parse as parse_selector
 from kdns.cluster.state import State
 from kdns.corefile.parse import parse
-from kdns.plugins.cluster_zones import ClusterZones, fallthrough_labels
-from kdns.plugins.kubernetes import KubernetesConfig
-from kdns.plugins.registry import configure
-from kdns.plugins.server import Block, Handler, Reply, Server
-from kdns.records.names import labels_of
-from kdns.records.rrset import CNAME, NS, RRset, Soa, Srv
-from kdns.records.zone import Status
-from kdns.wire.message import Decoded, decode, query, type_number, zone_rrsets
+from kdns.dns.message import Decoded, zone_rrsets
+from kdns.dns.names import is_below, labels_of
+from kdns.dns.query import AA, TC
+from kdns.dns.response import Response
+from kdns.dns.rrset import RRset, Soa, Srv
+from kdns.dns.types import CNAME, NOERROR, NS, NXDOMAIN
+from kdns.plugins.chain import Plugin, Reply, Request, Serve
+from kdns.plugins.kubernetes import plugin as kubernetes
+from kdns.plugins.kubernetes.config import KubernetesConfig
+from kdns.plugins.server import Server
+from kdns.plugins.server_config import configure
 
 FOLDER = Path(__file__).parents[2].parent / "shared" / "conformance"
 KINDS: dict[str, type[Object]] = {
@@ -62,11 +66,11 @@ def state_of(objects: Iterable[Json], *, labels: str = "", namespace_labels: str
 def directive_of(stanza: str) -> KubernetesConfig:
     """The `kubernetes` directive as kdns reads it from a Corefile."""
     (server,) = configure(parse(f".:53 {{\n{stanza}\n}}\n"))
-    assert server.kubernetes
-    return server.kubernetes
+    (directive,) = server.configs(kubernetes.DIRECTIVE)
+    return directive
 
 
-class ZoneFile:
+class ZoneFile(Plugin):
     """The `file` directive, as far as the recorded cases need one behind `kubernetes`."""
 
     def __init__(self, origin: str, text: str, *, truncated: bool = False, authority: bool = True) -> None:
@@ -75,31 +79,27 @@ class ZoneFile:
         self.truncated = truncated
         self.authority = authority
 
-    async def respond(self, name: str, qtype: int) -> Reply | None:
-        labels = labels_of(name)
-        if labels[-len(self.origin) :] != self.origin:
-            return None
-        here = [rrset for rrset in self.rrsets if rrset.owner == name]
-        found = tuple(rrset for rrset in here if rrset.rtype in {qtype, CNAME})
+    async def serve(self, request: Request, next: Serve) -> Reply:  # noqa: A002 - as in Plugin
+        """Waits, as a forwarder does, and answers from the zone's records."""
+        await asyncio.sleep(0)
+        query = request.query
+        if not is_below(query.labels, self.origin):
+            reply = next(request)
+            return reply if reply is None or isinstance(reply, Response) else await reply
+        here = [rrset for rrset in self.rrsets if labels_of(rrset.owner) == query.labels]
+        found = tuple(rrset for rrset in here if rrset.rtype in {query.qtype, CNAME})
         servers = tuple(r for r in self.rrsets if r.rtype == NS) if self.authority else ()
-        return Reply(Status.SUCCESS if found else Status.NXDOMAIN, found, servers, (), self.truncated)
-
-
-async def ask(server: Server, name: str, qtype: str) -> Decoded | None:
-    """The server's response to one query of this name and type, over UDP with a large buffer."""
-    response = server.respond(query(name, type_number(qtype), payload_bytes=4096), "udp", 4)
-    if response is not None and not isinstance(response, bytes):
-        response = await response
-    return decode(response) if response else None
+        flags = AA | (TC if self.truncated else 0)
+        return Response(NOERROR if found else NXDOMAIN, flags, found, servers)
 
 
 def server_of(
-    state: State, directive: KubernetesConfig, *, own: Iterable[str] = (), behind: tuple[Handler, ...] = ()
+    state: State, directive: KubernetesConfig, *, own: Iterable[str] = (), behind: tuple[Plugin, ...] = ()
 ) -> Server:
     """A server with one block for everything."""
-    options = options_of(directive, tuple(ip_address(ip).packed for ip in own))
-    cluster = ClusterZones(state, options, fallthrough=fallthrough_labels(directive.fallthrough))
-    return Server("dns://:53", (Block(".", cluster, behind),))
+    options = directive.options(tuple(ip_address(ip).packed for ip in own))
+    server, _ = cluster_server(state, options, *behind, fallthrough=directive.fallthrough)
+    return server
 
 
 def text_of(rrset: RRset) -> str:

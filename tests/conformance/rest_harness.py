@@ -12,14 +12,14 @@ from urllib.parse import quote
 
 import aiohttp
 
-from kdns.aio import rest
-from kdns.aio.rest_guard import RestConfig
-from kdns.controlplane import listing
-from kdns.controlplane.api import Api
-from kdns.controlplane.clusterconfig import ClusterConfig
-from kdns.controlplane.kinds import NAMESPACE, Json, Kind
-from kdns.controlplane.store import Store
-from kdns.controlplane.strategy import Strategies
+from kdns.aio.apiserver import server as rest
+from kdns.aio.apiserver.authentication import RestConfig
+from kdns.controlplane.meta.cluster_config import ClusterConfig
+from kdns.controlplane.meta.kinds import NAMESPACE, Json, Kind
+from kdns.controlplane.resources.registry import Registry
+from kdns.controlplane.server.api import Api
+from kdns.controlplane.storage import listing
+from kdns.controlplane.storage.store import Store
 
 
 @dataclass
@@ -62,7 +62,7 @@ async def server(
     config = ClusterConfig(service_cidrs=tuple(ip_network(cidr) for cidr in cidrs), node_port_range=node_ports)
     api = Api(
         Store(),
-        Strategies(config, lambda n: n // 2),
+        Registry(config, lambda n: n // 2),
         lambda: 1_700_000_000.0,
         lambda: f"uid-{next(uids)}",
         lambda: f"{next(uids):05}",

@@ -9,12 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dns_chain import only
 
 from kdns.cluster import selectors
 from kdns.corefile.parse import parse
 from kdns.errors import CorefileError
-from kdns.plugins.kubernetes import KubernetesConfig
-from kdns.plugins.registry import DIRECTIVES, KNOWN_ELSEWHERE, ServerConfig, configure
+from kdns.plugins import health, loadbalance, prometheus, ready
+from kdns.plugins.directives import BY_NAME, COREDNS_ONLY
+from kdns.plugins.kubernetes import plugin as kubernetes
+from kdns.plugins.kubernetes.config import KubernetesConfig
+from kdns.plugins.server_config import ServerConfig, configure
 
 CASES = Path(__file__).parents[2].parent / "shared" / "conformance" / "corefile-parse-cases.json"
 NAMES = {"metrics": "prometheus", None: "server address"}
@@ -87,22 +91,20 @@ def understood(case: dict[str, Any], server: ServerConfig) -> bool:
     expected: dict[str, str] = {key: text for key, text in (case.get("expect") or {}).items() if "Err" not in key}
     match case.get("plugin"):
         case "kubernetes":
-            assert server.kubernetes
             checks = {**KUBERNETES, "expectedEndpointsInit": ENDPOINTS_COLUMN.get(case["test"], lambda *_: False)}
-            return all(checks[key](server.kubernetes, text) for key, text in expected.items())
+            return all(checks[key](only(server, kubernetes.DIRECTIVE), text) for key, text in expected.items())
         case "metrics":
-            assert server.prometheus
-            return str(server.prometheus.address) == expected["addr"]
+            return str(only(server, prometheus.DIRECTIVE).address) == expected["addr"]
         case "ready":
-            assert server.ready
             monitor = {"monitorTypeUntilReady": "until-ready", "monitorTypeContinuously": "continuously"}
-            found = (str(server.ready.address), server.ready.monitor)
+            found = (str(only(server, ready.DIRECTIVE).address), only(server, ready.DIRECTIVE).monitor)
             return found == (expected["expectedAddr"], monitor[expected["expectedMonitorType"]])
         case "loadbalance":
-            assert server.loadbalance
-            return server.loadbalance.policy == ("weighted" if "weighted" in case["input"] else "round_robin")
+            return only(server, loadbalance.DIRECTIVE).policy == (
+                "weighted" if "weighted" in case["input"] else "round_robin"
+            )
         case "health":
-            return server.health is not None
+            return len(server.configs(health.DIRECTIVE)) == 1
         case _:
             address = server.addresses[0]
             zone = f"{expected['ip']}." if expected["ip"] else "."
@@ -133,7 +135,7 @@ def test_stanzas_of_our_directives(capsys: pytest.CaptureFixture[str]) -> None:
     for case in recorded():
         plugin = case.get("plugin")
         name = NAMES.get(plugin, plugin)
-        if name not in {*DIRECTIVES, "server address"}:
+        if name not in {*BY_NAME, "server address"}:
             continue
         assert "input" in case, f"{case['source']}: a Go expression needs an entry in KNOWN"
         verdict = outcome(case)
@@ -156,7 +158,7 @@ def test_stanzas_of_other_directives_are_refused_by_name(capsys: pytest.CaptureF
     refused = 0
     for case in recorded():
         words = case.get("input", "").split()
-        if not words or words[0] not in KNOWN_ELSEWHERE:
+        if not words or words[0] not in COREDNS_ONLY:
             continue
         with pytest.raises(CorefileError) as caught:
             servers(case)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from dns_harness import ask, difference, directive_of, recorded, server_of, state_of
+from dns_chain import ask
+from dns_harness import difference, directive_of, recorded, server_of, state_of
 
 Case = dict[str, Any]
 

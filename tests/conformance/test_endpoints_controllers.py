@@ -16,12 +16,12 @@ from typing import TypeAlias
 import pytest
 from desired_endpoints import desired_endpoints
 
-from kdns.controlplane.endpointpods import SERVICE_NAME
-from kdns.controlplane.endpointslices import CONTROLLER, MANAGED_BY
-from kdns.controlplane.kinds import ENDPOINT_SLICE, NODE, POD, SERVICE, Json, Kind
-from kdns.controlplane.serviceendpoints import EndpointSliceController
-from kdns.controlplane.sliceendpoints import Rules
-from kdns.controlplane.tracking import Tracked
+from kdns.controlplane.controllers.endpoints.desired_endpoints import SliceOptions
+from kdns.controlplane.controllers.endpoints.endpointslice_controller import EndpointSliceController
+from kdns.controlplane.controllers.endpoints.pod_endpoints import SERVICE_NAME
+from kdns.controlplane.controllers.endpoints.service_index import ServiceIndex
+from kdns.controlplane.controllers.endpoints.slice_reconciler import CONTROLLER, MANAGED_BY
+from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, NODE, POD, SERVICE, Json, Kind
 
 FOLDER = Path(__file__).parents[2].parent / "shared" / "conformance"
 LEFT_OUT = (("protocol", "TCP"), ("port", 0))  # defaults the recorded objects lack; targetPort 0 is never stored
@@ -96,8 +96,8 @@ def pod(number: int, *, ready: bool = True, port: int = 0) -> Json:
 class Cluster:
     """One EndpointSlice controller with the objects it follows; `actions` counts its writes by verb."""
 
-    def __init__(self, rules: Rules, service: Json, *, pods: Iterable[Json], nodes: Iterable[Json]) -> None:
-        self.controller = EndpointSliceController(Tracked(), rules)
+    def __init__(self, rules: SliceOptions, service: Json, *, pods: Iterable[Json], nodes: Iterable[Json]) -> None:
+        self.controller = EndpointSliceController(ServiceIndex(), rules)
         self.revisions, self.slices = count(1), {}
         self.subject = (service["metadata"].get("namespace", ""), service["metadata"]["name"])
         service["metadata"].setdefault("uid", "uid")
@@ -136,7 +136,7 @@ class Cluster:
 
 
 def full_case(case: Json) -> tuple[object, object]:
-    rules = Rules(case["maxEndpointsPerSlice"], case["preferSameTrafficDistribution"], case["topologyCache"])
+    rules = SliceOptions(case["maxEndpointsPerSlice"], case["preferSameTrafficDistribution"], case["topologyCache"])
     pods, nodes = case["pods"] or [], case["nodes"] or []
     for each in pods:  # the recorded run hands over the Pods that were selected
         each["metadata"]["labels"] = {**(each["metadata"].get("labels") or {}), **case["service"]["spec"]["selector"]}
@@ -153,7 +153,7 @@ def full_case(case: Json) -> tuple[object, object]:
         each["metadata"].pop("name", None)
         each["metadata"].pop("namespace", None)
         each.pop("kind", None)
-    if rules.auto_hints:
+    if rules.topology_aware_hints:
         made, wanted = [*map(hints_counted, made)], [*map(hints_counted, wanted)]
     return (plain(made), error), (plain(wanted), case["error"])
 
@@ -219,7 +219,7 @@ def deprecated(cluster: Cluster, case: Json) -> Counter[str]:
 def spread(cluster: Cluster, case: Json, parts: Iterable[range], *, address_type: str = "IPv4") -> None:
     """Slices that hold the Pods of these numbers, as the controller itself would have laid them out."""
     for part in parts:
-        scratch = Cluster(Rules(1000), deepcopy(case["service"]), pods=map(pod, part), nodes=[NODE_1])
+        scratch = Cluster(SliceOptions(1000), deepcopy(case["service"]), pods=map(pod, part), nodes=[NODE_1])
         scratch.run()
         (laid,) = scratch.slices.values()
         laid["metadata"]["name"] = f"there-{part.start}"
@@ -261,7 +261,7 @@ def test_endpoint_slices() -> None:
             if again in COMPACT and again != test and before:
                 cluster = before[1]
             else:
-                rules = Rules(case["maxEndpointsPerSlice"])
+                rules = SliceOptions(case["maxEndpointsPerSlice"])
                 cluster = Cluster(rules, deepcopy(case["service"]), pods=[], nodes=[NODE_1])
                 assert not case["existingSizes"] or move is not from_nothing
             before = (test, cluster)

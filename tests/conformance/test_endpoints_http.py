@@ -7,10 +7,10 @@ import asyncio
 from rest_harness import path_of, server
 from test_endpoints_controllers import cases, plain, pod
 
-from kdns.aio.controllers import Controllers
-from kdns.controlplane.kinds import ENDPOINTS, POD, SERVICE, Json
-from kdns.controlplane.serviceendpoints import EndpointController
-from kdns.controlplane.tracking import Tracked
+from kdns.aio.controlplane.controller_manager import ControllerManager
+from kdns.controlplane.controllers.endpoints.endpoints_controller import EndpointsController
+from kdns.controlplane.controllers.endpoints.service_index import ServiceIndex
+from kdns.controlplane.meta.kinds import ENDPOINTS, POD, SERVICE, Json
 
 OURS = frozenset({"name", "namespace", "creationTimestamp", "managedFields"})
 DEADLINE_S = 60.0
@@ -34,7 +34,7 @@ async def made(case: Json) -> Json:
             current = case.get("current") or {"metadata": {"annotations": case["currentAnnotations"]}}
             meta = {**current["metadata"], "name": name, "namespace": namespace}
             client.plant(ENDPOINTS, {**current, "metadata": meta})
-        controllers = Controllers(client.api, lambda: (EndpointController(Tracked()),))
+        controllers = ControllerManager(client.api, lambda: (EndpointsController(ServiceIndex()),))
         controllers.start()
         async with asyncio.timeout(DEADLINE_S):
             await controllers.idle.wait()

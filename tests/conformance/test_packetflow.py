@@ -14,12 +14,14 @@ import pytest
 
 from kdns.cluster.objects import EndpointSlice, Service
 from kdns.cluster.state import State
-from kdns.proxy.backends import Backend, Candidate, Policies, chosen
-from kdns.proxy.config import FAMILIES, IPTABLES, NFTABLES, LocalPods, NodeView, ProxyConfig, family_of
-from kdns.proxy.nfttable import Table
-from kdns.proxy.plan import Plan
-from kdns.proxy.planner import plan
-from kdns.proxy.trace import Fate, Packet, Trace, trace
+from kdns.net import FAMILIES, family_of
+from kdns.proxy.nftables.table import Table
+from kdns.proxy.plan.config import LocalPods, NodeView, ProxyConfig
+from kdns.proxy.plan.endpoints import Candidate, Policies, ServiceEndpoint, endpoint_lists
+from kdns.proxy.plan.modes import IPTABLES, NFTABLES
+from kdns.proxy.plan.plan import Plan
+from kdns.proxy.plan.planner import plan
+from kdns.proxy.trace.trace import Fate, Packet, Trace, trace
 
 FACTS = Path(__file__).parents[2].parent / "shared" / "conformance"
 FLOWS, CHOICES = FACTS / "packetflow-cases.json", FACTS / "endpoint-categorization-cases.json"
@@ -40,7 +42,7 @@ def report(capsys: pytest.CaptureFixture[str], name: str, results: dict[str, boo
 def candidate(row: Case) -> Candidate:
     address, _, port = row["endpoint"].rpartition(":")
     return Candidate(
-        Backend(address, int(port), row["isLocal"]),
+        ServiceEndpoint(address, int(port), row["isLocal"]),
         row["ready"],
         row["serving"],
         row["terminating"],
@@ -54,7 +56,7 @@ def choice_agrees(case: Case) -> bool:
     policies = Policies(told["internalPolicyLocal"], told["externalPolicyLocal"], told["externallyAccessible"])
     node = NodeView(case["nodeName"], (case["nodeLabels"] or {}).get("topology.kubernetes.io/zone", ""))
     gated = "feature gate disabled" in case["name"]
-    got = chosen([candidate(row) for row in case["endpoints"]], policies, node, node_hints=not gated)
+    got = endpoint_lists([candidate(row) for row in case["endpoints"]], policies, node, node_hints=not gated)
     expect = case["expect"]
     lists = {
         "clusterEndpoints": got.cluster,
@@ -65,8 +67,12 @@ def choice_agrees(case: Case) -> bool:
     return same and got.has_any == bool(expect["hasAnyEndpoints"])
 
 
-def written(backend: Backend) -> str:
-    return f"{backend.address}:{backend.port}" if ":" not in backend.address else f"[{backend.address}]:{backend.port}"
+def written(endpoint: ServiceEndpoint) -> str:
+    return (
+        f"{endpoint.address}:{endpoint.port}"
+        if ":" not in endpoint.address
+        else f"[{endpoint.address}]:{endpoint.port}"
+    )
 
 
 def test_endpoint_choice_facts(capsys: pytest.CaptureFixture[str]) -> None:
@@ -77,8 +83,8 @@ def test_endpoint_choice_facts(capsys: pytest.CaptureFixture[str]) -> None:
 def flow_agrees(found: Trace, expect: Case) -> bool:
     if "dnat" in expect:
         masquerade = found.masquerade or bool(found.hairpins)
-        backends = sorted(map(written, found.backends))
-        return bool(backends == sorted(expect["dnat"]) and masquerade == expect["masquerade"])
+        endpoints = sorted(map(written, found.endpoints))
+        return bool(endpoints == sorted(expect["dnat"]) and masquerade == expect["masquerade"])
     if "verdict" in expect:
         return bool(FATES.get(found.fate) == expect["verdict"])
     return found.fate is Fate.UNTOUCHED

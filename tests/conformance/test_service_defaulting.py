@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from rest_harness import path_of, server
 
-from kdns.controlplane.defaults import with_defaults
-from kdns.controlplane.kinds import SERVICE, Json
+from kdns.controlplane.meta.kinds import SERVICE, Json
+from kdns.controlplane.resources.strategy import STRATEGIES
 
 FILE = Path(__file__).parents[2].parent / "shared" / "conformance" / "service-defaulting-cases.json"
 ALLOCATED = ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy")
@@ -26,7 +26,7 @@ def cases() -> list[Json]:
 
 def test_recorded_defaults() -> None:
     for case in cases():
-        made = with_defaults(SERVICE, case["in"])
+        made = STRATEGIES[SERVICE].defaults(case["in"])
         wanted = case["expect"]
         assert made["spec"] == wanted["spec"], case["name"]
         assert made.get("status") == wanted.get("status"), case["name"]

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from rest_harness import Server, path_of, server
 
-from kdns.controlplane.kinds import SERVICE, Json
+from kdns.controlplane.meta.kinds import SERVICE, Json
 
 FILE = Path(__file__).parents[2].parent / "shared" / "conformance" / "service-registry-transcripts.json"
 RANGES = {"IPv4": "10.0.0.0/16", "IPv6": "2000::/108"}

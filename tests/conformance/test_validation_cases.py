@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from kdns.controlplane.kinds import Json
-from kdns.controlplane.status import Cause
-from kdns.controlplane.validation import Gates
-from kdns.controlplane.validation_endpoints import validate_endpoint_slice, validate_endpoints
-from kdns.controlplane.validation_service import (
+from kdns.controlplane.meta.errors import Cause
+from kdns.controlplane.meta.kinds import Json
+from kdns.controlplane.resources.discovery.validation import validate_endpoint_slice, validate_endpoints
+from kdns.controlplane.resources.service.validation import (
     validate_external_traffic,
     validate_load_balancer_status,
     validate_service,
     validate_service_update,
 )
+from kdns.controlplane.resources.validation import Gates
 
 FOLDER = Path(__file__).parents[2].parent / "shared" / "conformance"
 GATES = {

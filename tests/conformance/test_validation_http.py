@@ -12,7 +12,7 @@ import pytest
 from rest_harness import Server, path_of, server
 from test_validation_cases import cases, generated
 
-from kdns.controlplane.kinds import ENDPOINT_SLICE, ENDPOINTS, SERVICE, Json, Kind
+from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, ENDPOINTS, SERVICE, Json, Kind
 
 KINDS = {kind.kind: kind for kind in (SERVICE, ENDPOINTS, ENDPOINT_SLICE)}
 NAMESPACES = ("valid", "default", "test", "foo", "namespace", "world")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kdns.controlplane.endpoints import Addresses, wanted_endpoints
-from kdns.controlplane.kinds import Json
+from kdns.controlplane.controllers.endpoints.endpoints_controller import Addresses, endpoints_to_write
+from kdns.controlplane.meta.kinds import Json
 
 
 def desired_endpoints(service: Json, pods: Iterable[Json], existing: Json | None, trigger: str) -> Json | None:
-    """As `wanted_endpoints`."""
+    """As `endpoints_to_write`."""
     addresses = Addresses(service)
     for number, pod in enumerate(pods):
         addresses.put(("", str(number)), pod)
-    return wanted_endpoints(service, addresses, existing, trigger)
+    return endpoints_to_write(service, addresses, existing, trigger)

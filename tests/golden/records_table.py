@@ -16,16 +16,18 @@ from typing import Any
 import msgspec
 import yaml
 
-from kdns.aio.clusters import options_of
 from kdns.cluster.objects import EndpointSlice, Namespace, Object, Pod, Service
 from kdns.cluster.selectors import parse as parse_selector
 from kdns.cluster.state import State
 from kdns.corefile.parse import parse
-from kdns.plugins.kubernetes import KubernetesConfig
-from kdns.plugins.registry import ServerConfig, configure
-from kdns.records.options import Options
-from kdns.records.rrset import RRset, Soa, Srv
-from kdns.wire.message import Decoded, type_number, zone_rrsets
+from kdns.dns.message import Decoded, zone_rrsets
+from kdns.dns.names import Labels, labels_of
+from kdns.dns.rrset import RRset, Soa, Srv
+from kdns.dns.types import type_number
+from kdns.plugins.kubernetes import plugin as kubernetes
+from kdns.plugins.kubernetes.config import KubernetesConfig
+from kdns.plugins.kubernetes.options import Options
+from kdns.plugins.server_config import ServerConfig, configure
 
 Json = dict[str, Any]
 FOLDER = Path(__file__).parent / "records"
@@ -56,8 +58,8 @@ class Row:
         return f"{self.name} type {self.qtype}"
 
     @property
-    def labels(self) -> tuple[str, ...]:
-        return tuple(self.name.lower().rstrip(".").split(".")) if self.name != "." else ()
+    def labels(self) -> Labels:
+        return labels_of(self.name.lower())
 
     @property
     def sections(self) -> tuple[Counter[RRset], ...]:
@@ -93,13 +95,12 @@ class Case:
 
     @property
     def directive(self) -> KubernetesConfig:
-        directive = self.config.kubernetes
-        assert directive
+        (directive,) = self.config.configs(kubernetes.DIRECTIVE)
         return directive
 
     @property
     def options(self) -> Options:
-        return options_of(self.directive, (ip_address(OWN).packed,))
+        return self.directive.options((ip_address(OWN).packed,))
 
     def state(self) -> State:
         state = State()

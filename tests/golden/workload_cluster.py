@@ -8,27 +8,19 @@ from itertools import count
 from typing import Any
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.api import Api
-from kdns.controlplane.clusterconfig import ClusterConfig
-from kdns.controlplane.controller import Action, Controller, Notice, Subject
-from kdns.controlplane.daemonsets import DaemonSets
-from kdns.controlplane.deployments import Deployments
-from kdns.controlplane.kinds import (
-    NAMESPACE,
-    NODE,
-    POD,
-    REPLICA_SET,
-    REPLICATION_CONTROLLER,
-    Json,
-    Kind,
-)
-from kdns.controlplane.metadata import timestamp
-from kdns.controlplane.replicasets import ReplicaSets
-from kdns.controlplane.statefulsets import StatefulSets
-from kdns.controlplane.status import StatusError
-from kdns.controlplane.store import Store
-from kdns.controlplane.strategy import Strategies
-from kdns.controlplane.watch import Subscription
+from kdns.controlplane.controllers.controller import Action, Controller, Notice, Subject
+from kdns.controlplane.controllers.workloads.daemonset import DaemonSets
+from kdns.controlplane.controllers.workloads.deployment.controller import Deployments
+from kdns.controlplane.controllers.workloads.replicaset import ReplicaSets
+from kdns.controlplane.controllers.workloads.statefulset.controller import StatefulSets
+from kdns.controlplane.meta.cluster_config import ClusterConfig
+from kdns.controlplane.meta.errors import StatusError
+from kdns.controlplane.meta.kinds import NAMESPACE, NODE, POD, REPLICA_SET, REPLICATION_CONTROLLER, Json, Kind
+from kdns.controlplane.resources.registry import Registry
+from kdns.controlplane.server.api import Api
+from kdns.controlplane.storage.object_meta import timestamp
+from kdns.controlplane.storage.store import Store
+from kdns.controlplane.storage.watch import Subscription
 
 START_S = 1_700_000_000.0
 STEPS_MAX = 5000
@@ -75,7 +67,7 @@ class Workbench:
 
         self.api = Api(
             Store(),
-            Strategies(config, lambda n: n // 2),
+            Registry(config, lambda n: n // 2),
             lambda: self.now_s,
             lambda: f"uid-{next(numbers)}",
             suffix,

@@ -14,10 +14,10 @@ ADDRESSES = ("10.9.9.1", "10.9.9.2", "10.9.9.3")
 SET_UP = "ip link set lo up" + "".join(f" && ip address add {address}/24 dev lo" for address in ADDRESSES)
 ASK = """
 import asyncio, socket
-from kdns.aio.dnsserver import DnsServer
-from kdns.aio.corefiles import parse_corefile
+from kdns.aio.dns.server import DnsServer
+from kdns.aio.files.corefile import parse_corefile
 from kdns.errors import ListenError
-from kdns.wire.message import decode, query
+from kdns.dns.message import decode, query
 
 def ask(port, source, target):
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:

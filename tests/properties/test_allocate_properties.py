@@ -1,4 +1,4 @@
-"""Whatever is written, reverted and deleted in whatever order: no number has two owners, and none is lost."""
+"""Any writes, reverts and deletions in any order: no number has two owners, and none is lost."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.addresses import Addresses
-from kdns.controlplane.allocate import AllocationError, RangeFullError, Transaction
-from kdns.controlplane.clusterconfig import ClusterConfig
-from kdns.controlplane.endpointpods import pod_ips
-from kdns.controlplane.kinds import Json
-from kdns.controlplane.pods import PodAddresses
-from kdns.controlplane.tally import Tally
+from kdns.controlplane.controllers.nodes.pod_addresses import PodAddresses
+from kdns.controlplane.meta.cluster_config import ClusterConfig
+from kdns.controlplane.meta.kinds import Json
+from kdns.controlplane.resources.pod.pod import pod_ips
+from kdns.controlplane.resources.service.allocator import AllocationError, AllocatorMetrics, RangeFullError, Transaction
+from kdns.controlplane.resources.service.cluster_ips import Addresses
 
 OWNERS = [("default", name) for name in "abcd"]
 STEP = st.tuples(
@@ -33,12 +32,12 @@ RANGES = [
 
 @given(st.sampled_from(RANGES), st.lists(STEP, max_size=120))
 def test_one_owner_per_address(cidrs: tuple[str, ...], steps: list[tuple[str, int, bool, int, Key]]) -> None:
-    """Overlapping and tiny ranges that come and go, hand-made objects, any owner."""
+    """With overlapping and small ranges that change, IPAddresses made by hand, and any owners."""
     networks = [ip_network(cidr) for cidr in cidrs]
     held: dict[str, Key] = {}
     objects: set[str] = set()
     choice = [0]
-    pool = Addresses(lambda n: choice[0] % n, Tally())
+    pool = Addresses(lambda n: choice[0] % n, AllocatorMetrics())
     pool.set_ranges(dict.fromkeys(networks, True))
     for verb, offset, commit, choice[0], owner in steps:
         txn, got, gone = Transaction(), "", ""

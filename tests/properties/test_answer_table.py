@@ -8,6 +8,7 @@ from functools import cache
 from ipaddress import ip_address
 from typing import TypeAlias
 
+from dns_chain import cluster_server, respond
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -33,12 +34,13 @@ from kdns.cluster.objects import (
     TargetRef,
 )
 from kdns.cluster.state import State
-from kdns.plugins.cluster_zones import ClusterZones
-from kdns.plugins.server import Block, Server
-from kdns.records.options import Options, PodMode
-from kdns.records.rrset import RRset, Soa
-from kdns.wire.message import decode, query, type_number
-from kdns.wire.order import Order
+from kdns.dns.message import decode, query
+from kdns.dns.order import Order
+from kdns.dns.rrset import RRset, Soa
+from kdns.dns.types import type_number
+from kdns.plugins.kubernetes.options import Options, PodMode
+from kdns.plugins.kubernetes.plugin import Kubernetes
+from kdns.plugins.server import Server
 
 KINDS: tuple[type[Object], ...] = (Service, EndpointSlice, Pod, Namespace)
 Put: TypeAlias = Object
@@ -157,12 +159,11 @@ OPTIONS = st.builds(
 )
 
 
-def server_of(state: State, options: Options, *, rotate: bool = False) -> tuple[Server, ClusterZones]:
-    cluster = ClusterZones(state, options, order=Order(rotate=rotate))
-    return Server("dns://:53", (Block(".", cluster),)), cluster
+def server_of(state: State, options: Options, *, rotate: bool = False) -> tuple[Server, Kubernetes]:
+    return cluster_server(state, options, order=Order(rotate=rotate))
 
 
-def apply(state: State, event: Put | Delete, cluster: ClusterZones, now_s: float) -> None:
+def apply(state: State, event: Put | Delete, cluster: Kubernetes, now_s: float) -> None:
     change = state.delete(*event) if isinstance(event, tuple) else state.upsert(event)
     if change:
         cluster.changed([change], now_s)
@@ -183,8 +184,8 @@ def packet_of(name: str, qtype: str) -> bytes:
 
 
 def answered(server: Server, asked: Asked) -> bytes:
-    response = server.respond(packet_of(*asked), "udp", 4)
-    assert isinstance(response, bytes)
+    response = respond(server, packet_of(*asked))
+    assert response
     return response
 
 
@@ -236,7 +237,7 @@ def test_one_change_leaves_no_stale_answer_among_all_questions(
         apply(state, one, cluster, 2.0)
     for question in QUESTIONS:
         answered(server, question)
-    assert len(cluster.table) > len(QUESTIONS) * 0.9
+    assert len(server.table) > len(QUESTIONS) * 0.9
     apply(state, event, cluster, 3.0)
     assert_equal(server, state, options, QUESTIONS)
 
@@ -256,5 +257,5 @@ def test_the_index_of_subjects_does_not_grow_with_changes(events: list[tuple[str
     for name, number in events:
         apply(state, Service(ServiceMeta(name, "a"), ServiceSpec(cluster_ip=f"10.0.0.{number}")), cluster, 1.0)
         answered(server, ("alias.a.svc.cluster.local", "A"))
-    assert len(cluster.table) == 1
-    assert sum(map(len, cluster.table._keys.values())) == 3  # noqa: SLF001 - what the index keeps is the point
+    assert len(server.table) == 1
+    assert sum(map(len, server.table._entries.values())) == 3  # noqa: SLF001 - what the index keeps is the point

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kdns.proxy.config import canonical, parsed_network
+from kdns.net import canonical_address, parse_network
 
 octets = st.one_of(st.integers(0, 300).map(str), st.sampled_from(("", "256", "٣", " 1", "1\n")))
 texts = st.one_of(
@@ -27,7 +27,7 @@ def test_it_is_what_ipaddress_writes(text: str) -> None:
         address = None
     if isinstance(address, IPv6Address) and address.ipv4_mapped:
         address = address.ipv4_mapped
-    assert canonical(text) == (str(address) if address else "")
+    assert canonical_address(text) == (str(address) if address else "")
 
 
 @given(st.ip_addresses(v=4), st.lists(st.integers(0, 3), min_size=4, max_size=4), st.sampled_from(("", "::ffff:")))
@@ -35,7 +35,7 @@ def test_padded_numbers_are_decimal_and_ipv4_may_be_in_ipv6_notation(
     address: IPv4Address, zeros: list[int], before: str
 ) -> None:
     padded = ".".join("0" * count + part for count, part in zip(zeros, str(address).split("."), strict=True))
-    assert canonical(before + padded) == str(address)
+    assert canonical_address(before + padded) == str(address)
 
 
 @pytest.mark.parametrize(
@@ -52,4 +52,4 @@ def test_padded_numbers_are_decimal_and_ipv4_may_be_in_ipv6_notation(
     ],
 )
 def test_networks_are_read_as_addresses_are(text: str, wanted: str | None) -> None:
-    assert (str(found) if (found := parsed_network(text)) else None) == wanted
+    assert (str(found) if (found := parse_network(text)) else None) == wanted

@@ -10,13 +10,15 @@ from typing import TypeAlias
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from kdns.corefile.address import Network, reverse_zones
+from kdns.corefile.address import reverse_zones
 from kdns.corefile.lexer import Token, tokens
 from kdns.corefile.lines import Line
 from kdns.corefile.parse import parse
 from kdns.errors import CorefileError
-from kdns.plugins.options import duration_s
-from kdns.plugins.registry import DIRECTIVES, configure
+from kdns.net import Network
+from kdns.plugins.directives import BY_NAME
+from kdns.plugins.server_config import configure
+from kdns.plugins.stanza import duration_s
 
 UNHURRIED = settings(deadline=None)  # other work on the machine is no failure
 
@@ -39,7 +41,7 @@ FRAGMENTS = [
     ),
     *("fd00::/3", "example.org", ":53", "{common}", '"{type}"', "5s", "consolidate 5m (x", "class", "prefer", "except"),
     *("pods verified", "ttl 5", "labels a in (b)", "endpoint http://a:b", "fallthrough", "reload 1h", "weighted f"),
-    *DIRECTIVES,
+    *BY_NAME,
 ]
 FILES = {"a": "errors\nlog {\n class all\n}\n", "b": "import b", "c": "}", "d": "(a) {\nhealth\n}"}
 
@@ -76,7 +78,7 @@ def test_any_text_is_a_corefile_or_an_error_that_says_where(text: str) -> None:
 
 
 @UNHURRIED
-@given(st.dictionaries(st.sampled_from(sorted(DIRECTIVES)), st.lists(st.text(min_size=1), max_size=3)))
+@given(st.dictionaries(st.sampled_from(sorted(BY_NAME)), st.lists(st.text(min_size=1), max_size=3)))
 def test_any_arguments_are_understood_or_refused(stanzas: dict[str, list[str]]) -> None:
     assume(not any(each in arg for args in stanzas.values() for arg in args for each in ("\\", "{$A}", "\0")))
     body = "\n".join(" ".join((name, *map(quoted, args))) for name, args in stanzas.items())

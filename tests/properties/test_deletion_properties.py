@@ -1,4 +1,4 @@
-"""Owners and dependents under any deletions: nothing stays behind alone, and nothing waits for ever."""
+"""Any deletions of owners and dependents: no orphan remains, and no deletion waits for ever."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from itertools import count
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kdns.controlplane.api import Api
-from kdns.controlplane.clusterconfig import ClusterConfig
-from kdns.controlplane.kinds import CONFIG_MAP, NAMESPACE, Json
-from kdns.controlplane.status import StatusError
-from kdns.controlplane.store import Store
-from kdns.controlplane.strategy import Strategies
+from kdns.controlplane.meta.cluster_config import ClusterConfig
+from kdns.controlplane.meta.errors import StatusError
+from kdns.controlplane.meta.kinds import CONFIG_MAP, NAMESPACE, Json
+from kdns.controlplane.resources.registry import Registry
+from kdns.controlplane.server.api import Api
+from kdns.controlplane.storage.store import Store
 
 OWNERS = st.lists(st.tuples(st.integers(0, 11), st.booleans()), max_size=3, unique_by=lambda each: each[0])
 """Owners by number, and whether they wait for the object."""
@@ -23,8 +23,8 @@ DELETIONS = st.lists(st.tuples(st.integers(0, 11), st.sampled_from(["Background"
 
 def cluster() -> Api:
     numbers = count(1)
-    strategies = Strategies(ClusterConfig(), random.Random(1).randrange)
-    api = Api(Store(), strategies, lambda: 1.7e9, lambda: f"uid-{next(numbers)}", lambda: "abcde")
+    registry = Registry(ClusterConfig(), random.Random(1).randrange)
+    api = Api(Store(), registry, lambda: 1.7e9, lambda: f"uid-{next(numbers)}", lambda: "abcde")
     api.create(NAMESPACE, "", {"metadata": {"name": "default"}})
     return api
 
@@ -40,7 +40,7 @@ def reference(owner: Json, *, blocking: bool) -> Json:
 def test_what_is_left_has_an_owner_and_is_not_waiting(
     owners: list[list[tuple[int, bool]]], deletions: list[tuple[int, str]]
 ) -> None:
-    """Owners may come in circles: references are added once everything is there."""
+    """Owners may form circles: references are added when all objects exist."""
     api = cluster()
     made = [api.create(CONFIG_MAP, "default", {"metadata": {"name": f"c{number}"}}) for number in range(12)]
     owned = set()

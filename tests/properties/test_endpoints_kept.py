@@ -15,19 +15,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.controller import Controller
-from kdns.controlplane.kinds import ENDPOINT_SLICE, ENDPOINTS, NODE, POD, SERVICE, Json, Kind
-from kdns.controlplane.serviceendpoints import EndpointController, EndpointSliceController
-from kdns.controlplane.sliceendpoints import Rules
-from kdns.controlplane.tracking import Tracked
+from kdns.controlplane.controllers.controller import Controller
+from kdns.controlplane.controllers.endpoints.desired_endpoints import SliceOptions
+from kdns.controlplane.controllers.endpoints.endpoints_controller import EndpointsController
+from kdns.controlplane.controllers.endpoints.endpointslice_controller import EndpointSliceController
+from kdns.controlplane.controllers.endpoints.service_index import ServiceIndex
+from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, ENDPOINTS, NODE, POD, SERVICE, Json, Kind
 
 Step: TypeAlias = tuple[str, int, int]
 PER_SLICE = 3
 
 
 def controllers() -> tuple[Controller, ...]:
-    tracked = Tracked()
-    return EndpointController(tracked), EndpointSliceController(tracked, Rules(PER_SLICE))
+    index = ServiceIndex()
+    return EndpointsController(index), EndpointSliceController(index, SliceOptions(PER_SLICE))
 
 
 class World:

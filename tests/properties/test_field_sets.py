@@ -9,32 +9,32 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kdns.controlplane.apply import applied
-from kdns.controlplane.comparing import all_paths, applied_paths, changes
-from kdns.controlplane.fieldsets import (
+from kdns.controlplane.fieldmanager.apply import apply
+from kdns.controlplane.fieldmanager.compare import all_paths, compare, configured_paths
+from kdns.controlplane.fieldmanager.field_sets import (
     SELF,
-    Fields,
+    FieldSet,
     difference,
-    in_order,
     intersection,
-    is_fields,
-    outside,
+    is_field_set,
     paths,
+    recursive_difference,
+    sorted_elements,
     union,
 )
-from kdns.controlplane.kinds import SERVICE, Json
-from kdns.controlplane.managed import Writer, content, identity, updated
-from kdns.controlplane.merging import merged, without
-from kdns.controlplane.shapes import shape_of
-from kdns.controlplane.status import StatusError
+from kdns.controlplane.fieldmanager.managed_fields import Writer, entries_of_changed, identity, managed_content
+from kdns.controlplane.fieldmanager.merge import merge, without
+from kdns.controlplane.fieldmanager.structure import structure_of
+from kdns.controlplane.meta.errors import StatusError
+from kdns.controlplane.meta.kinds import SERVICE, Json
 
 ELEMENTS = st.sampled_from(["f:a", "f:b", 'k:{"port":80}', 'v:"x"'])
 
 
-def tree(found: list[tuple[tuple[str, ...], bool]]) -> Fields:
-    result: Fields = {}
+def tree(found: list[tuple[tuple[str, ...], bool]]) -> FieldSet:
+    result: FieldSet = {}
     for path, _ in found:
-        one: Fields = {}
+        one: FieldSet = {}
         for element in reversed(path):
             one = {element: one}
         result = union(result, one)
@@ -44,26 +44,31 @@ def tree(found: list[tuple[tuple[str, ...], bool]]) -> Fields:
 FIELDS = st.lists(st.tuples(st.lists(ELEMENTS, min_size=1, max_size=3).map(tuple), st.booleans()), max_size=6).map(tree)
 
 
-def plain(fields: Fields) -> set[tuple[str, ...]]:
+def plain(fields: FieldSet) -> set[tuple[str, ...]]:
     return set(paths(fields))
 
 
 @given(FIELDS, FIELDS)
-def test_trees_are_sets(one: Fields, other: Fields) -> None:
+def test_trees_are_sets(one: FieldSet, other: FieldSet) -> None:
     mine, theirs = plain(one), plain(other)
     assert plain(union(one, other)) == mine | theirs
     assert plain(difference(one, other)) == mine - theirs
     assert plain(intersection(one, other)) == mine & theirs
     above = {path for path in mine if any(path[: len(each)] == each for each in theirs)}
-    assert plain(outside(one, other)) == mine - above
-    for result in (union(one, other), difference(one, other), intersection(one, other), outside(one, other)):
-        assert is_fields(result)
+    assert plain(recursive_difference(one, other)) == mine - above
+    for result in (
+        union(one, other),
+        difference(one, other),
+        intersection(one, other),
+        recursive_difference(one, other),
+    ):
+        assert is_field_set(result)
         assert _is_tight(result)
-        assert in_order(result) == result
+        assert sorted_elements(result) == result
 
 
-def _is_tight(fields: Fields, *, nested: bool = False) -> bool:
-    """No element stands for nothing: a path is `{}`, or has "." beside what is below it."""
+def _is_tight(fields: FieldSet, *, nested: bool = False) -> bool:
+    """Whether every element is a path or has one below it: a path is `{}`, or has "." beside further elements."""
     if nested and set(fields) == {SELF}:
         return False
     return all(_is_tight(below, nested=True) for element, below in fields.items() if element != SELF)
@@ -97,21 +102,21 @@ OBJECTS = st.fixed_dictionaries(
         ),
     },
 )
-SHAPE = shape_of(SERVICE)
+STRUCTURE = structure_of(SERVICE)
 
 
 @given(OBJECTS, OBJECTS)
 def test_changes_lead_from_one_object_to_the_other(old: Json, new: Json) -> None:
-    found, back = changes(SHAPE, old, new), changes(SHAPE, new, old)
+    found, back = compare(STRUCTURE, old, new), compare(STRUCTURE, new, old)
     assert found.removed == back.added
     assert found.modified == back.modified
-    assert (not found.written and not found.removed) == (_said(old) == _said(new))
-    assert plain(found.added) <= plain(all_paths(SHAPE, new))
-    assert plain(found.removed) <= plain(all_paths(SHAPE, old))
+    assert (not found.written and not found.removed) == (_text(old) == _text(new))
+    assert plain(found.added) <= plain(all_paths(STRUCTURE, new))
+    assert plain(found.removed) <= plain(all_paths(STRUCTURE, old))
 
 
-def _said(value: Any) -> Any:
-    """The object as text, so that an empty list and no list differ as they do for a comparison."""
+def _text(value: Any) -> Any:
+    """The object as text, in which an empty list and an absent list differ, as they do for a comparison."""
     return json.dumps(_sorted(value), sort_keys=True)
 
 
@@ -122,19 +127,19 @@ def _sorted(value: Any) -> Any:
 
 
 @given(OBJECTS, OBJECTS)
-def test_what_is_merged_is_there(live: Json, config: Json) -> None:
-    result = merged(SHAPE, live, config)
-    assert merged(SHAPE, result, config) == result, "a second time changes nothing"
-    claimed = plain(applied_paths(SHAPE, config))
-    assert claimed <= plain(all_paths(SHAPE, result))
-    taken_away = changes(SHAPE, live, result).removed
+def test_a_merge_contains_the_configuration(live: Json, config: Json) -> None:
+    result = merge(STRUCTURE, live, config)
+    assert merge(STRUCTURE, result, config) == result, "a second time changes nothing"
+    claimed = plain(configured_paths(STRUCTURE, config))
+    assert claimed <= plain(all_paths(STRUCTURE, result))
+    taken_away = compare(STRUCTURE, live, result).removed
     assert not plain(taken_away), "merging takes nothing away"
 
 
 @given(OBJECTS)
-def test_without_its_paths_nothing_is_left(obj: Json) -> None:
-    assert not without(SHAPE, obj, all_paths(SHAPE, obj))
-    assert (without(SHAPE, obj, {}) or {}) == obj
+def test_nothing_remains_without_all_paths(obj: Json) -> None:
+    assert not without(STRUCTURE, obj, all_paths(STRUCTURE, obj))
+    assert (without(STRUCTURE, obj, {}) or {}) == obj
 
 
 WRITES = st.lists(st.tuples(st.sampled_from(["a", "b", "edit"]), OBJECTS), min_size=1, max_size=6)
@@ -142,28 +147,30 @@ WRITES = st.lists(st.tuples(st.sampled_from(["a", "b", "edit"]), OBJECTS), min_s
 
 @example([("a", {"metadata": {"labels": {"a": "x"}}}), ("a", {"metadata": {"labels": {}}})])
 @given(WRITES)
-def test_applied_objects_hold_what_their_managers_say(writes: list[tuple[str, Json]]) -> None:
-    """Two appliers, by force, and one who edits: each configuration is there, and nothing but what someone manages."""
+def test_applied_objects_hold_what_their_managers_configure(writes: list[tuple[str, Json]]) -> None:
+    """Two appliers with force and an editor: each configuration is present, and every field has a manager."""
     live: Json | None = None
     for number, (name, sent) in enumerate(writes):
         typed = {"apiVersion": "v1", "kind": "Service", **sent}
         typed["metadata"] = {"name": "x", **sent.get("metadata", {})}
         writer = Writer(name, time=f"{number}")
         if name != "edit":
-            live = applied(SERVICE, live, typed, writer, force=True)
-            if live["metadata"]["managedFields"]:  # without any, what is there gets a manager at the next apply
-                again = applied(SERVICE, live, typed, writer, force=False)
+            live = apply(SERVICE, live, typed, writer, force=True)
+            if live["metadata"]["managedFields"]:  # without entries, the next apply gives all fields a manager
+                again = apply(SERVICE, live, typed, writer, force=False)
                 assert again == live, "a second time changes nothing and meets nobody"
-            assert plain(applied_paths(SHAPE, content(typed))) <= plain(all_paths(SHAPE, content(live)))
-            assert not changes(SHAPE, content(merged(SHAPE, live, typed)), content(live)).written
+            assert plain(configured_paths(STRUCTURE, managed_content(typed))) <= plain(
+                all_paths(STRUCTURE, managed_content(live))
+            )
+            assert not compare(STRUCTURE, managed_content(merge(STRUCTURE, live, typed)), managed_content(live)).written
         elif live is not None:
-            entries = updated(SERVICE, live, typed, writer)
+            entries = entries_of_changed(SERVICE, live, typed, writer)
             live = {**typed, "metadata": {**typed["metadata"], "managedFields": entries}}
         _check_entries(live)
 
 
 def _filled(value: Any) -> Any:
-    """The value without empty maps and lists: an edit may leave some that nobody manages."""
+    """The value without empty maps and lists, of which an edit may leave some without a manager."""
     if isinstance(value, dict):
         return {name: kept for name, inner in value.items() if (kept := _filled(inner)) not in ({}, [], None)}
     return [_filled(each) for each in value] if isinstance(value, list) else value
@@ -172,7 +179,7 @@ def _filled(value: Any) -> Any:
 def _check_entries(live: Json | None) -> None:
     entries = (live or {"metadata": {}})["metadata"].get("managedFields") or []
     assert len({identity(entry) for entry in entries}) == len(entries)
-    there = plain(all_paths(SHAPE, content(live or {})))
+    there = plain(all_paths(STRUCTURE, managed_content(live or {})))
     managed: set[tuple[str, ...]] = set()
     for entry in entries:
         assert entry["fieldsV1"]
@@ -180,7 +187,7 @@ def _check_entries(live: Json | None) -> None:
         managed |= plain(entry["fieldsV1"])
     assert managed <= there, "nobody manages what is not there"
     if not any(entry["operation"] == "Update" for entry in entries) and entries:
-        leaves = plain(applied_paths(SHAPE, content(_filled(live))))
+        leaves = plain(configured_paths(STRUCTURE, managed_content(_filled(live))))
         assert {path for path in leaves if path not in managed} <= EMPTY, "what nobody applies any more is gone"
 
 
@@ -222,5 +229,5 @@ def test_any_configuration_is_applied_or_refused(junk: Json, is_there: bool) -> 
     live = {"kind": "Service", "apiVersion": "v1", "metadata": {"name": "x"}, "spec": {"ports": [{"port": 1}]}}
     config = {**junk, "apiVersion": "v1", "kind": "Service"}
     with suppress(StatusError):
-        made = applied(SERVICE, live if is_there else None, config, Writer("a"), force=False)
+        made = apply(SERVICE, live if is_there else None, config, Writer("a"), force=False)
         assert isinstance(made["metadata"]["managedFields"], list)

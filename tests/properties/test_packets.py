@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import dnslib
 import pytest
+from dns_chain import cluster_server, respond
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kdns.cluster.objects import EndpointSlice, Meta, Namespace, Service, ServiceMeta, ServiceSpec
 from kdns.cluster.state import State
-from kdns.plugins.cluster_zones import ClusterZones
-from kdns.plugins.server import Block, Server
-from kdns.records.options import Options
-from kdns.wire.message import query
+from kdns.dns.message import query
+from kdns.plugins.kubernetes.options import Options
+from kdns.plugins.server import Server
 
 NAME = "web.default.svc.cluster.local"
 GOOD = {
@@ -34,7 +34,7 @@ def server() -> Server:
     state.upsert(Namespace(Meta("default")))
     state.upsert(Service(ServiceMeta("web", "default"), ServiceSpec(cluster_ip="10.96.0.1")))
     zones = Options(zones=("cluster.local.", "in-addr.arpa.", "ip6.arpa."))
-    return Server("dns://:53", (Block(".", ClusterZones(state, zones)),))
+    return cluster_server(state, zones)[0]
 
 
 def spelled(name: str, capitals: list[bool]) -> str:
@@ -42,9 +42,7 @@ def spelled(name: str, capitals: list[bool]) -> str:
 
 
 def response_of(server: Server, packet: bytes, proto: str) -> bytes | None:
-    response = server.respond(packet, proto, 4)
-    assert response is None or isinstance(response, bytes)
-    return response
+    return respond(server, packet, proto)
 
 
 def assert_valid(packet: bytes, response: bytes | None) -> None:

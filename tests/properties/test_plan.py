@@ -31,11 +31,12 @@ from kdns.cluster.objects import (
     SliceMeta,
 )
 from kdns.cluster.state import State
-from kdns.proxy.config import FAMILIES, LocalPods, NodeView, ProxyConfig
-from kdns.proxy.nftchange import lines
-from kdns.proxy.nfttable import Table
-from kdns.proxy.plan import FrontKind
-from kdns.proxy.planner import Planner, plan
+from kdns.net import FAMILIES
+from kdns.proxy.nftables.table import Table
+from kdns.proxy.nftables.transaction import commands
+from kdns.proxy.plan.config import LocalPods, NodeView, ProxyConfig
+from kdns.proxy.plan.plan import FrontKind
+from kdns.proxy.plan.planner import Planner, plan
 
 Write: TypeAlias = Service | EndpointSlice | tuple[type[Object], tuple[str, str]]
 
@@ -135,7 +136,7 @@ def test_a_table_that_followed_equals_one_made_afresh(rounds: list[tuple[list[Wr
         differences = planner.changed([change for change in made if change])
         for family in FAMILIES:
             half, before = planner.plan.of(family), deepcopy(kernels[family])
-            nft_walk.apply(kernels[family], lines(tables[family].follow(half, differences[family])))
+            nft_walk.apply(kernels[family], commands(tables[family].follow(half, differences[family])))
             nobody_falls_through(before, kernels[family])
             if is_quiet:
                 sweep(kernels[family], tables[family])
@@ -147,7 +148,7 @@ def test_a_table_that_followed_equals_one_made_afresh(rounds: list[tuple[list[Wr
 
 def sweep(kernel: nft_walk.Ruleset, table: Table) -> None:
     swept = table.sweep()
-    nft_walk.apply(kernel, lines(swept))
+    nft_walk.apply(kernel, commands(swept))
     table.swept(swept)
 
 

@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 from test_plan import CONFIG, NODE, Write, deletions, services, slices, sweep
 
 from kdns.cluster.state import State
-from kdns.proxy.config import FAMILIES, USERSPACE
-from kdns.proxy.nftchange import lines
-from kdns.proxy.plan import Plan
-from kdns.proxy.planner import Planner
-from kdns.proxy.userspace import LISTS, RelayKey, relay_keys, table
+from kdns.net import FAMILIES
+from kdns.proxy.nftables.capture import capture_table
+from kdns.proxy.nftables.transaction import commands
+from kdns.proxy.plan.modes import USERSPACE
+from kdns.proxy.plan.plan import Plan
+from kdns.proxy.plan.planner import Planner
+from kdns.proxy.userspace.relays import RelayKey, relay_keys
 
 OWN = NODE.primary[0]
 
@@ -31,7 +33,7 @@ def test_a_table_that_followed_equals_one_made_afresh(rounds: list[tuple[list[Wr
     planner = Planner(state, NODE, replace(CONFIG, mode=USERSPACE))
     ports: dict[RelayKey, int] = {}
     tos = {"IPv4": OWN, "IPv6": None}
-    tables = {family: table(planner.plan.of(family), ports, tos[family]) for family in FAMILIES}
+    tables = {family: capture_table(planner.plan.of(family), ports, tos[family]) for family in FAMILIES}
     kernels = {family: nft_walk.read(tables[family].whole()) for family in FAMILIES}
     for writes, is_quiet in rounds:
         made = [state.delete(*write) if isinstance(write, tuple) else state.upsert(write) for write in writes]
@@ -39,19 +41,17 @@ def test_a_table_that_followed_equals_one_made_afresh(rounds: list[tuple[list[Wr
         relays = wanted(planner.plan)
         ports |= {key: next(numbers) for key in relays - ports.keys()}
         for family in FAMILIES:
-            nft_walk.apply(kernels[family], lines(tables[family].follow(planner.plan.of(family), differences[family])))
+            nft_walk.apply(
+                kernels[family], commands(tables[family].follow(planner.plan.of(family), differences[family]))
+            )
         for key in ports.keys() - relays:
             del ports[key]
         for family in FAMILIES:
             if is_quiet:
                 sweep(kernels[family], tables[family])
-            maps = {
-                name: elements
-                for name, elements in kernels[family].elements.items()
-                if name.startswith(tuple(LISTS.values()))
-            }
+            maps = {name: elements for name, elements in kernels[family].elements.items() if name.startswith("relays")}
             led_to = sorted(int(port) for elements in maps.values() for port in elements.values())
             assert led_to == sorted(port for key, port in ports.items() if key.family == family)
     for family in FAMILIES:
         sweep(kernels[family], tables[family])
-        assert kernels[family] == nft_walk.read(table(planner.plan.of(family), ports, tos[family]).whole())
+        assert kernels[family] == nft_walk.read(capture_table(planner.plan.of(family), ports, tos[family]).whole())

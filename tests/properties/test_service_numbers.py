@@ -1,7 +1,7 @@
 """Services through the whole API, in any order of writes, refusals, dry runs, deletions, range changes and restarts.
 
-No address or port has two owners, every cluster IP has its IPAddress object, and when all are gone nothing is left.
-Also after the process was killed between any two commits, once the repair loop has run.
+No address or port has two owners, every cluster IP has its IPAddress, and without Services nothing is allocated.
+Also after a crash between any two commits, once the repair loops have run.
 """
 
 from __future__ import annotations
@@ -13,19 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.api import Api
-from kdns.controlplane.clusterconfig import ClusterConfig
-from kdns.controlplane.controller import Controller
-from kdns.controlplane.ipaddresses import is_managed, names_of, service_of
-from kdns.controlplane.kinds import IP_ADDRESS, NAMESPACE, SERVICE, SERVICE_CIDR, Json, Kind
-from kdns.controlplane.repair_addresses import AddressRepair
-from kdns.controlplane.repair_ports import PortRepair
-from kdns.controlplane.servicecidrs import default_service_cidr
-from kdns.controlplane.services import ports_held
-from kdns.controlplane.status import StatusError
-from kdns.controlplane.store import Store
-from kdns.controlplane.strategy import Strategies
-from kdns.controlplane.watch import Commit, Stored
+from kdns.controlplane.controllers.controller import Controller
+from kdns.controlplane.controllers.service.repair import AddressRepair, PortRepair
+from kdns.controlplane.meta.cluster_config import ClusterConfig
+from kdns.controlplane.meta.errors import StatusError
+from kdns.controlplane.meta.kinds import IP_ADDRESS, NAMESPACE, SERVICE, SERVICE_CIDR, Json, Kind
+from kdns.controlplane.resources.registry import Registry
+from kdns.controlplane.resources.service.service_cidr import default_service_cidr, is_managed, names_of, service_of
+from kdns.controlplane.resources.service.spec import ports_held
+from kdns.controlplane.server.api import Api
+from kdns.controlplane.storage.store import Store
+from kdns.controlplane.storage.watch import Commit, Version
 
 CONFIG = ClusterConfig(
     service_cidrs=(ip_network("10.0.0.0/29"), ip_network("fd00::/125")), node_port_range=range(30000, 30008)
@@ -50,16 +48,16 @@ SECOND: dict[str, list[Json]] = {
 
 
 class Cluster:
-    """An API whose commits are noted; `restarted` is the same cluster after the first so many of them."""
+    """An API whose commits are recorded; `restarted` is the cluster after the first `commits`."""
 
-    def __init__(self, objects: list[Stored] | None = None, revision: int = 1) -> None:
+    def __init__(self, objects: list[Version] | None = None, revision: int = 1) -> None:
         self.commits: list[Commit] = []
         self.loses = False
-        self.strategies = Strategies(CONFIG, lambda n: n // 2)
+        self.registry = Registry(CONFIG, lambda n: n // 2)
         numbers = count(revision)
         store = Store(objects or [], revision=revision, persist=self._persist)
         new = lambda: f"uid-{next(numbers)}"  # noqa: E731
-        self.api = Api(store, self.strategies, lambda: NOW_S, new, lambda: "x")
+        self.api = Api(store, self.registry, lambda: NOW_S, new, lambda: "x")
 
     def _persist(self, commit: Commit) -> None:
         if self.loses:
@@ -67,7 +65,7 @@ class Cluster:
         self.commits.append(commit)
 
     def restarted(self, commits: int) -> Cluster:
-        objects: dict[tuple[Kind, Key], Stored] = {}
+        objects: dict[tuple[Kind, Key], Version] = {}
         for commit in self.commits[:commits]:
             objects.pop((commit.kind, commit.key), None)
             if commit.new:
@@ -111,7 +109,7 @@ class Cluster:
             self.api.delete(kind, "", name)
 
     def check(self) -> None:
-        numbers = self.strategies.services
+        numbers = self.registry.services
         services, objects = self.all(SERVICE), self.all(IP_ADDRESS)
         addresses = [name for each in services for name in names_of(each)]
         ports = [port for each in services for port in ports_held(each)]
@@ -128,11 +126,11 @@ class Cluster:
         return stored.obj if stored else None
 
     def repair(self) -> None:
-        """Both repair loops until they write nothing, an hour later."""
-        numbers = self.strategies.services
+        """Run both repair loops, an hour later, until they write nothing."""
+        numbers = self.registry.services
         for _ in range(5):
             before = self.api.store.revision
-            loops: list[Controller] = [AddressRepair(numbers.tally), PortRepair(numbers.ports, numbers.tally)]
+            loops: list[Controller] = [AddressRepair(numbers.metrics), PortRepair(numbers.ports, numbers.metrics)]
             for loop in loops:
                 for kind in loop.follows:
                     for obj in self.all(kind):
@@ -168,10 +166,10 @@ def test_numbers_are_never_shared_and_never_leak(writes: list[Write]) -> None:
             cluster = cluster.restarted(len(cluster.commits))
         cluster.apply(write)
         cluster.check()
-    assert cluster.restarted(len(cluster.commits)).strategies.lost == []
+    assert cluster.restarted(len(cluster.commits)).registry.lost == []
     for kind in (SERVICE, IP_ADDRESS):
         cluster.api.delete_all(kind, cluster.api.list(kind, None).stored)
-    numbers = cluster.strategies.services
+    numbers = cluster.registry.services
     ranges = [each for family in numbers.addresses.values() for each in family.ranges.values()]
     assert [each.used for each in (*ranges, numbers.ports.pool)] == [0] * (len(ranges) + 1)
     assert not any(family.owners or family.objects for family in numbers.addresses.values())

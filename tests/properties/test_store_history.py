@@ -1,4 +1,4 @@
-"""A list, then a watch from its revision, always ends in the present; pages never mix two moments."""
+"""A list and a watch from its revision always reach the current state; pages are of one snapshot."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kdns.controlplane import listing
-from kdns.controlplane.kinds import SERVICE, Json
-from kdns.controlplane.status import StatusError
-from kdns.controlplane.store import Store
-from kdns.controlplane.watch import Filter, Stored, Subscription
+from kdns.controlplane.meta.errors import StatusError
+from kdns.controlplane.meta.kinds import SERVICE, Json
+from kdns.controlplane.storage import listing
+from kdns.controlplane.storage.store import Store
+from kdns.controlplane.storage.watch import Filter, Subscription, Version
 
 NAMES = "abcd"
 
@@ -30,7 +30,7 @@ changes = st.lists(
     st.builds(Change, st.sampled_from("xy"), st.sampled_from(NAMES), st.sampled_from([None, "1", "2"])), max_size=40
 )
 filters = st.builds(
-    lambda namespace, selector: listing.wanted(SERVICE, namespace, selector, ""),
+    lambda namespace, selector: listing.filter_of(namespace, selector, ""),
     st.sampled_from([None, "x"]),
     st.sampled_from(["", "v=1", "v!=1", "!v"]),
 )
@@ -51,7 +51,7 @@ def listed(store: Store, wanted: Filter, revision: int = 0) -> dict[tuple[str, s
 
 
 def followed(state: dict[tuple[str, str], bytes], subscription: Subscription) -> dict[tuple[str, str], bytes]:
-    """The state after the events; each event must fit what the watcher knows."""
+    """The state after the events; each event must be consistent with the state before."""
     state, last = dict(state), 0
     for event in subscription.take():
         assert event.stored.revision > last
@@ -86,7 +86,7 @@ def test_pages_are_one_moment(history: list[Change], wanted: Filter, limit: int,
     for change in history:
         apply(store, change)
     moment, token, pending = listed(store, wanted), "", list(between)
-    found: list[Stored] = []
+    found: list[Version] = []
     first = True
     while first or token:
         first = False

@@ -1,4 +1,4 @@
-"""Whatever clients send and in whatever order they write: no lost update, no error but the API's own."""
+"""For any requests in any order: no lost update, no exception but StatusError."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from hypothesis import strategies as st
 
 from kdns.cluster import selectors
 from kdns.cluster.selectors import SelectorError
-from kdns.controlplane import fields, schema
-from kdns.controlplane.api import Api
-from kdns.controlplane.clusterconfig import ClusterConfig
-from kdns.controlplane.kinds import NAMESPACE, POD, SERVICE, Json
-from kdns.controlplane.patch import JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, patched
-from kdns.controlplane.status import StatusError
-from kdns.controlplane.store import Store
-from kdns.controlplane.strategy import Strategies
+from kdns.controlplane.meta.cluster_config import ClusterConfig
+from kdns.controlplane.meta.errors import StatusError
+from kdns.controlplane.meta.kinds import NAMESPACE, POD, SERVICE, Json
+from kdns.controlplane.resources.registry import Registry
+from kdns.controlplane.resources.strategy import STRATEGIES
+from kdns.controlplane.schema.patch import patch_schema
+from kdns.controlplane.server.api import Api
+from kdns.controlplane.server.patch import JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, patched
+from kdns.controlplane.storage import field_selectors
+from kdns.controlplane.storage.store import Store
 
 WRITERS = 3
 
@@ -25,8 +27,8 @@ WRITERS = 3
 @settings(deadline=None)
 @given(turns=st.lists(st.integers(0, WRITERS - 1), max_size=60))
 def test_no_update_is_lost(turns: list[int]) -> None:
-    """Each writer reads, and on its next turn writes one more than it read; only a fresh read may win."""
-    api = Api(Store(), Strategies(ClusterConfig(), lambda _: 0), lambda: 0.0, lambda: "uid", lambda: "x")
+    """Each writer reads a number and on its next turn writes the next one; only a current read may succeed."""
+    api = Api(Store(), Registry(ClusterConfig(), lambda _: 0), lambda: 0.0, lambda: "uid", lambda: "x")
     api.create(NAMESPACE, "", {"metadata": {"name": "default"}})
     counter: Json = {"metadata": {"name": "c", "annotations": {"n": "0"}}, "spec": {"ports": [{"port": 80}]}}
     api.create(SERVICE, "default", counter)
@@ -72,7 +74,7 @@ operations = st.lists(
 def test_any_patch_gives_an_object_or_a_status(original: Json, patch: Any, patch_type: str) -> None:
     sent = copy.deepcopy(patch)
     try:
-        result = patched(original, patch_type, patch, schema.patch_schema(SERVICE))
+        result = patched(original, patch_type, patch, patch_schema(SERVICE))
     except StatusError:
         pass
     else:
@@ -94,6 +96,6 @@ def test_any_text_is_a_selector_or_an_error_that_says_why(text: str) -> None:
     except SelectorError as error:
         assert error.reason  # noqa: PT017 - either outcome is right
     try:
-        fields.parse(POD, text).matches({})
+        field_selectors.parse(STRATEGIES[POD].field_labels, text).matches({})
     except StatusError as error:
         assert error.code == 400  # noqa: PT017 - either outcome is right

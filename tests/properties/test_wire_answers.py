@@ -8,6 +8,7 @@ from ipaddress import IPv4Address, IPv6Address
 from typing import Any
 
 import dnslib
+from dns_chain import cluster_server, respond
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,16 +23,17 @@ from kdns.cluster.objects import (
     SliceLabels,
     SliceMeta,
 )
-from kdns.cluster.state import Index, State, packed
-from kdns.plugins.cluster_zones import ClusterZones
-from kdns.plugins.server import Block, Server
-from kdns.records import rrset
-from kdns.records.options import Options
-from kdns.records.rrset import Rdata, RRset, Soa, Srv
-from kdns.wire.message import Decoded, decode, query
-from kdns.wire.order import Order
-from kdns.wire.query import Query, read_query
-from kdns.wire.respond import Compiler, Message
+from kdns.cluster.state import Index, State
+from kdns.dns import types
+from kdns.dns.answer import compile_answer
+from kdns.dns.message import Decoded, decode, query
+from kdns.dns.order import Order
+from kdns.dns.query import AA, Query, read_query
+from kdns.dns.response import Response
+from kdns.dns.rrset import Rdata, RRset, Soa, Srv
+from kdns.net import packed
+from kdns.plugins.kubernetes.options import Options
+from kdns.plugins.server import Server
 
 ZONE = "cluster.local."
 LABELS = st.text("abcdefghijklmnopqrstuvwxyz0123456789-_", min_size=1, max_size=20)
@@ -43,14 +45,14 @@ NAMES = st.builds(
 NUMBERS = st.integers(0, 65535)
 SECONDS = st.integers(0, 2**31 - 1)
 RDATA: dict[int, st.SearchStrategy[Any]] = {
-    rrset.A: st.binary(min_size=4, max_size=4),
-    rrset.AAAA: st.binary(min_size=16, max_size=16),
-    rrset.CNAME: NAMES,
-    rrset.NS: NAMES,
-    rrset.PTR: NAMES,
-    rrset.SRV: st.builds(Srv, NUMBERS, NUMBERS, NUMBERS, NAMES),
-    rrset.SOA: st.builds(Soa, NAMES, NAMES, SECONDS, SECONDS, SECONDS, SECONDS, SECONDS),
-    rrset.TXT: st.binary(max_size=255),
+    types.A: st.binary(min_size=4, max_size=4),
+    types.AAAA: st.binary(min_size=16, max_size=16),
+    types.CNAME: NAMES,
+    types.NS: NAMES,
+    types.PTR: NAMES,
+    types.SRV: st.builds(Srv, NUMBERS, NUMBERS, NUMBERS, NAMES),
+    types.SOA: st.builds(Soa, NAMES, NAMES, SECONDS, SECONDS, SECONDS, SECONDS, SECONDS),
+    types.TXT: st.binary(max_size=255),
 }
 
 
@@ -71,8 +73,12 @@ def asked(name: str, qtype: int, payload_bytes: int) -> Query:
     return found
 
 
-def answered(question: Query, message: Message, limit_bytes: int) -> bytes:
-    return Compiler().compile(question, message, limit_bytes, ".").wire(question.packet)
+def answered(question: Query, message: Response, limit_bytes: int) -> bytes:
+    return compile_answer(question, message, limit_bytes, ".").wire(question.packet)
+
+
+def response_of(answer: tuple[RRset, ...], authority: tuple[RRset, ...], additional: tuple[RRset, ...]) -> Response:
+    return Response(0, AA, answer, authority, additional, zone=ZONE)
 
 
 def each_record(section: tuple[RRset, ...]) -> list[RRset]:
@@ -90,7 +96,7 @@ def test_what_is_encoded_is_what_dnslib_reads(
     additional: tuple[RRset, ...],
 ) -> None:
     question = asked(name, qtype, payload_bytes)
-    message = Message(0, ZONE, answer, authority, additional)
+    message = response_of(answer, authority, additional)
     packet = answered(question, message, 65535)
     got = decode(packet)
     for section, read in ((answer, got.answer), (authority, got.authority), (additional, got.additional)):
@@ -109,9 +115,9 @@ def test_no_answer_is_longer_than_its_limit(
     authority: tuple[RRset, ...],
     additional: tuple[RRset, ...],
 ) -> None:
-    question = asked(name, rrset.A, payload_bytes)
+    question = asked(name, types.A, payload_bytes)
     limit_bytes = max(payload_bytes, 512)
-    packet = answered(question, Message(0, ZONE, answer, authority, additional), limit_bytes)
+    packet = answered(question, response_of(answer, authority, additional), limit_bytes)
     assert len(packet) <= limit_bytes
     got, wanted = decode(packet), each_record(answer)
     assert all(record in wanted for record in got.answer)
@@ -119,7 +125,7 @@ def test_no_answer_is_longer_than_its_limit(
     if "tc" in got.flags:
         assert not got.authority
         assert not got.additional
-    whole = len(answered(question, Message(0, ZONE, answer, authority, additional), 65535))
+    whole = len(answered(question, response_of(answer, authority, additional), 65535))
     assert (whole <= limit_bytes) == (count(got) == sum(map(len, map(each_record, (answer, authority, additional)))))
 
 
@@ -128,16 +134,16 @@ def count(got: Decoded) -> int:
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.integers(1, 40), st.sampled_from([rrset.A, rrset.AAAA]), st.booleans())
+@given(st.integers(1, 40), st.sampled_from([types.A, types.AAAA]), st.booleans())
 def test_rotation_begins_at_every_part_of_the_addresses_and_loses_none(number: int, rtype: int, rotate: bool) -> None:
-    make = IPv4Address if rtype == rrset.A else IPv6Address
+    make = IPv4Address if rtype == types.A else IPv6Address
     addresses = [make(2**31 + one) for one in range(number)]
     server = headless(addresses, rotate=rotate)
     packet = query("s.default.svc.cluster.local", rtype, payload_bytes=4096)
     first = Counter[bytes]()
     for _ in range(4 * number):
-        response = server.respond(packet, "udp", 4)
-        assert isinstance(response, bytes)
+        response = respond(server, packet)
+        assert response
         order = [rdata for record in decode(response).answer for rdata in record.rdata if isinstance(rdata, bytes)]
         assert sorted(order) == [address.packed for address in addresses]
         first[order[0]] += 1
@@ -153,7 +159,7 @@ def headless(addresses: Sequence[IPv4Address | IPv6Address], *, rotate: bool) ->
     state.upsert(Service(ServiceMeta("s", "default"), ServiceSpec(cluster_ip="None")))
     endpoints = tuple(Endpoint((str(address),)) for address in addresses)
     state.upsert(EndpointSlice(SliceMeta("s", "default", SliceLabels("s")), "IPv4", endpoints))
-    return Server("dns://:53", (Block(".", ClusterZones(state, Options(), order=Order(rotate=rotate))),))
+    return cluster_server(state, Options(), order=Order(rotate=rotate))[0]
 
 
 ADDRESSES = st.one_of(

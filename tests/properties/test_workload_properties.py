@@ -14,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from workload_cluster import Workbench, is_ready, template, workload
 
-from kdns.controlplane.controller import Action
-from kdns.controlplane.kinds import DAEMON_SET, DEPLOYMENT, POD, REPLICA_SET, STATEFUL_SET, Json
-from kdns.controlplane.rollouts import budget, wanted
+from kdns.controlplane.controllers.controller import Action
+from kdns.controlplane.controllers.workloads.deployment.rolling import budget
+from kdns.controlplane.controllers.workloads.replicas import desired_replicas
+from kdns.controlplane.meta.kinds import DAEMON_SET, DEPLOYMENT, POD, REPLICA_SET, STATEFUL_SET, Json
 
 IMAGES = st.sampled_from(["i:1", "i:2", "i:3"])
 BUDGETS = st.sampled_from([("25%", "25%"), (1, 0), (0, 1), ("100%", "100%"), ("10%", 2), (3, "50%")])
@@ -78,15 +79,15 @@ def pod_step(bench: Workbench, kind: str, value: int) -> None:
 
 
 def finish(bench: Workbench) -> None:
-    """Let everything be well, and compare with what is wanted."""
+    """Let everything be well, and compare with what is desired_replicas."""
     bench.change(DEPLOYMENT, "web", paused=False)
     bench.run_pods()
     deployment = bench.get(DEPLOYMENT, "web")
-    size, status = wanted(deployment), deployment["status"]
+    size, status = desired_replicas(deployment), deployment["status"]
     image = deployment["spec"]["template"]["spec"]["containers"][0]["image"]
     assert [pod["spec"]["containers"][0]["image"] for pod in bench.pods()] == [image] * size
-    active = [each for each in bench.all(REPLICA_SET) if wanted(each)]
-    assert [wanted(each) for each in active] == ([size] if size else [])
+    active = [each for each in bench.all(REPLICA_SET) if desired_replicas(each)]
+    assert [desired_replicas(each) for each in active] == ([size] if size else [])
     assert [status.get(name, 0) for name in ("replicas", "updatedReplicas", "availableReplicas")] == [size] * 3
     assert status["observedGeneration"] == deployment["metadata"]["generation"]
     assert {row["type"]: row["status"] for row in status["conditions"]} == {"Available": "True", "Progressing": "True"}
@@ -117,16 +118,18 @@ class Bounds:
         deployment = self.bench.get(DEPLOYMENT, "web")
         surge, unavailable = budget(deployment)
         if (action.verb, action.kind) == ("update", REPLICA_SET) and not action.subresource:
-            sets = {each["metadata"]["name"]: wanted(each) for each in self.bench.all(REPLICA_SET)}
+            sets = {each["metadata"]["name"]: desired_replicas(each) for each in self.bench.all(REPLICA_SET)}
             before = sum(sets.values())
-            sets[action.obj["metadata"]["name"]] = wanted(action.obj)
-            if sum(sets.values()) > max(before, wanted(deployment) + surge):
-                self.broken.append(f"{controller}: {sets} for {wanted(deployment)} and {surge} more")
+            sets[action.obj["metadata"]["name"]] = desired_replicas(action.obj)
+            if sum(sets.values()) > max(before, desired_replicas(deployment) + surge):
+                self.broken.append(f"{controller}: {sets} for {desired_replicas(deployment)} and {surge} more")
         if (action.verb, action.kind) == ("delete", POD):
             ready = [pod for pod in self.bench.pods() if is_ready(pod)]
             left = [pod for pod in ready if pod["metadata"]["name"] != action.obj["metadata"]["name"]]
-            if len(left) < min(len(ready), wanted(deployment) - unavailable):
-                self.broken.append(f"{controller}: {len(left)} of {wanted(deployment)} less {unavailable} ready")
+            if len(left) < min(len(ready), desired_replicas(deployment) - unavailable):
+                self.broken.append(
+                    f"{controller}: {len(left)} of {desired_replicas(deployment)} less {unavailable} ready"
+                )
 
 
 @settings(max_examples=60)
@@ -175,11 +178,11 @@ def test_a_stateful_set_ends_as_it_is_wanted(policy: str, steps: list[tuple[str,
     bench.change(STATEFUL_SET, "web", updateStrategy={"type": "RollingUpdate"})
     bench.run_pods(200)
     owner = bench.get(STATEFUL_SET, "web")
-    assert bench.names(POD) == [f"web-{number}" for number in range(wanted(owner))]
+    assert bench.names(POD) == [f"web-{number}" for number in range(desired_replicas(owner))]
     assert {_image(pod["spec"]) for pod in bench.pods()} <= {_image(owner["spec"]["template"]["spec"])}
     status = owner["status"]
     assert status["currentRevision"] == status["updateRevision"]
-    assert [status.get(name, 0) for name in ("readyReplicas", "updatedReplicas")] == [wanted(owner)] * 2
+    assert [status.get(name, 0) for name in ("readyReplicas", "updatedReplicas")] == [desired_replicas(owner)] * 2
 
 
 @settings(max_examples=40)

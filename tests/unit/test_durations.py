@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kdns.proxy.durations import seconds, written
+from kdns.durations import format_duration, parse_duration
 
 
 @given(st.integers(min_value=-(10**17), max_value=10**17))
 def test_durations_come_back(nanoseconds: int) -> None:
     duration = nanoseconds / 1e9
-    assert seconds(written(duration)) == pytest.approx(duration, abs=1e-9)
+    assert parse_duration(format_duration(duration)) == pytest.approx(duration, abs=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -23,4 +23,4 @@ def test_durations_come_back(nanoseconds: int) -> None:
     ],
 )  # fmt: skip
 def test_durations_as_go_writes_them(text: str, expected: str) -> None:
-    assert written(seconds(text)) == expected
+    assert format_duration(parse_duration(text)) == expected

@@ -13,12 +13,14 @@ from packet_probe import PATIENCE_S
 from small_cluster import CLIENTS, CONFIG, ENDPOINTS, NODE_VIEW, both, endpoints, service, state
 from world import World
 
-from kdns.aio.conntrack import FlowKeeper
-from kdns.aio.dataplane import Backend, Dataplane, SyncTiming
-from kdns.aio.nftablesmode import NftablesMode, clean_up
-from kdns.aio.userspacemode import UserspaceMode
+from kdns.aio.dataplane.nftables.capture import NftablesCapture
+from kdns.aio.dataplane.nftables.proxier import NftablesProxier, clean_up
+from kdns.aio.dataplane.proxier import Proxier
+from kdns.aio.dataplane.stale_flows import ConntrackReconciler
+from kdns.aio.dataplane.sync_runner import SyncRunner, SyncTiming
+from kdns.aio.dataplane.userspace.proxier import UserspaceProxier
 from kdns.cluster.objects import EndpointSlice, Service
-from kdns.proxy.config import USERSPACE
+from kdns.proxy.plan.modes import USERSPACE
 
 FRONTS: Final = (
     ("pod1", both("vip", 1)[0], 80),
@@ -50,13 +52,14 @@ def test_a_service_is_served_and_followed(world: World, loop: asyncio.AbstractEv
         return {answer.backend or answer.error for answer in [await each for each in asked]}
 
     async def serve() -> list[set[str]]:
-        known, relays, flows = state(service(1, endpoints(1, "p1"))), UserspaceMode(), FlowKeeper()
+        known = state(service(1, endpoints(1, "p1")))
+        relays, flows = UserspaceProxier(NftablesCapture()), ConntrackReconciler()
         known.synced |= {Service, EndpointSlice}
-        backend: Backend = NftablesMode() if mode == "nftables" else relays
+        proxier: Proxier = NftablesProxier() if mode == "nftables" else relays
         config = CONFIG if mode == "nftables" else replace(CONFIG, mode=USERSPACE)
-        dataplane = Dataplane(known, backend, lambda: (NODE_VIEW, config), SyncTiming(min_sync_s=0.0))
+        dataplane = SyncRunner(known, proxier, lambda: (NODE_VIEW, config), SyncTiming(min_sync_s=0.0))
         applied = asyncio.Event()
-        dataplane.followers += [flows.synced, lambda _: applied.set()]
+        dataplane.subscribers += [flows.synced, lambda _: applied.set()]
         tasks = [asyncio.create_task(dataplane.run()), asyncio.create_task(flows.run())]
         found = []
         for end in ("p1", "r1"):

@@ -14,14 +14,16 @@ import msgspec
 
 from kdns.cluster.objects import EndpointSlice, Service
 from kdns.cluster.state import AnyChange
-from kdns.proxy.sparse import SparseState
+from kdns.proxy.plan.state import ProxyState
 
 Told: TypeAlias = dict[str, Any]
 """An object as JSON has it."""
 
-NAMESPACES: Final = ("default", "n" * 63, "123")
-NAMES: Final = ("web", "x" * 63, "drop", "map", "0a")
-PORT_NAMES: Final = ("", "http", "p" * 63, "1a", "tcp", "accept", "a-b")
+EVIL: Final = 'x" : drop }\nadd table ip evil\n#'
+"""A name that an API which does not validate may let in; as text of its own it would make a table."""
+NAMESPACES: Final = ("default", "n" * 63, "123", EVIL)
+NAMES: Final = ("web", "x" * 63, "drop", "map", "0a", EVIL)
+PORT_NAMES: Final = ("", "http", "p" * 63, "1a", "tcp", "accept", "a-b", EVIL)
 PROTOCOLS: Final = ("TCP", "UDP", "SCTP")
 NUMBERS: Final = (1, 80, 443, 8080, 65535)
 NODE_PORTS: Final = (0, 1, 30000, 30001, 32767, 65535)
@@ -188,7 +190,7 @@ def endpoint_slice(random: Random) -> Told:
     }
 
 
-def written(random: Random, state: SparseState, told: Sequence[Told]) -> list[AnyChange]:
+def written(random: Random, state: ProxyState, told: Sequence[Told]) -> list[AnyChange]:
     """What writing these objects changes; of some it takes back what is there, of some only the type."""
     changes: list[AnyChange | None] = []
     for each in told:

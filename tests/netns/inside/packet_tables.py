@@ -14,7 +14,7 @@ from typing import Final
 
 from small_cluster import CONFIG, NODE_VIEW, Case, Row, both, case, endpoints, service
 
-from kdns.proxy.config import LocalPods
+from kdns.proxy.plan.config import LocalPods
 
 VERDICTS: Final = """
 # to        policy   endpoints  pod1      pod2      remote      outside     node

@@ -20,9 +20,10 @@ from world import NODE, OUTSIDE, PODS
 
 from kdns.cluster.objects import EndpointSlice, Object, Service
 from kdns.cluster.state import State
-from kdns.proxy.config import FAMILIES, Family, LocalPods, NodeView, ProxyConfig
-from kdns.proxy.plan import Plan
-from kdns.proxy.planner import plan
+from kdns.net import FAMILIES, Family
+from kdns.proxy.plan.config import LocalPods, NodeView, ProxyConfig
+from kdns.proxy.plan.plan import Plan
+from kdns.proxy.plan.planner import plan
 
 ENDPOINTS: Final = {
     "p1": PODS["pod1"],

@@ -13,9 +13,9 @@ from patience import surely
 from small_cluster import CLIENTS, CONFIG, ENDPOINTS, NODE_VIEW, both, endpoints, service, state
 from world import World
 
-from kdns.aio.nftablesmode import NftablesMode, clean_up
+from kdns.aio.dataplane.nftables.proxier import NftablesProxier, clean_up
 from kdns.cluster.objects import Object
-from kdns.proxy.planner import Planner
+from kdns.proxy.plan.planner import Planner
 
 MANY: Final = range(1, 31)
 """So many Services at once that clients which draw anew draw the same everywhere once in 4^30."""
@@ -30,11 +30,11 @@ class Node:
     """The dataplane with MANY Services, all with the same endpoints."""
 
     def __init__(self, world: World, loop: asyncio.AbstractEventLoop, timeout_s: int = 10800) -> None:
-        self._world, self._loop, self._mode = world, loop, NftablesMode()
+        self._world, self._loop, self._mode = world, loop, NftablesProxier()
         self._state = state(*self._services(timeout_s))
         self._planner = Planner(self._state, NODE_VIEW, CONFIG)
         loop.run_until_complete(clean_up())  # else it remembers the clients of the test before
-        loop.run_until_complete(self._mode.establish(self._planner.plan))
+        loop.run_until_complete(self._mode.sync_full(self._planner.plan))
 
     def change(self, *ends: str) -> None:
         """Give every Service these endpoints."""
@@ -52,16 +52,16 @@ class Node:
 
     def _follow(self, objects: Iterable[Object]) -> None:
         differences = self._planner.changed([change for each in objects if (change := self._state.upsert(each))])
-        self._loop.run_until_complete(self._mode.follow(self._planner.plan, differences))
+        self._loop.run_until_complete(self._mode.sync_partial(self._planner.plan, differences))
 
-    def tidy(self) -> None:
+    def sweep(self) -> None:
         """Remove what is left without use."""
-        self._loop.run_until_complete(self._mode.tidy())
+        self._loop.run_until_complete(self._mode.sweep())
 
-    def establish(self) -> None:
+    def sync_full(self) -> None:
         """Begin anew, as a proxy does that was started again."""
-        self._mode = NftablesMode()
-        self._loop.run_until_complete(self._mode.establish(self._planner.plan))
+        self._mode = NftablesProxier()
+        self._loop.run_until_complete(self._mode.sync_full(self._planner.plan))
 
     def choices(self, client: str, *kinds: str, protocol: str = "TCP", which: int = 0) -> Choices:
         """Whom a client gets at each Service."""
@@ -128,7 +128,7 @@ def test_changes_of_other_endpoints_are_not_noticed(world: World, loop: asyncio.
         moved = {each for each in first if now[each] != first[each]}
         assert moved == {each for each in first if first[each] in ADDRESSES[gone]}
         assert not {now[each] for each in moved} & ADDRESSES[gone]
-        node.tidy()
+        node.sweep()
         node.change(*ENDS)  # and whoever moved stays
         assert node.choices("outside") == now
         first = now
@@ -153,7 +153,7 @@ def test_clients_stay_when_the_timeout_changes(world: World, loop: asyncio.Abstr
 def test_who_starts_again_remembers(world: World, loop: asyncio.AbstractEventLoop) -> None:
     node = Node(world, loop)
     first = node.choices("outside")
-    node.establish()
+    node.sync_full()
     assert node.choices("outside") == first
 
 

@@ -19,14 +19,15 @@ from patience import AGAIN
 from small_cluster import CONFIG, LOCAL_PODS, NODE_VIEW
 from world import NODE, OUTSIDE, PODS, Answer, World
 
-from kdns.aio.nftablesmode import NftablesMode
+from kdns.aio.dataplane.nftables.proxier import NftablesProxier
 from kdns.cluster.objects import EndpointSlice, Service
 from kdns.cluster.state import State
-from kdns.proxy.config import FAMILIES, VERSION, Family, LocalPods, ProxyConfig
-from kdns.proxy.nftables import NFT_FAMILY
-from kdns.proxy.plan import Plan
-from kdns.proxy.planner import Planner, plan
-from kdns.proxy.trace import Fate, Packet, trace
+from kdns.net import FAMILIES, VERSION, Family
+from kdns.proxy.nftables.objects import NFT_FAMILY
+from kdns.proxy.plan.config import LocalPods, ProxyConfig
+from kdns.proxy.plan.plan import Plan
+from kdns.proxy.plan.planner import Planner, plan
+from kdns.proxy.trace.trace import Fate, Packet, trace
 
 Write: TypeAlias = Service | EndpointSlice | tuple[type[Service | EndpointSlice], tuple[str, str]]
 """An object as it is from now on, or one that is gone."""
@@ -179,9 +180,9 @@ def disagreement(made: Plan, packet: tuple[str, str, str, int], answer: Answer) 
     told = trace(made, Packet(ip_address(source), ip_address(destination), protocol, port, arrives(source)))
     match told.fate:
         case Fate.FORWARDED:
-            chosen = [each for each in told.backends if (each.address, each.port) == (answer.backend, answer.port)]
+            chosen = [each for each in told.endpoints if (each.address, each.port) == (answer.backend, answer.port)]
             if not chosen:
-                return f"told one of {told.backends}, got {answer}"
+                return f"told one of {told.endpoints}, got {answer}"
             right = answer.fits(source, masqueraded=told.sees_node(chosen[0]))
             return "" if right else f"told {told}, got {answer}"
         case Fate.REJECTED:
@@ -224,17 +225,17 @@ def without_counters(element: Any) -> str:
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(stories())
 def test_trace_and_kernel_agree(world: World, loop: asyncio.AbstractEventLoop, story: Story) -> None:
-    state, mode = State(), NftablesMode()
+    state, mode = State(), NftablesProxier()
     planner = Planner(state, NODE_VIEW, story.config)
 
     async def follow() -> None:
-        await mode.establish(planner.plan)
+        await mode.sync_full(planner.plan)
         for writes, is_quiet in story.rounds:
             made = [state.delete(*each) if isinstance(each, tuple) else state.upsert(each) for each in writes]
             differences = planner.changed([change for change in made if change])
-            await mode.follow(planner.plan, differences)
+            await mode.sync_partial(planner.plan, differences)
             if is_quiet:
-                await mode.tidy()
+                await mode.sweep()
 
     async def ask() -> list[str]:
         gate = asyncio.Semaphore(100)
@@ -252,8 +253,8 @@ def test_trace_and_kernel_agree(world: World, loop: asyncio.AbstractEventLoop, s
     loop.run_until_complete(follow())
     world.forget()
     assert not loop.run_until_complete(ask())
-    while loop.run_until_complete(mode.tidy()):
+    while loop.run_until_complete(mode.sweep()):
         pass
     held = listing(story.family)
-    loop.run_until_complete(NftablesMode().establish(plan(state, NODE_VIEW, story.config)))
+    loop.run_until_complete(NftablesProxier().sync_full(plan(state, NODE_VIEW, story.config)))
     assert held == listing(story.family)

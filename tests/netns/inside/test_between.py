@@ -20,10 +20,10 @@ import pytest
 from small_cluster import CLIENTS, CONFIG, NODE_VIEW, both, endpoints, service, state
 from world import World
 
-from kdns.aio import nft
-from kdns.aio.nftablesmode import NftablesMode
+from kdns.aio.dataplane.nftables import nft
+from kdns.aio.dataplane.nftables.proxier import NftablesProxier
 from kdns.cluster.objects import Object
-from kdns.proxy.planner import Planner
+from kdns.proxy.plan.planner import Planner
 
 LONG_S: Final = 4.0
 TIDY_EVERY_S: Final = 1.0
@@ -83,20 +83,20 @@ def test_no_packet_falls_between(world: World, loop: asyncio.AbstractEventLoop, 
 async def change(target: str, turns: tuple[tuple[str, tuple[str, ...]], ...], affinity: str) -> None:
     """Let the Service be these in turn, as fast as can be, or start again and again."""
     known = state(made("Cluster", ALL, affinity))
-    planner, mode = Planner(known, NODE_VIEW, CONFIG), NftablesMode()
-    await mode.establish(planner.plan)
+    planner, mode = Planner(known, NODE_VIEW, CONFIG), NftablesProxier()
+    await mode.sync_full(planner.plan)
     await nft.apply(COUNTERS.format(to=target))
     tidy_s = time.monotonic()
     until_s = tidy_s + LONG_S
     while time.monotonic() < until_s:
         if not turns:
-            await NftablesMode().establish(planner.plan)
+            await NftablesProxier().sync_full(planner.plan)
         for policy, ends in turns:
             changes = [done for one in made(policy, ends, affinity) if (done := known.upsert(one))]
             differences = planner.changed(changes)
-            await mode.follow(planner.plan, differences)
+            await mode.sync_partial(planner.plan, differences)
         if time.monotonic() - tidy_s > TIDY_EVERY_S:
-            await mode.tidy()
+            await mode.sweep()
             tidy_s = time.monotonic()
 
 

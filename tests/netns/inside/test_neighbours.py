@@ -15,16 +15,17 @@ from patience import surely
 from small_cluster import CLIENTS, CONFIG, ENDPOINTS, NODE_VIEW, both, endpoints, service, state
 from world import Answer, World
 
-from kdns.aio import leftovers, nft
-from kdns.aio.nftablesmode import NftablesMode, clean_up
+from kdns.aio.dataplane import kube_proxy_rules
+from kdns.aio.dataplane.nftables import nft
+from kdns.aio.dataplane.nftables.proxier import NftablesProxier, clean_up
 from kdns.cluster.objects import EndpointSlice, Service
-from kdns.proxy.config import FAMILIES
-from kdns.proxy.planner import Planner, plan
+from kdns.net import FAMILIES
+from kdns.proxy.plan.planner import Planner, plan
 
 
 @pytest.fixture
 def others(loop: asyncio.AbstractEventLoop, world: World) -> Iterator[World]:
-    loop.run_until_complete(NftablesMode().establish(plan(state(service(1, endpoints(1, "r1"))), NODE_VIEW, CONFIG)))
+    loop.run_until_complete(NftablesProxier().sync_full(plan(state(service(1, endpoints(1, "r1"))), NODE_VIEW, CONFIG)))
     world.forget()
     yield world
     subprocess.run(["nft", "delete", "table", "ip", "others"], check=True)
@@ -83,17 +84,17 @@ table inet filter { chain KUBE-FORWARD { }; }
 
 
 def test_what_kube_proxy_left_is_seen_and_stays(loop: asyncio.AbstractEventLoop) -> None:
-    assert not loop.run_until_complete(leftovers.leftovers())
+    assert not loop.run_until_complete(kube_proxy_rules.kube_proxy_rules())
     loop.run_until_complete(nft.apply(KUBE_PROXYS))
     subprocess.run(["ip", "link", "add", "kube-ipvs0", "type", "bridge"], check=True)
     try:
-        assert loop.run_until_complete(leftovers.leftovers()) == {
+        assert loop.run_until_complete(kube_proxy_rules.kube_proxy_rules()) == {
             "nftables": ["table ip kube-proxy", "table ip6 kube-proxy"],
             "iptables": ["ip nat KUBE-SERVICES", "ip nat KUBE-SVC-ABC234", "ip6 filter KUBE-FORWARD"],
             "ipvs": ["link kube-ipvs0"],
         }
         loop.run_until_complete(clean_up())
-        assert len(loop.run_until_complete(leftovers.leftovers())) == 3
+        assert len(loop.run_until_complete(kube_proxy_rules.kube_proxy_rules())) == 3
     finally:
         subprocess.run(["ip", "link", "delete", "kube-ipvs0"], check=True)
         subprocess.run(["nft", "flush", "ruleset"], check=True)
@@ -108,7 +109,7 @@ def test_a_changeover_from_another_proxy(loop: asyncio.AbstractEventLoop, world:
     try:
         world.forget()
         assert ask(loop, world).backend == ENDPOINTS["r2"][0]
-        loop.run_until_complete(NftablesMode().establish(made))
+        loop.run_until_complete(NftablesProxier().sync_full(made))
         assert ask(loop, world).backend == ENDPOINTS["r1"][0]
     finally:
         loop.run_until_complete(nft.apply("delete table ip kube-proxy"))
@@ -121,12 +122,12 @@ def test_tables_of_iptables_legacy_are_read_and_none_is_made(loop: asyncio.Abstr
     if not names.exists():
         pytest.skip("a kernel without iptables-legacy")
     before = names.read_text()
-    assert not loop.run_until_complete(leftovers.leftovers())
+    assert not loop.run_until_complete(kube_proxy_rules.kube_proxy_rules())
     assert names.read_text() == before
-    entries = leftovers._entries(ip, b"nat")  # noqa: SLF001 - to ask for it makes it
+    entries = kube_proxy_rules._entries(ip, b"nat")  # noqa: SLF001 - to ask for it makes it
     assert b"ERROR" in entries
     assert "nat" in names.read_text().split()
-    assert not loop.run_until_complete(leftovers.leftovers())
+    assert not loop.run_until_complete(kube_proxy_rules.kube_proxy_rules())
 
 
 LONG = "a" * 63
@@ -162,16 +163,16 @@ def long_names(ends: tuple[str, ...]) -> list[Any]:
 
 def test_the_longest_names_fit(loop: asyncio.AbstractEventLoop) -> None:
     known = state(long_names(("221", "222", "223")))
-    planner, mode = Planner(known, NODE_VIEW, CONFIG), NftablesMode()
-    loop.run_until_complete(mode.establish(planner.plan))
+    planner, mode = Planner(known, NODE_VIEW, CONFIG), NftablesProxier()
+    loop.run_until_complete(mode.sync_full(planner.plan))
     for ends in (("221",), ("221", "224"), ()):
         changes = [change for each in long_names(ends) if (change := known.upsert(each))]
-        loop.run_until_complete(mode.follow(planner.plan, planner.changed(changes)))
-        loop.run_until_complete(mode.tidy())
+        loop.run_until_complete(mode.sync_partial(planner.plan, planner.changed(changes)))
+        loop.run_until_complete(mode.sweep())
         for ip in ("ip", "ip6"):
             listed = subprocess.run(["nft", "list", "table", ip, "kdns"], capture_output=True, text=True, check=True)
             chains = [line for line in listed.stdout.splitlines() if f"/{LONG}/" in line and line.startswith("\tchain")]
-            assert len(chains) == 2 * bool(ends)
+            assert len(chains) == 3 * bool(ends)  # to the endpoints, and the two that masquerade before
 
 
 @pytest.mark.usefixtures("world")

@@ -17,7 +17,7 @@ from patience import surely
 from wholefiles import replace
 from world import World
 
-from kdns.aio.conntrack import udp_flows
+from kdns.aio.netlink.conntrack import udp_flows
 
 NODE = "192.0.2.1"
 HEALTHZ, METRICS = "http://127.0.0.1:10256", "http://127.0.0.1:10249"
@@ -124,7 +124,7 @@ def test_rules_that_a_stranger_flushed_or_changed_come_back(
         return (await world.probe("10.1.1.2", vip, "TCP", 80)).backend
 
     def told() -> int:
-        return sum("changed by somebody else" in line for line in list(node.lines))
+        return sum("rules changed by another process" in line for line in list(node.lines))
 
     for deed in DEEDS:
         run(loop, until("10.1.0.2", backend))
@@ -305,7 +305,7 @@ def test_health_metrics_and_configuration_are_served(
     assert 'kubernetes_healthcheck{name="ping",type="healthz"} 1.0' in fetched(f"{METRICS}/metrics/slis")[1]
     assert "\nPaths: /configz /debug /flagz /healthz /metrics /proxyMode /statusz\n" in fetched(f"{METRICS}/statusz")[1]
     assert "\nconfig=config.yaml\n" in fetched(f"{METRICS}/flagz")[1]
-    assert "task dataplane:" in fetched(f"{METRICS}/debug/pprof/goroutine")[1]
+    assert "task sync runner:" in fetched(f"{METRICS}/debug/pprof/goroutine")[1]
     assert "BaseEventLoop._run_once" in fetched(f"{METRICS}/debug/pprof/profile?seconds=1")[1]
     assert 'rest_client_request_duration_seconds_count{host="127.0.0.1:' in metrics
     taints = [{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]
@@ -330,7 +330,7 @@ def test_a_changed_file_is_followed_and_a_wrong_one_is_told(
 
     run(loop, until("10.1.0.3", seen_as))
     replace(folder / "config.yaml", SETTINGS.replace("nftables: {", "nftables: {masqueradeBit: 77, "))
-    assert "must be within the range" in node.wait_for("settings stay as they were")
+    assert "must be within the range" in node.wait_for("configuration file is invalid")
     assert run(loop, seen_as()) == "10.1.0.3"
     replace(folder / "config.yaml", SETTINGS.replace("nftables: {", "nftables: {masqueradeAll: true, "))
 

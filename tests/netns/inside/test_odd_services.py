@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -20,17 +21,23 @@ from odd_objects import Told, endpoint_slice, service, written
 from small_cluster import CONFIG, NODE_VIEW
 from test_agreement import DETECTORS, listing
 
-from kdns.aio.dataplane import Backend, Dataplane, SyncTiming
-from kdns.aio.nftablesmode import NftablesMode, clean_up
-from kdns.aio.userspacemode import UserspaceMode
+from kdns.aio.dataplane.nftables.capture import NftablesCapture
+from kdns.aio.dataplane.nftables.proxier import NftablesProxier, clean_up
+from kdns.aio.dataplane.proxier import Proxier
+from kdns.aio.dataplane.sync_runner import SyncRunner, SyncTiming
+from kdns.aio.dataplane.userspace.proxier import UserspaceProxier
 from kdns.cluster.objects import EndpointSlice, Service
 from kdns.errors import ApplyError
-from kdns.proxy.config import FAMILIES, USERSPACE, Family, ProxyConfig
-from kdns.proxy.nftables import Content, content
-from kdns.proxy.nfttable import Table
-from kdns.proxy.plan import FamilyPlan, Front
-from kdns.proxy.planner import Planner
-from kdns.proxy.sparse import SparseState
+from kdns.net import FAMILIES
+from kdns.proxy.nftables.frame import TO_ENDPOINTS
+from kdns.proxy.nftables.fronts import Content, content_of
+from kdns.proxy.nftables.objects import Chain
+from kdns.proxy.nftables.table import Table
+from kdns.proxy.plan.config import ProxyConfig
+from kdns.proxy.plan.modes import USERSPACE
+from kdns.proxy.plan.plan import FamilyPlan, Front
+from kdns.proxy.plan.planner import Planner
+from kdns.proxy.plan.state import ProxyState
 
 SEEDS: Final = range(40)
 ROUNDS: Final = 40
@@ -69,58 +76,59 @@ def odd_writes(random: Random) -> list[Told]:
 def test_nft_takes_every_transaction(loop: asyncio.AbstractEventLoop, seed: int) -> None:
     random = Random(seed)
     config = odd_config(random)
-    state, mode = SparseState(), NftablesMode()
+    state, mode = ProxyState(), NftablesProxier()
     planner = Planner(state, NODE_VIEW, config)
     most = dict.fromkeys(FAMILIES, 0)
 
     async def follow() -> None:
         await clean_up()
-        await mode.establish(planner.plan)
+        await mode.sync_full(planner.plan)
         for number in range(ROUNDS):
             told = odd_writes(random)
             differences = planner.changed(written(random, state, told))
             try:
-                await mode.follow(planner.plan, differences)
+                await mode.sync_partial(planner.plan, differences)
                 if random.random() < 0.3:
-                    await mode.tidy()
+                    await mode.sweep()
             except ApplyError as error:
                 pytest.fail(f"seed {seed}, round {number}: {error}\n{json.dumps(told)[:4000]}")
             for family in FAMILIES:
                 most[family] = max(most[family], len(planner.plan.of(family).fronts))
-        while await mode.tidy():
+        while await mode.sweep():
             pass
 
     async def start_afresh() -> None:
         await clean_up()
-        await NftablesMode().establish(Planner(state, NODE_VIEW, config).plan)
+        await NftablesProxier().sync_full(Planner(state, NODE_VIEW, config).plan)
 
     loop.run_until_complete(follow())
     assert all(most.values()), "nothing came to the kernel"
     followed = [listing(family) for family in FAMILIES]
+    assert "evil" not in subprocess.run(["nft", "list", "tables"], capture_output=True, text=True, check=True).stdout
     loop.run_until_complete(start_afresh())
     assert followed == [listing(family) for family in FAMILIES], f"seed {seed}"
 
 
-class Poisoned(NftablesMode):
+class Poisoned(NftablesProxier):
     """Writes the fronts of some Services so that the kernel refuses them."""
 
     def _table(self, half: FamilyPlan) -> Table:
-        return Table(half, poisoned)
+        return Table(half, replace(TO_ENDPOINTS, content_of=poisoned))
 
 
-def poisoned(fronts: Iterable[Front], family: Family) -> Content:
+def poisoned(fronts: Iterable[Front], half: FamilyPlan) -> Content:
     fronts = tuple(fronts)
-    made = content(fronts, family)
+    made = content_of(fronts, half)
     for front in fronts:
         if front.port.name.service in REFUSED:
-            made.chains["poison"] = ("jump nowhere",)
+            made.chains["poison"] = Chain("poison", ("jump nowhere",))
     return made
 
 
 @asynccontextmanager
-async def running(state: SparseState, backend: Backend, config: ProxyConfig) -> AsyncIterator[Dataplane]:
+async def running(state: ProxyState, proxier: Proxier, config: ProxyConfig) -> AsyncIterator[SyncRunner]:
     """A dataplane that has applied what was there at its start."""
-    plane = Dataplane(state, backend, lambda: (NODE_VIEW, config), SyncTiming(0.0, 1.0))
+    plane = SyncRunner(state, proxier, lambda: (NODE_VIEW, config), SyncTiming(0.0, 1.0))
     state.synced |= {Service, EndpointSlice}
     task = asyncio.create_task(plane.run())
     try:
@@ -136,7 +144,7 @@ async def until(wanted: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-def is_applied(plane: Dataplane) -> bool:
+def is_applied(plane: SyncRunner) -> bool:
     stats = plane.stats
     return plane.established.is_set() and not stats.services.pending and not stats.endpoints.pending
 
@@ -144,22 +152,22 @@ def is_applied(plane: Dataplane) -> bool:
 @pytest.mark.parametrize("seed", SEEDS[:10])
 @pytest.mark.parametrize("mode", ["nftables", "userspace"])
 def test_the_dataplane_takes_every_change(loop: asyncio.AbstractEventLoop, mode: str, seed: int) -> None:
-    random, state = Random(seed), SparseState()
+    random, state = Random(seed), ProxyState()
     config = odd_config(random)
 
     async def follow() -> None:
         await clean_up()
-        relays = UserspaceMode()
-        backend: Backend = NftablesMode() if mode == "nftables" else relays
+        relays = UserspaceProxier(NftablesCapture())
+        proxier: Proxier = NftablesProxier() if mode == "nftables" else relays
         try:
             mine = config if mode == "nftables" else replace(config, mode=USERSPACE)
-            async with running(state, backend, mine) as plane:
+            async with running(state, proxier, mine) as plane:
                 for number in range(ROUNDS):
                     told = odd_writes(random)
                     plane.changed(written(random, state, told))
                     if random.random() < 0.8:
                         await until(lambda: is_applied(plane))
-                    wrong = plane.stats.failures, plane.refused
+                    wrong = plane.stats.failures, plane.rejected
                     assert wrong == (0, {}), f"round {number}: {json.dumps(told)[:4000]}"
                 await until(lambda: is_applied(plane))
         finally:
@@ -170,32 +178,33 @@ def test_the_dataplane_takes_every_change(loop: asyncio.AbstractEventLoop, mode:
 
 @pytest.mark.parametrize("seed", SEEDS[:10])
 def test_what_the_kernel_refuses_is_left_out_by_itself(loop: asyncio.AbstractEventLoop, seed: int) -> None:
-    random, state = Random(seed), SparseState()
+    random, state = Random(seed), ProxyState()
     config = odd_config(random)
 
     async def follow() -> None:
         await clean_up()
         written(random, state, [service(random) for _ in range(20)])
         state.upsert(msgspec.convert(PLAIN, Service))
-        backend = Poisoned()
-        async with running(state, backend, config) as plane:
+        proxier = Poisoned()
+        async with running(state, proxier, config) as plane:
             for _ in range(ROUNDS):
                 plane.changed(written(random, state, odd_writes(random)))
                 if random.random() < 0.5:
                     await until(lambda: is_applied(plane))
             await until(lambda: is_applied(plane))
-            assert {key[1] for key in plane.refused} <= REFUSED
+            assert {key[1] for key in plane.rejected} <= REFUSED
             assert plane.plan
             assert "plain" in {name.service for name in plane.plan.ipv4.ports}
-        while await backend.tidy():
+        while await proxier.sweep():
             pass
 
     async def start_afresh() -> None:
         await clean_up()
         kept = [key for key in state.services if key[1] not in REFUSED]
-        await NftablesMode().establish(Planner(state, NODE_VIEW, config, services=kept).plan)
+        await NftablesProxier().sync_full(Planner(state, NODE_VIEW, config, services=kept).plan)
 
     loop.run_until_complete(follow())
     followed = [listing(family) for family in FAMILIES]
+    assert "evil" not in subprocess.run(["nft", "list", "tables"], capture_output=True, text=True, check=True).stdout
     loop.run_until_complete(start_afresh())
     assert followed == [listing(family) for family in FAMILIES], f"seed {seed}"

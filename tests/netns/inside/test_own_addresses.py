@@ -12,12 +12,12 @@ import pytest
 from small_cluster import CONFIG, ENDPOINTS, NODE_VIEW, endpoints, service, state
 from world import World
 
-from kdns.aio.addresses import own_addresses
-from kdns.aio.nftablesmode import NftablesMode
-from kdns.proxy.config import NodeView
-from kdns.proxy.plan import Plan
-from kdns.proxy.planner import plan
-from kdns.proxy.trace import Fate, Packet, trace
+from kdns.aio.dataplane.nftables.proxier import NftablesProxier
+from kdns.aio.netlink.addresses import node_addresses
+from kdns.proxy.plan.config import NodeView
+from kdns.proxy.plan.plan import Plan
+from kdns.proxy.plan.planner import plan
+from kdns.proxy.trace.trace import Fate, Packet, trace
 
 NODE_PORTS: Final = {
     "everywhere": replace(CONFIG, node_port_addresses=()),
@@ -59,13 +59,13 @@ CASES: Final = [line.split() for line in ROWS.splitlines() if line.strip() and n
 @pytest.mark.parametrize("row", CASES, ids=" ".join)
 def test_kernel_and_trace(world: World, loop: asyncio.AbstractEventLoop, row: list[str]) -> None:
     where, end, space, source, target, port, wanted = row
-    addresses = loop.run_until_complete(own_addresses())
+    addresses = loop.run_until_complete(node_addresses())
     assert ip_address("169.254.4.1") in addresses
     assert ip_address("fe80::4") not in addresses
     made = made_plan(where, end, replace(NODE_VIEW, addresses=addresses))
     told = trace(made, Packet(ip_address(source), ip_address(target), "TCP", int(port)))
     assert told.fate is FATES.get(wanted, Fate.FORWARDED), told
-    loop.run_until_complete(NftablesMode().establish(made))
+    loop.run_until_complete(NftablesProxier().sync_full(made))
     world.forget()
     which = 1 if ":" in source else 0
     backend = ENDPOINTS[wanted][which] if wanted in ENDPOINTS else ""

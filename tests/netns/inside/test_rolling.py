@@ -15,8 +15,8 @@ import pytest
 from small_cluster import CLIENTS, CONFIG, ENDPOINTS, NODE_VIEW, endpoints, service, state
 from world import World
 
-from kdns.aio.dataplane import Dataplane, SyncTiming
-from kdns.aio.nftablesmode import NftablesMode
+from kdns.aio.dataplane.nftables.proxier import NftablesProxier
+from kdns.aio.dataplane.sync_runner import SyncRunner, SyncTiming
 from kdns.cluster.objects import EndpointSlice, Service
 from kdns.cluster.state import State
 
@@ -85,10 +85,10 @@ def rollout() -> Iterator[tuple[str, ...]]:
         yield left
 
 
-async def follow(load: Load, known: State, dataplane: Dataplane, ready: tuple[str, ...]) -> None:
+async def follow(load: Load, known: State, dataplane: SyncRunner, ready: tuple[str, ...]) -> None:
     """Let these be the endpoints, and wait until the kernel knows."""
     applied = asyncio.Event()
-    dataplane.followers[:] = [lambda _: applied.set()]
+    dataplane.subscribers[:] = [lambda _: applied.set()]
     coming = {ENDPOINTS[end][which] for end in ready for which in (0, 1)}
     for address in coming:
         load.gone_since_s.pop(address, None)
@@ -110,7 +110,7 @@ def test_nobody_notices(loop: asyncio.AbstractEventLoop, load: Load, affinity: s
 async def nobody_notices(load: Load, affinity: str) -> None:
     known = state(service(1, endpoints(1, *ENDS), sessionAffinity=affinity))
     known.synced |= {Service, EndpointSlice}
-    dataplane = Dataplane(known, NftablesMode(), lambda: (NODE_VIEW, CONFIG), SyncTiming(min_sync_s=0.0))
+    dataplane = SyncRunner(known, NftablesProxier(), lambda: (NODE_VIEW, CONFIG), SyncTiming(min_sync_s=0.0))
     running = asyncio.create_task(dataplane.run())
     dataplane.changed([])
     await dataplane.established.wait()

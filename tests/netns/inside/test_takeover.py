@@ -13,12 +13,12 @@ from typing import Any, Final
 import pytest
 from small_cluster import CONFIG, NODE_VIEW, endpoints, service, state
 
-from kdns.aio.nftablesmode import NftablesMode, clean_up
+from kdns.aio.dataplane.nftables.proxier import NftablesProxier, clean_up
 from kdns.cluster.objects import Object
 from kdns.errors import ApplyError
-from kdns.proxy.config import FAMILIES
-from kdns.proxy.nftables import NFT_FAMILY, TABLE
-from kdns.proxy.planner import Planner, plan
+from kdns.net import FAMILIES
+from kdns.proxy.nftables.objects import NFT_FAMILY, TABLE
+from kdns.proxy.plan.planner import Planner, plan
 
 SERVICES: Final = range(1, 3)
 ENDS: Final = ("p1", "p2", "r1", "r2")
@@ -60,14 +60,14 @@ def test_takeover(loop: asyncio.AbstractEventLoop, kind: str) -> None:
 
     async def take_over() -> tuple[list[list[str]], list[list[str]]]:
         await clean_up()
-        await NftablesMode().establish(before)
+        await NftablesProxier().sync_full(before)
         add_clients()
         assert kept() == 4
-        await NftablesMode().establish(after)
+        await NftablesProxier().sync_full(after)
         assert kept() == clients
         taken = listed()
         await clean_up()
-        await NftablesMode().establish(after)
+        await NftablesProxier().sync_full(after)
         return taken, listed()
 
     taken, fresh = loop.run_until_complete(take_over())
@@ -81,19 +81,19 @@ def test_changes_without_pause(loop: asyncio.AbstractEventLoop, affinity: str) -
 
     async def change() -> None:
         await clean_up()
-        planner, mode = Planner(known, NODE_VIEW, CONFIG), NftablesMode()
-        await mode.establish(planner.plan)
+        planner, mode = Planner(known, NODE_VIEW, CONFIG), NftablesProxier()
+        await mode.sync_full(planner.plan)
         for number in range(ROUNDS):
             for ends in (ENDS[: number % 4], ENDS[1:], ENDS):
                 changes = [done for each in objects(ends, spec) if (done := known.upsert(each))]
-                await mode.follow(planner.plan, planner.changed(changes))
+                await mode.sync_partial(planner.plan, planner.changed(changes))
                 add_clients()
                 with suppress(ApplyError):  # a kernel may remember for a moment what led here
-                    await mode.tidy()
+                    await mode.sweep()
         deadline_s = time.monotonic() + DEADLINE_S
         while True:
             try:
-                if not await mode.tidy():
+                if not await mode.sweep():
                     return
             except ApplyError:
                 assert time.monotonic() < deadline_s
@@ -102,7 +102,7 @@ def test_changes_without_pause(loop: asyncio.AbstractEventLoop, affinity: str) -
     loop.run_until_complete(change())
     followed = listed()
     loop.run_until_complete(clean_up())
-    loop.run_until_complete(NftablesMode().establish(plan(known, NODE_VIEW, CONFIG)))
+    loop.run_until_complete(NftablesProxier().sync_full(plan(known, NODE_VIEW, CONFIG)))
     assert followed == listed()
 
 

@@ -14,11 +14,11 @@ import pytest
 from small_cluster import CLIENTS, CONFIG, NODE_VIEW, service, state
 from world import World
 
-from kdns.aio.conntrack import udp_flows
-from kdns.aio.nftablesmode import NftablesMode
+from kdns.aio.dataplane.nftables.proxier import NftablesProxier
+from kdns.aio.netlink.conntrack import udp_flows
 from kdns.cluster.objects import Endpoint, EndpointPort, EndpointSlice, SliceLabels, SliceMeta
-from kdns.proxy.config import FAMILIES, Family
-from kdns.proxy.planner import Planner, plan
+from kdns.net import FAMILIES, Family
+from kdns.proxy.plan.planner import Planner, plan
 
 PODS: Final = {"IPv4": "10.4.0.0", "IPv6": "fd00:1:2::"}
 """Where so many endpoints are that nobody has to answer; they are routed to the other node and end there."""
@@ -93,19 +93,19 @@ def assert_uniform(found: Counter[str], family: Family, start: int, count: int) 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_endpoint_is_as_likely(many: World, loop: asyncio.AbstractEventLoop, family: Family) -> None:
     known = state(service(1, protocols=("UDP",), externalIPs=[], ingress=[]))
-    planner, mode = Planner(known, NODE_VIEW, CONFIG), NftablesMode()
-    loop.run_until_complete(mode.establish(planner.plan))
+    planner, mode = Planner(known, NODE_VIEW, CONFIG), NftablesProxier()
+    loop.run_until_complete(mode.sync_full(planner.plan))
     for start, count in [(start, count) for count in SIZES for start in (0, 1)] + [(0, count) for count in LESS]:
         wanted = {each.key: each for each in slices(family, start, count)}
         changes = [known.delete(EndpointSlice, key) for key in list(known.slices) if key not in wanted]
         changes += [known.upsert(each) for each in wanted.values()]
         differences = planner.changed([change for change in changes if change])
-        loop.run_until_complete(mode.follow(planner.plan, differences))
+        loop.run_until_complete(mode.sync_partial(planner.plan, differences))
         assert_uniform(drawn(many, family), family, start, count)
-        loop.run_until_complete(mode.tidy())
+        loop.run_until_complete(mode.sweep())
 
 
 def test_it_is_so_after_a_fresh_start_too(many: World, loop: asyncio.AbstractEventLoop) -> None:
     known = state(service(1, protocols=("UDP",)), slices("IPv4", 0, 300))
-    loop.run_until_complete(NftablesMode().establish(plan(known, NODE_VIEW, CONFIG)))
+    loop.run_until_complete(NftablesProxier().sync_full(plan(known, NODE_VIEW, CONFIG)))
     assert_uniform(drawn(many, "IPv4"), "IPv4", 0, 300)

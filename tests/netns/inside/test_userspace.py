@@ -22,7 +22,8 @@ from test_agreement import Story, packets, stories
 from test_agreement import disagreement as differs
 from world import NODE, OUTSIDE, PODS, Answer, World
 
-from kdns.aio.userspacemode import UserspaceMode
+from kdns.aio.dataplane.nftables.capture import NftablesCapture
+from kdns.aio.dataplane.userspace.proxier import UserspaceProxier
 from kdns.cluster.objects import (
     Endpoint,
     EndpointPort,
@@ -39,17 +40,19 @@ from kdns.cluster.objects import (
     SliceMeta,
 )
 from kdns.cluster.state import State
-from kdns.proxy.config import FAMILIES, USERSPACE, LocalPods, NodeView, ProxyConfig
-from kdns.proxy.plan import Plan
-from kdns.proxy.planner import Planner
+from kdns.net import FAMILIES
+from kdns.proxy.plan.config import LocalPods, NodeView, ProxyConfig
+from kdns.proxy.plan.modes import USERSPACE
+from kdns.proxy.plan.plan import Plan
+from kdns.proxy.plan.planner import Planner
 
 POD1, POD2, REMOTE = PODS["pod1"], PODS["pod2"], PODS["remote"]
 CONFIG = ProxyConfig(USERSPACE, local_pods=LOCAL_PODS, node_port_addresses=())
 
 
 @asynccontextmanager
-async def mode(**options: Any) -> AsyncIterator[UserspaceMode]:
-    made = UserspaceMode(draw=lambda count: 0 * count, **options)
+async def mode(**options: Any) -> AsyncIterator[UserspaceProxier]:
+    made = UserspaceProxier(NftablesCapture(), draw=lambda count: 0 * count, **options)
     try:
         yield made
     finally:
@@ -95,7 +98,7 @@ def test_packets(world: World, loop: asyncio.AbstractEventLoop, of: Case) -> Non
 
     async def check() -> list[str]:
         async with mode() as relays:
-            await relays.establish(made)
+            await relays.sync_full(made)
             world.forget()
             gate = asyncio.Semaphore(50)
             return [what for each in await asyncio.gather(*(otherwise(gate, each) for each in asked)) for what in each]
@@ -125,13 +128,13 @@ def test_trace_and_relays_agree(world: World, loop: asyncio.AbstractEventLoop, s
 
     async def check() -> list[str]:
         async with mode() as relays:
-            await relays.establish(planner.plan)
+            await relays.sync_full(planner.plan)
             for writes, is_quiet in story.rounds:
                 made = [state.delete(*each) if isinstance(each, tuple) else state.upsert(each) for each in writes]
                 differences = planner.changed([change for change in made if change])
-                await relays.follow(planner.plan, differences)
+                await relays.sync_partial(planner.plan, differences)
                 if is_quiet:
-                    await relays.tidy()
+                    await relays.sweep()
             world.forget()
             assert not relays.missing
             gate = asyncio.Semaphore(100)
@@ -184,7 +187,7 @@ def test_this_nodes_pods_may_leave_it(
         slices = its_endpoints(REMOTE[0]), its_endpoints(REMOTE[2])
         made = planner(a_service(**spec), *slices, config=replace(CONFIG, local_pods=pods)).plan
         async with mode() as relays:
-            await relays.establish(made)
+            await relays.sync_full(made)
             of_family = [each for each in (*POD1, *POD2, *OUTSIDE, NODE[0], NODE[2]) if (":" in each) == (version == 6)]
             to = (
                 ("198.51.100.1", "198.51.100.9", NODE[0])
@@ -207,7 +210,7 @@ def test_node_ports_are_at_loopback_too(
     async def check() -> None:
         made = planner(a_service(protocol), *(its_endpoints(each, protocol=protocol) for each in POD1))
         async with mode() as relays:
-            await relays.establish(made.plan)
+            await relays.sync_full(made.plan)
             answer = await surely(world, loopback, loopback, protocol, 30080)
             assert answer.backend == POD1[":" in loopback]
 
@@ -221,7 +224,7 @@ def test_relays_are_for_nobody_who_was_not_captured(
     async def check() -> None:
         made = planner(a_service(protocol), *(its_endpoints(each, protocol=protocol) for each in POD1))
         async with mode(ports=range(41000, 41010)) as relays:
-            await relays.establish(made.plan)
+            await relays.sync_full(made.plan)
             assert len(relays.listening) == 6
             for source, own in (("192.0.2.100", NODE[0]), (NODE[0], NODE[0]), (POD1[0], NODE[0]), (POD1[1], NODE[2])):
                 answers = [await world.probe(source, own, protocol, port) for port in range(41000, 41006)]
@@ -239,12 +242,12 @@ def test_changes_are_followed_and_nothing_is_left(world: World, loop: asyncio.Ab
         made = planner(a_service(), its_endpoints(POD1[family]))
         state = made.state
         async with mode() as relays:
-            await relays.establish(made.plan)
+            await relays.sync_full(made.plan)
 
             async def after(change: Any, ask: Callable[..., Awaitable[Answer]] = surely) -> set[str]:
                 differences = made.changed([change])
-                await relays.follow(made.plan, differences)
-                await relays.tidy()
+                await relays.sync_partial(made.plan, differences)
+                await relays.sweep()
                 answers = [await ask(world, OUTSIDE[2 * family], vip, "TCP", 80) for _ in range(4)]
                 return {each.backend or each.error for each in answers}
 
@@ -292,7 +295,7 @@ def test_endpoints_see_the_clients_of_a_load_balancer_in_the_header(
         slices = replace_ports(its_endpoints(POD2[family]), 9000)
         made = planner(a_service(proxy_protocol="v1"), slices)
         async with mode() as relays:
-            await relays.establish(made.plan)
+            await relays.sync_full(made.plan)
             for source in (POD1[family], OUTSIDE[2 * family], NODE[2 * family]):
                 await probed(world, source, lb_ip, "TCP", 80)
                 words = (await seen.get()).decode().split()
@@ -309,7 +312,7 @@ def test_a_client_keeps_its_endpoint(world: World, loop: asyncio.AbstractEventLo
         spec: dict[str, Any] = {"session_affinity": "ClientIP", "external_ips": ("198.51.100.1",)}
         made = planner(a_service(**spec), its_endpoints(POD1[0], POD2[0], *REMOTE[:2]))
         async with mode() as relays:
-            await relays.establish(made.plan)
+            await relays.sync_full(made.plan)
             first = {}
             for source in (POD1[0], POD2[0], OUTSIDE[0], OUTSIDE[1], NODE[0]):
                 ways = [("10.96.0.1", 80), ("198.51.100.1", 80), ("198.51.100.9", 80), (NODE[0], 30080)] * 2
@@ -324,17 +327,18 @@ def test_a_client_keeps_its_endpoint(world: World, loop: asyncio.AbstractEventLo
 
 MANY = """
 import asyncio
-from test_userspace import Planner, State, UserspaceMode, CONFIG, NODE_VIEW, a_service, its_endpoints, many
+from test_userspace import CONFIG, NODE_VIEW, NftablesCapture, Planner, State, UserspaceProxier
+from test_userspace import a_service, its_endpoints, many
 
 async def main():
     state = State()
     for each in many(1500):
         state.upsert(each)
-    planner, relays = Planner(state, NODE_VIEW, CONFIG), UserspaceMode()
-    await relays.establish(planner.plan)
+    planner, relays = Planner(state, NODE_VIEW, CONFIG), UserspaceProxier(NftablesCapture())
+    await relays.sync_full(planner.plan)
     change = state.upsert(a_service(external_ips=()))
     differences = planner.changed([change, state.upsert(its_endpoints("10.1.0.2"))])
-    await relays.follow(planner.plan, differences)
+    await relays.sync_partial(planner.plan, differences)
     print(len(relays.listening))
     await relays.close()
 

@@ -11,8 +11,8 @@ from packet_tables import CASES
 from small_cluster import PROTOCOLS, Case, sent
 from world import World
 
-from kdns.aio.nftablesmode import NftablesMode
-from kdns.proxy.config import FAMILIES
+from kdns.aio.dataplane.nftables.proxier import NftablesProxier
+from kdns.net import FAMILIES
 
 AT_ONCE: Final = 50
 
@@ -22,7 +22,7 @@ def test_packets(world: World, loop: asyncio.AbstractEventLoop, of: Case) -> Non
     packets = [sent(row, family, protocol) for family in FAMILIES for protocol in PROTOCOLS[:2] for row in of.rows]
 
     async def check() -> list[str]:
-        await NftablesMode().establish(of.plan)
+        await NftablesProxier().sync_full(of.plan)
         world.forget()
         gate = asyncio.Semaphore(AT_ONCE)
         return [what for what in await asyncio.gather(*(wrong(world, gate, packet) for packet in packets)) if what]

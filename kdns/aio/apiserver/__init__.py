@@ -1,0 +1,1 @@
+"""The Kubernetes API over HTTP, as kube-apiserver serves it."""

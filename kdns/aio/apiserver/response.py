@@ -1,0 +1,75 @@
+"""Responses: JSON, YAML, indentation, gzip and Warning headers."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import zlib
+from collections.abc import Iterator
+
+import msgspec
+from aiohttp import web
+
+from kdns.aio.files.yaml import dumped
+from kdns.controlplane.server.representation import JSON, YAML, Representation
+
+_COMPRESSED_FROM_BYTES, _THREAD_FROM_BYTES = 128 * 1024, 256 * 1024
+_WARNINGS_MAX, _WARNING_CHARACTERS, _WARNINGS_CHARACTERS = 100, 256, 4096
+_CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_BROWSERS = ("curl/", "Wget/", "Mozilla/")
+
+
+def response_to(
+    request: web.BaseRequest,
+    body: bytes,
+    *,
+    status: int = 200,
+    shape: Representation | None = None,
+    warnings: list[str] | None = None,
+) -> web.Response:
+    """A response with this JSON, converted to YAML, indented or compressed as the request asks."""
+    media_type = shape.media_type if shape else JSON
+    if media_type == YAML:
+        body = dumped(msgspec.json.decode(body)).encode()
+    elif _wants_indent(request):
+        body = msgspec.json.format(body, indent=2) + b"\n"
+    response = web.Response(status=status, body=body, content_type=media_type)
+    add_warnings(response, warnings or [])
+    if len(body) >= _COMPRESSED_FROM_BYTES and "gzip" in request.headers.get("Accept-Encoding", ""):
+        compressor = zlib.compressobj(level=1, wbits=31)
+        response.body = compressor.compress(body) + compressor.flush()
+        response.headers["Content-Encoding"] = "gzip"
+        response.headers["Vary"] = "Accept-Encoding"
+    return response
+
+
+async def large_response_to(request: web.BaseRequest, body: bytes, *, shape: Representation) -> web.Response:
+    """`response_to`, in a thread for a large body, so that converting or compressing it delays no other request."""
+    if len(body) < _THREAD_FROM_BYTES:
+        return response_to(request, body, shape=shape)
+    return await asyncio.to_thread(response_to, request, body, shape=shape)
+
+
+def add_warnings(response: web.StreamResponse, warnings: list[str]) -> None:
+    """Add Warning headers (code 299), which kubectl prints and other clients log."""
+    for warning in _truncated(warnings):
+        quoted = warning.replace("\\", "\\\\").replace('"', '\\"')
+        response.headers.add("Warning", f'299 - "{quoted}"')
+
+
+def _truncated(warnings: list[str]) -> Iterator[str]:
+    """Warnings within the limits of headers that clients accept, without control characters."""
+    room = _WARNINGS_CHARACTERS
+    for warning in warnings[:_WARNINGS_MAX]:
+        shown = _CONTROL_CHARACTERS.sub("\N{REPLACEMENT CHARACTER}", warning[:_WARNING_CHARACTERS])
+        room -= len(shown)
+        if room < 0:
+            return
+        yield shown
+
+
+def _wants_indent(request: web.BaseRequest) -> bool:
+    pretty = request.query.get("pretty")
+    if pretty is not None:
+        return pretty.lower() not in {"false", "0"}
+    return request.headers.get("User-Agent", "").startswith(_BROWSERS)

@@ -1,0 +1,306 @@
+"""Requests on resources: the HTTP method and query parameters select a verb of `kdns.controlplane.server.api`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from random import uniform
+
+from aiohttp import web
+
+from kdns.aio.apiserver import watch
+from kdns.aio.apiserver.authentication import RestConfig
+from kdns.aio.apiserver.body import decode_body, read_body
+from kdns.aio.apiserver.request import ResourceRequest
+from kdns.aio.apiserver.response import add_warnings, large_response_to, response_to
+from kdns.aio.apiserver.watch import WatchStream, WatchTimes
+from kdns.controlplane.meta import gotext
+from kdns.controlplane.meta.errors import StatusError, bad_request, method_not_allowed
+from kdns.controlplane.meta.kinds import FORMS, Json, Kind
+from kdns.controlplane.resources.strategy import STRATEGIES
+from kdns.controlplane.schema import check
+from kdns.controlplane.schema.field_validation import ApplyFieldValidator, FieldValidator
+from kdns.controlplane.server import representation
+from kdns.controlplane.server.api import Api
+from kdns.controlplane.server.discovery import SUBRESOURCE_VERBS
+from kdns.controlplane.server.options import WriteOptions
+from kdns.controlplane.server.patch import APPLY_PATCH, JSON_PATCH, PATCH_TYPES, STRATEGIC_MERGE_PATCH
+from kdns.controlplane.server.routes import Target
+from kdns.controlplane.server.subresources import POSTS
+from kdns.controlplane.storage.object_meta import is_terminating
+from kdns.controlplane.storage.watch import Subscription
+
+_SUBRESOURCE_VERBS = {"GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "POST": "create"}
+_DELETED_AT_ONCE = 20
+_WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+
+
+@dataclass(slots=True)
+class Verbs:
+    """The HTTP methods on resources. `durable` returns when everything committed so far is on disk."""
+
+    api: Api
+    config: RestConfig
+    durable: Callable[[], Awaitable[None]]
+    watches: dict[Subscription, None]
+
+    async def run(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
+        """The response to a request; StatusError for one that is refused."""
+        call = ResourceRequest(request, target)
+        method = _METHODS.get((request.method, bool(target.name)))
+        if target.watch and request.method != "GET":
+            raise method_not_allowed(target.kind)
+        has_scope = target.name or target.namespace or not target.kind.namespaced
+        if method is None or (request.method in {"POST", "DELETE"} and not has_scope):
+            raise method_not_allowed(target.kind)
+        if method is Verbs.delete_collection and not STRATEGIES[target.kind].delete_collection:
+            raise method_not_allowed(target.kind)
+        if request.method == "POST" and bool(target.name) != bool(target.subresource):
+            raise method_not_allowed(target.kind)
+        if target.subresource and _SUBRESOURCE_VERBS.get(request.method) not in SUBRESOURCE_VERBS[target.subresource]:
+            raise method_not_allowed(target.kind)
+        if call.watches:
+            return await self._watch(call)
+        if request.method in _WRITES:
+            _ = call.renderer  # 406 comes before the write
+        response = await method(self, call)
+        await self.durable()
+        add_warnings(response, _deprecations(target.kind))
+        return response
+
+    async def get(self, call: ResourceRequest) -> web.StreamResponse:
+        """GET of one object."""
+        target, renderer = call.target, call.renderer
+        if call.kind != target.kind:
+            shown = self.api.get(
+                target.kind, target.space, target.name, subresource=target.subresource, form=target.form
+            )
+            return self._object(call, shown, [])
+        version = self.api.find(target.kind, target.space, target.name)
+        body = version.encoded if not renderer.shape.form else renderer.one(version.obj, self.api.now_s())
+        return response_to(call.request, body, shape=renderer.shape)
+
+    async def list_(self, call: ResourceRequest) -> web.StreamResponse:
+        """GET of a collection."""
+        call.check_options()
+        renderer = call.renderer
+        listed = self.api.list(
+            call.target.kind,
+            call.target.namespace,
+            label_selector=call.text("labelSelector"),
+            field_selector=call.text("fieldSelector"),
+            limit=call.number("limit"),
+            continue_token=call.text("continue"),
+            resource_version=call.text("resourceVersion"),
+            resource_version_match=call.text("resourceVersionMatch"),
+        )
+        body = renderer.many(listed, self.api.now_s())
+        return await large_response_to(call.request, body, shape=renderer.shape)
+
+    async def create(self, call: ResourceRequest) -> web.StreamResponse:
+        """POST on a collection."""
+        target, options = call.target, call.write_options
+        obj, warnings = await _reviewed(call, options)
+        created = self.api.create(
+            target.kind,
+            target.space,
+            obj,
+            dry_run=options.dry_run,
+            field_manager=options.manager,
+            form=target.form,
+        )
+        return self._object(call, created, warnings, status=201)
+
+    async def post(self, call: ResourceRequest) -> web.StreamResponse:
+        """POST on a subresource such as pods/eviction; the response is a Status."""
+        target, options = call.target, call.write_options
+        obj, warnings = await _reviewed(call, options)
+        POSTS[target.subresource](self.api, target.space, target.name, obj, dry_run=options.dry_run)
+        status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+        return response_to(
+            call.request, representation.encoded(status), status=201, shape=call.renderer.shape, warnings=warnings
+        )
+
+    async def update(self, call: ResourceRequest) -> web.StreamResponse:
+        """PUT on an object: 201 when this creates it."""
+        target, options = call.target, call.write_options
+        obj, warnings = await _reviewed(call, options)
+        existed = self._exists(target)
+        updated = self.api.update(
+            target.kind,
+            target.space,
+            target.name,
+            obj,
+            subresource=target.subresource,
+            dry_run=options.dry_run,
+            field_manager=options.manager,
+            form=target.form,
+        )
+        return self._object(call, updated, warnings, status=200 if existed else 201)
+
+    async def patch(self, call: ResourceRequest) -> web.StreamResponse:
+        """PATCH on an object; server-side apply also creates one."""
+        target, options = call.target, call.write_options
+        if call.media_type == APPLY_PATCH:
+            return await self._apply(call, options)
+        if call.media_type not in PATCH_TYPES:
+            raise _unsupported_patch()
+        body = await call.body(strictly=options.policy != "Ignore")
+        in_json_patch = tuple(f"json patch {each}" for each in body.duplicates)
+        quoted = gotext.plain(body.value) if call.media_type == STRATEGIC_MERGE_PATCH else ""
+        is_json_patch = call.media_type == JSON_PATCH
+        validator = FieldValidator(
+            call.kind, options.policy, in_json_patch if is_json_patch else body.duplicates, quoted
+        )
+        changed = self.api.patch(
+            target.kind,
+            target.space,
+            target.name,
+            call.media_type,
+            body.value,
+            subresource=target.subresource,
+            dry_run=options.dry_run,
+            field_manager=options.manager,
+            form=target.form,
+            validate=validator,
+        )
+        return self._object(call, changed, validator.warnings)
+
+    async def _apply(self, call: ResourceRequest, options: WriteOptions) -> web.StreamResponse:
+        target, body = call.target, await call.body(strictly=options.policy != "Ignore")
+        validator = ApplyFieldValidator(target.kind, options.policy, body.duplicates)
+        existed = self._exists(target)
+        made = self.api.apply(
+            target.kind,
+            target.space,
+            target.name,
+            body.configuration,
+            field_manager=options.manager,
+            force=options.force,
+            subresource=target.subresource,
+            dry_run=options.dry_run,
+            form=target.form,
+            validate=validator,
+        )
+        return self._object(call, made, validator.warnings, status=200 if existed else 201)
+
+    def _exists(self, target: Target) -> bool:
+        return self.api.store.get(target.kind, (target.space, target.name)) is not None
+
+    async def delete(self, call: ResourceRequest) -> web.StreamResponse:
+        """DELETE of one object."""
+        target, options = call.target, await self._delete_options(call)
+        dry_run = call.dry_run(options)
+        last = self.api.delete(target.kind, target.space, target.name, options=options, dry_run=dry_run)
+        remains = self.api.store.get(target.kind, (target.space, target.name)) is not None
+        shows_object = STRATEGIES[target.kind].return_deleted_object
+        if shows_object or is_terminating(last) or (remains and not dry_run):
+            return self._object(call, call.renderer.shown(last), [])
+        body = representation.encoded(representation.deleted(call.kind, last))
+        return response_to(call.request, body, shape=call.renderer.shape)
+
+    async def delete_collection(self, call: ResourceRequest) -> web.StreamResponse:
+        """DELETE of a collection, a few objects at a time, so that other requests are served in between."""
+        options, kind = await self._delete_options(call), call.target.kind
+        dry_run, renderer = call.dry_run(options), call.renderer
+        listed = self.api.list(
+            kind,
+            call.target.namespace,
+            label_selector=call.text("labelSelector"),
+            field_selector=call.text("fieldSelector"),
+        )
+        for start in range(0, len(listed.stored), _DELETED_AT_ONCE):
+            self.api.delete_all(kind, listed.stored[start : start + _DELETED_AT_ONCE], options=options, dry_run=dry_run)
+            await asyncio.sleep(0)
+        body = renderer.many(listed, self.api.now_s())
+        return await large_response_to(call.request, body, shape=renderer.shape)
+
+    async def _watch(self, call: ResourceRequest) -> web.StreamResponse:
+        if len(self.watches) >= self.config.watches_max:
+            raise StatusError(429, "TooManyRequests", f"no more than {self.config.watches_max} watches at a time")
+        call.check_options()
+        renderer, initial = call.renderer, call.flag("sendInitialEvents")
+        bookmarks = bool(call.flag("allowWatchBookmarks"))
+        timeout_s = call.number("timeoutSeconds") or self.config.watch_timeout_s * uniform(0.6, 1.2)
+        try:
+            subscription = self.api.watch(
+                call.target.kind,
+                call.target.namespace,
+                resource_version=call.text("resourceVersion"),
+                label_selector=call.text("labelSelector"),
+                field_selector=call.field_selector,
+                send_initial=initial,
+            )
+        except StatusError as error:
+            if error.code != 410:
+                raise
+            return await watch.refused(call.request, error)
+        self.watches[subscription] = None
+        try:
+            response = await watch.started(call.request, _deprecations(call.kind))
+            times = WatchTimes(timeout_s, self.config.bookmark_interval_s if bookmarks else None)
+            state = watch.StoreState(lambda: self.api.store.revision, self.durable, self.api.now_s)
+            stream = WatchStream(subscription, renderer, state, times)
+            from_start = initial or (initial is None and call.text("resourceVersion") in {"", "0"})
+            await stream.run(call.request, response, ends_initial=from_start and bookmarks)
+            await response.write_eof()
+        finally:
+            subscription.close()
+            self.watches.pop(subscription, None)
+        return response
+
+    async def _delete_options(self, call: ResourceRequest) -> Json:
+        """DeleteOptions of the body and the query; 400 for another kind and for values of the wrong type."""
+        body = await read_body(call.request)
+        options = decode_body(body, call.media_type, strictly=False).obj if body.strip() else {}
+        if (kind := options.get("kind") or "DeleteOptions") != "DeleteOptions":
+            raise bad_request(f"the body is {kind}, wanted DeleteOptions")
+        if wrong := check.delete_options_errors(options):
+            raise bad_request(f"DeleteOptions cannot be read: {wrong[0]}")
+        if (policy := call.text("propagationPolicy")) and "propagationPolicy" not in options:
+            options["propagationPolicy"] = policy
+        if call.text("gracePeriodSeconds") and "gracePeriodSeconds" not in options:
+            options["gracePeriodSeconds"] = call.number("gracePeriodSeconds")
+        return options
+
+    def _object(
+        self, call: ResourceRequest, obj: Json, warnings: list[str], *, status: int = 200
+    ) -> web.StreamResponse:
+        renderer = call.renderer
+        body = renderer.one(obj, self.api.now_s())
+        if call.request.method in {"POST", "PUT", "PATCH"} and not call.target.subresource:
+            warnings = [*warnings, *STRATEGIES[call.target.kind].warnings(obj)]
+        return response_to(call.request, body, status=status, shape=renderer.shape, warnings=warnings)
+
+
+async def _reviewed(call: ResourceRequest, options: WriteOptions) -> tuple[Json, list[str]]:
+    """The object in the body, checked against the schema, and the warnings of that check."""
+    body = await call.body(strictly=options.policy != "Ignore")
+    validator = FieldValidator(call.kind, options.policy, body.duplicates)
+    return validator(body.obj), validator.warnings
+
+
+def _deprecations(kind: Kind) -> list[str]:
+    deprecation = STRATEGIES[FORMS.get(kind, kind)].deprecation
+    return [deprecation] if deprecation else []
+
+
+def _unsupported_patch() -> StatusError:
+    read = ", ".join((*PATCH_TYPES, APPLY_PATCH))
+    message = f"the body of the request was in an unknown format - accepted media types include: {read}"
+    return StatusError(415, "UnsupportedMediaType", message)
+
+
+_METHODS: dict[tuple[str, bool], Callable[[Verbs, ResourceRequest], Awaitable[web.StreamResponse]]] = {
+    ("GET", True): Verbs.get,
+    ("HEAD", True): Verbs.get,
+    ("GET", False): Verbs.list_,
+    ("POST", False): Verbs.create,
+    ("POST", True): Verbs.post,
+    ("PUT", True): Verbs.update,
+    ("PATCH", True): Verbs.patch,
+    ("DELETE", True): Verbs.delete,
+    ("DELETE", False): Verbs.delete_collection,
+}
+"""(HTTP method, whether the path names an object) → verb; anything else is 405."""

@@ -1,0 +1,66 @@
+"""Service kubernetes in namespace default, the way of Pods to the API server: created again when it is deleted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from kdns import logs
+from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, ENDPOINTS, SERVICE
+from kdns.controlplane.server.api import Api
+from kdns.controlplane.storage.watch import Subscription
+from kdns.errors import KdnsError
+
+KEY = "default", "kubernetes"
+_KINDS = (SERVICE, ENDPOINTS, ENDPOINT_SLICE)
+
+log = logs.get(__name__)
+
+
+class KubernetesServiceKeeper:
+    """Calls `create` whenever the Service, its Endpoints or its EndpointSlice is missing, until `close`.
+
+    Differs: kube-apiserver checks every ten seconds; here the objects are created again at once.
+    """
+
+    def __init__(self, api: Api, create: Callable[[], None]) -> None:
+        self._api, self._create, self._scheduled = api, create, False
+        self._subscriptions: list[Subscription] = []
+        self._watch()
+
+    def close(self) -> None:
+        """Stop watching."""
+        for subscription in self._subscriptions:
+            subscription.wake = _nothing
+            subscription.close()
+
+    def _watch(self) -> None:
+        self.close()
+        namespace, name = KEY
+        selector = f"metadata.name={name}"
+        self._subscriptions = [self._api.watch(kind, namespace, field_selector=selector) for kind in _KINDS]
+        for subscription in self._subscriptions:
+            subscription.wake = self._wake
+
+    def _wake(self) -> None:
+        """Check when the current write is done."""
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._check)
+
+    def _check(self) -> None:
+        self._scheduled = False
+        for subscription in self._subscriptions:
+            subscription.take()
+        if any(subscription.closed for subscription in self._subscriptions):
+            self._watch()
+        if all(self._api.store.get(kind, KEY) for kind in _KINDS):
+            return
+        try:
+            self._create()
+        except KdnsError as error:  # another Service has the address by now
+            log.warning("service kubernetes not created again", reason=str(error))
+
+
+def _nothing() -> None:
+    """The wake of a closed subscription."""

@@ -1,0 +1,127 @@
+"""A control plane on this machine: the store, the API server, the controllers and the manifests."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from kdns import logs
+from kdns.aio.apiserver import server
+from kdns.aio.apiserver.authentication import RestConfig, check_config
+from kdns.aio.apiserver.metrics import AllocationMetrics
+from kdns.aio.controlplane.controller_manager import ControllerManager
+from kdns.aio.controlplane.kubernetes_service import KubernetesServiceKeeper
+from kdns.aio.controlplane.manifest_follower import Applied, ManifestFollower
+from kdns.aio.files.journal import Journal, open_journal
+from kdns.aio.http.sites import scraped
+from kdns.aio.process import gc_paused
+from kdns.controlplane.bootstrap import Listening, api_objects, establish, initial_objects
+from kdns.controlplane.controllers.table import controllers_of
+from kdns.controlplane.meta.cluster_config import ClusterConfig
+from kdns.controlplane.resources.registry import Registry
+from kdns.controlplane.server.api import Api
+from kdns.controlplane.server.deletion import grace_period_s
+from kdns.controlplane.storage.store import Store
+from kdns.errors import KdnsError, ManifestError
+
+log = logs.get(__name__)
+
+SUFFIX_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
+"""The letters of generated names, without vowels and look-alikes (Kubernetes util/rand)."""
+
+
+@dataclass(slots=True)
+class LocalCluster:
+    """One control plane: `start`, then `stop`. Without `data`, a folder, all objects are in memory."""
+
+    config: ClusterConfig
+    rest_config: RestConfig
+    data: Path | None = None
+    address: tuple[str, int] = ("", 0)
+    _journal: Journal | None = None
+    _api: Api = field(init=False)
+    _registry: Registry = field(init=False)
+    _controllers: ControllerManager = field(init=False)
+    _keeper: KubernetesServiceKeeper = field(init=False)
+    _rest: server.RestServer = field(init=False)
+    _following: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Open the store, serve the API, run the controllers.
+
+        InputError for a data folder that cannot be used and for an address that needs authentication, ListenError for
+        an address that is in use.
+        """
+        check_config(self.rest_config)
+        allocation = AllocationMetrics()
+        self._registry = Registry(self.config, random.randrange, allocation.metrics)
+        with gc_paused():
+            self._api = self._opened()
+        for lost in self._registry.lost:
+            log.warning("allocation lost", allocation=lost)
+        durable = {"durable": self._journal.durable} if self._journal else {}
+        metrics = partial(scraped, allocation.registry(self._registry.services))
+        try:
+            self._rest = await server.start(self._api, self.rest_config, metrics=metrics, **durable)
+        except KdnsError:
+            if self._journal:
+                await self._journal.close()
+            raise
+        self.address = self._rest.address
+        self._establish(api=Listening(*self.address))
+        self._controllers = ControllerManager(
+            self._api, lambda: controllers_of(self.config, random.randrange, self._registry.services)
+        )
+        self._controllers.start()
+        self._keeper = KubernetesServiceKeeper(self._api, self._serve)
+
+    def dns_at(self, host: str, port: int) -> None:
+        """Create Service kube-dns, whose endpoint is the DNS server at this address."""
+        self._establish(dns=Listening(host, port))
+
+    async def apply(self, paths: Sequence[Path], report: Callable[[ManifestError], None]) -> Applied:
+        """Apply the manifests and follow their changes; ManifestError for a path that does not exist."""
+        follower = ManifestFollower(self._api, paths, report=report)
+        applied = await follower.start()
+        self._following = asyncio.create_task(follower.follow())
+        await self._controllers.idle.wait()
+        return applied
+
+    async def stop(self) -> None:
+        """Stop the controllers, finish requests in flight, close the store."""
+        if self._following:
+            self._following.cancel()
+        self._keeper.close()
+        self._controllers.close()
+        await self._rest.close()
+        if self._journal:
+            await self._journal.close()
+
+    def _opened(self) -> Api:
+        # The revision starts at the clock: a client that watched before a restart must not find its revision again.
+        store = Store(revision=int(time.time()))
+        if self.data:
+            self._journal = open_journal(self.data)
+            store = Store(self._journal.objects, revision=self._journal.revision, persist=self._journal.append)
+        grace = {"grace_s": grace_period_s} if self.config.simulate_pods else {}
+        return Api(store, self._registry, time.time, lambda: str(uuid.uuid4()), _suffix, **grace)
+
+    def _serve(self) -> None:
+        establish(self._api, self._registry, api_objects(self.config, Listening(*self.address)))
+
+    def _establish(self, *, api: Listening | None = None, dns: Listening | None = None) -> None:
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        establish(self._api, self._registry, initial_objects(self.config, now, api=api, dns=dns))
+
+
+def _suffix() -> str:
+    return "".join(secrets.choice(SUFFIX_LETTERS) for _ in range(5))

@@ -1,0 +1,286 @@
+"""Applies manifests to the API at start, then follows their files.
+
+Folders are scanned four times a second. A changed file is read when the next scan finds it unchanged, so that no
+half-written file is read: an edit takes effect after 0.25 to 0.5 s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Never, Protocol
+
+from kdns.aio.files.manifests import Scanner, check_exist, text_of
+from kdns.aio.files.yaml import field_line
+from kdns.controlplane.manifests.manifest import Key, Manifest, in_order, source_of
+from kdns.controlplane.manifests.three_way_merge import merged
+from kdns.controlplane.meta.errors import StatusError
+from kdns.controlplane.meta.kinds import KINDS, NAMESPACE, Json, Kind
+from kdns.controlplane.resources.apps.validation import FIXED_SET
+from kdns.controlplane.resources.pod.validation import FROZEN
+from kdns.controlplane.resources.validation import IMMUTABLE, ONCE_SET
+from kdns.controlplane.schema.field_validation import FieldValidator
+from kdns.controlplane.storage.object_meta import is_terminating
+from kdns.errors import ManifestError
+
+POLL_S = 0.25
+BATCH = 50
+"""Objects that are applied before other tasks run."""
+
+FIELD_MANAGER = "kdns-manifests"
+
+IMMUTABLE_MESSAGES = (ONCE_SET, IMMUTABLE, FROZEN, FIXED_SET)
+"""The API's messages about immutable fields: the object is then deleted and created again."""
+KEPT_METADATA = ("name", "namespace", "labels", "annotations")
+"""The metadata of an object that is created again."""
+
+
+_BACKGROUND: Json = {"propagationPolicy": "Background"}
+"""Dependents are deleted too, as with `kubectl delete`."""
+
+
+class ObjectList(Protocol):
+    """The result of a list request."""
+
+    @property
+    def items(self) -> Sequence[Json]:
+        """The objects."""
+
+
+class Objects(Protocol):
+    """The verbs of the API that manifests need. Each raises StatusError."""
+
+    def get(self, kind: Kind, namespace: str, name: str) -> Json:
+        """The stored object."""
+
+    def list(self, kind: Kind, namespace: str | None) -> ObjectList:
+        """The objects of a namespace, None for all namespaces."""
+
+    def create(self, kind: Kind, namespace: str, obj: Json, *, field_manager: str = "") -> Json:
+        """The object as it was stored."""
+
+    def update(
+        self, kind: Kind, namespace: str, name: str, obj: Json, *, subresource: str = "", field_manager: str = ""
+    ) -> Json:
+        """The object as it was stored."""
+
+    def delete(self, kind: Kind, namespace: str, name: str, *, options: Json | None = None) -> Json:
+        """The deleted object, or a Status."""
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """The result of one pass, in objects."""
+
+    applied: int = 0
+    deleted: int = 0
+    refused: int = 0
+
+
+class BeingDeletedError(StatusError):
+    """An object of this name is terminating; the manifest is applied when it is gone."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        message = f'{manifest.kind.plural} "{manifest.name}" is being deleted; it will be created anew after that'
+        super().__init__(409, "Conflict", message)
+
+
+class ManifestFollower:
+    """Keeps the objects of the API equal to the manifests below `paths`.
+
+    `report` gets each problem once while it lasts: invalid files, refused objects, duplicates, unknown kinds.
+    The objects of an invalid file stay as they are, and so do those of a member of `paths` that has disappeared.
+    Refused objects are applied again in every pass.
+    An object that a client deletes is created again when its manifest changes.
+    """
+
+    def __init__(
+        self,
+        api: Objects,
+        paths: Sequence[Path],
+        *,
+        report: Callable[[ManifestError], None],
+        poll_s: float = POLL_S,
+    ) -> None:
+        self._api, self._report, self._poll_s = api, report, poll_s
+        self._roots = tuple(path.absolute() for path in paths)
+        self._scanner = Scanner(paths)
+        self._applied: dict[Key, Manifest] = {}
+        self._manifests: dict[Key, Manifest] = {}
+        self._refusals: dict[Key, ManifestError] = {}
+        self._reported: set[str] = set()
+        self._skipped: set[tuple[str, str]] = set()
+
+    async def start(self) -> Applied:
+        """Apply all manifests, and delete objects of an earlier run that the files no longer define.
+
+        Raises ManifestError when one of the paths does not exist.
+        """
+        check_exist(self._scanner.paths)
+        await asyncio.to_thread(self._scanner.scan, settle=False)
+        self._define()
+        deleted = [key for key in self._orphans() if self._delete(key)]
+        return await self._apply(len(deleted))
+
+    async def follow(self) -> Never:
+        """Scan and apply until cancelled."""
+        while True:
+            await asyncio.sleep(self._poll_s)
+            await self.scan()
+
+    async def scan(self) -> Applied:
+        """One pass: apply what has changed since the last one."""
+        if await asyncio.to_thread(self._scanner.scan):
+            self._define()
+        elif not self._refusals:
+            return Applied()
+        removed = [key for key in self._applied if key not in self._manifests]
+        removed.sort(key=lambda key: key[0] is NAMESPACE)
+        deleted = [key for key in removed if self._delete(key)]
+        return await self._apply(len(deleted))
+
+    def _define(self) -> None:
+        self._manifests = {}
+        for path in sorted(self._scanner.files):
+            for manifest in self._scanner.files[path].manifests:
+                self._manifests.setdefault(manifest.key, manifest)
+        self._refusals = {key: error for key, error in self._refusals.items() if key in self._manifests}
+
+    async def _apply(self, deleted: int) -> Applied:
+        applied = 0
+        for manifest in in_order(self._manifests.values()):
+            if manifest.is_equal(self._applied.get(manifest.key)):
+                self._refusals.pop(manifest.key, None)
+                continue
+            if (applied + len(self._refusals)) % BATCH == BATCH - 1:
+                await asyncio.sleep(0)
+            try:
+                self._store(manifest)
+            except StatusError as error:
+                if (reported := self._refusals.get(manifest.key)) is None or reported.reason != error.message:
+                    self._refusals[manifest.key] = refusal(manifest, error)
+            else:
+                self._applied[manifest.key] = manifest
+                self._refusals.pop(manifest.key, None)
+                applied += 1
+        self._report_new()
+        return Applied(applied, deleted, len(self._refusals))
+
+    def _store(self, manifest: Manifest) -> None:
+        """Create or update the object, then its status where the manifest brings one."""
+        kind, namespace, name = manifest.key
+        to_apply = FieldValidator(kind, "Strict")(manifest.to_apply(str(Path(manifest.path).absolute())))
+        before: Json = {"metadata": {}}
+        try:
+            before = self._api.get(kind, namespace, name)
+        except StatusError as error:
+            if error.code != 404:
+                raise
+            live = self._api.create(kind, namespace, to_apply, field_manager=FIELD_MANAGER)
+        else:
+            if is_terminating(before):
+                raise BeingDeletedError(manifest)
+            obj = merged(kind, before, to_apply)
+            live = self._changed(manifest, before, obj, to_apply) if obj != before else before
+        if "status" in kind.subresources:
+            status = merged(kind, before | {"status": live.get("status")}, to_apply).get("status", {})
+            if status != live.get("status", {}):
+                live = live | {"status": status}
+                self._api.update(kind, namespace, name, live, subresource="status", field_manager=FIELD_MANAGER)
+
+    def _changed(self, manifest: Manifest, before: Json, obj: Json, to_apply: Json) -> Json:
+        """Update the object; delete and create it where the update is refused for immutable fields only."""
+        kind, namespace, name = manifest.key
+        try:
+            return self._api.update(kind, namespace, name, obj, field_manager=FIELD_MANAGER)
+        except StatusError as error:
+            if not is_about_immutable_fields(error):
+                raise
+        deleted = self._api.delete(kind, namespace, name, options={**_BACKGROUND, "gracePeriodSeconds": 0})
+        if (deleted.get("metadata") or {}).get("deletionTimestamp"):  # it has finalizers
+            raise BeingDeletedError(manifest)
+        try:
+            return self._api.create(kind, namespace, to_apply, field_manager=FIELD_MANAGER)
+        except StatusError:
+            identity = {field: before["metadata"][field] for field in KEPT_METADATA if field in before["metadata"]}
+            self._api.create(kind, namespace, before | {"metadata": identity}, field_manager=FIELD_MANAGER)
+            raise
+
+    def _delete(self, key: Key) -> bool:
+        kind, namespace, name = key
+        self._applied.pop(key, None)
+        source = ""
+        try:
+            source = source_of(self._api.get(kind, namespace, name))
+            if not source:
+                return False
+            self._api.delete(kind, namespace, name, options=_BACKGROUND)
+        except StatusError as error:
+            if error.code != 404:
+                self._report(ManifestError(source, 0, f"{kind.kind} {name}", f"cannot be deleted: {error.message}"))
+            return False
+        return True
+
+    def _orphans(self) -> Iterator[Key]:
+        """Objects of an earlier run whose manifest, below the same paths and in a valid file, is gone.
+
+        None while a folder cannot be read.
+        """
+        if self._scanner.error:
+            return
+        broken = {str(path.absolute()) for path, loaded in self._scanner.files.items() if loaded.error}
+        for kind in sorted(KINDS, key=lambda kind: kind is NAMESPACE):
+            for obj in list(self._api.list(kind, None).items):
+                key = kind, obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
+                source = source_of(obj)
+                followed = source and any(Path(source).is_relative_to(root) for root in self._roots)
+                if followed and source not in broken and key not in self._manifests:
+                    yield key
+
+    def _report_new(self) -> None:
+        """Report the problems that were not there in the last pass."""
+        problems = list(self._problems())
+        for problem in problems:
+            if str(problem) not in self._reported:
+                self._report(problem)
+        self._reported = {str(problem) for problem in problems}
+
+    def _problems(self) -> Iterator[ManifestError]:
+        if self._scanner.error:
+            yield self._scanner.error
+        for path in sorted(self._scanner.absent):
+            yield ManifestError(str(path), 0, "", "not there any more; its objects stay until it is back")
+        for path in sorted(self._scanner.files):
+            loaded = self._scanner.files[path]
+            if loaded.error:
+                yield loaded.error
+            for manifest in loaded.manifests:
+                first = self._manifests[manifest.key]
+                if first is not manifest:
+                    what = f"{manifest.kind.kind} {manifest.name} is already defined at {first.path}:{first.line}"
+                    yield ManifestError(manifest.path, manifest.line, "", f"{what}, which counts")
+            for unknown in loaded.unknown:
+                if (unknown.api_version, unknown.kind) not in self._skipped:
+                    self._skipped.add((unknown.api_version, unknown.kind))
+                    yield unknown.error
+        yield from self._refusals.values()
+
+
+def is_about_immutable_fields(error: StatusError) -> bool:
+    """Whether all causes of a refusal are immutable fields."""
+    causes = (error.details or {}).get("causes") or []
+    return bool(causes) and all(any(word in cause["message"] for word in IMMUTABLE_MESSAGES) for cause in causes)
+
+
+def refusal(manifest: Manifest, error: StatusError) -> ManifestError:
+    """The API's error, at the line of the field that causes it where that can be found."""
+    causes = (error.details or {}).get("causes") or []
+    line = manifest.line
+    if causes and causes[0].get("field"):
+        try:
+            line = field_line(manifest.path, text_of(Path(manifest.path)), manifest.line, causes[0]["field"])
+        except ManifestError:
+            line = manifest.line
+    return ManifestError(manifest.path, line, "", error.message)

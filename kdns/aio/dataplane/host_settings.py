@@ -1,0 +1,81 @@
+"""Host settings of kube-proxy: sysctls of connection tracking, and the process's oom_score_adj.
+
+Differs: a limit of tracked connections that is higher than the settings' stays; kube-proxy lowers it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from kdns import logs
+from kdns.proxy.settings.settings import Conntrack
+
+MAX_CONNECTIONS: Final = 1 << 20
+"""The upper bound of the limit by number of CPUs."""
+FOLDERS: Final = (Path("/host/proc/sys"), Path("/proc/sys"))
+"""Where sysctls are. In a container without privileges its own /proc/sys is read-only, and the host's is mounted."""
+BUCKET_CONNECTIONS: Final = 4
+
+_FOLDER: Final = "net/netfilter"
+NEVER_LOWERED: Final = frozenset({f"{_FOLDER}/nf_conntrack_max", f"{_FOLDER}/nf_conntrack_buckets"})
+
+log = logs.get(__name__)
+
+
+def sysctls(conntrack: Conntrack, cpus: int) -> dict[str, int]:
+    """The sysctls and values of these settings; a setting of 0 leaves the kernel's value."""
+    limit = connection_limit(conntrack, cpus)
+    values = {
+        "nf_conntrack_max": limit,
+        "nf_conntrack_buckets": limit // BUCKET_CONNECTIONS,
+        "nf_conntrack_tcp_timeout_established": round(conntrack.tcp_established_timeout_s),
+        "nf_conntrack_tcp_timeout_close_wait": round(conntrack.tcp_close_wait_timeout_s),
+        "nf_conntrack_tcp_be_liberal": int(conntrack.tcp_be_liberal),
+        "nf_conntrack_udp_timeout": round(conntrack.udp_timeout_s),
+        "nf_conntrack_udp_timeout_stream": round(conntrack.udp_stream_timeout_s),
+    }
+    return {f"{_FOLDER}/{name}": value for name, value in values.items() if value > 0}
+
+
+def connection_limit(conntrack: Conntrack, cpus: int) -> int:
+    """The limit of tracked connections: `max_per_core` for each CPU, no less than `min`; 0 for the kernel's own."""
+    if not conntrack.max_per_core:
+        return 0
+    return max(conntrack.min, min(conntrack.max_per_core * cpus, MAX_CONNECTIONS))
+
+
+def apply_sysctls(conntrack: Conntrack) -> None:
+    """Set them. What cannot be set is logged: the dataplane works with other limits too."""
+    failures = list(_set(sysctls(conntrack, os.cpu_count() or 1)))
+    if failures:
+        log.warning(
+            "sysctls of connection tracking not set",
+            failures=failures,
+            wanted="/proc/sys/net/netfilter to be writable here, or `kdns proxy --init-only` with all of root's rights",
+        )
+
+
+def apply_oom_score(score: int) -> None:
+    """Set the process's oom_score_adj: how likely the kernel is to kill it when memory is short."""
+    path = Path("/proc/self/oom_score_adj")
+    try:
+        if int(path.read_text(encoding="ascii")) != score:
+            path.write_text(str(score), encoding="ascii")
+    except OSError as error:
+        log.info("oom_score_adj not set", score=score, reason=error.strerror, wanted="CAP_SYS_RESOURCE")
+
+
+def _set(values: dict[str, int]) -> Iterator[str]:
+    """Set the sysctls, and return why some could not be set."""
+    for name, value in values.items():
+        path = next((path for folder in FOLDERS if (path := folder / name).exists()), FOLDERS[-1] / name)
+        try:
+            current = int(path.read_text(encoding="ascii"))
+            if current < value or (current > value and name not in NEVER_LOWERED):
+                path.write_text(str(value), encoding="ascii")
+                log.info("sysctl set", name=name, value=value)
+        except OSError as error:
+            yield f"{name} = {value}: {error.strerror}"

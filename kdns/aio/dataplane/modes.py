@@ -1,0 +1,60 @@
+"""The modes that can run: one row each. A mode's folder holds the rest of it, and proxy/plan/modes.py its semantics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from kdns import logs
+from kdns.aio.dataplane import kube_proxy_rules
+from kdns.aio.dataplane.nftables import proxier as nftables
+from kdns.aio.dataplane.nftables.proxier import NftablesProxier
+from kdns.aio.dataplane.proxier import Mode, RunningMode
+from kdns.aio.process import may_administer_network
+from kdns.proxy.settings.settings import Settings
+
+log = logs.get(__name__)
+
+
+async def _start_nftables(settings: Settings) -> RunningMode:
+    del settings  # what the mode needs of them is in the plan
+    await nftables.require_nftables()
+    await kube_proxy_rules.report()
+    return NftablesProxier()
+
+
+async def _start_userspace(settings: Settings) -> RunningMode:
+    from kdns.aio.dataplane.nftables.capture import NftablesCapture  # noqa: PLC0415 - other modes need none of it
+    from kdns.aio.dataplane.userspace.proxier import UserspaceProxier  # noqa: PLC0415
+
+    capture = NftablesCapture() if may_administer_network() else None
+    if capture:
+        await kube_proxy_rules.report()
+    else:
+        log.info("only fronts at this machine's own addresses are served", wanted="CAP_NET_ADMIN to capture the rest")
+    return UserspaceProxier(capture, ports=settings.relay_ports, udp_idle_s=settings.udp_idle_timeout_s)
+
+
+_ROWS: Final = (
+    Mode(
+        "nftables",
+        start=_start_nftables,
+        clean_up=nftables.clean_up,
+        sync_failures="kubeproxy_sync_proxy_rules_nftables_sync_failures",
+        cleanup_failures="kubeproxy_sync_proxy_rules_nftables_cleanup_failures",
+    ),
+    Mode(
+        "userspace",
+        start=_start_userspace,
+        clean_up=nftables.clean_up,
+        sync_failures="kdns_proxy_userspace_sync_failures",
+        cleanup_failures="kdns_proxy_userspace_cleanup_failures",
+    ),
+)
+MODES: Final[Mapping[str, Mode]] = {row.name: row for row in _ROWS}
+
+
+async def clean_up() -> None:
+    """Remove the rules of every mode; ApplyError where that is not allowed."""
+    for each in dict.fromkeys(row.clean_up for row in _ROWS):
+        await each()

@@ -1,0 +1,1 @@
+"""Mode nftables: transactions, reading back, and notice of changes by others."""

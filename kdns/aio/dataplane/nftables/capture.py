@@ -1,0 +1,29 @@
+"""Capture for relays by nftables: the table of mode nftables with relays in place of endpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kdns.aio.dataplane.nftables import nft
+from kdns.aio.dataplane.nftables.proxier import NftablesProxier
+from kdns.net import Address, Family
+from kdns.proxy.nftables.capture import capture_table
+from kdns.proxy.nftables.table import Table
+from kdns.proxy.plan.plan import FamilyPlan
+from kdns.proxy.userspace.relays import RelayKey
+
+
+class NftablesCapture(NftablesProxier):
+    """See `kdns.aio.dataplane.userspace.capture.Capture`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.relay_ports: Mapping[RelayKey, int] = {}
+        self.relay_addresses: dict[Family, Address | None] = {}
+
+    def prepare(self) -> None:
+        """See `nft.prepare`."""
+        nft.prepare()
+
+    def _table(self, half: FamilyPlan) -> Table:
+        return capture_table(half, self.relay_ports, self.relay_addresses[half.family])

@@ -1,0 +1,144 @@
+"""Transactions in nft's language (nft(8)), carried out by the kernel.
+
+Small transactions go through libnftables in this process, which takes a millisecond. Large ones go through the program
+nft: the memory that it takes to parse them would stay with this process. Where only one of the two is installed, it
+does both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import ctypes.util
+import os
+import shutil
+import threading
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Final
+
+from kdns.errors import ApplyError
+
+LARGE_BYTES: Final = 64 * 1024
+_LIBRARY: Final = "libnftables.so.1"
+_NOT_PERMITTED: Final = "Operation not permitted"
+
+observers: list[Callable[[bool], None]] = []
+"""Called with True before each transaction of this process, and with False when it has ended, even if it failed."""
+
+
+class _Library:
+    """libnftables (nftables/libnftables.h): one context, used by one thread at a time."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._run = library.nft_run_cmd_from_buffer
+        self._run.argtypes, self._run.restype = (ctypes.c_void_p, ctypes.c_char_p), ctypes.c_int
+        self._set_dry_run = library.nft_ctx_set_dry_run
+        self._set_dry_run.argtypes, self._set_dry_run.restype = (ctypes.c_void_p, ctypes.c_bool), None
+        self._errors = library.nft_ctx_get_error_buffer
+        self._errors.argtypes, self._errors.restype = (ctypes.c_void_p,), ctypes.c_char_p
+        library.nft_ctx_new.argtypes, library.nft_ctx_new.restype = (ctypes.c_uint32,), ctypes.c_void_p
+        self._context = library.nft_ctx_new(0)
+        for buffer in (library.nft_ctx_buffer_output, library.nft_ctx_buffer_error):
+            buffer.argtypes, buffer.restype = (ctypes.c_void_p,), ctypes.c_int
+            buffer(self._context)
+        self._lock = threading.Lock()
+
+    def run(self, text: str, *, is_check: bool = False) -> str:
+        """Why the transaction failed, or with `is_check` would fail; "" if it did not."""
+        with self._lock:
+            self._set_dry_run(self._context, is_check)
+            failed = self._run(self._context, text.encode())
+            errors: str = (self._errors(self._context) or b"").decode(errors="replace").strip()
+        return (errors or "nftables rejected the transaction") if failed else ""
+
+
+@cache
+def _library() -> _Library | None:
+    try:
+        return _Library(ctypes.CDLL(_LIBRARY))
+    except (OSError, AttributeError):
+        return None
+
+
+def prepare() -> None:
+    """Open the library's socket, before the process opens many descriptors.
+
+    The library waits for it with select(2), which aborts the process where the descriptor's number is above 1023.
+    """
+    _library()
+
+
+async def apply(*commands: str) -> None:
+    """Carry out one transaction as a whole; ApplyError where the kernel rejects it.
+
+    It is carried out to its end even when the calling task is cancelled.
+    """
+    await asyncio.shield(asyncio.ensure_future(_applied(commands)))
+
+
+async def check(*commands: str) -> str:
+    """Why the kernel would reject this transaction, "" if it would not. Nothing is changed."""
+    try:
+        await _run(commands, is_check=True)
+    except ApplyError as error:
+        return error.stderr
+    return ""
+
+
+async def _applied(commands: Sequence[str]) -> None:
+    for observer in observers:
+        observer(True)
+    try:
+        await _run(commands)
+    finally:
+        for observer in observers:
+            observer(False)
+
+
+async def _run(commands: Sequence[str], *, is_check: bool = False) -> None:
+    library = _library()
+    if library and (sum(map(len, commands)) < LARGE_BYTES or not _program_path()):
+        reason = await asyncio.to_thread(library.run, "\n".join(commands), is_check=is_check)
+        if reason:
+            raise ApplyError(("nft",), _with_advice(reason))
+    else:
+        await _program(commands, *(("--check",) if is_check else ()))
+
+
+def _program_path() -> str | None:
+    return shutil.which("nft", path=os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin")
+
+
+async def _program(commands: Sequence[str], *options: str) -> None:
+    """Carry out the commands by the program nft, which reads them from a file in memory.
+
+    A pipe could end early, and nft would take a part of the commands for all of them. The first transaction is
+    megabytes long, so the commands are not joined here.
+    """
+    program = _program_path()
+    if program is None:
+        raise ApplyError(("nft",), "the program is not installed; wanted: the package nftables, 1.0.1 or later")
+    argv = (program, *options, "-f", "-")
+    descriptor = os.memfd_create("nft")
+    try:
+        with os.fdopen(os.dup(descriptor), "wb") as file:
+            file.writelines(f"{command}\n".encode() for command in commands)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        process = await asyncio.create_subprocess_exec(
+            *argv, stdin=descriptor, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
+        )
+        _, errors = await process.communicate()
+    except OSError as error:
+        raise ApplyError(argv, str(error)) from error
+    finally:
+        os.close(descriptor)
+    if process.returncode:
+        raise ApplyError(argv, _with_advice(errors.decode(errors="replace").strip()))
+
+
+def _with_advice(errors: str) -> str:
+    """The first lines of nft's errors, with advice where the process lacks a capability."""
+    if _NOT_PERMITTED in errors:
+        return f"{_NOT_PERMITTED}; wanted: the capability CAP_NET_ADMIN, as root has it or a container is given it"
+    return errors[:2000]

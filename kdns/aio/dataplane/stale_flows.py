@@ -1,0 +1,88 @@
+"""Deletes UDP flows of connection tracking that lead to endpoints which do not serve their front any more."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import time
+from dataclasses import dataclass, field
+from typing import Final
+
+from kdns import logs
+from kdns.aio.dataplane.sync_runner import SyncResult
+from kdns.aio.metrics import Histogram
+from kdns.aio.netlink.conntrack import delete_flows, udp_flows
+from kdns.net import FAMILIES, Family
+from kdns.proxy.plan.plan import Plan
+from kdns.proxy.plan.stale_flows import Fronts, merged, stale, udp_fronts
+
+BUCKETS_S: Final = tuple(0.001 * 2**k for k in range(15))
+RETRY_S: Final = 5.0
+_UNSUPPORTED: Final = frozenset({errno.EPROTONOSUPPORT, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOENT, errno.EPERM})
+"""Errors of a kernel without ctnetlink, and of a process without the capability: retries would not help."""
+
+log = logs.get(__name__)
+
+
+@dataclass(slots=True)
+class FlowStats:
+    """How long listing and deleting took, and how many flows were deleted, by family."""
+
+    durations: dict[Family, Histogram] = field(
+        default_factory=lambda: {each: Histogram(BUCKETS_S) for each in FAMILIES}
+    )
+    deleted: dict[Family, int] = field(default_factory=lambda: dict.fromkeys(FAMILIES, 0))
+
+
+class ConntrackReconciler:
+    """Deletes stale UDP flows after each sync; `run` works until it is cancelled."""
+
+    def __init__(self) -> None:
+        self.stats = FlowStats()
+        self._plan: Plan | None = None
+        self._fronts: dict[Family, Fronts] = {}
+        self._pending = asyncio.Event()
+
+    def synced(self, result: SyncResult) -> None:
+        """Note the fronts whose flows may be stale now."""
+        self._plan = result.plan
+        for family in FAMILIES:
+            difference = result.differences[family] if result.differences else None
+            fronts = udp_fronts(result.plan.of(family), difference)
+            if fronts:
+                self._fronts[family] = merged(self._fronts.get(family, {}), fronts)
+        if self._fronts:
+            self._pending.set()
+
+    async def run(self) -> None:
+        """Reconcile whenever fronts are noted; what fails is retried."""
+        while True:
+            await self._pending.wait()
+            self._pending.clear()
+            pending, self._fronts = self._fronts, {}
+            for family, fronts in pending.items():
+                try:
+                    await self._reconcile(family, fronts)
+                except OSError as error:
+                    if error.errno in _UNSUPPORTED:
+                        log.warning(
+                            "stale UDP flows are not deleted",
+                            reason=f"connection tracking cannot be listed: {error.strerror}",
+                            wanted="kernel module nf_conntrack_netlink, and the capability CAP_NET_ADMIN",
+                        )
+                        return
+                    log.info("stale UDP flows not deleted yet", reason=str(error), retry_in_s=RETRY_S)
+                    self._fronts[family] = merged(fronts, self._fronts.get(family, {}))
+                    self._pending.set()
+                    await asyncio.sleep(RETRY_S)
+
+    async def _reconcile(self, family: Family, fronts: Fronts) -> None:
+        assert self._plan  # noqa: S101 - fronts are noted with their plan
+        started_s = time.monotonic()
+        flows = await asyncio.to_thread(udp_flows, family)
+        stale_flows = stale(flows, fronts, self._plan.of(family))
+        if stale_flows:
+            deleted = await asyncio.to_thread(delete_flows, family, stale_flows)
+            self.stats.deleted[family] += deleted
+            log.info("stale UDP flows deleted", family=family, flows=deleted)
+        self.stats.durations[family].add(time.monotonic() - started_s)

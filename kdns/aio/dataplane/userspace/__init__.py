@@ -1,0 +1,1 @@
+"""Mode userspace: relays over TCP and UDP."""

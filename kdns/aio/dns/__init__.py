@@ -1,0 +1,1 @@
+"""DNS listeners, followed clusters, logs and metrics of queries."""

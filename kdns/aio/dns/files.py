@@ -1,0 +1,60 @@
+"""Files that a directive reads again and again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kdns import logs
+from kdns.errors import CorefileError
+
+log = logs.get(__name__)
+
+
+@dataclass(slots=True)
+class WatchedFile:
+    """One file: `kind` is what it is called in messages, `read` takes its text and may raise CorefileError.
+
+    Making one reads the file, and raises CorefileError for one that cannot be read or used.
+    """
+
+    kind: str
+    path: str
+    every_s: float
+    read: Callable[[str], None]
+    _text: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._text = self._load()
+        self.read(self._text)
+
+    async def follow(self) -> None:
+        """Look at the file every `every_s` seconds and give a changed text to `read`; never returns.
+
+        A file that became unusable is logged, once, and what was read last counts on.
+        """
+        logged = ""
+        while True:
+            await asyncio.sleep(self.every_s)
+            try:
+                text = await asyncio.to_thread(self._load)
+                if text != self._text or logged:
+                    self.read(text)
+            except CorefileError as error:
+                if str(error) != logged:
+                    log.warning("watched file not usable", kind=self.kind, error=str(error), answers="as before")
+                logged = str(error)
+                continue
+            logged = ""
+            if text != self._text:
+                self._text = text
+                log.info("watched file read", kind=self.kind, path=self.path)
+
+    def _load(self) -> str:
+        try:
+            return Path(self.path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            raise CorefileError(self.path, 0, "", f"the {self.kind} cannot be read: {reason}") from error

@@ -1,0 +1,154 @@
+"""The addresses of this machine, and the sockets that stand for what `bind` says."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections.abc import Iterable
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Final
+
+from kdns.aio.netlink.addresses import InterfaceAddress, interface_addresses
+from kdns.errors import InputError, ListenError
+from kdns.net import HostPort, is_ipv6, join_host_port
+
+WILDCARD: Final = ("0.0.0.0", "::")
+"""Every address of the machine, of both families."""
+MAX_ATTEMPTS: Final = 20
+"""How many ports of the kernel's choice are tried until one is free for UDP and TCP."""
+
+
+async def routable_addresses() -> tuple[InterfaceAddress, ...]:
+    """The addresses of the machine, IPv4 first, without link-local ones; none where netlink does not list them."""
+    try:
+        found = await interface_addresses()
+    except OSError:
+        return ()
+    return tuple(each for each in found if not ip_address(each.address).is_link_local)
+
+
+def bound_addresses(
+    hosts: Iterable[str], exclude: Iterable[str], known: tuple[InterfaceAddress, ...]
+) -> tuple[str, ...]:
+    """The addresses that `bind` means: an address is itself, an interface all it has now; InputError for neither."""
+
+    def resolved(host: str) -> list[str]:
+        try:
+            return [str(ip_address(host))]
+        except ValueError:
+            found = [one.address for one in known if one.interface == host]
+            if not found:
+                names = ", ".join(sorted({one.interface for one in known})) or "none"
+                raise InputError(f"bind: no interface {host!r} with an address; there are: {names}") from None
+            return found
+
+    without = {address for host in exclude for address in resolved(host)}
+    return tuple(dict.fromkeys(address for host in hosts for address in resolved(host) if address not in without))
+
+
+def own_addresses(bound: Iterable[str], known: tuple[InterfaceAddress, ...]) -> tuple[bytes, ...]:
+    """The packed addresses a server answers on: those bound, or all of the machine for a wildcard."""
+    addresses = [ip_address(address) for address in bound]
+    if any(address.is_unspecified for address in addresses):
+        addresses = [ip for one in known if not (ip := ip_address(one.address)).is_loopback]
+    return tuple(dict.fromkeys(address.packed for address in addresses))
+
+
+@dataclass(frozen=True, slots=True)
+class DnsSockets:
+    """One address and port, for UDP and TCP."""
+
+    udp: socket.socket
+    tcp: socket.socket
+
+    @property
+    def port(self) -> int:
+        """The port of both."""
+        return int(self.udp.getsockname()[1])
+
+    def close(self) -> None:
+        """Close both."""
+        self.udp.close()
+        self.tcp.close()
+
+
+def dns_sockets(hosts: Iterable[str], port: int) -> list[DnsSockets]:
+    """Bound sockets for each host, all on one port (0: a port that is free everywhere); ListenError where that fails.
+
+    A machine without IPv6 gets none for "::".
+    """
+    for attempt in range(MAX_ATTEMPTS):
+        sockets: list[DnsSockets] = []
+        for host in hosts:
+            try:
+                sockets.append(_pair(host, sockets[0].port if sockets else port))
+            except OSError as error:
+                if host == "::" and sockets and error.errno in {errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL}:
+                    continue
+                close_all(sockets)
+                if port == 0 and error.errno == errno.EADDRINUSE and attempt < MAX_ATTEMPTS - 1:
+                    break
+                raise ListenError(join_host_port(host, port), os.strerror(error.errno or 0)) from error
+        else:
+            return sockets
+    raise AssertionError("the last attempt returns or raises")
+
+
+def addressed_sockets(wildcard: socket.socket, known: Iterable[InterfaceAddress]) -> list[socket.socket]:
+    """A UDP socket for each address that the wildcard stands for now: answers come from the address that was asked.
+
+    The kernel hands a packet to the socket bound most closely, and picks the source by route otherwise. The port is
+    shared only while they are bound, so another process is told that it is taken. Addresses that come later are the
+    wildcard's, as are those that cannot be bound.
+    """
+    port, of_ipv6 = wildcard.getsockname()[1], wildcard.family == socket.AF_INET6
+    sockets = [wildcard]
+    wildcard.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    for address in dict.fromkeys(one.address for one in known if is_ipv6(one.address) == of_ipv6):
+        try:
+            sockets.append(_bound(wildcard.family, socket.SOCK_DGRAM, address, port, is_shared=True))
+        except OSError:
+            continue
+    for sock in sockets:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+    return sockets[1:]
+
+
+def close_all(sockets: Iterable[DnsSockets]) -> None:
+    """Close them all."""
+    for pair in sockets:
+        pair.close()
+
+
+def _pair(host: str, port: int) -> DnsSockets:
+    family = socket.AF_INET6 if is_ipv6(host) else socket.AF_INET
+    udp = _bound(family, socket.SOCK_DGRAM, host, port)
+    try:
+        return DnsSockets(udp, _bound(family, socket.SOCK_STREAM, host, udp.getsockname()[1]))
+    except OSError:
+        udp.close()
+        raise
+
+
+def _bound(
+    family: socket.AddressFamily, kind: socket.SocketKind, host: str, port: int, *, is_shared: bool = False
+) -> socket.socket:
+    """A bound socket; an IPv6 one takes no IPv4."""
+    sock = socket.socket(family, kind)
+    try:
+        if kind == socket.SOCK_STREAM or is_shared:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.bind((host, port))
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def reachable(host: str, port: int) -> HostPort:
+    """Where this machine's clients find a listener: a wildcard is no address to connect to."""
+    return HostPort({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)

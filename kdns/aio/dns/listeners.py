@@ -1,0 +1,49 @@
+"""The sockets of the DNS server, and the servers that answer on them."""
+
+from __future__ import annotations
+
+from kdns.aio.dns.interfaces import WILDCARD, addressed_sockets, dns_sockets
+from kdns.aio.dns.request_metrics import Requests
+from kdns.aio.dns.tcp import TcpListener, listen_tcp
+from kdns.aio.dns.udp import UdpListener
+from kdns.aio.netlink.addresses import InterfaceAddress
+from kdns.net import join_host_port
+from kdns.plugins.server import Block, Server
+from kdns.plugins.server_config import Place
+
+
+class Listeners:
+    """All bound sockets. They stay bound while the blocks behind them change.
+
+    `servers` are by place, `requests` what their listeners saw by the server's label, `addresses` where they listen.
+    """
+
+    def __init__(self) -> None:
+        self.servers: dict[Place, Server] = {}
+        self.requests: dict[str, list[Requests]] = {}
+        self.addresses: list[tuple[str, int]] = []
+        self._listeners: list[UdpListener | TcpListener] = []
+
+    async def listen(self, place: Place, blocks: tuple[Block, ...], interfaces: tuple[InterfaceAddress, ...]) -> Server:
+        """A server of these blocks at this place; ListenError for an address that cannot be had."""
+        hosts, port = place
+        sockets = dns_sockets(hosts, port)
+        port = sockets[0].port
+        label = f"dns://:{port}" if hosts == WILDCARD else f"dns://{join_host_port(hosts[0], port)}"
+        server = Server(label, blocks, hosts[0])
+        for pair in sockets:
+            requests = Requests(zone=blocks[0].zone if len(blocks) == 1 else "")
+            udp = UdpListener(pair.udp, server, requests)
+            self._listeners += [udp, await listen_tcp(pair.tcp, server, requests)]
+            if hosts == WILDCARD:
+                closer = addressed_sockets(pair.udp, interfaces)
+                self._listeners += [UdpListener(sock, server, requests) for sock in closer]
+            self.requests.setdefault(label, []).append(requests)
+            self.addresses.append(udp.address)
+        self.servers[place] = server
+        return server
+
+    async def close(self) -> None:
+        """Answer what has arrived, then close the sockets."""
+        for listener in self._listeners:
+            await listener.close()

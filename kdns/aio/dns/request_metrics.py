@@ -1,0 +1,117 @@
+"""Counters of DNS requests, and the collector that exposes them under CoreDNS's metric names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from kdns.aio.metrics import Histogram
+
+DURATION_BUCKETS_S: Final = tuple(0.00025 * 2**k for k in range(16))
+SIZE_BUCKETS_BYTES: Final = (0, 100, 200, 300, 400, 511, 1023, 2047, 4095, 8291, 16e3, 32e3, 48e3, 64e3)
+
+
+@dataclass(slots=True)
+class Requests:
+    """What one listener saw; `zone` is that of its server block, "" where it has several.
+
+    A burst counts each of its queries with the burst's mean duration in seconds.
+    """
+
+    zone: str = ""
+    durations: Histogram = field(default_factory=lambda: Histogram(DURATION_BUCKETS_S))
+    unsent: int = 0
+    panics: int = 0
+    turned_away: int = 0
+
+    def observe(self, count: int, took_s: float) -> None:
+        """Count the queries of a burst."""
+        if count:
+            self.durations.add(took_s / count, count)
+
+
+class Sent(NamedTuple):
+    """Responses of one kind: the labels of CoreDNS's counters, sizes in bytes, and how many there were."""
+
+    server: str
+    zone: str
+    proto: str
+    family: str
+    qtype: str
+    rcode: str
+    plugin: str
+    do: bool
+    request_bytes: int
+    response_bytes: int
+    times: int
+
+
+class DnsCollector(Collector):
+    """Exposes what the sources say at the moment of the scrape."""
+
+    def __init__(self, sent: Callable[[], Iterable[Sent]], requests: dict[str, list[Requests]]) -> None:
+        self._sent = sent
+        self._requests = requests
+
+    def collect(self) -> Iterator[Metric]:
+        """All metrics of the DNS server (cluster-wide names: CoreDNS plugin/metrics)."""
+        labels = ("server", "zone", "view")
+        requests = CounterMetricFamily("coredns_dns_requests", "Queries.", labels=(*labels, "proto", "family", "type"))
+        responses = CounterMetricFamily("coredns_dns_responses", "Responses.", labels=(*labels, "rcode", "plugin"))
+        dnssec = CounterMetricFamily("coredns_dns_do_requests", "Queries with DNSSEC OK.", labels=labels)
+        asked_by: dict[tuple[str, ...], float] = {}
+        answered_by: dict[tuple[str, ...], float] = {}
+        dnssec_by: dict[tuple[str, ...], float] = {}
+        sizes: dict[tuple[str, ...], tuple[Histogram, Histogram]] = {}
+        for sent in self._sent():
+            base = (sent.server, sent.zone, "")
+            _add(asked_by, (*base, sent.proto, sent.family, sent.qtype), sent.times)
+            _add(answered_by, (*base, sent.rcode, sent.plugin), sent.times)
+            if sent.do:
+                _add(dnssec_by, base, sent.times)
+            asked, answered = sizes.setdefault(
+                (*base, sent.proto), (Histogram(SIZE_BUCKETS_BYTES), Histogram(SIZE_BUCKETS_BYTES))
+            )
+            asked.add(sent.request_bytes, sent.times)
+            answered.add(sent.response_bytes, sent.times)
+        for family, rows in ((requests, asked_by), (responses, answered_by), (dnssec, dnssec_by)):
+            for values, count in rows.items():
+                family.add_metric(values, count)
+            yield family
+        yield from self._histograms(sizes)
+        yield from self._listeners()
+
+    def _histograms(self, sizes: dict[tuple[str, ...], tuple[Histogram, Histogram]]) -> Iterator[Metric]:
+        labels = ("server", "zone", "view", "proto")
+        for position, name in enumerate(("request", "response")):
+            family = HistogramMetricFamily(f"coredns_dns_{name}_size_bytes", f"Size of a {name}.", labels=labels)
+            for values, pair in sizes.items():
+                family.add_metric(values, pair[position].buckets(), pair[position].sum)
+            yield family
+
+    def _listeners(self) -> Iterator[Metric]:
+        took = HistogramMetricFamily(
+            "coredns_dns_request_duration_seconds", "Time to answer.", labels=("server", "zone", "view")
+        )
+        panics = CounterMetricFamily("coredns_panics", "Queries that failed by a defect.")
+        unsent = CounterMetricFamily(
+            "kdns_dns_unsent_responses", "Responses the kernel did not take.", labels=("server",)
+        )
+        away = CounterMetricFamily("kdns_dns_refused_connections", "Connections over the limit.", labels=("server",))
+        for server, listeners in self._requests.items():
+            merged = Histogram(DURATION_BUCKETS_S)
+            for listener in listeners:
+                merged.merge(listener.durations)
+            took.add_metric((server, listeners[0].zone, ""), merged.buckets(), merged.sum)
+            unsent.add_metric((server,), sum(listener.unsent for listener in listeners))
+            away.add_metric((server,), sum(listener.turned_away for listener in listeners))
+        panics.add_metric((), sum(one.panics for listeners in self._requests.values() for one in listeners))
+        yield from (took, panics, unsent, away)
+
+
+def _add(rows: dict[tuple[str, ...], float], labels: tuple[str, ...], count: int) -> None:
+    rows[labels] = rows.get(labels, 0) + count

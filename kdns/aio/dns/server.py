@@ -1,0 +1,186 @@
+"""The DNS server whole: a configuration to chains, followed clusters, listeners and HTTP pages.
+
+Every listening address has a server of its own with its own answers; the wildcard counts as one address.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from kdns.aio.dns.clusters import Cluster, Clusters
+from kdns.aio.dns.interfaces import WILDCARD, reachable, routable_addresses
+from kdns.aio.dns.listeners import Listeners
+from kdns.aio.dns.metrics import Enabled, Registry
+from kdns.aio.dns.request_metrics import Requests
+from kdns.aio.dns.setup import BlockSetup, Process
+from kdns.aio.http.sites import HealthProbe, Sites, exposition
+from kdns.aio.metrics import Gauges
+from kdns.cluster.source import Source
+from kdns.errors import InputError
+from kdns.net import HostPort
+from kdns.plugins.server import Server
+from kdns.plugins.server_config import Place, ServerConfig, refuse_clashes
+
+
+class DnsServer:
+    """Starts what the configuration asks for; `start`, then `stop`."""
+
+    def __init__(
+        self, configs: tuple[ServerConfig, ...], *, dns_port: int = 53, default_source: Source | None = None
+    ) -> None:
+        self._configs = configs
+        self._dns_port = dns_port
+        self._clusters = Clusters(default_source)
+        self._listeners = Listeners()
+        self._sites = Sites()
+        self._probe = HealthProbe()
+        self._probing: asyncio.Task[None] | None = None
+        self._process = Process(self._clusters, self._sites, Gauges(), unready=self.unready, metrics=self._add_metrics)
+        self._setups: list[BlockSetup] = []
+        self._enabled: list[Enabled] = []
+        self._is_listening = False
+        self.servers: list[Server] = []
+
+    @property
+    def clusters(self) -> tuple[Cluster, ...]:
+        """The followed clusters."""
+        return self._clusters.followed
+
+    @property
+    def requests(self) -> dict[str, list[Requests]]:
+        """What the listeners saw, by the label of their server."""
+        return self._listeners.requests
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """The addresses and ports that are listened on."""
+        return self._listeners.addresses
+
+    @property
+    def site_addresses(self) -> dict[str, tuple[str, int]]:
+        """Where each HTTP page is served, by its path."""
+        return self._sites.addresses
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether every cluster has been listed in full."""
+        return self._clusters.is_synced
+
+    @property
+    def lameduck_s(self) -> float:
+        """How long a stopping server goes on answering, in seconds."""
+        return max((setup.lameduck_s for setup in self._setups), default=0.0)
+
+    def unready(self) -> tuple[str, ...]:
+        """The directives that cannot answer yet."""
+        checks = (check for setup in self._setups for check in setup.readiness_checks)
+        waiting = tuple(dict.fromkeys(name for name, is_ready in checks if not is_ready()))
+        return waiting or (() if self._is_listening else ("listeners",))
+
+    async def start(self) -> None:
+        """Follow the clusters, then listen; a cluster that does not answer in time is answered for with SERVFAIL.
+
+        Raises ListenError for an address that cannot be had, InputError for credentials or interfaces that cannot.
+        """
+        places = await self.build()
+        self._clusters.follow()
+        await self._sites.start()
+        self._start_probe()
+        await self._clusters.wait()
+        for place, parts in places.items():
+            blocks = tuple(setup.block(zone) for setup, zone in parts)
+            server = await self._listeners.listen(place, blocks, self._process.interfaces)
+            self.servers.append(server)
+            self._attach(server, parts)
+        for setup in self._setups:
+            setup.start()
+        self._is_listening = True
+
+    async def build(self) -> dict[Place, list[tuple[BlockSetup, str]]]:
+        """Build the chains of all blocks, and say which blocks answer where, each with one of its zones."""
+        self._process.interfaces = await routable_addresses()
+        self._setups, places = self._built(self._configs)
+        return places
+
+    async def swap(self, configs: tuple[ServerConfig, ...]) -> None:
+        """Answer as other server blocks say, on the sockets that are bound; the new clusters are listed first.
+
+        Raises InputError where the blocks listen elsewhere or cannot be built; then everything stays as it was.
+        """
+        setups, places = self._built(configs)
+        if places.keys() != self._listeners.servers.keys():
+            for setup in setups:
+                setup.release()
+            raise InputError("the server blocks listen on other addresses: wanted those that are listened on")
+        self._clusters.follow()
+        await self._clusters.wait()
+        old, self._setups, self._configs = self._setups, setups, configs
+        self._enabled.clear()
+        for place, parts in places.items():
+            server = self._listeners.servers[place]
+            self._attach(server, parts)
+            server.swap(setup.block(zone) for setup, zone in parts)
+        for setup in setups:
+            setup.start()
+        for setup in old:
+            await setup.stop()
+        self._clusters.drop_unused()
+
+    async def stop(self) -> None:
+        """Answer what has arrived, then close everything."""
+        await self._listeners.close()
+        for setup in self._setups:
+            await setup.stop()
+        await self._sites.close()
+        if self._probing:
+            self._probing.cancel()
+            await asyncio.gather(self._probing, return_exceptions=True)
+        await self._clusters.stop()
+
+    def _built(
+        self, configs: Iterable[ServerConfig]
+    ) -> tuple[list[BlockSetup], dict[Place, list[tuple[BlockSetup, str]]]]:
+        setups: list[BlockSetup] = []
+        places: dict[Place, list[tuple[BlockSetup, str]]] = {}
+        for config in configs:
+            setup = BlockSetup(config, self._process)
+            setups.append(setup)
+            try:
+                setup.build()
+            except InputError as error:
+                for each in setups:
+                    each.release()
+                raise setup.located(error) from error
+            groups = [setup.hosts] if setup.hosts == WILDCARD else [(host,) for host in setup.hosts]
+            for address in config.addresses:
+                port = address.port_or_default(self._dns_port)
+                for group in groups:
+                    places.setdefault((group, port), []).append((setup, address.zone))
+        refuse_clashes({place: [(setup.config, zone) for setup, zone in parts] for place, parts in places.items()})
+        return setups, places
+
+    def _attach(self, server: Server, parts: list[tuple[BlockSetup, str]]) -> None:
+        """The server answers with these blocks: their changes reach its table."""
+        for setup, zone in parts:
+            if server not in setup.servers:
+                setup.servers.append(server)
+            self._enabled.append(Enabled(server.label, zone, setup.config))
+
+    def _add_metrics(self, address: HostPort, runtime: bool) -> None:
+        registry = Registry(
+            self.servers,
+            self.requests,
+            lambda: self.clusters,
+            self._enabled,
+            lambda: self._probe if self._process.probed else None,
+            self._process.gauges,
+            runtime_metrics=runtime,
+        )
+        self._sites.add(address, "/metrics", exposition(registry))
+
+    def _start_probe(self) -> None:
+        if self._process.probed:
+            _, path = self._process.probed
+            own = reachable(*self.site_addresses[path])
+            self._probing = asyncio.create_task(self._probe.run(own, path))

@@ -1,0 +1,199 @@
+"""What a server block's directives are given of the world: Setup at work."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from kdns import logs
+from kdns.aio.dns.clusters import Cluster, Clusters
+from kdns.aio.dns.files import WatchedFile
+from kdns.aio.dns.interfaces import WILDCARD, bound_addresses, own_addresses
+from kdns.aio.http.sites import Sites, plain_page
+from kdns.aio.metrics import Gauges, Sample
+from kdns.aio.netlink.addresses import InterfaceAddress
+from kdns.cluster.source import Scope, Source
+from kdns.cluster.state import State
+from kdns.dns.response import Subject
+from kdns.errors import CorefileError, InputError
+from kdns.net import HostPort
+from kdns.plugins.chain import Chain, Plugin
+from kdns.plugins.directive import Level, OnChange, Page
+from kdns.plugins.directive import Sample as PlainSample
+from kdns.plugins.directives import DIRECTIVES
+from kdns.plugins.server import Block, Server
+from kdns.plugins.server_config import ServerConfig
+
+log = logs.get("kdns.plugins")
+
+
+@dataclass(slots=True)
+class Process:
+    """What the server blocks of one process share."""
+
+    clusters: Clusters
+    sites: Sites
+    gauges: Gauges
+    interfaces: tuple[InterfaceAddress, ...] = ()
+    unready: Callable[[], tuple[str, ...]] = tuple
+    metrics: Callable[[HostPort, bool], None] = lambda _address, _runtime: None
+    probed: tuple[HostPort, str] | None = None
+
+
+@dataclass(slots=True)
+class BlockSetup:
+    """The Setup of one server block, and what came of it: the chain, and where it listens.
+
+    `servers` are those that answer with this block, once there are any: their tables stand in front of the chain.
+    """
+
+    config: ServerConfig
+    process: Process
+    chain: Chain = field(default_factory=Chain)
+    servers: list[Server] = field(default_factory=list)
+    lameduck_s: float = 0.0
+    logs_stacks: bool = False
+    readiness_checks: list[tuple[str, Callable[[], bool]]] = field(default_factory=list)
+    _hosts: list[str] | None = None
+    _clusters: list[tuple[Cluster, OnChange]] = field(default_factory=list)
+    _works: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
+    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    _at_stop: list[Callable[[], None]] = field(default_factory=list)
+
+    def build(self) -> None:
+        """Build the chain; CorefileError or InputError for what cannot be done."""
+        plugins: list[Plugin] = []
+        for row in DIRECTIVES:
+            configs = self.config.configs(row)
+            plugin = row.build(configs, self) if configs else None
+            if plugin is not None:
+                plugins.append(plugin)
+        self.chain = Chain(plugins)
+        if not self.hosts:
+            raise self.config.error("bind: `except` leaves no address to listen on")
+
+    def start(self) -> None:
+        """Start the tasks that the directives asked for."""
+        self._tasks = [asyncio.ensure_future(work()) for work in self._works]
+
+    async def stop(self) -> None:
+        """End the block: its tasks, and its subscriptions to clusters."""
+        for call in self._at_stop:
+            call()
+        self.release()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def release(self) -> None:
+        """Stop receiving changes of clusters."""
+        for cluster, changed in self._clusters:
+            cluster.listeners.remove(changed)
+        self._clusters.clear()
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The addresses to listen on, the wildcards where no directive said any."""
+        return WILDCARD if self._hosts is None else tuple(dict.fromkeys(self._hosts))
+
+    @property
+    def zones(self) -> tuple[str, ...]:
+        """See Setup."""
+        return self.config.zones
+
+    @property
+    def own_addresses(self) -> tuple[bytes, ...]:
+        """See Setup."""
+        return own_addresses(self.hosts, self.process.interfaces)
+
+    def listen(self, hosts: Sequence[str], exclude: Sequence[str]) -> None:
+        """See Setup."""
+        self._hosts = [*(self._hosts or ()), *bound_addresses(hosts, exclude, self.process.interfaces)]
+
+    def cluster(self, source: Source, scope: Scope, changed: OnChange, *, startup_timeout_s: float) -> State:
+        """See Setup."""
+        clusters = self.process.clusters
+        clusters.startup_timeout_s = max(clusters.startup_timeout_s, startup_timeout_s)
+        cluster = clusters.of(source, scope, self.located)
+        cluster.listeners.append(changed)
+        self._clusters.append((cluster, changed))
+        return cluster.state
+
+    def forget(self, subjects: Iterable[Subject]) -> None:
+        """See Setup."""
+        for server in self.servers:
+            server.table.forget(subjects)
+
+    def watch_file(self, kind: str, path: str, every_s: float, read: Callable[[str], None]) -> None:
+        """See Setup."""
+        file = WatchedFile(kind, path, every_s, read)
+        if every_s:
+            self.spawn(file.follow)
+
+    def site(self, address: HostPort, path: str, page: Page, *, is_probed: bool = False) -> None:
+        """See Setup."""
+        self.process.sites.add(address, path, plain_page(page))
+        if is_probed:
+            self.process.probed = address, path
+
+    def metrics(self, address: HostPort, *, runtime: bool) -> None:
+        """See Setup."""
+        self.process.metrics(address, runtime)
+
+    def expose(
+        self,
+        name: str,
+        text: str,
+        labels: Sequence[str],
+        samples: Callable[[], Iterable[PlainSample]],
+        *,
+        counter: bool = False,
+    ) -> None:
+        """See Setup."""
+        rows = lambda: [Sample(*sample) for sample in samples()]  # noqa: E731 - a scrape calls it
+        self.process.gauges.add(name, text, tuple(labels), rows, counter=counter)
+
+    def readiness(self, name: str, is_ready: Callable[[], bool]) -> None:
+        """See Setup."""
+        self.readiness_checks.append((name, is_ready))
+
+    def unready(self) -> tuple[str, ...]:
+        """See Setup."""
+        return self.process.unready()
+
+    def lameduck(self, seconds: float) -> None:
+        """See Setup."""
+        self.lameduck_s = max(self.lameduck_s, seconds)
+
+    def log(self, level: Level, event: str, **facts: object) -> None:
+        """See Setup."""
+        getattr(log, level)(event, **facts)
+
+    def log_stacks(self) -> None:
+        """See Setup."""
+        self.logs_stacks = True
+
+    def now_s(self) -> float:
+        """See Setup."""
+        return asyncio.get_running_loop().time()
+
+    def call_later(self, delay_s: float, call: Callable[[], None]) -> object:
+        """See Setup."""
+        return asyncio.get_running_loop().call_later(delay_s, call)
+
+    def spawn(self, work: Callable[[], Awaitable[None]]) -> None:
+        """See Setup."""
+        self._works.append(work)
+
+    def on_stop(self, call: Callable[[], None]) -> None:
+        """See Setup."""
+        self._at_stop.append(call)
+
+    def block(self, zone: str) -> Block:
+        """The server block under one of its zones."""
+        return Block(zone, self.chain, self.logs_stacks)
+
+    def located(self, error: InputError) -> InputError:
+        """The error with the server block that led to it."""
+        return error if isinstance(error, CorefileError) else self.config.error(str(error))

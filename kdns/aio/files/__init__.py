@@ -1,0 +1,1 @@
+"""Files: YAML, Corefiles, manifests, configurations, the SQLite store."""

@@ -1,0 +1,164 @@
+"""Manifest files: found below paths, read, and scanned for changes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+from kdns.aio.files.yaml import documents
+from kdns.controlplane.manifests.manifest import Manifest, UnknownKind, manifest_of
+from kdns.errors import ManifestError
+
+SUFFIXES = (".yaml", ".yml", ".json")
+
+Stamp: TypeAlias = tuple[int, int, int]
+"""Modification time in nanoseconds, size and inode. A file with another stamp is read again."""
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestFile:
+    """A file that was read: its manifests, or the error."""
+
+    stamp: Stamp
+    manifests: tuple[Manifest, ...] = ()
+    unknown: tuple[UnknownKind, ...] = ()
+    error: ManifestError | None = None
+
+
+def stamps(paths: Iterable[Path], absent: set[Path] | None = None) -> dict[Path, Stamp]:
+    """Every manifest file at or below `paths`, without hidden ones; one of `paths` itself may have any suffix.
+
+    Paths that do not exist are added to `absent`. ManifestError for a folder that cannot be read: its files would seem
+    to be deleted.
+    """
+    found: dict[Path, Stamp] = {}
+    for path in paths:
+        for candidate in sorted(_below(path)) if path.is_dir() else [path]:
+            try:
+                status = candidate.stat()
+            except FileNotFoundError:
+                if absent is not None and candidate is path:
+                    absent.add(path)
+                continue
+            except OSError as error:
+                raise _unreadable(candidate, error) from error
+            found.setdefault(candidate, (status.st_mtime_ns, status.st_size, status.st_ino))
+    return found
+
+
+def read(path: Path, stamp: Stamp) -> ManifestFile:
+    """The file, parsed; an error is part of the result."""
+    try:
+        found = [manifest_of(doc.path, doc.line, doc.value) for doc in documents(str(path), text_of(path))]
+    except ManifestError as error:
+        return ManifestFile(stamp, error=error)
+    return ManifestFile(
+        stamp,
+        tuple(item for item in found if isinstance(item, Manifest)),
+        tuple(item for item in found if isinstance(item, UnknownKind)),
+    )
+
+
+def text_of(path: Path) -> str:
+    """The text of a file; ManifestError if it cannot be read or is not UTF-8."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ManifestError(str(path), line, "", f"not UTF-8: byte 0x{content[error.start]:02x}") from error
+
+
+def load(paths: Sequence[Path]) -> tuple[list[Manifest], list[UnknownKind]]:
+    """All manifests of files and folders; ManifestError for the first error."""
+    check_exist(paths)
+    manifests: list[Manifest] = []
+    unknown: list[UnknownKind] = []
+    for path, stamp in stamps(paths).items():
+        loaded = read(path, stamp)
+        if loaded.error:
+            raise loaded.error
+        manifests += loaded.manifests
+        unknown += loaded.unknown
+    return manifests, unknown
+
+
+def check_exist(paths: Iterable[Path]) -> None:
+    """ManifestError for a path that does not exist."""
+    for path in paths:
+        if not path.exists():
+            raise ManifestError(str(path), 0, "", "no such file or folder")
+
+
+@dataclass(slots=True)
+class Scanner:
+    """The files below some paths over time. A changed file is read when it has not changed again for one scan.
+
+    When a whole path is missing, such as a renamed folder, its files are kept.
+    `absent` holds the paths that were missing in two scans: an editor that replaces a file does so in less.
+    """
+
+    paths: Sequence[Path]
+    files: dict[Path, ManifestFile] = field(default_factory=dict)
+    error: ManifestError | None = None
+    absent: frozenset[Path] = frozenset()
+    _seen: dict[Path, Stamp] = field(default_factory=dict)
+    _missing: set[Path] = field(default_factory=set)
+
+    def scan(self, *, settle: bool = True) -> bool:
+        """Scan once; whether anything changed. Without `settle` changed files are read at once.
+
+        While a path cannot be read, `error` is set and `files` is kept.
+        """
+        had_error, self.error = self.error, None
+        had_absent, missing = self.absent, set[Path]()
+        try:
+            now = stamps(self.paths, missing)
+        except ManifestError as error:
+            self.error = error
+            return str(error) != str(had_error)
+        self.absent, self._missing = frozenset(missing & self._missing), missing
+        now = {path: loaded.stamp for path, loaded in self.files.items() if _is_below(path, missing)} | now
+        gone = [path for path in self.files if path not in now and (path not in self._seen or not settle)]
+        changed = [
+            path
+            for path, stamp in now.items()
+            if (path not in self.files or self.files[path].stamp != stamp)
+            and (self._seen.get(path) == stamp or not settle)
+        ]
+        self._seen = now
+        for path in gone:
+            del self.files[path]
+        for path in changed:
+            loaded = read(path, now[path])
+            before = self.files.get(path)
+            if loaded.error and before:
+                loaded = ManifestFile(loaded.stamp, before.manifests, before.unknown, loaded.error)
+            self.files[path] = loaded
+        return bool(gone or changed or had_error or self.absent != had_absent)
+
+
+def _unreadable(path: Path, error: OSError) -> ManifestError:
+    return ManifestError(str(path), 0, "", f"cannot be read: {error.strerror}")
+
+
+def _is_below(path: Path, roots: Iterable[Path]) -> bool:
+    return any(path.is_relative_to(root) for root in roots)
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    def refused(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError):
+            raise _unreadable(Path(error.filename), error) from error
+
+    for parent, folders, files in os.walk(folder, onerror=refused):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in files:
+            if name.endswith(SUFFIXES) and not name.startswith("."):
+                yield Path(parent, name)

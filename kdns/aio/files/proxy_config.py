@@ -1,0 +1,106 @@
+"""Configuration files of the dataplane: KubeProxyConfiguration, in YAML or JSON."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from kdns import logs
+from kdns.aio.files.manifests import text_of
+from kdns.aio.files.yaml import documents, dumped, field_line
+from kdns.errors import InputError, ManifestError, SettingsError
+from kdns.proxy.settings import validation
+from kdns.proxy.settings.document import Problem, decoded, encoded
+from kdns.proxy.settings.flags import FlagValues, flag_at, settings_beside_file, settings_from_flags
+from kdns.proxy.settings.settings import Settings
+
+log = logs.get(__name__)
+
+
+def load_settings(path: Path, warn: Callable[[str], None]) -> Settings:
+    """The settings of a file; SettingsError with every mistake, each at its line."""
+    return parse_settings(str(path), text_of(path), warn)
+
+
+def parse_settings(path: str, text: str, warn: Callable[[str], None]) -> Settings:
+    """The settings of a text; `path` is for messages. `warn` gets the settings that have no effect."""
+    found = documents(path, text)
+    if len(found) != 1:
+        raise ManifestError(path, found[1].line if found else 0, "", f"holds {len(found)} documents, wanted one")
+    document = found[0]
+
+    def at(problem: Problem) -> str:
+        line = field_line(path, text, document.line, problem.field) if problem.field else document.line
+        return f"{path}:{line}: {problem}"
+
+    settings, wrong = decoded(document.value)
+    wrong = wrong or validation.problems(settings)
+    if wrong:
+        raise SettingsError(tuple(map(at, wrong)))
+    for remark in validation.remarks(settings):
+        warn(at(remark))
+    return settings
+
+
+def settings_of(flags: FlagValues, warn: Callable[[str], None]) -> Settings:
+    """The settings of a command line, with its configuration file where --config names one."""
+    for flag in flags.deprecated:
+        warn(f"--{flag.name} is deprecated, {flag.deprecated}")
+    if flags.config:
+        if flags.ignored:
+            warn(f"with --config these do not count: {', '.join(f'--{name}' for name in flags.ignored)}")
+        settings = settings_beside_file(load_settings(Path(flags.config), warn), flags)
+    else:
+        settings = settings_from_flags(flags)
+
+    def at(problem: Problem) -> str:
+        flag = flag_at(problem.field, flags, settings)
+        return f"--{flag}: {problem.reason}" if flag else str(problem)
+
+    if wrong := validation.problems(settings):
+        raise SettingsError(tuple(map(at, wrong)))
+    if not flags.config:
+        for remark in validation.remarks(settings):
+            warn(at(remark))
+    return settings
+
+
+def write_settings(path: Path, settings: Settings) -> None:
+    """Write a configuration file with every field in it; InputError for a file that cannot be written."""
+    try:
+        path.write_text(dumped(encoded(settings), sort_keys=True), encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}") from error
+
+
+async def other_settings(
+    read: Callable[[], Settings], settings: Settings, file: Path | None, every_s: float
+) -> Settings:
+    """The settings of `read`, when the file has changed and they differ from `settings`.
+
+    The file is read when it has not changed again for `every_s`: a half-written file may be valid too.
+    """
+    taken = seen = _stamp(file)
+    while True:
+        await asyncio.sleep(every_s)
+        before, seen = seen, _stamp(file)
+        if seen == taken or seen != before:
+            continue
+        taken = seen
+        try:
+            found = read()
+        except InputError as error:
+            log.warning("configuration file is invalid, settings unchanged", reason=str(error))
+            continue
+        if found != settings:
+            return found
+
+
+def _stamp(file: Path | None) -> tuple[int, int, int]:
+    """Different after a change of the file; a ConfigMap's file is a link into another folder then."""
+    try:
+        stat = file.stat() if file else None
+    except OSError:
+        stat = None
+    return (stat.st_mtime_ns, stat.st_ino, stat.st_size) if stat else (0, 0, 0)

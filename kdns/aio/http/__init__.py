@@ -1,0 +1,1 @@
+"""HTTP sites beside the REST API: health, metrics, profiling."""

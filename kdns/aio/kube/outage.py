@@ -1,0 +1,62 @@
+"""Log events of outages and refusals of the API server: one when it begins, one per report_s, one when it ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from http import HTTPStatus
+
+from kdns import logs
+from kdns.cluster.watch import Resource
+from kdns.errors import ApiServerError
+
+log = logs.get("kdns.reflector")
+
+CREDENTIALS = "credentials that the server accepts: token, client certificate, exec plugin or service account"
+
+
+@dataclass(slots=True)
+class Outage:
+    """Shared by the reflectors of one API server. A lasting outage or refusal is logged again every report_s."""
+
+    report_s: float = 60.0
+    now_s: Callable[[], float] = time.monotonic
+    lost_s: float | None = None
+    reported_s: float = 0.0
+    refused_s: dict[str, float] = field(default_factory=dict)
+
+    def lost(self, server: str, reason: str, last_contact_s: float | None) -> None:
+        """A request failed without a complete response."""
+        now_s = self.now_s()
+        stale_s = round(now_s - last_contact_s, 1) if last_contact_s is not None else None
+        if self.lost_s is None:
+            self.lost_s = self.reported_s = now_s
+            log.warning("api server lost", server=server, reason=reason, stale_s=stale_s)
+        elif now_s - self.reported_s >= self.report_s:
+            self.reported_s = now_s
+            log.warning("api server still unreachable", server=server, reason=reason, stale_s=stale_s)
+
+    def refused(self, resource: Resource, error: ApiServerError) -> None:
+        """The server answered a request for `resource` with an error."""
+        now_s = self.now_s()
+        if now_s - self.refused_s.get(resource.plural, float("-inf")) < self.report_s:
+            return
+        self.refused_s[resource.plural] = now_s
+        rule = f"a ClusterRole bound to this user, with the rule {resource.rbac_rule}"
+        wanted: dict[int, str] = {HTTPStatus.UNAUTHORIZED: CREDENTIALS, HTTPStatus.FORBIDDEN: rule}
+        log.warning(
+            "api server refuses",
+            kind=resource.plural,
+            status=error.status,
+            reason=error.reason,
+            wanted=wanted.get(error.status),
+        )
+
+    def back(self, resource: Resource) -> None:
+        """A request for `resource` succeeded."""
+        if self.lost_s is not None:
+            log.info("api server back", after_s=round(self.now_s() - self.lost_s, 1))
+            self.lost_s = None
+        if self.refused_s.pop(resource.plural, None) is not None:
+            log.info("api server no longer refuses", kind=resource.plural)

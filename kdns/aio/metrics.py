@@ -1,0 +1,89 @@
+"""Metrics over plain integers: the hot path adds to a number, and a scrape makes metric families of the numbers."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, TypeAlias
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+
+class Histogram:
+    """Counts by upper bound, and their sum."""
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def add(self, value: float, count: int = 1) -> None:
+        """Count `value`, `count` times."""
+        self.counts[bisect_left(self.bounds, value)] += count
+        self.sum += value * count
+
+    def merge(self, other: Histogram) -> None:
+        """Add another histogram with the same bounds."""
+        self.counts = [a + b for a, b in zip(self.counts, other.counts, strict=True)]
+        self.sum += other.sum
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """Cumulative counts as the exposition format wants them."""
+        total = 0
+        rows = []
+        for bound, count in zip((*map(str, map(float, self.bounds)), "+Inf"), self.counts, strict=True):
+            total += count
+            rows.append((bound, float(total)))
+        return rows
+
+
+class Sample(NamedTuple):
+    """One number of a family: label values and value."""
+
+    labels: tuple[str, ...]
+    value: float
+
+
+Distribution: TypeAlias = tuple[tuple[str, ...], Histogram]
+"""One histogram of a family: label values and counts."""
+
+
+class Gauges(Collector):
+    """Gauges, counters and histograms read at scrape time: (name, help, label names, is_counter, samples)."""
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[str, str, tuple[str, ...], bool, Callable[[], Iterable[Sample]]]] = []
+        self._histograms: list[tuple[str, str, tuple[str, ...], Callable[[], Iterable[Distribution]]]] = []
+
+    def add(
+        self,
+        name: str,
+        text: str,
+        labels: tuple[str, ...],
+        samples: Callable[[], Iterable[Sample]],
+        *,
+        counter: bool = False,
+    ) -> None:
+        """Expose one family."""
+        self._rows.append((name, text, labels, counter, samples))
+
+    def add_histogram(
+        self, name: str, text: str, labels: tuple[str, ...], samples: Callable[[], Iterable[Distribution]]
+    ) -> None:
+        """Expose one family of histograms."""
+        self._histograms.append((name, text, labels, samples))
+
+    def collect(self) -> Iterator[Metric]:
+        """All families, read now."""
+        for name, text, labels, counter, samples in self._rows:
+            make = CounterMetricFamily if counter else GaugeMetricFamily
+            family = make(name, text, labels=labels)
+            for sample in samples():
+                family.add_metric(sample.labels, sample.value)
+            yield family
+        for name, text, labels, distributions in self._histograms:
+            histograms = HistogramMetricFamily(name, text, labels=labels)
+            for values, histogram in distributions():
+                histograms.add_metric(values, histogram.buckets(), histogram.sum)
+            yield histograms

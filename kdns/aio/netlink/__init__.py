@@ -1,0 +1,1 @@
+"""Netlink: this machine's addresses, connection tracking, and what nftables holds."""

@@ -1,0 +1,237 @@
+"""What the kernel's nftables hold: tables, chains, sets, the counters of map elements, and who changes them.
+
+It is read over netlink since the program nft reads every element of every map before it lists a single name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, NamedTuple
+
+from kdns.aio.netlink.protocol import (
+    ADDRESS_FAMILY,
+    NFGENMSG,
+    Requests,
+    attribute,
+    attribute_spans,
+    attributes,
+    messages,
+    netlink_socket,
+    requests,
+)
+from kdns.aio.netlink.uapi import (
+    NETLINK_NETFILTER,
+    NFNL_SUBSYS_NFTABLES,
+    NFNLGRP_NFTABLES,
+    NFT_MSG_GETCHAIN,
+    NFT_MSG_GETSET,
+    NFT_MSG_GETSETELEM,
+    NFT_MSG_GETTABLE,
+    NFT_MSG_NEWGEN,
+    NFT_SET_ANONYMOUS,
+    NFT_SET_MAP,
+    NFTA_CHAIN_NAME,
+    NFTA_CHAIN_TABLE,
+    NFTA_COUNTER_BYTES,
+    NFTA_COUNTER_PACKETS,
+    NFTA_DATA_VALUE,
+    NFTA_EXPR_DATA,
+    NFTA_GEN_PROC_NAME,
+    NFTA_GEN_PROC_PID,
+    NFTA_LIST_ELEM,
+    NFTA_SET_ELEM_EXPR,
+    NFTA_SET_ELEM_EXPRESSIONS,
+    NFTA_SET_ELEM_KEY,
+    NFTA_SET_ELEM_LIST_ELEMENTS,
+    NFTA_SET_ELEM_LIST_SET,
+    NFTA_SET_ELEM_LIST_TABLE,
+    NFTA_SET_FLAGS,
+    NFTA_SET_NAME,
+    NFTA_SET_TABLE,
+    NFTA_TABLE_NAME,
+)
+from kdns.errors import ApplyError
+from kdns.net import Family, unpacked
+
+_KIND: Final = NFNL_SUBSYS_NFTABLES << 8
+_PROTOCOLS: Final = {socket.IPPROTO_TCP: "TCP", socket.IPPROTO_UDP: "UDP", socket.IPPROTO_SCTP: "SCTP"}
+_PORT_BYTES: Final = 8
+"""What protocol and port take at the end of a key: every part of a key is padded to four bytes."""
+
+
+class CounterElement(NamedTuple):
+    """The element of one front in a map: its address ("" for a node port), protocol and port, and its counter."""
+
+    address: str
+    protocol: str
+    port: int
+    packets: int
+    octets: int
+
+
+class Author(NamedTuple):
+    """The process that carried out a transaction."""
+
+    process: str
+    pid: int
+
+
+class TransactionReader:
+    """Reads the messages of all transactions, and finds those that change one table, in whatever address family.
+
+    The messages of a transaction come together, and its end (NFT_MSG_NEWGEN) names its process.
+    """
+
+    def __init__(self, table: str) -> None:
+        self.touches_table = False
+        """Whether the transaction whose end has not come yet changes the table."""
+        self._table = table.encode() + b"\0"
+
+    def read(self, buffer: bytes) -> Iterator[Author]:
+        """Who carried out the transactions on the table that end in this datagram."""
+        for message in messages(buffer):
+            if message.kind >> 8 != NFNL_SUBSYS_NFTABLES:
+                continue
+            if message.kind & 0xFF == NFT_MSG_NEWGEN:
+                if self.touches_table:
+                    row = attributes(message.body, NFGENMSG.size)
+                    yield Author(_text(row.get(NFTA_GEN_PROC_NAME, b"")), _integer(row.get(NFTA_GEN_PROC_PID, b"")))
+                self.touches_table = False
+            elif not self.touches_table:  # the first attribute of every object is the name of its table
+                self.touches_table = attributes(message.body, NFGENMSG.size).get(NFTA_TABLE_NAME) == self._table
+
+
+async def object_names(family: Family, table: str) -> dict[str, list[str]]:
+    """Chains, maps and sets of a table, by "chain", "map" and "set"; empty where there is no such table."""
+    return await asyncio.to_thread(_object_names, family, table)
+
+
+async def counters(family: Family, table: str, map_name: str) -> list[CounterElement]:
+    """The counters of a map of fronts; empty where there is no such map."""
+    return await asyncio.to_thread(_counters, family, table, map_name)
+
+
+async def tables() -> set[tuple[int, str]]:
+    """Address family and name of every table."""
+    return await asyncio.to_thread(_tables)
+
+
+async def chains() -> list[tuple[int, str, str]]:
+    """Address family, table and name of every chain."""
+    return await asyncio.to_thread(_chains)
+
+
+def transactions_socket() -> socket.socket:
+    """A socket, not blocking, that receives the messages of every transaction; OSError where that is not allowed."""
+    made = netlink_socket(NETLINK_NETFILTER, NFNLGRP_NFTABLES)
+    made.setblocking(False)
+    return made
+
+
+@contextmanager
+def _nftables() -> Iterator[Requests]:
+    """Requests to nftables; what does not exist has no content, other errors are ApplyError."""
+    try:
+        with requests(NETLINK_NETFILTER) as kernel:
+            yield kernel
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise ApplyError(("netlink",), f"nftables cannot be read: {error.strerror or error}") from error
+
+
+def _tables() -> set[tuple[int, str]]:
+    found: set[tuple[int, str]] = set()
+
+    def receive(body: bytes) -> None:
+        found.add((body[0], _text(attributes(body, NFGENMSG.size)[NFTA_TABLE_NAME])))
+
+    with _nftables() as kernel:
+        kernel.dump(_KIND | NFT_MSG_GETTABLE, NFGENMSG.pack(socket.AF_UNSPEC, 0, 0), receive)
+    return found
+
+
+def _chains() -> list[tuple[int, str, str]]:
+    found: list[tuple[int, str, str]] = []
+
+    def receive(body: bytes) -> None:
+        row = attributes(body, NFGENMSG.size)
+        found.append((body[0], _text(row[NFTA_CHAIN_TABLE]), _text(row[NFTA_CHAIN_NAME])))
+
+    with _nftables() as kernel:
+        kernel.dump(_KIND | NFT_MSG_GETCHAIN, NFGENMSG.pack(socket.AF_UNSPEC, 0, 0), receive)
+    return found
+
+
+def _object_names(family: Family, table: str) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+
+    def of_table(kind: int, add: Callable[[dict[int, bytes]], None]) -> Callable[[bytes], None]:
+        def receive(body: bytes) -> None:
+            row = attributes(body, NFGENMSG.size)
+            if _text(row[kind]) == table:
+                add(row)
+
+        return receive
+
+    def chain(row: dict[int, bytes]) -> None:
+        found.setdefault("chain", []).append(_text(row[NFTA_CHAIN_NAME]))
+
+    def set_or_map(row: dict[int, bytes]) -> None:
+        flags = _integer(row.get(NFTA_SET_FLAGS, b""))
+        if not flags & NFT_SET_ANONYMOUS:
+            found.setdefault("map" if flags & NFT_SET_MAP else "set", []).append(_text(row[NFTA_SET_NAME]))
+
+    with _nftables() as kernel:
+        header = NFGENMSG.pack(ADDRESS_FAMILY[family], 0, 0)
+        kernel.dump(_KIND | NFT_MSG_GETCHAIN, header, of_table(NFTA_CHAIN_TABLE, chain))
+        kernel.dump(_KIND | NFT_MSG_GETSET, header, of_table(NFTA_SET_TABLE, set_or_map))
+    return found
+
+
+def _counters(family: Family, table: str, map_name: str) -> list[CounterElement]:
+    found: list[CounterElement] = []
+
+    def receive(body: bytes) -> None:
+        start, end = next(
+            (start, end)
+            for kind, start, end in attribute_spans(body, NFGENMSG.size, len(body))
+            if kind == NFTA_SET_ELEM_LIST_ELEMENTS
+        )
+        for _, at, until in attribute_spans(body, start, end):
+            element = attributes(body[at:until])
+            found.append(_counter_element(attributes(element[NFTA_SET_ELEM_KEY])[NFTA_DATA_VALUE], element))
+
+    where = attribute(NFTA_SET_ELEM_LIST_TABLE, table.encode() + b"\0")
+    where += attribute(NFTA_SET_ELEM_LIST_SET, map_name.encode() + b"\0")
+    with _nftables() as kernel:
+        kernel.dump(_KIND | NFT_MSG_GETSETELEM, NFGENMSG.pack(ADDRESS_FAMILY[family], 0, 0) + where, receive)
+    return found
+
+
+def _counter_element(key: bytes, element: dict[int, bytes]) -> CounterElement:
+    """The element of a key: [address .] protocol . port."""
+    packed, protocol = key[:-_PORT_BYTES], key[-_PORT_BYTES]
+    address = unpacked(packed) if packed else ""
+    port = int.from_bytes(key[-_PORT_BYTES + 4 : -_PORT_BYTES + 6], "big")
+    return CounterElement(address, _PROTOCOLS.get(protocol, str(protocol)), port, *_counter(element))
+
+
+def _counter(element: dict[int, bytes]) -> tuple[int, int]:
+    """Packets and bytes; zeros for an element without a counter."""
+    expression = element.get(NFTA_SET_ELEM_EXPR)
+    if expression is None:
+        expression = attributes(element.get(NFTA_SET_ELEM_EXPRESSIONS, b"")).get(NFTA_LIST_ELEM, b"")
+    row = attributes(attributes(expression).get(NFTA_EXPR_DATA, b""))
+    return _integer(row.get(NFTA_COUNTER_PACKETS, b"")), _integer(row.get(NFTA_COUNTER_BYTES, b""))
+
+
+def _integer(value: bytes) -> int:
+    return int.from_bytes(value, "big")
+
+
+def _text(value: bytes) -> str:
+    return value.rstrip(b"\0").decode(errors="replace")

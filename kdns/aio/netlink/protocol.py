@@ -1,0 +1,175 @@
+"""The netlink protocol: messages and attributes (RFC 3549), requests and dumps of one socket, multicast groups.
+
+Everything that kdns does over netlink is done here. pyroute2 makes an object of each message; conntrack may have
+100,000 flows and a map of fronts 10,000 elements, of each of which kdns needs a few numbers, so these messages are read
+in place. With that reader there, pyroute2 is not loaded for the few small lists either.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import struct
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from typing import Final, NamedTuple
+
+from kdns.aio.netlink.uapi import (
+    NETLINK_ADD_MEMBERSHIP,
+    NLA_F_NESTED,
+    NLA_TYPE_MASK,
+    NLM_F_ACK,
+    NLM_F_DUMP,
+    NLM_F_DUMP_INTR,
+    NLM_F_REQUEST,
+    NLMSG_DONE,
+    NLMSG_ERROR,
+    SOL_NETLINK,
+)
+from kdns.net import Family
+
+NFGENMSG: Final = struct.Struct("=BBH")
+"""The header of every netfilter message: address family, version, resource id."""
+ADDRESS_FAMILY: Final[dict[Family, int]] = {"IPv4": socket.AF_INET, "IPv6": socket.AF_INET6}
+
+_NLMSGHDR: Final = struct.Struct("=IHHII")
+_NLATTR: Final = struct.Struct("=HH")
+_BUFFER_BYTES: Final = 1 << 20
+_REPLY_S: Final = 5.0
+
+
+class Message(NamedTuple):
+    """One message: its type, the port id of its sender, and its payload."""
+
+    kind: int
+    port: int
+    body: bytes
+
+
+class InterruptedDumpError(OSError):
+    """The objects changed while they were dumped: the dump may lack some."""
+
+
+def netlink_socket(protocol: int, *groups: int, receive_bytes: int = _BUFFER_BYTES) -> socket.socket:
+    """A socket that is a member of these multicast groups; OSError where the kernel has no such protocol."""
+    if sys.platform != "linux":
+        raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
+    made = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, protocol)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        made.bind((0, 0))
+        for group in groups:
+            made.setsockopt(SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, group)
+    except OSError:
+        made.close()
+        raise
+    return made
+
+
+def messages(buffer: bytes) -> Iterator[Message]:
+    """The messages of one datagram."""
+    at = 0
+    while at + _NLMSGHDR.size <= len(buffer):
+        length, kind, _, _, port = _NLMSGHDR.unpack_from(buffer, at)
+        if length < _NLMSGHDR.size:
+            return
+        yield Message(kind, port, buffer[at + _NLMSGHDR.size : at + length])
+        at += _aligned(length)
+
+
+def attributes(buffer: bytes, at: int = 0) -> dict[int, bytes]:
+    """Attributes by type, from offset `at` on; of several with the same type the last."""
+    return {kind: buffer[start:end] for kind, start, end in attribute_spans(buffer, at, len(buffer))}
+
+
+def attribute_spans(buffer: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Type, start and end of the value of each attribute between two offsets."""
+    while at + _NLATTR.size <= end:
+        length, kind = _NLATTR.unpack_from(buffer, at)
+        if length < _NLATTR.size:
+            return
+        yield kind & NLA_TYPE_MASK, at + _NLATTR.size, at + length
+        at += _aligned(length)
+
+
+def attribute(kind: int, value: bytes, *, nested: bool = False) -> bytes:
+    """One attribute, encoded."""
+    header = _NLATTR.pack(_NLATTR.size + len(value), kind | (NLA_F_NESTED if nested else 0))
+    return header + value + bytes(_aligned(len(value)) - len(value))
+
+
+class Requests:
+    """Requests to the kernel, one after the other. Blocks: for threads other than the event loop's."""
+
+    def __init__(self, protocol: int) -> None:
+        self._socket = netlink_socket(protocol)
+        self._socket.settimeout(_REPLY_S)
+        self._sequence = count(1)
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()
+
+    def dump(self, kind: int, body: bytes, receive: Callable[[bytes], None]) -> None:
+        """Call `receive` with the payload of every message of a dump.
+
+        OSError where the kernel refuses, InterruptedDumpError at the end of a dump that may lack something.
+        """
+        sequence = self._send(kind, body, NLM_F_DUMP)
+        is_interrupted = False
+        while True:
+            buffer = self._socket.recv(_BUFFER_BYTES)
+            at = 0
+            while at + _NLMSGHDR.size <= len(buffer):
+                length, message_kind, flags, reply_to, _ = _NLMSGHDR.unpack_from(buffer, at)
+                if reply_to == sequence:
+                    is_interrupted |= bool(flags & NLM_F_DUMP_INTR)
+                    if message_kind == NLMSG_DONE:
+                        if is_interrupted:
+                            raise InterruptedDumpError(errno.EINTR, "the list changed while it was read")
+                        return
+                    if message_kind == NLMSG_ERROR:
+                        _raise_error(buffer, at + _NLMSGHDR.size)
+                        return
+                    receive(buffer[at + _NLMSGHDR.size : at + length])
+                at += _aligned(length)
+
+    def do(self, kind: int, body: bytes) -> None:
+        """Send one request and wait for its acknowledgement; OSError where the kernel refuses."""
+        sequence = self._send(kind, body, NLM_F_ACK)
+        while True:
+            buffer = self._socket.recv(_BUFFER_BYTES)
+            _, message_kind, _, reply_to, _ = _NLMSGHDR.unpack_from(buffer)
+            if reply_to == sequence and message_kind == NLMSG_ERROR:
+                _raise_error(buffer, _NLMSGHDR.size)
+                return
+
+    def _send(self, kind: int, body: bytes, flags: int) -> int:
+        sequence = next(self._sequence)
+        header = _NLMSGHDR.pack(_NLMSGHDR.size + len(body), kind, NLM_F_REQUEST | flags, sequence, 0)
+        self._socket.send(header + body)
+        return sequence
+
+
+@contextmanager
+def requests(protocol: int) -> Iterator[Requests]:
+    """Requests on a socket that is closed at the end."""
+    made = Requests(protocol)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def _raise_error(buffer: bytes, at: int) -> None:
+    """Raise the error of an NLMSG_ERROR message; its code is 0 for an acknowledgement."""
+    (code,) = struct.unpack_from("=i", buffer, at)
+    if code:
+        raise OSError(-code, os.strerror(-code))
+
+
+def _aligned(length: int) -> int:
+    return (length + 3) & ~3

@@ -1,0 +1,1 @@
+"""Composition roots, each named like its command: configuration to running tasks."""

@@ -1,0 +1,280 @@
+"""`kdns proxy`: the dataplane of a node, from settings to running tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from kdns import logs
+from kdns.aio.dataplane.events import EventRecorder, RejectionEvents
+from kdns.aio.dataplane.health import ProxyHealth, ServiceHealthServers
+from kdns.aio.dataplane.host_settings import apply_oom_score, apply_sysctls
+from kdns.aio.dataplane.http_servers import http_servers, serve
+from kdns.aio.dataplane.metrics import MetricSources
+from kdns.aio.dataplane.modes import MODES
+from kdns.aio.dataplane.proxier import RunningMode
+from kdns.aio.dataplane.stale_flows import ConntrackReconciler
+from kdns.aio.dataplane.sync_runner import PlanInputs, SyncRunner, SyncTiming
+from kdns.aio.files.proxy_config import other_settings
+from kdns.aio.kube.informer import FollowStats, follow
+from kdns.aio.netlink.addresses import node_addresses, watch_node_addresses
+from kdns.aio.process import gc_paused, trim_memory
+from kdns.cluster.objects import Node
+from kdns.cluster.source import NodeScope, Source
+from kdns.cluster.state import AnyChange, State
+from kdns.cluster.watch import Timing
+from kdns.errors import InputError, KdnsError
+from kdns.net import Address, parse_port, split_host_port
+from kdns.proxy.plan.state import ProxyState
+from kdns.proxy.settings.plan_config import node_view, proxy_config
+from kdns.proxy.settings.settings import ClientConnection, Settings
+
+POD_CIDRS_TIMEOUT_S: Final = 300.0
+"""How long a node with detectLocalMode NodeCIDR may take to get its podCIDRs, as in kube-proxy."""
+LOADING_S: Final = 30.0
+"""How long the garbage collector is off at most while the first objects are loaded."""
+
+log = logs.get(__name__)
+
+
+@dataclass(slots=True)
+class NodeProxy:
+    """A node's dataplane with everything around it. `run` works until it is cancelled.
+
+    `owns_host`: it also sets the kernel's and the process's limits, and leaves its rules in place at the end; otherwise
+    rules are removed. `flags` are for /flagz.
+    """
+
+    settings: Settings
+    source: Source
+    owns_host: bool = True
+    flags: Mapping[str, str] = field(default_factory=dict)
+    state: State = field(default_factory=ProxyState)
+    established: asyncio.Event = field(default_factory=asyncio.Event)
+    _addresses: tuple[Address, ...] | None = None
+    _last_node: Node | None = None
+    _missing: str = ""
+    _last_inputs: tuple[object, PlanInputs | None] = (None, None)
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        return self.settings.node_name or os.uname().nodename.strip().lower()
+
+    @property
+    def node(self) -> Node | None:
+        """The Node object, as long as there is one."""
+        return self.state.nodes.get(("", self.name))
+
+    def plan_inputs(self) -> PlanInputs | None:
+        """Node and configuration for the plan; None while detectLocalMode needs podCIDRs that the Node does not have.
+
+        When the Node object is deleted, the last one stays in use.
+        """
+        node = self.node or self._last_node
+        depends_on = node, tuple(self.state.service_cidrs.values()), self._addresses
+        if self._last_inputs[0] != depends_on or self._last_inputs[1] is None:
+            self._last_node = node
+            self._last_inputs = depends_on, self._plan_inputs(node)
+        return self._last_inputs[1]
+
+    def _plan_inputs(self, node: Node | None) -> PlanInputs | None:
+        if self.settings.detect_local_mode == "NodeCIDR" and not (node and node.pod_cidrs):
+            return None
+        ranges = [cidr for each in self.state.service_cidrs.values() for cidr in each.spec.cidrs or ()]
+        view = node_view(node, self.name, bind_address=self.settings.bind_address, addresses=self._addresses)
+        return view, proxy_config(self.settings, node, sorted(ranges))
+
+    async def run(self) -> None:
+        """Run the dataplane. ApplyError where the mode cannot work here, InputError where there is no such mode."""
+        settings = checked_mode(self.settings)
+        if self.owns_host:
+            apply_oom_score(settings.oom_score_adj)
+        async with AsyncExitStack() as stack:
+            mode = await MODES[settings.mode].start(settings)
+            stack.push_async_callback(mode.close, keep_rules=self.owns_host)
+            self._addresses = await _addresses()
+            await self._run_tasks(mode, stack)
+
+    async def _run_tasks(self, mode: RunningMode, stack: AsyncExitStack) -> None:
+        settings, part, scope = self.settings, self.settings.part[1], NodeScope(node=self.name)
+        sync_runner = SyncRunner(
+            self.state,
+            mode,
+            self.plan_inputs,
+            SyncTiming(part.min_sync_period_s, part.sync_period_s),
+            kinds=frozenset(scope.kinds),
+        )
+        events, conntrack, stats = EventRecorder(self.source, self.name), ConntrackReconciler(), FollowStats()
+        stack.push_async_callback(events.close)
+        health = ProxyHealth(sync_runner, lambda: self.node)
+        service_health = ServiceHealthServers(self.state, self.name, health, events)
+        rejections = RejectionEvents(events)
+        sync_runner.subscribers += [conntrack.synced, service_health.synced, rejections.synced]
+        sync_runner.subscribers.append(lambda _: self.established.set())
+        row = MODES[settings.mode]
+        sources = MetricSources(row, mode.counters, sync_runner, health, stats, conntrack.stats)
+        stack.enter_context(mode.watch(sync_runner.foreign_change))
+
+        def addressed(addresses: tuple[Address, ...]) -> None:
+            self._addresses = addresses
+            sync_runner.inputs_changed()
+
+        def changed(changes: list[AnyChange]) -> None:
+            self.log_missing()
+            sync_runner.changed(changes)
+
+        timing = Timing(page_objects=2000, verify_s=max(settings.config_sync_period_s, 60.0))
+        coroutines = {
+            "follow": follow(self.source, self.state, changed, stats, scope=scope, timing=timing),
+            "sync runner": sync_runner.run(),
+            "addresses": watch_node_addresses(addressed),
+            "conntrack": conntrack.run(),
+            "service health": service_health.run(),
+            "rejections": rejections.run(),
+            "first sync": self._first_sync(sync_runner),
+            **self._http_servers(health, sources),
+        }
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for name, coroutine in coroutines.items():
+                    tasks.create_task(coroutine, name=name)
+        except* KdnsError as failed:
+            raise failed.exceptions[0] from None
+
+    def log_missing(self) -> None:
+        """Log once, after Nodes were listed, what this node's object lacks."""
+        if Node not in self.state.synced:
+            return
+        node, missing = self.node, ""
+        if node is None:
+            missing = "the Node itself; --hostname-override says which it is"
+        elif self.settings.detect_local_mode == "NodeCIDR" and not node.pod_cidrs:
+            missing = "its podCIDRs, for which detectLocalMode NodeCIDR waits"
+        if missing and missing != self._missing:
+            log.warning("Node incomplete", node=self.name, missing=missing)
+        self._missing = missing
+
+    async def _first_sync(self, sync_runner: SyncRunner) -> None:
+        """Load without the garbage collector, and fail where the node does not get podCIDRs in time.
+
+        Connection tracking's sysctls are set after the rules, which make the kernel load it.
+        """
+        waits = self.settings.detect_local_mode == "NodeCIDR"
+        with gc_paused(), suppress(TimeoutError):
+            async with asyncio.timeout(LOADING_S):
+                await sync_runner.established.wait()
+        try:
+            async with asyncio.timeout(POD_CIDRS_TIMEOUT_S - LOADING_S if waits else None):
+                await sync_runner.established.wait()
+        except TimeoutError:
+            if self.plan_inputs() is None:
+                wanted = f"spec.podCIDRs of Node {self.name}, for detectLocalMode NodeCIDR"
+                raise KdnsError(f"not there within {POD_CIDRS_TIMEOUT_S:g} s: {wanted}") from None
+        if self.owns_host:
+            apply_sysctls(self.settings.conntrack)
+        trim_memory()
+
+    def _http_servers(self, health: ProxyHealth, sources: MetricSources) -> dict[str, Any]:
+        settings = self.settings
+        return {
+            name: serve(*listen_address(address), paths, hard_fail=settings.bind_address_hard_fail)
+            for name, (address, paths) in http_servers(settings, self.flags, health, sources).items()
+            if address
+        }
+
+
+def checked_mode(settings: Settings) -> Settings:
+    """The settings; InputError where there is no such mode."""
+    if settings.mode not in MODES:
+        raise InputError(f"mode {settings.mode} is not built yet; there are {', '.join(MODES)}")
+    return settings
+
+
+def listen_address(text: str) -> tuple[str, int]:
+    """Host and port of 127.0.0.1:10249 or [::1]:10249; InputError for text that the settings' validation refuses."""
+    host, port_text = split_host_port(text) or ("", "")
+    port = parse_port(port_text)
+    if port is None:
+        raise InputError(f"{text!r} is not IP:port")
+    return host, port
+
+
+def api_source(settings: Settings, master: str = "") -> Source:
+    """The API: that of the kubeconfig, at `master` if given; without both, the Pod's own cluster.
+
+    Differs: requests are limited only where the settings are not kube-proxy's defaults, 5 a second. kdns lists each
+    kind once and then watches.
+    """
+    client, defaults = settings.client_connection, ClientConnection()
+    limits = (
+        {}
+        if (client.qps, client.burst) == (defaults.qps, defaults.burst)
+        else {"qps": client.qps, "burst": client.burst}
+    )
+    if client.kubeconfig:
+        return Source(client.kubeconfig, server=master, **limits)  # type: ignore[arg-type]
+    return Source(endpoint=master, **limits)  # type: ignore[arg-type]
+
+
+async def _addresses() -> tuple[Address, ...] | None:
+    try:
+        return await node_addresses()
+    except OSError as error:
+        log.warning(
+            "node's addresses not listed by the kernel: those of the Node object are used", reason=error.strerror
+        )
+        return None
+
+
+def initialise(settings: Settings) -> None:
+    """Do what needs more capabilities than CAP_NET_ADMIN (--init-only)."""
+    apply_sysctls(settings.conntrack)
+
+
+async def supervise(
+    read: Callable[[], Settings],
+    start: Callable[[Settings], NodeProxy],
+    stop: asyncio.Event,
+    *,
+    file: Path | None,
+    say: Callable[[str], None],
+    every_s: float = 2.0,
+) -> None:
+    """Run a node until `stop`; restart it, with the rules in place, when the configuration file changes.
+
+    Differs: kube-proxy exits when its file changes, and starts with the new file, valid or not. Here a file with
+    mistakes is logged, and the settings stay.
+    """
+    settings = read()
+    while not stop.is_set():
+        node = start(settings)
+        tasks = {
+            "node": asyncio.create_task(node.run()),
+            "stop": asyncio.create_task(stop.wait()),
+            "file": asyncio.create_task(other_settings(read, settings, file, every_s)),
+            "ready": asyncio.create_task(_say_ready(node, say)),
+        }
+        ending = {tasks[name] for name in ("node", "stop", "file")}
+        try:
+            await asyncio.wait(ending, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks.values():
+                task.cancel()
+            results = dict(zip(tasks, await asyncio.gather(*tasks.values(), return_exceptions=True), strict=True))
+        for failed in (results["node"], results["file"]):
+            if isinstance(failed, Exception):
+                raise failed
+        if isinstance(results["file"], Settings):
+            settings = results["file"]
+            log.info("settings changed", file=str(file), mode=settings.mode)
+
+
+async def _say_ready(node: NodeProxy, say: Callable[[str], None]) -> None:
+    await node.established.wait()
+    say("ready")

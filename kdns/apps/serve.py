@@ -1,0 +1,68 @@
+"""The composition root: configurations to running tasks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from kdns import logs
+from kdns.aio.dns.server import DnsServer
+from kdns.aio.files.corefile import load_corefile
+from kdns.aio.process import raise_open_files_limit, stop_event
+
+log = logs.get(__name__)
+
+WAITING: Final = "waiting for the API server: answers are SERVFAIL until it has been listed"
+"""Said before `ready`, which comes later then."""
+LOOK_S: Final = 0.1
+
+
+async def start_unless_stopped(server: DnsServer, stop: asyncio.Event) -> None:
+    """Start the server; a signal meanwhile ends the wait for the API server. Raises what `start` raises."""
+    starting, stopping = asyncio.create_task(server.start()), asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopping.cancel()
+        starting.cancel()
+        await asyncio.wait((starting, stopping))
+    if not starting.cancelled():
+        starting.result()
+
+
+def say_listeners(server: DnsServer, say: Callable[[str], None], *, column: int) -> None:
+    """Say each address that DNS and HTTP are served on, behind a label of `column` characters."""
+    for host, port in server.addresses:
+        say(f"{'dns':{column}}{host} port {port} (UDP and TCP)")
+    for path, (host, port) in server.site_addresses.items():
+        say(f"{'http':{column}}{host} port {port} {path}")
+
+
+async def say_ready(server: DnsServer, say: Callable[[str], None], stop: asyncio.Event) -> None:
+    """Say `ready`, now or as soon as everything has been listed, unless it is to stop before that."""
+    if not server.is_synced:
+        say(WAITING)
+    while not (server.is_synced or stop.is_set()):  # noqa: ASYNC110 - kinds are listed one by one, in several places
+        await asyncio.sleep(LOOK_S)
+    if not stop.is_set():
+        say("ready")
+
+
+async def serve(corefile: str, *, dns_port: int, say: Callable[[str], None]) -> None:
+    """Run the DNS server until SIGTERM or SIGINT, then `lameduck` seconds longer."""
+    server = DnsServer(load_corefile(corefile, dns_port=dns_port), dns_port=dns_port)
+    raise_open_files_limit()
+    stop = stop_event()
+    try:
+        await start_unless_stopped(server, stop)
+        if stop.is_set():
+            return
+        say_listeners(server, say, column=6)
+        await say_ready(server, say, stop)
+        await stop.wait()
+        if server.lameduck_s:
+            log.info("stopping", lameduck_s=server.lameduck_s)
+            await asyncio.sleep(server.lameduck_s)
+    finally:
+        await server.stop()

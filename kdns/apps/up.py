@@ -1,0 +1,159 @@
+"""`kdns up`: a control plane and a DNS server in one process.
+
+The modules of the DNS server are imported while the API already answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from kdns import logs
+from kdns.aio.apiserver.authentication import RestConfig
+from kdns.aio.apiserver.secure_serving import certificates, read_tokens, tls_context
+from kdns.aio.controlplane.local_cluster import LocalCluster
+from kdns.aio.dns.interfaces import reachable
+from kdns.aio.kube.kubeconfig import OWN_NAME, write_kubeconfig
+from kdns.aio.process import gc_paused, raise_open_files_limit, stop_event
+from kdns.cluster.source import Source
+from kdns.controlplane.meta.cluster_config import ClusterConfig
+from kdns.net import HostPort, join_host_port
+
+if TYPE_CHECKING:
+    from kdns.aio.dns.server import DnsServer
+    from kdns.plugins.server_config import ServerConfig
+
+log = logs.get(__name__)
+
+KUBECONFIG: Final = "kdns.kubeconfig"
+
+COREFILE: Final = """
+{domain}:{port} in-addr.arpa:{port} ip6.arpa:{port} {{
+    bind {host}
+    errors
+    kubernetes {domain} in-addr.arpa ip6.arpa {{
+        pods verified
+    }}
+    loadbalance
+}}
+"""
+"""The DNS configuration without --corefile: the names of the cluster only."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpOptions:
+    """The options of `kdns up`."""
+
+    paths: tuple[Path, ...]
+    cluster: ClusterConfig
+    dns: HostPort
+    api: HostPort
+    kubeconfig: Path
+    data: Path | None = None
+    corefile: str = ""
+    token_file: Path | None = None
+    tls_cert: str = ""
+    tls_key: str = ""
+    proxy: str = ""
+
+
+async def up(options: UpOptions, say: Callable[[str], None], warn: Callable[[str], None]) -> None:
+    """Run until SIGTERM or SIGINT. `say` gets each address that is listened on, then `ready`."""
+    raise_open_files_limit()
+    stop = stop_event()
+    tokens = read_tokens(options.token_file) if options.token_file else ()
+    servers = dns_config(options) if options.corefile else ()  # a mistake in the file ends the command here
+    context = tls_context(options.tls_cert, options.tls_key)
+    served = RestConfig(options.api.host, options.api.port, tokens, context)
+    root_ca = certificates(options.tls_cert) if options.tls_cert else ""
+    local = LocalCluster(replace(options.cluster, root_ca=root_ca), served, options.data)
+    with ExitStack() as starting:
+        starting.enter_context(gc_paused())
+        await local.start()
+        stack = AsyncExitStack()
+        dns: DnsServer | None = None
+        try:
+            applied = await local.apply(options.paths, lambda problem: warn(str(problem))) if options.paths else None
+            scheme = "https" if options.tls_cert else "http"
+            url = f"{scheme}://{reachable(*local.address)}"
+            write_kubeconfig(options.kubeconfig, url, ca_file=options.tls_cert, token=tokens[0] if tokens else "")
+            say(f"api         {scheme}://{join_host_port(*local.address)}")
+            say(f"kubeconfig  {options.kubeconfig}")
+            if applied:
+                say(f"manifests   {applied.applied} objects from {', '.join(map(str, options.paths))}")
+            await asyncio.to_thread(import_module, "kdns.apps.serve")
+            from kdns.aio.dns.server import DnsServer  # noqa: PLC0415 - imported by the line above
+            from kdns.apps.serve import say_listeners, say_ready  # noqa: PLC0415
+
+            source = Source(str(options.kubeconfig), OWN_NAME)  # the user may change the file's current context
+            dns = DnsServer(servers or dns_config(options), dns_port=options.dns.port, default_source=source)
+            await dns.start()
+            local.dns_at(*dns.addresses[0])
+            say_listeners(dns, say, column=12)
+            if options.proxy:
+                await stack.enter_async_context(node_proxy(options))
+                say(f"proxy       {options.proxy}")
+            host, port = dns.addresses[0]
+            say(f"try         dig @{host} -p {port} kubernetes.default.svc.{options.cluster.cluster_domain}")
+            say(f"            kubectl --kubeconfig {options.kubeconfig} get services --all-namespaces")
+            await say_ready(dns, say, stop)
+            starting.close()
+            await stop.wait()
+        finally:
+            await stack.aclose()
+            if dns:
+                await dns.stop()
+            await local.stop()
+
+
+@asynccontextmanager
+async def node_proxy(options: UpOptions) -> AsyncIterator[None]:
+    """The dataplane of this machine as the cluster's Node; its rules are removed at the end.
+
+    ApplyError where the mode cannot work. The conntrack limits of the machine are not changed.
+    """
+    from kdns.apps import proxy as node  # noqa: PLC0415 - only with --proxy
+    from kdns.proxy.settings.settings import ClientConnection, Settings  # noqa: PLC0415
+
+    settings = Settings(
+        mode=options.proxy,
+        hostname_override=options.cluster.node_name,
+        cluster_cidr=",".join(map(str, options.cluster.pod_cidrs)),
+        node_port_addresses=("0.0.0.0/0", "::/0"),
+        healthz_bind_address="",
+        metrics_bind_address="",
+        client_connection=ClientConnection(kubeconfig=str(options.kubeconfig)),
+    )
+    proxy = node.NodeProxy(settings, replace(node.api_source(settings), context=OWN_NAME), owns_host=False)
+    running, ready = asyncio.create_task(proxy.run()), asyncio.create_task(proxy.established.wait())
+    try:
+        await asyncio.wait((running, ready), return_when=asyncio.FIRST_COMPLETED)
+        if running.done():
+            await running
+        running.add_done_callback(_log_failure)
+        yield
+    finally:
+        ready.cancel()
+        running.cancel()
+        await asyncio.wait((running, ready))
+
+
+def _log_failure(ended: asyncio.Task[None]) -> None:
+    """Log that the dataplane has ended by an error."""
+    if not ended.cancelled() and (error := ended.exception()):
+        log.error("dataplane stopped", reason=str(error), exc_info=error)
+
+
+def dns_config(options: UpOptions) -> tuple[ServerConfig, ...]:
+    """The server blocks of --corefile, or of the built-in Corefile."""
+    from kdns.aio.files.corefile import load_corefile, parse_corefile  # noqa: PLC0415 - late, as the DNS server
+
+    if options.corefile:
+        return load_corefile(options.corefile, dns_port=options.dns.port)
+    text = COREFILE.format(domain=options.cluster.cluster_domain, port=options.dns.port, host=options.dns.host)
+    return parse_corefile(text, "built-in Corefile", dns_port=options.dns.port)

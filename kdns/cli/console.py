@@ -1,0 +1,46 @@
+"""Output and exit codes of commands: warnings and errors go to standard error."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import click
+
+from kdns.errors import KdnsError
+
+CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+"""Settings of every command."""
+
+
+def say(text: str) -> None:
+    """Print a line and flush it, also into a pipe."""
+    click.echo(text)
+    sys.stdout.flush()
+
+
+def warn(text: str) -> None:
+    """Print a warning to standard error; standard output is for the result."""
+    click.echo(f"Warning: {text}", err=True)
+
+
+@contextmanager
+def reported_errors() -> Iterator[None]:
+    """Inside, a KdnsError ends the command with its message and its exit code."""
+    try:
+        yield
+    except KdnsError as error:
+        click.echo(f"Error: {error}", err=True)
+        raise click.exceptions.Exit(error.exit_code) from error
+
+
+def run(task: Coroutine[Any, Any, None]) -> None:
+    """Run a command until it ends; an interrupt exits with 130, errors are reported."""
+    with reported_errors():
+        try:
+            asyncio.run(task)
+        except KeyboardInterrupt:
+            sys.exit(130)

@@ -1,0 +1,121 @@
+"""Flags that several commands share, and command-line texts to values.
+
+An InputError names the flag, the text and the form that is expected.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from ipaddress import ip_address, ip_network
+from pathlib import Path
+from typing import Final
+
+import click
+
+from kdns.controlplane.meta.cluster_config import AddressRange
+from kdns.controlplane.resources.service.cluster_ips import SHORTEST_IPV6_PREFIX
+from kdns.errors import InputError
+from kdns.net import Address, HostPort, Network, parse_port, split_host_port
+
+_SOURCES: Final = (
+    click.option(
+        "--manifests",
+        metavar="PATH",
+        multiple=True,
+        type=click.Path(path_type=Path),
+        help="Read these files and folders; may be given several times.",
+    ),
+    click.option("--server", metavar="URL", default="", help="Ask this API server, without credentials."),
+    click.option("--kubeconfig", metavar="FILE", default="", help="Ask the API server of this kubeconfig."),
+)
+
+SERVICE_CIDR: Final = "10.96.0.0/16,fd00:10:96::/112"
+POD_CIDR: Final = "10.244.0.0/16,fd00:10:244::/64"
+"""The ranges that `kdns up` has by default."""
+
+_DOMAIN = re.compile(r"(?!-)[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})*\Z")
+
+
+def source_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add --manifests, --server and --kubeconfig to a command that reads a cluster once."""
+    for option in reversed(_SOURCES):
+        command = option(command)
+    return command
+
+
+def check_one_source(manifests: tuple[Path, ...], server: str, kubeconfig: str) -> None:
+    """UsageError where more than one of the sources is given. Without any, it is the kubeconfig that kubectl uses."""
+    if sum(map(bool, (kubeconfig, server, manifests))) > 1:
+        raise click.UsageError("give only one of --kubeconfig, --server and --manifests")
+
+
+def host_port(flag: str, text: str) -> HostPort:
+    """127.0.0.1:1053, [::1]:1053 or localhost:1053."""
+    host, port_text = split_host_port(text) or ("", "")
+    port = parse_port(port_text)
+    if not host or port is None:
+        raise InputError(f"{flag} {text!r}: wanted HOST:PORT, such as 127.0.0.1:1053 or [::1]:1053")
+    return HostPort("127.0.0.1" if host == "localhost" else host, port)
+
+
+def networks(flag: str, text: str) -> tuple[Network, ...]:
+    """One or two networks of different families."""
+    try:
+        found = tuple(ip_network(part.strip()) for part in text.split(","))
+    except ValueError as error:
+        raise InputError(f"{flag} {text!r}: {error}; wanted CIDR[,CIDR], such as 10.96.0.0/16") from error
+    if len({network.version for network in found}) < len(found):
+        raise InputError(f"{flag} {text!r}: wanted at most one network of each IP family")
+    if any(network.num_addresses < 8 for network in found):
+        raise InputError(f"{flag} {text!r}: too small; wanted networks of at least 8 addresses")
+    return found
+
+
+def service_networks(flag: str, text: str) -> tuple[Network, ...]:
+    """Networks for cluster IPs: with IPv6 of at least /64, as with kube-apiserver."""
+    found = networks(flag, text)
+    if any(network.version == 6 and network.prefixlen < SHORTEST_IPV6_PREFIX for network in found):
+        raise InputError(f"{flag} {text!r}: too large; wanted an IPv6 network of /{SHORTEST_IPV6_PREFIX} or longer")
+    return found
+
+
+def address_ranges(flag: str, text: str) -> tuple[AddressRange, ...]:
+    """192.0.2.0/28,192.0.2.100-192.0.2.120,2001:db8::/120: the host addresses of networks, all addresses of ranges."""
+    return tuple(_address_range(flag, part.strip()) for part in text.split(",")) if text else ()
+
+
+def _address_range(flag: str, text: str) -> AddressRange:
+    try:
+        if "-" in text:
+            first, last = (ip_address(part.strip()) for part in text.split("-", 1))
+        else:
+            first, last = _host_addresses(ip_network(text))
+    except ValueError as error:
+        raise InputError(f"{flag} {text!r}: {error}; wanted CIDR or FIRST-LAST, such as 192.0.2.0/28") from error
+    if first.version != last.version or int(first) > int(last):
+        raise InputError(f"{flag} {text!r}: wanted two addresses of one IP family, the lower one first")
+    return AddressRange(first.version, int(first), int(last), text)
+
+
+def _host_addresses(network: Network) -> tuple[Address, Address]:
+    """The first and the last address, without the network's own and, for IPv4, the broadcast address."""
+    if network.num_addresses <= 2:
+        return network[0], network[-1]
+    return network[1], network[-2 if network.version == 4 else -1]
+
+
+def port_range(flag: str, text: str) -> range:
+    """30000-32767."""
+    match = re.fullmatch(r"(\d{1,5})-(\d{1,5})", text)
+    if not match or not 0 < int(match[1]) <= int(match[2]) <= 65535:
+        raise InputError(f"{flag} {text!r}: wanted FROM-TO within 1-65535, such as 30000-32767")
+    return range(int(match[1]), int(match[2]) + 1)
+
+
+def domain(flag: str, text: str) -> str:
+    """A zone name without its trailing dot, in lower case."""
+    name = text.lower().removesuffix(".")
+    if len(name) > 200 or not _DOMAIN.match(name):
+        raise InputError(f"{flag} {text!r}: wanted a domain name, such as cluster.local")
+    return name

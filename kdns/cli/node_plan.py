@@ -1,0 +1,96 @@
+"""The plan of one node, from the options that `kdns render` and `kdns trace` share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import click
+
+from kdns.aio.files.proxy_config import load_settings
+from kdns.aio.sources.services import default_kubeconfig
+from kdns.aio.sources.snapshot import Snapshot, chosen_node, snapshot_from_manifests, snapshot_from_server
+from kdns.cli import flags
+from kdns.cli.console import warn
+from kdns.controlplane.meta.cluster_config import ClusterConfig
+from kdns.proxy.modes import MODES
+from kdns.proxy.plan.plan import Plan
+from kdns.proxy.plan.planner import plan
+from kdns.proxy.settings.plan_config import node_view, proxy_config
+from kdns.proxy.settings.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlanOptions:
+    """The values of the options."""
+
+    manifests: tuple[Path, ...]
+    server: str
+    kubeconfig: str
+    config: Path | None
+    mode: str | None
+    node: str
+    service_cidr: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlan:
+    """A node's plan, with the snapshot and settings that it is made from. `node` is the node's name."""
+
+    snapshot: Snapshot
+    settings: Settings
+    plan: Plan
+    node: str
+
+
+def node_plan_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options to a command; their names are the fields of NodePlanOptions."""
+    command = flags.source_options(command)
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+_OPTIONS: Final = (
+    click.option("--node", "-n", default="", metavar="NAME", help="The node; without, the only one there is."),
+    click.option("--mode", type=click.Choice(sorted(MODES)), help="The proxy mode.  [default: nftables]"),
+    click.option(
+        "--config", type=click.Path(path_type=Path), metavar="FILE", help="Settings: a KubeProxyConfiguration."
+    ),
+    click.option(
+        "--service-cidr",
+        default=flags.SERVICE_CIDR,
+        show_default=True,
+        metavar="CIDR[,CIDR]",
+        help="With --manifests: the ranges of cluster IPs.",
+    ),
+)
+
+
+def node_plan(options: NodePlanOptions) -> NodePlan:
+    """The plan of the node that the options name."""
+    flags.check_one_source(options.manifests, options.server, options.kubeconfig)
+    settings = load_settings(options.config, warn) if options.config else Settings()
+    settings = replace(settings, mode=options.mode) if options.mode else settings
+    snapshot = asyncio.run(_snapshot(options))
+    name = chosen_node(snapshot, options.node or settings.node_name, warn)
+    node = snapshot.state.nodes.get(("", name))
+    config = proxy_config(settings, node, snapshot.service_cidrs)
+    if settings.detect_local_mode == "NodeCIDR" and not config.local_pods:
+        warn(f"detectLocalMode is NodeCIDR, but node {name} has no podCIDRs: its Pods cannot be told from others")
+    view = node_view(node, name, bind_address=settings.bind_address)
+    return NodePlan(snapshot, settings, plan(snapshot.state, view, config), name)
+
+
+async def _snapshot(options: NodePlanOptions) -> Snapshot:
+    if not options.manifests:
+        kubeconfig = options.kubeconfig or ("" if options.server else default_kubeconfig())
+        return await snapshot_from_server(options.server, kubeconfig, warn)
+    service_cidrs = flags.networks("--service-cidr", options.service_cidr)
+    families = {network.version for network in service_cidrs}
+    pod_cidrs = flags.networks("", flags.POD_CIDR)
+    own = tuple(network for network in pod_cidrs if network.version in families)
+    return await snapshot_from_manifests(options.manifests, ClusterConfig(service_cidrs, pod_cidrs=own), warn)

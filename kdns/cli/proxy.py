@@ -1,0 +1,79 @@
+"""The command `kdns proxy`: a node's dataplane, with kube-proxy's flags."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from kdns import __version__
+from kdns.aio.dataplane.modes import clean_up
+from kdns.aio.files.proxy_config import settings_of, write_settings
+from kdns.aio.process import raise_open_files_limit, stop_event
+from kdns.apps import proxy as app
+from kdns.cli.console import CONTEXT, reported_errors, run, say, warn
+from kdns.proxy.settings.flags import FLAGS, FlagValues, all_flags, flag_values
+from kdns.proxy.settings.settings import Settings
+
+PROXY_CONTEXT: Final = {
+    **CONTEXT,
+    "token_normalize_func": lambda name: name.replace("_", "-"),  # kube-proxy takes --cluster_cidr too
+}
+LISTS: Final = frozenset({"stringSlice", "mapStringBool", "pattern=N"})
+"""Kinds of flags whose values add up when they are given several times; of the others the last value counts."""
+
+ONE_SHOT: Final = frozenset({"cleanup", "init-only"})
+"""Flags after which the command ends: no warning of settings without effect is needed then."""
+
+
+def kube_proxy_flags(command: Callable[..., None]) -> Callable[..., None]:
+    """Add kube-proxy's flags to a command as options; the values are texts, or None: see `flag_texts`."""
+    for flag in reversed(FLAGS):
+        names = ("--v", "-v") if flag.name == "v" else (f"--{flag.name}",)
+        more: dict[str, Any] = {"is_flag": False, "flag_value": "true"} if flag.kind == "bool" else {}
+        if flag.kind in LISTS:
+            more = {"multiple": True, "callback": lambda _context, _option, given: ",".join(given) if given else None}
+        option = click.option(*names, metavar=flag.kind, help=flag.help, hidden=bool(flag.deprecated), **more)
+        command = option(command)
+    return command
+
+
+def flag_texts(given: Mapping[str, str | None]) -> dict[str, str]:
+    """The flags that were given, by kube-proxy's names, for `flag_values`."""
+    return {name.replace("_", "-"): text for name, text in given.items() if text is not None}
+
+
+@click.command("proxy", context_settings=PROXY_CONTEXT)
+@kube_proxy_flags
+@click.version_option(__version__, prog_name="kdns")
+def proxy(**given: str | None) -> None:
+    """Give Services their virtual IPs on this node, in kube-proxy's place.
+
+    The flags are kube-proxy's, and so is the file of --config (KubeProxyConfiguration). Prints `ready` when the rules
+    are there. SIGTERM leaves them in place, and the next start takes them over.
+    """
+    with reported_errors():
+        flags = flag_values(flag_texts(given))
+        settings = settings_of(flags, warn if ONE_SHOT.isdisjoint(flags.given) else lambda _: None)
+    run(_proxy(flags, settings))
+
+
+async def _proxy(flags: FlagValues, settings: Settings) -> None:
+    if path := flags.given.get("write-config-to"):
+        write_settings(Path(path), settings)
+    elif flags.given.get("cleanup"):
+        await clean_up()
+    elif flags.given.get("init-only"):
+        app.initialise(settings)
+    else:
+        raise_open_files_limit()
+        master, flagz = str(flags.given.get("master", "")), all_flags(flags.given)
+        await app.supervise(
+            lambda: app.checked_mode(settings_of(flags, lambda _: None)),
+            lambda read: app.NodeProxy(read, app.api_source(read, master), flags=flagz),
+            stop_event(),
+            file=Path(flags.config) if flags.config else None,
+            say=say,
+        )

@@ -1,0 +1,23 @@
+"""The command `kdns render`: what a mode would put on a node, with nothing touched."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from kdns.cli.console import CONTEXT, reported_errors
+from kdns.cli.node_plan import NodePlanOptions, node_plan, node_plan_options
+from kdns.proxy.modes import rendered
+
+
+@click.command("render", context_settings=CONTEXT)
+@node_plan_options
+def render(**options: Any) -> None:
+    """Print what would be applied to a node, and apply nothing.
+
+    Without --manifests, --server or --kubeconfig, the kubeconfig is the one kubectl uses.
+    """
+    with reported_errors():
+        planned = node_plan(NodePlanOptions(**options))
+        click.echo(rendered(planned.plan), nl=False)

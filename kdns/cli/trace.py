@@ -1,0 +1,50 @@
+"""The command `kdns trace`: what happens to a packet on a node and why, with nothing touched."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from kdns.cli.console import CONTEXT, reported_errors, warn
+from kdns.cli.node_plan import NodePlan, NodePlanOptions, node_plan, node_plan_options
+from kdns.proxy.trace.destination import packet
+from kdns.proxy.trace.explain import Explanation, explained
+from kdns.proxy.trace.text import as_json, as_text
+
+
+@click.command("trace", context_settings=CONTEXT)
+@click.option("--from", "source", required=True, metavar="IP", help="Where the packet comes from.")
+@click.option(
+    "--to", required=True, metavar="IP:PORT[/PROTO]", help="Where it goes; also NAMESPACE/SERVICE:PORT, by name too."
+)
+@click.option("--interface", default="", metavar="NAME", help="The interface it arrives on.")
+@click.option(
+    "--output",
+    "-o",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Words for a person, or JSON for programs.",
+)
+@node_plan_options
+def trace(source: str, to: str, interface: str, output: str, **options: Any) -> None:
+    """Tell what happens to a packet on a node, and why.
+
+    Without --manifests, --server or --kubeconfig, the kubeconfig is the one kubectl uses.
+    """
+    with reported_errors():
+        planned = node_plan(NodePlanOptions(**options))
+        if not interface and planned.settings.detect_local_mode in {"BridgeInterface", "InterfaceNamePrefix"}:
+            warn("Pods of this node are known by their interface: without --interface it is none of theirs")
+        state = planned.snapshot.state
+        explanation = explained(state, planned.plan, packet(state, source, to, interface))
+        click.echo(_formatted(explanation, planned, output))
+
+
+def _formatted(explanation: Explanation, planned: NodePlan, output: str) -> str:
+    mode = planned.settings.mode
+    if output == "json":
+        return json.dumps(as_json(explanation, planned.node, mode), indent=2)
+    return as_text(explanation, planned.node, mode).removesuffix("\n")

@@ -1,0 +1,124 @@
+"""The command `kdns up`: a control plane, its controllers and DNS on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kdns.aio.process import gc_paused
+from kdns.cli import flags
+from kdns.cli.console import CONTEXT, run, say, warn
+from kdns.controlplane.meta.cluster_config import AddressRange, ClusterConfig
+from kdns.errors import InputError
+from kdns.net import Network
+from kdns.proxy.modes import AVAILABLE
+
+
+@click.command("up", context_settings=CONTEXT)
+@click.argument("paths", nargs=-1, metavar="[PATH]...", type=click.Path(path_type=Path))
+@click.option("--dns", default="127.0.0.1:1053", show_default=True, metavar="HOST:PORT", help="Where DNS is answered.")
+@click.option(
+    "--api", default="127.0.0.1:8001", show_default=True, metavar="HOST:PORT", help="Where the API is served."
+)
+@click.option("--data", type=click.Path(path_type=Path), metavar="DIR", help="Keep the objects here; else in memory.")
+@click.option(
+    "--kubeconfig",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Where to write it.  [default: kdns.kubeconfig, in DIR with --data]",
+)
+@click.option("--corefile", default="", metavar="FILE", help="The DNS configuration, instead of the built-in one.")
+@click.option(
+    "--cluster-domain", default="cluster.local", show_default=True, metavar="NAME", help="The cluster's zone."
+)
+@click.option(
+    "--service-cidr",
+    default=flags.SERVICE_CIDR,
+    show_default=True,
+    metavar="CIDR[,CIDR]",
+    help="Cluster IPs; the first range is the default family.",
+)
+@click.option(
+    "--pod-cidr",
+    default=flags.POD_CIDR,
+    show_default=True,
+    metavar="CIDR[,CIDR]",
+    help="Addresses of simulated Pods.",
+)
+@click.option("--node-port-range", default="30000-32767", show_default=True, metavar="FROM-TO", help="Node ports.")
+@click.option(
+    "--lb-pool",
+    default="",
+    metavar="CIDR[,CIDR]",
+    help="Addresses for Services of type LoadBalancer, also as FIRST-LAST; without, they stay pending.",
+)
+@click.option("--proxy", type=click.Choice(AVAILABLE), help="Give Services their virtual IPs here.")
+@click.option("--no-simulated-pods", is_flag=True, help="Leave Pods Pending instead of running them in name only.")
+@click.option(
+    "--token-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Bearer tokens for the API, one a line; needed, with TLS, for any address but loopback.",
+)
+@click.option("--tls-cert", default="", metavar="FILE", help="The API's certificate (PEM).")
+@click.option("--tls-key", default="", metavar="FILE", help="Its key, where the certificate's file has none.")
+def up(paths: tuple[Path, ...], **given: Any) -> None:
+    """Run a control plane, its controllers and DNS on this machine.
+
+    The manifests in each PATH (files and folders, YAML and JSON) are applied and followed: edit one, and the answers
+    change. Prints `ready` when everything answers.
+    """
+    with gc_paused():  # the import makes 200,000 objects, and --help needs none of them
+        from kdns.apps import up as app  # noqa: PLC0415
+
+    data: Path | None = given["data"]
+    try:
+        options = app.UpOptions(
+            paths=paths,
+            cluster=cluster_config(given),
+            dns=flags.host_port("--dns", given["dns"]),
+            api=flags.host_port("--api", given["api"]),
+            kubeconfig=given["kubeconfig"] or (data / app.KUBECONFIG if data else Path(app.KUBECONFIG)),
+            data=data,
+            corefile=given["corefile"],
+            token_file=given["token_file"],
+            tls_cert=given["tls_cert"],
+            tls_key=given["tls_key"],
+            proxy=given["proxy"] or "",
+        )
+    except InputError as error:
+        raise click.UsageError(str(error)) from error
+    run(app.up(options, say, warn))
+
+
+def cluster_config(given: Mapping[str, Any]) -> ClusterConfig:
+    """The cluster that the options describe; InputError for ranges that overlap or lack a family."""
+    service_cidrs = flags.service_networks("--service-cidr", given["service_cidr"])
+    pod_cidrs = flags.networks("--pod-cidr", given["pod_cidr"])
+    families = {network.version for network in service_cidrs}
+    cluster = ClusterConfig(
+        service_cidrs=service_cidrs,
+        node_port_range=flags.port_range("--node-port-range", given["node_port_range"]),
+        pod_cidrs=tuple(network for network in pod_cidrs if network.version in families),
+        cluster_domain=flags.domain("--cluster-domain", given["cluster_domain"]),
+        simulate_pods=not given["no_simulated_pods"],
+        lb_pool=flags.address_ranges("--lb-pool", given["lb_pool"]),
+    )
+    missing = families - {network.version for network in cluster.pod_cidrs}
+    if missing:
+        raise InputError(
+            f"--pod-cidr {given['pod_cidr']!r}: wanted a network for IPv{missing.pop()} as in --service-cidr"
+        )
+    _check_disjoint("--lb-pool", cluster.lb_pool, {"--service-cidr": service_cidrs, "--pod-cidr": cluster.pod_cidrs})
+    return cluster
+
+
+def _check_disjoint(flag: str, pool: tuple[AddressRange, ...], taken: Mapping[str, tuple[Network, ...]]) -> None:
+    """InputError where the pool overlaps a range of the cluster."""
+    for each in pool:
+        for other, network in ((other, network) for other, found in taken.items() for network in found):
+            if network.version == each.version and each.first <= int(network[-1]) and int(network[0]) <= each.last:
+                raise InputError(f"{flag} {each.text!r}: overlaps {network} of {other}; wanted addresses of its own")

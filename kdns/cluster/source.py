@@ -1,0 +1,82 @@
+"""Which API server is followed, and which of its objects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kdns.cluster.objects import EndpointSlice, Namespace, Node, Object, Service, ServiceCIDR
+
+SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+
+@dataclass(frozen=True, slots=True)
+class ClientTLS:
+    """The PEM files of the Corefile's `tls` option: client certificate, its key, and the server's CA; "" for none."""
+
+    cert: str = ""
+    key: str = ""
+    ca: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where the API is: a kubeconfig (or several, as in $KUBECONFIG), else an endpoint, else the Pod's service account.
+
+    `server` replaces the URL of the kubeconfig.
+    qps and burst limit the request rate, max_inflight the concurrent requests without watches (0: no limit).
+    Differs: CoreDNS sends 5 requests a second by default, which delays paged lists; kdns has no limit by default.
+    """
+
+    kubeconfig: str = ""
+    context: str = ""
+    endpoint: str = ""
+    tls: ClientTLS = ClientTLS()
+    service_account: str = SERVICE_ACCOUNT
+    qps: float = 0.0
+    burst: int = 0
+    max_inflight: int = 0
+    server: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The kinds and selectors that are followed. `labels` selects Services, EndpointSlices and Pods, as in CoreDNS.
+
+    `node` is the name of the one Node that is followed.
+    """
+
+    kinds: tuple[type[Object], ...] = (Namespace, Service, EndpointSlice)
+    labels: str = ""
+    namespace_labels: str = ""
+    node: str = ""
+
+    def fields(self, kind: type[Object]) -> str:
+        """The field selector of list and watch of `kind`."""
+        return f"metadata.name={self.node}" if kind is Node else ""
+
+    def selector(self, kind: type[Object]) -> str:
+        """The label selector of list and watch of `kind`."""
+        if kind in {Node, ServiceCIDR}:
+            return ""
+        return self.namespace_labels if kind is Namespace else self.labels
+
+
+@dataclass(frozen=True, slots=True)
+class NodeScope(Scope):
+    """The scope of a node's dataplane, with kube-proxy's selectors.
+
+    Services with virtual IPs without a proxy of their own, EndpointSlices but those of headless Services, the ranges of
+    cluster IPs, and the Node.
+    """
+
+    kinds: tuple[type[Object], ...] = (Service, EndpointSlice, ServiceCIDR, Node)
+
+    def fields(self, kind: type[Object]) -> str:
+        """The field selector of list and watch of `kind`."""
+        return "spec.clusterIP!=None" if kind is Service else Scope.fields(self, kind)
+
+    def selector(self, kind: type[Object]) -> str:
+        """The label selector of list and watch of `kind`."""
+        if kind is Service:
+            return "!service.kubernetes.io/service-proxy-name"
+        return "!service.kubernetes.io/headless" if kind is EndpointSlice else ""

@@ -1,0 +1,223 @@
+"""List pages and watch streams decoded from their bytes, and the backoff between requests.
+
+Nothing here talks to a server. The rules are those of the Kubernetes API Concepts page, sections "Efficient detection
+of changes" and "Retrieving large results sets in chunks".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import msgspec
+
+from kdns.cluster.objects import EndpointSlice, Key, Meta, Namespace, Node, Object, Pod, Service, ServiceCIDR, Slim
+
+T_co = TypeVar("T_co", covariant=True)
+
+LINE_LIMIT_BYTES = 16 << 20
+"""The longest event that is accepted. etcd refuses objects of more than a few MiB."""
+
+DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError)
+"""What the decoders raise for bytes that are not the API's JSON."""
+
+
+class ListMeta(Slim, frozen=True):
+    """metadata of a list."""
+
+    resource_version: str = ""
+    continue_: str = msgspec.field(name="continue", default="")
+
+
+class Page(Slim, Generic[T_co], frozen=True):
+    """One page of a list; Go servers write an empty list as null."""
+
+    metadata: ListMeta
+    items: Sequence[T_co] | None = ()
+
+
+class Event(Slim, frozen=True):
+    """One line of a watch. `object` is a Status where `type` is ERROR, else an object of the watched kind."""
+
+    type: str
+    object: msgspec.Raw
+
+
+class Status(Slim, frozen=True):
+    """The body of a request that failed (meta/v1 Status)."""
+
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+class _Identified(Slim, frozen=True):
+    metadata: Meta
+
+
+class _Versioned(Slim, frozen=True):
+    metadata: ListMeta
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Timeouts and intervals of list-and-watch, in seconds, except page_objects and refusals.
+
+    A watch without a byte for idle_s is resumed on a new connection from the last resourceVersion, which needs no list:
+    API servers send a bookmark about once a minute, so a silent stream is dead. A list that is compared with the stored
+    objects, after the first watch that ends later than verify_s, finds the events that a server lost.
+    A stalled stream is replaced within idle_s + connect_s, lost events are repaired within verify_s + 2 * watch_s.
+    """
+
+    page_objects: int = 500
+    connect_s: float = 10.0
+    reply_s: float = 30.0  # between two reads of a response
+    idle_s: float = 90.0
+    watch_s: float = 300.0  # timeoutSeconds of a watch is a random time between one and two times this
+    verify_s: float = 3600.0
+    backoff_s: float = 0.8
+    backoff_cap_s: float = 30.0
+    healthy_s: float = 10.0  # a watch that lasts this long resets the backoff
+    report_s: float = 60.0  # between two log events about one outage
+    retry_after_cap_s: float = 120.0
+    refusals: int = 3  # consecutive error responses to a resumed watch before a new list
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """Path and decoders of one kind. A server may lack an `is_optional` kind, or forbid access to it."""
+
+    kind: type[Object]
+    group: str
+    plural: str
+    path: str
+    decode: Callable[[msgspec.Raw], Object]
+    decode_page: Callable[[bytes], Page[Object]]
+    is_optional: bool = False
+
+    def path_in(self, namespace: str) -> str:
+        """The path of the collection in one namespace; "" is all namespaces."""
+        root, _, plural = self.path.rpartition("/")
+        return f"{root}/namespaces/{namespace}/{plural}" if namespace else self.path
+
+    @property
+    def rbac_rule(self) -> str:
+        """The rule that a ClusterRole needs to list and watch this kind."""
+        return f'apiGroups: ["{self.group}"], resources: ["{self.plural}"], verbs: ["list", "watch"]'
+
+
+def _resource(kind: type[Object], group: str, plural: str, *, is_optional: bool = False) -> Resource:
+    root = f"/apis/{group}/v1" if group else "/api/v1"
+    decode: Callable[[msgspec.Raw], Object] = msgspec.json.Decoder(kind).decode
+    page: msgspec.json.Decoder[Page[Object]] = msgspec.json.Decoder(Page[kind])  # type: ignore[valid-type]
+    return Resource(kind, group, plural, f"{root}/{plural}", decode, page.decode, is_optional)
+
+
+RESOURCES: dict[type[Object], Resource] = {
+    resource.kind: resource
+    for resource in (
+        _resource(Namespace, "", "namespaces"),
+        _resource(Service, "", "services"),
+        _resource(EndpointSlice, "discovery.k8s.io", "endpointslices"),
+        _resource(Pod, "", "pods"),
+        _resource(Node, "", "nodes"),
+        _resource(ServiceCIDR, "networking.k8s.io", "servicecidrs", is_optional=True),
+    )
+}
+
+decode_event = msgspec.json.Decoder(Event).decode
+decode_status = msgspec.json.Decoder(Status).decode
+_raw_page = msgspec.json.Decoder(Page[msgspec.Raw]).decode
+_identified = msgspec.json.Decoder(_Identified).decode
+_versioned = msgspec.json.Decoder(_Versioned).decode
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeFailure:
+    """An object that is JSON but does not decode as its kind. `key` is None for an object without a name."""
+
+    key: Key | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListPage:
+    """One decoded page of a list. `continue_token` is "" on the last page."""
+
+    objects: Sequence[Object]
+    failures: tuple[DecodeFailure, ...]
+    resource_version: str
+    continue_token: str
+
+
+def decode_list(resource: Resource, body: bytes) -> ListPage:
+    """The page of a list. An object that does not decode becomes a DecodeFailure, and the others are kept.
+
+    Raises one of DECODE_ERRORS where the body is no list.
+    """
+    try:
+        page = resource.decode_page(body)
+    except msgspec.ValidationError:
+        return _decode_one_by_one(resource, body)
+    return ListPage(page.items or (), (), page.metadata.resource_version, page.metadata.continue_)
+
+
+def _decode_one_by_one(resource: Resource, body: bytes) -> ListPage:
+    page = _raw_page(body)
+    objects: list[Object] = []
+    failures: list[DecodeFailure] = []
+    for raw in page.items or ():
+        try:
+            objects.append(resource.decode(raw))
+        except msgspec.ValidationError as error:
+            failures.append(DecodeFailure(key_of(raw), str(error)))
+    return ListPage(objects, tuple(failures), page.metadata.resource_version, page.metadata.continue_)
+
+
+def key_of(raw: msgspec.Raw) -> Key | None:
+    """(namespace, name) of an object of any kind, or None for one without a name."""
+    try:
+        meta = _identified(raw).metadata
+    except msgspec.ValidationError:
+        return None
+    return meta.namespace, meta.name
+
+
+def resource_version_of(raw: msgspec.Raw) -> str:
+    """metadata.resourceVersion of an object or bookmark, "" when it has none."""
+    try:
+        return _versioned(raw).metadata.resource_version
+    except msgspec.ValidationError:
+        return ""
+
+
+def is_older(version: str, known: str) -> bool:
+    """Whether a resourceVersion is lower than one that the same server sent before: it was restored or replaced.
+
+    Versions that are not decimal numbers are opaque and never count as lower.
+    """
+    return known.isdecimal() and version.isdecimal() and int(version) < int(known)
+
+
+class Lines:
+    """Splits a stream of chunks into lines. An incomplete line is kept until the next chunk."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The lines that `chunk` completes, without empty ones. Raises DecodeError beyond LINE_LIMIT_BYTES."""
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        if len(self._rest) > LINE_LIMIT_BYTES:
+            raise msgspec.DecodeError(f"a watch event is longer than {LINE_LIMIT_BYTES} bytes")
+        return [line for line in lines if line.strip()]
+
+
+def backoff_s(failures: int, fraction: float, *, base_s: float = 0.8, cap_s: float = 30.0) -> float:
+    """Seconds to wait after so many consecutive failures: exponential, with full jitter; 0 without a failure.
+
+    `fraction` is a random number in 0..1. Base and cap are those of client-go's reflector.
+    Differs: client-go waits between one and two times the step; full jitter spreads many replicas better.
+    """
+    return fraction * min(cap_s, base_s * 2.0 ** min(failures - 1, 32)) if failures > 0 else 0.0

@@ -1,0 +1,93 @@
+"""The interface of a controller: it learns of changes, and reconciles one subject at a time into writes.
+
+A controller does no input and output; its only state is its index. `kdns.aio.controlplane.controller_manager` runs
+controllers: it passes on every event before the next reconcile, so a controller always sees its own writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias
+
+from kdns.cluster.objects import Key
+from kdns.controlplane.meta.kinds import Json, Kind
+
+Subject: TypeAlias = tuple[str, ...]
+"""What a controller reconciles, such as a namespace and name: ("default", "web")."""
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One write. An update has the resourceVersion that it was computed from; deleting a missing object succeeds.
+
+    `options` are the DeleteOptions of a deletion.
+    """
+
+    verb: Literal["create", "update", "delete"]
+    kind: Kind
+    obj: Json
+    subresource: str = ""
+    options: Json | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Becomes an Event, or increments the count of an equal one."""
+
+    kind: Kind
+    about: Json
+    type: Literal["Normal", "Warning"]
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Writes in order, and Events; `again_s` schedules another reconcile after so many seconds."""
+
+    actions: Sequence[Action] = ()
+    notices: Sequence[Notice] = ()
+    again_s: float | None = None
+
+
+def status_update(kind: Kind, obj: Json, status: Json) -> list[Action]:
+    """The update of the status subresource; none when the status is unchanged."""
+    if status == (obj.get("status") or {}):
+        return []
+    return [Action("update", kind, {**obj, "status": status}, "status")]
+
+
+class Controller(Protocol):
+    """One control loop.
+
+    `name` is the source component of its Events and the field manager of its writes. The watch events of its own
+    writes of a kind in `settled` do not enqueue a subject.
+    """
+
+    @property
+    def name(self) -> str:
+        """Kubernetes' name of the controller, such as endpoint-controller."""
+        ...
+
+    @property
+    def follows(self) -> tuple[Kind, ...]:
+        """The kinds that it watches, in the order in which their initial lists are passed on."""
+        ...
+
+    @property
+    def settled(self) -> frozenset[Kind]:
+        """The kinds whose own writes do not enqueue a subject."""
+        ...
+
+    def learn(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Subject]:
+        """Index an object, None for one that was deleted at `revision`; the subjects to reconcile."""
+        ...
+
+    def reconcile(self, subject: Subject, since_s: float, now_s: float) -> Outcome:
+        """The writes and Events for a subject. `since_s` is the time of the event that enqueued it."""
+        ...
+
+    def failed(self, subject: Subject, error: Exception) -> Notice | None:
+        """The Event of a failed write; the manager retries in any case."""
+        ...

@@ -1,0 +1,114 @@
+"""The rules from Pods to endpoints, shared by Endpoints and EndpointSlices: whether, at which address and ports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+
+from kdns.controlplane.meta.kinds import Json
+from kdns.controlplane.resources.pod.pod import is_finished, pod_ips
+from kdns.controlplane.resources.service.spec import (
+    EXTERNAL_NAME,
+    NONE,
+    address_family,
+    ip_families,
+    ports_of,
+    spec_of,
+    type_of,
+)
+from kdns.controlplane.storage.object_meta import is_terminating
+from kdns.net import parse_address
+
+SERVICE_NAME = "kubernetes.io/service-name"
+HEADLESS = "service.kubernetes.io/headless"
+TRIGGER_TIME = "endpoints.kubernetes.io/last-change-trigger-time"
+
+
+def has_selector(service: Json) -> bool:
+    """Whether controllers make the endpoints of this Service from Pods."""
+    return spec_of(service).get("selector") is not None and type_of(service) != EXTERNAL_NAME
+
+
+def publishes_not_ready(service: Json) -> bool:
+    """spec.publishNotReadyAddresses."""
+    return bool(spec_of(service).get("publishNotReadyAddresses"))
+
+
+def has_endpoint(pod: Json, *, terminating: bool) -> bool:
+    """Whether the Pod has an address and has not finished; a terminating Pod is an endpoint with `terminating` only."""
+    return not is_finished(pod) and bool(pod_ips(pod)) and (terminating or not is_terminating(pod))
+
+
+def addresses_in(pod: Json, family: str) -> list[str]:
+    """The Pod's addresses of one family in canonical form."""
+    canonical = map(_canonical, pod_ips(pod))
+    return [ip for version, ip in canonical if version == family]
+
+
+@lru_cache(maxsize=4096)
+def _canonical(ip: str) -> tuple[str, str]:
+    """The family of an address and its canonical form; cached, since each Pod is read several times in a row."""
+    parsed = parse_address(ip)
+    return (f"IPv{parsed.version}", str(parsed)) if parsed else ("", ip)
+
+
+def hostname_in(pod: Json, service: Json) -> str:
+    """The hostname of a Pod whose subdomain is the name of the Service, else ""."""
+    spec, mine = pod.get("spec") or {}, service["metadata"]
+    belongs = spec.get("subdomain") == mine["name"] and pod["metadata"].get("namespace") == mine.get("namespace")
+    return (spec.get("hostname") or "") if belongs else ""
+
+
+def target_ports(pod: Json, service: Json) -> list[Json]:
+    """The EndpointPort of each Service port whose target port the Pod has."""
+    ports = []
+    for port in ports_of(service):
+        number = _target(pod, port)
+        if number is not None:
+            row = {"name": port.get("name") or "", "protocol": port.get("protocol") or "TCP", "port": number}
+            ports.append({**row, **({"appProtocol": port["appProtocol"]} if port.get("appProtocol") else {})})
+    return ports
+
+
+def _target(pod: Json, port: Json) -> int | None:
+    target = port.get("targetPort") or 0
+    if not isinstance(target, str):
+        return int(target)
+    protocol = port.get("protocol") or "TCP"
+    for offered in _container_ports(pod):
+        if offered.get("name") == target and (offered.get("protocol") or "TCP") == protocol:
+            return int(offered["containerPort"])
+    return None
+
+
+def _container_ports(pod: Json) -> Iterable[Json]:
+    """Ports of containers, then of sidecars (init containers with restartPolicy Always)."""
+    spec = pod.get("spec") or {}
+    sidecars = [each for each in spec.get("initContainers") or [] if each.get("restartPolicy") == "Always"]
+    for container in [*(spec.get("containers") or []), *sidecars]:
+        yield from container.get("ports") or []
+
+
+def is_portless(service: Json) -> bool:
+    """Whether the Service is headless and has no ports."""
+    return not ports_of(service) and spec_of(service).get("clusterIP") == NONE
+
+
+def wants_headless_label(service: Json) -> bool:
+    """Whether the Service has no cluster IP, so that its Endpoints and slices get the headless label."""
+    return spec_of(service).get("clusterIP") in {None, "", NONE}
+
+
+def families_of(service: Json) -> list[str]:
+    """spec.ipFamilies; where they are not set, the family of clusterIP, or both for a headless Service."""
+    if listed := ip_families(service):
+        return listed
+    ip = spec_of(service).get("clusterIP") or NONE
+    return ["IPv4", "IPv6"] if ip == NONE else [address_family(ip)]
+
+
+def target_ref(pod: Json) -> Json:
+    """The reference from an endpoint to its Pod."""
+    meta = pod["metadata"]
+    row = {"kind": "Pod", "namespace": meta.get("namespace", ""), "name": meta["name"], "uid": meta.get("uid", "")}
+    return {key: value for key, value in row.items() if value}

@@ -1,0 +1,1 @@
+"""The objects of every namespace: ServiceAccount default and ConfigMap kube-root-ca.crt."""

@@ -1,0 +1,61 @@
+"""The root CA publisher: ConfigMap kube-root-ca.crt in every namespace.
+
+(kube-controller-manager: root-ca-certificate-publisher, which runs with --root-ca-file.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kdns.cluster.objects import Key
+from kdns.controlplane.controllers.controller import Action, Notice, Outcome, Subject
+from kdns.controlplane.meta.kinds import CONFIG_MAP, NAMESPACE, Json, Kind
+from kdns.controlplane.storage.object_meta import is_terminating
+
+NAME = "kube-root-ca.crt"
+_ABOUT = {"kubernetes.io/description": "The certificates by which clients in the cluster verify the API server."}
+
+
+class RootCa:
+    """Subjects are namespaces by name. `certificates` are PEM."""
+
+    name = "root-ca-certificate-publisher"
+    follows = (NAMESPACE, CONFIG_MAP)
+    settled: frozenset[Kind] = frozenset({CONFIG_MAP})
+
+    def __init__(self, certificates: str) -> None:
+        self._data = {"ca.crt": certificates}
+        self._active: set[str] = set()
+        self._published: dict[str, Json] = {}
+
+    def learn(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Subject]:
+        """Index the active namespaces and their ConfigMaps."""
+        _ = revision
+        if kind is NAMESPACE:
+            is_active = obj is not None and not is_terminating(obj)
+            (self._active.add if is_active else self._active.discard)(key[1])
+            return ((key[1],),)
+        if key[1] != NAME:
+            return ()
+        self._published.pop(key[0], None)
+        if obj:
+            self._published[key[0]] = obj
+        return ((key[0],),)
+
+    def reconcile(self, subject: Subject, since_s: float, now_s: float) -> Outcome:
+        """Create the ConfigMap where it is missing, or restore its data; other fields are kept."""
+        _ = since_s, now_s
+        (namespace,) = subject
+        if namespace not in self._active:
+            return Outcome()
+        if (published := self._published.get(namespace)) is None:
+            meta = {"name": NAME, "namespace": namespace, "annotations": _ABOUT}
+            return Outcome((Action("create", CONFIG_MAP, {"metadata": meta, "data": self._data}),))
+        if published.get("data") == self._data:
+            return Outcome()
+        return Outcome((Action("update", CONFIG_MAP, {**published, "data": self._data}),))
+
+    def failed(self, subject: Subject, error: Exception) -> Notice | None:
+        """No Event."""
+        _ = subject, error
+        return None

@@ -1,0 +1,136 @@
+"""The simulated kubelets of all Nodes, as one controller: the status of Nodes, and Pods that run and end.
+
+Differs: no container runs. A Pod is Ready at once. A deleted Pod is removed at once, or after its preStop sleep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kdns.cluster.objects import Key
+from kdns.controlplane.controllers.controller import Action, Notice, Outcome, Subject
+from kdns.controlplane.controllers.nodes.node_status import (
+    HOSTNAME,
+    NODE_LABELS,
+    internal_ips,
+    is_ready,
+    lacks_node_status,
+    node_status,
+)
+from kdns.controlplane.controllers.nodes.pod_addresses import PodAddresses
+from kdns.controlplane.controllers.nodes.pod_status import (
+    gated_status,
+    is_done,
+    is_waiting,
+    lacks_status,
+    leaves_at_s,
+    running_status,
+    succeeded_status,
+)
+from kdns.controlplane.meta.cluster_config import ClusterConfig
+from kdns.controlplane.meta.kinds import NODE, POD, Json, Kind
+from kdns.controlplane.resources.pod.pod import node_of, pod_ips
+from kdns.controlplane.resources.service.allocator import Choose
+from kdns.controlplane.storage.object_meta import is_terminating, timestamp
+
+
+class Kubelet:
+    """Subjects are Pods by namespace and name, and nodes by "" and name."""
+
+    name = "kubelet"
+    follows = (NODE, POD)
+    settled: frozenset[Kind] = frozenset()
+
+    def __init__(self, config: ClusterConfig, choose: Choose) -> None:
+        self._config, self._addresses = config, PodAddresses(config, choose)
+        self._nodes: dict[str, Json] = {}
+        self._pods: dict[Key, Json] = {}
+        self._uids: dict[tuple[Kind, Key], str] = {}
+
+    def learn(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Subject]:
+        """Index addresses that are in use; the Pod, if the kubelet has something to do for it."""
+        _ = revision
+        if kind == NODE:
+            return self._learn_node(key, obj)
+        self._follow(POD, key, obj, obj)
+        self._pods.pop(key, None)
+        if obj is None or not is_waiting(obj):
+            return ()
+        self._pods[key] = obj
+        return (key,)
+
+    def _learn_node(self, key: Key, obj: Json | None) -> Iterable[Subject]:
+        name = key[1]
+        self._nodes.pop(name, None)
+        self._follow(NODE, key, obj, {"status": {"podIPs": [{"ip": ip} for ip in internal_ips(obj)]}} if obj else None)
+        if obj is None:
+            return ()
+        self._nodes[name] = obj
+        return (("", name), *(pod_key for pod_key, pod in self._pods.items() if node_of(pod) == name))
+
+    def _follow(self, kind: Kind, key: Key, obj: Json | None, addressed: Json | None) -> None:
+        uid = obj["metadata"]["uid"] if obj else self._uids.pop((kind, key), "")
+        if obj:
+            self._uids[kind, key] = uid
+        self._addresses.follow(uid, addressed)
+
+    def reconcile(self, subject: Subject, since_s: float, now_s: float) -> Outcome:
+        """The work of the Pod's kubelet; a Node that is missing, not Ready or without address has no kubelet."""
+        _ = since_s
+        namespace, name = subject
+        if not namespace:
+            return self._report(name, timestamp(now_s))
+        pod = self._pods.get((namespace, name))
+        node = self._nodes.get(node_of(pod)) if pod else None
+        if pod is None or node is None or not (is_ready(node) and internal_ips(node)):
+            return Outcome()
+        if is_terminating(pod):
+            wait_s = leaves_at_s(pod) - now_s
+            return (
+                Outcome(again_s=wait_s)
+                if wait_s > 0
+                else Outcome((Action("delete", POD, pod, options={"gracePeriodSeconds": 0}),))
+            )
+        return self._run(pod, node, timestamp(now_s))
+
+    def _run(self, pod: Json, node: Json, now: str) -> Outcome:
+        if lacks_status(pod):
+            has_own = not (pod.get("spec") or {}).get("hostNetwork") and not pod_ips(pod)
+            addresses = self._addresses.choose() if has_own else []
+            status = running_status(pod, internal_ips(node), addresses, now)
+            return Outcome((Action("update", POD, {**pod, "status": status}, "status"),), _started(pod))
+        status = succeeded_status(pod, now) if is_done(pod) else gated_status(pod, now)
+        return Outcome((Action("update", POD, {**pod, "status": status}, "status"),))
+
+    def _report(self, name: str, now: str) -> Outcome:
+        node = self._nodes.get(name)
+        if node is None or not lacks_node_status(node):
+            return Outcome()
+        labels = node["metadata"].get("labels") or {}
+        if not set(NODE_LABELS) <= set(labels):
+            marked = {**NODE_LABELS, HOSTNAME: name, **labels}
+            return Outcome((Action("update", NODE, {**node, "metadata": {**node["metadata"], "labels": marked}}),))
+        given = node.get("status") or {}
+        addresses = internal_ips(node) or self._addresses.choose()
+        given = {**given, "addresses": [*(given.get("addresses") or ()), *_rows(addresses, node)]}
+        pods_max = min(network.num_addresses for network in self._config.pod_cidrs)
+        status = node_status(given, name, addresses, pods_max, now)
+        return Outcome((Action("update", NODE, {**node, "status": status}, "status"),))
+
+    def failed(self, subject: Subject, error: Exception) -> Notice | None:
+        """No Event; the manager logs it."""
+        _ = subject, error
+        return None
+
+
+def _rows(addresses: list[str], node: Json) -> list[Json]:
+    """The addresses that the Node's status lacks."""
+    known = {row.get("type") for row in (node.get("status") or {}).get("addresses") or () if row.get("address")}
+    rows = [{"type": "InternalIP", "address": address} for address in addresses]
+    rows.append({"type": "Hostname", "address": node["metadata"]["name"]})
+    return [row for row in rows if row["type"] not in known]
+
+
+def _started(pod: Json) -> list[Notice]:
+    containers = (pod.get("spec") or {}).get("containers") or ()
+    return [Notice(POD, pod, "Normal", "Started", f"Started container {each['name']}") for each in containers]

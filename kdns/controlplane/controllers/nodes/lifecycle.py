@@ -1,0 +1,97 @@
+"""The node lifecycle controller: Ready of Pods on Nodes that are not Ready, and eviction by NoExecute taints.
+
+Differs: a Node that is not Ready keeps its Pods; Kubernetes evicts them after five minutes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kdns.cluster.objects import Key
+from kdns.controlplane.controllers.controller import Action, Notice, Outcome, Subject
+from kdns.controlplane.controllers.nodes.node_status import is_ready
+from kdns.controlplane.controllers.nodes.placement import evicting_taints, eviction_in_s
+from kdns.controlplane.controllers.nodes.pods_by_node import PodsByNode
+from kdns.controlplane.meta.kinds import NODE, POD, Json, Kind
+from kdns.controlplane.resources.pod.pod import is_finished, node_of, ready_condition, with_condition
+from kdns.controlplane.storage.object_meta import is_terminating, timestamp
+
+_LOST = "NodeNotReady"
+
+
+class NodeLifecycle:
+    """Subjects are Pods by namespace and name. A Pod becomes Ready again with its Node."""
+
+    name = "node-controller"
+    follows = (NODE, POD)
+    settled: frozenset[Kind] = frozenset()
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, Json] = {}
+        self._pods: dict[Key, Json] = {}
+        self._pods_by_node = PodsByNode()
+        self._tainted_s: dict[Key, float] = {}
+
+    def learn(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Subject]:
+        """The Pod, or all Pods of a Node whose readiness or taints change."""
+        _ = revision
+        if kind == NODE:
+            before = self._nodes.pop(key[1], None)
+            if obj is None:
+                return ()
+            self._nodes[key[1]] = obj
+            if _state(obj) == _state(before):
+                return ()
+            pods = self._pods_by_node.on(key[1])
+            for pod in pods if not evicting_taints(obj) else ():
+                self._tainted_s.pop(pod, None)
+            return pods
+        if old := self._pods.pop(key, None):
+            self._pods_by_node.remove(key, node_of(old))
+        if obj is None or not evicting_taints(self._nodes.get(node_of(obj)) or {}):
+            self._tainted_s.pop(key, None)
+        if obj is None or not node_of(obj) or is_finished(obj) or is_terminating(obj):
+            return ()
+        self._pods[key] = obj
+        self._pods_by_node.put(key, node_of(obj))
+        return (key,) if self._is_affected(obj) else ()
+
+    def _is_affected(self, pod: Json) -> bool:
+        node = self._nodes.get(node_of(pod))
+        return node is not None and (not is_ready(node) or bool(evicting_taints(node)) or _was_lost(pod))
+
+    def reconcile(self, subject: Subject, since_s: float, now_s: float) -> Outcome:
+        """Evict the Pod, now or later, or set its Ready condition to that of its Node."""
+        namespace, name = subject
+        pod = self._pods.get((namespace, name))
+        node = self._nodes.get(node_of(pod)) if pod else None
+        if pod is None or node is None:
+            return Outcome()
+        begun_s = self._tainted_s.setdefault((namespace, name), now_s) if evicting_taints(node) else now_s
+        wait_s = eviction_in_s(pod, node, begun_s, now_s)
+        if wait_s == 0:
+            event = Notice(POD, pod, "Normal", "TaintManagerEviction", f"Marking for deletion Pod {namespace}/{name}")
+            return Outcome((Action("delete", POD, pod),), (event,))
+        _ = since_s
+        ready = ready_condition(pod) or {}
+        if not is_ready(node) and ready.get("status") == "True":
+            changed = with_condition(pod, "Ready", "False", timestamp(now_s), reason=_LOST)
+            event = Notice(POD, pod, "Warning", _LOST, "Node is not ready")
+            return Outcome((Action("update", POD, changed, "status"),), (event,), wait_s)
+        if is_ready(node) and _was_lost(pod):
+            changed = with_condition(pod, "Ready", "True", timestamp(now_s))
+            return Outcome((Action("update", POD, changed, "status"),), again_s=wait_s)
+        return Outcome(again_s=wait_s)
+
+    def failed(self, subject: Subject, error: Exception) -> Notice | None:
+        """No Event."""
+        _ = subject, error
+        return None
+
+
+def _state(node: Json | None) -> tuple[bool, list[Json]]:
+    return (is_ready(node), evicting_taints(node)) if node else (True, [])
+
+
+def _was_lost(pod: Json) -> bool:
+    return (ready_condition(pod) or {}).get("reason") == _LOST

@@ -1,0 +1,63 @@
+"""The Pod garbage collector: deletes Pods whose Node was deleted (kube-controller-manager: pkg/controller/podgc).
+
+Differs: at once, and not after 40 seconds; a Pod on a Node that never existed stays Pending until it is deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kdns.cluster.objects import Key
+from kdns.controlplane.controllers.controller import Action, Notice, Outcome, Subject
+from kdns.controlplane.controllers.nodes.pods_by_node import PodsByNode
+from kdns.controlplane.meta.kinds import NODE, POD, Json, Kind
+from kdns.controlplane.resources.pod.pod import node_of
+from kdns.controlplane.storage.object_meta import is_terminating
+
+
+class PodGarbageCollector:
+    """Subjects are Pods by namespace and name."""
+
+    name = "pod-garbage-collector"
+    follows = (NODE, POD)
+    settled: frozenset[Kind] = frozenset()
+
+    def __init__(self) -> None:
+        self._nodes: set[str] = set()
+        self._deleted_nodes: set[str] = set()
+        self._pods: dict[Key, Json] = {}
+        self._pods_by_node = PodsByNode()
+
+    def learn(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Subject]:
+        """Index Pods by Node; the Pods of a deleted Node."""
+        _ = revision
+        if kind == NODE:
+            (self._nodes.add if obj else self._nodes.discard)(key[1])
+            (self._deleted_nodes.discard if obj else self._deleted_nodes.add)(key[1])
+            return () if obj else self._pods_by_node.on(key[1])
+        if before := self._pods.pop(key, None):
+            self._pods_by_node.remove(key, node_of(before))
+        if obj is None:
+            return ()
+        self._pods[key] = obj
+        self._pods_by_node.put(key, node_of(obj))
+        return (key,) if self._is_orphaned(obj) else ()
+
+    def _is_orphaned(self, pod: Json) -> bool:
+        """Whether the Pod's Node was deleted, or the Pod is terminating on a Node that does not exist."""
+        node = node_of(pod)
+        return node in self._deleted_nodes or (is_terminating(pod) and node not in self._nodes)
+
+    def reconcile(self, subject: Subject, since_s: float, now_s: float) -> Outcome:
+        """Delete the Pod with grace period 0."""
+        _ = since_s, now_s
+        namespace, name = subject
+        pod = self._pods.get((namespace, name))
+        if pod is None or not self._is_orphaned(pod):
+            return Outcome()
+        return Outcome((Action("delete", POD, pod, options={"gracePeriodSeconds": 0}),))
+
+    def failed(self, subject: Subject, error: Exception) -> Notice | None:
+        """No Event."""
+        _ = subject, error
+        return None

@@ -1,0 +1,194 @@
+"""The ServiceCIDR controller, and the controller of the default ServiceCIDR (kube-apiserver)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kdns.cluster.objects import Key
+from kdns.controlplane.controllers.controller import Action, Notice, Outcome, Subject
+from kdns.controlplane.meta.cluster_config import ClusterConfig
+from kdns.controlplane.meta.errors import StatusError
+from kdns.controlplane.meta.kinds import IP_ADDRESS, SERVICE_CIDR, Json, Kind
+from kdns.controlplane.resources.service.service_cidr import (
+    DEFAULT,
+    default_service_cidr,
+    is_managed,
+    networks_of,
+    ready_condition,
+)
+from kdns.controlplane.storage.object_meta import is_terminating, timestamp
+from kdns.net import Network, parse_address
+
+FINALIZER = "networking.k8s.io/service-cidr-finalizer"
+BLOCKED = "There are still IPAddresses referencing the ServiceCIDR, please remove them or create a new ServiceCIDR"
+
+
+def upgraded(stored: Json, default: Json) -> Json | None:
+    """The default ServiceCIDR with a second range, where the server got one since; else None."""
+    wanted, found = default["spec"], stored["spec"]
+    if len(found["cidrs"]) == 1 and len(wanted["cidrs"]) > 1 and wanted["cidrs"][0] == found["cidrs"][0]:
+        return {**stored, "spec": wanted}
+    return None
+
+
+class ServiceCidrs:
+    """Sets ServiceCIDRs Ready, and removes the finalizer of a terminating one that no address depends on alone.
+
+    Differs: kube-controller-manager waits another 10 s for the allocators of other servers to hear of the deletion.
+    """
+
+    name = "service-cidr-controller"
+    follows = (SERVICE_CIDR, IP_ADDRESS)
+    settled: frozenset[Kind] = frozenset()
+
+    def __init__(self) -> None:
+        self._cidrs: dict[str, Json] = {}
+        self._networks: dict[str, tuple[Network, ...]] = {}
+        self._terminating: set[str] = set()
+        self._addresses: dict[str, tuple[int, int]] = {}
+
+    def learn(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Subject]:
+        """A ServiceCIDR and all terminating ones; for an IPAddress the terminating ones."""
+        _ = revision
+        name = key[1]
+        if kind == IP_ADDRESS:
+            self._addresses.pop(name, None)
+            parsed = parse_address(name)
+            if obj is not None and parsed and is_managed(obj):
+                self._addresses[name] = parsed.version, int(parsed)
+            return [(each,) for each in self._terminating]
+        self._terminating.discard(name)
+        self._cidrs.pop(name, None)
+        if obj is not None:
+            self._cidrs[name], self._networks[name] = obj, networks_of(obj)
+            if is_terminating(obj):
+                self._terminating.add(name)
+        else:
+            self._networks.pop(name, None)
+        return [(each,) for each in {name, *self._terminating}]
+
+    def reconcile(self, subject: Subject, since_s: float, now_s: float) -> Outcome:
+        """The finalizer and the Ready condition; for a terminating one the reason that blocks it, or its release."""
+        _ = since_s
+        obj = self._cidrs.get(subject[0])
+        if obj is None:
+            return Outcome()
+        finalizers = obj["metadata"].get("finalizers") or []
+        if not is_terminating(obj):
+            if FINALIZER not in finalizers:
+                return _update(obj, metadata={**obj["metadata"], "finalizers": [*finalizers, FINALIZER]})
+            return _condition(obj, now_s, "True", "", "Kubernetes Service CIDR is ready")
+        if not self._is_unused(subject[0]):
+            return _condition(obj, now_s, "False", "Terminating", BLOCKED)
+        if FINALIZER in finalizers:
+            rest = [each for each in finalizers if each != FINALIZER]
+            return _update(obj, metadata={**obj["metadata"], "finalizers": rest})
+        return Outcome()
+
+    def failed(self, subject: Subject, error: Exception) -> Notice | None:
+        """KubernetesServiceCIDRError; no Event for conflicts."""
+        obj = self._cidrs.get(subject[0])
+        if obj is None or _is_conflict(error):
+            return None
+        message = "The ServiceCIDR Status can not be set to Ready=True"
+        return Notice(SERVICE_CIDR, obj, "Warning", "KubernetesServiceCIDRError", message)
+
+    def _is_unused(self, name: str) -> bool:
+        """Whether other ServiceCIDRs contain all its ranges, or all their addresses that are in use."""
+        others = [network for other, networks in self._networks.items() if other != name for network in networks]
+        alone = [
+            network
+            for network in self._networks[name]
+            if not any(other.version == network.version and _covers(other, network) for other in others)
+        ]
+        return not any(
+            holds(network, *address) and not any(holds(other, *address) for other in others)
+            for address in self._addresses.values()
+            for network in alone
+        )
+
+
+def _covers(one: Network, other: Network) -> bool:
+    return one.network_address <= other.network_address and one.broadcast_address >= other.broadcast_address  # type: ignore[operator]
+
+
+def holds(network: Network, version: int, number: int) -> bool:
+    """Whether a Service could have this address of the network."""
+    last = int(network.broadcast_address) - (1 if version == 4 else 0)
+    return network.version == version and int(network.network_address) < number <= last
+
+
+def _is_conflict(error: Exception) -> bool:
+    return isinstance(error, StatusError) and error.code == 409
+
+
+def _update(obj: Json, **changes: Json) -> Outcome:
+    return Outcome((Action("update", SERVICE_CIDR, {**obj, **changes}),))
+
+
+def _condition(obj: Json, now_s: float, status: str, reason: str, message: str) -> Outcome:
+    """Update the Ready condition; no write when it is unchanged."""
+    old = ready_condition(obj)
+    condition = {"type": "Ready", "status": status, "reason": reason, "message": message}
+    since = old.get("lastTransitionTime") if old.get("status") == status else None
+    new = {**condition, "lastTransitionTime": since or timestamp(now_s)}
+    if new == old:
+        return Outcome()
+    others = [each for each in (obj.get("status") or {}).get("conditions") or () if each.get("type") != "Ready"]
+    changed = {**obj, "status": {"conditions": [*others, new]}}
+    return Outcome((Action("update", SERVICE_CIDR, changed, "status"),))
+
+
+class DefaultServiceCidr:
+    """Creates the default ServiceCIDR when it is missing; an Event says when it differs from --service-cidr."""
+
+    name = "kubernetes-service-cidr-controller"
+    follows = (SERVICE_CIDR,)
+    settled: frozenset[Kind] = frozenset()
+
+    def __init__(self, config: ClusterConfig) -> None:
+        self._config = config
+        self._stored: Json | None = None
+        self._is_reported = False
+
+    def learn(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Subject]:
+        """The default ServiceCIDR only."""
+        _ = kind, revision
+        if key[1] != DEFAULT:
+            return ()
+        self._stored = obj
+        return ((DEFAULT,),)
+
+    def reconcile(self, subject: Subject, since_s: float, now_s: float) -> Outcome:
+        """Create it, add a second family, or record the inconsistency once."""
+        _ = subject, since_s, now_s
+        default = default_service_cidr(self._config)
+        if self._stored is None:
+            return Outcome((Action("create", SERVICE_CIDR, default),))
+        if more := upgraded(self._stored, default):
+            return Outcome((Action("update", SERVICE_CIDR, more),))
+        stored, flags = self._stored["spec"]["cidrs"], default["spec"]["cidrs"]
+        if stored == flags or self._is_reported or is_terminating(self._stored):
+            return Outcome()
+        self._is_reported = True
+        message = (
+            f"The default ServiceCIDR [{' '.join(stored)}] does not match "
+            f"the controller flag configurations [{' '.join(flags)}]"
+        )
+        notice = Notice(SERVICE_CIDR, self._stored, "Warning", "KubernetesDefaultServiceCIDRInconsistent", message)
+        return Outcome(notices=(notice,))
+
+    def failed(self, subject: Subject, error: Exception) -> Notice | None:
+        """KubernetesDefaultServiceCIDRError; no Event for conflicts."""
+        _ = subject
+        if _is_conflict(error):
+            return None
+        if self._stored is None:
+            about = default_service_cidr(self._config)
+            message = "The default ServiceCIDR can not be created"
+        else:
+            about = self._stored
+            flags = [str(network) for network in self._config.service_cidrs]
+            both = f"[{' '.join(flags)}]"
+            message = f"The default ServiceCIDR can not be upgraded from {flags[0]} to dual stack {both} : {error}"
+        return Notice(SERVICE_CIDR, about, "Warning", "KubernetesDefaultServiceCIDRError", message)

@@ -1,0 +1,87 @@
+"""The table of controllers: one row each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from kdns.controlplane.controllers.controller import Controller
+from kdns.controlplane.controllers.endpoints.endpoints_controller import EndpointsController
+from kdns.controlplane.controllers.endpoints.endpointslice_controller import EndpointSliceController
+from kdns.controlplane.controllers.endpoints.mirroring_controller import MirroringController
+from kdns.controlplane.controllers.endpoints.service_index import ServiceIndex
+from kdns.controlplane.controllers.events import EventExpiry
+from kdns.controlplane.controllers.namespaces.root_ca import RootCa
+from kdns.controlplane.controllers.namespaces.service_accounts import ServiceAccounts
+from kdns.controlplane.controllers.nodes.kubelet import Kubelet
+from kdns.controlplane.controllers.nodes.lifecycle import NodeLifecycle
+from kdns.controlplane.controllers.nodes.pod_gc import PodGarbageCollector
+from kdns.controlplane.controllers.nodes.scheduler import Scheduler
+from kdns.controlplane.controllers.service.load_balancers import LoadBalancers
+from kdns.controlplane.controllers.service.repair import AddressRepair, PortRepair
+from kdns.controlplane.controllers.service.service_cidrs import DefaultServiceCidr, ServiceCidrs
+from kdns.controlplane.controllers.workloads.daemonset import DaemonSets
+from kdns.controlplane.controllers.workloads.deployment.controller import Deployments
+from kdns.controlplane.controllers.workloads.disruption import Disruptions
+from kdns.controlplane.controllers.workloads.job import Jobs
+from kdns.controlplane.controllers.workloads.pods import Suffix, suffixes
+from kdns.controlplane.controllers.workloads.replicaset import ReplicaSets
+from kdns.controlplane.controllers.workloads.statefulset.controller import StatefulSets
+from kdns.controlplane.meta.cluster_config import ClusterConfig
+from kdns.controlplane.meta.kinds import REPLICA_SET, REPLICATION_CONTROLLER
+from kdns.controlplane.resources.service.allocation import ServiceAllocator
+from kdns.controlplane.resources.service.allocator import Choose
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What the controllers need. `choose(n)` is a random number below n."""
+
+    config: ClusterConfig
+    choose: Choose
+    allocator: ServiceAllocator
+    services: ServiceIndex = field(default_factory=ServiceIndex)
+
+    @property
+    def suffix(self) -> Suffix:
+        """Makes the random end of a generated name."""
+        return suffixes(self.choose)
+
+
+Row: TypeAlias = Callable[[Setup], Controller | None]
+"""Makes a controller; None where the configuration has no use for it."""
+
+# fmt: off
+CONTROLLERS: Final[tuple[Row, ...]] = (
+    lambda setup: Scheduler() if setup.config.simulate_pods else None,
+    lambda setup: Kubelet(setup.config, setup.choose) if setup.config.simulate_pods else None,
+    lambda setup: PodGarbageCollector() if setup.config.simulate_pods else None,
+    lambda setup: NodeLifecycle() if setup.config.simulate_pods else None,
+    lambda setup: EndpointsController(setup.services),
+    lambda setup: EndpointSliceController(setup.services),
+    lambda setup: MirroringController(setup.services),
+    lambda setup: LoadBalancers(setup.config.lb_pool),
+    lambda _: Deployments(),
+    lambda setup: ReplicaSets(REPLICA_SET, setup.suffix),
+    lambda setup: ReplicaSets(REPLICATION_CONTROLLER, setup.suffix),
+    lambda _: StatefulSets(),
+    lambda setup: DaemonSets(setup.suffix),
+    lambda setup: Jobs(setup.suffix),
+    lambda setup: DefaultServiceCidr(setup.config),
+    lambda _: ServiceCidrs(),
+    lambda setup: AddressRepair(setup.allocator.metrics),
+    lambda setup: PortRepair(setup.allocator.ports, setup.allocator.metrics),
+    lambda _: ServiceAccounts(),
+    lambda setup: RootCa(setup.config.root_ca) if setup.config.root_ca else None,
+    lambda _: Disruptions(),
+    lambda _: EventExpiry(),
+)
+# fmt: on
+"""In the order in which they learn of an event."""
+
+
+def controllers_of(config: ClusterConfig, choose: Choose, allocator: ServiceAllocator) -> tuple[Controller, ...]:
+    """New controllers with empty indexes, in the order of `CONTROLLERS`."""
+    setup = Setup(config, choose, allocator)
+    return tuple(controller for make in CONTROLLERS if (controller := make(setup)) is not None)

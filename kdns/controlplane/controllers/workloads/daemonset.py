@@ -1,0 +1,249 @@
+"""The DaemonSet controller: one Pod on each eligible Node (kube-controller-manager: pkg/controller/daemon).
+
+Differs: the controller sets spec.nodeName, where kube-scheduler would bind the Pod by its node affinity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from kdns.cluster.objects import Key
+from kdns.controlplane.controllers.controller import Action, Notice, Outcome, Subject, status_update
+from kdns.controlplane.controllers.events import combined_notices
+from kdns.controlplane.controllers.nodes.placement import daemon_tolerations, fits_node, on_node_only, untolerated
+from kdns.controlplane.controllers.workloads.index import ACTIONS_MAX, WorkloadIndex
+from kdns.controlplane.controllers.workloads.pods import Suffix, generated_names, new_pod, pod_available_in_s
+from kdns.controlplane.controllers.workloads.replicas import count, int_or_percent
+from kdns.controlplane.controllers.workloads.revisions import REVISION_HASH, history
+from kdns.controlplane.meta.errors import StatusError
+from kdns.controlplane.meta.kinds import CONTROLLER_REVISION, DAEMON_SET, NODE, POD, Json, Kind
+from kdns.controlplane.resources.apps.defaults import TEMPLATE_GENERATION
+from kdns.controlplane.resources.pod.pod import is_finished
+from kdns.controlplane.storage.object_meta import is_terminating
+
+GENERATION = "pod-template-generation"
+
+
+@dataclass(slots=True)
+class _Nodes:
+    """A DaemonSet by node: its Pods, the nodes that should run one and that may keep one, and the present hash."""
+
+    owner: Json
+    now_s: float
+    hash: str
+    on_node: dict[str, list[Json]]
+    should: list[str]
+    may: set[str]
+
+    def is_available(self, pod: Json) -> bool:
+        """Whether the Pod is available and not terminating."""
+        least_s = count(self.owner["spec"], "minReadySeconds")
+        return not is_terminating(pod) and pod_available_in_s(pod, least_s, self.now_s) == 0
+
+    def is_updated(self, pod: Json) -> bool:
+        """Whether the Pod has the present template."""
+        return (pod["metadata"].get("labels") or {}).get(REVISION_HASH) == self.hash
+
+
+class DaemonSets:
+    """Subjects are DaemonSets by namespace and name."""
+
+    name = "daemonset-controller"
+    follows = (DAEMON_SET, NODE, POD, CONTROLLER_REVISION)
+    settled: frozenset[Kind] = frozenset()
+
+    def __init__(self, suffix: Suffix) -> None:
+        self._suffix = suffix
+        self._index = WorkloadIndex(DAEMON_SET, POD, CONTROLLER_REVISION)
+        self._nodes: dict[str, Json] = {}
+
+    def learn(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Subject]:
+        """The set, or that of a Pod or ControllerRevision; all sets for a Node whose labels or taints change."""
+        _ = revision
+        if kind != NODE:
+            return self._index.learn(kind, key, obj)
+        old = self._nodes.pop(key[1], None)
+        if obj is not None:
+            self._nodes[key[1]] = obj
+        return () if old and obj and _scheduling_fields(old) == _scheduling_fields(obj) else tuple(self._index.all)
+
+    def reconcile(self, subject: Subject, since_s: float, now_s: float) -> Outcome:
+        """ControllerRevisions, then the status, then Pods: missing and surplus ones first, then outdated ones."""
+        _ = since_s
+        key = (subject[0], subject[1])
+        owner = self._index.all.get(key)
+        if owner is None:
+            return Outcome()
+        pods, orphans = self._index.claimed(key, POD)
+        revisions, changes = self._index.claimed(key, CONTROLLER_REVISION)
+        if orphans or changes:
+            return Outcome([*orphans, *changes])
+        if is_terminating(owner):
+            return Outcome()
+        revision_history = history(DAEMON_SET, owner, revisions, self._index.parts[CONTROLLER_REVISION].objects)
+        if revision_history.due or revision_history.update is None:
+            return Outcome(revision_history.due)
+        text = revision_history.update["metadata"]["labels"].get(REVISION_HASH) or ""
+        nodes = self._nodes_of(owner, pods, text, now_s)
+        actions = status_update(DAEMON_SET, owner, _status(nodes, revision_history.collisions))
+        steps, notices = self._ensure_pods(nodes)
+        if not steps and (owner["spec"].get("updateStrategy") or {}).get("type") == "RollingUpdate":
+            steps, notices = self._replace_outdated(nodes)
+        used = {(pod["metadata"].get("labels") or {}).get(REVISION_HASH) for pod in pods} | {text}
+        live = [
+            each["metadata"]["name"]
+            for each in revision_history.revisions
+            if (each["metadata"].get("labels") or {}).get(REVISION_HASH) in used
+        ]
+        limit = owner["spec"].get("revisionHistoryLimit")
+        surplus = revision_history.outdated(-1 if limit is None else limit, live)
+        waits = [pod_available_in_s(pod, count(owner["spec"], "minReadySeconds"), now_s) for pod in pods]
+        again_s = min((wait for wait in waits if wait), default=None)
+        return Outcome([*actions, *steps, *surplus], notices, again_s)
+
+    def failed(self, subject: Subject, error: Exception) -> Notice | None:
+        """FailedCreate; no Event for conflicts."""
+        owner = self._index.all.get((subject[0], subject[1]))
+        if owner is None or not isinstance(error, StatusError) or error.code == 409:
+            return None
+        return Notice(DAEMON_SET, owner, "Warning", "FailedCreate", f"Error creating: {error.message}")
+
+    def _nodes_of(self, owner: Json, pods: list[Json], text: str, now_s: float) -> _Nodes:
+        on_node: dict[str, list[Json]] = {}
+        for pod in sorted(pods, key=_oldest_first):
+            on_node.setdefault((pod.get("spec") or {}).get("nodeName") or "", []).append(pod)
+        spec = (owner["spec"].get("template") or {}).get("spec") or {}
+        tolerations = daemon_tolerations(spec)
+        should, may = [], set()
+        for name, node in sorted(self._nodes.items()):
+            if spec.get("nodeName") not in {None, "", name} or not fits_node(spec, node):
+                continue
+            against = untolerated(tolerations, node)
+            if "NoExecute" not in against:
+                may.add(name)
+            if not against & {"NoExecute", "NoSchedule"}:
+                should.append(name)
+        return _Nodes(owner, now_s, text, on_node, should, may)
+
+    def _ensure_pods(self, nodes: _Nodes) -> tuple[list[Action], list[Notice]]:
+        """Create Pods on nodes without one; delete finished ones, duplicates, and those on ineligible nodes."""
+        surge = _limits(nodes)[0]
+        missing_on = [name for name in nodes.should if not nodes.on_node.get(name)]
+        deleted_pods, notices = [], list[Notice]()
+        for name, pods in nodes.on_node.items():
+            staying = [pod for pod in pods if not is_terminating(pod)]
+            if name not in nodes.may:
+                deleted_pods += staying
+                continue
+            deleted_pods += (ended := [pod for pod in staying if is_finished(pod)])
+            notices += [_finished_event(nodes.owner, pod, name) for pod in ended]
+            running = [pod for pod in staying if not is_finished(pod)]
+            if surge and len(running) > 1:
+                kinds = (True, False)
+                oldest = [next((pod for pod in running if nodes.is_updated(pod) is is_new), None) for is_new in kinds]
+                deleted_pods += [pod for pod in running if not any(pod is each for each in oldest)]
+            else:
+                deleted_pods += running[1:]
+        return self._steps(nodes, missing_on, deleted_pods, notices)
+
+    def _replace_outdated(self, nodes: _Nodes) -> tuple[list[Action], list[Notice]]:
+        """RollingUpdate: delete old Pods within maxUnavailable, or start new ones beside them within maxSurge."""
+        surge, unavailable = _limits(nodes)
+        broken, candidates = list[Json](), list[Json]()
+        replaced, missing, surging = list[Json](), 0, 0
+        for name in nodes.should:
+            pods = [pod for pod in nodes.on_node.get(name, ()) if not is_finished(pod)]
+            old = next((pod for pod in pods if not nodes.is_updated(pod) and not is_terminating(pod)), None)
+            new = next((pod for pod in pods if nodes.is_updated(pod) and not is_terminating(pod)), None)
+            if old is None:
+                missing += not (new is not None and nodes.is_available(new))
+            elif new is not None:
+                surging += 1
+                replaced += [old] if nodes.is_available(new) else []
+            elif nodes.is_available(old):
+                candidates.append(old)
+            else:
+                broken.append(old)
+                missing += 1
+        if not surge:
+            return self._steps(nodes, [], [*broken, *candidates[: max(0, unavailable - missing)]], [])
+        fresh = [*broken, *candidates[: max(0, surge - surging)]]
+        return self._steps(nodes, [(pod.get("spec") or {}).get("nodeName") or "" for pod in fresh], replaced, [])
+
+    def _steps(
+        self, nodes: _Nodes, missing_on: list[str], deleted_pods: list[Json], notices: list[Notice]
+    ) -> tuple[list[Action], list[Notice]]:
+        taken = self._index.parts[POD].objects
+        names = generated_names(nodes.owner, len(missing_on[:ACTIONS_MAX]), self._suffix, taken)
+        made = [_pod(nodes, node, name) for node, name in zip(missing_on, names, strict=False)]
+        deleted_pods = deleted_pods[:ACTIONS_MAX]
+        actions = [*(Action("delete", POD, pod) for pod in deleted_pods), *(Action("create", POD, pod) for pod in made)]
+        created = [f"Created pod: {pod['metadata']['name']}" for pod in made]
+        deleted = [f"Deleted pod: {pod['metadata']['name']}" for pod in deleted_pods]
+        notices += combined_notices(DAEMON_SET, nodes.owner, "SuccessfulDelete", deleted)
+        return actions, notices + combined_notices(
+            DAEMON_SET, nodes.owner, "SuccessfulCreate", created, more=len(missing_on) > ACTIONS_MAX
+        )
+
+
+def _pod(nodes: _Nodes, node: str, name: str) -> Json:
+    template = nodes.owner["spec"].get("template") or {}
+    pod = new_pod(DAEMON_SET, nodes.owner, template, name, f"{nodes.owner['metadata']['name']}-")
+    generation = (nodes.owner["metadata"].get("annotations") or {}).get(TEMPLATE_GENERATION, "1")
+    labels = {**(pod["metadata"].get("labels") or {}), REVISION_HASH: nodes.hash, GENERATION: generation}
+    spec = {**on_node_only(pod["spec"], node), "tolerations": daemon_tolerations(pod["spec"]), "nodeName": node}
+    return {"metadata": {**pod["metadata"], "labels": labels}, "spec": spec}
+
+
+def _scheduling_fields(node: Json) -> tuple[object, object]:
+    return node["metadata"].get("labels"), (node.get("spec") or {}).get("taints")
+
+
+def _oldest_first(pod: Json) -> tuple[str, str]:
+    return pod["metadata"].get("creationTimestamp") or "", pod["metadata"]["name"]
+
+
+def _limits(nodes: _Nodes) -> tuple[int, int]:
+    """(maxSurge, maxUnavailable) in nodes: never both 0 in a rolling update."""
+    update, total = nodes.owner["spec"].get("updateStrategy") or {}, len(nodes.should)
+    if update.get("type") != "RollingUpdate":
+        return 0, 0
+    rolling = update.get("rollingUpdate") or {}
+    surge = int_or_percent(rolling.get("maxSurge"), total, up=True)
+    unavailable = int_or_percent(rolling.get("maxUnavailable"), total, up=True)
+    return surge, unavailable if surge or unavailable else 1
+
+
+def _finished_event(owner: Json, pod: Json, node: str) -> Notice:
+    which = f"{pod['metadata']['namespace']}/{pod['metadata']['name']} on node {node}"
+    if (pod.get("status") or {}).get("phase") == "Failed":
+        message = f"Found failed daemon pod {which}, will try to kill it"
+        return Notice(DAEMON_SET, owner, "Warning", "FailedDaemonPod", message)
+    message = f"Found succeeded daemon pod {which}, will try to delete it"
+    return Notice(DAEMON_SET, owner, "Normal", "SucceededDaemonPod", message)
+
+
+def _status(nodes: _Nodes, collisions: int) -> Json:
+    """The status: counts of nodes; of several Pods on a node the oldest counts."""
+    first = [pods[0] for name in nodes.should if (pods := nodes.on_node.get(name))]
+    waits = [pod_available_in_s(pod, count(nodes.owner["spec"], "minReadySeconds"), nodes.now_s) for pod in first]
+    available = sum(wait == 0 for wait in waits)
+    updated = sum(any(nodes.is_updated(pod) for pod in nodes.on_node.get(name, ())) for name in nodes.should)
+    counts = {
+        "updatedNumberScheduled": updated,
+        "numberAvailable": available,
+        "numberUnavailable": len(nodes.should) - available,
+        "observedGeneration": count(nodes.owner["metadata"], "generation"),
+        "collisionCount": collisions,
+    }
+    status: Json = {
+        "currentNumberScheduled": len(first),
+        "numberMisscheduled": sum(name not in nodes.should for name in nodes.on_node),
+        "desiredNumberScheduled": len(nodes.should),
+        "numberReady": sum(wait is not None for wait in waits),
+        **{name: number for name, number in counts.items() if number},
+    }
+    if conditions := (nodes.owner.get("status") or {}).get("conditions"):
+        status["conditions"] = conditions
+    return status

@@ -1,0 +1,202 @@
+"""The Deployment controller: one ReplicaSet for each Pod template, scaled step by step.
+
+A reconcile takes one step; the event of its write enqueues the Deployment for the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kdns.cluster.objects import Key
+from kdns.controlplane.controllers.controller import Action, Notice, Outcome, Subject, status_update
+from kdns.controlplane.controllers.owner_references import controller_of
+from kdns.controlplane.controllers.workloads.deployment.replica_sets import (
+    REVISION,
+    Rollout,
+    key_of,
+    new_replica_set,
+    resized,
+    revision_of,
+    same_template,
+    scaled,
+    scaling,
+    set_name,
+    surplus,
+    synced,
+)
+from kdns.controlplane.controllers.workloads.deployment.rolling import (
+    is_rolling,
+    oldest_first,
+    size_of_new,
+    sizes_of_old,
+    was_scaled,
+)
+from kdns.controlplane.controllers.workloads.deployment.status import (
+    condition_of,
+    counted_status,
+    deadline_in_s,
+    deployment_conditions,
+    has_deadline,
+    is_complete,
+    pause_conditions,
+    progressing,
+    rollout_status,
+    with_condition,
+)
+from kdns.controlplane.controllers.workloads.index import Dependents, WorkloadIndex
+from kdns.controlplane.controllers.workloads.replicas import count, desired_replicas
+from kdns.controlplane.meta.errors import StatusError
+from kdns.controlplane.meta.kinds import DEPLOYMENT, POD, REPLICA_SET, Json, Kind
+from kdns.controlplane.resources.pod.pod import is_finished
+from kdns.controlplane.storage.object_meta import is_terminating
+
+_MIN_WAIT_S = 1.0
+_CONFLICT = 409
+
+
+class Deployments:
+    """Subjects are Deployments by namespace and name."""
+
+    name = "deployment-controller"
+    follows = (DEPLOYMENT, REPLICA_SET, POD)
+    settled: frozenset[Kind] = frozenset()
+
+    def __init__(self) -> None:
+        self._index = WorkloadIndex(DEPLOYMENT, REPLICA_SET)
+        self._pods = Dependents()
+        self._set_keys: dict[str, Key] = {}
+
+    def learn(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Subject]:
+        """The Deployment, or that of a ReplicaSet; that of a finished Pod only with strategy Recreate."""
+        _ = revision
+        if kind == POD:
+            old = self._pods.apply(key, obj)
+            return self._recreated_with(old) if obj is None or is_finished(obj) else ()
+        if kind == REPLICA_SET:
+            old = self._index.parts[REPLICA_SET].objects.get(key)
+            if old is not None:
+                self._set_keys.pop(old["metadata"]["uid"], None)
+            if obj is not None:
+                self._set_keys[obj["metadata"]["uid"]] = key
+        return self._index.learn(kind, key, obj)
+
+    def reconcile(self, subject: Subject, since_s: float, now_s: float) -> Outcome:
+        """One step of the rollout, and the status."""
+        _ = since_s
+        key = (subject[0], subject[1])
+        deployment = self._index.all.get(key)
+        if deployment is None:
+            return Outcome()
+        sets, changes = self._index.claimed(key, REPLICA_SET)
+        if changes:
+            return Outcome(changes)
+        sets.sort(key=oldest_first)
+        new = next((each for each in sets if same_template(each, deployment)), None)
+        rollout = Rollout(deployment, new, tuple(each for each in sets if each is not new))
+        if is_terminating(deployment):
+            return Outcome(status_update(DEPLOYMENT, deployment, counted_status(deployment, new, sets, now_s)))
+        if (conditions := pause_conditions(deployment, now_s)) is not None:
+            status = {**(deployment.get("status") or {}), "conditions": conditions}
+            return Outcome(status_update(DEPLOYMENT, deployment, status))
+        if due := self._synced(rollout, now_s):
+            return Outcome(due)
+        paused = bool(deployment["spec"].get("paused"))
+        if paused or was_scaled(deployment, sets):
+            step = scaled(rollout) or (Outcome(surplus(rollout)) if paused else Outcome())
+            status = counted_status(deployment, new, sets, now_s)
+            return Outcome([*status_update(DEPLOYMENT, deployment, status), *step.actions], step.notices)
+        step = self._rolling(rollout, now_s) if is_rolling(deployment) else self._recreating(rollout, now_s)
+        status = rollout_status(deployment, new, sets, now_s)
+        if new is None and any(action.verb == "create" for action in step.actions):
+            return step
+        if not step.actions and is_complete(deployment, status):
+            step = Outcome(surplus(rollout))
+        condition = condition_of({"status": status}, "Progressing")
+        left_s = deadline_in_s(deployment, condition, now_s) if condition and has_deadline(deployment) else None
+        again_s = None if left_s is None else left_s + _MIN_WAIT_S
+        return Outcome([*status_update(DEPLOYMENT, deployment, status), *step.actions], step.notices, again_s)
+
+    def failed(self, subject: Subject, error: Exception) -> Notice | None:
+        """ReplicaSetCreateError when the new ReplicaSet does not exist; no Event for other writes."""
+        deployment = self._index.all.get((subject[0], subject[1]))
+        if deployment is None or not isinstance(error, StatusError) or error.code == _CONFLICT:
+            return None
+        if any(same_template(each, deployment) for each in self._index.parts[REPLICA_SET].of(deployment)):
+            return None
+        message = f'Failed to create new replica set "{self._name(deployment)[0]}": {error.message}'
+        return Notice(DEPLOYMENT, deployment, "Warning", "ReplicaSetCreateError", message)
+
+    def _recreated_with(self, pod: Json | None) -> Iterable[Subject]:
+        controller = controller_of(pod) if pod else None
+        key = self._set_keys.get(controller["uid"]) if controller else None
+        deployments = self._index.affected(self._index.parts[REPLICA_SET].objects[key]) if key else ()
+        return [each for each in deployments if not is_rolling(self._index.all[each])]
+
+    def _name(self, deployment: Json) -> tuple[str, int]:
+        """The name of the next ReplicaSet, and the number of collisions with names of other ReplicaSets."""
+        namespace, collisions = deployment["metadata"]["namespace"], count(deployment.get("status"), "collisionCount")
+        while (namespace, set_name(deployment, collisions)) in self._index.parts[REPLICA_SET].objects:
+            collisions += 1
+        return set_name(deployment, collisions), collisions
+
+    def _synced(self, rollout: Rollout, now_s: float) -> list[Action]:
+        """Updates of the new ReplicaSet's annotations and minReadySeconds, and of the Deployment's revision."""
+        deployment, new = rollout.deployment, rollout.new
+        if new is None:
+            return []
+        number = max(map(revision_of, rollout.olds), default=0) + 1
+        updated = synced(new, deployment, number)
+        actions = [Action("update", REPLICA_SET, updated)] if updated != new else []
+        status = dict(deployment.get("status") or {})
+        if has_deadline(deployment) and condition_of(deployment, "Progressing") is None:
+            row = progressing("True", "FoundNewReplicaSet", f'Found new replica set "{new["metadata"]["name"]}"')
+            status["conditions"] = with_condition(deployment_conditions(deployment), row, now_s)
+        annotated = {**(deployment["metadata"].get("annotations") or {}), REVISION: str(revision_of(updated))}
+        if annotated != deployment["metadata"].get("annotations") or status != (deployment.get("status") or {}):
+            changed = {**deployment, "metadata": {**deployment["metadata"], "annotations": annotated}, "status": status}
+            actions.append(Action("update", DEPLOYMENT, changed, "status"))
+        return actions
+
+    def _created(self, rollout: Rollout, now_s: float) -> Outcome:
+        """Create the new ReplicaSet, as large as the surge allows."""
+        deployment = rollout.deployment
+        name, collisions = self._name(deployment)
+        number = max(map(revision_of, rollout.olds), default=0) + 1
+        size = size_of_new(deployment, rollout.olds, 0)
+        replica_set = new_replica_set(deployment, name, number, size)
+        status = dict(deployment.get("status") or {})
+        if collisions != count(status, "collisionCount"):
+            status["collisionCount"] = collisions
+        if has_deadline(deployment):
+            row = progressing("True", "NewReplicaSetCreated", f'Created new replica set "{name}"')
+            status["conditions"] = with_condition(deployment_conditions(deployment), row, now_s)
+        annotations = {**(deployment["metadata"].get("annotations") or {}), REVISION: str(number)}
+        annotated = {**deployment, "metadata": {**deployment["metadata"], "annotations": annotations}, "status": status}
+        notices = [scaling(deployment, name, 0, size)] if size else []
+        return Outcome(
+            [Action("create", REPLICA_SET, replica_set), Action("update", DEPLOYMENT, annotated, "status")], notices
+        )
+
+    def _rolling(self, rollout: Rollout, now_s: float) -> Outcome:
+        """RollingUpdate: scale the new ReplicaSet up within the surge, else the old ones down within availability."""
+        deployment, new = rollout.deployment, rollout.new
+        if new is None:
+            return self._created(rollout, now_s)
+        size = size_of_new(deployment, rollout.every, desired_replicas(new))
+        if size != desired_replicas(new):
+            return resized(deployment, {key_of(new): size}, [new])
+        return resized(deployment, sizes_of_old(deployment, new, rollout.olds), rollout.olds)
+
+    def _recreating(self, rollout: Rollout, now_s: float) -> Outcome:
+        """Recreate: scale the old ReplicaSets to 0, wait until their Pods have ended, then scale the new one up."""
+        active = [each for each in rollout.olds if desired_replicas(each)]
+        if active:
+            return resized(rollout.deployment, {key_of(each): 0 for each in active}, active)
+        if any(count(each.get("status"), "replicas") for each in rollout.olds) or self._old_pods_run(rollout):
+            return Outcome()
+        if rollout.new is None:
+            return self._created(rollout, now_s)
+        return resized(rollout.deployment, {key_of(rollout.new): desired_replicas(rollout.deployment)}, [rollout.new])
+
+    def _old_pods_run(self, rollout: Rollout) -> bool:
+        return any(not is_finished(pod) for each in rollout.olds for pod in self._pods.of(each))

@@ -1,0 +1,130 @@
+"""The sizes of ReplicaSets in a rolling update: surge, availability and proportional scaling.
+
+(kube-controller-manager: deployment/rolling.go, sync.go, util.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from kdns.cluster.objects import Key
+from kdns.controlplane.controllers.workloads.replicas import count, desired_replicas, int_or_percent
+from kdns.controlplane.meta.kinds import Json
+
+DESIRED = "deployment.kubernetes.io/desired-replicas"
+MAX = "deployment.kubernetes.io/max-replicas"
+
+
+def available(replica_set: Json) -> int:
+    """The available Pods of the ReplicaSet, at most spec.replicas.
+
+    Differs: kube-controller-manager counts Pods that will be deleted until the status is updated, and may briefly go
+    below the minimum of available Pods.
+    """
+    return min(count(replica_set.get("status"), "availableReplicas"), desired_replicas(replica_set))
+
+
+def is_rolling(deployment: Json) -> bool:
+    """Whether the strategy is RollingUpdate."""
+    return ((deployment.get("spec") or {}).get("strategy") or {}).get("type") == "RollingUpdate"
+
+
+def budget(deployment: Json) -> tuple[int, int]:
+    """(maxSurge, maxUnavailable) in Pods: never both 0 in a rolling update, both 0 otherwise."""
+    if not is_rolling(deployment) or not desired_replicas(deployment):
+        return 0, 0
+    rolling, total = deployment["spec"]["strategy"].get("rollingUpdate") or {}, desired_replicas(deployment)
+    surge = int_or_percent(rolling.get("maxSurge"), total, up=True)
+    unavailable = int_or_percent(rolling.get("maxUnavailable"), total, up=False)
+    if not surge and not unavailable:
+        unavailable = 1
+    return surge, min(unavailable, total)
+
+
+def oldest_first(replica_set: Json) -> tuple[str, str]:
+    """Sort key: creation time, then name."""
+    meta = replica_set["metadata"]
+    return meta.get("creationTimestamp") or "", meta["name"]
+
+
+def size_of_new(deployment: Json, replica_sets: Iterable[Json], new: int) -> int:
+    """The size of the new ReplicaSet, `new` replicas now, within the surge."""
+    if not is_rolling(deployment) or new >= desired_replicas(deployment):
+        return desired_replicas(deployment)
+    room = desired_replicas(deployment) + budget(deployment)[0] - sum(map(desired_replicas, replica_sets))
+    return new + max(0, min(room, desired_replicas(deployment) - new))
+
+
+def sizes_of_old(deployment: Json, new: Json, olds: Sequence[Json]) -> dict[Key, int]:
+    """The sizes of old ReplicaSets that are scaled down: unavailable Pods first, then within availability.
+
+    Pods that the new ReplicaSet has not made available yet count as unavailable.
+    """
+    least = desired_replicas(deployment) - budget(deployment)[1]
+    every_set = [new, *olds]
+    room = sum(map(desired_replicas, every_set)) - least - (desired_replicas(new) - available(new))
+    sizes = {_key(each): desired_replicas(each) for each in olds if desired_replicas(each)}
+    in_order = sorted((each for each in olds if desired_replicas(each)), key=oldest_first)
+    spare = sum(map(available, every_set)) - least
+    for each in in_order if room > 0 else ():
+        broken = min(room, desired_replicas(each) - available(each))
+        sizes[_key(each)] -= broken
+        room -= broken
+    for each in in_order:
+        fewer = max(0, min(room, spare, sizes[_key(each)]))
+        sizes[_key(each)] -= fewer
+        room -= fewer
+        spare -= fewer
+    return {_key(each): sizes[_key(each)] for each in in_order if sizes[_key(each)] != desired_replicas(each)}
+
+
+def proportional_sizes(deployment: Json, replica_sets: Iterable[Json]) -> dict[Key, int]:
+    """The sizes of the active ReplicaSets when the Deployment is scaled during a rollout.
+
+    Each gets its share of the change; the remainder of rounding goes to the largest.
+    """
+    surge = budget(deployment)[0]
+    active = [each for each in replica_sets if desired_replicas(each)]
+    allowed = desired_replicas(deployment) + surge if desired_replicas(deployment) else 0
+    change = allowed - sum(map(desired_replicas, active))
+    active.sort(key=oldest_first, reverse=change > 0)
+    active.sort(key=desired_replicas, reverse=True)
+    sizes, left = {}, change
+    for each in active:
+        share = _share(deployment, each, surge)
+        step = min(share, left) if change > 0 else max(share, left)
+        step = step if change else 0
+        sizes[_key(each)] = desired_replicas(each) + step
+        left -= step
+    if active and change:
+        first = _key(active[0])
+        sizes[first] = max(0, sizes[first] + left)
+    return sizes
+
+
+def _share(deployment: Json, replica_set: Json, surge: int) -> int:
+    """A ReplicaSet's share of the Deployment's change of size."""
+    size = desired_replicas(replica_set)
+    if not desired_replicas(deployment):
+        return -size
+    annotated = annotated_number(replica_set, MAX)
+    before = count(deployment.get("status"), "replicas") if annotated is None else annotated
+    if not before:
+        return 0
+    return int(size * (desired_replicas(deployment) + surge) / before + 0.5) - size
+
+
+def annotated_number(obj: Json, annotation: str) -> int | None:
+    """The number in an annotation, None for none."""
+    text = (obj["metadata"].get("annotations") or {}).get(annotation) or ""
+    return int(text) if text.isdecimal() and text.isascii() else None
+
+
+def was_scaled(deployment: Json, replica_sets: Iterable[Json]) -> bool:
+    """Whether the Deployment's size differs from the annotations of its active ReplicaSets."""
+    desired = (annotated_number(each, DESIRED) for each in replica_sets if desired_replicas(each))
+    return any(number is not None and number != desired_replicas(deployment) for number in desired)
+
+
+def _key(obj: Json) -> Key:
+    return obj["metadata"].get("namespace", ""), obj["metadata"]["name"]

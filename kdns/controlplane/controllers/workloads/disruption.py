@@ -1,0 +1,105 @@
+"""The disruption controller: how many Pods of each PodDisruptionBudget may be evicted now (policy/v1).
+
+Differs: expectedPods counts the Pods that exist; kube-controller-manager adds up the replicas of their controllers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import ceil
+
+from kdns.cluster.objects import Key
+from kdns.controlplane.controllers.controller import Action, Notice, Outcome, Subject
+from kdns.controlplane.meta.kinds import DISRUPTION_BUDGET, POD, Json, Kind
+from kdns.controlplane.resources.label_selectors import selector_of
+from kdns.controlplane.resources.pod.pod import is_finished, is_ready
+from kdns.controlplane.storage.object_meta import is_terminating, timestamp
+
+
+class Disruptions:
+    """Subjects are PodDisruptionBudgets by namespace and name."""
+
+    name = "disruption-controller"
+    follows = (DISRUPTION_BUDGET, POD)
+    settled: frozenset[Kind] = frozenset({DISRUPTION_BUDGET})
+
+    def __init__(self) -> None:
+        self._budgets: dict[Key, Json] = {}
+        self._pods: dict[str, dict[Key, Json]] = {}
+
+    def learn(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Subject]:
+        """The budget itself, or the budgets of a Pod's namespace."""
+        _ = revision
+        if kind == DISRUPTION_BUDGET:
+            self._budgets.pop(key, None)
+            if obj:
+                self._budgets[key] = obj
+            return (key,)
+        pods = self._pods.setdefault(key[0], {})
+        pods.pop(key, None)
+        if obj:
+            pods[key] = obj
+        if not pods:
+            del self._pods[key[0]]
+        return [each for each in self._budgets if each[0] == key[0]]
+
+    def reconcile(self, subject: Subject, since_s: float, now_s: float) -> Outcome:
+        """The status of the budget."""
+        _ = since_s
+        budget = self._budgets.get((subject[0], subject[1]))
+        if budget is None:
+            return Outcome()
+        status = self._status(budget, timestamp(now_s))
+        changed = status != (budget.get("status") or {})
+        return Outcome(
+            (Action("update", DISRUPTION_BUDGET, {**budget, "status": status}, "status"),) if changed else ()
+        )
+
+    def _status(self, budget: Json, now: str) -> Json:
+        spec, old = budget.get("spec") or {}, budget.get("status") or {}
+        selector = selector_of(spec["selector"]) if spec.get("selector") is not None else None
+        pods_there = self._pods.get(budget["metadata"]["namespace"], {}).values()
+        pods = [pod for pod in pods_there if selector and selector.matches(pod["metadata"].get("labels"))]
+        terminating = {pod["metadata"]["name"] for pod in pods if is_terminating(pod)}
+        there = {pod["metadata"]["name"] for pod in pods}
+        disrupted = {k: v for k, v in (old.get("disruptedPods") or {}).items() if k in there - terminating}
+        running = [pod for pod in pods if not is_finished(pod)]
+        healthy = sum(
+            is_ready(pod) and pod["metadata"]["name"] not in terminating and pod["metadata"]["name"] not in disrupted
+            for pod in running
+        )
+        desired = _desired_healthy(spec, len(running))
+        allowed = max(0, healthy - desired) if running else 0
+        reason = ("True", "SufficientPods") if allowed else ("False", "InsufficientPods")
+        return {
+            "observedGeneration": budget["metadata"].get("generation", 0),
+            **({"disruptedPods": disrupted} if disrupted else {}),
+            "disruptionsAllowed": allowed,
+            "currentHealthy": healthy,
+            "desiredHealthy": desired,
+            "expectedPods": len(running),
+            "conditions": [_condition(old, *reason, budget["metadata"].get("generation", 0), now)],
+        }
+
+    def failed(self, subject: Subject, error: Exception) -> Notice | None:
+        """No Event."""
+        _ = subject, error
+        return None
+
+
+def _desired_healthy(spec: Json, expected: int) -> int:
+    """How many Pods must be healthy; percentages are rounded up."""
+    if spec.get("maxUnavailable") is not None:
+        return max(0, expected - _number(spec["maxUnavailable"], expected))
+    return _number(spec.get("minAvailable", 1), expected)
+
+
+def _number(limit: int | str, of: int) -> int:
+    return limit if isinstance(limit, int) else ceil(of * int(limit[:-1]) / 100)
+
+
+def _condition(old: Json, status: str, reason: str, generation: int, now: str) -> Json:
+    condition: Json = next((row for row in old.get("conditions") or () if row.get("type") == "DisruptionAllowed"), {})
+    since = (condition.get("lastTransitionTime") if condition.get("status") == status else None) or now
+    row = {"type": "DisruptionAllowed", "status": status, "observedGeneration": generation}
+    return {**row, "lastTransitionTime": since, "reason": reason, "message": ""}

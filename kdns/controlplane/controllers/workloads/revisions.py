@@ -1,0 +1,97 @@
+"""Hashes of Pod templates, and the ControllerRevisions of StatefulSets and DaemonSets.
+
+Differs: kube-controller-manager hashes Go structures; the hashes here have the same form and other values.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Container, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from kdns.cluster.objects import Key
+from kdns.controlplane.controllers.controller import Action
+from kdns.controlplane.controllers.owner_references import inherited_annotations, owner_reference
+from kdns.controlplane.controllers.workloads.replicas import count
+from kdns.controlplane.meta.kinds import CONTROLLER_REVISION, Json, Kind
+
+REVISION_HASH = "controller-revision-hash"
+_HASH = "controller.kubernetes.io/hash"
+_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+_NAME_MAX = 223
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+def safe_hash(value: Any, collisions: int = 0) -> str:
+    """The hash of a value and a number of collisions, in the letters of generated names."""
+    digest = hashlib.sha256(_encode(value) + (str(collisions).encode() if collisions else b"")).digest()
+    return "".join(_LETTERS[ord(digit) % len(_LETTERS)] for digit in str(int.from_bytes(digest[:4])))
+
+
+def template_data(owner: Json) -> Json:
+    """The data of a revision: the patch that restores the template, which `kubectl rollout undo` sends."""
+    return {"spec": {"template": {**((owner.get("spec") or {}).get("template") or {}), "$patch": "replace"}}}
+
+
+def template_of(revision: Json) -> Json:
+    """The template of a revision."""
+    template = ((revision.get("data") or {}).get("spec") or {}).get("template") or {}
+    return {name: value for name, value in template.items() if name != "$patch"}
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The revisions of one set, oldest first; `update` is that of its present template, None until it is written.
+
+    `due` are the writes that update the history; they come before all others.
+    """
+
+    revisions: tuple[Json, ...]
+    update: Json | None
+    due: tuple[Action, ...]
+    collisions: int
+
+    def named(self, name: str) -> Json | None:
+        """The revision of a name."""
+        return next((each for each in self.revisions if each["metadata"]["name"] == name), None)
+
+    def outdated(self, limit: int, live: Collection[str]) -> list[Action]:
+        """Deletions of the oldest unused revisions beyond the limit."""
+        unused = [each for each in self.revisions if each["metadata"]["name"] not in live]
+        surplus = max(0, len(unused) - limit) if limit >= 0 else 0
+        return [Action("delete", CONTROLLER_REVISION, each) for each in unused[:surplus]]
+
+
+def history(kind: Kind, owner: Json, owned: Iterable[Json], taken: Container[Key]) -> History:
+    """The history of a set whose revisions are `owned`; `taken` are the keys of all ControllerRevisions."""
+    revisions = sorted(owned, key=lambda each: (count(each, "revision"), each["metadata"]["name"]))
+    data, newest = template_data(owner), count(revisions[-1], "revision") if revisions else 0
+    collisions = count(owner.get("status"), "collisionCount")
+    equal = next((each for each in reversed(revisions) if each.get("data") == data), None)
+    if equal is revisions[-1] if revisions else False:
+        return History(tuple(revisions), equal, (), collisions)
+    if equal is not None:
+        due = Action("update", CONTROLLER_REVISION, {**equal, "revision": newest + 1})
+        return History(tuple(revisions), None, (due,), collisions)
+    namespace, stem = owner["metadata"].get("namespace", ""), owner["metadata"]["name"][:_NAME_MAX]
+    while (namespace, name := f"{stem}-{safe_hash(data, collisions)}") in taken:
+        collisions += 1
+    due = Action("create", CONTROLLER_REVISION, _revision(kind, owner, name, data, newest + 1))
+    return History(tuple(revisions), None, (due,), collisions)
+
+
+def _revision(kind: Kind, owner: Json, name: str, data: Json, number: int) -> Json:
+    meta = owner["metadata"]
+    labels = (data["spec"]["template"].get("metadata") or {}).get("labels") or {}
+    text = name.rpartition("-")[2]
+    metadata = {
+        "name": name,
+        "namespace": meta.get("namespace", ""),
+        "labels": {**labels, _HASH: text, **({REVISION_HASH: text} if kind.kind == "DaemonSet" else {})},
+        "annotations": inherited_annotations(owner),
+        "ownerReferences": [owner_reference(kind, owner)],
+    }
+    return {"metadata": metadata, "data": data, "revision": number}

@@ -1,0 +1,1 @@
+"""The StatefulSet controller (kube-controller-manager: pkg/controller/statefulset)."""

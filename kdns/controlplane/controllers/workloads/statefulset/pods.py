@@ -1,0 +1,117 @@
+"""The Pods of a StatefulSet: ordinals, names, labels, PersistentVolumeClaims and availability."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from kdns.controlplane.controllers.owner_references import owner_reference
+from kdns.controlplane.controllers.workloads.pods import new_pod, pod_available_in_s
+from kdns.controlplane.controllers.workloads.replicas import count
+from kdns.controlplane.controllers.workloads.revisions import REVISION_HASH
+from kdns.controlplane.meta.kinds import POD, STATEFUL_SET, Json, Kind
+from kdns.controlplane.storage.object_meta import is_terminating
+
+POD_NAME: Final = "statefulset.kubernetes.io/pod-name"
+POD_INDEX: Final = "apps.kubernetes.io/pod-index"
+_POD_NAME = re.compile(r"(?P<set>.*)-(?P<ordinal>[0-9]{1,9})")
+
+
+def ordinal_of(pod: Json, owner: Json) -> int | None:
+    """The ordinal in the Pod's name; None for a name that is not one of the set's."""
+    match = _POD_NAME.fullmatch(pod["metadata"]["name"])
+    return int(match["ordinal"]) if match and match["set"] == owner["metadata"]["name"] else None
+
+
+def first_ordinal(owner: Json) -> int:
+    """spec.ordinals.start."""
+    return count((owner.get("spec") or {}).get("ordinals"), "start")
+
+
+def revision_name(pod: Json) -> str:
+    """The name of the Pod's revision."""
+    return (pod["metadata"].get("labels") or {}).get(REVISION_HASH) or ""
+
+
+def is_running_and_ready(pod: Json) -> bool:
+    """Whether the Pod is Running and Ready."""
+    return (pod.get("status") or {}).get("phase") == "Running" and pod_available_in_s(pod, 0, 0.0) is not None
+
+
+def wait_s(pod: Json, min_ready_s: int, now_s: float) -> float | None:
+    """Seconds until the Pod is available, 0 if it is; None for one that is terminating or not Ready."""
+    if is_terminating(pod) or not is_running_and_ready(pod):
+        return None
+    return pod_available_in_s(pod, min_ready_s, now_s)
+
+
+def identified(pod: Json, owner: Json, ordinal: int) -> Json:
+    """The Pod with the labels and volumes of its ordinal."""
+    meta, spec, name = pod["metadata"], pod.get("spec") or {}, f"{owner['metadata']['name']}-{ordinal}"
+    labels = {**(meta.get("labels") or {}), POD_NAME: name, POD_INDEX: str(ordinal)}
+    claims = claim_names(owner, ordinal)
+    volumes = [{"name": each, "persistentVolumeClaim": {"claimName": claim}} for each, claim in claims.items()]
+    volumes += [each for each in spec.get("volumes") or () if each.get("name") not in claims]
+    if volumes:
+        spec = {**spec, "volumes": volumes}
+    return {**pod, "metadata": {**meta, "labels": labels}, "spec": spec}
+
+
+def new_ordinal_pod(owner: Json, template: Json, ordinal: int, revision: str) -> Json:
+    """The Pod of an ordinal, from the template of a revision."""
+    name = f"{owner['metadata']['name']}-{ordinal}"
+    pod = new_pod(STATEFUL_SET, owner, template, name)
+    pod["metadata"]["labels"] = {**(pod["metadata"].get("labels") or {}), REVISION_HASH: revision}
+    pod["metadata"]["generateName"] = f"{owner['metadata']['name']}-"
+    service = (owner.get("spec") or {}).get("serviceName") or ""
+    pod["spec"] = {**pod["spec"], "hostname": name, **({"subdomain": service} if service else {})}
+    return identified(pod, owner, ordinal)
+
+
+def claim_names(owner: Json, ordinal: int) -> dict[str, str]:
+    """Volume → name of its claim, for the Pod of an ordinal."""
+    templates = (owner.get("spec") or {}).get("volumeClaimTemplates") or ()
+    names = [(each.get("metadata") or {}).get("name") or "" for each in templates]
+    return {name: f"{name}-{owner['metadata']['name']}-{ordinal}" for name in names}
+
+
+def claims_of(owner: Json, ordinal: int) -> list[Json]:
+    """The claims of the Pod of an ordinal."""
+    spec, meta = owner.get("spec") or {}, owner["metadata"]
+    selected = (spec.get("selector") or {}).get("matchLabels") or {}
+    keep = (spec.get("persistentVolumeClaimRetentionPolicy") or {}).get("whenDeleted") != "Delete"
+    claims = []
+    for template, name in zip(
+        spec.get("volumeClaimTemplates") or (), claim_names(owner, ordinal).values(), strict=True
+    ):
+        given = template.get("metadata") or {}
+        metadata = {
+            **{field: given[field] for field in ("annotations",) if given.get(field)},
+            "name": name,
+            "namespace": meta.get("namespace", ""),
+            "labels": {**(given.get("labels") or {}), **selected},
+            **({} if keep else {"ownerReferences": [_loose_reference(STATEFUL_SET, owner)]}),
+        }
+        claims.append({"metadata": metadata, "spec": template.get("spec") or {}})
+    return claims
+
+
+def with_retention_owner(claim: Json, owner: Json, pod: Json, *, condemned: bool) -> Json:
+    """The claim with the owner reference of the retention policy.
+
+    With `whenScaled: Delete` the owner is a Pod beyond the size, with `whenDeleted: Delete` the set; otherwise the
+    claim has no owner.
+    """
+    meta, policy = claim["metadata"], (owner.get("spec") or {}).get("persistentVolumeClaimRetentionPolicy") or {}
+    ours = {(STATEFUL_SET.kind, owner["metadata"]["name"]), (POD.kind, pod["metadata"]["name"])}
+    references = [row for row in meta.get("ownerReferences") or () if (row.get("kind"), row.get("name")) not in ours]
+    if condemned and policy.get("whenScaled") == "Delete":
+        references.append(_loose_reference(POD, pod))
+    elif policy.get("whenDeleted") == "Delete":
+        references.append(_loose_reference(STATEFUL_SET, owner))
+    rest = {name: value for name, value in meta.items() if name != "ownerReferences"}
+    return {**claim, "metadata": {**rest, **({"ownerReferences": references} if references else {})}}
+
+
+def _loose_reference(kind: Kind, owner: Json) -> Json:
+    return {**owner_reference(kind, owner), "controller": False, "blockOwnerDeletion": False}

@@ -1,0 +1,173 @@
+"""Sets of field paths, in the form in which managedFields carries them (meta/v1 FieldsV1).
+
+A set is a tree of dicts. Its keys are path elements: `f:name` for a field, `k:{"port":80}` for an item of an
+associative list, `v:"x"` for an item of a set. An element with an empty dict below it is a path of the set. An element
+with further elements below it is a path of the set only if "." is among them. An empty tree is the empty set.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeAlias
+
+FieldSet: TypeAlias = dict[str, Any]
+"""A set of paths, or the part of one below an element."""
+
+SELF = "."
+"""Among the elements below another element: that element is itself a path of the set."""
+
+_INCLUDED: FieldSet = {}
+
+
+def union(one: FieldSet, other: FieldSet) -> FieldSet:
+    """The paths of either set."""
+    if not one or not other:
+        return one or other
+    result = dict(one)
+    for element, below in other.items():
+        mine = result.get(element)
+        result[element] = below if mine is None else _union_below(mine, below)
+    return result
+
+
+def _union_below(one: FieldSet, other: FieldSet) -> FieldSet:
+    if not one or not other:  # one is a path without anything below it
+        below = one or other
+        return below if not below or SELF in below else {SELF: _INCLUDED, **below}
+    return union(one, other)
+
+
+def difference(one: FieldSet, other: FieldSet) -> FieldSet:
+    """The paths of `one` that are not in `other`. A path of `other` does not remove the paths below it."""
+    if not one or not other:
+        return one
+    result: FieldSet = {}
+    for element, below in one.items():
+        if element == SELF:
+            continue
+        theirs = other.get(element)
+        if theirs is None:
+            result[element] = below
+            continue
+        is_path = _is_path(below) and not _is_path(theirs)
+        _put(result, element, difference(_inner(below), _inner(theirs)), is_path=is_path)
+    return result
+
+
+def intersection(one: FieldSet, other: FieldSet) -> FieldSet:
+    """The paths of both sets."""
+    result: FieldSet = {}
+    for element, below in one.items():
+        theirs = other.get(element)
+        if theirs is None or element == SELF:
+            continue
+        is_path = _is_path(below) and _is_path(theirs)
+        _put(result, element, intersection(_inner(below), _inner(theirs)), is_path=is_path)
+    return result
+
+
+def recursive_difference(one: FieldSet, other: FieldSet) -> FieldSet:
+    """The paths of `one` that are neither in `other` nor below a path of it."""
+    result: FieldSet = {}
+    for element, below in one.items():
+        theirs = other.get(element)
+        if theirs is None:
+            result[element] = below
+        elif not _is_path(theirs):
+            _put(result, element, recursive_difference(_inner(below), theirs), is_path=_is_path(below))
+    return result
+
+
+def field_set(*paths: tuple[str, ...]) -> FieldSet:
+    """The set of paths given by field names."""
+    result: FieldSet = {}
+    for path in paths:
+        one: FieldSet = {}
+        for name in reversed(path):
+            one = {f"f:{name}": one}
+        result = union(result, one)
+    return result
+
+
+def sorted_elements(fields: FieldSet) -> FieldSet:
+    """The same set with sorted elements, as kube-apiserver serializes it."""
+    return {element: sorted_elements(below) if (below := fields[element]) else below for element in sorted(fields)}
+
+
+def paths(fields: FieldSet) -> Iterator[tuple[str, ...]]:
+    """Every path as a tuple of its elements. The paths of a level precede the paths below them."""
+    for element in sorted(fields):
+        if element != SELF and _is_path(fields[element]):
+            yield (element,)
+    for element in sorted(fields):
+        for path in paths(_inner(fields[element])):
+            yield (element, *path)
+
+
+def path_text(path: Iterable[str]) -> str:
+    """A path in the form of error messages: `.spec.ports[port=80,protocol="TCP"].name`."""
+    return "".join(map(_element_text, path))
+
+
+def _element_text(element: str) -> str:
+    kind, _, rest = element.partition(":")
+    match kind:
+        case "f":
+            return f".{rest}"
+        case "k":
+            named = [f"{name}={json.dumps(value)}" for name, value in json.loads(rest).items()]
+            return f"[{','.join(named)}]"
+        case "v":
+            return f"[={rest}]"
+        case _:
+            return f"[{rest}]"
+
+
+def is_field_set(value: Any) -> bool:
+    """Whether a value that a client sent is a valid tree."""
+    if not isinstance(value, dict):
+        return False
+    for element, below in value.items():
+        if element == SELF:
+            if below != {}:
+                return False
+        elif not (_is_element(element) and is_field_set(below)):
+            return False
+    return True
+
+
+def _is_element(element: str) -> bool:
+    kind, colon, rest = element.partition(":")
+    if not colon:
+        return False
+    try:
+        match kind:
+            case "f":
+                return True
+            case "k":
+                return isinstance(json.loads(rest), dict)
+            case "v":
+                json.loads(rest)
+                return True
+            case _:
+                return kind == "i" and rest.isdigit()
+    except ValueError:
+        return False
+
+
+def _is_path(below: FieldSet) -> bool:
+    return not below or SELF in below
+
+
+def _inner(below: FieldSet) -> FieldSet:
+    if SELF not in below:
+        return below
+    return {element: further for element, further in below.items() if element != SELF}
+
+
+def _put(result: FieldSet, element: str, below: FieldSet, *, is_path: bool) -> None:
+    if is_path:
+        result[element] = {SELF: _INCLUDED, **below} if below else _INCLUDED
+    elif below:
+        result[element] = below

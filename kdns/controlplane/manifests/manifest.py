@@ -1,0 +1,160 @@
+"""A manifest: one object as a file defines it. Reading the files is `kdns.aio.files.manifests`."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from kdns.controlplane.meta.annotations import LAST_APPLIED, MANIFEST
+from kdns.controlplane.meta.kinds import (
+    ENDPOINTS,
+    EVENT,
+    IP_ADDRESS,
+    KINDS,
+    NAMESPACE,
+    NODE,
+    SERVICE,
+    SERVICE_CIDR,
+    Json,
+    Kind,
+)
+from kdns.errors import ManifestError
+
+SERVER_FIELDS = (
+    "creationTimestamp",
+    "deletionGracePeriodSeconds",
+    "deletionTimestamp",
+    "generation",
+    "managedFields",
+    "resourceVersion",
+    "selfLink",
+    "uid",
+)
+"""Metadata that the server sets; exported objects have it, and it is dropped."""
+
+_BY_NAME = {(kind.api_version, kind.kind): kind for kind in KINDS}
+_RANK = {NAMESPACE: 0, NODE: 1, SERVICE_CIDR: 1, IP_ADDRESS: 1, SERVICE: 2, ENDPOINTS: 4, EVENT: 5}
+_OTHER_RANK = 3
+
+Key: TypeAlias = tuple[Kind, str, str]
+"""(kind, namespace, name); the namespace is "" for cluster-scoped objects."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One object as a file defines it; line counts from 1."""
+
+    path: str
+    line: int
+    kind: Kind
+    namespace: str
+    name: str
+    obj: Json
+
+    @property
+    def key(self) -> Key:
+        """The identity of the object."""
+        return self.kind, self.namespace, self.name
+
+    def is_equal(self, other: Manifest | None) -> bool:
+        """Whether both define the same object in the same file, on whatever line."""
+        return other is not None and self.path == other.path and self.obj == other.obj
+
+    def to_apply(self, source: str) -> Json:
+        """The object to apply: without `SERVER_FIELDS`, with the annotations `kdns/manifest` and last applied."""
+        obj = copy.deepcopy(self.obj)
+        metadata = obj["metadata"]
+        for name in SERVER_FIELDS:
+            metadata.pop(name, None)
+        if self.namespace:
+            metadata["namespace"] = self.namespace
+        last_applied = json.dumps(obj, separators=(",", ":"), sort_keys=True)
+        annotations = metadata.get("annotations") or {}
+        metadata["annotations"] = annotations | {MANIFEST: source, LAST_APPLIED: last_applied}
+        return obj
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownKind:
+    """A manifest of a kind that is not served."""
+
+    path: str
+    line: int
+    api_version: str
+    kind: str
+
+    @property
+    def error(self) -> ManifestError:
+        """The error, with the API versions of the kind that are served."""
+        served = [kind.api_version for kind in KINDS if kind.kind == self.kind]
+        hint = f", {self.kind} is served as {' and '.join(served)}" if served else ""
+        return ManifestError(
+            self.path, self.line, "kind", f"skipped: {self.api_version} {self.kind} is not served{hint}"
+        )
+
+
+def manifest_of(path: str, line: int, value: object) -> Manifest | UnknownKind:
+    """The manifest of one parsed document; ManifestError without apiVersion, kind or name."""
+    if not isinstance(value, dict):
+        raise ManifestError(path, line, "", f"found {_described(value)}, wanted an object with apiVersion and kind")
+    api_version, kind_name = (_text(path, line, value, field) for field in ("apiVersion", "kind"))
+    kind = _BY_NAME.get((api_version, kind_name))
+    if kind is None:
+        return UnknownKind(path, line, api_version, kind_name)
+    metadata = value.get("metadata")
+    if not isinstance(metadata, dict):
+        raise ManifestError(path, line, "metadata", f"found {_described(metadata)}, wanted an object with a name")
+    name = _text(path, line, metadata, "name", "metadata.")
+    _check_strings(path, line, metadata)
+    namespace = ""
+    if kind.namespaced:
+        namespace = _text(path, line, metadata, "namespace", "metadata.") if metadata.get("namespace") else "default"
+    return Manifest(path, line, kind, namespace, name, value)
+
+
+def in_order(manifests: Iterable[Manifest]) -> list[Manifest]:
+    """The order of applying: Namespaces, address ranges, Services with a clusterIP, other Services, the rest."""
+    return sorted(manifests, key=lambda manifest: (_RANK.get(manifest.kind, _OTHER_RANK), _allocates(manifest)))
+
+
+def source_of(obj: Json) -> str:
+    """The path of the manifest that defines the object, "" for none."""
+    return str((obj["metadata"].get("annotations") or {}).get(MANIFEST, ""))
+
+
+def _allocates(manifest: Manifest) -> bool:
+    spec = manifest.obj.get("spec")
+    return manifest.kind is SERVICE and not (isinstance(spec, dict) and spec.get("clusterIP"))
+
+
+def _text(path: str, line: int, obj: Json, field: str, prefix: str = "") -> str:
+    value = obj.get(field)
+    if not isinstance(value, str) or not value:
+        raise ManifestError(path, line, prefix + field, f"found {_described(value)}, wanted text")
+    return value
+
+
+def _check_strings(path: str, line: int, metadata: Json) -> None:
+    for field in ("labels", "annotations"):
+        values = metadata.get(field)
+        if values is not None and not isinstance(values, dict):
+            raise ManifestError(path, line, f"metadata.{field}", f"found {_described(values)}, wanted keys with text")
+        for key, value in (values or {}).items():
+            if not isinstance(value, str):
+                reason = f"found {_described(value)}, wanted text: put it in quotes"
+                raise ManifestError(path, line, f"metadata.{field}.{key}", reason)
+
+
+def _described(value: object) -> str:
+    match value:
+        case None:
+            return "nothing"
+        case dict():
+            return "an object"
+        case list():
+            return "a list"
+        case _:
+            return json.dumps(value)

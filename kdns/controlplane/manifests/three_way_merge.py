@@ -1,0 +1,85 @@
+"""The three-way merge of `kubectl apply`: last applied manifest, present manifest, stored object.
+
+A field that left the manifest is removed from the object; fields that others set stay. The last applied manifest is
+in an annotation of the object, so that it survives a restart.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from kdns.controlplane.meta.annotations import LAST_APPLIED
+from kdns.controlplane.meta.kinds import Json, Kind
+from kdns.controlplane.schema import schema
+
+
+def last_applied(obj: Json) -> Json:
+    """The manifest that was applied last, from the annotation; {} without it."""
+    text = (obj["metadata"].get("annotations") or {}).get(LAST_APPLIED)
+    try:
+        value = json.loads(text) if text else {}
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def merged(kind: Kind, live: Json, modified: Json) -> Json:
+    """The stored object `live` after its manifest changed to `modified`."""
+    return _Merge(kind).objects((), last_applied(live), modified, live)
+
+
+@cache
+def list_keys(kind: Kind, path: str) -> Mapping[str, Any] | None:
+    """The list map keys of the list at `path`, with their defaults.
+
+    None for an atomic list; empty for a set of scalars.
+    """
+    try:
+        field = schema.field_at(kind, path)
+    except KeyError:
+        return None
+    if field.list_type == "set":
+        return {}
+    return {key: schema.fields(field.type)[key].default for key in field.list_map_keys} or None
+
+
+@dataclass(frozen=True, slots=True)
+class _Merge:
+    kind: Kind
+
+    def objects(self, path: tuple[str, ...], last: Json, modified: Json, live: Json) -> Json:
+        result = {name: value for name, value in live.items() if name not in last or name in modified}
+        for name, value in modified.items():
+            result[name] = self.values((*path, name), last.get(name), value, live.get(name))
+        return {name: value for name, value in result.items() if value is not None}
+
+    def values(self, path: tuple[str, ...], last: Any, modified: Any, live: Any) -> Any:
+        if isinstance(modified, dict) and isinstance(live, dict):
+            return self.objects(path, last if isinstance(last, dict) else {}, modified, live)
+        if isinstance(modified, list) and isinstance(live, list):
+            keys = list_keys(self.kind, ".".join(path))
+            if keys is not None:
+                return self.lists(path, keys, last if isinstance(last, list) else [], modified, live)
+        return modified
+
+    def lists(
+        self, path: tuple[str, ...], keys: Mapping[str, Any], last: list[Any], modified: list[Any], live: list[Any]
+    ) -> list[Any]:
+        """The items of the manifest in its order, then those that others have added."""
+        last_by, modified_by, live_by = (
+            {_identity(item, keys): item for item in items} for items in (last, modified, live)
+        )
+        if len(modified_by) < len(modified):
+            return modified  # an item occurs twice: validation refuses it
+        result = [self.values(path, last_by.get(key), item, live_by.get(key)) for key, item in modified_by.items()]
+        return result + [item for key, item in live_by.items() if key not in modified_by and key not in last_by]
+
+
+def _identity(item: Any, keys: Mapping[str, Any]) -> str:
+    if keys and isinstance(item, dict):
+        return json.dumps([item.get(name, default) for name, default in keys.items()])
+    return json.dumps(item, sort_keys=True)

@@ -1,0 +1,152 @@
+"""The table of resources that the control plane serves: discovery, routing, storage and printing read it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+Json: TypeAlias = dict[str, Any]
+"""An API object as decoded JSON, with every field that the client sent."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kind:
+    """One served resource, in the terms of API discovery (meta/v1 APIResource). Kinds are compared by identity.
+
+    `columns` are what `kubectl get` shows of a generic kind beside the name: each is `Title=path.of.the.field`, with
+    `|text` for an absent one, or `Age`. Without columns it shows name and creation time, as kube-apiserver does.
+    """
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    namespaced: bool = True
+    short_names: tuple[str, ...] = ()
+    subresources: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+
+    @property
+    def singular(self) -> str:
+        """The singular name, which kubectl accepts too."""
+        return self.kind.lower()
+
+    @property
+    def api_version(self) -> str:
+        """`v1` or `group/version`, as objects spell it."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def resource(self) -> str:
+        """`plural` or `plural.group`, as messages and kubectl spell it (GroupResource)."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
+    def list_kind(self) -> str:
+        """The kind of a list."""
+        return f"{self.kind}List"
+
+
+NAMESPACE = Kind("", "v1", "Namespace", "namespaces", False, ("ns",), ("status", "finalize"))
+SERVICE = Kind("", "v1", "Service", "services", True, ("svc",), ("status",), ("all",))
+ENDPOINTS = Kind("", "v1", "Endpoints", "endpoints", True, ("ep",))
+POD = Kind("", "v1", "Pod", "pods", True, ("po",), ("status", "eviction", "binding"), ("all",))
+NODE = Kind("", "v1", "Node", "nodes", False, ("no",), ("status",))
+EVENT = Kind("", "v1", "Event", "events", True, ("ev",))
+ENDPOINT_SLICE = Kind("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices")
+CONFIG_MAP = Kind("", "v1", "ConfigMap", "configmaps", True, ("cm",))
+SECRET = Kind("", "v1", "Secret", "secrets")
+SERVICE_ACCOUNT = Kind("", "v1", "ServiceAccount", "serviceaccounts", True, ("sa",))
+JOB = Kind("batch", "v1", "Job", "jobs", True, (), ("status",), ("all",))
+SERVICE_CIDR = Kind("networking.k8s.io", "v1", "ServiceCIDR", "servicecidrs", False, (), ("status",))
+IP_ADDRESS = Kind("networking.k8s.io", "v1", "IPAddress", "ipaddresses", False, ("ip",))
+DISRUPTION_BUDGET = Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", True, ("pdb",), ("status",))
+REPLICATION_CONTROLLER = Kind(
+    "", "v1", "ReplicationController", "replicationcontrollers", True, ("rc",), ("status", "scale"), ("all",)
+)
+DEPLOYMENT = Kind("apps", "v1", "Deployment", "deployments", True, ("deploy",), ("status", "scale"), ("all",))
+REPLICA_SET = Kind("apps", "v1", "ReplicaSet", "replicasets", True, ("rs",), ("status", "scale"), ("all",))
+STATEFUL_SET = Kind("apps", "v1", "StatefulSet", "statefulsets", True, ("sts",), ("status", "scale"), ("all",))
+DAEMON_SET = Kind("apps", "v1", "DaemonSet", "daemonsets", True, ("ds",), ("status",), ("all",))
+CONTROLLER_REVISION = Kind("apps", "v1", "ControllerRevision", "controllerrevisions")
+
+WORKLOADS: tuple[Kind, ...] = (REPLICATION_CONTROLLER, DEPLOYMENT, REPLICA_SET, STATEFUL_SET, DAEMON_SET)
+"""The kinds whose controllers replace Pods that are gone."""
+
+CLAIM = Kind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", True, ("pvc",), ("status",))
+VOLUME = Kind("", "v1", "PersistentVolume", "persistentvolumes", False, ("pv",), ("status",))
+CRON_JOB = Kind("batch", "v1", "CronJob", "cronjobs", True, ("cj",), ("status",), ("all",))
+INGRESS = Kind("networking.k8s.io", "v1", "Ingress", "ingresses", True, ("ing",), ("status",))
+INGRESS_CLASS = Kind("networking.k8s.io", "v1", "IngressClass", "ingressclasses", False)
+LEASE = Kind("coordination.k8s.io", "v1", "Lease", "leases", columns=("Holder=spec.holderIdentity", "Age"))
+
+_STATUS, _ALL, _ADMISSION = ("status",), ("all",), "admissionregistration.k8s.io"
+_CSI_DRIVER = (
+    "AttachRequired=spec.attachRequired|true",
+    "PodInfoOnMount=spec.podInfoOnMount|false",
+    "StorageCapacity=spec.storageCapacity|false",
+    "TokenRequests=spec.tokenRequests.audience|<unset>",
+    "RequiresRepublish=spec.requiresRepublish|false",
+    "Modes=spec.volumeLifecycleModes|Persistent",
+    "Age",
+)
+_PRIORITY_CLASS = (
+    "Value=value",
+    "Global-Default=globalDefault|false",
+    "Age",
+    "PreemptionPolicy=preemptionPolicy|PreemptLowerPriority",
+)
+
+GENERIC: tuple[Kind, ...] = (
+    CLAIM,
+    VOLUME,
+    CRON_JOB,
+    INGRESS,
+    INGRESS_CLASS,
+    LEASE,
+    Kind("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", True, ("netpol",)),
+    Kind("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", True, ("hpa",), _STATUS, _ALL),
+    Kind("", "v1", "ResourceQuota", "resourcequotas", True, ("quota",), _STATUS),
+    Kind("rbac.authorization.k8s.io", "v1", "Role", "roles"),
+    Kind("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings"),
+    Kind("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", False),
+    Kind("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings", False),
+    Kind("storage.k8s.io", "v1", "StorageClass", "storageclasses", False, ("sc",)),
+    Kind("storage.k8s.io", "v1", "CSIDriver", "csidrivers", False, columns=_CSI_DRIVER),
+    Kind("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", False, ("pc",), columns=_PRIORITY_CLASS),
+    Kind(_ADMISSION, "v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", False),
+    Kind(_ADMISSION, "v1", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", False),
+    Kind("apiregistration.k8s.io", "v1", "APIService", "apiservices", False, (), _STATUS, ("api-extensions",)),
+    Kind("", "v1", "LimitRange", "limitranges", True, ("limits",)),
+    Kind("node.k8s.io", "v1", "RuntimeClass", "runtimeclasses", False, columns=("Handler=handler", "Age")),
+)
+"""Kinds that nothing in kdns acts on: stored, checked against their schema, printed. One line each."""
+
+KINDS: tuple[Kind, ...] = (
+    NAMESPACE,
+    SERVICE,
+    ENDPOINTS,
+    POD,
+    NODE,
+    EVENT,
+    ENDPOINT_SLICE,
+    *WORKLOADS,
+    CONTROLLER_REVISION,
+    CONFIG_MAP,
+    SECRET,
+    SERVICE_ACCOUNT,
+    JOB,
+    DISRUPTION_BUDGET,
+    *GENERIC,
+    SERVICE_CIDR,
+    IP_ADDRESS,
+)
+"""What is stored."""
+
+EVENT_V1 = Kind("events.k8s.io", "v1", "Event", "events", True, ("ev",))
+FORMS: dict[Kind, Kind] = {EVENT_V1: EVENT}
+"""Kind that shows stored objects in another form → the kind that is stored."""
+
+SERVED: tuple[Kind, ...] = (*KINDS, *FORMS)
+"""What the API serves."""

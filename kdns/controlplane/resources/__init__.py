@@ -1,0 +1,1 @@
+"""The rules of each resource group: defaults, validation, allocation; `strategy.py` joins them."""

@@ -1,0 +1,1 @@
+"""Workloads of apps/v1, and ReplicationControllers."""

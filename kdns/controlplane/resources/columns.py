@@ -1,0 +1,118 @@
+"""Printers: the columns of a kind's table, and the function that makes the cells of a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from kdns.controlplane.meta.human_duration import since
+from kdns.controlplane.meta.kinds import Json, Kind
+from kdns.controlplane.schema.descriptions import description_at
+
+Cells: TypeAlias = Callable[[Json, float], list[Any]]
+"""Object and current time (Unix seconds) → the cells of its row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: `about` is the path of the field it shows, whose description it takes, or a sentence."""
+
+    name: str
+    about: str
+    wide: bool = False
+    type: str = "string"
+
+    def definition(self, kind: Kind) -> Json:
+        """The column as TableColumnDefinition."""
+        return {
+            "name": self.name,
+            "type": self.type,
+            "format": "name" if self.name == "Name" else "",
+            "description": self._description(kind),
+            "priority": int(self.wide),
+        }
+
+    def _description(self, kind: Kind) -> str:
+        if " " in self.about:
+            return self.about
+        return description_at(kind, self.about) or f"The field {self.about}."
+
+
+@dataclass(frozen=True, slots=True)
+class Printer:
+    """How one kind is printed; `conditions` are those of the row, such as that a Pod has ended."""
+
+    columns: tuple[Column, ...]
+    cells: Cells
+    conditions: Callable[[Json], list[Json]] | None = None
+
+
+NAME: Final = Column("Name", "metadata.name")
+AGE: Final = Column("Age", "metadata.creationTimestamp")
+_FEW = 3
+NONE = "<none>"
+
+
+def name(obj: Json) -> str:
+    """The name of an object."""
+    return str(obj.get("metadata", {}).get("name", ""))
+
+
+def age(obj: Json, now_s: float) -> str:
+    """The age of an object at a time (Unix seconds)."""
+    return since(obj.get("metadata", {}).get("creationTimestamp"), now_s)
+
+
+def join_labels(labels: Mapping[str, str] | None) -> str:
+    """Labels as `a=b,c=d`, sorted."""
+    return ",".join(f"{key}={value}" for key, value in sorted((labels or {}).items())) or NONE
+
+
+def few(texts: Iterable[str], empty: str) -> str:
+    """The first three, and the number of the others."""
+    listed = list(texts)
+    more = f" + {len(listed) - _FEW} more..." if len(listed) > _FEW else ""
+    return (",".join(listed[:_FEW]) or empty) + more
+
+
+def _default_cells(obj: Json, _now_s: float) -> list[Any]:
+    return [name(obj), obj.get("metadata", {}).get("creationTimestamp", "")]
+
+
+DEFAULT: Final = Printer((NAME, Column("Created At", "metadata.creationTimestamp", type="date")), _default_cells)
+
+
+def printer_of(paths: tuple[str, ...]) -> Printer:
+    """The printer of columns as they stand in a row of kinds.py."""
+    if not paths:
+        return DEFAULT
+    rows = [_path_column(each) for each in paths]
+    columns = tuple(AGE if each == "Age" else column for each, (column, _, _) in zip(paths, rows, strict=True))
+
+    def cells(obj: Json, now_s: float) -> list[Any]:
+        shown = (_text(obj, path.split(".")) or absent if path else age(obj, now_s) for _, path, absent in rows)
+        return [name(obj), *shown]
+
+    return Printer((NAME, *columns), cells)
+
+
+def _path_column(text: str) -> tuple[Column, str, str]:
+    """The column, the path of its field, and what stands for an absent one."""
+    title, _, rest = text.partition("=")
+    path, _, absent = rest.partition("|")
+    return Column(title, path), path, absent
+
+
+def _text(value: Any, path: Sequence[str]) -> str:
+    match value:
+        case None:
+            return ""
+        case list():
+            return ",".join(_text(each, path) for each in value)
+        case dict() if path:
+            return _text(value.get(path[0]), path[1:])
+        case bool():
+            return str(value).lower()
+        case _:
+            return str(value)

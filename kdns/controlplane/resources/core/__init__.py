@@ -1,0 +1,1 @@
+"""Namespaces, ConfigMaps, Secrets, ServiceAccounts and Events."""

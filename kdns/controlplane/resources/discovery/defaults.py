@@ -1,0 +1,27 @@
+"""The defaults of Endpoints and EndpointSlices (core/v1 and discovery/v1 defaults.go)."""
+
+from __future__ import annotations
+
+from kdns.controlplane.meta.kinds import Json
+from kdns.controlplane.resources.defaults import without_nulls
+
+
+def default_endpoints(obj: Json) -> Json:
+    """Endpoints: protocol TCP."""
+    subsets = [
+        {**subset, "ports": [{"protocol": "TCP", **port} for port in subset["ports"]]}
+        if subset.get("ports")
+        else subset
+        for subset in obj.get("subsets") or []
+    ]
+    return {**obj, "subsets": subsets} if subsets else {key: value for key, value in obj.items() if key != "subsets"}
+
+
+def default_endpoint_slice(obj: Json) -> Json:
+    """EndpointSlice: protocol TCP, an empty port name, empty lists."""
+    ports = [{"name": "", "protocol": "TCP", **without_nulls(port)} for port in obj.get("ports") or []]
+    endpoints = [
+        endpoint if "conditions" in endpoint else {**endpoint, "conditions": {}}
+        for endpoint in obj.get("endpoints") or []
+    ]
+    return {**obj, "endpoints": endpoints, "ports": ports}

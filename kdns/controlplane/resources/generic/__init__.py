@@ -1,0 +1,1 @@
+"""Kinds that are stored and printed, and that nothing in kdns acts on."""

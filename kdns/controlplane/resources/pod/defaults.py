@@ -1,0 +1,147 @@
+"""The defaults of Pods (core/v1 defaults.go), what admission adds, the first status and the QoS class."""
+
+from __future__ import annotations
+
+from kdns.controlplane.meta.kinds import Json
+
+_SPEC: Json = {
+    "restartPolicy": "Always",
+    "dnsPolicy": "ClusterFirst",
+    "terminationGracePeriodSeconds": 30,
+    "schedulerName": "default-scheduler",
+    "enableServiceLinks": True,
+}
+_PROBE: Json = {"timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3}
+_FILE_MODE = 0o644
+
+
+def default_pod(obj: Json) -> Json:
+    """A copy of the Pod with its defaults."""
+    return {**_with_default_spec(obj), **_addresses(obj.get("status") or {})}
+
+
+def admitted(pod: Json) -> Json:
+    """A new Pod with what admission adds: account, priority, tolerations of five minutes for failed nodes."""
+    given = pod["spec"]
+    account = given.get("serviceAccountName") or given.get("serviceAccount") or "default"
+    tolerations = given.get("tolerations") or []
+    known = {(each.get("key") or "", each.get("effect") or "") for each in tolerations}
+    failing = [
+        {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+        for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+        if not known & {(key, "NoExecute"), (key, ""), ("", "NoExecute"), ("", "")}
+    ]
+    spec = {
+        "priority": 0,
+        "preemptionPolicy": "PreemptLowerPriority",
+        **given,
+        "serviceAccountName": account,
+        "serviceAccount": account,
+        "tolerations": [*tolerations, *failing],
+    }
+    return {**pod, "spec": spec}
+
+
+def _with_default_spec(obj: Json) -> Json:
+    """A copy of a Pod or a template with the defaults of its spec."""
+    given = {key: value for key, value in (obj.get("spec") or {}).items() if value is not None}
+    spec = {**_SPEC, "securityContext": {}, **given}
+    for field in ("initContainers", "containers"):
+        if field in spec:
+            spec[field] = [_container(each, host=bool(spec.get("hostNetwork"))) for each in spec[field]]
+    if "volumes" in spec:
+        spec["volumes"] = [_volume(volume) for volume in spec["volumes"]]
+    return {**obj, "spec": spec}
+
+
+def _addresses(status: Json) -> Json:
+    """podIP and podIPs made equal: podIP wins, since old clients set it alone."""
+    first, listed = status.get("podIP"), status.get("podIPs") or []
+    if first and [row.get("ip") for row in listed[:1]] != [first]:
+        return {"status": {**status, "podIPs": [{"ip": first}]}}
+    return {"status": {**status, "podIP": listed[0].get("ip", "")}} if listed and not first else {}
+
+
+def _container(given: Json, *, host: bool) -> Json:
+    image = given.get("image") or ""
+    _, _, last = image.rpartition("/")
+    tag = last.partition(":")[2] if "@" not in last else "by digest"
+    container = {
+        "imagePullPolicy": "Always" if tag in {"", "latest"} else "IfNotPresent",
+        "terminationMessagePath": "/dev/termination-log",
+        "terminationMessagePolicy": "File",
+        **{key: value for key, value in given.items() if value is not None},
+        "resources": _resources(given.get("resources") or {}),
+    }
+    if container.get("ports"):
+        container["ports"] = [_port(port, host=host) for port in container["ports"]]
+    for probe in ("livenessProbe", "readinessProbe", "startupProbe"):
+        if probe in container:
+            container[probe] = _probe(container[probe])
+    if container.get("env"):
+        container["env"] = [_variable(variable) for variable in container["env"]]
+    return container
+
+
+def _port(port: Json, *, host: bool) -> Json:
+    filled = {"protocol": "TCP", **port}
+    if host and port.get("containerPort"):
+        filled.setdefault("hostPort", port["containerPort"])
+    return filled
+
+
+def _probe(probe: Json) -> Json:
+    filled = {**_PROBE, **probe}
+    if filled.get("httpGet"):
+        filled["httpGet"] = {"path": "/", "scheme": "HTTP", **filled["httpGet"]}
+    if filled.get("grpc"):
+        filled["grpc"] = {"service": "", **filled["grpc"]}
+    return filled
+
+
+def _variable(variable: Json) -> Json:
+    source = variable.get("valueFrom") or {}
+    if not source.get("fieldRef"):
+        return variable
+    return {**variable, "valueFrom": {**source, "fieldRef": {"apiVersion": "v1", **source["fieldRef"]}}}
+
+
+def _resources(resources: Json) -> Json:
+    """Missing requests are the limits."""
+    limits = resources.get("limits") or {}
+    return {**resources, "requests": {**limits, **(resources.get("requests") or {})}} if limits else resources
+
+
+def _volume(volume: Json) -> Json:
+    if not [key for key in volume if key != "name"]:
+        return {**volume, "emptyDir": {}}
+    filled = dict(volume)
+    for source in ("secret", "configMap", "downwardAPI", "projected"):
+        if filled.get(source) is not None:
+            filled[source] = {"defaultMode": _FILE_MODE, **filled[source]}
+    if filled.get("hostPath") is not None:
+        filled["hostPath"] = {"type": "", **filled["hostPath"]}
+    return filled
+
+
+def qos_class(pod: Json) -> str:
+    """Guaranteed: cpu and memory of every container have equal limits and requests. BestEffort: none has any."""
+    spec = pod.get("spec") or {}
+    containers = [*(spec.get("initContainers") or []), *(spec.get("containers") or [])]
+    wants = [(c.get("resources") or {}) for c in containers]
+    pairs = [(want.get("requests") or {}, want.get("limits") or {}) for want in wants]
+    named = ("cpu", "memory")
+    if not any(requests.get(name) or limits.get(name) for requests, limits in pairs for name in named):
+        return "BestEffort"
+    alike = all(limits.get(name) and requests.get(name) == limits[name] for requests, limits in pairs for name in named)
+    return "Guaranteed" if alike else "Burstable"
+
+
+def first_pod_status(pod: Json) -> Json:
+    """The status of a new Pod: Pending, unless its manifest has a status.
+
+    Differs: kube-apiserver drops that status. Without a kubelet, only the manifest can say how a Pod is.
+    """
+    status = {key: value for key, value in (pod.get("status") or {}).items() if value}
+    is_given = any(status.get(key) for key in ("phase", "podIP", "podIPs", "conditions"))
+    return {"phase": "Pending", **(status if is_given else {}), "qosClass": qos_class(pod)}

@@ -1,0 +1,121 @@
+"""Applies the strategies to the objects of one cluster, and holds its allocations of addresses and ports.
+
+`create` and `update` hold allocations until the caller commits or reverts; if they raise, nothing is held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from kdns.controlplane.meta.cluster_config import ClusterConfig
+from kdns.controlplane.meta.errors import Cause, invalid
+from kdns.controlplane.meta.kinds import Json, Kind
+from kdns.controlplane.resources.service.allocation import ServiceAllocator
+from kdns.controlplane.resources.service.allocator import AllocatorMetrics, Choose, Transaction
+from kdns.controlplane.resources.strategy import STRATEGIES
+from kdns.controlplane.resources.validation import validate_meta, validate_meta_update
+from kdns.controlplane.storage.watch import Version
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedObject:
+    """An object ready to be stored. Call one of `commit` and `revert`; a second call does nothing."""
+
+    obj: Json
+    commit: Callable[[], None]
+    revert: Callable[[], None]
+
+
+class Registry:
+    """Prepares and validates objects of all kinds; one per cluster.
+
+    `choose(n)` returns a number from 0 to n - 1: the search for a free address or port starts there. `lost`
+    names allocations of stored objects that were not available at start.
+    """
+
+    def __init__(self, config: ClusterConfig, choose: Choose, metrics: AllocatorMetrics | None = None) -> None:
+        self.config = config
+        self.services = ServiceAllocator(config, choose, metrics or AllocatorMetrics())
+        self.lost: list[str] = []
+        self._trusting = False
+
+    def create(self, kind: Kind, obj: Json, *, dry_run: bool = False) -> PreparedObject:
+        """Prepare a new object; raises 422, or 500 for a full range."""
+        strategy, txn = STRATEGIES[kind], Transaction()
+        new = strategy.prepare(strategy.prepare_create(strategy.defaults(obj)), None)
+        try:
+            if strategy.allocate:
+                strategy.allocate(self.services, new, None, txn, dry_run=dry_run)
+            if strategy.first_status:
+                new = {**new, "status": strategy.first_status(new)}
+            self._check(kind, new, strategy.validate(new, None))
+        except BaseException:
+            txn.revert()
+            raise
+        return _prepared(new, txn, dry_run=dry_run)
+
+    def update(
+        self, kind: Kind, old: Json, new: Json, *, subresource: str = "", dry_run: bool = False
+    ) -> PreparedObject:
+        """Prepare the replacement of `old`; with a subresource, no more than metadata and status is validated."""
+        strategy, txn = STRATEGIES[kind], Transaction()
+        new = strategy.defaults(new)
+        if subresource:
+            marks = validate_meta(new, _any_name, namespaced=kind.namespaced)
+            self._check(kind, new, validate_meta_update(old, new) + marks)
+            if subresource == "status":
+                self._check(kind, new, strategy.validate_status(new, old))
+            return _prepared(new, txn, dry_run=dry_run)
+        new = strategy.prepare(new, old)
+        try:
+            if strategy.allocate:
+                strategy.allocate(self.services, new, old, txn, dry_run=dry_run)
+            self._check(kind, new, strategy.validate(new, old))
+        except BaseException:
+            txn.revert()
+            raise
+        return _prepared(new, txn, dry_run=dry_run)
+
+    def stored(self, kind: Kind, obj: Json) -> None:
+        """Register a stored version: IPAddresses reserve addresses, ServiceCIDRs set ranges."""
+        STRATEGIES[kind].stored(self.services, obj)
+
+    def deleted(self, kind: Kind, obj: Json) -> None:
+        """Release what a deleted object held."""
+        STRATEGIES[kind].deleted(self.services, obj)
+
+    def restore(self, version: Version) -> None:
+        """Allocate at start what a stored object has."""
+        if restored := STRATEGIES[version.kind].restored:
+            self.lost += [f"{'/'.join(version.key)}: {what}" for what in restored(self.services, version)]
+
+    def on_read(self, kind: Kind, obj: Json) -> Json:
+        """The object with the fields that older versions of kdns did not store."""
+        fill = STRATEGIES[kind].on_read
+        return fill(obj, self.config.families) if fill else obj
+
+    @contextmanager
+    def trusting(self) -> Iterator[None]:
+        """Inside, validation has no effect: for the server's own objects, whose endpoints may be on loopback."""
+        self._trusting = True
+        try:
+            yield
+        finally:
+            self._trusting = False
+
+    def _check(self, kind: Kind, obj: Json, causes: list[Cause]) -> None:
+        if causes and not self._trusting:
+            raise invalid(kind, obj["metadata"].get("name") or "", causes)
+
+
+def _prepared(obj: Json, txn: Transaction, *, dry_run: bool) -> PreparedObject:
+    if dry_run:
+        txn.revert()
+    return PreparedObject(obj, txn.commit, txn.revert)
+
+
+def _any_name(_: str) -> list[str]:
+    """The name was checked when the object was created."""
+    return []

@@ -1,0 +1,1 @@
+"""Services, and the addresses and ports that they are allocated."""

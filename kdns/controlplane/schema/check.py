@@ -1,0 +1,220 @@
+"""Objects against the schema: unknown fields, values of the wrong JSON type, and pruning to known fields.
+
+Error texts are those of kube-apiserver's decoders (Kubernetes documentation, "Field validation"; Go's encoding/json).
+Differs: errors of malformed times and quantities name the field, which those of kube-apiserver do not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from kdns.controlplane.meta.errors import StatusError, bad_request
+from kdns.controlplane.meta.gotext import json_name, syntax
+from kdns.controlplane.meta.kinds import Json, Kind
+from kdns.controlplane.schema.schema import META, SCALARS, Field, TypeName, fields, type_of
+
+_QUANTITY = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)?")
+_BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
+_NOT_BASE64 = re.compile(r"[^A-Za-z0-9+/=]")
+_INT_RANGE = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
+_ZEROS = {"string": "", "bytes": "", "bool": False, "int32": 0, "int64": 0}
+_GO_NAMES = {"bytes": "[]uint8", "fieldsv1": "v1.FieldsV1", "rawextension": "runtime.RawExtension"}
+
+
+def unknown_fields(kind: Kind, obj: Json) -> list[str]:
+    """Paths such as `spec.ports[0].foo` of the fields that the kind does not have, in the order of the object."""
+    return [path.removeprefix(".") for path in _unknown(type_of(kind), obj)]
+
+
+def _unknown(type_name: TypeName, obj: Any) -> Iterator[str]:
+    """Paths below `obj`, each with a leading dot. An object without unknown fields builds no strings."""
+    if not isinstance(obj, dict):
+        return
+    type_fields = fields(type_name)
+    for name, value in obj.items():
+        field = type_fields.get(name)
+        if field is None:
+            yield f".{name}"
+        elif field.type not in SCALARS and value:
+            for path in _unknown_in(field, value):
+                yield f".{name}{path}"
+
+
+def _unknown_in(field: Field, value: Any) -> Iterator[str]:
+    if field.list_of:
+        for index, element in enumerate(value if isinstance(value, list) else ()):
+            for path in _unknown(field.type, element):
+                yield f"[{index}]{path}"
+    elif field.map_of:
+        for key, element in value.items() if isinstance(value, dict) else ():
+            for path in _unknown(field.type, element):
+                yield f".{key}{path}"
+    else:
+        yield from _unknown(field.type, value)
+
+
+def prune(kind: Kind, obj: Json) -> Json:
+    """The object without unknown fields, nulls, and the empty lists and maps, false, 0 and "" that omitempty drops."""
+    return _pruned(type_of(kind), obj)  # type: ignore[no-any-return]  # of a dict, a dict is returned
+
+
+def _pruned(type_name: TypeName, obj: Any) -> Any:
+    if not isinstance(obj, dict) or type_name in SCALARS:
+        return obj
+    type_fields = fields(type_name)
+    return {
+        name: _pruned_field(type_fields[name], value)
+        for name, value in obj.items()
+        if name in type_fields and (value or _is_serialized(type_fields[name], value))
+    }
+
+
+def _is_serialized(field: Field, value: Any) -> bool:
+    """Whether Go serializes a value that is null, empty or zero."""
+    zero: object = [] if field.list_of else {} if field.map_of else _ZEROS.get(field.type)
+    return value is not None and (field.writes_zero or value != zero)
+
+
+def _pruned_field(field: Field, value: Any) -> Any:
+    if field.list_of and isinstance(value, list):
+        return [_pruned_element(field.type, element) for element in value]
+    if field.map_of and isinstance(value, dict):
+        return {key: _pruned_element(field.type, element) for key, element in value.items()}
+    return _pruned(field.type, value)
+
+
+def _pruned_element(type_name: TypeName, element: Any) -> Any:
+    """An element of a list or map; null becomes what Go decodes it to: an empty string or object."""
+    if element is None:
+        return "" if type_name in SCALARS else {}
+    return _pruned(type_name, element)
+
+
+def type_errors(kind: Kind, obj: Json) -> list[str]:
+    """The decoder's errors for values of the wrong JSON type, in the order of the object; null matches any type."""
+    return list(_type_errors(type_of(kind), obj, ""))
+
+
+def delete_options_errors(options: Json) -> list[str]:
+    """The decoder's errors for values of the wrong JSON type in a DeleteOptions."""
+    return list(_type_errors(f"{META}.DeleteOptions", options, ""))
+
+
+def _type_errors(type_name: TypeName, obj: Json, path: str) -> Iterator[str]:
+    struct = type_name.rpartition(".")[2]
+    type_fields = fields(type_name)
+    for name, value in obj.items():
+        field = type_fields.get(name)
+        if field is None or value is None:
+            continue
+        where = f"{struct}.{path}{name}"
+        container = list if field.list_of else dict if field.map_of else None
+        if container and not isinstance(value, container):
+            yield _mismatch(json_name(value), where, _go_name(field))
+            continue
+        for element in value if field.list_of else value.values() if field.map_of else (value,):
+            if element is None:
+                continue
+            if field.type in SCALARS:
+                yield from _CHECKS[field.type](element, where, field.type)
+            elif isinstance(element, dict):
+                yield from _type_errors(field.type, element, f"{path}{name}.")
+            else:
+                yield _mismatch(json_name(element), where, _go_element(field.type))
+
+
+def _mismatch(value: str, where: str, go_type: str) -> str:
+    return f"json: cannot unmarshal {value} into Go struct field {where} of type {go_type}"
+
+
+def _go_element(type_name: TypeName) -> str:
+    return _GO_NAMES.get(type_name, type_name) if type_name in SCALARS else f"v1.{type_name.rpartition('.')[2]}"
+
+
+def _go_name(field: Field) -> str:
+    element = _go_element(field.type)
+    return f"[]{element}" if field.list_of else f"map[string]{element}" if field.map_of else element
+
+
+def _check_string(value: Any, where: str, type_name: str) -> Iterator[str]:
+    if not isinstance(value, str):
+        yield _mismatch(json_name(value), where, _go_element(type_name))
+
+
+def _check_bytes(value: Any, where: str, type_name: str) -> Iterator[str]:
+    """Base64 as Go decodes it: line breaks are skipped; an error gives the offset of the first illegal character."""
+    yield from _check_string(value, where, type_name)
+    text = re.sub(r"[\r\n]", "", value) if isinstance(value, str) else ""
+    if not _BASE64.fullmatch(text):
+        illegal = _NOT_BASE64.search(text)
+        yield f"illegal base64 data at input byte {illegal.start() if illegal else len(text) // 4 * 4}"
+
+
+def _check_bool(value: Any, where: str, type_name: str) -> Iterator[str]:
+    if not isinstance(value, bool):
+        yield _mismatch(json_name(value), where, type_name)
+
+
+def _check_int(value: Any, where: str, type_name: str) -> Iterator[str]:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        yield _mismatch(json_name(value), where, type_name)
+        return
+    low, high = _INT_RANGE[type_name]
+    if isinstance(value, float) or not low <= value <= high:
+        yield _mismatch(f"number {value}", where, type_name)
+
+
+def _check_quantity(value: Any, where: str, _: str) -> Iterator[str]:
+    if isinstance(value, bool | list | dict):
+        yield _mismatch(json_name(value), where, "resource.Quantity")
+    elif not _QUANTITY.fullmatch(str(value)):
+        yield (
+            f"{where}: quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$', "
+            f"found {syntax(value)}"
+        )
+
+
+def _check_int_or_string(value: Any, where: str, _: str) -> Iterator[str]:
+    if isinstance(value, bool | list | dict):
+        yield _mismatch(json_name(value), where, "intstr.IntOrString")
+    elif not isinstance(value, str):
+        yield from _check_int(value, where, "int32")
+
+
+def _check_time(value: Any, where: str, _: str) -> Iterator[str]:
+    if not isinstance(value, str):
+        yield _mismatch(json_name(value), where, "string")
+        return
+    try:
+        valid = "T" in value and datetime.fromisoformat(value).tzinfo is not None
+    except ValueError:
+        valid = False
+    if value and not valid:
+        yield f'{where}: parsing time "{value}" as "2006-01-02T15:04:05Z07:00": not a date and time in that form'
+
+
+def _check_json(_value: Any, _where: str, _type_name: str) -> Iterator[str]:
+    yield from ()
+
+
+_CHECKS: Final[Mapping[str, Callable[[Any, str, str], Iterator[str]]]] = {
+    "string": _check_string,
+    "bytes": _check_bytes,
+    "bool": _check_bool,
+    "int32": _check_int,
+    "int64": _check_int,
+    "quantity": _check_quantity,
+    "intorstr": _check_int_or_string,
+    "time": _check_time,
+    "microtime": _check_time,
+    "fieldsv1": _check_json,
+    "rawextension": _check_json,
+}
+
+
+def cannot_be_handled(kind: Kind, reason: str) -> StatusError:
+    """400: the body is not an object of the kind."""
+    return bad_request(f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {reason}')

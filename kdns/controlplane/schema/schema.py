@@ -1,0 +1,220 @@
+"""The types and fields of the API, as one Kubernetes release defines them.
+
+Strict field validation, server-side apply, strategic merge patch, OpenAPI and protobuf decoding read this one schema.
+The data are the files release/*.txt, one for each API group and version, which tools/schema makes:
+
+    package io.k8s.api.core.v1 v1          the types' package in OpenAPI and the apiVersion of its kinds ("-": none)
+    import io.k8s.…apis.meta.v1            a package that types refer to
+
+    PodSpec                                a type: words; then its fields: name, type, protobuf number, words
+      containers* [Container] 2 always patch=merge:name list=map:name
+      nodeName string 10
+
+`*` marks a required field. A type is a word of SCALARS, a type of the same package, or one of an imported package
+(`meta.v1.ObjectMeta`); `[T]` is a list and `{T}` a map from strings. Number `2.1` is field 1 of the message 2, whose
+fields stand among those of the type; "-" means that a field has no number. Words:
+
+    pointer                  the Go field is a pointer: false, 0 and "" differ from an absent value
+    always                   the Go field lacks omitempty: false, 0, "", [] and {} are written
+    patch=merge:key          strategic merge patch: strategies with commas between, and the key of a merged list
+    list=map:key,key         list type (atomic, set, map) and the keys of a map list
+    map=atomic               map type (atomic, granular) of the field's map or object; of all objects in a type's line
+    enum=A|B                 the values
+    default="x"              what an absent value means, as JSON
+    unions=[…]               x-kubernetes-unions, as JSON
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from importlib.resources.abc import Traversable
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from kdns.controlplane.meta.kinds import Json, Kind
+
+KUBERNETES_VERSION: Final = "1.36.0"
+"""The release that the API follows and that the data are of."""
+
+META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1"
+"""The package of the types that all kinds share."""
+
+TypeName: TypeAlias = str
+"""A type's full name, as OpenAPI spells it (io.k8s.api.core.v1.PodSpec), or a word of SCALARS."""
+
+SCALARS: Final = frozenset(
+    {"string", "bytes", "bool", "int32", "int64", "quantity", "intorstr", "time", "microtime"}
+    | {"fieldsv1", "rawextension"}
+)
+
+
+class Field(msgspec.Struct, frozen=True):
+    """One field of a type; `type` is that of the elements if the field is a list or a map."""
+
+    name: str
+    type: TypeName
+    list_of: bool = False
+    map_of: bool = False
+    required: bool = False
+    number: tuple[int, ...] = ()
+    pointer: bool = False
+    writes_zero: bool = False
+    """Whether false, 0, "" and what is empty are serialized: a pointer in Go, or a field without omitempty."""
+    patch_strategy: tuple[str, ...] = ()
+    merge_key: str = ""
+    list_type: str = ""
+    list_map_keys: tuple[str, ...] = ()
+    map_type: str = ""
+    enum: tuple[str, ...] = ()
+    default: Any = None
+
+
+class Type(msgspec.Struct, frozen=True):
+    """One object type; its fields are sorted by name."""
+
+    name: TypeName
+    fields: Mapping[str, Field]
+    atomic: bool = False
+    unions: tuple[Json, ...] = ()
+
+    @property
+    def short(self) -> str:
+        """The name without its package."""
+        return self.name.rpartition(".")[2]
+
+
+class Package(msgspec.Struct, frozen=True):
+    """One file of the data: `blocks` are the texts of its types by short name, `imports` its packages by short name."""
+
+    name: str
+    api_version: str
+    imports: Mapping[str, str]
+    blocks: Mapping[str, str]
+
+
+def types() -> Mapping[TypeName, Type]:
+    """Every type by its full name. All data are read: what needs one type calls `type_named`."""
+    files = sorted(file.name for file in _files().iterdir())
+    packages = [_package(name.removesuffix(".txt")) for name in files]
+    return {name: type_named(name) for each in packages for name in (f"{each.name}.{short}" for short in each.blocks)}
+
+
+@cache
+def type_named(type_name: TypeName) -> Type:
+    """The type of a full name, parsed at the first call. KeyError if there is none."""
+    name, _, short = type_name.rpartition(".")
+    try:
+        return parse_type(_package(_short_package(name)), short)
+    except FileNotFoundError:
+        raise KeyError(type_name) from None
+
+
+def fields(type_name: TypeName) -> Mapping[str, Field]:
+    """The fields of a type by name; none for a scalar. KeyError if there is no such type."""
+    return {} if type_name in SCALARS else type_named(type_name).fields
+
+
+@cache
+def type_of(kind: Kind) -> TypeName:
+    """The type that objects of a kind have. KeyError if the release has none."""
+    try:
+        package = _package(f"{kind.group.split('.')[0] or 'core'}.{kind.version}")
+    except FileNotFoundError:
+        package = None
+    if package is None or package.api_version != kind.api_version or kind.kind not in package.blocks:
+        raise KeyError(f"the schema of Kubernetes {KUBERNETES_VERSION} has no {kind.kind} in {kind.api_version}")
+    return f"{package.name}.{kind.kind}"
+
+
+def field_at(kind: Kind, path: str) -> Field:
+    """The field at a path such as `spec.ports.nodePort`; lists and maps are looked through. KeyError if absent."""
+    type_name = type_of(kind)
+    for name in path.split("."):
+        field = fields(type_name)[name]
+        type_name = field.type
+    return field
+
+
+def _short_package(package: str) -> str:
+    """The end of a package's name, by which files and references call it: core.v1."""
+    return ".".join(package.split(".")[-2:])
+
+
+def _files() -> Traversable:
+    return resources.files("kdns.controlplane.schema").joinpath("release")
+
+
+@cache
+def _package(short: str) -> Package:
+    """A file of the data. FileNotFoundError if there is none of the name."""
+    return parse_package(_files().joinpath(f"{short}.txt").read_text("utf-8"))
+
+
+def parse_package(text: str) -> Package:
+    """The file's types, unparsed: most processes need few of them."""
+    head, *blocks = text.rstrip("\n").split("\n\n")
+    name = api_version = ""
+    imports = {}
+    for line in head.splitlines():
+        match line.split():
+            case ["package", name, api_version]:
+                pass
+            case ["import", package]:
+                imports[_short_package(package)] = package
+    return Package(name, api_version, imports, {block.split(None, 1)[0]: block for block in blocks})
+
+
+def parse_type(package: Package, short: str) -> Type:
+    """One type of a file. KeyError if the file has none of the name."""
+    first, *rest = package.blocks[short].split("\n  ")
+    words = dict(word.split("=", 1) for word in first.split(" ")[1:])
+    unions = tuple(json.loads(words.get("unions", "[]")))
+    known = {field.name: field for field in (_field(package, line) for line in rest)}
+    return Type(f"{package.name}.{short}", known, words.get("map") == "atomic", unions)
+
+
+def _field(package: Package, line: str) -> Field:
+    name, of, number, *words = line.split(" ")
+    options: dict[str, Any] = {}
+    for word in words:
+        key, _, value = word.partition("=")
+        match key:
+            case "pointer":
+                options |= {"pointer": True, "writes_zero": True}
+            case "always":
+                options["writes_zero"] = True
+            case "patch":
+                strategies, _, merge_key = value.partition(":")
+                options |= {"patch_strategy": tuple(strategies.split(",")), "merge_key": merge_key}
+            case "list":
+                list_type, _, keys = value.partition(":")
+                options |= {"list_type": list_type, "list_map_keys": tuple(keys.split(",")) if keys else ()}
+            case "map":
+                options["map_type"] = value
+            case "enum":
+                options["enum"] = tuple(value.split("|"))
+            case "default":
+                options["default"] = json.loads(value)
+            case _:
+                raise ValueError(f"{package.name}: unknown word {word!r} in {line!r}")
+    return Field(
+        name.removesuffix("*"),
+        _resolved(package, of.strip("[]{}")),
+        list_of=of.startswith("["),
+        map_of=of.startswith("{"),
+        required=name.endswith("*"),
+        number=() if number == "-" else tuple(map(int, number.split("."))),
+        **options,
+    )
+
+
+def _resolved(package: Package, reference: str) -> TypeName:
+    """The full name of a type that a file refers to."""
+    if reference in SCALARS:
+        return reference
+    other, _, short = reference.rpartition(".")
+    return f"{package.imports[other] if other else package.name}.{short}"

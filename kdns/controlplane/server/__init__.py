@@ -1,0 +1,1 @@
+"""The API server without HTTP: verbs, writes, deletion, discovery and representations."""

@@ -1,0 +1,248 @@
+"""The verbs of the Kubernetes API over store and strategies, without HTTP. Not thread-safe: one event loop owns it.
+
+A verb makes the new object; writes.py stores it. Arguments are copied; the results of `get` and of writes belong to the
+caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from kdns.controlplane.fieldmanager.apply import apply
+from kdns.controlplane.meta.errors import bad_request, conflict, not_found
+from kdns.controlplane.meta.kinds import Json, Kind
+from kdns.controlplane.resources.registry import Registry
+from kdns.controlplane.resources.strategy import STRATEGIES
+from kdns.controlplane.schema.patch import patch_schema
+from kdns.controlplane.server.deletion import Deletion, GracePeriod, no_grace_s
+from kdns.controlplane.server.object_store import ObjectStore
+from kdns.controlplane.server.patch import patched
+from kdns.controlplane.server.views import view_of
+from kdns.controlplane.server.writes import Writes
+from kdns.controlplane.storage import listing, object_meta
+from kdns.controlplane.storage.backlog import Backlog
+from kdns.controlplane.storage.listing import ListResult
+from kdns.controlplane.storage.object_meta import copied
+from kdns.controlplane.storage.store import MODIFIED, Store
+from kdns.controlplane.storage.watch import Subscription, Version
+
+
+def _same(obj: Json) -> Json:
+    return obj
+
+
+class Api:
+    """One API server's state and rules.
+
+    `backlog` is the work that follows from deletions. `grace_s(kind, obj, requested)`: how long a deleted object stays.
+    Differs: by default 0 also for Pods, since there are no containers to wait for.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        registry: Registry,
+        now_s: Callable[[], float],
+        new_uid: Callable[[], str],
+        random_suffix: Callable[[], str],
+        grace_s: GracePeriod = no_grace_s,
+    ) -> None:
+        self.store, self.registry = store, registry
+        self.now_s = now_s
+
+        def begin(kind: Kind, obj: Json) -> None:
+            object_meta.begin(obj, new_uid(), now_s(), generation=STRATEGIES[kind].generation is not None)
+
+        objects = ObjectStore(store, registry, begin)
+        self.backlog = Backlog()
+        self._deletion = Deletion(objects, now_s, grace_s, self.backlog)
+        self._writes = Writes(objects, self._deletion, now_s, new_uid, random_suffix)
+
+    def get(self, kind: Kind, namespace: str, name: str, *, subresource: str = "", form: Kind | None = None) -> Json:
+        """The object, its subresource or its other form; 404 if there is none."""
+        obj, view = self.find(kind, namespace, name).obj, view_of(subresource, form)
+        return copied(view.read(obj) if view else obj)
+
+    def find(self, kind: Kind, namespace: str, name: str) -> Version:
+        """The stored version, which is shared; 404 if there is none."""
+        version = self.store.get(kind, listing.key(kind, namespace, name))
+        if version is None:
+            raise not_found(kind, name)
+        return version
+
+    def list(
+        self,
+        kind: Kind,
+        namespace: str | None,
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
+        limit: int = 0,
+        continue_token: str = "",
+        resource_version: str = "",
+        resource_version_match: str = "",
+    ) -> ListResult:
+        """One page of the objects of a namespace, or of all namespaces (None)."""
+        wanted = listing.filter_of(namespace, label_selector, field_selector, STRATEGIES[kind].field_labels)
+        return listing.page(
+            self.store,
+            kind,
+            wanted,
+            limit=limit,
+            continue_token=continue_token,
+            resource_version=resource_version,
+            match=resource_version_match,
+        )
+
+    def watch(
+        self,
+        kind: Kind,
+        namespace: str | None,
+        *,
+        resource_version: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+        send_initial: bool | None = None,
+    ) -> Subscription:
+        """Events from a revision on; see listing.subscribe. The caller sends bookmarks, with `store.revision`."""
+        wanted = listing.filter_of(namespace, label_selector, field_selector, STRATEGIES[kind].field_labels)
+        return listing.subscribe(self.store, kind, wanted, resource_version=resource_version, send_initial=send_initial)
+
+    def create(
+        self,
+        kind: Kind,
+        namespace: str,
+        obj: Json,
+        *,
+        dry_run: bool = False,
+        field_manager: str = "",
+        form: Kind | None = None,
+    ) -> Json:
+        """Store a new object. With a `form`, arguments and results of writes have that kind.
+
+        Without a `field_manager`, a write adds no managedFields.
+        """
+        obj, view = copied(obj), view_of("", form)
+        sent = view.write({}, object_meta.typed(view.kind, obj)) if view else obj
+        made = self._writes.create(kind, namespace, sent, self._writes.writer(field_manager), dry_run=dry_run)
+        return view.read(made) if view else made
+
+    def update(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        obj: Json,
+        *,
+        subresource: str = "",
+        dry_run: bool = False,
+        field_manager: str = "",
+        form: Kind | None = None,
+    ) -> Json:
+        """Replace an object, or its status alone; 409 if it changed, or was recreated, since the caller read it."""
+        version = self.store.get(kind, listing.key(kind, namespace, name))
+        metadata_sent = obj.get("metadata") or {}
+        if version is None:
+            if STRATEGIES[kind].allow_create_on_update and not subresource and not metadata_sent.get("uid"):
+                named = _named(obj, name)
+                return self.create(kind, namespace, named, dry_run=dry_run, field_manager=field_manager, form=form)
+            raise not_found(kind, name)
+        writer, view = self._writes.writer(field_manager, subresource), view_of(subresource, form)
+        if view is None:
+            unconditional = STRATEGIES[kind].allow_unconditional_update
+            object_meta.claims(kind, name, metadata_sent, version.obj, unconditional=unconditional)
+            return self._writes.update(version, copied(obj), writer, dry_run=dry_run)
+        sent = view.write(copied(version.obj), object_meta.typed(view.kind, copied(obj)))
+        return view.read(self._writes.update(version, sent, writer, dry_run=dry_run))
+
+    def patch(  # noqa: PLR0913 - the parameters of a request
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        patch_type: str,
+        patch: Any,
+        *,
+        subresource: str = "",
+        dry_run: bool = False,
+        field_manager: str = "",
+        form: Kind | None = None,
+        validate: Callable[[Json], Json] = _same,
+    ) -> Json:
+        """Change an object by a patch (patch.PATCH_TYPES); `validate` gets the patched object first."""
+        version, view = self.find(kind, namespace, name), view_of(subresource, form)
+        writer = self._writes.writer(field_manager, subresource)
+        if view is None:
+            changed = patched(copied(version.obj), patch_type, patch, patch_schema(kind))
+            return self._writes.update(version, validate(changed), writer, dry_run=dry_run)
+        shown = patched(view.read(copied(version.obj)), patch_type, patch, patch_schema(view.kind))
+        sent = view.write(copied(version.obj), object_meta.typed(view.kind, validate(shown)))
+        return view.read(self._writes.update(version, sent, writer, dry_run=dry_run))
+
+    def apply(  # noqa: PLR0913 - the parameters of a request
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        config: Json,
+        *,
+        field_manager: str,
+        force: bool = False,
+        subresource: str = "",
+        dry_run: bool = False,
+        form: Kind | None = None,
+        validate: Callable[[Json], Json] = _same,
+    ) -> Json:
+        """Server-side apply of a configuration to an object, which need not exist."""
+        version, view = self.store.get(kind, listing.key(kind, namespace, name)), view_of(subresource, form)
+        if version is None and subresource:
+            raise not_found(kind, name)
+        if view:
+            config = view.configuration(kind, config)
+        config = _addressed(kind, name, config, version)
+        writer = self._writes.writer(field_manager, subresource)
+        obj = validate(apply(kind, copied(version.obj) if version else None, config, writer, force=force))
+        entries = obj["metadata"].get("managedFields") or []
+        if version is None:
+            made = self._writes.create(kind, namespace, obj, writer, dry_run=dry_run, entries=entries)
+        else:
+            made = self._writes.update(version, obj, writer, dry_run=dry_run, entries=entries)
+        return view.read(made) if view else made
+
+    def delete(
+        self, kind: Kind, namespace: str, name: str, *, options: Json | None = None, dry_run: bool = False
+    ) -> Json:
+        """Delete an object; returns its last state, or the current one if finalizers or a grace period hold it."""
+        version = self.find(kind, namespace, name)
+        return copied(self._deletion.delete(version, options or {}, dry_run=dry_run).obj)
+
+    def delete_all(
+        self, kind: Kind, versions: Iterable[Version], *, options: Json | None = None, dry_run: bool = False
+    ) -> None:
+        """Delete the current versions of listed objects, as far as they still exist."""
+        for version in versions:
+            if self.store.get(kind, version.key):
+                self.delete(kind, *version.key, options=options, dry_run=dry_run)
+
+
+def _named(obj: Json, name: str) -> Json:
+    sent = obj.get("metadata") or {}
+    if (sent.get("name") or name) != name:
+        raise bad_request(f"the name of the object ({sent['name']}) does not match the name on the URL ({name})")
+    return {**obj, "metadata": {**sent, "name": name, "resourceVersion": ""}}
+
+
+def _addressed(kind: Kind, name: str, config: Json, version: Version | None) -> Json:
+    """The configuration with the name on the URL; 400 if it has another, 409 if it expects an object that is gone."""
+    sent = config.get("metadata")
+    marks: Json = {**sent} if isinstance(sent, dict) else {}
+    claimed = marks.setdefault("name", name)
+    if claimed != name:
+        raise bad_request(f"the name of the object ({claimed}) does not match the name on the URL ({name})")
+    if version is None and marks.get("uid"):
+        why = f"uid mismatch: the provided object specified uid {marks['uid']}, and no existing object was found"
+        raise conflict(kind, name, why)
+    if version is None and marks.get("resourceVersion"):
+        raise conflict(kind, name, MODIFIED)
+    return {**config, "metadata": marks} if sent is None or isinstance(sent, dict) else config

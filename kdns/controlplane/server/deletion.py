@@ -1,0 +1,300 @@
+"""Deletion: preconditions, grace periods, finalizers, dependents, and the content of namespaces.
+
+The rules are those of kube-apiserver (registry/generic, BeforeDelete) and of the garbage collector.
+Differs: small deletions are complete when the request is answered, not some time later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TypeAlias
+
+from kdns.cluster.objects import Key
+from kdns.controlplane.meta.errors import forbidden
+from kdns.controlplane.meta.human_duration import seconds_of
+from kdns.controlplane.meta.kinds import NAMESPACE, Json, Kind
+from kdns.controlplane.resources.core.namespace import namespace_finalizers
+from kdns.controlplane.resources.strategy import STRATEGIES
+from kdns.controlplane.server import namespaces
+from kdns.controlplane.server.object_store import ObjectStore
+from kdns.controlplane.server.options import FOREGROUND, ORPHAN, ORPHANING, propagation
+from kdns.controlplane.storage import object_meta
+from kdns.controlplane.storage.backlog import Backlog
+from kdns.controlplane.storage.object_meta import copied
+from kdns.controlplane.storage.owners import blocks, owner_key, references, without_owner
+from kdns.controlplane.storage.watch import Filter, Version
+
+GracePeriod: TypeAlias = Callable[[Kind, Json, int | None], int]
+"""Seconds that a deleted object stays; the last argument is gracePeriodSeconds of the request."""
+
+
+def no_grace_s(_kind: Kind, _obj: Json, _requested_s: int | None) -> int:
+    """No object stays."""
+    return 0
+
+
+def grace_period_s(kind: Kind, obj: Json, requested_s: int | None) -> int:
+    """The grace period according to the strategy of the kind."""
+    return STRATEGIES[kind].grace_s(obj, requested_s)
+
+
+class Deletion:
+    """All deletions of one cluster.
+
+    Further deletions that follow are queued in `backlog`. Deletions that a restart interrupted are queued at start.
+    """
+
+    def __init__(
+        self,
+        objects: ObjectStore,
+        now_s: Callable[[], float],
+        grace_s: GracePeriod,
+        backlog: Backlog,
+    ) -> None:
+        self._objects, self._store = objects, objects.store
+        self._now_s, self._grace_s, self._backlog = now_s, grace_s, backlog
+        for version in objects.interrupted.going:
+            self._backlog.add(partial(self._resume, version))
+        for left in objects.interrupted.ownerless:
+            self._backlog.add(partial(self._judge, *left))
+
+    def delete(self, version: Version, options: Json, *, dry_run: bool) -> Version:
+        """Returns the last state of a deleted object, or the current one of an object that is held."""
+        kind, name, strategy = version.kind, version.key[1], STRATEGIES[version.kind]
+        found, wanted = version.obj["metadata"], options.get("preconditions") or {}
+        object_meta.precondition(kind, name, "UID", wanted.get("uid"), found["uid"])
+        object_meta.precondition(kind, name, "ResourceVersion", wanted.get("resourceVersion"), found["resourceVersion"])
+        if name in strategy.protected:
+            raise forbidden(kind, name, f"this {kind.singular} may not be deleted")
+        policy = propagation(version, options)
+        if dry_run:
+            return version
+        if found.get("deletionTimestamp"):
+            return self._shorten(version, options.get("gracePeriodSeconds"))
+        kept = [each for each in found.get("finalizers") or () if each not in {FOREGROUND, ORPHANING}]
+        if policy == "Foreground" and self._blocking(found["uid"]):
+            kept.append(FOREGROUND)
+        if policy == ORPHAN and self._objects.owners.has_dependents(found["uid"]):
+            kept.append(ORPHANING)
+        grace_s = self._grace_s(kind, version.obj, options.get("gracePeriodSeconds"))
+        if not (grace_s or kept or (strategy.spec_finalizers and strategy.spec_finalizers(version.obj))):
+            return self.remove(version)
+        version = self._mark(version, kept, grace_s)
+        self._resume(version)
+        self._backlog.begin()
+        return self._store.get(kind, version.key) or version
+
+    def _resume(self, version: Version) -> None:
+        """Queue what follows once an object is being deleted."""
+        marks = version.obj["metadata"]
+        finalizers, uid = marks.get("finalizers") or (), marks["uid"]
+        if STRATEGIES[version.kind].spec_finalizers:
+            self._backlog.add(partial(self._empty, version.key[1]))
+        if FOREGROUND in finalizers:
+            self._collect(uid, in_foreground=True)
+        if ORPHANING in finalizers:
+            self._each_dependent(uid, self._disown)
+        if FOREGROUND in finalizers or ORPHANING in finalizers:
+            self._backlog.add(lambda: self._finish(self._latest(version)))
+
+    def _mark(self, version: Version, finalizers: list[str], grace_s: int) -> Version:
+        strategy = STRATEGIES[version.kind]
+        obj = strategy.terminating(copied(version.obj))
+        marks = obj["metadata"]
+        marks["deletionTimestamp"] = object_meta.timestamp(self._now_s() + grace_s)
+        if not strategy.spec_finalizers:
+            marks["deletionGracePeriodSeconds"] = grace_s
+        if marks.get("generation"):
+            marks["generation"] += 1
+        marks["finalizers"] = finalizers
+        if not finalizers:
+            del marks["finalizers"]
+        return self._objects.put(version.kind, obj, version)
+
+    def _shorten(self, version: Version, asked_s: int | None) -> Version:
+        """A second deletion: only a shorter grace period has an effect."""
+        marks = version.obj["metadata"]
+        granted_s = marks.get("deletionGracePeriodSeconds") or 0
+        if asked_s is None or max(asked_s, 0) >= granted_s:
+            return version
+        asked_s = 1 if asked_s < 0 else asked_s
+        if not asked_s and not marks.get("finalizers"):
+            return self.remove(version)
+        obj = copied(version.obj)
+        begun_s = (seconds_of(marks["deletionTimestamp"]) or 0) - granted_s
+        obj["metadata"]["deletionTimestamp"] = object_meta.timestamp(begun_s + asked_s)
+        obj["metadata"]["deletionGracePeriodSeconds"] = asked_s
+        return self._objects.put(version.kind, obj, version)
+
+    def remove(self, version: Version) -> Version:
+        """Remove an object from the store; then its dependents, and what waited for its removal."""
+        last = self._objects.remove(version)
+        self._collect(version.obj["metadata"]["uid"], in_foreground=False)
+        self.released(version.obj)
+        if version.kind.namespaced:
+            self._end(version.key[0])
+        self._backlog.begin()
+        return last
+
+    def owned(self, version: Version) -> None:
+        """Check an object's new owners: without an existing one it is deleted; references to absent ones are removed.
+
+        Owners of kinds that are not served count as existing.
+        Differs: owners in another namespace are absent like any other; there is no Event for them.
+        """
+        namespace, found = version.key[0], references(version.obj)
+        if not found or any(owner_key(reference, namespace) is None for reference in found):
+            return
+        absent = [reference["uid"] for reference in found if not self._owner(reference, namespace)]
+        if len(absent) == len(found):
+            self.delete(version, _BACKGROUND, dry_run=False)
+        for uid in absent if len(absent) < len(found) else ():
+            if latest := self._store.get(version.kind, version.key):
+                self._disown(latest, uid)
+
+    def _judge(self, kind: Kind, key: Key) -> None:
+        if version := self._store.get(kind, key):
+            self.owned(version)
+
+    def released(self, obj: Json) -> None:
+        """Owners deleted in the foreground no longer wait for an object in this state."""
+        namespace = obj["metadata"].get("namespace", "")
+        for reference in references(obj):
+            if blocks(reference):
+                self._backlog.add(partial(self._finish_owner, reference, namespace))
+        self._backlog.begin()
+
+    def _latest(self, version: Version) -> Version | None:
+        """The current version of the same object, by uid; None if it is gone."""
+        latest = self._store.get(version.kind, version.key)
+        return latest if latest and latest.obj["metadata"]["uid"] == version.obj["metadata"]["uid"] else None
+
+    def _blocking(self, uid: str) -> bool:
+        """Whether a deletion of the owner in the foreground has to wait for dependents."""
+        found = (self._store.get(*each) for each in self._objects.owners.dependents(uid))
+        return any(version is not None and _waits_for(version, uid) for version in found)
+
+    def _collect(self, uid: str, *, in_foreground: bool) -> None:
+        """Delete the dependents without another owner; the references of the others are removed."""
+        self._each_dependent(uid, partial(self._collect_one, in_foreground=in_foreground))
+
+    def _each_dependent(self, uid: str, do: Callable[[Version, str], object]) -> None:
+        """Queue `do` for the then current version of each dependent."""
+
+        def work(kind: Kind, key: Key) -> None:
+            version = self._store.get(kind, key)
+            if version and any(reference["uid"] == uid for reference in references(version.obj)):
+                do(version, uid)
+
+        for each in self._objects.owners.dependents(uid):
+            self._backlog.add(partial(work, *each))
+
+    def _collect_one(self, version: Version, uid: str, *, in_foreground: bool) -> None:
+        namespace, name = version.key
+        if name in STRATEGIES[version.kind].protected:
+            return
+        if in_foreground and not _waits_for(version, uid):
+            return
+        if any(self._owner(other, namespace) for other in without_owner(version.obj, uid)):
+            self._disown(version, uid)
+            return
+        dependents = self._objects.owners.dependents(version.obj["metadata"]["uid"]) if in_foreground else []
+        if any(self._waits(*each) for each in dependents):
+            version = self._unblock(version)
+        self.delete(version, _FOREGROUND if dependents else _BACKGROUND, dry_run=False)
+
+    def _owner(self, reference: Json, namespace: str) -> Version | None:
+        """The object that a reference in a namespace names, if it exists."""
+        found = owner_key(reference, namespace)
+        version = self._store.get(*found) if found else None
+        return version if version and version.obj["metadata"]["uid"] == reference.get("uid") else None
+
+    def _finish_owner(self, reference: Json, namespace: str) -> None:
+        self._finish(self._owner(reference, namespace))
+
+    def _finish(self, owner: Version | None) -> None:
+        """Remove the finalizers of an owner whose dependents are gone."""
+        if owner is None or not owner.obj["metadata"].get("deletionTimestamp"):
+            return
+        uid, finalizers = owner.obj["metadata"]["uid"], owner.obj["metadata"].get("finalizers") or []
+        done = set()
+        if FOREGROUND in finalizers and not self._blocking(uid):
+            done.add(FOREGROUND)
+        if ORPHANING in finalizers and not self._objects.owners.has_dependents(uid):
+            done.add(ORPHANING)
+        if not done:
+            return
+        obj = copied(owner.obj)
+        rest = [each for each in finalizers if each not in done]
+        obj["metadata"]["finalizers"] = rest
+        if not rest:
+            del obj["metadata"]["finalizers"]
+        owner = self._objects.put(owner.kind, obj, owner)
+        if STRATEGIES[owner.kind].spec_finalizers:
+            self.finish_namespace(owner.key[1])
+        elif not rest and not obj["metadata"].get("deletionGracePeriodSeconds"):
+            self.remove(owner)
+
+    def _waits(self, kind: Kind, key: Key) -> bool:
+        """Whether the object is deleted in the foreground."""
+        version = self._store.get(kind, key)
+        return version is not None and FOREGROUND in (version.obj["metadata"].get("finalizers") or ())
+
+    def _unblock(self, version: Version) -> Version:
+        """The object with references that do not block its owners, since they may form a circle."""
+        obj = copied(version.obj)
+        for reference in references(obj):
+            reference.pop("blockOwnerDeletion", None)
+        changed = self._objects.put(version.kind, obj, version)
+        self.released(version.obj)
+        return changed
+
+    def _disown(self, version: Version, uid: str) -> None:
+        obj = copied(version.obj)
+        obj["metadata"]["ownerReferences"] = without_owner(version.obj, uid)
+        if not references(obj):
+            del obj["metadata"]["ownerReferences"]
+        self._objects.put(version.kind, obj, version)
+        self.released(version.obj)
+
+    def _empty(self, namespace: str) -> None:
+        """Queue the deletion of the content of a namespace, then of the namespace itself.
+
+        Objects for which controllers make further objects are deleted first.
+        """
+        for kind in sorted(namespaces.NAMESPACED, key=lambda kind: not STRATEGIES[kind].makes_objects):
+            for version in self._store.page(kind, Filter(namespace)).items:
+                self._backlog.add(partial(self._delete_latest, version))
+        self._end(namespace)
+
+    def _delete_latest(self, version: Version) -> None:
+        if latest := self._latest(version):
+            self.delete(latest, _BACKGROUND, dry_run=False)
+
+    def _end(self, namespace: str) -> None:
+        self._backlog.add_last(namespace, partial(self.finish_namespace, namespace))
+
+    def finish_namespace(self, name: str) -> None:
+        """Delete a terminating namespace without content and finalizers; otherwise write its conditions.
+
+        A namespace without finalizers is deleted whatever its content is: the finalize subresource can force it.
+        """
+        namespace = self._store.get(NAMESPACE, ("", name))
+        if namespace is None or not namespace.obj["metadata"].get("deletionTimestamp"):
+            return
+        left = namespaces.content(self._store, name)
+        obj = namespaces.terminating(namespace.obj, left, object_meta.timestamp(self._now_s()))
+        if not namespace_finalizers(obj) and not obj["metadata"].get("finalizers"):
+            self.remove(namespace)
+        elif obj != namespace.obj:
+            self._objects.put(NAMESPACE, obj, namespace)
+
+
+_BACKGROUND: Json = {"propagationPolicy": "Background"}
+_FOREGROUND: Json = {"propagationPolicy": "Foreground"}
+
+
+def _waits_for(version: Version, uid: str) -> bool:
+    """Whether an owner that is deleted in the foreground has to wait for this dependent."""
+    return any(blocks(reference) for reference in references(version.obj) if reference["uid"] == uid)

@@ -1,0 +1,175 @@
+"""Discovery: groups, versions, resources and verbs, as separate documents and as the aggregated one."""
+
+from __future__ import annotations
+
+from kdns.controlplane.meta.kinds import FORMS, SERVED, Json, Kind
+from kdns.controlplane.resources.strategy import STRATEGIES
+from kdns.controlplane.schema.schema import KUBERNETES_VERSION
+from kdns.controlplane.server.views import kind_at
+
+VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+SUBRESOURCE_VERBS = {
+    "status": ("get", "patch", "update"),
+    "scale": ("get", "patch", "update"),
+    "finalize": ("update",),
+    "eviction": ("create",),
+    "binding": ("create",),
+}
+
+
+def version(build: str) -> Json:
+    """GET /version; `build` is kdns's own version."""
+    major, minor, _ = KUBERNETES_VERSION.split(".")
+    return {
+        "major": major,
+        "minor": minor,
+        "gitVersion": f"v{KUBERNETES_VERSION}+kdns-{build}",
+        "gitCommit": "",
+        "gitTreeState": "",
+        "buildDate": "",
+        "goVersion": "",
+        "compiler": "CPython",
+        "platform": "linux/amd64",
+    }
+
+
+def verbs_of(kind: Kind) -> list[str]:
+    """The verbs of a kind and its collection."""
+    whole = STRATEGIES[FORMS.get(kind, kind)].delete_collection
+    return [verb for verb in VERBS if verb != "deletecollection" or whole]
+
+
+def group_versions() -> list[tuple[str, str]]:
+    """(group, version) of all served kinds; the core group is ""."""
+    return list(dict.fromkeys((kind.group, kind.version) for kind in SERVED))
+
+
+def core_versions(address: str) -> Json:
+    """GET /api."""
+    clients = [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}]
+    versions = [version for group, version in group_versions() if not group]
+    return {"kind": "APIVersions", "versions": versions, "serverAddressByClientCIDRs": clients}
+
+
+def group(name: str) -> Json | None:
+    """GET /apis/<group>, None for a group that is not served."""
+    versions = [{"groupVersion": f"{name}/{v}", "version": v} for served, v in group_versions() if served == name]
+    if not (name and versions):
+        return None
+    return {
+        "kind": "APIGroup",
+        "apiVersion": "v1",
+        "name": name,
+        "versions": versions,
+        "preferredVersion": versions[0],
+    }
+
+
+def group_list() -> Json:
+    """GET /apis."""
+    groups = [group(name) for name in dict.fromkeys(name for name, _ in group_versions() if name)]
+    bare = [{key: value for key, value in (each or {}).items() if key not in {"kind", "apiVersion"}} for each in groups]
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": bare}
+
+
+def custom_kinds() -> Json:
+    """The empty list of CustomResourceDefinitions, which kubectl reads before it reports an unknown kind.
+
+    Differs: they are not in discovery, since none can be created.
+    """
+    return {
+        "kind": "CustomResourceDefinitionList",
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "metadata": {"resourceVersion": "1"},
+        "items": [],
+    }
+
+
+def resource_list(group_name: str, version_name: str) -> Json | None:
+    """GET /api/v1 and /apis/<group>/<version>, None if no kind is served there."""
+    kinds = [kind for kind in SERVED if (kind.group, kind.version) == (group_name, version_name)]
+    if not kinds:
+        return None
+    resources = [row for kind in kinds for row in _resources(kind)]
+    return {
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": kinds[0].api_version,
+        "resources": resources,
+    }
+
+
+def _resources(kind: Kind) -> list[Json]:
+    own: Json = {
+        "name": kind.plural,
+        "singularName": kind.singular,
+        "namespaced": kind.namespaced,
+        "kind": kind.kind,
+        "verbs": verbs_of(kind),
+        "shortNames": list(kind.short_names),
+        "categories": list(kind.categories),
+        "storageVersionHash": "",
+    }
+    below: list[Json] = [
+        {
+            "name": f"{kind.plural}/{subresource}",
+            "singularName": "",
+            "namespaced": kind.namespaced,
+            **_shown(kind, subresource),
+            "verbs": list(SUBRESOURCE_VERBS[subresource]),
+        }
+        for subresource in kind.subresources
+    ]
+    optional = {"shortNames", "categories", "storageVersionHash"}
+    return [{key: value for key, value in own.items() if value or key not in optional}, *below]
+
+
+def _shown(kind: Kind, subresource: str) -> Json:
+    """The kind of a subresource's objects, with group and version if it differs."""
+    shown = kind_at(kind, subresource)
+    if shown == kind:
+        return {"kind": kind.kind}
+    return {"group": shown.group, "version": shown.version, "kind": shown.kind}
+
+
+def aggregated(*, core: bool) -> Json:
+    """All of /api (core) or /apis in one answer: apidiscovery.k8s.io/v2 APIGroupDiscoveryList."""
+    items = []
+    for name in dict.fromkeys(name for name, _ in group_versions() if (not name) is core):
+        versions = [
+            {
+                "version": version_name,
+                "freshness": "Current",
+                "resources": [
+                    _aggregated(kind) for kind in SERVED if (kind.group, kind.version) == (name, version_name)
+                ],
+            }
+            for served, version_name in group_versions()
+            if served == name
+        ]
+        items.append({"metadata": {"name": name} if name else {}, "versions": versions})
+    return {"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items}
+
+
+def _aggregated(kind: Kind) -> Json:
+    response_kind: Json = {"group": kind.group, "version": kind.version, "kind": kind.kind}
+    optional: Json = {
+        "shortNames": list(kind.short_names),
+        "categories": list(kind.categories),
+        "subresources": [
+            {
+                "subresource": name,
+                "responseKind": response_kind | _shown(kind, name),
+                "verbs": list(SUBRESOURCE_VERBS[name]),
+            }
+            for name in kind.subresources
+        ],
+    }
+    return {
+        "resource": kind.plural,
+        "responseKind": response_kind,
+        "scope": "Namespaced" if kind.namespaced else "Cluster",
+        "singularResource": kind.singular,
+        "verbs": verbs_of(kind),
+        **{key: value for key, value in optional.items() if value},
+    }

@@ -1,0 +1,122 @@
+"""Namespaces: whether objects may be created in them (admission plug-in NamespaceLifecycle), and their termination."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from kdns.controlplane.meta.errors import StatusError, forbidden, not_found
+from kdns.controlplane.meta.kinds import KINDS, NAMESPACE, Json, Kind
+from kdns.controlplane.resources.core.namespace import CONTENT_FINALIZER, namespace_finalizers
+from kdns.controlplane.storage.store import Store
+from kdns.controlplane.storage.watch import Filter, Version
+
+NAMESPACED = tuple(kind for kind in KINDS if kind.namespaced)
+"""The namespaced kinds."""
+
+
+_TERMINATING = "NamespaceTerminating"
+_LISTED_MAX = 100
+
+
+def check_creation(namespace: Version | None, kind: Kind, namespace_name: str, name: str) -> None:
+    """Raises 404 for a namespace that does not exist, 403 for a terminating one."""
+    if namespace is None:
+        raise not_found(NAMESPACE, namespace_name)
+    if namespace.obj["metadata"].get("deletionTimestamp"):
+        raise _terminating(kind, namespace_name, name)
+
+
+def _terminating(kind: Kind, namespace: str, name: str) -> StatusError:
+    why = f"unable to create new content in namespace {namespace} because it is being terminated"
+    error = forbidden(kind, name, why)
+    cause = {
+        "reason": _TERMINATING,
+        "message": f"namespace {namespace} is being terminated",
+        "field": "metadata.namespace",
+    }
+    error.details = {**(error.details or {}), "causes": [cause]}
+    return error
+
+
+def is_namespace_terminating(error: Exception) -> bool:
+    """Whether a write was refused because its namespace is being deleted, so that a retry is useless."""
+    causes = ((error.details or {}).get("causes") or ()) if isinstance(error, StatusError) else ()
+    return any(cause.get("reason") == _TERMINATING for cause in causes)
+
+
+@dataclass(slots=True)
+class NamespaceContent:
+    """Objects and finalizers left in a namespace; of each kind, the finalizers of the first objects."""
+
+    objects: dict[Kind, int] = field(default_factory=dict)
+    finalizers: Counter[str] = field(default_factory=Counter)
+
+
+def content(store: Store, namespace: str) -> NamespaceContent:
+    """The content of a namespace."""
+    found = NamespaceContent()
+    for kind in NAMESPACED:
+        page = store.page(kind, Filter(namespace), limit=_LISTED_MAX)
+        if page.items:
+            found.objects[kind] = len(page.items) + (page.remaining or 0)
+        for version in page.items:
+            found.finalizers.update(version.obj["metadata"].get("finalizers") or ())
+    return found
+
+
+def terminating(namespace: Json, left: NamespaceContent, now: str) -> Json:
+    """A terminating Namespace with the conditions of its content; once empty, without the content's finalizer."""
+    spec, status = namespace.get("spec") or {}, namespace.get("status") or {}
+    held = [each for each in namespace_finalizers(namespace) if each != CONTENT_FINALIZER or left.objects]
+    before = {row.get("type"): row for row in status.get("conditions") or ()}
+    rows = []
+    for kind, (is_true, reason, message) in _conditions(left).items():
+        row = {"type": kind, "status": "True" if is_true else "False", "reason": reason, "message": message}
+        known = before.pop(kind, {})
+        since = known.get("lastTransitionTime") if known.get("status") == row["status"] else now
+        rows.append({**row, "lastTransitionTime": since})
+    rows = [{key: row[key] for key in _ORDER} for row in rows]
+    return {
+        **namespace,
+        "spec": {**spec, "finalizers": held} if held else {key: spec[key] for key in spec if key != "finalizers"},
+        "status": {**status, "phase": "Terminating", "conditions": [*rows, *before.values()]},
+    }
+
+
+_ORDER = ("type", "status", "lastTransitionTime", "reason", "message")
+
+
+def _conditions(left: NamespaceContent) -> dict[str, tuple[bool, str, str]]:
+    """type → (status, reason, message), as the namespace controller writes them."""
+    some = ", ".join(
+        sorted(f"{kind.plural}.{kind.group} has {count} resource instances" for kind, count in left.objects.items())
+    )
+    held = ", ".join(sorted(f"{name} in {count} resource instances" for name, count in left.finalizers.items()))
+    return {
+        "NamespaceDeletionDiscoveryFailure": (
+            False,
+            "ResourcesDiscovered",
+            "All resources successfully discovered",
+        ),
+        "NamespaceDeletionGroupVersionParsingFailure": (
+            False,
+            "ParsedGroupVersions",
+            "All legacy kube types successfully parsed",
+        ),
+        "NamespaceDeletionContentFailure": (
+            False,
+            "ContentDeleted",
+            "All content successfully deleted, may be waiting on finalization",
+        ),
+        "NamespaceContentRemaining": (
+            (True, "SomeResourcesRemain", f"Some resources are remaining: {some}")
+            if some
+            else (False, "ContentRemoved", "All content successfully removed")
+        ),
+        "NamespaceFinalizersRemaining": (
+            (True, "SomeFinalizersRemain", f"Some content in the namespace has finalizers remaining: {held}")
+            if held
+            else (False, "ContentHasNoFinalizers", "All content-preserving finalizers finished")
+        ),
+    }

@@ -1,0 +1,172 @@
+"""A Swagger document as protobuf: the message `openapi.v2.Document` of gnostic's OpenAPIv2.proto.
+
+client-go reads `/openapi/v2` in this form only. The numbers below are that file's field numbers. Only the messages and
+fields that kdns's documents use are listed; any other field raises KeyError, so that none is dropped silently.
+Wire format: protobuf.dev, "Encoding". Every value is length-delimited (type 2) except booleans (varint, type 0).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from kdns.controlplane.meta.kinds import Json
+
+Encoder: TypeAlias = Callable[[Any], bytes]
+"""Encodes one value without its tag and length."""
+
+FieldEncoder: TypeAlias = Callable[[Any], bytes]
+"""Encodes a whole field: tag, length and payload, repeated for a repeated field."""
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def _one(number: int, encoder: Encoder) -> FieldEncoder:
+    """A field that holds one length-delimited value."""
+    tag = _varint(number << 3 | 2)
+
+    def encoded(value: Any) -> bytes:
+        payload = encoder(value)
+        return tag + _varint(len(payload)) + payload
+
+    return encoded
+
+
+def _each(number: int, encoder: Encoder) -> FieldEncoder:
+    """A repeated field."""
+    one = _one(number, encoder)
+    return lambda values: b"".join(map(one, values))
+
+
+def _flag(number: int) -> FieldEncoder:
+    """A boolean field."""
+    tag = _varint(number << 3)
+    return lambda value: tag + _varint(int(value))
+
+
+def _pairs(number: int, encoder: Encoder) -> FieldEncoder:
+    """A repeated field of named values (name = 1, value = 2) for a JSON object."""
+    name, value, pair = _one(1, _text), _one(2, encoder), _one(number, bytes)
+    return lambda values: b"".join(pair(name(key) + value(each)) for key, each in values.items())
+
+
+def _text(value: str) -> bytes:
+    return value.encode()
+
+
+def _any(value: Any) -> bytes:
+    """An Any: the value as YAML (yaml = 2); JSON is valid YAML."""
+    return _one(2, _text)(json.dumps(value))
+
+
+def _message(words: Mapping[str, FieldEncoder], extensions: int = 0) -> Encoder:
+    """The encoder of a JSON object; its `x-` members are named values in the field number `extensions`."""
+    extension = _pairs(extensions, _any)
+
+    def encoded(value: Json) -> bytes:
+        extra = {word: each for word, each in value.items() if extensions and word.startswith("x-")}
+        plain = [words[word](each) for word, each in value.items() if word not in extra]
+        return b"".join([*plain, extension(extra)])
+
+    return encoded
+
+
+def _schema(value: Json) -> bytes:
+    """A Schema. The message is recursive, so its encoder is looked up at the call."""
+    return _SCHEMA(value)
+
+
+def _type_item(value: str) -> bytes:
+    return _one(1, _text)(value)
+
+
+_SCHEMA = _message(
+    {
+        "$ref": _one(1, _text),
+        "format": _one(2, _text),
+        "description": _one(4, _text),
+        "default": _one(5, _any),
+        "required": _each(19, _text),
+        "enum": _each(20, _any),
+        "additionalProperties": _one(21, _one(1, _schema)),
+        "type": _one(22, _type_item),
+        "items": _one(23, _one(1, _schema)),
+        "properties": _one(25, _pairs(1, _schema)),
+    },
+    extensions=31,
+)
+_BODY = _message(
+    {
+        "description": _one(1, _text),
+        "name": _one(2, _text),
+        "in": _one(3, _text),
+        "required": _flag(4),
+        "schema": _one(5, _schema),
+    }
+)
+_PATH_PARAMETER = _message(
+    {
+        "required": _flag(1),
+        "in": _one(2, _text),
+        "description": _one(3, _text),
+        "name": _one(4, _text),
+        "type": _one(5, _text),
+    }
+)
+_QUERY_PARAMETER = _message(
+    {
+        "required": _flag(1),
+        "in": _one(2, _text),
+        "description": _one(3, _text),
+        "name": _one(4, _text),
+        "type": _one(6, _text),
+    }
+)
+_PARAMETER_KINDS: Mapping[str, FieldEncoder] = {
+    "body": _one(1, _BODY),
+    "query": _one(2, _one(3, _QUERY_PARAMETER)),
+    "path": _one(2, _one(4, _PATH_PARAMETER)),
+}
+
+
+def _parameter(value: Json) -> bytes:
+    """A ParametersItem (parameter = 1) of a Parameter: a body (1), or not (2): a query (3) or path (4) parameter."""
+    return _one(1, _PARAMETER_KINDS[value["in"]])(value)
+
+
+_RESPONSE = _message({"description": _one(1, _text), "schema": _one(2, _one(1, _schema))})
+_OPERATION = _message(
+    {
+        "tags": _each(1, _text),
+        "description": _one(3, _text),
+        "operationId": _one(5, _text),
+        "produces": _each(6, _text),
+        "consumes": _each(7, _text),
+        "parameters": _each(8, _parameter),
+        "responses": _one(9, _pairs(1, _one(1, _RESPONSE))),
+    },
+    extensions=13,
+)
+_METHODS = {"get": 2, "put": 3, "post": 4, "delete": 5, "patch": 8}
+_PATH_ITEM = _message({method: _one(number, _OPERATION) for method, number in _METHODS.items()})
+_DOCUMENT = _message(
+    {
+        "swagger": _one(1, _text),
+        "info": _one(2, _message({"title": _one(1, _text), "version": _one(2, _text)})),
+        "paths": _one(8, _pairs(2, _PATH_ITEM)),
+        "definitions": _one(9, _pairs(1, _schema)),
+    }
+)
+
+
+def document_bytes(document: Json) -> bytes:
+    """The document in protobuf. KeyError for a member that has no field number here."""
+    return _DOCUMENT(document)

@@ -1,0 +1,190 @@
+"""The schema's types as OpenAPI schema objects, in the two dialects that kubectl reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from kdns.controlplane.meta.kinds import SERVED, Json, Kind
+from kdns.controlplane.schema.descriptions import field_description, type_description
+from kdns.controlplane.schema.schema import META, SCALARS, Field, Type, TypeName, fields, type_named, type_of
+from kdns.controlplane.server.views import BINDING, EVICTION, SCALE, kind_at
+
+LIST_META: Final = f"{META}.ListMeta"
+STATUS: Final = f"{META}.Status"
+DELETE_OPTIONS: Final = f"{META}.DeleteOptions"
+PATCH: Final = f"{META}.Patch"
+
+GVK: Final = "x-kubernetes-group-version-kind"
+_UTIL = "io.k8s.apimachinery.pkg"
+
+_PLAIN: Final[Mapping[str, Json]] = {
+    "string": {"type": "string"},
+    "bytes": {"type": "string", "format": "byte"},
+    "bool": {"type": "boolean"},
+    "int32": {"type": "integer", "format": "int32"},
+    "int64": {"type": "integer", "format": "int64"},
+}
+_NAMED: Final[Mapping[str, TypeName]] = {
+    "quantity": f"{_UTIL}.api.resource.Quantity",
+    "intorstr": f"{_UTIL}.util.intstr.IntOrString",
+    "time": f"{META}.Time",
+    "microtime": f"{META}.MicroTime",
+    "fieldsv1": f"{META}.FieldsV1",
+    "rawextension": f"{_UTIL}.runtime.RawExtension",
+}
+_PATCH_TEXT = "A change to an object, in the form that the content type names."
+_SCALAR_TEXTS: Final[Mapping[TypeName, str]] = {
+    "quantity": (
+        "An amount, as a number with an optional suffix: m (thousandth), k, M, G, T, P, E or Ki, Mi, Gi, Ti, Pi, Ei."
+    ),
+    "intorstr": "A number or a string, such as a port's number or name.",
+    "time": "A date and time (RFC 3339).",
+    "microtime": "A date and time with microseconds (RFC 3339).",
+    "fieldsv1": "A tree of fields.",
+    "rawextension": "An object of any kind.",
+}
+_LIST_META_TEXT = "Revision of the list and the token for its next page."
+_KIND_OF: Final[Mapping[TypeName, str]] = {STATUS: "Status", DELETE_OPTIONS: "DeleteOptions"}
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """The differences of the OpenAPI versions: location of schemas, siblings of a reference, values of two types."""
+
+    prefix: str
+    siblings: bool
+    one_of: bool
+
+    def ref(self, name: TypeName) -> Json:
+        """A reference to a schema of this document."""
+        return {"$ref": f"{self.prefix}{name}"}
+
+    def either(self, first: str, second: str) -> Json:
+        """The schema of a value of one of two types; Swagger cannot express it and declares a string."""
+        return {"oneOf": [{"type": first}, {"type": second}]} if self.one_of else {"type": "string"}
+
+
+V2: Final = Dialect("#/definitions/", siblings=True, one_of=False)
+V3: Final = Dialect("#/components/schemas/", siblings=False, one_of=True)
+
+
+def list_name(kind: Kind) -> TypeName:
+    """The type of a list of a kind's objects."""
+    return f"{type_of(kind)}List"
+
+
+def definitions(kinds: Iterable[Kind], dialect: Dialect) -> Json:
+    """Schemas by name: of the kinds, their lists, Status, DeleteOptions, Patch, and all types that these refer to."""
+    served = tuple(kinds)
+    result = {list_name(kind): _list_schema(kind, dialect) for kind in served}
+    result[PATCH] = {"type": "object", "description": _PATCH_TEXT}
+    shown = {kind_at(kind, name) for kind in served for name in kind.subresources} - {*served}
+    for name in _reachable([*map(type_of, (*served, *shown)), LIST_META, STATUS, DELETE_OPTIONS]):
+        if name in _NAMED:
+            result[_NAMED[name]] = _scalar_schema(name, dialect)
+        elif name not in SCALARS:
+            result[name] = _type_schema(type_named(name), dialect)
+    return dict(sorted(result.items()))
+
+
+def _reachable(roots: Iterable[TypeName]) -> set[TypeName]:
+    """The types and scalars that the roots consist of, the roots included."""
+    reached: set[TypeName] = set()
+    waiting = list(roots)
+    while waiting:
+        name = waiting.pop()
+        if name not in reached:
+            reached.add(name)
+            waiting += [field.type for field in fields(name).values()]
+    return reached
+
+
+def _scalar_schema(scalar: TypeName, dialect: Dialect) -> Json:
+    """The schema of a scalar that has a definition of its own."""
+    match scalar:
+        case "quantity":
+            schema = dialect.either("string", "number")
+        case "intorstr":
+            schema = dialect.either("integer", "string") | {"format": "int-or-string"}
+        case "time" | "microtime":
+            schema = {"type": "string", "format": "date-time"}
+        case _:
+            schema = {"type": "object"}
+    return schema | {"description": _SCALAR_TEXTS[scalar]}
+
+
+def gvk(kind: Kind, name: str = "") -> Json:
+    """Group, version and kind as OpenAPI extensions spell them; `name` for another kind of the same version."""
+    return {"group": kind.group, "kind": name or kind.kind, "version": kind.version}
+
+
+def _identities(name: TypeName) -> list[Json]:
+    """The kinds that a type is the schema of."""
+    if name in _KIND_OF:
+        return [{"group": "", "kind": _KIND_OF[name], "version": "v1"}]
+    return [gvk(kind) for kind in (*SERVED, SCALE, EVICTION, BINDING) if type_of(kind) == name]
+
+
+def _type_schema(described: Type, dialect: Dialect) -> Json:
+    schema: Json = {"type": "object"}
+    if description := type_description(described.name):
+        schema["description"] = description
+    schema["properties"] = {
+        name: _property(field, field_description(described.name, name), dialect)
+        for name, field in described.fields.items()
+    }
+    if required := sorted(name for name, field in described.fields.items() if field.required):
+        schema["required"] = required
+    if described.atomic:
+        schema["x-kubernetes-map-type"] = "atomic"
+    if described.unions:
+        schema["x-kubernetes-unions"] = list(described.unions)
+    if identities := _identities(described.name):
+        schema[GVK] = identities
+    return schema
+
+
+def _list_schema(kind: Kind, dialect: Dialect) -> Json:
+    """A list's schema: its items and the fields that every object has, with a list's metadata."""
+    of = type_of(kind)
+    properties = {
+        name: _property(Field(name, "string"), field_description(of, name), dialect) for name in ("apiVersion", "kind")
+    }
+    properties["items"] = _property(Field("items", of, list_of=True), "The objects.", dialect)
+    properties["metadata"] = _property(Field("metadata", LIST_META), _LIST_META_TEXT, dialect)
+    return {
+        "type": "object",
+        "description": f"A list of {kind.plural}.",
+        "properties": properties,
+        "required": ["items"],
+        GVK: [gvk(kind, kind.list_kind)],
+    }
+
+
+def _element(field: Field, dialect: Dialect) -> Json:
+    if field.type not in _PLAIN:
+        return dialect.ref(_NAMED.get(field.type, field.type))
+    return _PLAIN[field.type] | ({"enum": list(field.enum)} if field.enum else {})
+
+
+def _property(field: Field, description: str, dialect: Dialect) -> Json:
+    schema = _element(field, dialect)
+    if field.list_of:
+        schema = {"type": "array", "items": schema}
+    elif field.map_of:
+        schema = {"type": "object", "additionalProperties": schema}
+    elif "$ref" in schema and not dialect.siblings:
+        schema = {"allOf": [schema]}
+    members: Json = {
+        "description": description,
+        "x-kubernetes-list-type": field.list_type,
+        "x-kubernetes-list-map-keys": list(field.list_map_keys),
+        "x-kubernetes-map-type": field.map_type,
+        "x-kubernetes-patch-strategy": ",".join(field.patch_strategy),
+        "x-kubernetes-patch-merge-key": field.merge_key,
+    }
+    if field.default is not None:
+        schema = schema | {"default": field.default}
+    return schema | {name: value for name, value in members.items() if value}

@@ -1,0 +1,279 @@
+"""The three patches: JSON patch (RFC 6902), merge patch (RFC 7396) and Kubernetes' strategic merge patch.
+
+Functions change the original: pass a copy. They raise StatusError with the codes kube-apiserver uses.
+The strategic rules are those of the Kubernetes documentation, "Update API Objects in Place Using kubectl patch",
+and of its design note on strategic merge patch ($patch, $retainKeys, $setElementOrder, $deleteFromPrimitiveList).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Container, Hashable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import jsonpatch
+import msgspec
+from jsonpointer import JsonPointerException, resolve_pointer
+
+from kdns.controlplane.meta import gotext
+from kdns.controlplane.meta.errors import StatusError, bad_request, internal, unprocessable
+from kdns.controlplane.meta.kinds import Json
+
+JSON_PATCH = "application/json-patch+json"
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
+PATCH_TYPES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH)
+
+_PYTHON_TYPE = re.compile(r" \(<class '[^']*'>\)")  # jsonpatch prints values with it
+_OPERATIONS_MAX = 10_000
+_COPIED_BYTES_MAX = 3 * 1024 * 1024
+_ORDER = "$setElementOrder"
+_DROP = "$deleteFromPrimitiveList"
+
+
+class PatchNode(Protocol):
+    """What a schema says about merging one field: `strategy` holds "merge", "replace", "retainKeys" or nothing."""
+
+    @property
+    def merge_key(self) -> str:
+        """The field that identifies an element of a merged list of objects, or ""."""
+        ...
+
+    @property
+    def strategy(self) -> Container[str]:
+        """The words of the field's patch strategy: merge, replace, retainKeys."""
+        ...
+
+    def child(self, field: str) -> PatchNode | None:
+        """The node of a field, or of a field of a list's elements; None where the schema has no field."""
+        ...
+
+
+def patched(original: Json, patch_type: str, patch: Any, schema: PatchNode | None) -> Json:
+    """The object after the patch; `patch` is the decoded body."""
+    if patch_type == JSON_PATCH:
+        return json_patched(original, patch)
+    if patch is None and patch_type == STRATEGIC_MERGE_PATCH:
+        patch = {}  # to Go, null is a map without entries
+    if not isinstance(patch, dict):
+        where = "error decoding patch: " if patch_type == MERGE_PATCH else ""
+        raise bad_request(where + gotext.misfit(patch, f"value of type {gotext.type_name({})}"))
+    if patch_type == MERGE_PATCH:
+        return merge_patched(original, patch)
+    if patch_type == STRATEGIC_MERGE_PATCH:
+        return strategic_patched(original, patch, schema)
+    wanted = ", ".join(PATCH_TYPES)
+    raise StatusError(
+        415, "UnsupportedMediaType", f"patch type {patch_type!r} is not supported; wanted one of {wanted}"
+    )
+
+
+def json_patched(original: Json, operations: Any) -> Json:
+    """RFC 6902; a failing operation is 422, a malformed patch 400."""
+    if not isinstance(operations, list):
+        why = gotext.misfit(operations, f"value of type {gotext.type_name([])}")
+        raise bad_request(f"error decoding patch: {why}")
+    for operation in operations:
+        if not isinstance(operation, dict):
+            raise bad_request(gotext.misfit(operation, "value of type jsonpatch.Operation"))
+    if len(operations) > _OPERATIONS_MAX:
+        message = f"The allowed maximum operations in a JSON patch is {_OPERATIONS_MAX}, got {len(operations)}"
+        raise StatusError(413, "RequestEntityTooLarge", message)
+    try:
+        result = _operated(original, operations)
+    except (jsonpatch.JsonPatchException, JsonPointerException, LookupError, TypeError, ValueError) as error:
+        raise unprocessable(_PYTHON_TYPE.sub("", str(error))) from error
+    if not isinstance(result, dict):
+        raise unprocessable("the patch leaves no object")
+    return result
+
+
+def _operated(document: Any, operations: list[Json]) -> Any:
+    """The document after all operations; the size that copies reach is limited."""
+    copied_bytes = 0
+    for operation in operations:
+        source = operation.get("from")
+        if operation.get("op") == "copy" and isinstance(source, str):
+            copied_bytes += len(msgspec.json.encode(resolve_pointer(document, source)))
+            if copied_bytes > _COPIED_BYTES_MAX:
+                raise unprocessable(f"the copy operations copy more than {_COPIED_BYTES_MAX} bytes")
+        document = jsonpatch.JsonPatch([operation]).apply(document, in_place=True)
+    return document
+
+
+def merge_patched(original: Any, patch: Json) -> Json:
+    """RFC 7396 §2: null deletes, objects merge, everything else replaces."""
+    merged: Json = original if isinstance(original, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            merged.pop(name, None)
+        elif isinstance(value, dict):
+            merged[name] = merge_patched(merged.get(name), value)
+        else:
+            merged[name] = value
+    return merged
+
+
+def strategic_patched(original: Json, patch: Json, node: PatchNode | None) -> Json:
+    """Objects merge, lists merge by the key their schema names or are replaced, `$` directives are obeyed."""
+    directive = patch.get("$patch")
+    if directive == "replace":
+        return {name: _plain(value) for name, value in patch.items() if name != "$patch" and value is not None}
+    if directive == "delete":
+        return {}
+    if directive not in (None, "merge"):
+        raise unprocessable(f"unknown patch type found in map: $patch: {directive!r}")
+    _retain_keys(original, patch)
+    for name, value in patch.items():
+        if name.startswith("$"):
+            continue
+        if value is None:
+            original.pop(name, None)
+        elif name not in original:
+            original[name] = _plain(value)
+        else:
+            original[name] = _merged(original[name], value, _child(node, name), patch.get(f"{_ORDER}/{name}"))
+    _list_directives(original, patch, node)
+    return original
+
+
+def _child(node: PatchNode | None, field: str) -> PatchNode | None:
+    return node.child(field) if node else None
+
+
+def _list_directives(original: Json, patch: Json, node: PatchNode | None) -> None:
+    """The directives that delete scalars from lists, and those that only reorder a list."""
+    for directive, value in patch.items():
+        prefix, _, field = directive.partition("/")
+        items = original.get(field)
+        if prefix not in {_DROP, _ORDER} or not isinstance(items, list):
+            continue
+        if not isinstance(value, list):
+            raise bad_request(f"invalid patch format of {directive}: wanted a list")
+        if prefix == _DROP:
+            dropped = {_hashable(item) for item in value}
+            original[field] = [item for item in items if _hashable(item) not in dropped]
+        elif field not in patch:
+            original[field] = _merged_list(items, [], _child(node, field), value)
+
+
+def _retain_keys(original: Json, patch: Json) -> None:
+    retain = patch.get("$retainKeys")
+    if retain is None:
+        return
+    if not isinstance(retain, list) or not all(isinstance(name, str) for name in retain):
+        raise bad_request("invalid patch format of retainKeys: wanted a list of field names")
+    present = {name for name, value in patch.items() if value is not None and not name.startswith("$")}
+    if not present <= set(retain):
+        raise bad_request("invalid patch format of retainKeys: it must hold every field of the patch")
+    for name in set(original) - set(retain):
+        del original[name]
+
+
+def _merged(original: Any, patch: Any, node: PatchNode | None, order: Any) -> Any:
+    if isinstance(original, dict) and isinstance(patch, dict) and not _replaces(node):
+        return strategic_patched(original, patch, node)
+    if isinstance(original, list) and isinstance(patch, list) and node and "merge" in node.strategy:
+        return _merged_list(original, patch, node, order)
+    return _plain(patch)
+
+
+def _replaces(node: PatchNode | None) -> bool:
+    return node is not None and "replace" in node.strategy
+
+
+@dataclass(slots=True)
+class _Element:
+    """An element of a merged list; `position` is its place in the server's list, None for a new one."""
+
+    identity: Hashable
+    value: Any
+    position: int | None = None
+
+
+def _merged_list(original: list[Any], patch: list[Any], node: PatchNode | None, order: Any) -> list[Any]:
+    key = node.merge_key if node else ""
+    if not key and not _scalars(original + patch):
+        known = set(map(_hashable, original))
+        return original + [item for item in patch if _hashable(item) not in known]
+    if any(item["$patch"] == "replace" for item in patch if _has_directive(item)):
+        return [_plain(item) for item in patch if not _has_directive(item)]
+    elements = [_Element(_identity(item, key), item, position) for position, item in enumerate(original)]
+    by_identity: dict[Hashable, list[_Element]] = {}
+    for element in elements:
+        by_identity.setdefault(element.identity, []).append(element)
+    deleted: set[int] = set()
+    for item in patch:
+        identity = _identity(item, key)
+        same = by_identity.get(identity)
+        directive = item.get("$patch") if isinstance(item, dict) else None
+        if directive == "delete":
+            deleted |= set(map(id, by_identity.pop(identity, ())))
+        elif directive not in (None, "merge"):
+            raise unprocessable(f"unknown patch type found in list: $patch: {directive!r}")
+        elif same is None:
+            elements.append(_Element(identity, _plain(item)))
+            by_identity[identity] = elements[-1:]
+        elif key:
+            same[0].value = strategic_patched(same[0].value, item, node)
+    kept = [element for element in elements if id(element) not in deleted]
+    return _ordered(kept, [_identity(item, key) for item in (order if isinstance(order, list) else patch)])
+
+
+def _has_directive(item: Any) -> bool:
+    return isinstance(item, dict) and "$patch" in item
+
+
+def _hashable(value: Any) -> Hashable:
+    return msgspec.json.encode(value) if isinstance(value, (dict, list)) else value
+
+
+def _identity(item: Any, key: str) -> Hashable:
+    """The merge key's value, or the scalar itself without a key; 500 where it is missing, as kube-apiserver answers."""
+    if not key:
+        return _hashable(item)
+    if not isinstance(item, dict) or key not in item:
+        raise internal(f"map: {msgspec.json.encode(item).decode()} does not contain declared merge key: {key}")
+    return _hashable(item[key])
+
+
+def _scalars(items: list[Any]) -> bool:
+    return not any(isinstance(item, (dict, list)) for item in items)
+
+
+def _ordered(elements: list[_Element], wanted: list[Hashable]) -> list[Any]:
+    """Elements of the patch in its order, the others in the server's; the server's order decides between the two.
+
+    If only one of a pair was on the server, the patch's element comes first.
+    """
+    places: dict[Hashable, int] = {}
+    for place, identity in enumerate(wanted):
+        places.setdefault(identity, place)
+    named = deque(sorted((each for each in elements if each.identity in places), key=lambda e: places[e.identity]))
+    others = deque(each for each in elements if each.identity not in places)
+    result: list[Any] = []
+    while named and others:
+        mine, theirs = named[0].position, others[0].position
+        server_decides = mine is not None and theirs is not None and theirs < mine
+        result.append((others if server_decides else named).popleft().value)
+    return result + [each.value for each in (*named, *others)]
+
+
+def _plain(value: Any) -> Any:
+    """A patch's value as a new value: without nulls and directives."""
+    if isinstance(value, dict):
+        if value.get("$patch") == "delete":
+            return {}
+        return {name: _plain(item) for name, item in value.items() if item is not None and not name.startswith("$")}
+    if isinstance(value, list):
+        return [_plain(item) for item in value if not _is_directive(item)]
+    return value
+
+
+def _is_directive(item: Any) -> bool:
+    """Whether an element of a list is a directive."""
+    directive = item.get("$patch") if isinstance(item, dict) else None
+    return isinstance(directive, str) and directive in {"delete", "replace"}

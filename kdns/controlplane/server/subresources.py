@@ -1,0 +1,161 @@
+"""Subresources that act: pods/eviction, pods/binding, and those that connect to a container.
+
+Pods are simulated and have no containers: requests to connect are refused with that reason, not with 404.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from kdns.controlplane.meta.errors import StatusError, bad_request, conflict, internal, invalid
+from kdns.controlplane.meta.field_errors import required, unsupported
+from kdns.controlplane.meta.kinds import DISRUPTION_BUDGET, NODE, POD, SERVICE, Json, Kind
+from kdns.controlplane.resources.label_selectors import selector_of
+from kdns.controlplane.resources.pod.pod import is_finished, node_of, with_condition
+from kdns.controlplane.server.api import Api
+from kdns.controlplane.server.views import BINDING
+from kdns.controlplane.storage.object_meta import copied, timestamp
+
+_MORE_THAN_ONE = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+_WOULD_VIOLATE = "Cannot evict pod as it would violate the pod's disruption budget."
+
+
+def evict(api: Api, namespace: str, name: str, eviction: Json, *, dry_run: bool) -> None:
+    """Delete the Pod if its disruption budget allows it; 429 otherwise."""
+    pod = api.get(POD, namespace, name)
+    _check_name(eviction, name)
+    options = {key: value for key, value in (eviction.get("deleteOptions") or {}).items() if value is not None}
+    dry_run = dry_run or bool(options.get("dryRun"))
+    budget = None if _is_free(pod) else _budget(api, pod)
+    if not _is_free(pod):
+        _check_preconditions(pod, options.get("preconditions") or {})
+    if budget and not dry_run:
+        api.update(DISRUPTION_BUDGET, namespace, budget["metadata"]["name"], budget, subresource="status")
+    if not dry_run and not _is_free(pod):
+        why = {"reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}
+        told = with_condition(pod, "DisruptionTarget", "True", timestamp(api.now_s()), **why)
+        api.update(POD, namespace, name, told, subresource="status")
+        wanted = options.get("preconditions") or {}
+        options["preconditions"] = {
+            key: wanted[key] for key in wanted if key != "resourceVersion"
+        }  # our update changed it
+    api.delete(POD, namespace, name, options=options, dry_run=dry_run)
+
+
+def _is_free(pod: Json) -> bool:
+    """Whether no budget applies: the Pod has finished, is pending or is terminating."""
+    phase = (pod.get("status") or {}).get("phase") or "Pending"
+    return is_finished(pod) or phase == "Pending" or bool(pod["metadata"].get("deletionTimestamp"))
+
+
+def _check_preconditions(pod: Json, wanted: Json) -> None:
+    """Raises 409 if the Pod is not the one that the preconditions name."""
+    meta = pod["metadata"]
+    for what, field, why in (
+        ("UID", "uid", "deleted and then recreated"),
+        ("ResourceVersion", "resourceVersion", "modified"),
+    ):
+        asked = wanted.get(field)
+        if asked and asked != meta[field]:
+            mismatch = f"the {what} in the precondition ({asked}) does not match the {what} in record ({meta[field]})"
+            error = conflict(POD, meta["name"], f"{mismatch}. The object might have been {why}")
+            error.message = error.message.replace("on pods ", "on Pod ", 1)
+            raise error
+
+
+def _budget(api: Api, pod: Json) -> Json | None:
+    """The Pod's budget with one disruption less; 429 if none is left."""
+    namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
+    labels = pod["metadata"].get("labels") or {}
+    found = [
+        obj
+        for obj in api.list(DISRUPTION_BUDGET, namespace).items
+        if (selector := (obj.get("spec") or {}).get("selector")) is not None and selector_of(selector).matches(labels)
+    ]
+    if len(found) > 1:
+        raise internal(_MORE_THAN_ONE)
+    if not found:
+        return None
+    budget = copied(found[0])
+    status = budget.get("status") or {}
+    if (status.get("disruptionsAllowed") or 0) <= 0:
+        needs, has = status.get("desiredHealthy") or 0, status.get("currentHealthy") or 0
+        mine = budget["metadata"]["name"]
+        message = f"The disruption budget {mine} needs {needs} healthy pods and has {has} currently"
+        causes = [{"reason": "DisruptionBudget", "message": message}]
+        raise StatusError(429, "TooManyRequests", _WOULD_VIOLATE, {"causes": causes})
+    granted = {**(status.get("disruptedPods") or {}), name: timestamp(api.now_s())}
+    left = status["disruptionsAllowed"] - 1
+    budget["status"] = {**status, "disruptionsAllowed": left, "disruptedPods": granted}
+    return budget
+
+
+def bind(api: Api, namespace: str, name: str, binding: Json, *, dry_run: bool) -> None:
+    """Bind the Pod to the node that a scheduler chose; 409 if it has a node."""
+    pod = api.get(POD, namespace, name)
+    _check_name(binding, name)
+    target = binding.get("target") or {}
+    if (target.get("kind") or "Node") != "Node":
+        raise invalid(BINDING, name, [unsupported("target.kind", target["kind"], ("Node", "<empty>"))])
+    if not target.get("name"):
+        raise invalid(BINDING, name, [required("target.name")])
+    if node := node_of(pod):
+        error = conflict(POD, name, f'pod {name} is already assigned to node "{node}"')
+        error.message = error.message.replace("on pods ", "on pods/binding ", 1)
+        raise error
+    placed = {**pod, "spec": {**pod["spec"], "nodeName": target["name"]}}
+    placed = api.update(POD, namespace, name, placed, dry_run=dry_run)
+    if not dry_run:
+        told = with_condition(placed, "PodScheduled", "True", timestamp(api.now_s()))
+        api.update(POD, namespace, name, told, subresource="status")
+
+
+def _check_name(body: Json, name: str) -> None:
+    if ((body.get("metadata") or {}).get("name") or name) != name:
+        raise bad_request(
+            f"the name of the object ({body['metadata']['name']}) does not match the name on the URL ({name})"
+        )
+
+
+class Post(Protocol):
+    """Handles a POST to a subresource of a Pod."""
+
+    def __call__(self, api: Api, namespace: str, name: str, body: Json, /, *, dry_run: bool) -> None:
+        """With `dry_run`, nothing is stored."""
+        ...
+
+
+POSTS: Final[dict[str, Post]] = {"eviction": evict, "binding": bind}
+"""Subresource of a Pod → what a POST there does."""
+
+
+_SIMULATED = "Pods are simulated, no container runs"
+_CONNECTIONS: dict[tuple[Kind, str], str] = {
+    (POD, "attach"): f'pod "{{}}" cannot be attached to: {_SIMULATED}',
+    (POD, "ephemeralcontainers"): f'pod "{{}}" cannot be debugged: {_SIMULATED}',
+    (POD, "exec"): f'pod "{{}}" cannot execute commands: {_SIMULATED}',
+    (POD, "log"): f'pod "{{}}" has no log: {_SIMULATED}',
+    (POD, "portforward"): f'pod "{{}}" has no ports to forward to: {_SIMULATED}',
+    (POD, "proxy"): f'pod "{{}}" cannot be connected to: {_SIMULATED}',
+    (SERVICE, "proxy"): f'service "{{}}" cannot be connected to: {_SIMULATED}',
+    (NODE, "proxy"): f'node "{{}}" cannot be connected to: {_SIMULATED}, and there is no kubelet',
+}
+_KINDS = {kind.plural: kind for kind in (NODE, POD, SERVICE)}
+
+
+def refuse(path: str, api: Api) -> None:
+    """Raises 400 for a path that connects to a container, 404 without its object; other paths pass."""
+    match path.strip("/").split("/"):
+        case ["api", "v1", "namespaces", namespace, plural, name, subresource, *_]:
+            pass
+        case ["api", "v1", "nodes" as plural, name, subresource, *_]:
+            namespace = ""
+        case _:
+            return
+    kind = _KINDS.get(plural)
+    text = _CONNECTIONS.get((kind, subresource)) if kind else None
+    if kind is None or text is None or bool(namespace) != kind.namespaced:
+        return
+    plain = name.removeprefix("https:").removeprefix("http:").partition(":")[0] if subresource == "proxy" else name
+    api.find(kind, namespace, plain)
+    raise bad_request(text.format(plain))

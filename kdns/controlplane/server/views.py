@@ -1,0 +1,104 @@
+"""Views of an object as another kind: subresources (`scale`), and API groups with a form of their own.
+
+A further view is a row in VIEWS or FORM_VIEWS; routes and discovery read the `subresources` of a kind, and FORMS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kdns.controlplane.meta.errors import Cause, bad_request, invalid
+from kdns.controlplane.meta.kinds import EVENT_V1, Json, Kind
+from kdns.controlplane.resources.core import events_v1
+from kdns.controlplane.resources.label_selectors import selector_text
+
+SCALE = Kind("autoscaling", "v1", "Scale", "scales")
+"""The kind of the subresource `scale`; it has no resource of its own."""
+
+EVICTION = Kind("policy", "v1", "Eviction", "evictions")
+BINDING = Kind("", "v1", "Binding", "bindings")
+POSTED = {"eviction": EVICTION, "binding": BINDING}
+"""Subresource → the kind that is posted to it; it cannot be read."""
+
+_SHOWN = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """`read` shows a stored object as `kind`; `write` gives the stored object as it is after a view was sent.
+
+    `configuration` translates a configuration of the view (server-side apply) to one of the object. The caller checks
+    name, uid and resourceVersion in the view's metadata.
+    """
+
+    kind: Kind
+    read: Callable[[Json], Json]
+    write: Callable[[Json, Json], Json]
+    configuration: Callable[[Kind, Json], Json]
+
+
+@dataclass(frozen=True, slots=True)
+class FormView(View):
+    """A view of whole objects: `stored` turns what `read` shows back into the stored form."""
+
+    stored: Callable[[Json], Json]
+
+
+def view_of(subresource: str, form: Kind | None = None) -> View | None:
+    """The view behind a form or a subresource; None where that is the object itself or a part of it."""
+    return FORM_VIEWS[form] if form else VIEWS.get(subresource)
+
+
+def kind_at(kind: Kind, subresource: str) -> Kind:
+    """The kind that a subresource accepts and returns."""
+    view = view_of(subresource)
+    return view.kind if view else POSTED.get(subresource, kind)
+
+
+def scale_of(obj: Json) -> Json:
+    """autoscaling/v1 Scale: desired and current replicas, and their selector."""
+    metadata, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
+    shown = {"replicas": status.get("replicas") or 0, "selector": selector_text(spec.get("selector") or {})}
+    wanted = spec.get("replicas") or 0
+    return {
+        "kind": SCALE.kind,
+        "apiVersion": SCALE.api_version,
+        "metadata": {name: metadata[name] for name in _SHOWN if name in metadata},
+        "spec": {"replicas": wanted} if wanted else {},
+        "status": {name: value for name, value in shown.items() if value or name == "replicas"},
+    }
+
+
+def with_scale(obj: Json, scale: Json) -> Json:
+    """The object with the replicas of a Scale; 422 for a negative number."""
+    replicas = (scale.get("spec") or {}).get("replicas") or 0
+    name = obj["metadata"]["name"]
+    if replicas < 0:
+        cause = Cause("spec.replicas", f"Invalid value: {replicas}", "must be greater than or equal to 0")
+        raise invalid(SCALE, name, [cause])
+    return {**obj, "metadata": {**obj["metadata"], **_claims(scale)}, "spec": {**obj["spec"], "replicas": replicas}}
+
+
+def scale_configuration(kind: Kind, scale: Json) -> Json:
+    """The configuration of an object from that of a Scale: its replicas alone; 400 for another kind."""
+    found = scale.get("apiVersion"), scale.get("kind")
+    spec = scale.get("spec") or {}
+    if found != (SCALE.api_version, SCALE.kind) or not isinstance(spec, dict):
+        raise bad_request(f"invalid object type: {scale.get('apiVersion')}, Kind={scale.get('kind')}")
+    wanted = {"spec": {"replicas": spec["replicas"]}} if "replicas" in spec else {}
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": _claims(scale), **wanted}
+
+
+def _claims(scale: Json) -> Json:
+    sent = scale.get("metadata") or {}
+    return {field: sent[field] for field in ("name", "namespace", "uid", "resourceVersion") if sent.get(field)}
+
+
+VIEWS = {"scale": View(SCALE, scale_of, with_scale, scale_configuration)}
+"""Subresource → its view, for every kind that has the subresource."""
+
+FORM_VIEWS = {
+    EVENT_V1: FormView(EVENT_V1, events_v1.to_events_v1, events_v1.updated, events_v1.configuration, events_v1.to_core),
+}
+"""Kind that is a form of another → its view."""

@@ -1,0 +1,161 @@
+"""Creates and updates: from the object that a verb made to the store.
+
+Type and metadata → managedFields → registry (defaults, allocation, validation) → store → allocation committed, or
+reverted if anything failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kdns.controlplane.fieldmanager import managed_fields
+from kdns.controlplane.fieldmanager.managed_fields import Entries, Writer
+from kdns.controlplane.meta.errors import already_exists
+from kdns.controlplane.meta.kinds import NAMESPACE, Json, Kind
+from kdns.controlplane.resources.strategy import STRATEGIES
+from kdns.controlplane.server import namespaces
+from kdns.controlplane.server.deletion import Deletion
+from kdns.controlplane.server.object_store import ObjectStore
+from kdns.controlplane.storage import listing, object_meta
+from kdns.controlplane.storage.object_meta import copied
+from kdns.controlplane.storage.watch import Version
+
+_NAME_TRIES = 8
+
+
+class Writes:
+    """Creates and updates. Arguments are changed; results belong to the caller."""
+
+    def __init__(
+        self,
+        objects: ObjectStore,
+        deletion: Deletion,
+        now_s: Callable[[], float],
+        new_uid: Callable[[], str],
+        random_suffix: Callable[[], str],
+    ) -> None:
+        self._objects, self._deletion = objects, deletion
+        self._now_s, self._new_uid, self._random_suffix = now_s, new_uid, random_suffix
+
+    def writer(self, name: str, subresource: str = "") -> Writer:
+        """The writer of a request, with the current time."""
+        return Writer(name, subresource, object_meta.timestamp(self._now_s()))
+
+    def create(
+        self, kind: Kind, namespace: str, obj: Json, writer: Writer, *, dry_run: bool, entries: Entries | None = None
+    ) -> Json:
+        """Store a new object; `entries` are its managedFields if they are known."""
+        store, strategy = self._objects.store, STRATEGIES[kind]
+        obj = object_meta.typed(kind, obj)
+        object_meta.place(kind, namespace, obj)
+        name = self._name(kind, namespace, obj)
+        if kind.namespaced:
+            namespaces.check_creation(store.get(NAMESPACE, ("", namespace)), kind, namespace, name)
+        object_meta.begin(obj, self._new_uid(), self._now_s(), generation=strategy.generation is not None)
+        if entries is None:
+            entries = managed_fields.entries_of_new(kind, strategy.defaults(obj), writer) if writer.name else []
+        _manage(obj, entries)
+        prepared = self._objects.registry.create(kind, obj, dry_run=dry_run)
+        exists = store.get(kind, listing.key(kind, namespace, name))
+        if exists or dry_run:
+            prepared.revert()
+        if exists:
+            raise already_exists(kind, name)
+        if dry_run:
+            return copied(prepared.obj)
+        try:
+            version = self._objects.put(kind, prepared.obj, None, prepared)
+        except BaseException:
+            prepared.revert()
+            raise
+        self._deletion.owned(version)
+        return copied(version.obj)
+
+    def _name(self, kind: Kind, namespace: str, obj: Json) -> str:
+        generated = not obj["metadata"].get("name")
+        name = object_meta.name_new(obj, self._random_suffix() if generated else "")
+        for _try in range(_NAME_TRIES if generated else 0):
+            if self._objects.store.get(kind, listing.key(kind, namespace, name)) is None:
+                break
+            obj["metadata"]["name"] = ""
+            name = object_meta.name_new(obj, self._random_suffix())
+        return name
+
+    def update(
+        self, version: Version, obj: Json, writer: Writer, *, dry_run: bool, entries: Entries | None = None
+    ) -> Json:
+        """Replace a version; `entries` as for a create. Without a change there is no commit."""
+        kind, (namespace, name) = version.kind, version.key
+        strategy = STRATEGIES[kind]
+        old = copied(version.obj)
+        new = object_meta.typed(kind, obj)
+        object_meta.place(kind, namespace, new)
+        object_meta.match(kind, name, new, old)
+        object_meta.carry(old, new)
+        new = _confined(kind, old, new, writer.subresource)
+        if entries is None:
+            entries = managed_fields.entries_of_changed(kind, old, strategy.defaults(new), writer)
+        _manage(new, entries)
+        prepared = self._objects.registry.update(kind, old, new, subresource=writer.subresource, dry_run=dry_run)
+        new = prepared.obj
+        object_meta.bump(version.obj, new, strategy.generation)
+        new["metadata"]["resourceVersion"] = version.obj["metadata"]["resourceVersion"]
+        _keep_times(new, version.obj)
+        if dry_run:
+            prepared.revert()
+            return copied(new)
+        try:
+            if new == version.obj:
+                prepared.commit()
+            else:
+                version = self._objects.put(kind, new, version, prepared)
+        except BaseException:
+            prepared.revert()
+            raise
+        if old["metadata"].get("ownerReferences") != new["metadata"].get("ownerReferences"):
+            self._deletion.released(old)
+            self._deletion.owned(version)
+        if _may_go(version):
+            return copied(self._deletion.remove(version).obj)
+        if strategy.spec_finalizers:
+            self._deletion.finish_namespace(name)
+        return copied(version.obj)
+
+
+def _manage(obj: Json, entries: Entries) -> None:
+    obj["metadata"].pop("managedFields", None)
+    if entries:
+        obj["metadata"]["managedFields"] = entries
+
+
+def _keep_times(new: Json, old: Json) -> None:
+    """Managers that wrote the same fields again keep their old time."""
+    before, now = old["metadata"].get("managedFields"), new["metadata"].get("managedFields")
+    if not (before and now) or before == now or not managed_fields.same_but_for_times(before, now):
+        return
+    if {**new, "metadata": {**new["metadata"], "managedFields": before}} == old:
+        new["metadata"]["managedFields"] = before
+
+
+def _confined(kind: Kind, old: Json, new: Json, subresource: str) -> Json:
+    """The new object with all that the (sub)resource may not change from the old one."""
+    if subresource in {"status", "finalize"}:
+        field = "status" if subresource == "status" else "spec"
+        marks = {name: value for name, value in new["metadata"].items() if name != "generateName"}
+        if "generateName" in old["metadata"]:
+            marks["generateName"] = old["metadata"]["generateName"]
+        kept = {**old, "metadata": marks, field: new.get(field)}
+        return {name: value for name, value in kept.items() if value is not None}
+    if "finalize" in kind.subresources:  # spec.finalizers change through it alone
+        new = {**new, "spec": old.get("spec") or {}}
+    if "status" not in kind.subresources:
+        return new
+    kept = {name: value for name, value in new.items() if name != "status"}
+    return {**kept, "status": old["status"]} if "status" in old else kept
+
+
+def _may_go(version: Version) -> bool:
+    """Whether an object that is being deleted has neither finalizers nor a grace period left."""
+    marks = version.obj["metadata"]
+    waits = marks.get("finalizers") or marks.get("deletionGracePeriodSeconds")
+    return bool(marks.get("deletionTimestamp")) and not waits and not STRATEGIES[version.kind].spec_finalizers

@@ -1,0 +1,1 @@
+"""Objects, revisions, history, watches and lists, in memory."""

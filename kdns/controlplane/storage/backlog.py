@@ -1,0 +1,80 @@
+"""A queue of work that follows from requests: the first part is done at once, the rest in batches.
+
+The owner of the batches sets `wake`; after each call of it, it calls `go_on` while `is_left`. While `is_held`, work is
+only queued. Without `wake`, all work is done at once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+Work: TypeAlias = Callable[[], object]
+
+AT_ONCE: Final = 100
+"""How many items are done at once before the rest waits for a batch."""
+
+
+class Backlog:
+    """A queue of functions, each of which may add more without recursion.
+
+    A function reads the state when it runs, so one that raised is queued again behind the others.
+    """
+
+    def __init__(self) -> None:
+        self.wake: Callable[[], None] | None = None
+        self._works: deque[Work] = deque()
+        self._last: dict[str, Work] = {}
+        self.is_held = False
+        self._is_working = self._waits = False
+
+    @property
+    def is_left(self) -> bool:
+        """Whether any work is queued."""
+        return bool(self._works or self._last)
+
+    def add(self, work: Work) -> None:
+        """Queue work; `begin` starts it."""
+        self._works.append(work)
+
+    def add_last(self, name: str, work: Work) -> None:
+        """Queue work that runs when nothing else is queued; a later call with the same name replaces it."""
+        self._last[name] = work
+
+    def begin(self) -> None:
+        """Run the first part of the queue; no effect while the queue is running, also further up the stack."""
+        if self.is_held or self._is_working or (self._waits and self.wake):
+            return
+        try:
+            self._run(AT_ONCE if self.wake else None)
+        finally:
+            if self.is_left and self.wake:
+                self._waits = True
+                self.wake()
+
+    def go_on(self, most: int) -> None:
+        """Run at most `most` items."""
+        self._run(most)
+
+    def _run(self, most: int | None) -> None:
+        self._is_working = True
+        try:
+            while self.is_left and most != 0:
+                self._do_next()
+                most = None if most is None else most - 1
+        finally:
+            self._is_working = False
+            self._waits = self._waits and self.is_left
+
+    def _do_next(self) -> None:
+        if not self._works:
+            name = next(iter(self._last))
+            self._last.pop(name)()
+            return
+        work = self._works.popleft()
+        try:
+            work()
+        except BaseException:
+            self._works.append(work)
+            raise

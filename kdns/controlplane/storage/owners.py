@@ -1,0 +1,107 @@
+"""Dependents of objects: metadata.ownerReferences, indexed by the owner's uid."""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+from itertools import chain
+from typing import Any
+
+import msgspec
+
+from kdns.cluster.objects import Key
+from kdns.controlplane.meta.kinds import KINDS, Json, Kind
+from kdns.controlplane.storage.watch import Version
+
+
+def references(obj: Json) -> list[Json]:
+    """metadata.ownerReferences, never None."""
+    found: Any = obj["metadata"].get("ownerReferences") or []
+    return list(found)
+
+
+class OwnerMetadata(msgspec.Struct, rename="camel"):
+    """The metadata that garbage collection needs."""
+
+    uid: str = ""
+    owner_references: list[Json] | None = None
+    deletion_timestamp: str | None = None
+
+
+class _Object(msgspec.Struct):
+    metadata: OwnerMetadata
+
+
+_read = msgspec.json.Decoder(_Object).decode
+
+
+def _metadata_of(version: Version) -> OwnerMetadata:
+    """Decodes no more than this metadata: at start most objects are not needed otherwise."""
+    if version.is_decoded:
+        return msgspec.convert(version.obj["metadata"], OwnerMetadata)
+    return _read(version.encoded).metadata
+
+
+class Owners:
+    """Dependents by owner's uid; each commit updates them."""
+
+    def __init__(self) -> None:
+        self._dependents: dict[str, dict[tuple[Kind, Key], None]] = {}
+
+    def learn(self, version: Version) -> OwnerMetadata:
+        """Add an object that exists at start; returns its metadata."""
+        marks = _metadata_of(version)
+        for reference in marks.owner_references or ():
+            self._gain(reference.get("uid", ""), (version.kind, version.key))
+        return marks
+
+    def track(self, old: Version | None, new: Version | None) -> None:
+        """Update for one commit."""
+        if old:
+            for reference in references(old.obj):
+                self._lose(reference.get("uid", ""), (old.kind, old.key))
+        if new:
+            for reference in references(new.obj):
+                self._gain(reference.get("uid", ""), (new.kind, new.key))
+
+    def _gain(self, uid: str, dependent: tuple[Kind, Key]) -> None:
+        self._dependents.setdefault(uid, {})[dependent] = None
+
+    def _lose(self, uid: str, dependent: tuple[Kind, Key]) -> None:
+        dependents = self._dependents.get(uid, {})
+        dependents.pop(dependent, None)
+        if not dependents:
+            self._dependents.pop(uid, None)
+
+    def dependents(self, uid: str) -> list[tuple[Kind, Key]]:
+        """(kind, key) of every object that names `uid` as an owner."""
+        return list(self._dependents.get(uid, ()))
+
+    def has_dependents(self, uid: str) -> bool:
+        """Whether any object names `uid` as an owner."""
+        return uid in self._dependents
+
+    def ownerless(self, uids: AbstractSet[str]) -> list[tuple[Kind, Key]]:
+        """Every object that has an owner whose uid is not in `uids`."""
+        lost = [dependents for uid, dependents in self._dependents.items() if uid not in uids]
+        return list(dict.fromkeys(chain.from_iterable(lost)))
+
+
+def without_owner(obj: Json, uid: str) -> list[Json]:
+    """The references without that to the owner `uid`."""
+    return [reference for reference in references(obj) if reference.get("uid") != uid]
+
+
+def blocks(reference: Json) -> bool:
+    """Whether a deletion of the owner in the foreground waits for the object with this reference."""
+    return bool(reference.get("blockOwnerDeletion"))
+
+
+_KINDS = {(kind.api_version, kind.kind): kind for kind in KINDS}
+
+
+def owner_key(reference: Json, namespace: str) -> tuple[Kind, Key] | None:
+    """Kind and key of the owner of an object in `namespace`; None if the kind is not served, or has no namespace."""
+    kind = _KINDS.get((reference.get("apiVersion", ""), reference.get("kind", "")))
+    if kind is None or (kind.namespaced and not namespace):
+        return None
+    return kind, (namespace if kind.namespaced else "", str(reference.get("name", "")))

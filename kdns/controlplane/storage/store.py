@@ -1,0 +1,230 @@
+"""Objects, revisions and history in memory, with etcd's semantics as the API shows them.
+
+One counter numbers all commits. A commit first goes to `persist`, which may reject it by raising; then it becomes
+visible to readers and is queued for watchers, in one step. The history of each kind is bounded in commits and bytes. A
+watch or paged list resumes from any revision in it; an older one is 410 Expired.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from kdns.cluster.objects import Key
+from kdns.controlplane.meta.errors import StatusError, conflict, gone
+from kdns.controlplane.meta.kinds import Json, Kind
+from kdns.controlplane.storage.watch import QUEUE_BYTES, Commit, Filter, Subscription, Version, WatchEvent, version_of
+
+MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
+HISTORY_COMMITS, HISTORY_BYTES = 4096, 32 * 1024 * 1024
+"""Of each kind."""
+
+QUEUE_EVENTS = 10_000
+_DECODED_COMMITS = 64
+"""How many of the newest replaced versions stay decoded; older ones are seldom read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A part of a list: `next_key` is where the following page starts, None after the last.
+
+    `remaining` is the number of objects that follow; None if selectors make it unknown.
+    """
+
+    items: tuple[Version, ...]
+    revision: int
+    next_key: Key | None = None
+    remaining: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    commits: int
+    size_bytes: int
+
+
+@dataclass(slots=True)
+class _Collection:
+    """All objects of a kind in key order, and the history of commits.
+
+    `floor` is the revision of the newest dropped commit; the history after it is complete.
+    """
+
+    floor: int
+    objects: dict[Key, Version] = field(default_factory=dict)
+    keys: list[Key] = field(default_factory=list)
+    history: deque[Commit] = field(default_factory=deque)
+    history_bytes: int = 0
+    watchers: dict[Subscription, None] = field(default_factory=dict)
+
+    def apply(self, commit: Commit, most: _Bound) -> None:
+        if commit.new is None:
+            del self.objects[commit.key]
+            del self.keys[bisect_left(self.keys, commit.key)]
+        else:
+            if commit.old is None:
+                insort(self.keys, commit.key)
+            self.objects[commit.key] = commit.new
+        self._remember(commit, most)
+        for watcher in tuple(self.watchers):
+            watcher.feed(commit)
+
+    def _remember(self, commit: Commit, most: _Bound) -> None:
+        history = self.history
+        history.append(commit)
+        self.history_bytes += commit.size
+        while len(history) > most.commits or (self.history_bytes > most.size_bytes and len(history) > 1):
+            forgotten = history.popleft()
+            self.history_bytes -= forgotten.size
+            self.floor = forgotten.revision
+        if len(history) > _DECODED_COMMITS and (old := history[-_DECODED_COMMITS].old):
+            old.rest()
+
+    def since(self, revision: int) -> list[Commit]:
+        """Commits after `revision`, oldest first; 410 if some were dropped."""
+        if revision < self.floor:
+            raise gone(f"too old resource version: {revision} ({self.floor})")
+        return list(self.history)[bisect_right(self.history, revision, key=lambda commit: commit.revision) :]
+
+    def at(self, revision: int) -> tuple[dict[Key, Version], Sequence[Key]]:
+        """Objects and sorted keys as of `revision`: the current ones with later commits undone."""
+        before = {commit.key: commit.old for commit in reversed(self.since(revision))}
+        if not before:
+            return self.objects, self.keys
+        there = {key: version for key, version in before.items() if version}
+        keys = [key for key in self.keys if key not in before or key in there]
+        for key in there.keys() - self.objects.keys():
+            insort(keys, key)
+        return {**self.objects, **there}, keys
+
+
+def _kept(_: Commit) -> None:
+    """Accepts every commit: nothing is persisted."""
+
+
+class Store:
+    """Every served object. Not thread-safe: one event loop owns it.
+
+    A restarted store continues at `revision` with `objects`.
+    """
+
+    def __init__(
+        self,
+        objects: Iterable[Version] = (),
+        *,
+        revision: int = 1,
+        persist: Callable[[Commit], None] = _kept,
+        history_commits: int = HISTORY_COMMITS,
+        history_bytes: int = HISTORY_BYTES,
+    ) -> None:
+        self.revision = revision
+        self._start, self._persist, self._bound = revision, persist, _Bound(history_commits, history_bytes)
+        self._collections: dict[Kind, _Collection] = {}
+        for version in sorted(objects, key=lambda version: version.key):
+            collection = self._collection(version.kind)
+            collection.objects[version.key] = version
+            collection.keys.append(version.key)
+
+    def get(self, kind: Kind, key: Key) -> Version | None:
+        """The latest version, or None."""
+        return self._collection(kind).objects.get(key)
+
+    def put(self, kind: Kind, key: Key, obj: Json, replaces: Version | None) -> Version:
+        """Commit a new version; `replaces` is the version that it replaces, None for a create.
+
+        Raises 409 Conflict if that is no longer the latest. `obj` belongs to the store afterwards.
+        """
+        self._is_latest(kind, key, replaces)
+        new = version_of(kind, key, obj, self.revision + 1)
+        self._commit(Commit(new.revision, kind, key, replaces, new))
+        return new
+
+    def delete(self, version: Version) -> Version:
+        """Commit a deletion; returns the last state with the revision of the deletion. 409 as in `put`."""
+        self._is_latest(version.kind, version.key, version)
+        commit = Commit(self.revision + 1, version.kind, version.key, version, None)
+        self._commit(commit)
+        return commit.lost.stored
+
+    def page(self, kind: Kind, wanted: Filter, *, revision: int = 0, start: Key = ("", ""), limit: int = 0) -> Page:
+        """Objects in key order from `start`, at most `limit` (0: all), as of `revision` (0: the current one)."""
+        revision = revision or self.revision
+        objects, keys = self._collection(kind).at(revision)
+        namespace, name = wanted.namespace, wanted.fields.name
+        first = bisect_left(keys, start if namespace is None else max(start, (namespace, name)))
+        end = len(keys)
+        if namespace is not None:
+            end = bisect_left(keys, (namespace, f"{name}\0") if name else (f"{namespace}\0", ""))
+        items: list[Version] = []
+        for position in range(first, end):
+            version = objects[keys[position]]
+            if not wanted.matches(version):
+                continue
+            if limit and len(items) == limit:
+                remaining = None if wanted.selects else end - position
+                return Page(tuple(items), revision, keys[position], remaining)
+            items.append(version)
+        return Page(tuple(items), revision)
+
+    def watch(
+        self,
+        kind: Kind,
+        wanted: Filter,
+        *,
+        since: int | None,
+        initial: bool = False,
+        limit: int = QUEUE_EVENTS,
+        limit_bytes: int = QUEUE_BYTES,
+    ) -> Subscription:
+        """A watcher of every commit after `since` (None: of new commits); 410 if the history is too short.
+
+        `initial` first queues an ADDED event for each object; `since` is then ignored.
+        """
+        collection = self._collection(kind)
+        subscription = Subscription(wanted, limit, lambda watcher: _forget(collection, watcher), limit_bytes)
+        if initial:
+            subscription.start(WatchEvent("ADDED", version) for version in self.page(kind, wanted).items)
+        elif since is not None:
+            events = (wanted.event(commit) for commit in collection.since(since))
+            subscription.start(event for event in events if event)
+        collection.watchers[subscription] = None
+        return subscription
+
+    def oldest(self, kind: Kind) -> int:
+        """The oldest revision a watch of `kind` can resume from."""
+        return self._collection(kind).floor
+
+    def _collection(self, kind: Kind) -> _Collection:
+        collection = self._collections.get(kind)
+        if collection is None:
+            collection = self._collections[kind] = _Collection(floor=self._start)
+        return collection
+
+    def _is_latest(self, kind: Kind, key: Key, version: Version | None) -> None:
+        if self.get(kind, key) is not version:
+            raise conflict(kind, key[1], MODIFIED)
+
+    def _commit(self, commit: Commit) -> None:
+        self._persist(commit)
+        self.revision = commit.revision
+        self._collection(commit.kind).apply(commit, self._bound)
+
+
+def _forget(collection: _Collection, watcher: Subscription) -> None:
+    collection.watchers.pop(watcher, None)
+
+
+def parsed_revision(text: str) -> int:
+    """A resourceVersion as a number; raises ValueError with the API's message."""
+    if not (text.isascii() and text.isdigit()):
+        raise ValueError(f'Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax')
+    return int(text)
+
+
+def too_large(revision: int, current: int) -> StatusError:
+    """504: the requested revision does not exist yet; clients retry after a second."""
+    message = f"Too large resource version: {revision}, current: {current}"
+    causes = [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]
+    return StatusError(504, "Timeout", message, {"causes": causes, "retryAfterSeconds": 1})

@@ -1,0 +1,219 @@
+"""Watch events: for each watcher a commit becomes at most one event, according to the watcher's selectors.
+
+Events are queued in the commit itself and in commit order, so no commit is missed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import msgspec
+
+from kdns.cluster import selectors
+from kdns.cluster.objects import Key
+from kdns.cluster.selectors import Selector
+from kdns.controlplane.meta.kinds import Json, Kind
+from kdns.controlplane.storage import field_selectors
+from kdns.controlplane.storage.field_selectors import FieldSelector
+
+QUEUE_BYTES = 64 * 1024 * 1024
+
+
+class Version:
+    """One version of an object. All readers share `obj`, so nobody may change it.
+
+    `encoded` is `obj` as JSON, the bytes that are sent and written to disk. `obj` is decoded from it on first use:
+    after a restart few objects are ever decoded, and hardly any of the history.
+    """
+
+    __slots__ = ("_obj", "encoded", "key", "kind", "revision")
+
+    def __init__(self, kind: Kind, key: Key, revision: int, obj: Json | None, encoded: bytes) -> None:
+        self.kind, self.key, self.revision, self._obj, self.encoded = kind, key, revision, obj, encoded
+
+    @property
+    def obj(self) -> Json:
+        """The object."""
+        if self._obj is None:
+            self._obj = msgspec.json.decode(self.encoded)
+        return self._obj
+
+    @property
+    def is_decoded(self) -> bool:
+        """Whether `obj` is decoded."""
+        return self._obj is not None
+
+    def rest(self) -> None:
+        """Drop the decoded object; `obj` decodes it again."""
+        self._obj = None
+
+    def at(self, revision: int) -> Version:
+        """The same content under another resourceVersion."""
+        return version_of(self.kind, self.key, self.obj, revision)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Version):
+            return NotImplemented
+        mine, theirs = (self.kind, self.key, self.revision), (other.kind, other.key, other.revision)
+        return mine == theirs and self.encoded == other.encoded
+
+    def __hash__(self) -> int:
+        return hash((self.kind, self.key, self.revision))
+
+    def __repr__(self) -> str:
+        return f"Version({self.kind.kind}, {self.key}, {self.revision})"
+
+
+def version_of(kind: Kind, key: Key, obj: Json, revision: int) -> Version:
+    """`obj` with its resourceVersion, encoded. The values of top-level fields are shared with `obj`, not copied."""
+    versioned = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(revision)}}
+    return Version(kind, key, revision, versioned, msgspec.json.encode(versioned))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WatchEvent:
+    """`type` is ADDED, MODIFIED or DELETED; a DELETED object is its last state with the revision of the deletion."""
+
+    type: str
+    stored: Version
+
+    @property
+    def line(self) -> bytes:
+        """The event as a line of a JSON watch stream."""
+        return b'{"type":"%b","object":%b}\n' % (self.type.encode(), self.stored.encoded)
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One change of one object; old is None for a create, new is None for a delete."""
+
+    revision: int
+    kind: Kind
+    key: Key
+    old: Version | None
+    new: Version | None
+
+    @cached_property
+    def event(self) -> WatchEvent:
+        """The event for a watcher without selectors."""
+        if self.new is None:
+            return self.lost
+        return WatchEvent("MODIFIED" if self.old else "ADDED", self.new)
+
+    @cached_property
+    def lost(self) -> WatchEvent:
+        """The event for a watcher whose selectors no longer match the object."""
+        if self.old is None:
+            raise ValueError("a created object was never seen before")
+        return WatchEvent("DELETED", self.old.at(self.revision))
+
+    @property
+    def size(self) -> int:
+        """The bytes that it costs in the history: those of the version that it replaced, which nothing else holds."""
+        return len((self.old or self.new or self.lost.stored).encoded)
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """The selection of a list or watch; namespace None means all."""
+
+    namespace: str | None = None
+    labels: Selector = selectors.EVERYTHING
+    fields: FieldSelector = field_selectors.EVERYTHING
+
+    @property
+    def selects(self) -> bool:
+        """Whether anything but the namespace narrows the result."""
+        return bool(self.labels.requirements or self.fields.terms or self.fields.name)
+
+    def matches(self, version: Version | None) -> bool:
+        """Whether this version of an object is selected."""
+        if version is None or (self.namespace is not None and version.key[0] != self.namespace):
+            return False
+        if self.fields.name not in {"", version.key[1]}:
+            return False
+        if not self.labels.requirements and not self.fields.terms:
+            return True
+        return self.labels.matches(version.obj["metadata"].get("labels")) and self.fields.matches(version.obj)
+
+    def event(self, commit: Commit) -> WatchEvent | None:
+        """The event of a commit: an object that starts to match is ADDED, one that ceases to match is DELETED."""
+        before, now = self.matches(commit.old), self.matches(commit.new)
+        if now and commit.new:
+            return commit.event if before or not commit.old else WatchEvent("ADDED", commit.new)
+        return commit.lost if before else None
+
+
+def _nothing() -> None:
+    pass
+
+
+class Subscription:
+    """One watcher's bounded queue. `wake` is called when events are queued, and once when it is closed.
+
+    A watcher with more than `limit` events or `limit_bytes` of objects in its queue is closed; its client resumes from
+    the last revision that it received.
+    """
+
+    def __init__(
+        self, wanted: Filter, limit: int, leave: Callable[[Subscription], None], limit_bytes: int = QUEUE_BYTES
+    ) -> None:
+        self.wanted, self.limit, self.limit_bytes = wanted, limit, limit_bytes
+        self.wake: Callable[[], None] = _nothing
+        self.closed = False
+        self._leave = leave
+        self._events: deque[WatchEvent] = deque()
+        self._to_catch_up = self._bytes = 0
+
+    @property
+    def waiting(self) -> int:
+        """How many events are queued."""
+        return len(self._events)
+
+    def start(self, events: Iterable[WatchEvent]) -> None:
+        """Queue the events of the start; they do not count against the limits."""
+        self._events.extend(events)
+        self._to_catch_up = len(self._events)
+
+    def feed(self, commit: Commit) -> None:
+        """Queue the event of a commit, if there is one for this watcher."""
+        event = self.wanted.event(commit)
+        if event is None:
+            return
+        size = len(event.stored.encoded)
+        queued = len(self._events) - self._to_catch_up
+        if queued >= self.limit or (queued and self._bytes + size > self.limit_bytes):
+            self.close()
+            return
+        self._events.append(event)
+        self._bytes += size
+        self.wake()
+
+    def take(self, most_bytes: int | None = None) -> list[WatchEvent]:
+        """Remove and return queued events, oldest first: all, or as many as reach `most_bytes`."""
+        if most_bytes is None:
+            events = list(self._events)
+            self._events.clear()
+            self._to_catch_up = self._bytes = 0
+            return events
+        events = []
+        while self._events and most_bytes > 0:
+            event = self._events.popleft()
+            events.append(event)
+            size = len(event.stored.encoded)
+            most_bytes -= size
+            if self._to_catch_up:
+                self._to_catch_up -= 1
+            else:
+                self._bytes -= size
+        return events
+
+    def close(self) -> None:
+        """End the watch; queued events can still be taken."""
+        if not self.closed:
+            self.closed = True
+            self._leave(self)
+            self.wake()

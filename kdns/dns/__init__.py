@@ -1,0 +1,1 @@
+"""DNS without Kubernetes: names, records, queries, responses, and the answer table."""

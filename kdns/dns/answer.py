@@ -1,0 +1,228 @@
+"""Responses compiled to bytes: head, body, rotation, truncation."""
+
+from __future__ import annotations
+
+from struct import Struct, pack, unpack_from
+from typing import Final, NamedTuple
+
+from kdns.dns.encode import QUESTION_POINTER, Names, encode_opt, encode_section
+from kdns.dns.names import labels_of
+from kdns.dns.query import (
+    AA,
+    AD,
+    CD,
+    HEADER_BYTES,
+    OPCODE,
+    PLAIN_PAYLOAD_BYTES,
+    QR,
+    RA,
+    RD,
+    TC,
+    Edns,
+    Malformed,
+    Query,
+)
+from kdns.dns.response import MAX_MESSAGE_BYTES, Response, Subject
+from kdns.dns.rrset import RRset
+from kdns.dns.types import AAAA, BADVERS, METRIC_TYPES, A
+
+MAX_UDP_BYTES: Final = 4096
+"""The largest UDP answer, whatever the client says it can take."""
+ANSWER_BYTES: Final = 500
+"""What an answer costs beside its key and bodies, about."""
+
+_HEAD: Final = Struct("!HHHHH")
+_SETTABLE: Final = AA | TC | RA | AD
+_REPEATED: Final = RD | CD
+_ADDRESSES: Final = frozenset((A, AAAA))
+
+
+class ResponseKind(NamedTuple):
+    """What metrics tell of a response: all of it is the same each time the answer is sent.
+
+    `zone` is the server block's, `qtype` a `metric_type`, `plugin` the directive that answered.
+    """
+
+    zone: str
+    qtype: int
+    rcode: int
+    do: bool
+    request_bytes: int
+    response_bytes: int
+    plugin: str = ""
+
+
+class Answer:
+    """A compiled response: `head` goes behind the id, one of `bodies` behind the question.
+
+    The bodies are one answer with its addresses rotated; `hits` counts uses and picks the next one.
+    `subjects` is what it depends on, as the table's index has it.
+    """
+
+    __slots__ = ("bodies", "count", "expires_s", "head", "hits", "kind", "question_end", "size_bytes", "subjects")
+
+    def __init__(self, head: bytes, question_end: int, bodies: list[bytes], kind: ResponseKind) -> None:
+        self.head = head
+        self.question_end = question_end
+        self.bodies = bodies
+        self.count = len(bodies)
+        self.kind = kind
+        self.hits = 0
+        self.size_bytes = ANSWER_BYTES
+        self.subjects: tuple[Subject, ...] = ()
+        self.expires_s: float | None = None
+
+    def wire(self, packet: bytes) -> bytes:
+        """The whole response to `packet`, counted."""
+        self.hits = hits = self.hits + 1
+        body = self.bodies[hits % self.count]
+        return packet[:2] + self.head + packet[12 : self.question_end] + body
+
+
+def limit_of(query: Query, *, is_stream: bool) -> int:
+    """The most bytes an answer may have: 64 KiB on streams, else what the client says it takes."""
+    if is_stream:
+        return MAX_MESSAGE_BYTES
+    return min(query.edns.payload_bytes, MAX_UDP_BYTES) if query.edns else PLAIN_PAYLOAD_BYTES
+
+
+def compile_answer(
+    query: Query, response: Response, limit_bytes: int, block_zone: str, turn: int = 0, *, once: bool = False
+) -> Answer:
+    """The answer to `query`, at most `limit_bytes` long; `block_zone` is the server block's zone, for metrics.
+
+    Additional records are left out first, silently; then answers, with TC set (RFC 2181 §9).
+    `turn` is the first of the orders that the addresses take; `once` makes a body for that one only.
+    """
+    edns = query.edns
+    opt = encode_opt(edns, response.rcode >> 4, response.options) if edns else b""
+    at = query.question_end
+    soa = response.soa
+    if soa is not None and not response.answer:
+        bodies = soa.tail(at - 4, opt)
+        head = _head(query, response, 0, 1, edns is not None)
+        return Answer(head, at, bodies, _kind(query, response, block_zone, at + len(bodies[0])))
+    if response.wire:
+        return _answer_of_wire(query, response, limit_bytes, block_zone)
+    end = limit_bytes - len(opt)
+    rrsets = response.answer
+    answer = _own_addresses(query, response, end) if len(rrsets) == 1 else None
+    authority: list[bytes] = []
+    additional: list[bytes] = []
+    is_cut = False
+    if answer is None:
+        names = Names(query.labels, query.name, labels_of(response.zone))
+        rrsets = response.order.arranged(rrsets)
+        encoded = encode_section(rrsets, names, at, end)
+        answer, size = _fitting(encoded, end - at)
+        is_cut = len(answer) < len(encoded)
+        if not is_cut:
+            encoded = encode_section((soa.rrset,) if soa else response.authority, names, at + size, end)
+            authority, more = _fitting(encoded, end - at - size)
+            size += more
+            names.forget_from(at + size)
+            encoded = encode_section(response.order.arranged(response.additional), names, at + size, end)
+            additional, _ = _fitting(encoded, end - at - size)
+    bodies = _bodies(response, answer, rrsets, b"".join((*authority, *additional, opt)), turn, once=once)
+    head = _head(
+        query, response, len(answer), len(authority), len(additional) + (edns is not None), TC if is_cut else 0
+    )
+    return Answer(head, at, bodies, _kind(query, response, block_zone, at + len(bodies[0])))
+
+
+def is_rotated(response: Response) -> bool:
+    """Whether the answer may look otherwise at the next use: it ends in several addresses."""
+    return bool(response.answer) and len(response.answer[-1].rdata) > 1 and response.answer[-1].rtype in _ADDRESSES
+
+
+def malformed_answer(packet: bytes, why: Malformed) -> Answer | None:
+    """The error response to a packet that is no query, None for silence."""
+    if why.rcode is None:
+        return None
+    return error_answer(packet, why.rcode, why.question_end, why.edns)
+
+
+def error_answer(
+    packet: bytes, rcode: int, question_end: int = HEADER_BYTES, edns: Edns | None = None, zone: str = "dropped"
+) -> Answer:
+    """A response that only says `rcode`; the question is repeated where it could be read."""
+    (flags,) = unpack_from("!H", packet, 2)
+    flags = QR | (flags & (OPCODE | RD | CD)) | (rcode & 15)
+    has_question = question_end > HEADER_BYTES
+    if rcode == BADVERS and edns:
+        edns = Edns(edns.payload_bytes, False, 0)
+    opt = encode_opt(edns, rcode >> 4) if edns else b""
+    head = _HEAD.pack(flags, has_question, 0, 0, bool(opt))
+    qtype = int.from_bytes(packet[question_end - 4 : question_end - 2], "big") if has_question else 0
+    do = edns is not None and edns.do
+    counted = qtype if qtype in METRIC_TYPES else 0
+    kind = ResponseKind(zone, counted, rcode, do, len(packet), question_end + len(opt))
+    return Answer(head, question_end, [opt], kind)
+
+
+def _head(query: Query, response: Response, answers: int, authorities: int, additionals: int, flags: int = 0) -> bytes:
+    flags |= QR | (query.flags & _REPEATED) | (response.flags & _SETTABLE) | (response.rcode & 15)
+    return _HEAD.pack(flags, 1, answers, authorities, additionals)
+
+
+def _kind(query: Query, response: Response, zone: str, response_bytes: int) -> ResponseKind:
+    qtype = query.qtype if query.qtype in METRIC_TYPES else 0
+    edns = query.edns
+    do = edns is not None and edns.do
+    return ResponseKind(zone, qtype, response.rcode, do, len(query.packet), response_bytes, response.plugin)
+
+
+def _own_addresses(query: Query, response: Response, end: int) -> list[bytes] | None:
+    """The records of an answer that is nothing but addresses of the question's name; None for any other."""
+    (rrset,) = response.answer
+    if rrset.rtype not in _ADDRESSES or response.authority or response.additional or response.soa is not None:
+        return None
+    if response.order.prefer or not query.labels or rrset.owner != query.name:
+        return None
+    rdata: tuple[bytes, ...] = rrset.rdata  # type: ignore[assignment] # A and AAAA hold packed addresses
+    size_bytes = len(rdata[0])
+    if query.question_end + len(rdata) * (len(QUESTION_POINTER) + 10 + size_bytes) > end:
+        return None
+    start = QUESTION_POINTER + pack("!HHIH", rrset.rtype, 1, rrset.ttl, size_bytes)
+    return [start + address for address in rdata]
+
+
+def _answer_of_wire(query: Query, response: Response, limit_bytes: int, zone: str) -> Answer:
+    """An upstream's bytes behind the client's own id and question; they must fit and be about that question."""
+    wire, end = response.wire, query.question_end
+    if len(wire) > limit_bytes or wire[HEADER_BYTES:end].lower() != query.packet[HEADER_BYTES:end].lower():
+        raise ValueError("an upstream's bytes that do not fit the question: from_wire makes records of them")
+    (flags,) = unpack_from("!H", wire, 2)
+    kind = _kind(query, response._replace(rcode=flags & 15), zone, len(wire))
+    return Answer(wire[2:HEADER_BYTES], end, [wire[end:]], kind)
+
+
+def _bodies(
+    response: Response, records: list[bytes], rrsets: tuple[RRset, ...], tail: bytes, turn: int, *, once: bool
+) -> list[bytes]:
+    """The body in every order that its addresses take in turn; CNAMEs stay in front of them.
+
+    Records may change places where their owner is written alike: all but the first point at the same name, and
+    the first as well if the question or a CNAME holds it.
+    """
+    if len(records) < 2 or rrsets[-1].rtype not in _ADDRESSES:
+        return [b"".join((*records, tail))]
+    fixed = sum(len(rrset.rdata) for rrset in rrsets[:-1])
+    front, movable = records[:fixed], records[fixed:]
+    if len(movable) < 2 or len({*map(len, movable)}) > 1:
+        return [b"".join((*records, tail))]
+    turns = response.order.turns(rrsets[-1], len(movable), turn)
+    if once:
+        turns = turns[:1]
+    made = {order: b"".join((*front, *(movable[index] for index in order), tail)) for order in set(turns)}
+    return [made[order] for order in turns]
+
+
+def _fitting(records: list[bytes], room_bytes: int) -> tuple[list[bytes], int]:
+    """As many of the records, from the first, as fit; and their size."""
+    size = 0
+    for count, record in enumerate(records):
+        if size + len(record) > room_bytes:
+            return records[:count], size
+        size += len(record)
+    return records, size

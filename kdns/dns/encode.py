@@ -1,0 +1,157 @@
+"""RRsets to the bytes behind the question.
+
+An owner that is the question's name is the pointer 0xC00C, so the client's spelling comes back by itself
+(draft-vixie-dnsext-dns0x20). Other owners end in a pointer to the question's zone. The names in SRV rdata are
+never compressed (RFC 2782).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from struct import pack
+from typing import Final
+
+from kdns.dns.names import MAX_NAME_BYTES, POINTER, Labels, encode_labels, encode_name, is_below, labels_of
+from kdns.dns.query import HEADER_BYTES, Edns, encode_options
+from kdns.dns.rrset import RRset, Soa, Srv
+from kdns.dns.types import AAAA, TXT, A
+
+OWN_PAYLOAD_BYTES: Final = 1232
+"""The UDP payload kdns can take without fragments, as it says in its OPT (DNS flag day 2020)."""
+MAX_OFFSET: Final = 0x3FFF
+ENDLESS: Final = 1 << 32
+"""A position behind every message."""
+
+QUESTION_POINTER: Final = pack("!H", POINTER | HEADER_BYTES)
+
+
+def encode_opt(edns: Edns, extended_rcode: int = 0, options: tuple[tuple[int, bytes], ...] = ()) -> bytes:
+    """kdns's OPT record in answer to a client's (RFC 6891 §6.1.2)."""
+    if not (extended_rcode or options):
+        return _OPT_DO if edns.do else _OPT
+    rdata = encode_options(options)
+    flags = 0x8000 if edns.do else 0
+    return pack("!BHHBBHH", 0, 41, OWN_PAYLOAD_BYTES, extended_rcode, 0, flags, len(rdata)) + rdata
+
+
+_OPT: Final = pack("!BHHBBHH", 0, 41, OWN_PAYLOAD_BYTES, 0, 0, 0, 0)
+_OPT_DO: Final = pack("!BHHBBHH", 0, 41, OWN_PAYLOAD_BYTES, 0, 0, 0x8000, 0)
+
+
+class Names:
+    """Where in the message names can be pointed at: the question's own, its zone, and owners written since."""
+
+    __slots__ = ("_offsets", "_question", "_text", "_zone")
+
+    def __init__(self, question: Labels = (), text: str = "", zone: Labels = ()) -> None:
+        """`question` is the name of the question in folded labels, `text` the same as text, `zone` a part of it."""
+        self._question = question
+        self._text = text
+        self._zone = zone
+        self._offsets: dict[Labels, int] | None = None
+
+    @classmethod
+    def at(cls, name: Labels, offset: int) -> Names:
+        """Only this name can be pointed at."""
+        names = cls()
+        names._offsets = {name: offset} if name else {}
+        return names
+
+    def encode(self, name: str, at: int) -> bytes:
+        """The name, ending in a pointer where part of it already stands; `at` is its own position.
+
+        Raises ValueError for a name that cannot be written.
+        """
+        if name == self._text and self._question:
+            return QUESTION_POINTER
+        labels = labels_of(name)
+        offsets = self.offsets
+        for cut in range(len(labels)):
+            offset = offsets.get(labels[cut:])
+            if offset is not None:
+                if sum(map(len, labels)) + len(labels) >= MAX_NAME_BYTES:
+                    raise ValueError(f"a name has at most {MAX_NAME_BYTES} bytes, also behind a pointer")
+                self._remember(labels, cut, at)
+                return encode_labels(labels[:cut]) + pack("!H", POINTER | offset)
+        self._remember(labels, len(labels), at)
+        return encode_name(labels)
+
+    def forget_from(self, position: int) -> None:
+        """Point at nothing from `position` on: what was to stand there did not fit."""
+        self._offsets = {name: offset for name, offset in self.offsets.items() if offset < position}
+
+    @property
+    def offsets(self) -> dict[Labels, int]:
+        """The names that can be pointed at, and where they stand."""
+        if self._offsets is None:
+            question, zone = self._question, self._zone
+            self._offsets = {question: HEADER_BYTES} if question else {}
+            if zone and is_below(question, zone):
+                above = question[: len(question) - len(zone)]
+                self._offsets[zone] = HEADER_BYTES + sum(1 + len(label) for label in above)
+        return self._offsets
+
+    def _remember(self, labels: Labels, count: int, at: int) -> None:
+        offsets = self.offsets
+        for number in range(count):
+            if at > MAX_OFFSET:
+                return
+            offsets.setdefault(labels[number:], at)
+            at += 1 + len(labels[number])
+
+
+def encode_rrset(rrset: RRset, names: Names, at: int, end: int = ENDLESS) -> list[bytes]:
+    """Each record of the set in bytes, the first starting at position `at` of the message.
+
+    The first record that reaches beyond `end` is the last one that is written.
+    A record whose name cannot be written (longer than 255 bytes) is left out: better one answer less than none.
+    """
+    records: list[bytes] = []
+    for rdata in rrset.rdata:
+        try:
+            owner = names.encode(rrset.owner, at)
+            if rrset.rtype in _ADDRESSES and isinstance(rdata, bytes):
+                body = rdata
+            else:
+                body = _rdata(rdata, rrset.rtype, names, at + len(owner) + 10)
+        except (ValueError, UnicodeEncodeError):
+            names.forget_from(at)
+            continue
+        record = owner + pack("!HHIH", rrset.rtype, 1, rrset.ttl, len(body)) + body
+        records.append(record)
+        at += len(record)
+        if at > end:
+            break
+    return records
+
+
+_ADDRESSES: Final = frozenset((A, AAAA))
+
+
+def _rdata(rdata: object, rtype: int, names: Names, at: int) -> bytes:
+    match rdata:
+        case bytes() if rtype == TXT:
+            return bytes((len(rdata),)) + rdata
+        case bytes():
+            return rdata
+        case Srv():
+            return pack("!HHH", rdata.priority, rdata.weight, rdata.port) + encode_name(labels_of(rdata.target))
+        case Soa():
+            mname = names.encode(rdata.mname, at)
+            rname = names.encode(rdata.rname, at + len(mname))
+            times = (rdata.serial, rdata.refresh, rdata.retry, rdata.expire, rdata.minimum)
+            return mname + rname + pack("!IIIII", *times)
+        case _:
+            return names.encode(str(rdata), at)
+
+
+def encode_section(rrsets: Iterable[RRset], names: Names, at: int, end: int = ENDLESS) -> list[bytes]:
+    """All records of a section, in order, up to the first that reaches beyond `end`."""
+    records: list[bytes] = []
+    for rrset in rrsets:
+        encoded = encode_rrset(rrset, names, at, end)
+        at += sum(map(len, encoded))
+        records += encoded
+        if at > end:
+            break
+    return records

@@ -1,0 +1,90 @@
+"""The door to dnslib: master files and whole messages, off the hot path."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import dnslib
+
+from kdns.dns import types
+from kdns.dns.names import text_of
+from kdns.dns.query import AA, AD, RA, TC
+from kdns.dns.response import Response
+from kdns.dns.rrset import Rdata, RRset, Soa, Srv
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """A response taken apart: flags in dig's words, the sections without OPT, the rcode's name."""
+
+    rcode: str
+    flags: frozenset[str]
+    answer: tuple[RRset, ...]
+    authority: tuple[RRset, ...]
+    additional: tuple[RRset, ...]
+
+
+def zone_rrsets(text: str, origin: str = ".") -> tuple[RRset, ...]:
+    """The records of a master file (RFC 1035 §5), one RRset a record, names in lower case.
+
+    Raises ValueError, with the parser's words, for text that is no master file.
+    """
+    try:
+        return tuple(_rrset(record) for record in dnslib.RR.fromZone(text, origin=origin))
+    except (dnslib.DNSError, IndexError, KeyError, AttributeError) as error:
+        raise ValueError(f"this is no master file: {error}") from error
+
+
+def decode(packet: bytes) -> Decoded:
+    """A response's parts; ValueError for bytes that are no message."""
+    try:
+        record = dnslib.DNSRecord.parse(packet)
+    except (dnslib.DNSError, dnslib.buffer.BufferError) as error:
+        raise ValueError(f"this is no DNS message: {error}") from error
+    header = record.header
+    flags = {name for name in ("qr", "aa", "tc", "rd", "ra", "ad", "cd") if getattr(header, name)}
+    sections = [
+        tuple(_rrset(rr) for rr in part if rr.rtype != dnslib.QTYPE.OPT) for part in (record.rr, record.auth, record.ar)
+    ]
+    return Decoded(types.rcode_name(header.rcode), frozenset(flags), *sections)
+
+
+def query(name: str, rtype: int, *, message_id: int = 1, payload_bytes: int = 0, rd: bool = True) -> bytes:
+    """A query packet; with an OPT that offers `payload_bytes` unless that is 0."""
+    message = dnslib.DNSRecord(dnslib.DNSHeader(id=message_id), q=dnslib.DNSQuestion(name, rtype))
+    message.header.rd = rd
+    if payload_bytes:
+        message.add_ar(dnslib.EDNS0(udp_len=payload_bytes))
+    return bytes(message.pack())
+
+
+def from_wire(response: Response) -> Response:
+    """The same response with its `wire` taken apart into records; ValueError for bytes that are no message."""
+    decoded = decode(response.wire)
+    flags = sum(bit for name, bit in (("aa", AA), ("tc", TC), ("ra", RA), ("ad", AD)) if name in decoded.flags)
+    sections = (decoded.answer, decoded.authority, decoded.additional)
+    return Response(types.rcode_number(decoded.rcode), flags, *sections, reuse=response.reuse, plugin=response.plugin)
+
+
+def _rrset(record: dnslib.RR) -> RRset:
+    return RRset(_name(record.rname), record.rtype, record.ttl, (_rdata(record),))
+
+
+def _name(label: dnslib.DNSLabel) -> str:
+    return text_of(tuple(label.label))
+
+
+def _rdata(record: dnslib.RR) -> Rdata:
+    rd = record.rdata
+    match record.rtype:
+        case types.A | types.AAAA:
+            return bytes(rd.data)
+        case types.SRV:
+            return Srv(rd.priority, rd.weight, rd.port, _name(rd.target))
+        case types.SOA:
+            return Soa(_name(rd.mname), _name(rd.rname), *rd.times)
+        case types.TXT:
+            return b"".join(rd.data)
+        case types.NS | types.CNAME | types.PTR:
+            return _name(rd.label)
+    return str(rd).encode()

@@ -1,0 +1,160 @@
+r"""Domain names: labels, their text and their bytes (RFC 1035 §3.1, §4.1.4, §5.1).
+
+A label is bytes of any value. Labels are compared without regard to the case of ASCII letters, and of no others
+(RFC 4343): labels of questions and of zones are folded to lower case, where `bytes.lower` does just that.
+In text a dot, a quote or a byte that is not printed stands behind a backslash: `a\.b.example.` has three labels.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final, TypeAlias
+
+Labels: TypeAlias = tuple[bytes, ...]
+"""A name's labels from left to right, without the root."""
+
+MAX_LABEL_BYTES: Final = 63
+MAX_NAME_BYTES: Final = 255
+POINTER: Final = 0xC000
+CACHED_NAMES: Final = 4096
+"""Names whose labels are remembered: zones and the targets of records recur."""
+
+_PLAIN: Final = re.compile(rb"[A-Za-z0-9_*/-]*(?:\.[A-Za-z0-9_*/-]+)*")
+_SPECIAL: Final = frozenset(b'."\\();@$')
+_ESCAPE: Final = re.compile(rb"\\(?:([0-9]{3})|([^0-9]))|([^\\.])|(\.)|(\\)", re.DOTALL)
+_OCTET: Final = re.compile(rb"(?:0|[1-9][0-9]{0,2})\Z")
+_NIBBLES: Final = frozenset(b"0123456789abcdef"[index : index + 1] for index in range(16))
+
+
+@lru_cache(CACHED_NAMES)
+def labels_of(name: str) -> Labels:
+    """The labels of a name in text form, their case as it stands; a missing dot at the end is no matter.
+
+    Raises ValueError for an escape that is none, and UnicodeEncodeError for characters that are no bytes.
+    """
+    if name in {".", ""}:
+        return ()
+    raw = name.encode("latin-1")
+    labels = _unescaped(raw) if b"\\" in raw else tuple(raw.split(b"."))
+    return labels if labels[-1] else labels[:-1]
+
+
+def _unescaped(raw: bytes) -> Labels:
+    labels: list[bytes] = []
+    label = bytearray()
+    for octet, quoted, plain, dot, wrong in _ESCAPE.findall(raw):
+        if wrong or (octet and int(octet) > 255):
+            raise ValueError(f"a backslash stands before three digits up to 255 or one other character: {raw!r}")
+        if dot:
+            labels.append(bytes(label))
+            label.clear()
+        else:
+            label += bytes((int(octet),)) if octet else quoted or plain
+    return (*labels, bytes(label))
+
+
+def text_of(labels: Labels) -> str:
+    """The name in text form, with a trailing dot."""
+    joined = b".".join(labels)
+    if _PLAIN.fullmatch(joined) and joined.count(b".") == len(labels) - 1:
+        return joined.decode("ascii") + "."
+    return ".".join("".join(map(_escaped, label)) for label in labels) + "."
+
+
+def _escaped(byte: int) -> str:
+    if byte in _SPECIAL:
+        return f"\\{byte:c}"
+    return chr(byte) if 33 <= byte <= 126 else f"\\{byte:03}"
+
+
+def folded(name: str) -> str:
+    """The text of a name with its ASCII letters in lower case, and no others."""
+    return name.lower() if name.isascii() else name.encode("latin-1").lower().decode("latin-1")
+
+
+def is_below(labels: Labels, zone: Labels) -> bool:
+    """Whether the name is the zone's or lies below it; both folded."""
+    return not zone or labels[-len(zone) :] == zone
+
+
+def encode_labels(labels: Labels) -> bytes:
+    """The labels with their lengths, without the closing root; ValueError for one that does not fit."""
+    parts = []
+    for label in labels:
+        if not 0 < len(label) <= MAX_LABEL_BYTES:
+            raise ValueError(f"a label has 1 to {MAX_LABEL_BYTES} bytes, this one {len(label)}")
+        parts.append(bytes((len(label),)) + label)
+    return b"".join(parts)
+
+
+def encode_name(labels: Labels) -> bytes:
+    """A whole name with the root; ValueError when it is longer than 255 bytes or has a bad label."""
+    wire = encode_labels(labels) + b"\x00"
+    if len(wire) > MAX_NAME_BYTES:
+        raise ValueError(f"a name has at most {MAX_NAME_BYTES} bytes, this one {len(wire)}")
+    return wire
+
+
+def read_name(packet: bytes, start: int) -> tuple[Labels, int]:
+    """The labels of an uncompressed name and the position behind it; ValueError for anything else.
+
+    A question's name has nothing before it to point at, so pointers are refused with the rest.
+    """
+    labels = []
+    position = start
+    try:
+        while length := packet[position]:
+            position += 1
+            end = position + length
+            labels.append(packet[position:end])
+            position = end
+            if length > MAX_LABEL_BYTES:
+                raise ValueError("a label is compressed or runs out of the packet")
+    except IndexError:
+        raise ValueError("the name runs out of the packet") from None
+    position += 1
+    if position - start > MAX_NAME_BYTES:
+        raise ValueError("the name is too long")
+    return tuple(labels), position
+
+
+def skip_name(packet: bytes, position: int) -> int:
+    """The position behind a name that may end in a pointer; ValueError when it runs out of the packet."""
+    while position < len(packet):
+        length = packet[position]
+        if length == 0:
+            return position + 1
+        if length >= 0xC0:
+            if position + 2 > len(packet):
+                break
+            return position + 2
+        if length > MAX_LABEL_BYTES:
+            break
+        position += 1 + length
+    raise ValueError("the name runs out of the packet")
+
+
+def reversed_address(labels: Labels) -> bytes | None:
+    """The packed address that a whole reverse name stands for; None for a shorter one and for any other name.
+
+    RFC 1035 §3.5, RFC 3596 §2.5. `reverse_range` takes the shorter ones.
+    """
+    bounds = reverse_range(labels)
+    return bounds[0] if bounds and bounds[0] == bounds[1] else None
+
+
+def reverse_range(labels: Labels) -> tuple[bytes, bytes] | None:
+    """The first and last address at or below a reverse name, None if the labels are no such name."""
+    digits, suffix = labels[:-2][::-1], labels[-2:]
+    if suffix == (b"in-addr", b"arpa"):
+        if len(digits) > 4 or not all(_OCTET.match(digit) and int(digit) < 256 for digit in digits):
+            return None
+        octets = bytes(int(digit) for digit in digits)
+        return octets.ljust(4, b"\x00"), octets.ljust(4, b"\xff")
+    if suffix == (b"ip6", b"arpa"):
+        if len(digits) > 32 or not all(digit in _NIBBLES for digit in digits):
+            return None
+        nibbles = b"".join(digits).decode("ascii")
+        return bytes.fromhex(nibbles.ljust(32, "0")), bytes.fromhex(nibbles.ljust(32, "f"))
+    return None

@@ -1,0 +1,189 @@
+"""A packet read as a query, or the reason why it gets an error or silence.
+
+RFC 1035 §4.1 for the form, RFC 6891 for EDNS. Nothing here raises for any bytes.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from struct import Struct, pack
+from typing import Final, NamedTuple
+
+from kdns.dns.names import Labels, encode_name, read_name, skip_name, text_of
+from kdns.dns.types import BADVERS, FORMERR, NOTIMP, OPT
+
+HEADER_BYTES: Final = 12
+PLAIN_PAYLOAD_BYTES: Final = 512
+"""What a client without EDNS can take over UDP (RFC 1035 §2.3.4)."""
+
+QR: Final = 0x8000
+AA: Final = 0x0400
+TC: Final = 0x0200
+RD: Final = 0x0100
+RA: Final = 0x0080
+AD: Final = 0x0020
+CD: Final = 0x0010
+OPCODE: Final = 0x7800
+
+_HEADER: Final = Struct("!HHHHH")
+_QUESTION: Final = Struct("!HH")
+_RECORD: Final = Struct("!HHBBHH")
+_BARE_OPT_BYTES: Final = 11
+_OPT_START: Final = b"\x00\x00\x29"
+
+
+class Edns(NamedTuple):
+    """The OPT record of a query: the client's UDP payload size in bytes, DNSSEC OK, version, and its options.
+
+    An option is its code and its data (RFC 6891 §6.1.2).
+    """
+
+    payload_bytes: int
+    do: bool
+    version: int
+    options: tuple[tuple[int, bytes], ...] = ()
+
+
+class Query(NamedTuple):
+    """One question.
+
+    `labels` are folded; `question_end` is the position behind the question in `packet`. `is_plain` says that nothing
+    but the question and an OPT without options was there, so that equal bytes mean an equal query.
+    """
+
+    packet: bytes
+    flags: int
+    labels: Labels
+    qtype: int
+    qclass: int
+    question_end: int
+    edns: Edns | None
+    is_plain: bool
+
+    @property
+    def name(self) -> str:
+        """The folded name in text form."""
+        return text_of(self.labels)
+
+    @property
+    def spelled_name(self) -> str:
+        """The name in text form as the client spelled it."""
+        return text_of(read_name(self.packet, HEADER_BYTES)[0])
+
+    @property
+    def do(self) -> bool:
+        """DNSSEC OK (RFC 3225)."""
+        return self.edns is not None and self.edns.do
+
+    def with_question(self, labels: Labels, qtype: int | None = None) -> Query:
+        """The same query about another name, and type if one is given; its packet says so too.
+
+        Raises ValueError for a name that is too long.
+        """
+        qtype = self.qtype if qtype is None else qtype
+        question = encode_name(labels) + _QUESTION.pack(qtype, self.qclass)
+        header = self.packet[:4] + pack("!HHHH", 1, 0, 0, self.edns is not None)
+        return Query(
+            b"".join((header, question, _opt(self.edns) if self.edns else b"")),
+            self.flags,
+            tuple(label.lower() for label in labels),
+            qtype,
+            self.qclass,
+            HEADER_BYTES + len(question),
+            self.edns,
+            self.edns is None or not self.edns.options,
+        )
+
+
+def _opt(edns: Edns) -> bytes:
+    options = encode_options(edns.options)
+    return pack("!BHHBBHH", 0, OPT, edns.payload_bytes, 0, edns.version, QR if edns.do else 0, len(options)) + options
+
+
+class Malformed(NamedTuple):
+    """A packet that is no query to answer: `rcode` None means silence (an answer, or too short to be anything)."""
+
+    rcode: int | None
+    question_end: int = HEADER_BYTES
+    edns: Edns | None = None
+
+
+def read_query(packet: bytes) -> Query | Malformed:
+    """The query in a packet; Malformed for everything that is none."""
+    if len(packet) < HEADER_BYTES:
+        return Malformed(None)
+    flags, questions, answers, authorities, additionals = _HEADER.unpack_from(packet, 2)
+    if flags & QR:
+        return Malformed(None)
+    if flags & OPCODE:
+        return Malformed(NOTIMP)
+    if questions != 1:
+        return Malformed(FORMERR)
+    try:
+        labels, end = read_name(packet.lower(), HEADER_BYTES)
+        end += 4
+        size = len(packet)
+        if end > size:
+            return Malformed(FORMERR)
+        if additionals == 1 and size == end + _BARE_OPT_BYTES and not (answers or authorities or packet[-1]):
+            tail = packet[end:]
+            edns, last = (_bare_edns(tail), size) if tail[:3] == _OPT_START and not tail[9] else (None, 0)
+        else:
+            edns, last = None, end if not (answers or authorities or additionals) else 0
+        if not last:
+            edns, last = _read_records(packet, end, answers + authorities, additionals)
+    except ValueError:
+        return Malformed(FORMERR)
+    qtype, qclass = _QUESTION.unpack_from(packet, end - 4)
+    if edns and edns.version:
+        return Malformed(BADVERS, end, edns)
+    if qtype == OPT:
+        return Malformed(FORMERR, end, edns)
+    bare = size == last and (size == end + _BARE_OPT_BYTES if edns else size == end)
+    return Query(packet, flags, labels, qtype, qclass, end, edns, bare)
+
+
+@lru_cache(1024)
+def _bare_edns(record: bytes) -> Edns:
+    """An OPT without options, all of its 11 bytes."""
+    _, payload_bytes, _rcode, version, extended, _ = _RECORD.unpack_from(record, 1)
+    return Edns(max(payload_bytes, PLAIN_PAYLOAD_BYTES), bool(extended & QR), version)
+
+
+def _read_records(packet: bytes, position: int, others: int, additionals: int) -> tuple[Edns | None, int]:
+    """The OPT among the records behind the question; ValueError when they run out, or for a second OPT."""
+    edns = None
+    for number in range(others + additionals):
+        start = position
+        position = skip_name(packet, position) + 10
+        if position > len(packet):
+            raise ValueError("a record runs out of the packet")
+        rtype, payload_bytes, _rcode, version, extended, rdata_bytes = _RECORD.unpack_from(packet, position - 10)
+        position += rdata_bytes
+        if position > len(packet):
+            raise ValueError("rdata runs out of the packet")
+        if rtype == OPT:
+            if edns or packet[start] != 0 or number < others:
+                raise ValueError("OPT belongs once, to the root, in the additional section")
+            options = _options(packet[position - rdata_bytes : position])
+            edns = Edns(max(payload_bytes, PLAIN_PAYLOAD_BYTES), bool(extended & QR), version, options)
+    return edns, position
+
+
+def _options(rdata: bytes) -> tuple[tuple[int, bytes], ...]:
+    """The options of an OPT; what is behind the last whole one is left out."""
+    options = []
+    position = 0
+    while position + 4 <= len(rdata):
+        code, size = _QUESTION.unpack_from(rdata, position)
+        position += 4
+        if position + size > len(rdata):
+            break
+        options.append((code, rdata[position : position + size]))
+        position += size
+    return tuple(options)
+
+
+def encode_options(options: tuple[tuple[int, bytes], ...]) -> bytes:
+    """The rdata of an OPT with these options."""
+    return b"".join(pack("!HH", code, len(data)) + data for code, data in options)

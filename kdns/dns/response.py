@@ -1,0 +1,112 @@
+"""What a directive answers: a response in records, and whether it may be used again."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import Final, NamedTuple, TypeAlias
+
+from kdns.dns.encode import Names, encode_section
+from kdns.dns.names import Labels, encode_name, labels_of
+from kdns.dns.order import AS_IS, Order
+from kdns.dns.rrset import RRset
+from kdns.dns.types import NOERROR
+
+MAX_MESSAGE_BYTES: Final = 65535
+
+Subject: TypeAlias = Hashable
+"""Something that answers depend on; what it is only concerns who names it and who touches it."""
+
+EVERYTHING: Final[Subject] = "everything"
+"""The subject that all answers depend on: to touch it is to forget all of them."""
+
+
+class Reuse(NamedTuple):
+    """When a response may be given to the same packet again: until a subject is touched or `expires_s` has come.
+
+    `expires_s` is a time of the clock that `Request.received_s` is read from; None for no end.
+    """
+
+    subjects: tuple[Subject, ...] = ()
+    expires_s: float | None = None
+
+    def and_then(self, other: Reuse) -> Reuse:
+        """What holds for a response that was made of two."""
+        if self is NEVER or other is NEVER:
+            return NEVER
+        ends = [reuse.expires_s for reuse in (self, other) if reuse.expires_s is not None]
+        return Reuse((*self.subjects, *other.subjects), min(ends, default=None))
+
+
+NEVER: Final = Reuse(("never",), 0.0)
+"""The response is for this query only. Compared by identity."""
+
+
+class ZoneSoa:
+    """The SOA of a zone that changes under answers which have been compiled.
+
+    All negative answers of a zone end in its SOA. They share their tails, of which there are few: they differ in where
+    in the question the zone begins, and in the OPT. A new SOA rewrites the tails and leaves the answers alone.
+    """
+
+    __slots__ = ("_size_bytes", "_tails", "_zone", "rrset")
+
+    def __init__(self, rrset: RRset) -> None:
+        self.rrset = rrset
+        self._zone: Labels = labels_of(rrset.owner)
+        self._size_bytes = len(encode_name(self._zone))
+        self._tails: dict[tuple[int, bytes], list[bytes]] = {}
+
+    def renew(self, rrset: RRset) -> None:
+        """Write another SOA of the same zone into all tails, in place."""
+        self.rrset = rrset
+        for (offset, opt), tail in self._tails.items():
+            tail[0] = self._record(offset) + opt
+
+    def tail(self, name_end: int, opt: bytes) -> list[bytes]:
+        """The SOA record and `opt`, for a question below the zone whose name ends at `name_end`."""
+        key = (name_end - self._size_bytes, opt)
+        tail = self._tails.get(key)
+        if tail is None:
+            tail = self._tails[key] = [self._record(key[0]) + opt]
+        return tail
+
+    def _record(self, offset: int) -> bytes:
+        """The SOA whose names lean on the zone at `offset`: the same bytes wherever it stands.
+
+        The root zone leans on nothing: its names are written out.
+        """
+        (record,) = encode_section((self.rrset,), Names.at(self._zone, offset), MAX_MESSAGE_BYTES)
+        return record
+
+
+class Response(NamedTuple):
+    """A response to one query; immutable, `_replace` makes another one.
+
+    `flags` are those of AA, RA, AD and TC that are to be set (kdns.dns.query). `soa` is the authority section of a
+    negative answer from a zone that changes. `options` go into the OPT, if the client sent one. `wire` are an
+    upstream's own bytes, sent as they are but for the id; the sections are empty then (kdns.dns.message.from_wire).
+    `order` says which address comes first. `plugin` is the directive that made it, for metrics.
+    `zone` is the zone of the answer: the part of the question's name that other names may end in a pointer to.
+    `following` are further messages of a zone transfer (RFC 5936 §2.2), for streams only.
+    """
+
+    rcode: int = NOERROR
+    flags: int = 0
+    answer: tuple[RRset, ...] = ()
+    authority: tuple[RRset, ...] = ()
+    additional: tuple[RRset, ...] = ()
+    soa: ZoneSoa | None = None
+    reuse: Reuse = NEVER
+    plugin: str = ""
+    zone: str = ""
+    order: Order = AS_IS
+    options: tuple[tuple[int, bytes], ...] = ()
+    wire: bytes = b""
+    following: Iterable[Response] = ()
+
+    def in_order(self, order: Order) -> Response:
+        """The same response with its addresses in this order; a fraction of what `_replace` costs."""
+        return Response._make((*self[:_ORDER], order, *self[_ORDER + 1 :]))
+
+
+_ORDER: Final = Response._fields.index("order")

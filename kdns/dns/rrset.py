@@ -1,0 +1,47 @@
+"""DNS records as values: rdata and RRsets, in the words of RFC 1035 and RFC 2782.
+
+Names are text with a trailing dot and the escapes of master files (RFC 1035 §5.1, see kdns.dns.names).
+Names made from cluster objects are in lower case.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class Srv:
+    """SRV rdata (RFC 2782)."""
+
+    priority: int
+    weight: int
+    port: int
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Soa:
+    """SOA rdata (RFC 1035 §3.3.13); times in seconds."""
+
+    mname: str
+    rname: str
+    serial: int
+    refresh: int
+    retry: int
+    expire: int
+    minimum: int
+
+
+Rdata: TypeAlias = bytes | str | Srv | Soa
+"""bytes: a packed address or one TXT string; str: the name in CNAME, NS and PTR."""
+
+
+@dataclass(frozen=True, slots=True)
+class RRset:
+    """The records of one owner and type (RFC 2181 §5); the TTL is in seconds, the class is IN."""
+
+    owner: str
+    rtype: int
+    ttl: int
+    rdata: tuple[Rdata, ...]

@@ -1,0 +1,89 @@
+"""Numbers and mnemonics of types, classes and response codes (IANA's registry of DNS parameters)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+A: Final = 1
+NS: Final = 2
+CNAME: Final = 5
+SOA: Final = 6
+PTR: Final = 12
+TXT: Final = 16
+AAAA: Final = 28
+SRV: Final = 33
+OPT: Final = 41
+IXFR: Final = 251
+AXFR: Final = 252
+ANY: Final = 255
+
+IN: Final = 1
+
+NOERROR: Final = 0
+FORMERR: Final = 1
+SERVFAIL: Final = 2
+NXDOMAIN: Final = 3
+NOTIMP: Final = 4
+REFUSED: Final = 5
+BADVERS: Final = 16
+
+TRANSFERS: Final = frozenset((IXFR, AXFR))
+"""Types that ask for a whole zone (RFC 1995, RFC 5936)."""
+
+METRIC_TYPES: Final = frozenset((1, 2, 5, 6, 12, 15, 16, 28, 33, 43, 46, 47, 48, 50, 65, 251, 252, 255))
+"""Types that have a label of their own in metrics, as in CoreDNS; all others are `other`."""
+
+_TYPES: Final = {
+    1: "A", 2: "NS", 5: "CNAME", 6: "SOA", 12: "PTR", 13: "HINFO", 15: "MX", 16: "TXT", 28: "AAAA", 33: "SRV",
+    35: "NAPTR", 39: "DNAME", 41: "OPT", 43: "DS", 46: "RRSIG", 47: "NSEC", 48: "DNSKEY", 50: "NSEC3",
+    51: "NSEC3PARAM", 64: "SVCB", 65: "HTTPS", 251: "IXFR", 252: "AXFR", 255: "ANY", 257: "CAA",
+}  # fmt: skip
+_NUMBERS: Final = {name: number for number, name in _TYPES.items()}
+_CLASSES: Final = {1: "IN", 3: "CH", 4: "HS", 254: "NONE", 255: "ANY"}
+_RCODES: Final = {
+    0: "NOERROR", 1: "FORMERR", 2: "SERVFAIL", 3: "NXDOMAIN", 4: "NOTIMP", 5: "REFUSED", 6: "YXDOMAIN", 7: "YXRRSET",
+    8: "NXRRSET", 9: "NOTAUTH", 10: "NOTZONE", 16: "BADVERS",
+}  # fmt: skip
+_RCODE_NUMBERS: Final = {name: number for number, name in _RCODES.items()}
+
+
+def type_name(qtype: int) -> str:
+    """The mnemonic, or TYPE1234 (RFC 3597 §5)."""
+    return _TYPES.get(qtype, f"TYPE{qtype}")
+
+
+def type_number(name: str) -> int:
+    """The number of a mnemonic in upper case, or of TYPE1234; KeyError for any other text."""
+    number = name.removeprefix("TYPE")
+    return int(number) if number != name and number.isdecimal() else _NUMBERS[name]
+
+
+def type_label(qtype: int) -> str:
+    """The type as a label of metrics: its mnemonic if it is in METRIC_TYPES, else `other`."""
+    return type_name(qtype) if qtype in METRIC_TYPES else "other"
+
+
+def metric_type(qtype: int) -> int:
+    """The type as it is counted: 0 for all without a label of their own, so that clients cannot make labels."""
+    return qtype if qtype in METRIC_TYPES else 0
+
+
+def class_name(qclass: int) -> str:
+    """The mnemonic, or CLASS1234 (RFC 3597 §5)."""
+    return _CLASSES.get(qclass, f"CLASS{qclass}")
+
+
+def rcode_name(rcode: int) -> str:
+    """The mnemonic, or RCODE12."""
+    return _RCODES.get(rcode, f"RCODE{rcode}")
+
+
+def rcode_number(name: str) -> int:
+    """The number of a mnemonic, or of RCODE12; KeyError for any other text."""
+    number = name.removeprefix("RCODE")
+    return int(number) if number != name and number.isdecimal() else _RCODE_NUMBERS[name]
+
+
+def address_type(packed: bytes) -> int:
+    """A for 4 bytes, AAAA for 16."""
+    return A if len(packed) == 4 else AAAA

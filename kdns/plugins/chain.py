@@ -1,0 +1,152 @@
+"""The chain of a server block: each directive's plugin answers a request or hands it to the next one.
+
+CoreDNS's order of directives is the order of the chain. A chain runs only for what the answer table does not hold; a
+chain in which nobody waits makes no coroutine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from enum import Enum
+from functools import partial
+from types import MappingProxyType
+from typing import Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
+
+from kdns.dns.message import from_wire
+from kdns.dns.names import Labels, labels_of
+from kdns.dns.query import TC, Query
+from kdns.dns.response import NEVER, Response
+from kdns.dns.types import CNAME, IN, REFUSED, SERVFAIL, TRANSFERS
+
+MAX_CNAMES: Final = 11
+"""CNAMEs of one answer that are followed."""
+NO_METADATA: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+class Request(NamedTuple):
+    """One query as plugins see it; immutable, `_replace` makes another one.
+
+    `client` is its address and port, `local` the address that it was sent to, as the listener knows it, `transport`
+    "udp" or "tcp", `zone` the zone of the server block. `received_s` is of the event loop's clock, in seconds.
+    `metadata` are facts that a directive adds for those behind it, by CoreDNS's labels such as `kubernetes/service`.
+    """
+
+    query: Query
+    client: tuple[str, int] = ("", 0)
+    local: str = ""
+    transport: str = "udp"
+    zone: str = "."
+    received_s: float = 0.0
+    metadata: Mapping[str, str] = NO_METADATA
+
+    def about(self, labels: Labels, qtype: int | None = None) -> Request:
+        """The same request with another question; ValueError for a name that is too long."""
+        return self._replace(query=self.query.with_question(labels, qtype))
+
+
+Reply: TypeAlias = Response | None
+"""What comes back; None for silence."""
+Serve: TypeAlias = Callable[[Request], Reply | Awaitable[Reply]]
+
+
+class Sees(Enum):
+    """Which queries a plugin has to see."""
+
+    EVERY = "every"
+    """Each one: what it does or answers depends on the client, on time, or on being called. The table is off."""
+    PACKET = "packet"
+    """It does nothing that does not depend on the packet alone and on what `Response.reuse` names."""
+
+
+class Plugin(Protocol):
+    """What a directive does to queries. The table stands in front of it only where it says so."""
+
+    sees: Sees = Sees.EVERY
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - the name it has in CoreDNS
+        """The response to a request, or what `next` says to it, or to another one in its place."""
+        ...
+
+
+@runtime_checkable
+class Observer(Protocol):
+    """A plugin that is also called with what was sent."""
+
+    def sent(self, request: Request, response: Response, wire: bytes, took_s: float) -> None:
+        """These bytes were sent as the response, `took_s` seconds after the query was received."""
+        ...
+
+
+UNHANDLED: Final = Response(SERVFAIL)
+NOT_SERVED: Final = Response(REFUSED)
+
+
+def unhandled(request: Request) -> Reply:
+    """The end of every chain: SERVFAIL, as no directive answered; REFUSED for transfers and classes but IN."""
+    query = request.query
+    return NOT_SERVED if query.qclass != IN or query.qtype in TRANSFERS else UNHANDLED
+
+
+class Chain:
+    """The plugins of a server block, in order, as one function.
+
+    `is_cacheable` says whether the table may stand in front of it. `observers` are called with what was sent.
+    """
+
+    __slots__ = ("is_cacheable", "observers", "plugins", "serve")
+
+    def __init__(self, plugins: Iterable[Plugin] = ()) -> None:
+        self.plugins = tuple(plugins)
+        self.is_cacheable = all(getattr(plugin, "sees", Sees.EVERY) is Sees.PACKET for plugin in self.plugins)
+        self.observers = tuple(plugin for plugin in self.plugins if isinstance(plugin, Observer))
+        serve: Serve = unhandled
+        for plugin in reversed(self.plugins):
+            serve = partial(plugin.serve, next=serve)
+        self.serve = serve
+
+
+def then(reply: Reply | Awaitable[Reply], change: Callable[[Reply], Reply]) -> Reply | Awaitable[Reply]:
+    """`change` applied to a reply, at once or when it is available."""
+    if reply is None or isinstance(reply, Response):
+        return change(reply)
+    return _later(reply, change)
+
+
+async def _later(reply: Awaitable[Reply], change: Callable[[Reply], Reply]) -> Reply:
+    return change(await reply)
+
+
+def follow(request: Request, response: Response, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+    """A response that ends in a CNAME, completed with the answer of the later directives for its target.
+
+    It is returned unchanged where there is no later directive, where none of them answers for the target, where the
+    target is an owner already (a loop), and where it has MAX_CNAMES records.
+    """
+    if next is unhandled or not response.answer or len(response.answer) >= MAX_CNAMES:
+        return response
+    try:
+        target = labels_of(str(response.answer[-1].rdata[0]))
+        if response.answer[-1].rtype != CNAME or tuple(map(bytes.lower, target)) in _owners(response):
+            return response
+        rewritten = request.about(target)
+    except ValueError:
+        return response
+    return then(next(rewritten), partial(_joined, response))
+
+
+def _owners(response: Response) -> set[Labels]:
+    return {tuple(map(bytes.lower, labels_of(rrset.owner))) for rrset in response.answer}
+
+
+def _joined(response: Response, found: Reply) -> Reply:
+    """The CNAMEs of `response` with the answer that was found behind them."""
+    if found is None or found is UNHANDLED:
+        return response._replace(reuse=response.reuse if found is UNHANDLED else NEVER)
+    if found.wire:
+        found = from_wire(found)
+    return response._replace(
+        rcode=found.rcode,
+        flags=response.flags | (found.flags & TC),
+        answer=(*response.answer, *found.answer),
+        reuse=response.reuse.and_then(found.reuse),
+    )

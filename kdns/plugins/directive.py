@@ -1,0 +1,146 @@
+"""What a directive is: one row of the table in kdns.plugins.directives.
+
+A row reads stanzas into frozen configurations, and builds from them the plugin of the chain. What a plugin needs of
+the world (files, clocks, sockets, clusters) comes through Setup: directives do no input and output themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
+
+from kdns.cluster.source import Scope, Source
+from kdns.cluster.state import AnyChange, State
+from kdns.corefile.lines import Stanza
+from kdns.dns.response import Subject
+from kdns.net import HostPort
+from kdns.plugins.chain import Plugin
+
+Config = TypeVar("Config")
+
+Level: TypeAlias = Literal["debug", "info", "warning", "error"]
+Page: TypeAlias = Callable[[], tuple[int, str]]
+"""Makes an HTTP status and a text."""
+OnChange: TypeAlias = Callable[[Sequence[AnyChange], float], None]
+"""Takes changes of a cluster's state, and the time in Unix seconds."""
+Sample: TypeAlias = tuple[tuple[str, ...], float]
+"""Label values, and the value."""
+
+
+class Repeat(Enum):
+    """What several stanzas of one directive in a server block mean."""
+
+    ERROR = "error"
+    """The directive may stand only once."""
+    LAST = "last"
+    """The last one counts, as in CoreDNS: an imported file may override what stands above it."""
+    ADD = "add"
+    """All of them count."""
+
+
+class Setup(Protocol):
+    """The capabilities that a server block's directives are given when they are built.
+
+    What is requested here starts with the server and ends with the server block.
+    """
+
+    @property
+    def zones(self) -> tuple[str, ...]:
+        """The zones of the server block."""
+        ...
+
+    @property
+    def own_addresses(self) -> tuple[bytes, ...]:
+        """The packed addresses that the block listens on; all of the machine's where it listens everywhere."""
+        ...
+
+    def listen(self, hosts: Sequence[str], exclude: Sequence[str]) -> None:
+        """Listen on these addresses and interfaces, without those excluded; InputError for an unknown interface."""
+        ...
+
+    def cluster(self, source: Source, scope: Scope, changed: OnChange, *, startup_timeout_s: float) -> State:
+        """The state of a followed cluster; its server waits so long for the first full list."""
+        ...
+
+    def forget(self, subjects: Iterable[Subject]) -> None:
+        """Drop the answers that depend on these from the tables in front of the chain."""
+        ...
+
+    def watch_file(self, kind: str, path: str, every_s: float, read: Callable[[str], None]) -> None:
+        """Give a file's text to `read`, now and whenever it changes; it is looked at every `every_s` seconds, 0: once.
+
+        A CorefileError that `read` raises ends the start, and later is logged while the old text counts on.
+        """
+        ...
+
+    def site(self, address: HostPort, path: str, page: Page, *, is_probed: bool = False) -> None:
+        """Serve an HTTP page; with `is_probed` the process asks itself for it each second and measures."""
+        ...
+
+    def metrics(self, address: HostPort, *, runtime: bool) -> None:
+        """Serve the process's metrics as /metrics, with those of the interpreter if asked for."""
+        ...
+
+    def expose(
+        self, name: str, text: str, labels: Sequence[str], samples: Callable[[], Iterable[Sample]], *, counter: bool
+    ) -> None:
+        """Add a family to the process's metrics; `samples` is called at each scrape."""
+        ...
+
+    def readiness(self, name: str, is_ready: Callable[[], bool]) -> None:
+        """The server block is ready only when this directive is."""
+        ...
+
+    def unready(self) -> tuple[str, ...]:
+        """The names of what is not ready in the whole process."""
+        ...
+
+    def lameduck(self, seconds: float) -> None:
+        """Go on answering for this long when asked to stop."""
+        ...
+
+    def log(self, level: Level, event: str, **facts: object) -> None:
+        """Write a line."""
+        ...
+
+    def log_stacks(self) -> None:
+        """Write the stack of a query that fails unexpectedly."""
+        ...
+
+    def now_s(self) -> float:
+        """The event loop's clock, which `Request.received_s` is read from, in seconds."""
+        ...
+
+    def call_later(self, delay_s: float, call: Callable[[], None]) -> object:
+        """Call a function after so many seconds."""
+        ...
+
+    def spawn(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Run a coroutine for as long as the server block is there."""
+        ...
+
+    def on_stop(self, call: Callable[[], None]) -> None:
+        """Call a function when the server block ends."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Directive(Generic[Config]):
+    """One directive.
+
+    `parse` reads a stanza, given the zones of its server block, or raises CorefileError. `build` gets the
+    configurations that count, at least one, and gives the plugin; None for a directive that does nothing to queries.
+    `options` are the names of the options in its block. `is_listed` says whether coredns_plugin_enabled names it.
+    """
+
+    name: str
+    parse: Callable[[Stanza, tuple[str, ...]], Config]
+    build: Callable[[tuple[Config, ...], Setup], Plugin | None]
+    repeat: Repeat = Repeat.ERROR
+    options: Collection[str] = ()
+    is_listed: bool = True
+
+
+Row: TypeAlias = Directive[Any]

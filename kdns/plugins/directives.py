@@ -1,0 +1,42 @@
+"""All directives of kdns: one row each, and their order is the chain's.
+
+A row and the directive's own file, page and tests are all that a directive is.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kdns.plugins import bind, errors, health, loadbalance, log, prometheus, ready, whoami
+from kdns.plugins.directive import Row
+from kdns.plugins.kubernetes import plugin as kubernetes
+
+DIRECTIVES: Final[tuple[Row, ...]] = (
+    bind.DIRECTIVE,
+    ready.DIRECTIVE,
+    health.DIRECTIVE,
+    prometheus.DIRECTIVE,
+    errors.DIRECTIVE,
+    log.DIRECTIVE,
+    loadbalance.DIRECTIVE,
+    kubernetes.DIRECTIVE,
+    whoami.DIRECTIVE,
+)
+"""In CoreDNS's order of execution. The order in which they stand in a Corefile means nothing."""
+
+BY_NAME: Final = {row.name: row for row in DIRECTIVES}
+
+# fmt: off
+COREDNS_ORDER: Final = (
+    "root", "metadata", "geoip", "cancel", "tls", "quic", "proxyproto", "grpc_server", "https", "https3", "timeouts",
+    "multisocket", "shed", "reload", "nsid", "bufsize", "bind", "debug", "trace", "ready", "health", "pprof",
+    "prometheus", "errors", "log", "dnstap", "local", "dns64", "acl", "any", "chaos", "loadbalance", "tsig", "cache",
+    "rewrite", "header", "dnssec", "autopath", "minimal", "template", "transfer", "hosts", "route53", "azure",
+    "clouddns", "k8s_external", "kubernetes", "file", "auto", "secondary", "etcd", "loop", "forward", "grpc",
+    "erratic", "whoami", "on", "sign", "view", "nomad",
+)
+# fmt: on
+"""The directives of CoreDNS 1.14, in its order."""
+
+COREDNS_ONLY: Final = frozenset(COREDNS_ORDER) - BY_NAME.keys()
+"""Those that kdns does not have. They are refused by name, so that nobody takes one for a typing error."""

@@ -1,0 +1,30 @@
+"""Addresses as one label: 10-1-2-3 and fd00--1, the names of pods and of endpoints without a hostname."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from kdns.net import packed, unpacked
+
+_DASHED: Final = re.compile(r"[0-9a-f](?:[0-9a-f-]*[0-9a-f])?\Z")
+
+
+def dashed(address: bytes) -> str:
+    """The address as one label, which never has a dash at an end.
+
+    `fd00::` would end in a dash, which host names must not (RFC 952): it gets a zero, as in CoreDNS.
+    """
+    label = unpacked(address).replace(".", "-").replace(":", "-")
+    return f"{'0' if label.startswith('-') else ''}{label}{'0' if label.endswith('-') else ''}"
+
+
+def undashed(label: str) -> bytes:
+    """The packed address a dashed label stands for, or b"".
+
+    Differs: CoreDNS takes labels that begin with a dash (`--1` for ::1), which are no host names.
+    """
+    if not _DASHED.match(label):
+        return b""
+    text = label.replace("-", ".") if label.count("-") == 3 and "--" not in label else label.replace("-", ":")
+    return packed(text)

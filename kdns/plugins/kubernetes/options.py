@@ -1,0 +1,43 @@
+"""What a zone is asked to show of the cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from kdns.corefile.address import is_reverse
+
+
+class PodMode(StrEnum):
+    """How `a-b-c-d.namespace.pod` is answered."""
+
+    DISABLED = "disabled"
+    """Not at all."""
+    INSECURE = "insecure"
+    """From the name alone, wherever the namespace exists."""
+    VERIFIED = "verified"
+    """Where a running pod of that namespace has that address."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The answers' shape, as the Corefile's `kubernetes` directive sets it.
+
+    `zones` are names with a trailing dot, lower case; `primary_zone` holds the targets of PTR records.
+    `ttl_s` is 0 to 3600 seconds. `namespaces` None shows every namespace that exists.
+    `own_addresses` are the packed addresses this server answers on, for NS records.
+    """
+
+    zones: tuple[str, ...] = ("cluster.local.",)
+    ttl_s: int = 5
+    pods: PodMode = PodMode.DISABLED
+    endpoint_pod_names: bool = False
+    endpoints: bool = True
+    ignore_empty_service: bool = False
+    namespaces: frozenset[str] | None = None
+    own_addresses: tuple[bytes, ...] = ()
+
+    @property
+    def primary_zone(self) -> str:
+        """The zone that PTR records point into: the first that is no reverse zone, or the first of all."""
+        return next((zone for zone in self.zones if not is_reverse(zone)), self.zones[0])

@@ -1,0 +1,100 @@
+"""The `kubernetes` directive in the chain: names of Services, endpoints and pods, from a followed cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterable
+from typing import Final
+
+from kdns.cluster.state import AnyChange, State
+from kdns.dns.names import is_below, labels_of
+from kdns.dns.query import AA
+from kdns.dns.response import NEVER, Response, Reuse, ZoneSoa
+from kdns.dns.types import IN, NOERROR, NXDOMAIN, SERVFAIL, TRANSFERS
+from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, follow
+from kdns.plugins.directive import Directive, Setup
+from kdns.plugins.kubernetes.config import OPTIONS, KubernetesConfig, parse
+from kdns.plugins.kubernetes.options import Options
+from kdns.plugins.kubernetes.subjects import APEX, touched
+from kdns.plugins.kubernetes.zone import Result, Status, Zones
+
+NAME: Final = "kubernetes"
+RCODES: Final = {
+    Status.SUCCESS: NOERROR,
+    Status.NODATA: NOERROR,
+    Status.NXDOMAIN: NXDOMAIN,
+    Status.SERVFAIL: SERVFAIL,
+}
+
+
+class Kubernetes(Plugin):
+    """Answers for its zones from a State, and names in `Response.reuse` what each answer depends on.
+
+    `fallthrough` are zones: their names that do not exist, or cannot be known yet, go to the next directive.
+    """
+
+    sees = Sees.PACKET
+
+    def __init__(self, state: State, options: Options, setup: Setup, fallthrough: Iterable[str] = ()) -> None:
+        self.zones = Zones(state, options)
+        self._setup = setup
+        self._fallthrough = tuple(labels_of(zone) for zone in fallthrough)
+        self._soas = {zone: ZoneSoa(self.zones.soa(zone)) for zone in options.zones}
+
+    def changed(self, changes: Iterable[AnyChange], now_s: float) -> None:
+        """Forget what the changes touch; the SOA serial becomes the time of the last change (Unix seconds)."""
+        subjects = {subject for change in changes for subject in touched(change, self.zones.state)}
+        self.zones.forget(subjects)
+        self.renew(int(now_s) & 0xFFFFFFFF)
+        self._setup.forget(subjects)
+
+    def renew(self, serial: int) -> None:
+        """Give all zones this serial, also in the answers that have been compiled."""
+        if serial != self.zones.serial:
+            self.zones.serial = serial
+            for zone, soa in self._soas.items():
+                soa.renew(self.zones.soa(zone))
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        """The records of a name of these zones; `next` for other names, other classes and zone transfers."""
+        query = request.query
+        if query.qclass != IN or query.qtype in TRANSFERS:
+            return next(request)
+        result = self.zones.lookup(query.labels, query.qtype)
+        if result is None or (result.status in _UNKNOWN and self._falls_through(request, result)):
+            return next(request)
+        response = self._response(result)
+        return follow(request, response, next) if result.leaves_zones else response
+
+    def _falls_through(self, request: Request, result: Result) -> bool:
+        return not result.answer and any(is_below(request.query.labels, zone) for zone in self._fallthrough)
+
+    def _response(self, result: Result) -> Response:
+        status, zone, answer, additional, subjects, _ = result
+        if status is Status.SUCCESS:
+            return Response(NOERROR, AA, answer, (), additional, None, Reuse(subjects), NAME, zone)
+        if answer:  # a CNAME to nothing has an SOA of its own, which each change makes stale
+            subjects = (*subjects, APEX)
+        reuse = NEVER if status is Status.SERVFAIL else Reuse(subjects)
+        return Response(RCODES[status], AA, answer, (), (), self._soas[zone], reuse, NAME, zone)
+
+
+_UNKNOWN: Final = frozenset((Status.NXDOMAIN, Status.SERVFAIL))
+
+
+def build(configs: tuple[KubernetesConfig, ...], setup: Setup) -> Kubernetes:
+    """The plugin of a stanza, following its cluster."""
+    (config,) = configs
+    plugins: list[Kubernetes] = []
+
+    def changed(changes: Iterable[AnyChange], now_s: float) -> None:
+        for plugin in plugins:
+            plugin.changed(changes, now_s)
+
+    state = setup.cluster(config.source, config.scope, changed, startup_timeout_s=config.startup_timeout_s)
+    plugin = Kubernetes(state, config.options(setup.own_addresses), setup, config.fallthrough)
+    plugins.append(plugin)
+    setup.readiness(NAME, lambda: plugin.zones.is_synced)
+    return plugin
+
+
+DIRECTIVE = Directive(NAME, parse, build, options=OPTIONS)

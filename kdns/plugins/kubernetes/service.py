@@ -1,0 +1,190 @@
+"""The names of one Service: a small tree, from labels to the records they own.
+
+Kubernetes DNS specification 1.1.0 §2.3 (cluster IP), §2.4 (headless) and §2.5 (ExternalName). Keys of a tree are
+the labels left of the Service's own name: () for the Service, ("_http", "_tcp"), ("web-0",), and ("_tcp",) for the
+empty non-terminal between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from kdns.cluster.objects import Endpoint, EndpointPort, EndpointSlice, Service
+from kdns.dns.names import encode_name, labels_of
+from kdns.dns.rrset import Rdata, Srv
+from kdns.dns.types import CNAME, SRV, address_type
+from kdns.net import packed
+from kdns.plugins.kubernetes.dashed import dashed
+from kdns.plugins.kubernetes.options import Options
+
+Node: TypeAlias = dict[int, tuple[Rdata, ...]]
+Tree: TypeAlias = dict[tuple[str, ...], Node]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a record may lead: a host name with one of its addresses, and the ports open there."""
+
+    host: str
+    address: bytes
+    ports: tuple[EndpointPort, ...]
+
+
+def endpoint_label(endpoint: Endpoint, address: str, options: Options) -> str:
+    """The endpoint's own label: its hostname, else its pod's name if asked for, else its address with dashes."""
+    if endpoint.hostname:
+        return endpoint.hostname.lower()
+    pod = endpoint.target_ref.name if options.endpoint_pod_names and endpoint.target_ref else ""
+    if pod and len(pod) < 64 and "." not in pod:
+        return pod.lower()
+    return dashed(packed(address))
+
+
+def ready_targets(slices: Iterable[EndpointSlice], base: str, options: Options) -> Iterator[Target]:
+    """Every address of every ready endpoint, under the name it has below `base`."""
+    for endpoint_slice in slices:
+        for endpoint in endpoint_slice.endpoints or ():
+            if endpoint.is_ready and endpoint_slice.address_type != "FQDN":
+                for address in endpoint.addresses:
+                    if packed(address):
+                        host = f"{endpoint_label(endpoint, address, options)}.{base}"
+                        yield Target(host, packed(address), endpoint_slice.ports or ())
+
+
+def service_tree(service: Service, slices: Iterable[EndpointSlice], zone: str, options: Options) -> Tree | None:
+    """All names at and below the Service, None where the Service has no name at all.
+
+    A headless Service without a ready endpoint does not exist (§2.4.1), and neither does an empty
+    Service under `ignore empty_service`.
+    """
+    namespace, name = service.key
+    base = f"{name}.{namespace}.svc.{zone.lstrip('.')}"
+    if service.is_external_name:
+        return {(): external_node(service.spec.external_name)}
+    slices = tuple(slices) if options.endpoints else ()
+    endpoints = tuple(ready_targets(slices, base, options))
+    aliases = tuple(fqdn_aliases(slices))
+    if not endpoints and not aliases and (service.is_headless or options.ignore_empty_service):
+        return None
+    hosts: dict[str, list[Target]] = {}
+    for target in endpoints:
+        hosts.setdefault(target.host.split(".", 1)[0], []).append(target)
+    tree: Tree = {(label,): {CNAME: (alias,)} for label, alias in aliases}
+    tree |= {(label,): {**address_node(targets), **srv_node(pairs(targets))} for label, targets in hosts.items()}
+    if service.is_headless:
+        own = endpoints
+        tree[()] = {**(alias_node(aliases) if not endpoints else {}), **address_node(own)}
+    else:
+        ports = tuple(EndpointPort(port.name, port.port, port.protocol) for port in service.ports)
+        own = tuple(Target(base, packed(ip), ports) for ip in service.virtual_ips if packed(ip))
+        tree[()] = address_node(own)
+    if CNAME not in tree[()]:
+        tree[()] |= srv_node(pairs(own))
+    for labels, named in pairs_by_name(own).items():
+        tree.setdefault(labels[1:], {})
+        tree[labels] = srv_node(named)
+    return tree
+
+
+def own_addresses(service: Service, slices: Iterable[EndpointSlice], options: Options) -> Node | None:
+    """A and AAAA of the Service's own name, without making its tree; None where more than addresses decides."""
+    if service.is_external_name or options.ignore_empty_service:
+        return None
+    node: dict[int, dict[Rdata, None]] = {}
+    if service.is_headless:
+        for endpoint_slice in slices if options.endpoints else ():
+            if endpoint_slice.address_type != "FQDN":
+                for endpoint in endpoint_slice.endpoints or ():
+                    if endpoint.is_ready:
+                        _add_addresses(node, endpoint.addresses)
+        if not node:
+            return None
+    else:
+        _add_addresses(node, service.virtual_ips)
+    return {rtype: tuple(rdata) for rtype, rdata in node.items()}
+
+
+def _add_addresses(node: dict[int, dict[Rdata, None]], addresses: Iterable[str]) -> None:
+    for text in addresses:
+        if address := packed(text):
+            node.setdefault(address_type(address), {})[address] = None
+
+
+def external_node(external_name: str) -> Node:
+    """The CNAME of an ExternalName Service (§2.5), its spelling kept; nothing for text that can be no name.
+
+    Differs: CoreDNS answers NXDOMAIN where the name looks like an IP address. The Service exists, and the
+    Kubernetes documentation has such a string treated as a name made of digits.
+    """
+    name = f"{external_name.rstrip('.')}."
+    return {CNAME: (name,)} if is_name(name) else {}
+
+
+def is_name(text: str) -> bool:
+    """Whether the text of a name, with a trailing dot, can be written into a message; the root is none here."""
+    try:
+        return len(encode_name(labels_of(text))) > 1
+    except ValueError:
+        return False
+
+
+def fqdn_aliases(slices: Iterable[EndpointSlice]) -> Iterator[tuple[str, str]]:
+    """(label, target) of each ready endpoint in slices of addressType FQDN."""
+    for endpoint_slice in slices:
+        if endpoint_slice.address_type == "FQDN":
+            for endpoint in endpoint_slice.endpoints or ():
+                if endpoint.is_ready:
+                    for name in endpoint.addresses:
+                        target = f"{name.rstrip('.')}."
+                        if is_name(target):
+                            yield (endpoint.hostname or name.replace(".", "-")).lower(), target
+
+
+def alias_node(aliases: tuple[tuple[str, str], ...]) -> Node:
+    """The Service's own CNAME, where its endpoints are one name.
+
+    Differs: with several names CoreDNS sends several CNAMEs, which RFC 2181 §10.1 forbids; here only the
+    endpoints' own names lead on.
+    """
+    targets = {target for _, target in aliases}
+    return {CNAME: (targets.pop(),)} if len(targets) == 1 else {}
+
+
+def address_node(targets: Iterable[Target]) -> Node:
+    """A and AAAA of all targets, each address once, in order of arrival."""
+    node: dict[int, dict[Rdata, None]] = {}
+    for target in targets:
+        node.setdefault(address_type(target.address), {})[target.address] = None
+    return {rtype: tuple(rdata) for rtype, rdata in node.items()}
+
+
+def pairs(targets: Iterable[Target]) -> list[tuple[str, int]]:
+    """(host, port) of every open port of every target."""
+    return [(target.host, port.port) for target in targets for port in target.ports if port.port]
+
+
+def pairs_by_name(targets: Iterable[Target]) -> dict[tuple[str, ...], list[tuple[str, int]]]:
+    """The same below `_port._proto` (§2.3.2, §2.4.2); an unnamed port answers to `_`, as in CoreDNS."""
+    by_name: dict[tuple[str, ...], list[tuple[str, int]]] = {}
+    for target in targets:
+        for port in target.ports:
+            if port.port:
+                labels = (f"_{(port.name or '').lower()}", f"_{(port.protocol or 'TCP').lower()}")
+                by_name.setdefault(labels, []).append((target.host, port.port))
+    return by_name
+
+
+def srv_node(found: list[tuple[str, int]]) -> Node:
+    """The SRV RRset of these (host, port) pairs, nothing for none."""
+    return {SRV: weighted(found)} if found else {}
+
+
+def weighted(found: list[tuple[str, int]]) -> tuple[Srv, ...]:
+    """One SRV for each different (target, port); equal weights that add up to 100 over all pairs.
+
+    Pairs are counted before duplicates go, so a dual-stack target weighs half, as in CoreDNS.
+    """
+    weight = max(1, 100 // len(found))
+    return tuple(Srv(0, weight, port, host) for host, port in dict.fromkeys(found))

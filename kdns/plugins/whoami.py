@@ -1,0 +1,56 @@
+"""whoami: tells each client its own address and port, in the additional section."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from dataclasses import dataclass
+
+from kdns.corefile.lines import Stanza
+from kdns.dns.query import AA
+from kdns.dns.response import Response
+from kdns.dns.rrset import RRset, Srv
+from kdns.dns.types import IN, NOERROR, SRV, TRANSFERS, address_type
+from kdns.net import packed
+from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.plugins.directive import Directive, Setup
+from kdns.plugins.stanza import configured, count
+
+
+@dataclass(frozen=True, slots=True)
+class WhoamiConfig:
+    """There is nothing to configure."""
+
+
+class Whoami(Plugin):
+    """Answers every query with an empty answer section and the client's address, transport and port.
+
+    The table may stand in front of it: its own responses are for one query only, and it does nothing else.
+    Differs: zone transfers and classes other than IN are refused; CoreDNS answers them like any other query.
+    """
+
+    sees = Sees.PACKET
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        """A or AAAA of the client at the question's name, and SRV with its port at `_udp` or `_tcp` below it."""
+        query, (host, port) = request.query, request.client
+        if query.qclass != IN or query.qtype in TRANSFERS:
+            return next(request)
+        name, address = query.name, packed(host)
+        addresses = (RRset(name, address_type(address), 0, (address,)),) if address else ()
+        below = f"_{request.transport}.{name.removeprefix('.')}"
+        service = RRset(below, SRV, 0, (Srv(0, 0, port, "."),))
+        return Response(NOERROR, AA, additional=(*addresses, service), plugin="whoami")
+
+
+def parse(stanza: Stanza, _zones: tuple[str, ...]) -> WhoamiConfig:
+    """What a `whoami` stanza says; raises CorefileError."""
+    count(stanza, "whoami", 0, 0)
+    return configured(WhoamiConfig(), stanza, {})
+
+
+def build(_configs: tuple[WhoamiConfig, ...], _setup: Setup) -> Whoami:
+    """The plugin."""
+    return Whoami()
+
+
+DIRECTIVE = Directive("whoami", parse, build)

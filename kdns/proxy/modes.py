@@ -1,0 +1,57 @@
+"""The proxy modes: one row for each, with its semantics and its renderer.
+
+What a mode does with the kernel and with sockets has a row of the same name in the dataplane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from kdns.errors import InputError
+from kdns.proxy.nftables.capture import userspace_text
+from kdns.proxy.nftables.table import ruleset
+from kdns.proxy.plan.modes import IPTABLES, NFTABLES, USERSPACE, Mode
+from kdns.proxy.plan.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyMode:
+    """A mode. `semantics`: None for one that cannot be planned. `render`: None for one that cannot be applied."""
+
+    name: str
+    semantics: Mode | None = None
+    render: Callable[[Plan], str] | None = None
+
+
+MODES: Final[Mapping[str, ProxyMode]] = {
+    mode.name: mode
+    for mode in (
+        ProxyMode("nftables", NFTABLES, ruleset),
+        ProxyMode("iptables", IPTABLES),
+        ProxyMode("userspace", USERSPACE, userspace_text),
+        ProxyMode("ipvs"),
+    )
+}
+"""Every mode that a KubeProxyConfiguration may name."""
+
+AVAILABLE: Final = tuple(mode.name for mode in MODES.values() if mode.render)
+"""The modes that can be applied."""
+
+
+def semantics(name: str) -> Mode:
+    """The semantics of a mode; InputError for one that cannot be planned."""
+    mode = MODES[name].semantics
+    if mode is None:
+        planned = ", ".join(mode.name for mode in MODES.values() if mode.semantics)
+        raise InputError(f"mode {name} is not built yet; there are {planned}")
+    return mode
+
+
+def rendered(plan: Plan) -> str:
+    """The text of the plan's mode; InputError for a mode that has no renderer."""
+    render = MODES[plan.ipv4.mode.name].render
+    if render is None:
+        raise InputError(f"mode {plan.ipv4.mode.name} cannot be rendered yet; there is {', '.join(AVAILABLE)}")
+    return render(plan)

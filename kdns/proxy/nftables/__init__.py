@@ -1,0 +1,1 @@
+"""The plan as nftables: sets, chains, transactions and counters as values."""

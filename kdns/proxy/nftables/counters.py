@@ -1,0 +1,42 @@
+"""Totals of Service ports that survive the deletion of the kernel's elements from which they are read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final, TypeAlias
+
+from kdns.net import Family
+from kdns.proxy.plan.plan import FamilyPlan, FrontKey, Plan, PortName
+
+Counted: TypeAlias = tuple[PortName, Family]
+"""What a total is for."""
+_NO_READING: Final[Mapping[FrontKey, int]] = {}
+
+
+class FrontCounters:
+    """Totals by Service port, from readings of the counters of its fronts.
+
+    A counter that is lower than at the last reading started again from zero. What it had counted between that reading
+    and its reset is lost.
+    """
+
+    def __init__(self) -> None:
+        self._readings: dict[tuple[Family, str], Mapping[FrontKey, int]] = {}
+        self._totals: Counter[Counted] = Counter()
+
+    def read(self, half: FamilyPlan, map_name: str, counts: Mapping[FrontKey, int]) -> None:
+        """Add a reading of one map."""
+        before = self._readings.get((half.family, map_name), _NO_READING)
+        for key, count in counts.items():
+            front = half.fronts.get(key)
+            if front:
+                since = before.get(key, 0)
+                self._totals[front.port.name, half.family] += count - since if count >= since else count
+        self._readings[half.family, map_name] = counts
+
+    def totals(self, plan: Plan) -> Mapping[Counted, int]:
+        """The totals of the plan's Service ports; those of others are deleted."""
+        for name, family in [each for each in self._totals if each[0] not in plan.of(each[1]).ports]:
+            del self._totals[name, family]
+        return self._totals

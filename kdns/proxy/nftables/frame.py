@@ -1,0 +1,144 @@
+"""The part of kdns's table that does not depend on Services: sets and maps, base chains, and the chains between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from kdns.proxy.nftables.fronts import (
+    REJECT_CHAIN,
+    Content,
+    branch_rules,
+    collapsed,
+    content_of,
+    external_local_chain,
+)
+from kdns.proxy.nftables.objects import DESTINATION, SOURCE, Chain, Hook, Set, expression
+from kdns.proxy.nftables.sets import (
+    ADDRESSES,
+    CLUSTER_IPS,
+    FIREWALL_RANGES,
+    FIREWALLED,
+    HAIRPINS,
+    NODE_PORTS,
+    PROTOCOLS,
+    SIDES,
+    EndpointMaps,
+    Side,
+)
+from kdns.proxy.plan.branches import LISTS, Verdict
+from kdns.proxy.plan.plan import FamilyPlan, Front
+
+ContentOf: TypeAlias = Callable[[Iterable[Front], FamilyPlan], Content]
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """How a table delivers packets, to endpoints or to relays on this node: the one difference between tables.
+
+    `maps` selects those of one list's `EndpointMaps` that the table has, for each of `protocols`; `sets` are further
+    ones. `input_rules` are the first rules for packets to this node. `masquerades`: packets are marked where a branch
+    masquerades.
+    """
+
+    content_of: ContentOf
+    protocols: tuple[str, ...]
+    maps: Callable[[EndpointMaps], Iterable[Set]]
+    sets: tuple[Set, ...] = ()
+    input_rules: tuple[str, ...] = ()
+    masquerades: bool = True
+
+
+TO_ENDPOINTS: Final = Delivery(
+    content_of, PROTOCOLS, lambda maps: (maps.endpoints, maps.ids, maps.by_id), sets=(HAIRPINS,)
+)
+
+
+def frame(half: FamilyPlan, delivery: Delivery) -> tuple[Set | Chain, ...]:
+    """Everything in the table that does not depend on any Service."""
+    return (*_sets(delivery), *_chains(half, delivery))
+
+
+def _sets(delivery: Delivery) -> Iterator[Set]:
+    for side in SIDES:
+        yield side.services
+        yield side.no_endpoints
+        yield from side.lists.values()
+        for protocol in delivery.protocols:
+            for verdict in LISTS:
+                yield from delivery.maps(side.endpoint_maps[verdict, protocol])
+    yield CLUSTER_IPS
+    yield from delivery.sets
+    yield FIREWALLED
+    yield FIREWALL_RANGES
+
+
+def _chains(half: FamilyPlan, delivery: Delivery) -> Iterator[Chain]:
+    """The chains.
+
+    Differs: kube-proxy rejects TCP by an ICMP error too. A Pod of this node that gets it while it is still in
+    connect() ignores it and waits a second for the next, and the kernel limits the rate of ICMP errors.
+    """
+    front, port = (expression(side.key, half.family) for side in SIDES)
+    daddr, saddr = expression((DESTINATION,), half.family), expression((SOURCE,), half.family)
+    mark, node_port = f"{half.masquerade_mark:#x}", _node_port_match(half)
+    yield Chain("mark-for-masquerade", (f"meta mark set meta mark or {mark}",))
+    yield Chain(REJECT_CHAIN, ("meta l4proto tcp reject with tcp reset", "reject"))
+    yield Chain("firewall-check", (f"{front} @{FIREWALLED.name} {front} . {saddr} != @{FIREWALL_RANGES.name} drop",))
+    yield Chain(
+        "nodeport-endpoints-check",
+        (f"{node_port} {port} vmap @{NODE_PORTS.no_endpoints.name}",) if node_port else (),
+    )
+    yield Chain("service-endpoints-check", (f"{front} vmap @{ADDRESSES.no_endpoints.name}",))
+    yield Chain("cluster-ips-check", tuple(_cluster_ips_check(half, daddr)))
+    for side in SIDES:
+        yield Chain(external_local_chain(side), tuple(_external_local(half, side, delivery)))
+    node_ports = (f"{node_port} {port} vmap @{NODE_PORTS.services.name}",) if node_port else ()
+    yield Chain("services", (f"{front} vmap @{ADDRESSES.services.name}", *node_ports))
+    masquerading = (
+        f"meta mark and {mark} != 0 meta mark set meta mark xor {mark} masquerade fully-random",
+        f"ct status dnat {saddr} . {daddr} @{HAIRPINS.name} masquerade fully-random",
+    )
+    yield Chain("masquerading", masquerading if delivery.masquerades else ())
+    endpoints_checks = ("ct state new jump nodeport-endpoints-check", "ct state new jump service-endpoints-check")
+    yield _base("filter", "prerouting", -110, "ct state new jump firewall-check", name="filter-prerouting-pre-dnat")
+    yield _base("filter", "output", -110, "ct state new jump firewall-check", name="filter-output-pre-dnat")
+    yield _base("filter", "input", 0, *delivery.input_rules, *endpoints_checks)
+    yield _base("filter", "forward", 0, *_LEAVING)
+    yield _base("filter", "output", 0, *_LEAVING)
+    yield _base("nat", "prerouting", -100, "jump services")
+    yield _base("nat", "output", -100, "jump services")
+    yield _base("nat", "postrouting", 100, "jump masquerading")
+
+
+_LEAVING: Final = ("ct state new jump service-endpoints-check", "ct state new jump cluster-ips-check")
+
+
+def _base(kind: str, hook: str, priority: int, *rules: str, name: str = "") -> Chain:
+    return Chain(name or f"{kind}-{hook}", rules, Hook(kind, hook, priority))
+
+
+def _external_local(half: FamilyPlan, side: Side, delivery: Delivery) -> Iterator[str]:
+    """The branches of external policy Local. A front that is in no map of them is dropped by a later hook."""
+    key = expression(side.key, half.family)
+    ways = {verdict: f"{key} vmap @{side.lists[verdict].name}" for verdict in LISTS}
+    return branch_rules(half.external_local, ways, half.local_pods, half.family, masquerades=delivery.masquerades)
+
+
+def _node_port_match(half: FamilyPlan) -> str:
+    """The statements that match destinations with node ports; "" where there are none."""
+    addresses, daddr = half.node_ports, expression((DESTINATION,), half.family)
+    if not addresses.networks:
+        return ""
+    local = "fib daddr type local"
+    if not addresses.has_loopback:
+        local += f" {daddr} != {'127.0.0.0/8' if half.family == 'IPv4' else '::1'}"
+    return local if addresses.is_everywhere else f"{local} {daddr} {{ {', '.join(map(str, addresses.networks))} }}"
+
+
+def _cluster_ips_check(half: FamilyPlan, daddr: str) -> Iterator[str]:
+    if half.undefined_ports is Verdict.REJECT:
+        yield f"{daddr} @{CLUSTER_IPS.name} goto {REJECT_CHAIN}"
+    if half.unallocated:
+        yield f"{daddr} {{ {', '.join(map(str, collapsed(half.unallocated)))} }} drop"

@@ -1,0 +1,209 @@
+"""Objects of an nftables table as values, and their text in nft's language.
+
+Text that is not kdns's own (names of Services, of interfaces) gets into a ruleset by `identifier` and `quoted` only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeAlias
+
+from kdns.net import Family
+from kdns.proxy.plan.plan import printable
+
+TABLE: Final = "kdns"
+NFT_FAMILY: Final[Mapping[Family, str]] = {"IPv4": "ip", "IPv6": "ip6"}
+NAME_BYTES: Final = 255
+"""The kernel's limit for names of chains and sets (NFT_NAME_MAXLEN less the terminating zero)."""
+COMMENT_BYTES: Final = 128
+"""nft's limit for a comment."""
+
+_NOT_IN_IDENTIFIER: Final = re.compile(r"[^A-Za-z0-9/_.-]")
+_IDENTIFIER: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9/_.-]*")
+
+
+def identifier(text: str) -> str:
+    """The text as part of a chain's or set's name: characters that names cannot have become underscores."""
+    return _NOT_IN_IDENTIFIER.sub("_", text)
+
+
+def quoted(text: str) -> str:
+    """The text as a string of nft's language, which has no escapes: characters that it cannot have become "?"."""
+    return f'"{printable(text)[:COMMENT_BYTES]}"'
+
+
+def checked_name(name: str) -> str:
+    """The name; ValueError for what is no name in nft's language."""
+    if len(name) > NAME_BYTES or not _IDENTIFIER.fullmatch(name):
+        raise ValueError(f"name of an nftables object: {name!r}")
+    return name
+
+
+class Part(NamedTuple):
+    """One part of the key or data of a set or map: the expression that it is compared with, and its datatype.
+
+    `expression` has {ip} for the family. `datatype` is nft's, "address" for that of the family.
+    """
+
+    expression: str
+    datatype: str
+
+    def type_in(self, family: Family) -> str:
+        """The datatype in a table of this family."""
+        if self.datatype != "address":
+            return self.datatype
+        return "ipv4_addr" if family == "IPv4" else "ipv6_addr"
+
+
+SOURCE: Final = Part("{ip} saddr", "address")
+DESTINATION: Final = Part("{ip} daddr", "address")
+PROTOCOL: Final = Part("meta l4proto", "inet_proto")
+PORT: Final = Part("th dport", "inet_service")
+PRIORITY: Final = Part("meta priority", "classid")
+DRAW: Final = Part("numgen random mod 65536", "integer")
+"""A random number; rules draw among as many as there are endpoints."""
+VERDICT: Final = Part("verdict", "verdict")
+
+
+def port_of(protocol: str) -> Part:
+    """The destination port as nft has it for one protocol, in lower case."""
+    return Part(f"{protocol} dport", "inet_service")
+
+
+Parts: TypeAlias = tuple[Part, ...]
+
+
+def expression(parts: Iterable[Part], family: Family) -> str:
+    """The parts of a key as an expression."""
+    return " . ".join(part.expression for part in parts).format(ip=NFT_FAMILY[family])
+
+
+class Goto(NamedTuple):
+    """Data of a verdict map: the packet continues in another chain. `comment` is for people who list the table."""
+
+    chain: str
+    comment: str = ""
+
+
+class Drop(NamedTuple):
+    """Data of a verdict map: the packet is dropped."""
+
+    comment: str = ""
+
+
+class AddressPort(NamedTuple):
+    """Data of a map: where a packet is sent."""
+
+    address: str
+    port: int
+
+
+Data: TypeAlias = Goto | Drop | AddressPort | int | None
+"""What a map's element leads to; None: the element is one of a set."""
+ElementKey: TypeAlias = tuple[str | int, ...]
+"""The parts of an element's key in the order of its set: addresses and protocols as text, numbers as numbers."""
+
+
+def element_key(key: ElementKey) -> str:
+    """The key as nft writes it."""
+    return " . ".join(map(str, key))
+
+
+def element(key: ElementKey, data: Data) -> str:
+    """The element as nft writes it."""
+    match data:
+        case None:
+            return element_key(key)
+        case AddressPort(address, port):
+            return f"{element_key(key)} : {address} . {port}"
+        case Goto(chain, comment):
+            return f"{element_key(key)}{_comment(comment)} : goto {chain}"
+        case Drop(comment):
+            return f"{element_key(key)}{_comment(comment)} : drop"
+        case _:
+            return f"{element_key(key)} : {data}"
+
+
+def _comment(text: str) -> str:
+    return f" comment {quoted(text)}" if text else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Set:
+    """A set; with `data` a map. `has_counters`: its elements count packets. `is_dynamic`: rules add elements."""
+
+    name: str
+    key: Parts
+    data: Parts = ()
+    comment: str = ""
+    has_counters: bool = False
+    has_intervals: bool = False
+    is_dynamic: bool = False
+
+    def __post_init__(self) -> None:
+        checked_name(self.name)
+
+    @property
+    def sort(self) -> str:
+        """nft's word for it: "map" or "set"."""
+        return "map" if self.data else "set"
+
+    def block(self, family: Family) -> str:
+        """The definition as a block of a table."""
+        types = " : ".join(expression(parts, family) for parts in (self.key, self.data) if parts)
+        flags = ("flags interval",) if self.has_intervals else ()
+        counters = ("counter",) if self.has_counters else ()
+        comment = (f"comment {quoted(self.comment)}",) if self.comment else ()
+        return _block(f"{self.sort} {self.name}", (f"typeof {types}", *flags, *counters, *comment))
+
+    def command(self, family: Family) -> str:
+        """The definition as a command."""
+        types = " : ".join(
+            " . ".join(part.type_in(family) for part in parts) for parts in (self.key, self.data) if parts
+        )
+        flags = " flags dynamic,timeout;" if self.is_dynamic else ""
+        return f"add {self.sort} {NFT_FAMILY[family]} {TABLE} {self.name} {{ type {types};{flags} }}"
+
+
+class Hook(NamedTuple):
+    """Where the kernel enters a base chain."""
+
+    kind: str
+    hook: str
+    priority: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """A chain and its rules, each as nft's statements; with `hook` a base chain."""
+
+    name: str
+    rules: tuple[str, ...] = ()
+    hook: Hook | None = None
+
+    def __post_init__(self) -> None:
+        checked_name(self.name)
+
+    @property
+    def sort(self) -> str:
+        """nft's word for it."""
+        return "chain"
+
+    def block(self, family: Family) -> str:
+        """The definition as a block of a table."""
+        del family
+        at = self.hook
+        base = (f"type {at.kind} hook {at.hook} priority {at.priority}; policy accept;",) if at else ()
+        return _block(f"chain {self.name}", (*base, *self.rules))
+
+
+def _block(head: str, lines: Iterable[str]) -> str:
+    return "\n".join((f"\t{head} {{", *(f"\t\t{line}" for line in lines), "\t}"))
+
+
+def table_text(family: Family, objects: Iterable[Set | Chain]) -> str:
+    """The definition of kdns's table with these objects."""
+    body = "\n".join(each.block(family) for each in objects)
+    return f"table {NFT_FAMILY[family]} {TABLE} {{\n{body}\n}}"

@@ -1,0 +1,128 @@
+"""The sets and maps of kdns's table: their names, what their keys and data are, and what they are for.
+
+Fronts with an address and node ports have different keys, so each side has maps of its own. There is a map of endpoints
+for each protocol, since nft, when it lists a map, has no type for a port without its protocol. Names that kube-proxy
+uses too mean the same there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from kdns.proxy.nftables.objects import (
+    DESTINATION,
+    DRAW,
+    PORT,
+    PRIORITY,
+    PROTOCOL,
+    SOURCE,
+    VERDICT,
+    Parts,
+    Set,
+    port_of,
+)
+from kdns.proxy.plan.branches import LISTS, Verdict
+from kdns.proxy.plan.plan import FrontKind
+
+PROTOCOLS: Final = ("tcp", "udp", "sctp")
+RELAYED: Final = ("tcp", "udp")
+"""The protocols that relays can relay."""
+
+_FRONT: Final = (DESTINATION, PROTOCOL, PORT)
+CLUSTER_IPS: Final = Set("cluster-ips", (DESTINATION,), comment="cluster IPs in use")
+HAIRPINS: Final = Set("hairpin-connections", (SOURCE, DESTINATION), comment="endpoint to itself: masqueraded")
+FIREWALLED: Final = Set("firewalled", _FRONT, comment="fronts with loadBalancerSourceRanges")
+FIREWALL_RANGES: Final = Set(
+    "firewall-ranges", (*_FRONT, SOURCE), comment="front and a network of loadBalancerSourceRanges", has_intervals=True
+)
+SHARED: Final = frozenset({CLUSTER_IPS.name, HAIRPINS.name})
+"""Sets in which fronts share elements."""
+
+
+class EndpointMaps(NamedTuple):
+    """The maps for one list of endpoints, on one side, in one protocol.
+
+    `key` is the front within the protocol. `endpoints` are for fronts without affinity; `ids` and `by_id` for those
+    with it. `relays` is in the place of all three where relays are captured for.
+    """
+
+    key: Parts
+    endpoints: Set
+    ids: Set
+    by_id: Set
+    relays: Set
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """The fronts of one sort. `lists` and `endpoint_maps` are by list of endpoints."""
+
+    suffix: str
+    key: Parts
+    services: Set
+    no_endpoints: Set
+    lists: Mapping[Verdict, Set]
+    endpoint_maps: Mapping[tuple[Verdict, str], EndpointMaps]
+
+
+_LIST_NAMES: Final = {Verdict.CLUSTER: "any-endpoint", Verdict.LOCAL: "local-endpoint"}
+_LIST_SUFFIXES: Final = {Verdict.CLUSTER: "", Verdict.LOCAL: "-local"}
+_LIST_WORDS: Final = {Verdict.CLUSTER: "any endpoint", Verdict.LOCAL: "endpoints of this node"}
+
+
+def _endpoint_maps(verdict: Verdict, suffix: str, front: Parts, protocol: str) -> EndpointMaps:
+    key, kind = (*front[:-2], port_of(protocol)), f"{_LIST_SUFFIXES[verdict]}{suffix}-{protocol}"
+    draw, data, words = (*key, DRAW), (DESTINATION, port_of(protocol)), _LIST_WORDS[verdict]
+    return EndpointMaps(
+        key,
+        Set(f"endpoints{kind}", draw, data, f"front and random draw to endpoint; {words}"),
+        Set(f"endpoint-ids{kind}", draw, (PRIORITY,), f"affinity: front and random draw to endpoint ID; {words}"),
+        Set(f"endpoints-by-id{kind}", (*key, PRIORITY), data, f"affinity: front and endpoint ID to endpoint; {words}"),
+        Set(f"relays{kind}", key, (port_of(protocol),), f"front to relay; {words}"),
+    )
+
+
+def _side(suffix: str, key: Parts, services: str, no_endpoints: str) -> Side:
+    verdict = (VERDICT,)
+    return Side(
+        suffix,
+        key,
+        Set(services, key, verdict, "front to the chain that sends to its endpoints", has_counters=True),
+        Set(no_endpoints, key, verdict, "front without usable endpoints to reject or drop", has_counters=True),
+        {
+            each: Set(
+                f"{_LIST_NAMES[each]}{suffix}", key, verdict, f"external policy Local: front to {_LIST_WORDS[each]}"
+            )
+            for each in LISTS
+        },
+        {(each, protocol): _endpoint_maps(each, suffix, key, protocol) for protocol in PROTOCOLS for each in LISTS},
+    )
+
+
+ADDRESSES: Final = _side("", _FRONT, "service-ips", "no-endpoint-services")
+NODE_PORTS: Final = _side("-nodeports", (PROTOCOL, PORT), "service-nodeports", "no-endpoint-nodeports")
+SIDES: Final = (ADDRESSES, NODE_PORTS)
+"""Both."""
+SERVICES: Final = tuple(side.services for side in SIDES)
+"""Their elements count packets to fronts with endpoints."""
+NO_ENDPOINTS: Final = tuple(side.no_endpoints for side in SIDES)
+"""Their elements count packets to fronts without usable endpoints."""
+RELAY_PORTS: Final = {
+    protocol: Set(f"relay-ports-{protocol}", (port_of(protocol),), comment="ports of relays that are captured for")
+    for protocol in RELAYED
+}
+
+_MAPS: Final = [maps for side in SIDES for maps in side.endpoint_maps.values()]
+DRAWN: Final = frozenset(each.name for maps in _MAPS for each in (maps.endpoints, maps.ids))
+"""The maps that are looked up by a draw. A packet may have drawn among the endpoints before a change."""
+BY_ID: Final = frozenset(maps.by_id.name for maps in _MAPS)
+"""The maps that are looked up by a client's endpoint ID. They must not have endpoints that left a list in use."""
+LISTED: Final = frozenset(each.name for side in SIDES for each in side.lists.values())
+"""The maps of external policy Local. A packet may be on its way to them from before a change of policy."""
+
+
+def side_of(kind: FrontKind) -> Side:
+    """The side of a front of this kind."""
+    return NODE_PORTS if kind is FrontKind.NODE_PORT else ADDRESSES

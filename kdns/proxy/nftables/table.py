@@ -1,0 +1,177 @@
+"""The desired content of kdns's table, and the transactions that lead the kernel's table from one plan to the next."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Final
+
+from kdns.net import FAMILIES
+from kdns.proxy.nftables.frame import TO_ENDPOINTS, Delivery, frame
+from kdns.proxy.nftables.fronts import Content
+from kdns.proxy.nftables.objects import NFT_FAMILY, TABLE, Chain, ElementKey, table_text
+from kdns.proxy.nftables.sets import BY_ID, DRAWN, LISTED, SERVICES, SHARED
+from kdns.proxy.nftables.transaction import Transaction, commands
+from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKey, Plan
+from kdns.proxy.plan.planner import Difference
+
+_FRONTS_AT_ONCE: Final = 500
+_LINGERING: Final = DRAWN | LISTED | BY_ID
+"""Maps whose elements may be deleted by the sweep only."""
+_SERVICES: Final = frozenset(each.name for each in SERVICES)
+_ABSENT: Final = "no element"
+
+
+def ruleset(plan: Plan, delivery: Delivery = TO_ENDPOINTS) -> str:
+    """Both tables, as one transaction for `nft -f`."""
+    return "".join(Table(plan.of(family), delivery).whole() for family in FAMILIES)
+
+
+class Table:
+    """One family's table, which follows its half of the plan. One event loop owns it."""
+
+    def __init__(self, half: FamilyPlan, delivery: Delivery = TO_ENDPOINTS) -> None:
+        self.half, self._delivery = half, delivery
+        self._chains: dict[str, Chain] = {}
+        self._maps: set[str] = set()
+        self._uses: Counter[tuple[str, ElementKey | str]] = Counter()
+        self._stale: dict[str, dict[ElementKey, None]] = {}
+        self._stale_ends: set[str] = set()
+        """Chains and maps to which stale elements lead."""
+        self._start: tuple[str, ...] = tuple(line for change in self._loaded() for line in commands(change))
+
+    def whole(self) -> str:
+        """The table of the first plan as one nft transaction, in place of any table of its name."""
+        table = f"{NFT_FAMILY[self.half.family]} {TABLE}"
+        objects = table_text(self.half.family, frame(self.half, self._delivery))
+        return "\n".join((f"add table {table}", f"delete table {table}", objects, *self._start, ""))
+
+    def takeover(self, there: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
+        """As `whole`, in commands, where the kernel's table has these objects: names by "chain", "map" and "set".
+
+        Maps of clients that are still used keep their clients. An object whose name is still used is not deleted but
+        filled again, so that no packet finds it missing.
+        """
+        table = f"{NFT_FAMILY[self.half.family]} {TABLE}"
+        objects = frame(self.half, self._delivery)
+        framed = {each.name for each in objects}
+        emptied = [f"add table {table}", f"flush table {table}"]
+        for sort, names in sorted(there.items(), reverse=True):  # maps have references to chains
+            for name in names:
+                if name not in framed | self._chains.keys() | self._maps:
+                    emptied.append(f"delete {sort} {table} {name}")
+                elif name in framed and sort != "chain":
+                    emptied.append(f"flush {sort} {table} {name}")
+        return *emptied, table_text(self.half.family, objects), *self._start
+
+    def started(self) -> None:
+        """Release the text of the first plan: the kernel has it."""
+        self._start = ()
+
+    def follow(self, half: FamilyPlan, difference: Difference) -> Transaction:
+        """The transaction that leads to this plan."""
+        self.half = half
+        return self._followed(difference.fronts)
+
+    def sweep(self) -> Transaction:
+        """Deletes what has no references any more: chains, maps of clients, and stale elements. Call `swept` when done.
+
+        A packet keeps the rules with which it began while the elements change: it may look up one map before a change
+        and the next map after it. It may have drawn a number for which there is no endpoint now, its front may have had
+        external policy Local, and its list may be one with affinity that no front uses now. So elements that only such
+        packets look up are stale until the sweep, which is to run a second later or more.
+
+        Kernels before 6.2 release the references of deleted elements late. So chains to which stale elements lead are
+        deleted by the sweep after the one that deletes the elements.
+        """
+        chains = tuple(name for name in self._chains if not self._uses["chain", name] and name not in self._stale_ends)
+        maps = tuple(
+            name for name in sorted(self._maps) if not self._uses["map", name] and name not in self._stale_ends
+        )
+        stale = {name: list(keys) for name, keys in self._stale.items() if keys}
+        return Transaction(self.half.family, delete=stale, remove_chains=chains, remove_maps=maps)
+
+    def swept(self, done: Transaction) -> None:
+        """A sweep is carried out."""
+        self._stale.clear()
+        self._stale_ends.clear()
+        for name in done.remove_chains:
+            del self._chains[name]
+        self._maps.difference_update(done.remove_maps)
+
+    def _loaded(self) -> Iterator[Transaction]:
+        """All fronts, some at a time: their text takes a fraction of the memory of their elements."""
+        fronts = iter(self.half.fronts.items())
+        while some := {key: (None, front) for key, front in islice(fronts, _FRONTS_AT_ONCE)}:
+            yield self._followed(some)
+
+    def _followed(self, fronts: Mapping[FrontKey, tuple[Front | None, Front | None]]) -> Transaction:
+        change, content_of = Transaction(self.half.family), self._delivery.content_of
+        for old, new in fronts.values():
+            before = content_of((old,) if old else (), self.half)
+            after = content_of((new,) if new else (), self.half)
+            self._elements(change, before, after)
+            change.maps += [each for name, each in after.client_maps.items() if name not in self._maps]
+            self._maps.update(after.client_maps)
+            self._count(before, -1)
+            self._count(after, 1)
+            for name, chain in after.chains.items():
+                present = self._chains.get(name)
+                if chain is not present and chain != present:
+                    change.chains[name] = self._chains[name] = chain
+        return change
+
+    def _count(self, part: Content, step: int) -> None:
+        for name in part.chains:
+            self._uses["chain", name] += step
+        for name in part.client_maps:
+            self._uses["map", name] += step
+
+    def _elements(self, change: Transaction, before: Content, after: Content) -> None:
+        for name in dict.fromkeys((*before.elements, *after.elements)):
+            old, new = before.elements.get(name, {}), after.elements.get(name, {})
+            lingers = name in DRAWN or (name in LISTED and _bypasses_lists(after)) or (name in BY_ID and not new)
+            stale = self._stale.setdefault(name, {}) if name in _LINGERING else {}
+            # Where the list is in use again, IDs of endpoints that left it must have no element.
+            if name in BY_ID and new and stale:
+                (place,) = {key[:-1] for key in new}
+                for key in [key for key in stale if key[:-1] == place and key not in new]:
+                    del stale[key]
+                    _delete(change, name, key)
+            for key, data in old.items():
+                if lingers and key not in new:
+                    stale[key] = None
+                    self._stale_ends.update((*before.chains, *before.client_maps) if name in LISTED else ())
+                elif new.get(key, _ABSENT) != data and self._is_gone(name, key):
+                    _delete(change, name, key)
+            for key, data in new.items():
+                if key in stale:
+                    del stale[key]
+                    _delete(change, name, key)
+                if old.get(key, _ABSENT) != data and self._is_first(name, key):
+                    change.add.setdefault(name, {})[key] = data
+
+    def _is_gone(self, name: str, key: ElementKey) -> bool:
+        if name in SHARED:
+            self._uses[name, key] -= 1
+        return name not in SHARED or not self._uses[name, key]
+
+    def _is_first(self, name: str, key: ElementKey) -> bool:
+        if name in SHARED:
+            self._uses[name, key] += 1
+        return name not in SHARED or self._uses[name, key] == 1
+
+
+def _bypasses_lists(part: Content) -> bool:
+    """Whether the front has endpoints and does not use the maps of external policy Local."""
+    return bool(_SERVICES & part.elements.keys()) and not LISTED & part.elements.keys()
+
+
+def _delete(change: Transaction, name: str, key: ElementKey) -> None:
+    """Delete an element, or do not add it if it is a shared one that this transaction was to add."""
+    added = change.add.get(name, {})
+    if key in added and name in SHARED:
+        del added[key]
+    else:
+        change.delete.setdefault(name, []).append(key)

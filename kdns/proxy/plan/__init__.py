@@ -1,0 +1,1 @@
+"""The decisions: endpoints, service ports, and the plan of a node."""

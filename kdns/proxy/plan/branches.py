@@ -1,0 +1,90 @@
+"""What becomes of a packet at a front: ordered branches, of which the first that matches the client decides.
+
+Branches are made here and nowhere else. Trace, relays and renderers interpret them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache
+from typing import Final, NamedTuple, TypeAlias
+
+
+class Client(Enum):
+    """Whose packets a branch matches."""
+
+    OUTSIDE_SOURCE_RANGES = "outside of loadBalancerSourceRanges"
+    LOCAL_POD = "a Pod of this node"
+    NODE = "the node itself"
+    ANY = "anybody"
+
+
+class Verdict(Enum):
+    """The list of endpoints of which one gets the packet, or why none does.
+
+    CLUSTER is the list for traffic policy Cluster, LOCAL the one for Local. REJECT tells the client, DROP does not.
+    """
+
+    CLUSTER = "cluster"
+    LOCAL = "local"
+    REJECT = "reject"
+    DROP = "drop"
+
+
+LISTS: Final = (Verdict.CLUSTER, Verdict.LOCAL)
+"""The verdicts that lead to endpoints."""
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """The verdict for some clients. `masquerade`: the endpoint sees the node's address as the packet's source."""
+
+    client: Client
+    verdict: Verdict
+    masquerade: bool = False
+
+
+Branches: TypeAlias = tuple[Branch, ...]
+"""In order; the last one is for anybody."""
+
+
+class SourceNat(NamedTuple):
+    """What decides about masquerading in one family of one node.
+
+    `detects_pods`: packets of local Pods can be told from others. `relays`: every connection to an endpoint is the
+    node's own.
+    """
+
+    detects_pods: bool
+    masquerade_all: bool = False
+    relays: bool = False
+
+
+@cache
+def cluster_ip_branches(verdict: Verdict, nat: SourceNat) -> Branches:
+    """The branches of a cluster IP.
+
+    A packet that is not of a local Pod may have come from outside of the cluster, and the answer has to return by this
+    node.
+    """
+    if verdict not in LISTS:
+        return (Branch(Client.ANY, verdict),)
+    if nat.detects_pods and not nat.masquerade_all and not nat.relays:
+        return Branch(Client.LOCAL_POD, verdict), Branch(Client.ANY, verdict, masquerade=True)
+    return (Branch(Client.ANY, verdict, masquerade=nat.masquerade_all or nat.relays),)
+
+
+@cache
+def external_branches(verdict: Verdict, nat: SourceNat, *, is_local: bool, is_guarded: bool = False) -> Branches:
+    """The branches of external IPs, load balancer IPs and node ports.
+
+    `is_local` (externalTrafficPolicy Local): clients keep their address, and packets of local Pods and of the node
+    itself go to any endpoint (short circuit), whatever the verdict for others. `is_guarded`: source ranges apply.
+    """
+    guard = (Branch(Client.OUTSIDE_SOURCE_RANGES, Verdict.DROP),) if is_guarded else ()
+    if not is_local or verdict is Verdict.REJECT:
+        return *guard, Branch(Client.ANY, verdict, masquerade=verdict in LISTS)
+    pods = (Branch(Client.LOCAL_POD, Verdict.CLUSTER, masquerade=nat.relays),) if nat.detects_pods else ()
+    node = Branch(Client.NODE, Verdict.CLUSTER, masquerade=True)
+    return *guard, *pods, node, Branch(Client.ANY, verdict, masquerade=nat.relays and verdict in LISTS)

@@ -1,0 +1,76 @@
+"""What the plan depends on beside the cluster's objects: configuration, node, detection of local Pods."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from kdns.net import VERSION, Address, Family, Network
+from kdns.proxy.plan.modes import NFTABLES, Mode
+
+PRIMARY: Final = "primary"
+"""In nodePortAddresses: the primary addresses of the node."""
+DEFAULT_MARK: Final = 0x4000
+"""Bit 14 of the packet mark, kube-proxy's default of masqueradeBit."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalPods:
+    """How packets of this node's Pods are detected (detectLocalMode): by their source or by the interface of arrival.
+
+    One of the three is set. `interface_prefix` is a prefix of the interface's name.
+    """
+
+    networks: tuple[Network, ...] = ()
+    bridge: str = ""
+    interface_prefix: str = ""
+
+    def of(self, family: Family) -> LocalPods | None:
+        """What applies in one family; None where local Pods cannot be detected. Only the first network counts."""
+        if self.bridge or self.interface_prefix:
+            return self
+        own = tuple(network for network in self.networks if network.version == VERSION[family])
+        return LocalPods(own[:1]) if own else None
+
+    def matches(self, source: Address, interface: str) -> bool:
+        """Whether a packet with this source that arrived on this interface is from a Pod of this node."""
+        if self.bridge:
+            return interface == self.bridge
+        if self.interface_prefix:
+            return interface.startswith(self.interface_prefix)
+        return any(source in network for network in self.networks)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """The node. `addresses` are all that are local to its kernel, without ::1, 127.0.0.0/8 and fe80::/10.
+
+    `primary` are the addresses that the Node object reports, at most one per family.
+    """
+
+    name: str = ""
+    zone: str = ""
+    primary: tuple[Address, ...] = ()
+    addresses: tuple[Address, ...] = ()
+
+    def has(self, address: Address) -> bool:
+        """Whether packets to this address are for the node itself."""
+        return address.is_loopback or address in self.addresses
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyConfig:
+    """The settings that the plan depends on, named as in KubeProxyConfiguration.
+
+    `node_port_addresses`: empty for every address of the node. `service_cidrs`: empty where they are not known.
+    `node_hints` is the feature gate PreferSameTrafficDistribution. `masquerade_mark` has one bit: masqueradeBit.
+    """
+
+    mode: Mode = NFTABLES
+    masquerade_all: bool = False
+    local_pods: LocalPods | None = None
+    node_port_addresses: tuple[Network | Literal["primary"], ...] = (PRIMARY,)
+    localhost_node_ports: bool = True
+    service_cidrs: tuple[Network, ...] = ()
+    node_hints: bool = True
+    masquerade_mark: int = DEFAULT_MARK

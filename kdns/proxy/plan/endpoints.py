@@ -1,0 +1,160 @@
+"""Which endpoints a Service port uses on this node (Kubernetes, pkg/proxy/topology.go).
+
+A list has the ready endpoints; if there are none, it has those that serve while they terminate. Hints narrow the ready
+ones down to a node or a zone, but only if each of them has hints and one of them names this node or its zone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kdns.cluster.objects import Endpoint, EndpointSlice
+from kdns.net import Family, canonical_address, family_of_text
+from kdns.proxy.plan.config import NodeView
+
+PORTS: Final = range(1, 65536)
+"""Valid destination ports. The API does not validate the ports of a slice."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ServiceEndpoint:
+    """An address in canonical form and a port that packets may be sent to; `is_local`: it is on this node."""
+
+    address: str
+    port: int
+    is_local: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """An endpoint of a slice with its conditions and hints, and the API's defaults for what is unset."""
+
+    endpoint: ServiceEndpoint
+    is_ready: bool = True
+    is_serving: bool = True
+    is_terminating: bool = False
+    zones: frozenset[str] = frozenset()
+    nodes: frozenset[str] = frozenset()
+
+    @property
+    def is_fallback(self) -> bool:
+        """Whether it can be used when no endpoint is ready (KEP-1669)."""
+        return self.is_serving and self.is_terminating
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointLists:
+    """The lists of endpoints of one Service port, each sorted: for traffic policy Cluster and for Local.
+
+    `has_any`: some endpoint on some node can serve.
+    """
+
+    cluster: tuple[ServiceEndpoint, ...] = ()
+    local: tuple[ServiceEndpoint, ...] = ()
+    has_any: bool = False
+
+    @property
+    def reachable(self) -> tuple[ServiceEndpoint, ...]:
+        """Every endpoint that some packet may be sent to."""
+        return tuple(sorted({*self.cluster, *self.local}))
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """The traffic policies: `internal_local` for packets to the cluster IP, `external_local` for all others.
+
+    `is_external`: there are fronts beside the cluster IP.
+    """
+
+    internal_local: bool = False
+    external_local: bool = False
+    is_external: bool = False
+
+    @property
+    def uses_cluster(self) -> bool:
+        """Whether some packets may go to any node; with external policy Local those from this node may."""
+        return self.is_external or not self.internal_local
+
+    @property
+    def uses_local(self) -> bool:
+        """Whether some packets have to stay on this node."""
+        return self.internal_local or (self.is_external and self.external_local)
+
+
+def candidates(
+    slices: Iterable[EndpointSlice], family: Family, port_name: str, protocol: str, node_name: str
+) -> tuple[Candidate, ...]:
+    """The endpoints of one Service port, by address and port.
+
+    The same address in several slices counts once; one that is not terminating wins.
+    """
+    by_address: dict[tuple[str, int], Candidate] = {}
+    for each in slices:
+        if each.address_type != family:
+            continue
+        for port in each.ports or ():
+            number = port.port or 0
+            if port.name != port_name or (port.protocol or "TCP") != protocol or number not in PORTS:
+                continue
+            for row in each.endpoints or ():
+                candidate = _candidate(row, number, family, node_name)
+                if candidate is None:
+                    continue
+                key = candidate.endpoint.address, candidate.endpoint.port
+                if key not in by_address or (by_address[key].is_terminating and not candidate.is_terminating):
+                    by_address[key] = candidate
+    return tuple(sorted(by_address.values(), key=lambda each: each.endpoint))
+
+
+def _candidate(row: Endpoint, port: int, family: Family, node_name: str) -> Candidate | None:
+    address = canonical_address(row.addresses[0]) if row.addresses else ""
+    if not address or family_of_text(address) != family:
+        return None
+    endpoint = ServiceEndpoint(address, port, bool(node_name) and row.node_name == node_name)
+    conditions, hints = row.conditions, row.hints
+    if conditions is None and hints is None:
+        return Candidate(endpoint)
+    return Candidate(
+        endpoint,
+        is_ready=row.is_ready,
+        is_serving=conditions is None or conditions.serving is not False,
+        is_terminating=conditions is not None and bool(conditions.terminating),
+        zones=frozenset(zone.name for zone in hints.for_zones or ()) if hints else frozenset(),
+        nodes=frozenset(node.name for node in hints.for_nodes or ()) if hints else frozenset(),
+    )
+
+
+def endpoint_lists(
+    known: Sequence[Candidate], policies: Policies, node: NodeView, *, node_hints: bool = True
+) -> EndpointLists:
+    """The lists for one Service port on this node. `node_hints` is the feature gate PreferSameTrafficDistribution."""
+    ready = [each for each in known if each.is_ready]
+    cluster: tuple[ServiceEndpoint, ...] = ()
+    local: tuple[ServiceEndpoint, ...] = ()
+    if policies.uses_cluster:
+        hinted = _by_topology(ready, node, node_hints=node_hints)
+        cluster = _endpoints(hinted or [each for each in known if each.is_fallback])
+    if policies.uses_local:
+        here = [each for each in known if each.endpoint.is_local]
+        local = _endpoints([each for each in here if each.is_ready] or [each for each in here if each.is_fallback])
+    has_any = bool(ready) or any(each.is_fallback for each in known)
+    return EndpointLists(cluster, local, has_any)
+
+
+def _endpoints(known: Iterable[Candidate]) -> tuple[ServiceEndpoint, ...]:
+    return tuple(each.endpoint for each in known)
+
+
+def _by_topology(ready: list[Candidate], node: NodeView, *, node_hints: bool) -> list[Candidate]:
+    """Those meant for this node, else those meant for its zone, else all."""
+    if node_hints and node.name and all(each.nodes for each in ready):
+        for_node = [each for each in ready if node.name in each.nodes]
+        if for_node:
+            return for_node
+    if node.zone and all(each.zones for each in ready):
+        for_zone = [each for each in ready if node.zone in each.zones]
+        if for_zone:
+            return for_zone
+    return ready

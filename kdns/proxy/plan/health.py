@@ -1,0 +1,76 @@
+"""Health for load balancers: whether the node's dataplane is current, and how many local endpoints a Service has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeAlias
+
+from kdns.cluster.objects import EndpointSlice, Key, Node
+from kdns.cluster.state import State
+from kdns.net import FAMILIES, Family
+from kdns.proxy.plan.service_ports import cluster_ip, health_check_port
+
+TO_BE_DELETED: Final = "ToBeDeletedByClusterAutoscaler"
+"""The key of the taint that the cluster autoscaler sets before it removes a node."""
+
+
+def is_current(*, established: bool, oldest_pending_s: float | None, now_s: float, sync_s: float) -> bool:
+    """Whether no change has been pending for longer than two sync periods.
+
+    Differs: before the first sync this is false. kube-proxy does not listen until then.
+    """
+    return established and (oldest_pending_s is None or now_s - oldest_pending_s < 2 * sync_s)
+
+
+def is_eligible(node: Node | None) -> bool:
+    """Whether load balancers may use the node: it exists and is not about to be deleted (KEP-3836)."""
+    if node is None or node.metadata.deletion_timestamp:
+        return False
+    return all(taint.key != TO_BE_DELETED for taint in node.spec.taints or ())
+
+
+class HealthCheckPort(NamedTuple):
+    """A health check node port of one family, at every address that has node ports."""
+
+    family: Family
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class HealthCheck:
+    """What is answered there."""
+
+    namespace: str
+    service: str
+    local_endpoints: int
+
+
+HealthChecks: TypeAlias = dict[Key, Mapping[HealthCheckPort, HealthCheck]]
+
+
+def health_checks(state: State, node_name: str, keys: Iterable[Key]) -> HealthChecks:
+    """The health checks of each of these Services; an empty mapping for a Service without."""
+    return {key: dict(_of_service(state, node_name, key)) for key in keys}
+
+
+def _of_service(state: State, node_name: str, key: Key) -> Iterable[tuple[HealthCheckPort, HealthCheck]]:
+    service = state.services.get(key)
+    port = health_check_port(service) if service else 0
+    if not service or not port:
+        return
+    slices = tuple(state.slices_by_service.get(key, {}).values())
+    for family in FAMILIES:
+        if cluster_ip(service, family):
+            yield HealthCheckPort(family, port), HealthCheck(*key, len(_local_ready(slices, family, node_name)))
+
+
+def _local_ready(slices: Iterable[EndpointSlice], family: Family, node_name: str) -> set[str]:
+    """The addresses of this node's ready endpoints. A terminating endpoint is not ready, even if it serves."""
+    return {
+        endpoint.addresses[0]
+        for each in slices
+        if each.address_type == family
+        for endpoint in each.endpoints or ()
+        if endpoint.addresses and node_name and endpoint.node_name == node_name and endpoint.is_ready
+    }

@@ -1,0 +1,185 @@
+"""What every virtual IP does on this node: the plan, which trace, relays and renderers interpret.
+
+A plan has one half per IP family. A half maps fronts, that is addresses (or the node, for node ports) with protocol
+and port, to the Service port behind them. Service ports hold the decisions, as branches and lists of endpoints.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final, NamedTuple, assert_never
+
+from kdns.net import Address, Family, Network
+from kdns.proxy.plan.branches import Branch, Branches, Client, Verdict
+from kdns.proxy.plan.config import DEFAULT_MARK, LocalPods, NodeView
+from kdns.proxy.plan.endpoints import EndpointLists, ServiceEndpoint
+from kdns.proxy.plan.modes import Mode
+from kdns.proxy.plan.node_ports import NodePortAddresses
+
+_UNPRINTABLE: Final = re.compile(r"[^ !#-~]")
+
+
+def printable(text: str) -> str:
+    """The text with a "?" for every quotation mark and for everything that is not printable ASCII.
+
+    An API that does not validate may let any text in as a name. None of it may end a string, a comment or a line.
+    """
+    return _UNPRINTABLE.sub("?", text)
+
+
+class PortName(NamedTuple):
+    """One port of one Service; `port` is its name, "" for the only one."""
+
+    namespace: str
+    service: str
+    port: str
+    protocol: str
+
+    def __str__(self) -> str:
+        """As kube-proxy writes it in logs and comments: namespace/service:port."""
+        return f"{self.namespace}/{self.service}" + (f":{self.port}" if self.port else "")
+
+
+class FrontKind(Enum):
+    """What a front is to its Service."""
+
+    CLUSTER_IP = "cluster IP"
+    EXTERNAL_IP = "external IP"
+    LOAD_BALANCER_IP = "load balancer IP"
+    NODE_PORT = "node port"
+
+
+class FrontKey(NamedTuple):
+    """Destination of a packet; `address` is "" for node ports."""
+
+    address: str
+    protocol: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class PortPlan:
+    """All decisions for one Service port in one family.
+
+    `cluster_ip`, `external` and `load_balancer` are the branches of fronts by kind; external IPs and node ports share
+    theirs. `source_ranges` are the networks that the branches for clients outside of them mean.
+    `hairpins` are the addresses of endpoints that are masqueraded when they are their own client.
+    `affinity_s` is 0 for none. `health_check_port` is where load balancers ask for local endpoints, 0 for nowhere.
+    `proxy_protocol` is the version, "v1" or "v2", in which a relay tells endpoints of clients of the load balancer's
+    addresses, or "". `serving` are a UDP port's endpoints on any node that still answer, in use or not.
+    """
+
+    name: PortName
+    cluster_ip: Branches
+    external: Branches
+    load_balancer: Branches
+    endpoints: EndpointLists
+    fronts: tuple[tuple[FrontKey, FrontKind], ...]
+    source_ranges: tuple[Network, ...] = ()
+    hairpins: tuple[str, ...] = ()
+    affinity_s: int = 0
+    health_check_port: int = 0
+    proxy_protocol: str = ""
+    serving: tuple[ServiceEndpoint, ...] = ()
+
+    def branches(self, kind: FrontKind) -> Branches:
+        """The branches of a front of this kind."""
+        if kind is FrontKind.CLUSTER_IP:
+            return self.cluster_ip
+        return self.load_balancer if kind is FrontKind.LOAD_BALANCER_IP else self.external
+
+    def list_of(self, verdict: Verdict) -> tuple[ServiceEndpoint, ...]:
+        """The endpoints that a verdict means; none for REJECT and DROP."""
+        if verdict is Verdict.CLUSTER:
+            return self.endpoints.cluster
+        return self.endpoints.local if verdict is Verdict.LOCAL else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """One destination and the Service port that has it."""
+
+    key: FrontKey
+    kind: FrontKind
+    port: PortPlan
+
+    @property
+    def branches(self) -> Branches:
+        """What becomes of packets to it."""
+        return self.port.branches(self.kind)
+
+    @property
+    def source_ranges(self) -> tuple[Network, ...]:
+        """The networks that clients have to be in; none: clients may be anywhere."""
+        return self.port.source_ranges if self.branches[0].client is Client.OUTSIDE_SOURCE_RANGES else ()
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyPlan:
+    """One family's half.
+
+    `external_local` are the branches of externalTrafficPolicy Local where this node has endpoints, whatever the
+    Service. `undefined_ports` is the verdict for a port of a cluster IP that no Service port has, None for no verdict.
+    `unallocated` are the service ranges: packets to an address in them that is no cluster IP are dropped; empty where
+    the mode leaves them alone. `masquerade_mark` is the packet mark's bit that renderers use for packets to masquerade.
+    """
+
+    family: Family
+    mode: Mode
+    node: NodeView
+    node_ports: NodePortAddresses
+    ports: Mapping[PortName, PortPlan] = field(default_factory=dict)
+    fronts: Mapping[FrontKey, Front] = field(default_factory=dict)
+    cluster_ips: Mapping[str, int] = field(default_factory=dict)
+    local_pods: LocalPods | None = None
+    external_local: Branches = ()
+    undefined_ports: Verdict | None = None
+    unallocated: tuple[Network, ...] = ()
+    masquerade_mark: int = DEFAULT_MARK
+
+    def front_of(self, destination: Address, protocol: str, port: int) -> Front | None:
+        """The front that a packet goes to; an address of a Service comes before a node port."""
+        front = self.fronts.get(FrontKey(str(destination), protocol, port))
+        if front is None and destination in self.node_ports:
+            front = self.fronts.get(FrontKey("", protocol, port))
+        return front
+
+    def branch(self, front: Front, source: Address, interface: str = "") -> Branch:
+        """The branch that a client takes; `interface` is where its packets arrive, "" where that is not known."""
+        *branches, last = front.branches
+        return next((each for each in branches if self._matches(each.client, front, source, interface)), last)
+
+    def _matches(self, client: Client, front: Front, source: Address, interface: str) -> bool:
+        match client:
+            case Client.OUTSIDE_SOURCE_RANGES:
+                return not any(source in network for network in front.source_ranges)
+            case Client.LOCAL_POD:
+                return self.local_pods is not None and self.local_pods.matches(source, interface)
+            case Client.NODE:
+                return self.node.has(source)
+            case Client.ANY:
+                return True
+            case _:
+                assert_never(client)
+
+    @property
+    def accepted_health_check_ports(self) -> frozenset[int]:
+        """Health check node ports to which the firewall accepts packets."""
+        if not self.mode.accepts_health_checks:
+            return frozenset()
+        return frozenset(port.health_check_port for port in self.ports.values()) - {0}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Both families."""
+
+    ipv4: FamilyPlan
+    ipv6: FamilyPlan
+
+    def of(self, family: Family) -> FamilyPlan:
+        """One half."""
+        return self.ipv4 if family == "IPv4" else self.ipv6

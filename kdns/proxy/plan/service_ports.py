@@ -1,0 +1,189 @@
+"""From a Service and its EndpointSlices to the plans of its ports, and the plan of a node without Services."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from kdns.cluster.objects import EndpointSlice, Service, ServicePort
+from kdns.net import (
+    VERSION,
+    Family,
+    Network,
+    canonical_address,
+    family_of_text,
+    is_loopback,
+    parse_network,
+)
+from kdns.proxy.plan.branches import SourceNat, Verdict, cluster_ip_branches, external_branches
+from kdns.proxy.plan.config import NodeView, ProxyConfig
+from kdns.proxy.plan.endpoints import EndpointLists, Policies, candidates, endpoint_lists
+from kdns.proxy.plan.node_ports import node_port_addresses
+from kdns.proxy.plan.plan import FamilyPlan, FrontKey, FrontKind, PortName, PortPlan
+
+AFFINITY_DEFAULT_S: Final = 10800
+
+
+def empty_plan(family: Family, config: ProxyConfig, node: NodeView) -> FamilyPlan:
+    """The plan of one family without Services: what configuration and node decide."""
+    mode, nat = config.mode, source_nat(family, config)
+    return FamilyPlan(
+        family,
+        mode,
+        node,
+        node_port_addresses(family, config, node),
+        local_pods=config.local_pods.of(family) if config.local_pods else None,
+        external_local=external_branches(Verdict.LOCAL, nat, is_local=True),
+        undefined_ports=Verdict.REJECT if mode.rejects_undefined_ports else None,
+        unallocated=_of_family(config.service_cidrs, family) if mode.drops_unallocated else (),
+        masquerade_mark=config.masquerade_mark,
+    )
+
+
+def source_nat(family: Family, config: ProxyConfig) -> SourceNat:
+    """The configuration's part in masquerading."""
+    detects_pods = config.local_pods is not None and config.local_pods.of(family) is not None
+    return SourceNat(detects_pods, config.masquerade_all, config.mode.relays)
+
+
+def _of_family(networks: Iterable[Network], family: Family) -> tuple[Network, ...]:
+    return tuple(network for network in networks if network.version == VERSION[family])
+
+
+def is_proxied(service: Service) -> bool:
+    """Whether the Service has cluster IPs and no label that leaves them to another proxy."""
+    labels = service.metadata.labels
+    return bool(service.virtual_ips) and (labels is None or labels.proxy_name is None)
+
+
+def cluster_ip(service: Service, family: Family) -> str:
+    """The cluster IP of a family in canonical form, or ""."""
+    return next(iter(_canonical(service.virtual_ips, family)), "")
+
+
+def plan_service(
+    service: Service, slices: Iterable[EndpointSlice], family: Family, config: ProxyConfig, node: NodeView
+) -> tuple[PortPlan, ...]:
+    """The plans of the Service's ports in one family; none where it has no cluster IP of that family."""
+    address = cluster_ip(service, family) if is_proxied(service) else ""
+    if not address:
+        return ()
+    slices = tuple(slices)
+    return tuple(_port_plan(service, port, address, slices, family, config, node) for port in service.ports)
+
+
+def _port_plan(
+    service: Service,
+    port: ServicePort,
+    address: str,
+    slices: tuple[EndpointSlice, ...],
+    family: Family,
+    config: ProxyConfig,
+    node: NodeView,
+) -> PortPlan:
+    spec, mode, nat = service.spec, config.mode, source_nat(family, config)
+    policies = _policies(service, port)
+    known = candidates(slices, family, port.name or "", port.protocol, node.name)
+    endpoints = endpoint_lists(known, policies, node, node_hints=config.node_hints)
+    ranges = _source_ranges(service, family)
+    affinity = spec.session_affinity_config.client_ip if spec.session_affinity_config else None
+    timeout_s = (affinity.timeout_seconds if affinity else None) or AFFINITY_DEFAULT_S
+    balancer_ips = _balancer_ips(service, family, config)
+    if any(own in each for each in ranges for own in node.addresses if own.version == each.version):
+        # A packet of the node to such an address comes back with that address as its source.
+        ranges += tuple(own for each in balancer_ips if (own := parse_network(each)))
+    is_guarded = bool(ranges) and (mode.guards_without_endpoints or endpoints.has_any)
+    verdict, is_local = _verdict(endpoints, is_local=policies.external_local), policies.external_local
+    external = external_branches(verdict, nat, is_local=is_local)
+    fronts = tuple(_fronts(port, address, _canonical(spec.external_ips or (), family), balancer_ips))
+    return PortPlan(
+        PortName(*service.key, port.name or "", port.protocol),
+        cluster_ip_branches(_verdict(endpoints, is_local=policies.internal_local), nat),
+        external,
+        external_branches(verdict, nat, is_local=is_local, is_guarded=True) if is_guarded else external,
+        endpoints,
+        fronts if port.protocol in mode.protocols else (),
+        ranges,
+        _hairpins(endpoints, config),
+        timeout_s if spec.session_affinity == "ClientIP" else 0,
+        health_check_port(service),
+        service.metadata.annotations.proxy_protocol if service.metadata.annotations and mode.relays else "",
+        tuple(each.endpoint for each in known if each.is_ready or each.is_serving) if port.protocol == "UDP" else (),
+    )
+
+
+def _verdict(endpoints: EndpointLists, *, is_local: bool) -> Verdict:
+    """The verdict for anybody, by one of the two traffic policies."""
+    if not endpoints.has_any:
+        return Verdict.REJECT
+    if not is_local:
+        return Verdict.CLUSTER
+    return Verdict.LOCAL if endpoints.local else Verdict.DROP
+
+
+def _hairpins(endpoints: EndpointLists, config: ProxyConfig) -> tuple[str, ...]:
+    lists = (endpoints.cluster, endpoints.local)
+    everywhere = config.mode.hairpins_everywhere
+    return tuple({each.address: None for some in lists for each in some if each.is_local or everywhere})
+
+
+def health_check_port(service: Service) -> int:
+    """The node port where load balancers ask for local endpoints of the Service; 0 for none."""
+    spec = service.spec
+    is_local = spec.type == "LoadBalancer" and spec.external_traffic_policy == "Local"
+    return spec.health_check_node_port if is_local and is_proxied(service) else 0
+
+
+def _policies(service: Service, port: ServicePort) -> Policies:
+    """The policies. A node port or a load balancer's address that is left from a former type works like any other."""
+    spec = service.spec
+    is_external = spec.type in {"LoadBalancer", "NodePort"} or bool(spec.external_ips)
+    is_left = bool(port.node_port or (service.status and service.status.load_balancer.ingress))
+    return Policies(
+        internal_local=spec.internal_traffic_policy == "Local",
+        external_local=spec.external_traffic_policy == "Local" and is_external,
+        is_external=is_external or is_left,
+    )
+
+
+def _fronts(
+    port: ServicePort, address: str, external_ips: Iterable[str], balancer_ips: Iterable[str]
+) -> Iterator[tuple[FrontKey, FrontKind]]:
+    yield FrontKey(address, port.protocol, port.port), FrontKind.CLUSTER_IP
+    for each in external_ips:
+        yield FrontKey(each, port.protocol, port.port), FrontKind.EXTERNAL_IP
+    for each in balancer_ips:
+        yield FrontKey(each, port.protocol, port.port), FrontKind.LOAD_BALANCER_IP
+    if port.node_port:
+        yield FrontKey("", port.protocol, port.node_port), FrontKind.NODE_PORT
+
+
+def _canonical(texts: Iterable[str], family: Family) -> tuple[str, ...]:
+    """The addresses of the family, each once, in canonical form."""
+    written = dict.fromkeys(canonical_address(text) for text in texts)
+    return tuple(each for each in written if each and family_of_text(each) == family)
+
+
+def _balancer_ips(service: Service, family: Family, config: ProxyConfig) -> tuple[str, ...]:
+    """The load balancer's addresses that the node serves: those with ipMode VIP, which is the default.
+
+    An address of the node itself is served too, since some load balancers assign it.
+
+    Differs: kube-proxy serves loopback addresses too, and so captures what programs of a node send to each other there.
+    Here only relays listen on them, if they are free.
+    """
+    if service.status is None:
+        return ()
+    ingress = service.status.load_balancer.ingress or ()
+    addresses = _canonical((each.ip for each in ingress if each.ip_mode in {None, "VIP"}), family)
+    return addresses if config.mode.relays else tuple(each for each in addresses if not is_loopback(each))
+
+
+def _source_ranges(service: Service, family: Family) -> tuple[Network, ...]:
+    """loadBalancerSourceRanges of the family; none: there is no restriction.
+
+    A range of all addresses, or only ranges of the other family, restrict nothing.
+    """
+    parsed = [network for text in service.spec.load_balancer_source_ranges or () if (network := parse_network(text))]
+    own = tuple(dict.fromkeys(_of_family(parsed, family)))
+    return () if any(network.prefixlen == 0 for network in own) else own

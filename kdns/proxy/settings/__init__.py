@@ -1,0 +1,1 @@
+"""KubeProxyConfiguration and flags as settings, with every mistake at its place."""

@@ -1,0 +1,193 @@
+"""A KubeProxyConfiguration document to Settings and back, with every mistake in its types at once.
+
+Differs: an unknown field is an error. kube-proxy decodes v1alpha1 again without it and logs a line, so that a misspelt
+setting is lost unnoticed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
+from difflib import get_close_matches
+from typing import Any, Final, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
+
+from kdns.durations import format_duration, parse_duration
+from kdns.net import VERSION, join_host_port, parse_unmapped_address
+from kdns.proxy.settings.settings import API_VERSION, HEALTHZ_PORT, KIND, METRICS_PORT, Settings, api_name
+
+Json: TypeAlias = dict[str, Any]
+T = TypeVar("T")
+
+_TYPE_META: Final = frozenset({"apiVersion", "kind", "metadata"})
+_NAMES: Final = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+_FLUSH_FREQUENCY: Final = "logging.flushFrequency"
+_INT32: Final = range(-(1 << 31), 1 << 31)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A mistake in one field; `field` is its path in the document, "" for the document itself."""
+
+    field: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.reason}" if self.field else self.reason
+
+
+def decoded(document: object) -> tuple[Settings, tuple[Problem, ...]]:
+    """The settings and the mistakes; fields with mistakes have their defaults. Values are validated elsewhere."""
+    if not isinstance(document, dict):
+        return Settings(), (Problem("", f"wanted an object of kind {KIND}"),)
+    problems = list(_of_another_kind(document))
+    if problems:
+        return Settings(), tuple(problems)
+    given = {name: value for name, value in document.items() if name not in _TYPE_META}
+    settings = _addressed(_object(Settings, given, "", problems), document)
+    return settings, tuple(problems)
+
+
+def encoded(settings: Settings) -> Json:
+    """The document of these settings, with every field."""
+    return {"apiVersion": API_VERSION, "kind": KIND, **_written(settings)}
+
+
+def with_port(address: str, port: int) -> str:
+    """The address with a port; text that is no bare address stays as it is."""
+    parsed = parse_unmapped_address(address)
+    if parsed is None:
+        return address
+    return join_host_port(address, port)
+
+
+def _addressed(settings: Settings, document: Json) -> Settings:
+    """Defaults of the HTTP servers: the family of the bind address, and kube-proxy's ports."""
+    bind = parse_unmapped_address(settings.bind_address)
+    anywhere, here = ("::", "::1") if bind and bind.version == VERSION["IPv6"] else ("0.0.0.0", "127.0.0.1")
+    healthz, metrics = settings.healthz_bind_address, settings.metrics_bind_address
+    return replace(
+        settings,
+        healthz_bind_address=with_port(healthz if document.get("healthzBindAddress") else anywhere, HEALTHZ_PORT),
+        metrics_bind_address=with_port(metrics if document.get("metricsBindAddress") else here, METRICS_PORT),
+    )
+
+
+def _of_another_kind(document: Json) -> Iterator[Problem]:
+    for name, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
+        if document.get(name) != wanted:
+            found = f"found {document[name]!r}" if document.get(name) else "is missing"
+            yield Problem(name, f"{found}; wanted {wanted}")
+
+
+def _object(cls: type[T], given: object, path: str, problems: list[Problem]) -> T:
+    if given is None:
+        return cls()
+    if not isinstance(given, dict):
+        problems.append(Problem(path.removesuffix("."), f"found {_shown(given)}, wanted an object"))
+        return cls()
+    known = {api_name(each.name): each for each in fields(cls)}  # type: ignore[arg-type]
+    hints = get_type_hints(cls)
+    values: dict[str, Any] = {}
+    for name, value in given.items():
+        if name not in known:
+            problems.append(Problem(f"{path}{name}", _unknown(name, known)))
+            continue
+        each = known[name]
+        try:
+            made = _value(hints[each.name], each.name, value, f"{path}{name}", problems)
+        except _WrongTypeError as wrong:
+            problems.append(Problem(f"{path}{name}", str(wrong)))
+            continue
+        if value is not None and (made or each.metadata.get("pointer") or not _default(each)):
+            values[each.name] = made
+    return cls(**values)
+
+
+class _WrongTypeError(Exception):
+    """A value that is not of its field's type."""
+
+
+def _value(wanted: Any, name: str, given: object, path: str, problems: list[Problem]) -> Any:
+    """The value in the type of its field; mistakes in parts of it are added to the problems."""
+    if is_dataclass(wanted):
+        return _object(wanted, given, f"{path}.", problems)  # type: ignore[arg-type]
+    if given is None:
+        return None
+    if get_origin(wanted) is tuple:
+        return _list(get_args(wanted)[0], given, path, problems)
+    if get_origin(wanted) is Mapping:
+        return _gates(given)
+    if name.endswith("_s"):
+        return _duration(given, path)
+    return _scalar(wanted, given)
+
+
+def _scalar(wanted: type, given: object) -> object:
+    accepted = (int, float) if wanted is float else (wanted,)
+    if not isinstance(given, accepted) or (isinstance(given, bool) and wanted is not bool):
+        if wanted is str and isinstance(given, int) and not isinstance(given, bool):
+            return str(given)  # a quantity such as infoBufferSize: 0, or a version without quotes
+        raise _WrongTypeError(f"found {_shown(given)}, wanted {_NAMES[wanted]}")
+    if isinstance(given, int) and wanted is int and given not in _INT32:
+        raise _WrongTypeError(f"found {given}, wanted a number of 32 bits")
+    return given
+
+
+def _list(item: Any, given: object, path: str, problems: list[Problem]) -> tuple[Any, ...]:
+    if not isinstance(given, list):
+        raise _WrongTypeError(f"found {_shown(given)}, wanted a list")
+    if is_dataclass(item):
+        made = (_object(item, each, f"{path}[{index}].", problems) for index, each in enumerate(given))  # type: ignore[arg-type]
+        return tuple(made)
+    return tuple(_scalar(item, each) for each in given)
+
+
+def _gates(given: object) -> dict[str, bool]:
+    if not isinstance(given, dict) or not all(isinstance(value, bool) for value in given.values()):
+        raise _WrongTypeError("wanted names with true or false")
+    return dict(given)
+
+
+def _duration(given: object, path: str) -> float:
+    if path == _FLUSH_FREQUENCY and isinstance(given, int) and not isinstance(given, bool):
+        return given / 1e9  # kube-proxy still accepts nanoseconds here
+    if not isinstance(given, str):
+        raise _WrongTypeError(f"found {_shown(given)}, wanted a duration such as 30s or 1h30m")
+    try:
+        return parse_duration(given)
+    except ValueError as error:
+        raise _WrongTypeError(f"{error}; wanted a duration such as 30s or 1h30m") from error
+
+
+def _default(each: Field[Any]) -> object:
+    return each.default if each.default is not MISSING else None
+
+
+def _unknown(name: str, known: Mapping[str, object]) -> str:
+    lower = {each.lower(): each for each in known}
+    meant = get_close_matches(name.lower(), lower, n=1)
+    return "no such field" + (f"; did you mean {lower[meant[0]]}?" if meant else "")
+
+
+def _shown(value: object) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case dict():
+            return "an object"
+        case list():
+            return "a list"
+        case str():
+            return f'"{value}"'
+        case _:
+            return str(value)
+
+
+def _written(value: Any, name: str = "") -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return {api_name(each.name): _written(getattr(value, each.name), each.name) for each in fields(value)}
+    if isinstance(value, tuple):
+        return [_written(item) for item in value]
+    if name.endswith("_s"):
+        return format_duration(value)
+    return dict(value) if isinstance(value, Mapping) else value

@@ -1,0 +1,83 @@
+"""Settings and the Node object to the inputs of the plan: the node's view, and the configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from kdns.cluster.objects import Node
+from kdns.net import Address, Network, parse_network, parse_unmapped_address
+from kdns.proxy.modes import semantics
+from kdns.proxy.plan.config import PRIMARY, LocalPods, NodeView, ProxyConfig
+from kdns.proxy.settings.settings import Settings
+
+
+def node_view(
+    node: Node | None, name: str, *, bind_address: str = "", addresses: Iterable[Address] | None = None
+) -> NodeView:
+    """The node as the plan sees it. `node` is None where there is no such object.
+
+    `addresses` are the kernel's local addresses; None: those of the Node object are used. A `bind_address` other than
+    0.0.0.0 and :: is the primary address of its family, whatever the object has.
+    """
+    reported = _reported_addresses(node)
+    primary = {address.version: address for address in reversed(reported)}
+    bound = parse_unmapped_address(bind_address)
+    if bound and not bound.is_unspecified:
+        primary[bound.version] = bound
+    local = dict.fromkeys((*primary.values(), *(reported if addresses is None else addresses)))
+    return NodeView(
+        name,
+        node.zone if node else "",
+        tuple(address for _, address in sorted(primary.items())),
+        tuple(address for address in local if not address.is_loopback),
+    )
+
+
+def _reported_addresses(node: Node | None) -> tuple[Address, ...]:
+    """The addresses of the Node object, InternalIP before ExternalIP."""
+    rows = (node.status.addresses or ()) if node else ()
+    by_type = [row.address for wanted in ("InternalIP", "ExternalIP") for row in rows if row.type == wanted]
+    return tuple(dict.fromkeys(address for text in by_type if (address := parse_unmapped_address(text))))
+
+
+def proxy_config(settings: Settings, node: Node | None, service_cidrs: Iterable[str] = ()) -> ProxyConfig:
+    """The plan's configuration from the settings; with detectLocalMode NodeCIDR it depends on the node's podCIDRs.
+
+    InputError for a mode without a plan.
+    """
+    return ProxyConfig(
+        semantics(settings.mode),
+        masquerade_all=settings.masquerade_all,
+        local_pods=_local_pods(settings, node),
+        node_port_addresses=_node_port_addresses(settings),
+        localhost_node_ports=settings.iptables.localhost_node_ports,
+        service_cidrs=_networks(service_cidrs),
+        node_hints=settings.node_hints,
+        masquerade_mark=settings.mark,
+    )
+
+
+def _local_pods(settings: Settings, node: Node | None) -> LocalPods | None:
+    match settings.detect_local_mode:
+        case "BridgeInterface":
+            return LocalPods(bridge=settings.detect_local.bridge_interface)
+        case "InterfaceNamePrefix":
+            return LocalPods(interface_prefix=settings.detect_local.interface_name_prefix)
+        case "NodeCIDR":
+            networks = _networks(node.pod_cidrs if node else ())
+        case _:
+            networks = _networks(settings.cluster_cidrs)
+    return LocalPods(networks) if networks else None
+
+
+def _node_port_addresses(settings: Settings) -> tuple[Network | Literal["primary"], ...]:
+    if PRIMARY in settings.node_port_addresses or (
+        not settings.node_port_addresses and semantics(settings.mode).primary_node_ports
+    ):
+        return (PRIMARY,)
+    return _networks(settings.node_port_addresses)
+
+
+def _networks(texts: Iterable[str]) -> tuple[Network, ...]:
+    return tuple(network for text in texts if (network := parse_network(text)))

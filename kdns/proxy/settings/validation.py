@@ -1,0 +1,241 @@
+"""Validation of settings, in kube-proxy's words (pkg/proxy/apis/config/validation, 1.36).
+
+Differs: fields are named as in a file (iptables.masqueradeBit), where kube-proxy 1.36 names the types of its source
+(KubeProxyConfiguration.KubeProxyIPTablesConfiguration.MasqueradeBit). An empty --metrics-bind-address turns metrics
+off, as its help says. Unknown feature gates are no error: see `remarks`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from kdns.durations import format_duration
+from kdns.net import parse_network, parse_port, parse_unmapped_address, split_host_port
+from kdns.proxy.modes import MODES
+from kdns.proxy.plan.config import PRIMARY
+from kdns.proxy.settings.document import Problem
+from kdns.proxy.settings.settings import (
+    DEFAULT_MODE,
+    IPVS,
+    LOCAL_MODES,
+    SAME_TRAFFIC_DISTRIBUTION,
+    Logging,
+    Settings,
+    api_name,
+)
+
+_PREVIOUS_MINOR: Final = "1.35"
+_BITS: Final = range(32)
+_SCORES: Final = range(-1000, 1001)
+_CIDR: Final = "must be a valid CIDR"
+_CIDR_BLOCK: Final = "must be a valid CIDR block (e.g. 10.100.0.0/16 or fde4:8dba:82e1::/48)"
+_CIDR_PAIR: Final = (
+    "must be a either a single CIDR or dual-stack pair of CIDRs (e.g. [10.100.0.0/16, fde4:8dba:82e1::/48]"
+)
+_KNOWN_GATES: Final = frozenset(
+    {SAME_TRAFFIC_DISTRIBUTION, "ComponentFlagz", "ComponentStatusz", "AllAlpha", "AllBeta"}
+)
+_INTERFACE_NAME: Final = re.compile(r"[^\s/\"*\\]{1,15}")
+_PREFIX: Final = re.compile(r"[^\s/\"*\\]{1,14}")
+_NO_INTERFACE: Final = "must be at most {} characters, without blanks, slashes, quotes and asterisks"
+
+
+def problems(settings: Settings) -> tuple[Problem, ...]:
+    """Every mistake that kube-proxy would not start with."""
+    return (*_modes(settings), *_numbers(settings), *_addresses(settings), *_local(settings), *_rest(settings))
+
+
+def remarks(settings: Settings) -> tuple[Problem, ...]:
+    """What is valid, but has no effect, or an effect that may be unexpected."""
+    return tuple(_remarks(settings))
+
+
+@dataclass(frozen=True, slots=True)
+class _Duration:
+    """A duration as invalid value: it is shown without quotes."""
+
+    seconds: float
+
+    def __str__(self) -> str:
+        return format_duration(self.seconds)
+
+
+def _invalid(field: str, value: object, reason: str) -> Problem:
+    match value:
+        case str():
+            shown = '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        case tuple():
+            shown = "[" + ",".join(f'"{item}"' for item in value) + "]"
+        case _:
+            shown = str(value)
+    return Problem(field, f"Invalid value: {shown}: {reason}")
+
+
+def _modes(settings: Settings) -> Iterator[Problem]:
+    if settings.mode not in MODES:
+        blank = f"blank means the best-available proxy [currently {DEFAULT_MODE}]"
+        yield _invalid("mode", settings.mode, f"must be {', '.join(sorted(MODES))} or blank ({blank})")
+        return
+    name, own = settings.part
+    least = f"{name}.minSyncPeriod"
+    if own.sync_period_s <= 0:
+        yield _invalid(f"{name}.syncPeriod", _Duration(own.sync_period_s), "must be greater than 0")
+    if own.min_sync_period_s < 0:
+        yield _negative(least, _Duration(own.min_sync_period_s))
+    if own.min_sync_period_s > own.sync_period_s:
+        reason = f"must be greater than or equal to {least}"
+        yield _invalid(f"{name}.syncPeriod", _Duration(own.min_sync_period_s), reason)
+    if isinstance(own, IPVS):
+        yield from _not_negative("ipvs", own, "tcp_timeout_s", "tcp_fin_timeout_s", "udp_timeout_s")
+        for index, cidr in enumerate(own.exclude_cidrs):
+            if not _is_cidr(cidr):
+                yield _invalid(f"ipvs.excludeCIDRs[{index}]", cidr, _CIDR)
+
+
+def _numbers(settings: Settings) -> Iterator[Problem]:
+    if settings.iptables.masquerade_bit not in _BITS:
+        yield _invalid("iptables.masqueradeBit", settings.iptables.masquerade_bit, "must be within the range [0, 31]")
+    if settings.part[0] == "nftables" and settings.nftables.masquerade_bit not in _BITS:
+        yield _invalid("nftables.masqueradeBit", settings.nftables.masquerade_bit, "must be within the range [0, 31]")
+    if settings.oom_score_adj not in _SCORES:
+        yield _invalid("oomScoreAdj", settings.oom_score_adj, "must be within the range [-1000, 1000]")
+    timeouts = ("tcp_established_timeout_s", "tcp_close_wait_timeout_s", "udp_timeout_s", "udp_stream_timeout_s")
+    yield from _not_negative("conntrack", settings.conntrack, "max_per_core", "min", *timeouts)
+    yield from _not_negative("clientConnection", settings.client_connection, "burst")
+    for name in ("config_sync_period_s", "udp_idle_timeout_s"):
+        if getattr(settings, name) <= 0:
+            yield _invalid(api_name(name), _Duration(getattr(settings, name)), "must be greater than 0")
+
+
+def _not_negative(path: str, part: object, *names: str) -> Iterator[Problem]:
+    for name in names:
+        value = getattr(part, name)
+        if value < 0:
+            yield _negative(f"{path}.{api_name(name)}", _Duration(value) if name.endswith("_s") else value)
+
+
+def _negative(field: str, value: object) -> Problem:
+    return _invalid(field, value, "must be greater than or equal to 0")
+
+
+def _addresses(settings: Settings) -> Iterator[Problem]:
+    if not parse_unmapped_address(settings.bind_address):
+        reason = "not a valid textual representation of an IP address"
+        yield _invalid("bindAddress", settings.bind_address, reason)
+    for name in ("healthz_bind_address", "metrics_bind_address"):
+        value: str = getattr(settings, name)
+        if value:
+            yield from _host_port(api_name(name), value)
+    for index, value in enumerate(settings.node_port_addresses):
+        field = f"nodePortAddresses[{index}]"
+        if value == PRIMARY:
+            if len(settings.node_port_addresses) > 1:
+                yield _invalid(field, value, "can't use both 'primary' and CIDRs")
+            break
+        if not _is_cidr(value):
+            yield _invalid(field, value, _CIDR)
+
+
+def _host_port(field: str, text: str) -> Iterator[Problem]:
+    parts = split_host_port(text)
+    if not parts:
+        yield _invalid(field, text, "must be IP:port")
+        return
+    host, port = parts
+    if not parse_unmapped_address(host):
+        yield _invalid(field, host, "must be a valid IP")
+    if not parse_port(port):
+        yield _invalid(field, port, "must be a valid port")
+
+
+def _local(settings: Settings) -> Iterator[Problem]:
+    mode = settings.detect_local_mode
+    if mode not in LOCAL_MODES:
+        names = ", ".join(f'"{name}"' for name in (*LOCAL_MODES, ""))
+        yield Problem("detectLocalMode", f'Unsupported value: "{mode}": supported values: {names}')
+    elif mode == "BridgeInterface" and not settings.detect_local.bridge_interface:
+        yield _invalid("detectLocal.bridgeInterface", "", "must not be empty")
+    elif mode == "InterfaceNamePrefix" and not settings.detect_local.interface_name_prefix:
+        yield _invalid("detectLocal.interfaceNamePrefix", "", "must not be empty")
+    elif mode == "BridgeInterface" and not _INTERFACE_NAME.fullmatch(settings.detect_local.bridge_interface):
+        yield _invalid("detectLocal.bridgeInterface", settings.detect_local.bridge_interface, _NO_INTERFACE.format(15))
+    elif mode == "InterfaceNamePrefix" and not _PREFIX.fullmatch(settings.detect_local.interface_name_prefix):
+        prefix = settings.detect_local.interface_name_prefix  # nft takes 15 characters with the asterisk
+        yield _invalid("detectLocal.interfaceNamePrefix", prefix, _NO_INTERFACE.format(14))
+    elif mode == "ClusterCIDR":
+        yield from _cluster_cidrs(settings.cluster_cidrs)
+
+
+def _cluster_cidrs(cidrs: tuple[str, ...]) -> Iterator[Problem]:
+    if len(cidrs) > 2:
+        yield _invalid("clusterCIDR", cidrs, _CIDR_PAIR)
+        return
+    wrong = [cidr for cidr in cidrs if not _is_cidr(cidr)]
+    for cidr in wrong:
+        yield _invalid("clusterCIDR", cidr, _CIDR_BLOCK)
+    versions = [network.version for cidr in cidrs if (network := parse_network(cidr))]
+    if not wrong and len(set(versions)) < len(versions):
+        yield _invalid("clusterCIDR", cidrs, _CIDR_PAIR)
+
+
+def _is_cidr(text: str) -> bool:
+    """Whether it is an address with a prefix length; a bare address is not, and neither is one with a netmask."""
+    return bool(re.fullmatch(r"[0-9a-fA-F:.]+/[0-9]{1,3}", text)) and parse_network(text) is not None
+
+
+def _rest(settings: Settings) -> Iterator[Problem]:
+    if not _is_port_range(settings.port_range):
+        yield _invalid("portRange", settings.port_range, "must be a valid port range (e.g. 300-2000)")
+    if settings.show_hidden_metrics_for_version not in {"", _PREVIOUS_MINOR}:
+        only = f"must be omitted or have the value '{_PREVIOUS_MINOR}'. Only the previous minor version is allowed"
+        field = "showHiddenMetricsForVersion"
+        yield _invalid(field, settings.show_hidden_metrics_for_version, f"--show-hidden-metrics-for-version {only}")
+    yield from _logging(settings.logging, alpha=settings.feature_gates.get("LoggingAlphaOptions", False))
+
+
+def _is_port_range(text: str) -> bool:
+    """300-2000, 300+1700 or 300, and nothing."""
+    match = re.fullmatch(r"\s*([0-9]{1,5})(?:([-+])([0-9]{1,5}))?\s*", text)
+    if not match:
+        return not text.strip()
+    first, last = int(match[1]), int(match[3] or match[1])
+    if match[2] == "+":
+        last = min(first + last, 65535)
+    return first <= last <= 65535
+
+
+def _logging(logging: Logging, *, alpha: bool) -> Iterator[Problem]:
+    if logging.format not in {"text", "json"}:
+        yield _invalid("logging.format", logging.format, "Unsupported log format")
+    if logging.verbosity < 0:
+        yield _negative("logging.verbosity", logging.verbosity)
+    if logging.vmodule and logging.format != "text":
+        yield Problem("logging.vmodule", "Forbidden: Only supported for text log format")
+    for index, item in enumerate(logging.vmodule):
+        field = f"logging.vmodule[{index}]"
+        if not item.file_pattern:
+            yield Problem(field, "Required value: File pattern must not be empty")
+        if "=" in item.file_pattern or "," in item.file_pattern:
+            yield _invalid(field, item.file_pattern, "File pattern must not contain equal sign or comma")
+    for name in ("text", "json"):
+        routing = getattr(logging.options, name)
+        wanted = {"splitStream": routing.split_stream, "infoBufferSize": routing.info_buffer_size != "0"}
+        for field in (field for field, is_used in wanted.items() if is_used and not alpha):
+            yield Problem(f"logging.options.{name}.{field}", "Forbidden: Feature LoggingAlphaOptions is disabled")
+
+
+def _remarks(settings: Settings) -> Iterator[Problem]:
+    for name in ("format", "verbosity", "vmodule"):
+        if getattr(settings.logging, name) != getattr(Logging(), name):
+            yield Problem(f"logging.{name}", "has no effect in kdns: `kdns --log-level` says how much is logged")
+    for gate in sorted(set(settings.feature_gates) - _KNOWN_GATES):
+        yield Problem(f"featureGates.{gate}", "has no effect in kdns")
+    if settings.mode in {"iptables", "ipvs"} and not settings.node_port_addresses:
+        why = "is unset; NodePort connections will be accepted on all local IPs. Consider using `primary`"
+        yield Problem("nodePortAddresses", why)
+    if settings.detect_local_mode == "ClusterCIDR" and not settings.cluster_cidr and not settings.masquerade_all:
+        why = "is unset: Pods of this node cannot be told from others, so no packet to a cluster IP is masqueraded"
+        yield Problem("clusterCIDR", why)

@@ -1,0 +1,1 @@
+"""A packet through the plan, in words."""

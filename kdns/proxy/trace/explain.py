@@ -1,0 +1,163 @@
+"""A trace with what the state adds: why endpoints are not used, and what a destination without a Service is."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from kdns.cluster.objects import EndpointSlice, Service
+from kdns.cluster.state import State
+from kdns.net import Family, family_of, packed, parse_unmapped_address
+from kdns.proxy.plan.branches import LISTS, Verdict
+from kdns.proxy.plan.config import NodeView
+from kdns.proxy.plan.endpoints import PORTS, Candidate, ServiceEndpoint, candidates
+from kdns.proxy.plan.plan import FamilyPlan, FrontKey, Plan, PortName
+from kdns.proxy.trace.trace import Packet, Trace, trace
+
+
+@dataclass(frozen=True, slots=True)
+class UnusedEndpoint:
+    """An endpoint that gets no packets of the client, and why."""
+
+    endpoint: ServiceEndpoint
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What becomes of a packet, why, and which endpoints it cannot reach."""
+
+    packet: Packet
+    trace: Trace
+    reasons: tuple[str, ...]
+    unused: tuple[UnusedEndpoint, ...] = ()
+
+
+def explained(state: State, plan: Plan, packet: Packet) -> Explanation:
+    """The trace of a packet; `plan` is of this state."""
+    result = trace(plan, packet)
+    half = plan.of(family_of(packet.destination))
+    if result.front is None:
+        return Explanation(packet, result, (*result.reasons, *_hints(state, half, packet)))
+    if result.verdict is None or (result.verdict in LISTS and not result.endpoints):
+        return Explanation(packet, result, result.reasons)  # the client is what keeps it from the endpoints
+    remarks, unused = _selection(state, half, result.front.port.name, result.verdict, result.endpoints)
+    return Explanation(packet, result, (*result.reasons, *remarks), unused)
+
+
+def _selection(
+    state: State, half: FamilyPlan, name: PortName, verdict: Verdict, used: Sequence[ServiceEndpoint]
+) -> tuple[tuple[str, ...], tuple[UnusedEndpoint, ...]]:
+    """How a Service port's list was selected: remarks on the whole of it, and the endpoints that are not in it."""
+    node, is_local = half.node, verdict in {Verdict.LOCAL, Verdict.DROP}
+    slices = state.slices_by_service.get((name.namespace, name.service), {}).values()
+    known = candidates(slices, half.family, name.port, name.protocol, node.name)
+    if not known:
+        return (_no_candidate(slices, half.family, name),), ()
+    in_use = set(used)
+    remarks: tuple[str, ...] = ()
+    if used and not any(each.is_ready for each in known if each.endpoint in in_use):
+        where = f" on node {node.name}" if is_local else ""
+        remarks = (f"no endpoint{where} is ready, so those stand in that still serve while they terminate",)
+    node_names = _node_names(slices)
+    unused = (each for each in known if each.endpoint not in in_use)
+    return remarks, tuple(
+        UnusedEndpoint(each.endpoint, _reason(each, node, node_names.get(each.endpoint.address, ""), is_local=is_local))
+        for each in unused
+    )
+
+
+def _reason(candidate: Candidate, node: NodeView, node_name: str, *, is_local: bool) -> str:
+    if is_local and not candidate.endpoint.is_local:
+        return f"is on node {node_name}" if node_name else "is on no node that the API knows of"
+    if candidate.is_terminating:
+        return "is terminating" + ("" if candidate.is_serving else " and serves no more")
+    if not candidate.is_ready:
+        return "is not ready"
+    if candidate.nodes and node.name not in candidate.nodes:
+        return f"is meant for node {_alternatives(candidate.nodes)}, as its hints say"
+    where = f"zone {node.zone}" if node.zone else "no zone"
+    return f"is meant for zone {_alternatives(candidate.zones)}, as its hints say; this node is in {where}"
+
+
+def _no_candidate(slices: Collection[EndpointSlice], family: Family, port: PortName) -> str:
+    """Why a Service port has no endpoint, not even one that is not ready."""
+    if not any(each.endpoints for each in slices):
+        return "the Service has no endpoints: no Pod matches its selector, or nobody wrote endpoints for it"
+    of_family = [each for each in slices if each.address_type == family]
+    if not any(each.endpoints for each in of_family):
+        types = " and ".join(sorted({each.address_type for each in slices}))
+        return f"the Service has no {family} endpoints, only {types}"
+    ports = [p for each in of_family for p in each.ports or () if p.port in PORTS]
+    offered = {f"{p.name or 'without a name'}/{p.protocol or 'TCP'}" for p in ports}
+    wanted = f"{port.port or 'without a name'}/{port.protocol}"
+    return f"no endpoint has a port {wanted}; they have {' and '.join(sorted(offered)) or 'none'}"
+
+
+def _node_names(slices: Iterable[EndpointSlice]) -> dict[str, str]:
+    names = {}
+    for each in slices:
+        for endpoint in each.endpoints or ():
+            address = parse_unmapped_address(endpoint.addresses[0]) if endpoint.addresses else None
+            if address:
+                names[str(address)] = endpoint.node_name or ""
+    return names
+
+
+def _alternatives(names: Iterable[str]) -> str:
+    return " or ".join(sorted(names))
+
+
+def _hints(state: State, half: FamilyPlan, packet: Packet) -> Iterator[str]:
+    """What else the cluster knows of a destination at which there is no Service."""
+    address = str(packet.destination)
+    for front in (front for key, front in half.fronts.items() if key.address == address):
+        yield f"{address} has {front.key.port}/{front.key.protocol}, of Service {front.port.name}"
+    for namespace, name in state.services_by_ip[packed(address)]:
+        proxy = _other_proxy(state.services[namespace, name])
+        if proxy is not None:
+            label = f"service.kubernetes.io/service-proxy-name: {proxy}".removesuffix(" ")
+            yield f"it is a cluster IP of Service {namespace}/{name}, whose label {label} leaves it to another proxy"
+    for service in state.services.values():
+        yield from _left_to_balancer(service, packet)
+    for key in state.slices_by_ip[packed(address)]:
+        if owner := state.slices[key].service_key:
+            yield f"{address} is an endpoint of Service {'/'.join(owner)}: packets go there directly"
+    yield from _node_port(state, half, packet)
+
+
+def _other_proxy(service: Service) -> str | None:
+    return service.metadata.labels.proxy_name if service.metadata.labels else None
+
+
+def _left_to_balancer(service: Service, packet: Packet) -> Iterator[str]:
+    ingress = (service.status.load_balancer.ingress or ()) if service.status else ()
+    for each in ingress:
+        if parse_unmapped_address(each.ip) != packet.destination:
+            continue
+        what = f"it is a load balancer IP of Service {'/'.join(service.key)}"
+        if each.ip_mode not in {None, "VIP"}:
+            yield f"{what} with ipMode {each.ip_mode}: left to the load balancer"
+        elif packet.destination.is_loopback:
+            yield f"{what}, but a loopback address is this machine's: what programs say to themselves is left alone"
+
+
+def _node_port(state: State, half: FamilyPlan, packet: Packet) -> Iterator[str]:
+    front = half.fronts.get(FrontKey("", packet.protocol, packet.port))
+    if front is None:
+        return
+    what = f"port {packet.port}/{packet.protocol} is a node port of Service {front.port.name}"
+    if not half.node.has(packet.destination):
+        owners = [node for _, node in state.nodes if node != half.node.name and _has(state, node, packet)]
+        rest = f"an address of node {owners[0]}: ask with --node {owners[0]}" if owners else "no address of a node"
+        yield f"{what}, but {packet.destination} is {rest}"
+    elif packet.destination.is_loopback:
+        yield f"{what}, but mode {half.mode.name} has no node ports at loopback addresses here"
+    else:
+        networks = ", ".join(map(str, half.node_ports.networks)) or "none"
+        yield f"{what}, but nodePortAddresses leaves {packet.destination} out: it means {networks}"
+
+
+def _has(state: State, node: str, packet: Packet) -> bool:
+    addresses = state.nodes["", node].status.addresses or ()
+    return any(parse_unmapped_address(each.address) == packet.destination for each in addresses)

@@ -1,0 +1,86 @@
+"""A trace in words for a person, and as JSON for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from kdns.net import join_host_port
+from kdns.proxy.plan.endpoints import ServiceEndpoint
+from kdns.proxy.trace.explain import Explanation
+from kdns.proxy.trace.trace import Fate
+
+FATES: Final = {
+    Fate.FORWARDED: "forwarded",
+    Fate.REJECTED: "rejected, the sender is told at once",
+    Fate.DROPPED: "dropped, the sender hears nothing",
+    Fate.ACCEPTED: "let in by the firewall",
+    Fate.UNTOUCHED: "left alone, it goes where the routes lead",
+}
+_SHOWN: Final = 10
+
+
+def as_text(explanation: Explanation, node: str, mode: str) -> str:
+    """A headline that says what happens, the reasons, and the endpoints that are left out, each on a line."""
+    packet = explanation.packet
+    destination = join_host_port(str(packet.destination), packet.port)
+    source = f"{packet.source}" + (f" on {packet.interface}" if packet.interface else "")
+    head = f"{source} to {destination}/{packet.protocol}, on node {node} in mode {mode}: {_fate(explanation)}"
+    return "\n".join((head, *(f"  {reason}" for reason in explanation.reasons), *_unused(explanation), ""))
+
+
+def _fate(explanation: Explanation) -> str:
+    endpoints = explanation.trace.endpoints
+    if explanation.trace.fate is not Fate.FORWARDED:
+        return FATES[explanation.trace.fate]
+    where = _endpoint(endpoints[0]) if len(endpoints) == 1 else f"one of {len(endpoints)} endpoints"
+    return f"forwarded to {where}"
+
+
+def _unused(explanation: Explanation) -> Iterator[str]:
+    if explanation.unused:
+        yield "Endpoints that are left out:"
+    for each in explanation.unused[:_SHOWN]:
+        yield f"  {_endpoint(each.endpoint)} {each.reason}"
+    if len(explanation.unused) > _SHOWN:
+        yield f"  and {len(explanation.unused) - _SHOWN} more; -o json has them all"
+
+
+def as_json(explanation: Explanation, node: str, mode: str) -> dict[str, Any]:
+    """The same for programs; `service` is None where the packet met none. Endpoints have equal odds."""
+    packet, trace = explanation.packet, explanation.trace
+    front = trace.front
+    return {
+        "from": {"address": str(packet.source), "interface": packet.interface},
+        "to": {"address": str(packet.destination), "port": packet.port, "protocol": packet.protocol},
+        "node": node,
+        "mode": mode,
+        "fate": trace.fate.value,
+        "service": {
+            "namespace": front.port.name.namespace,
+            "name": front.port.name.service,
+            "port": front.port.name.port,
+            "foundBy": front.kind.value,
+            "affinitySeconds": front.port.affinity_s,
+        }
+        if front
+        else None,
+        "endpoints": [
+            {
+                "address": each.address,
+                "port": each.port,
+                "onThisNode": each.is_local,
+                "seesNodeAddress": trace.sees_node(each),
+            }
+            for each in trace.endpoints
+        ],
+        "reasons": list(explanation.reasons),
+        "leftOut": [
+            {"address": each.endpoint.address, "port": each.endpoint.port, "reason": each.reason}
+            for each in explanation.unused
+        ],
+    }
+
+
+def _endpoint(endpoint: ServiceEndpoint) -> str:
+    return join_host_port(endpoint.address, endpoint.port)

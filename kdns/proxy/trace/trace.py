@@ -1,0 +1,234 @@
+"""What becomes of the first packet of a connection, and why, in words: the plan interpreted, nothing touched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from kdns.net import Address, family_of, is_link_local_ipv6, join_host_port
+from kdns.proxy.plan.branches import Branch, Client, Verdict
+from kdns.proxy.plan.endpoints import ServiceEndpoint
+from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKind, Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Packet:
+    """A connection's first packet; `interface` is where it arrived, "" where that is not known or it is the node's."""
+
+    source: Address
+    destination: Address
+    protocol: str
+    port: int
+    interface: str = ""
+
+
+class Fate(Enum):
+    """What becomes of the packet; ACCEPTED is by the firewall, UNTOUCHED is by no rule of the dataplane."""
+
+    FORWARDED = "forwarded"
+    REJECTED = "rejected"
+    DROPPED = "dropped"
+    ACCEPTED = "accepted"
+    UNTOUCHED = "untouched"
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """The fate of a packet, and the reasons in order.
+
+    One of `endpoints` is chosen, each with equal odds. The endpoint sees the node's address as source if `masquerade`
+    is set or it is one of `hairpins` (endpoints that are the client themselves), unless it is one of `on_node`
+    (endpoints in the node's own network). `verdict` is None where no Service port has the destination.
+    """
+
+    fate: Fate
+    reasons: tuple[str, ...]
+    front: Front | None = None
+    endpoints: tuple[ServiceEndpoint, ...] = ()
+    masquerade: bool = False
+    hairpins: tuple[ServiceEndpoint, ...] = ()
+    on_node: tuple[ServiceEndpoint, ...] = ()
+    verdict: Verdict | None = None
+
+    def sees_node(self, endpoint: ServiceEndpoint) -> bool:
+        """Whether this one of the endpoints sees the node's address in place of the client's."""
+        return (self.masquerade or endpoint in self.hairpins) and endpoint not in self.on_node
+
+
+def trace(plan: Plan, packet: Packet) -> Trace:
+    """The fate of a packet on the plan's node."""
+    half = plan.of(family_of(packet.destination))
+    front = half.front_of(packet.destination, packet.protocol, packet.port)
+    return _without_front(half, packet) if front is None else _at_front(half, packet, front)
+
+
+def _without_front(half: FamilyPlan, packet: Packet) -> Trace:
+    where = f"{packet.destination} port {packet.port}/{packet.protocol}"
+    is_check = packet.protocol == "TCP" and packet.port in half.accepted_health_check_ports
+    if is_check and half.node.has(packet.destination):
+        return Trace(Fate.ACCEPTED, (f"{where} is a health check node port: the firewall lets it in",))
+    if str(packet.destination) in half.cluster_ips:
+        if half.undefined_ports is Verdict.REJECT:
+            reason = f"is a cluster IP, but not of a Service with port {packet.port}/{packet.protocol}"
+            return Trace(Fate.REJECTED, (f"{packet.destination} {reason}",))
+    elif ranges := [network for network in half.unallocated if packet.destination in network]:
+        reason = f"is in the service range {ranges[0]}, but none of the cluster IPs in use"
+        return Trace(Fate.DROPPED, (f"{packet.destination} {reason}",))
+    return Trace(Fate.UNTOUCHED, (f"no Service is found at {where} on this node",))
+
+
+def _at_front(half: FamilyPlan, packet: Packet, front: Front) -> Trace:
+    branch = half.branch(front, packet.source, packet.interface)
+    reasons = [_found(front), *_client(half, front, branch, packet)]
+    if branch.client is Client.OUTSIDE_SOURCE_RANGES:
+        return Trace(Fate.DROPPED, tuple(reasons), front)
+    verdict, endpoints = branch.verdict, front.port.list_of(branch.verdict)
+    if verdict is Verdict.REJECT:
+        return Trace(Fate.REJECTED, (*reasons, "no endpoint is ready, on any node"), front, verdict=verdict)
+    if verdict is Verdict.DROP:
+        return Trace(Fate.DROPPED, (*reasons, "there is none that can serve"), front, verdict=verdict)
+    blocked = unreachable(half, packet.source, packet.destination, endpoints)
+    if endpoints and blocked.endpoints == endpoints:
+        return Trace(Fate.DROPPED, (*reasons, blocked.why), front, verdict=verdict)
+    reasons += _choice(half, front, endpoints)
+    if blocked.endpoints:
+        lost = listed(each.address for each in blocked.endpoints)
+        reasons.append(f"but {lost} will not be reached: {blocked.why}")
+    source = str(packet.source)
+    hairpins = tuple(each for each in endpoints if each.address == source and source in front.port.hairpins)
+    on_node = _on_node(half, packet, endpoints)
+    reasons += _source(front, branch, packet, hairpins)
+    if on_node and branch.masquerade:
+        reasons.append(f"but {listed(each.address for each in on_node)} is this node, and sees {source} as it is")
+    return Trace(Fate.FORWARDED, tuple(reasons), front, endpoints, branch.masquerade, hairpins, on_node, verdict)
+
+
+def _on_node(half: FamilyPlan, packet: Packet, endpoints: tuple[ServiceEndpoint, ...]) -> tuple[ServiceEndpoint, ...]:
+    """Endpoints that a packet from elsewhere reaches without leaving this node, where nothing masquerades it."""
+    if half.mode.relays or half.node.has(packet.source):
+        return ()
+    own = set(map(str, half.node.addresses))
+    return tuple(each for each in endpoints if each.address in own)
+
+
+def _found(front: Front) -> str:
+    where = f"port {front.key.port}/{front.key.protocol}"
+    at = "" if front.kind is FrontKind.NODE_PORT else f"{front.key.address} "
+    article = "an" if front.kind is FrontKind.EXTERNAL_IP else "a"
+    return f"{at}{where} is {article} {front.kind.value} of Service {front.port.name}"
+
+
+def _client(half: FamilyPlan, front: Front, branch: Branch, packet: Packet) -> Iterable[str]:
+    """Why the client takes this branch and no other."""
+    if front.source_ranges:
+        where = "none" if branch.client is Client.OUTSIDE_SOURCE_RANGES else "one"
+        yield f"{packet.source} is in {where} of loadBalancerSourceRanges: {listed(front.source_ranges)}"
+    if branch.client is Client.OUTSIDE_SOURCE_RANGES:
+        return
+    if branch.verdict is not front.branches[-1].verdict:
+        whose = "of a Pod of this node" if branch.client is Client.LOCAL_POD else "of the node itself"
+        yield f"externalTrafficPolicy is Local, but the packet is {whose}: any endpoint will do"
+    elif branch.verdict in {Verdict.LOCAL, Verdict.DROP}:
+        policy = "internalTrafficPolicy" if front.kind is FrontKind.CLUSTER_IP else "externalTrafficPolicy"
+        yield f"{policy} is Local: only endpoints on node {half.node.name} count"
+
+
+def _choice(half: FamilyPlan, front: Front, endpoints: tuple[ServiceEndpoint, ...]) -> Iterable[str]:
+    names = listed(join_host_port(each.address, each.port) for each in endpoints)
+    if front.port.affinity_s:
+        yield f"a client keeps its endpoint for {front.port.affinity_s} s after its last connection"
+    if len(endpoints) == 1:
+        yield f"the one endpoint is {names}"
+    else:
+        odds = "each in turn" if half.mode.relays else f"each with a chance of 1/{len(endpoints)}"
+        yield f"one of {len(endpoints)} endpoints, {odds}: {names}"
+    if half.mode.relays:
+        yield "the connection ends at a relay on this node, and another one goes on"
+
+
+def _source(front: Front, branch: Branch, packet: Packet, hairpins: tuple[ServiceEndpoint, ...]) -> Iterable[str]:
+    spares_pods = any(each.client is Client.LOCAL_POD and not each.masquerade for each in front.branches)
+    if branch.masquerade and branch.client is Client.ANY and spares_pods:
+        yield f"{packet.source} is no Pod of this node: the endpoint sees the node's address, so that answers come back"
+    elif branch.masquerade:
+        yield "the endpoint sees the node's address, so that answers come back this way"
+    else:
+        what = ", a Pod of this node" if branch.client is Client.LOCAL_POD else ""
+        yield f"the endpoint sees {packet.source}{what}"
+    if hairpins and not branch.masquerade:
+        yield f"if {packet.source} is chosen itself, it sees the node's address: its answer has to come back here"
+
+
+class Unreachable(NamedTuple):
+    """Those of the endpoints that a client cannot reach, and why; "" where it can reach all of them."""
+
+    endpoints: tuple[ServiceEndpoint, ...] = ()
+    why: str = ""
+
+
+def unreachable(
+    half: FamilyPlan, source: Address, destination: Address, endpoints: tuple[ServiceEndpoint, ...]
+) -> Unreachable:
+    """The endpoints that the kernel keeps a source from, whatever the rules say.
+
+    It looks at source addresses before the rules translate, or after. Mode iptables sets route_localnet as long as its
+    node ports are at 127.0.0.1; other modes leave it as it is.
+    """
+    if half.mode.relays:
+        return _from_loopback_to_elsewhere(half, source, destination, endpoints)
+    if source.is_loopback:
+        return _from_loopback(half, source, destination, endpoints)
+    if is_link_local_ipv6(source):
+        return _elsewhere(half, endpoints, f"the kernel forwards nothing from the link-local address {source}")
+    return _at_loopback(half, source, endpoints)
+
+
+def _from_loopback(
+    half: FamilyPlan, source: Address, destination: Address, endpoints: tuple[ServiceEndpoint, ...]
+) -> Unreachable:
+    why = f"the kernel lets nothing from {source} out of this node"
+    if half.family == "IPv6":
+        return _elsewhere(half, endpoints, why)
+    if _has_route_localnet(half):
+        return Unreachable()
+    if half.node.has(destination):
+        return _elsewhere(half, endpoints, f"{why}, {_UNLESS}")
+    return _from_loopback_to_elsewhere(half, source, destination, endpoints)
+
+
+def _from_loopback_to_elsewhere(
+    half: FamilyPlan, source: Address, destination: Address, endpoints: tuple[ServiceEndpoint, ...]
+) -> Unreachable:
+    if half.family == "IPv6" or not source.is_loopback or half.node.has(destination):
+        return Unreachable()
+    return Unreachable(endpoints, f"the kernel sends nothing from {source} to what is not this node's own, {_UNLESS}")
+
+
+def _at_loopback(half: FamilyPlan, source: Address, endpoints: tuple[ServiceEndpoint, ...]) -> Unreachable:
+    """Endpoints at loopback addresses, as the Services of `kdns up` itself have them: only the node reaches its own."""
+    if _has_route_localnet(half) or half.node.has(source):
+        return Unreachable()
+    lost = tuple(each for each in endpoints if each.address == "::1" or each.address.startswith("127."))
+    return Unreachable(lost, "the kernel takes nothing for loopback addresses from anybody else" if lost else "")
+
+
+def _elsewhere(half: FamilyPlan, endpoints: tuple[ServiceEndpoint, ...], why: str) -> Unreachable:
+    own = set(map(str, half.node.addresses))
+    lost = tuple(each for each in endpoints if each.address not in own)
+    return Unreachable(lost, why if lost else "")
+
+
+def _has_route_localnet(half: FamilyPlan) -> bool:
+    return half.node_ports.has_loopback and half.mode.routes_loopback
+
+
+_UNLESS = "unless net.ipv4.conf.all.route_localnet is 1"
+
+
+def listed(items: Iterable[object], most: int = 10) -> str:
+    """The first of the items with commas between them, and how many more there are."""
+    texts = [str(item) for item in items]
+    rest = len(texts) - most
+    return ", ".join(texts[:most]) + (f" and {rest} more" if rest > 0 else "")

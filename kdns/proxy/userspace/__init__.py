@@ -1,0 +1,1 @@
+"""Mode userspace without sockets: relays, their clients, balancing and PROXY headers."""

@@ -1,0 +1,103 @@
+"""The relays that a node needs, and what has to be captured for each.
+
+A relay serves one front, so that it knows the destination of its clients, of datagrams too. At a loopback address it
+listens itself. Packets to any other front are captured: rules of the kernel lead them to a relay on this node in place
+of an endpoint. This module has the values, and a renderer makes rules of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from kdns.net import FAMILIES, VERSION, Address, Family, bracketed, is_loopback, parse_unmapped_address
+from kdns.proxy.plan.branches import LISTS, Verdict
+from kdns.proxy.plan.endpoints import ServiceEndpoint
+from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKey, FrontKind, Plan, printable
+
+
+class RelayKey(NamedTuple):
+    """A relay is named by the front that it serves and the list of endpoints that it is for.
+
+    The rules that capture choose the list, since they match the interface of arrival, which a relay does not know.
+    `list` is None where nothing is captured: then the relay chooses.
+    """
+
+    family: Family
+    front: FrontKey
+    list: Verdict | None = None
+
+
+class Capture(NamedTuple):
+    """A front whose packets go to relays on this node; `ports` are the relays' ports by list of endpoints.
+
+    A front without endpoints has no relay, and its packets get the verdicts of its branches.
+    """
+
+    front: Front
+    ports: Mapping[Verdict, int]
+
+
+def relay_keys(family: Family, front: Front, *, captures: bool) -> tuple[RelayKey, ...]:
+    """The relays of a front: one for each list of endpoints that some client gets one of."""
+    verdicts = {branch.verdict for branch in front.branches}
+    lists = tuple(verdict for verdict in LISTS if verdict in verdicts)
+    if captures and not is_loopback(front.key.address):
+        return tuple(RelayKey(family, front.key, verdict) for verdict in lists)
+    return (RelayKey(family, front.key),) if lists else ()
+
+
+def captured(family: Family, fronts: Iterable[Front], ports: Mapping[RelayKey, int]) -> Iterator[Capture]:
+    """What to capture for relays that listen at `ports`; nothing of a front that lacks one of its relays."""
+    for front in fronts:
+        keys = relay_keys(family, front, captures=True)
+        if not is_loopback(front.key.address) and all(key in ports for key in keys):
+            yield Capture(front, {key.list: ports[key] for key in keys if key.list})
+
+
+def own_address(half: FamilyPlan) -> Address | None:
+    """The address at which relays listen for captured packets; None: the address of the interface of arrival."""
+    return next((each for each in half.node.primary if each.version == VERSION[half.family]), None)
+
+
+def leads_back(half: FamilyPlan, endpoint: ServiceEndpoint, protocol: str) -> bool:
+    """Whether an endpoint is itself a front of this node: relays would connect to each other without end."""
+    if FrontKey(endpoint.address, protocol, endpoint.port) in half.fronts:
+        return True
+    if FrontKey("", protocol, endpoint.port) not in half.fronts:
+        return False
+    address = parse_unmapped_address(endpoint.address)
+    return address is not None and address in half.node_ports
+
+
+def listing(plan: Plan) -> tuple[list[str], dict[RelayKey, int]]:
+    """Comment lines that describe every relay, and the number by which a line names each relay.
+
+    Rules have these numbers in place of ports, which the kernel chooses when a relay starts.
+    """
+    halves = [plan.of(family) for family in FAMILIES]
+    fronts = [(half, front) for half in halves for front in half.fronts.values()]
+    keys = [key for half, front in fronts for key in relay_keys(half.family, front, captures=True) if key.list]
+    numbers = {key: number for number, key in enumerate(keys, 1)}
+    head = "# relays, each at a port that is chosen when it starts; below, their numbers stand for their ports"
+    return [head, *(line for half, front in fronts for line in _lines(half, front, numbers))], numbers
+
+
+def _lines(half: FamilyPlan, front: Front, numbers: Mapping[RelayKey, int]) -> Iterator[str]:
+    key, branches = front.key, front.branches
+    at = "*" if front.kind is FrontKind.NODE_PORT else bracketed(key.address)
+    what = f"{key.protocol} {at}:{key.port}, {front.kind.value} of {printable(str(front.port.name))}"
+    keys = relay_keys(half.family, front, captures=True)
+    if not keys:
+        yield f"#   no relay: {what}: {branches[-1].verdict.value}"
+    for each in keys:
+        verdict = each.list or branches[-1].verdict
+        count = len(front.port.list_of(verdict))
+        endpoints = f"{count} endpoint{'' if count == 1 else 's'}"
+        if each.list is None:
+            yield f"#   listened on as it is: {what}, to {endpoints}"
+        elif verdict is Verdict.LOCAL:
+            yield f"#   relay {numbers[each]}: {what}, to {endpoints} of this node"
+        else:
+            whose = "" if branches[-1].verdict is verdict else ", for this node and its Pods"
+            yield f"#   relay {numbers[each]}: {what}, to {endpoints}{whose}"

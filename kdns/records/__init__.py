@@ -1,1 +1,0 @@
-"""What the cluster state means in DNS: records, by topic."""

@@ -1,0 +1,95 @@
+"""/metrics of the REST API: what the allocators did, as a scraper reads it; for those who may read the API."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from functools import partial
+from ipaddress import ip_network
+from itertools import count
+
+import aiohttp
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from kdns.aio.apiserver import server as rest
+from kdns.aio.apiserver.authentication import RestConfig
+from kdns.aio.apiserver.metrics import AllocationMetrics
+from kdns.aio.http.sites import scraped
+from kdns.controlplane.meta.cluster_config import ClusterConfig
+from kdns.controlplane.meta.errors import StatusError
+from kdns.controlplane.meta.kinds import NAMESPACE, SERVICE
+from kdns.controlplane.resources.registry import Registry
+from kdns.controlplane.server.api import Api
+from kdns.controlplane.storage.store import Store
+
+CONFIG = ClusterConfig(service_cidrs=(ip_network("10.0.0.0/30"), ip_network("fd00::/120")))
+TOKEN = {"Authorization": "Bearer secret"}
+IPS, PORTS = "kube_apiserver_clusterip_allocator", "kube_apiserver_nodeport_allocator"
+
+
+@pytest.fixture
+async def served() -> AsyncIterator[tuple[Api, str]]:
+    numbers, metrics = count(1), AllocationMetrics()
+    registry = Registry(CONFIG, lambda _: 0, metrics.metrics)
+    api = Api(Store(), registry, lambda: 0.0, lambda: f"uid-{next(numbers)}", lambda: "x")
+    api.create(NAMESPACE, "", {"metadata": {"name": "default"}})
+    scrape = partial(scraped, metrics.registry(registry.services))
+    server = await rest.start(api, RestConfig(port=0, tokens=("secret",)), metrics=scrape)
+    yield api, f"http://127.0.0.1:{server.address[1]}/metrics"
+    await server.close()
+
+
+async def samples(url: str) -> dict[tuple[str, ...], float]:
+    """Values by name and label values."""
+    async with aiohttp.ClientSession() as session, session.get(url, headers=TOKEN) as response:
+        assert response.status == 200
+        assert response.headers["Content-Type"].startswith("text/plain")
+        text = await response.text()
+    families = text_string_to_metric_families(text)
+    return {(each.name, *each.labels.values()): each.value for family in families for each in family.samples}
+
+
+async def test_what_is_counted(served: tuple[Api, str]) -> None:
+    api, url = served
+    ports = [{"port": 80}]
+    api.create(SERVICE, "default", {"metadata": {"name": "a"}, "spec": {"ports": ports, "type": "NodePort"}})
+    api.create(SERVICE, "default", {"metadata": {"name": "b"}, "spec": {"ports": ports, "clusterIP": "10.0.0.2"}})
+    for spec in ({"clusterIP": "10.0.0.2"}, {}):
+        with pytest.raises(StatusError):
+            api.create(SERVICE, "default", {"metadata": {"name": "c"}, "spec": {"ports": ports, **spec}})
+    refused = {"ports": [{"port": 80, "nodePort": 1}], "type": "NodePort", "ipFamilies": ["IPv6"]}
+    with pytest.raises(StatusError):
+        api.create(SERVICE, "default", {"metadata": {"name": "d"}, "spec": refused})
+    found = await samples(url)
+    v4, v6 = "10.0.0.0/30", "fd00::/120"
+    wanted: dict[tuple[str, ...], float] = {
+        (f"{IPS}_allocated_ips", v4): 2,
+        (f"{IPS}_available_ips", v4): 0,
+        (f"{IPS}_allocated_ips", v6): 0,
+        (f"{IPS}_available_ips", v6): 255,
+        (f"{IPS}_allocation_total", v4, "dynamic"): 1,
+        (f"{IPS}_allocation_total", v4, "static"): 1,
+        (f"{IPS}_allocation_total", v6, "dynamic"): 1,
+        (f"{IPS}_allocation_errors_total", v4, "dynamic"): 1,
+        (f"{IPS}_allocation_errors_total", v4, "static"): 1,
+        (f"{IPS}_allocation_duration_seconds_count", v4): 2,
+        (f"{IPS}_allocation_duration_seconds_bucket", v4, "+Inf"): 2,
+        (f"{PORTS}_allocated_ports",): 1,
+        (f"{PORTS}_available_ports",): 2767,
+        (f"{PORTS}_allocation_total", "dynamic"): 1,
+        (f"{PORTS}_allocation_errors_total", "static"): 1,
+        ("apiserver_clusterip_repair_reconcile_errors_total",): 0,
+        ("apiserver_nodeport_repair_reconcile_errors_total",): 0,
+    }
+    assert {key: found.get(key) for key in wanted} == wanted
+
+
+async def test_only_for_those_with_a_token(served: tuple[Api, str]) -> None:
+    _, url = served
+    async with aiohttp.ClientSession() as session:
+        async with session.get(url) as response:
+            assert response.status == 401
+        async with session.post(url, headers=TOKEN) as response:
+            assert response.status == 405
+        async with session.get(url.removesuffix("metrics"), headers=TOKEN) as response:
+            assert "/metrics" in (await response.json())["paths"]

@@ -1,0 +1,127 @@
+"""Who may talk to the REST server, where it may listen, and what it shows of what is not yet kept."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+
+import aiohttp
+import pytest
+from rest_client import SERVICES, new_api, service
+from structlog.testing import capture_logs
+
+from kdns.aio.apiserver import server as rest
+from kdns.aio.apiserver.authentication import RestConfig
+from kdns.controlplane.meta.errors import internal
+from kdns.errors import InputError, ListenError
+
+
+async def test_tokens() -> None:
+    server = await rest.start(new_api(), RestConfig(port=0, tokens=("first", "second")))
+    host, port = server.address
+    async with aiohttp.ClientSession(f"http://{host}:{port}") as session:
+        rows = [
+            ("/api/v1/namespaces", {}, 401),
+            ("/api/v1/namespaces", {"Authorization": "Bearer third"}, 401),
+            ("/api/v1/namespaces", {"Authorization": "Bearer \xe9"}, 401),
+            ("/api/v1/namespaces", {"Authorization": "Bearer "}, 401),
+            ("/api/v1/namespaces", {"Authorization": "Basic second"}, 401),
+            ("/api/v1/namespaces", {"Authorization": "Bearer second"}, 200),
+            ("/api/v1/namespaces", {"Authorization": "bearer first", "Origin": "http://a"}, 200),
+            ("/healthz", {}, 200),
+        ]
+        for path, headers, code in rows:
+            async with session.get(path, headers=headers) as response:
+                assert response.status == code, (path, headers)
+    await server.close()
+
+
+@pytest.mark.parametrize(
+    ("config", "missing"),
+    [
+        (RestConfig("0.0.0.0", 0), "without a token file and TLS"),
+        (RestConfig("0.0.0.0", 0, tokens=("t",)), "without TLS"),
+        (RestConfig("::", 0, ssl_context=ssl.create_default_context()), "without a token file"),
+        (RestConfig(port=0, tokens=("good", "")), "empty token"),
+    ],
+)
+async def test_open_addresses_need_tokens_and_tls(config: RestConfig, missing: str) -> None:
+    with pytest.raises(InputError, match=missing):
+        await rest.start(new_api(), config)
+
+
+async def test_a_taken_port_is_named() -> None:
+    server = await rest.start(new_api(), RestConfig(port=0))
+    with pytest.raises(ListenError, match=f"127.0.0.1:{server.address[1]}"):
+        await rest.start(new_api(), RestConfig(port=server.address[1]))
+    await server.close()
+
+
+async def test_what_is_shown_is_durable() -> None:
+    gate, written = asyncio.Event(), asyncio.Event()
+
+    async def durable() -> None:
+        written.set()
+        await gate.wait()
+
+    server = await rest.start(new_api(), RestConfig(port=0), durable)
+    host, port = server.address
+    async with aiohttp.ClientSession(f"http://{host}:{port}") as session, asyncio.timeout(60):
+        watch = await session.get(f"{SERVICES}?watch=1")
+        replies = [asyncio.create_task(session.post(SERVICES, json=service()))]
+        await written.wait()
+        paths = (f"{SERVICES}/web", SERVICES, f"{SERVICES}/none")
+        replies += [asyncio.create_task(session.get(path)) for path in paths]
+        line = asyncio.create_task(watch.content.readline())
+        assert (await session.get("/version")).status == 200
+        assert not line.done()
+        assert not any(reply.done() for reply in replies[:3])
+        gate.set()
+        assert [(await reply).status for reply in replies] == [201, 200, 200, 404]
+        assert json.loads(await line)["type"] == "ADDED"
+    await server.close()
+
+
+async def test_what_cannot_be_kept_is_not_shown() -> None:
+    failing = False
+
+    async def durable() -> None:
+        if failing:
+            raise internal("disk full")
+
+    server = await rest.start(new_api(), RestConfig(port=0), durable)
+    host, port = server.address
+    async with aiohttp.ClientSession(f"http://{host}:{port}") as session, asyncio.timeout(60):
+        watch = await session.get(f"{SERVICES}?watch=1")
+        assert (await session.get("/readyz")).status == 200
+        failing = True
+        for method, path in (("POST", SERVICES), ("GET", f"{SERVICES}/web"), ("GET", SERVICES), ("GET", "/readyz")):
+            async with session.request(method, path, json=service() if method == "POST" else None) as response:
+                assert (response.status, "disk full" in await response.text()) == (500, True), (method, path)
+        assert (await session.get("/livez")).status == 200
+        (line,) = [json.loads(line) async for line in watch.content]
+        assert (line["type"], line["object"]["code"]) == ("ERROR", 500)
+    await server.close()
+
+
+@pytest.mark.parametrize(
+    ("sent", "reason"),
+    [
+        (b"GET / HTTP/1.1\r\nContent-Type: a/b\r\nContent-Type: c/d\r\n\r\n", "Duplicate 'Content-Type' header found."),
+        (b"GET / HTTP/9.9 x\r\n\r\n", "Bad status line"),
+    ],
+)
+async def test_what_is_no_http_is_a_line_in_the_log(
+    sent: bytes, reason: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    server = await rest.start(new_api(), RestConfig(port=0))
+    with capture_logs() as logs:
+        reader, writer = await asyncio.open_connection(*server.address)
+        writer.write(sent)
+        assert (await reader.readline()).split()[1] == b"400"
+        writer.close()
+        await server.close()
+    assert [(each["event"], each["log_level"]) for each in logs] == [("malformed request", "info")]
+    assert reason in logs[0]["reason"]
+    assert capfd.readouterr().err == ""

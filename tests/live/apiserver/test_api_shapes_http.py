@@ -1,0 +1,86 @@
+"""What the REST server shows objects as: tables, metadata alone, YAML, indented, compressed; and discovery."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+from rest_client import SERVICES, TABLE, Client, service, serving
+
+from kdns.controlplane.meta.kinds import SERVED
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[Client]:
+    async with serving() as client:
+        yield client
+
+
+async def test_tables(client: Client) -> None:
+    await client("POST", SERVICES, service())
+    _, table, _ = await client("GET", SERVICES, Accept=TABLE)
+    assert (table["kind"], table["apiVersion"]) == ("Table", "meta.k8s.io/v1")
+    assert table["metadata"]["resourceVersion"] == "4"
+    assert table["rows"][0]["cells"][0] == "web"
+    assert table["rows"][0]["object"]["kind"] == "PartialObjectMetadata"
+    _, table, _ = await client("GET", f"{SERVICES}/web?includeObject=Object", Accept=TABLE)
+    assert table["rows"][0]["object"]["kind"] == "Service"
+
+
+async def test_partial_object_metadata(client: Client) -> None:
+    await client("POST", SERVICES, service())
+    accept = "application/json;as=PartialObjectMetadata{};v=v1;g=meta.k8s.io"
+    _, found, _ = await client("GET", SERVICES, Accept=accept.format("List"))
+    assert (found["kind"], found["items"][0]["kind"]) == ("PartialObjectMetadataList", "PartialObjectMetadata")
+    assert "spec" not in found["items"][0]
+    _, one, _ = await client("GET", f"{SERVICES}/web", Accept=accept.format(""))
+    assert one["metadata"]["name"] == "web"
+    assert set(one) == {"kind", "apiVersion", "metadata"}
+
+
+async def test_yaml_both_ways(client: Client) -> None:
+    text = "metadata: {name: web, annotations: {when: 2020-01-01}}\nspec: {ports: [{port: 80}]}"
+    text = text.replace("2020-01-01", '"2020-01-01"')
+    status, created, response = await client(
+        "POST", SERVICES, text, Content_Type="application/yaml", Accept="application/yaml"
+    )
+    assert (status, response.headers["Content-Type"].partition(";")[0]) == (201, "application/yaml")
+    assert "kind: Service\n" in created
+
+
+async def test_pretty_and_gzip(client: Client) -> None:
+    assert "\n  " in await (await client.session.get("/api/v1/namespaces/default?pretty=true")).text()
+    assert "\n" not in await (await client.session.get("/api/v1/namespaces/default")).text()
+    note = {"a": "x" * 150_000}
+    await client("POST", SERVICES, service(annotations=note))
+    headers = {"Accept-Encoding": "gzip"}
+    async with client.session.get(f"{SERVICES}/web", headers=headers, auto_decompress=False) as response:
+        assert response.headers["Content-Encoding"] == "gzip"
+        body = gzip.decompress(await response.read())
+    assert json.loads(body)["metadata"]["annotations"] == note
+
+
+async def test_discovery(client: Client) -> None:
+    _, versions, _ = await client("GET", "/api")
+    assert versions["versions"] == ["v1"]
+    _, groups, _ = await client("GET", "/apis")
+    assert {group["name"] for group in groups["groups"]} == {kind.group for kind in SERVED} - {""}
+    _, resources, _ = await client("GET", "/api/v1")
+    services = next(resource for resource in resources["resources"] if resource["name"] == "services")
+    assert (services["shortNames"], services["kind"], services["namespaced"]) == (["svc"], "Service", True)
+    accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
+    _, aggregated, response = await client("GET", "/apis", Accept=accept)
+    assert aggregated["kind"] == "APIGroupDiscoveryList"
+    assert "as=APIGroupDiscoveryList" in response.headers["Content-Type"]
+    found = {item["metadata"]["name"]: item["versions"][0]["resources"] for item in aggregated["items"]}
+    assert [resource["resource"] for resource in found["discovery.k8s.io"]] == ["endpointslices"]
+    _, version, _ = await client("GET", "/version")
+    assert version["gitVersion"].startswith("v1.36.0+kdns")
+    assert (await client("GET", "/readyz"))[:2] == (200, "ok")
+    _, index, _ = await client("GET", "/openapi/v3")
+    for path in index["paths"]:
+        assert (await client("GET", f"/openapi/v3/{path}"))[0] == 200
+    assert (await client("GET", "/openapi/v3/apis/nothing/v1"))[0] == 404
+    assert (await client("GET", "/openapi/v2"))[1]["swagger"] == "2.0"

@@ -1,0 +1,120 @@
+"""Watches over a real socket: long initial lists, clients that read slowly or not, many that watch alike."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator
+
+import aiohttp
+import pytest
+from rest_client import SERVICES, TABLE, new_api, service
+
+from kdns.aio.apiserver import server as rest
+from kdns.aio.apiserver import watch as rest_watch
+from kdns.aio.apiserver.authentication import RestConfig
+from kdns.controlplane.meta.kinds import SERVICE, Json
+from kdns.controlplane.server import representation
+from kdns.controlplane.server.api import Api
+
+DEADLINE_S = 60.0
+WATCH = f"GET {SERVICES}?watch=1 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+
+
+@pytest.fixture
+def api() -> Api:
+    return new_api()
+
+
+@pytest.fixture
+async def server(api: Api) -> AsyncIterator[rest.RestServer]:
+    server = await rest.start(api, RestConfig(port=0))
+    yield server
+    await server.close()
+
+
+def large(name: str, size: int) -> Json:
+    return service(name, annotations={"note": "x" * size})
+
+
+async def unread(server: rest.RestServer) -> socket.socket:
+    """A watch whose client reads nothing."""
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.setblocking(False)
+    loop = asyncio.get_running_loop()
+    await loop.sock_connect(client, server.address)
+    await loop.sock_sendall(client, WATCH)
+    async with asyncio.timeout(DEADLINE_S):
+        while not server.watching:  # noqa: ASYNC110 - the server offers a count, not an event
+            await asyncio.sleep(0.01)
+    return client
+
+
+async def test_a_long_initial_list_comes_in_pieces(
+    api: Api, server: rest.RestServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rest_watch, "_PIECE_BYTES", 3000)
+    for number in range(100):
+        api.create(SERVICE, "default", large(f"s{number:03}", 1000))
+    query = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+    host, port = server.address
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        aiohttp.ClientSession(f"http://{host}:{port}") as session,
+        session.get(f"{SERVICES}?{query}") as response,
+    ):
+        lines = [json.loads(await response.content.readline())]
+        api.create(SERVICE, "default", service("late"))
+        while len(lines) < 102:
+            lines.append(json.loads(await response.content.readline()))
+    told = [(line["type"], line["object"]["metadata"].get("name", "")) for line in lines]
+    assert told[:100] == [("ADDED", f"s{number:03}") for number in range(100)]
+    assert sorted(told[100:102]) == [("ADDED", "late"), ("BOOKMARK", "")]
+    bookmark = next(line for line in lines if line["type"] == "BOOKMARK")
+    at = lines.index(bookmark)
+    seen = {int(line["object"]["metadata"]["resourceVersion"]) for line in lines[:at]}
+    missed = {int(line["object"]["metadata"]["resourceVersion"]) for line in lines[at + 1 :]}
+    revision = int(bookmark["object"]["metadata"]["resourceVersion"])
+    assert max(seen) <= revision
+    assert not [each for each in missed if each < revision], "a bookmark comes after what it covers"
+
+
+async def test_a_client_that_reads_nothing_is_cut_off_and_others_are_not(
+    api: Api, server: rest.RestServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rest_watch, "_STALLED_S", 1.0)
+    client = await unread(server)
+    host, port = server.address
+    async with aiohttp.ClientSession(f"http://{host}:{port}") as session, asyncio.timeout(DEADLINE_S):
+        reader = await session.get(f"{SERVICES}?watch=1")
+        for number in range(100):
+            api.create(SERVICE, "default", large(f"s{number}", 100_000))
+            assert (await reader.content.readuntil(b"\n")).startswith(b'{"type":"ADDED"')
+        while server.watching > 1:  # noqa: ASYNC110 - the same
+            await asyncio.sleep(0.01)
+        reader.close()
+    client.close()
+
+
+async def test_tables_are_made_once_for_all_who_watch_alike(
+    api: Api, server: rest.RestServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+    line = representation.Renderer.line
+
+    def counted(self: representation.Renderer, event_type: str, obj: Json, now_s: float, *, first: bool) -> bytes:
+        made.append(event_type)
+        return line(self, event_type, obj, now_s, first=first)
+
+    monkeypatch.setattr(representation.Renderer, "line", counted)
+    host, port = server.address
+    async with aiohttp.ClientSession(f"http://{host}:{port}") as session, asyncio.timeout(DEADLINE_S):
+        watches = [await session.get(f"{SERVICES}?watch=1", headers={"Accept": TABLE}) for _ in range(10)]
+        api.create(SERVICE, "default", service())
+        lines = {await watch.content.readline() for watch in watches}
+        for watch in watches:
+            watch.close()
+    assert len(lines) == 1
+    assert made == ["ADDED"]

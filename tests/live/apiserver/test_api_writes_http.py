@@ -1,0 +1,199 @@
+"""Writes over HTTP: apply patches, who counts as the writer, fields given twice, and bodies in YAML."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+import yaml
+from verbs_api import new_api
+
+from kdns.aio.apiserver import server as rest
+from kdns.aio.apiserver.authentication import RestConfig
+from kdns.controlplane.meta.kinds import SERVICE, Json
+from kdns.controlplane.server.api import Api
+
+SERVICES = "/api/v1/namespaces/default/services"
+WEB: Json = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": {"ports": [{"port": 80}]}}
+APPLY = {"Content-Type": "application/apply-patch+yaml"}
+TWICE = (
+    b'{"apiVersion":"v1","kind":"Service","metadata":{"name":"web"},'
+    b'"spec":{"type":"NodePort","ports":[{"port":80,"port":81}],"type":"ClusterIP"}}'
+)
+TWICE_YAML = """
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec:
+  ports:
+  - port: 80
+  ports:
+  - port: 81
+"""
+
+
+class Client:
+    """Requests to a server on loopback; answers as (status, object, warnings)."""
+
+    def __init__(self, api: Api, session: aiohttp.ClientSession, url: str) -> None:
+        self.api, self.session, self.url = api, session, url
+
+    async def __call__(self, method: str, path: str, body: Any, **headers: str) -> tuple[int, Json, list[str]]:
+        data = (
+            body if isinstance(body, bytes) else body.encode() if isinstance(body, str) else json.dumps(body).encode()
+        )
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        async with self.session.request(method, self.url + path, data=data, headers=named) as response:
+            shown: Json = await response.json()
+            return response.status, shown, response.headers.getall("Warning", [])
+
+    def managers(self) -> list[str]:
+        return [each["manager"] for each in self.api.get(SERVICE, "default", "web")["metadata"]["managedFields"]]
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[Client]:
+    api = new_api()
+    server = await rest.start(api, RestConfig(port=0))
+    host, port = server.address
+    async with aiohttp.ClientSession(headers={"Content-Type": "application/json"}) as session:
+        yield Client(api, session, f"http://{host}:{port}")
+    await server.close()
+
+
+async def test_apply_creates_then_updates(client: Client) -> None:
+    path = f"{SERVICES}/web?fieldManager=me"
+    for text, code in ((json.dumps(WEB), 201), (yaml.safe_dump(WEB), 200)):
+        status, shown, _ = await client("PATCH", path, text, **APPLY)
+        assert (status, shown["metadata"]["managedFields"][0]["operation"]) == (code, "Apply")
+    assert client.managers() == ["me"]
+    changed = {**WEB, "spec": {"ports": [{"port": 80, "targetPort": 1}]}}
+    status, _, _ = await client("PUT", f"{SERVICES}/web?fieldManager=you", changed)
+    assert (status, client.managers()) == (200, ["me", "you"])
+    back = {**WEB, "spec": {"ports": [{"port": 80, "targetPort": 80}]}}
+    status, refusal, _ = await client("PATCH", path, back, **APPLY)
+    assert (status, refusal["reason"], refusal["details"]["causes"][0]["reason"]) == (
+        409,
+        "Conflict",
+        "FieldManagerConflict",
+    )
+    assert (await client("PATCH", f"{path}&force=true&dryRun=All", back, **APPLY))[0] == 200
+    assert client.managers() == ["me", "you"]
+    assert (await client("PATCH", f"{path}&force=true", back, **APPLY))[0] == 200
+    gone = {**back, "metadata": {"name": "none"}}
+    assert (await client("PATCH", f"{SERVICES}/none/status?fieldManager=me", gone, **APPLY))[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("agent", "query", "manager"),
+    [
+        ("kubectl/v1.32.0 (linux/amd64)", "", "kubectl"),
+        ("curl/8", "?fieldManager=ci", "ci"),
+        ("a\tb" + "c" * 200 + "/1", "", "ab" + "c" * 126),
+        ("", "", "unknown"),
+    ],
+)
+async def test_who_writes(client: Client, agent: str, query: str, manager: str) -> None:
+    assert (await client("POST", f"{SERVICES}{query}", WEB, User_Agent=agent))[0] == 201
+    assert client.managers() == [manager]
+
+
+@pytest.mark.parametrize(
+    ("method", "query", "headers", "message"),
+    [
+        ("POST", "fieldManager=" + "x" * 129, {}, 'CreateOptions.meta.k8s.io "" is invalid: fieldManager: Too long'),
+        ("PUT", "fieldManager=a%07", {}, 'UpdateOptions.meta.k8s.io "" is invalid: fieldManager: Invalid value: "a'),
+        ("PATCH", "force=true", {}, 'PatchOptions.meta.k8s.io "" is invalid: force: Forbidden: may not be specified'),
+        ("PATCH", "", APPLY, "fieldManager: Required value: is required for apply patch"),
+        ("POST", "fieldValidation=no", {}, 'fieldValidation: Unsupported value: "no": supported values: "", "Ignore"'),
+    ],
+)
+async def test_options_that_cannot_be(
+    client: Client, method: str, query: str, headers: dict[str, str], message: str
+) -> None:
+    named = {"Content-Type": "application/merge-patch+json", **headers} if method == "PATCH" else headers
+    path = SERVICES if method == "POST" else f"{SERVICES}/web"
+    status, refusal, _ = await client(method, f"{path}?{query}", WEB, **named)
+    assert (status, refusal["reason"]) == (422, "Invalid")
+    assert message in refusal["message"]
+
+
+PORT, TYPE = 'duplicate field "spec.ports[0].port"', 'duplicate field "spec.type"'
+LINE = 'yaml: unmarshal errors:\n  line 8: key "ports" already set in map'
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "told"),
+    [(TWICE, "application/json", [PORT, TYPE]), (TWICE_YAML, "application/yaml", [LINE])],
+)
+async def test_fields_given_twice(client: Client, body: Any, content_type: str, told: list[str]) -> None:
+    status, refusal, _ = await client("POST", f"{SERVICES}?fieldValidation=Strict", body, Content_Type=content_type)
+    assert (status, refusal["reason"]) == (400, "BadRequest")
+    assert refusal["message"].endswith(f"strict decoding error: {', '.join(told)}")
+    status, _, warnings = await client("POST", f"{SERVICES}?fieldValidation=Ignore", body, Content_Type=content_type)
+    assert (status, warnings) == (201, [])
+    client.api.delete(SERVICE, "default", "web")
+    status, made, warnings = await client("POST", SERVICES, body, Content_Type=content_type)
+    assert (status, made["spec"]["ports"][0]["port"]) == (201, 81), "the last one counts"
+    shown = [each.replace("\n", "\N{REPLACEMENT CHARACTER}").replace('"', '\\"') for each in told]
+    assert warnings == [f'299 - "{each}"' for each in shown]
+
+
+@pytest.mark.parametrize("text", [TWICE_YAML, TWICE.decode()])
+async def test_fields_given_twice_in_a_configuration(client: Client, text: str) -> None:
+    path = f"{SERVICES}/web?fieldManager=me"
+    status, refusal, _ = await client("PATCH", f"{path}&fieldValidation=Strict", text, **APPLY)
+    assert (status, refusal["message"].splitlines()[0]) == (
+        400,
+        "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:",
+    )
+    status, _, warnings = await client("PATCH", path, text, **APPLY)
+    assert (status, len(warnings), "already set in map" in warnings[0]) == (201, 1, True)
+
+
+@pytest.mark.parametrize(
+    ("patch_type", "body", "told"),
+    [
+        ("merge", b'{"spec":{"type":"NodePort","type":"ClusterIP"}}', TYPE),
+        ("strategic-merge", b'{"spec":{"type":"NodePort","type":"ClusterIP"}}', TYPE),
+        ("json", b'[{"op":"add","op":"remove","path":"/spec/selector"}]', 'json patch duplicate field "[0].op"'),
+    ],
+)
+async def test_fields_given_twice_in_a_patch(client: Client, patch_type: str, body: bytes, told: str) -> None:
+    await client("POST", SERVICES, {**WEB, "spec": {**WEB["spec"], "selector": {"a": "b"}}})
+    content_type = f"application/{patch_type}-patch+json"
+    path = f"{SERVICES}/web"
+    status, refusal, _ = await client("PATCH", f"{path}?fieldValidation=Strict", body, Content_Type=content_type)
+    assert (status, refusal["reason"], refusal["details"]["causes"][0]["field"]) == (422, "Invalid", "patch")
+    assert refusal["message"].startswith(' "" is invalid: patch: Invalid value: "')
+    assert refusal["message"].endswith(f"strict decoding error: {told}")
+    status, _, warnings = await client("PATCH", path, body, Content_Type=content_type)
+    assert (status, len(warnings)) == (200, 1)
+
+
+@pytest.mark.parametrize("content_type", ["application/json", "application/yaml"])
+async def test_large_bodies_are_decoded_too(client: Client, content_type: str) -> None:
+    ports = [{"name": f"p{number}", "port": number + 1} for number in range(3000)]
+    body = {**WEB, "spec": {"ports": ports}}
+    text = json.dumps(body) if content_type.endswith("json") else yaml.dump(body, Dumper=yaml.CSafeDumper)
+    status, made, _ = await client("POST", SERVICES, text, Content_Type=content_type)
+    assert (status, len(made["spec"]["ports"])) == (201, 3000)
+
+
+async def test_others_have_their_turn_while_much_is_deleted(client: Client) -> None:
+    for number in range(60):
+        client.api.create(SERVICE, "default", {"metadata": {"name": f"s{number}"}, "spec": {"ports": [{"port": 80}]}})
+    watch = client.api.watch(SERVICE, "default", send_initial=False)
+    loop, turns = asyncio.get_running_loop(), list[int]()
+
+    def wake() -> None:
+        loop.call_soon(lambda: turns.append(len(watch.take())))
+
+    watch.wake = wake
+    status, listed, _ = await client("DELETE", SERVICES, b"")
+    assert (status, len(listed["items"]), sum(turns)) == (200, 60, 60)
+    assert max(turns) < 60

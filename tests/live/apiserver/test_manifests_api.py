@@ -1,0 +1,224 @@
+"""Manifests against the real API: allocation, defaults, validation and namespaces included."""
+
+from __future__ import annotations
+
+import itertools
+from ipaddress import ip_network
+from pathlib import Path
+
+import pytest
+
+from kdns.aio.controlplane.manifest_follower import Applied, ManifestFollower
+from kdns.controlplane.meta.cluster_config import ClusterConfig
+from kdns.controlplane.meta.errors import StatusError
+from kdns.controlplane.meta.kinds import NAMESPACE, POD, SERVICE
+from kdns.controlplane.resources.registry import Registry
+from kdns.controlplane.server.api import Api
+from kdns.controlplane.storage.store import Store
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+NODE_PORT = """\
+apiVersion: v1
+kind: Service
+metadata:
+  name: web
+  namespace: shop
+spec:
+  type: NodePort
+  ports:
+  - name: http
+    port: 80
+"""
+
+
+@pytest.fixture
+def api() -> Api:
+    config = ClusterConfig(service_cidrs=(ip_network("10.96.0.0/16"), ip_network("fd00:10:96::/112")))
+    counter = itertools.count(1)
+    made = Api(
+        Store(),
+        Registry(config, lambda n: next(counter) % n),
+        now_s=lambda: 1_700_000_000.0,
+        new_uid=lambda: f"uid-{next(counter)}",
+        random_suffix=lambda: f"{next(counter):05}",
+    )
+    made.create(NAMESPACE, "", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}})
+    return made
+
+
+@pytest.fixture
+def problems() -> list[str]:
+    return []
+
+
+def follower(api: Api, folder: Path, problems: list[str]) -> ManifestFollower:
+    return ManifestFollower(
+        api, [folder], report=lambda problem: problems.append(str(problem).replace(f"{folder}/", ""))
+    )
+
+
+async def settled(follower: ManifestFollower) -> Applied:
+    await follower.scan()
+    return await follower.scan()
+
+
+async def test_the_examples_apply_and_a_second_start_changes_nothing(api: Api, problems: list[str]) -> None:
+    done = await follower(api, EXAMPLES, problems).start()
+    assert (problems, done.refused, done.deleted) == ([], 0, 0)
+    assert done.applied > 15
+    assert api.get(SERVICE, "default", "redis-master")["spec"]["clusterIP"] == "10.96.0.11"
+    assert api.get(SERVICE, "default", "dual-stack")["spec"]["clusterIPs"] == ["10.96.0.40", "fd00:10:96::40"]
+    assert api.get(POD, "default", "my-app-1")["status"]["podIP"] == "10.244.1.11"
+    before = api.store.revision
+    again = await follower(api, EXAMPLES, problems).start()
+    assert (again.applied, again.deleted, again.refused) == (done.applied, 0, 0)
+    assert api.store.revision == before
+
+
+async def test_allocated_values_survive_an_edit(api: Api, tmp_path: Path, problems: list[str]) -> None:
+    file = tmp_path / "a.yaml"
+    namespace = "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n"
+    file.write_text(NODE_PORT + namespace)
+    following = follower(api, tmp_path, problems)
+    assert await following.start() == Applied(applied=2)
+    first = api.get(SERVICE, "shop", "web")["spec"]
+    assert first["ports"][0]["nodePort"]
+    edited = NODE_PORT + "    targetPort: 8080\n  - name: https\n    port: 443\n" + namespace
+    file.write_text(edited)
+    assert await settled(following) == Applied(applied=1)
+    second = api.get(SERVICE, "shop", "web")["spec"]
+    assert (second["clusterIP"], second["ports"][0]["nodePort"]) == (first["clusterIP"], first["ports"][0]["nodePort"])
+    assert [port["targetPort"] for port in second["ports"]] == [8080, 443]
+    file.write_text(edited.replace("NodePort", "ClusterIP"))
+    assert await settled(following) == Applied(applied=1)
+    third = api.get(SERVICE, "shop", "web")["spec"]
+    assert (third["type"], [port.get("nodePort") for port in third["ports"]]) == ("ClusterIP", [None, None])
+    file.write_text(namespace)
+    assert await settled(following) == Applied(deleted=1)
+    with pytest.raises(StatusError):
+        api.get(SERVICE, "shop", "web")
+    assert problems == []
+
+
+async def test_what_the_api_refuses_is_told_at_its_line_and_mended(
+    api: Api, tmp_path: Path, problems: list[str]
+) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text(NODE_PORT.replace("port: 80", "port: 80808").replace("shop", "default") + "---\n" + NODE_PORT)
+    following = follower(api, tmp_path, problems)
+    assert await following.start() == Applied(refused=2)
+    assert problems[0].startswith('a.yaml:10: Service "web" is invalid: [spec.ports[0].port: Invalid value: ')
+    assert problems[1] == 'a.yaml:12: namespaces "shop" not found'
+    api.create(NAMESPACE, "", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
+    assert await following.scan() == Applied(applied=1, refused=1)
+    file.write_text(NODE_PORT)
+    assert await settled(following) == Applied()
+    assert len(problems) == 2
+
+
+async def test_a_renamed_service_keeps_its_address(api: Api, tmp_path: Path, problems: list[str]) -> None:
+    file = tmp_path / "a.yaml"
+    text = NODE_PORT.replace("NodePort", "ClusterIP\n  clusterIP: 10.96.0.77").replace("shop", "default")
+    file.write_text(text)
+    following = follower(api, tmp_path, problems)
+    await following.start()
+    file.write_text(text.replace("web", "front"))
+    assert await settled(following) == Applied(applied=1, deleted=1)
+    assert api.get(SERVICE, "default", "front")["spec"]["clusterIP"] == "10.96.0.77"
+    assert problems == []
+
+
+async def test_readiness_of_a_pod_follows_its_manifest(api: Api, tmp_path: Path, problems: list[str]) -> None:
+    file = tmp_path / "pod.yaml"
+    text = (EXAMPLES / "redis-master.yaml").read_text()
+    file.write_text(text)
+    following = follower(api, tmp_path, problems)
+    await following.start()
+    file.write_text(text.replace('status: "True"', 'status: "False"'))
+    assert await settled(following) == Applied(applied=1)
+    conditions = api.get(POD, "default", "redis-master")["status"]["conditions"]
+    assert [one["status"] for one in conditions if one["type"] == "Ready"] == ["False"]
+    assert problems == []
+
+
+FIXED = """\
+apiVersion: v1
+kind: Service
+metadata:
+  name: web
+  namespace: default
+spec:
+  clusterIP: 10.96.0.20
+  ports:
+  - port: 80
+"""
+
+
+async def look_twice(follows: ManifestFollower) -> None:
+    """A change is read once it was left alone for one look."""
+    await follows.scan()
+    await follows.scan()
+
+
+async def test_another_cluster_ip_makes_the_service_anew(api: Api, tmp_path: Path, problems: list[str]) -> None:
+    path = tmp_path / "web.yaml"
+    path.write_text(FIXED)
+    follows = follower(api, tmp_path, problems)
+    await follows.start()
+    uid = api.get(SERVICE, "default", "web")["metadata"]["uid"]
+    path.write_text(FIXED.replace("0.20", "0.201"))
+    await look_twice(follows)
+    made = api.get(SERVICE, "default", "web")
+    assert (made["spec"]["clusterIP"], problems) == ("10.96.0.201", [])
+    assert made["metadata"]["uid"] != uid
+    path.write_text(FIXED.replace("0.20", "99.999"))
+    await look_twice(follows)
+    assert api.get(SERVICE, "default", "web")["spec"]["clusterIP"] == "10.96.0.201"
+    assert len(problems) == 1
+
+
+async def test_a_finalizer_delays_the_service_that_is_made_anew(api: Api, tmp_path: Path, problems: list[str]) -> None:
+    path = tmp_path / "web.yaml"
+    path.write_text(FIXED)
+    follows = follower(api, tmp_path, problems)
+    await follows.start()
+    held = api.get(SERVICE, "default", "web")
+    api.update(SERVICE, "default", "web", {**held, "metadata": {**held["metadata"], "finalizers": ["example.com/f"]}})
+    path.write_text(FIXED.replace("0.20", "0.201"))
+    await look_twice(follows)
+    going = api.get(SERVICE, "default", "web")
+    assert (going["spec"]["clusterIP"], "deletionTimestamp" in going["metadata"]) == ("10.96.0.20", True)
+    assert ["being deleted" in problem for problem in problems] == [True]
+    going["metadata"].pop("finalizers")
+    api.update(SERVICE, "default", "web", going)
+    await follows.scan()
+    assert api.get(SERVICE, "default", "web")["spec"]["clusterIP"] == "10.96.0.201"
+
+
+async def test_an_address_that_is_taken_leaves_the_service_as_it_was(
+    api: Api, tmp_path: Path, problems: list[str]
+) -> None:
+    path = tmp_path / "web.yaml"
+    path.write_text(FIXED)
+    follows = follower(api, tmp_path, problems)
+    await follows.start()
+    other = {"metadata": {"name": "other"}, "spec": {"clusterIP": "10.96.0.21", "ports": [{"port": 80}]}}
+    api.create(SERVICE, "default", other)
+    path.write_text(FIXED.replace("0.20", "0.21") + "# of another length: the clock of a file system may be slow\n")
+    await look_twice(follows)
+    assert api.get(SERVICE, "default", "web")["spec"]["clusterIP"] == "10.96.0.20"
+    assert "already allocated" in problems[0]
+
+
+@pytest.mark.parametrize(
+    ("found", "wrong", "said"),
+    [("ports:", "portz:", 'unknown field "spec.portz"'), ("port: 80", "port: many", "ServicePort.spec.ports.port")],
+)
+async def test_fields_the_api_does_not_know_are_told(
+    api: Api, tmp_path: Path, problems: list[str], found: str, wrong: str, said: str
+) -> None:
+    (tmp_path / "web.yaml").write_text(FIXED.replace(found, wrong))
+    assert await follower(api, tmp_path, problems).start() == Applied(refused=1)
+    assert said in problems[0]
+    assert problems[0].startswith("web.yaml:1: ")

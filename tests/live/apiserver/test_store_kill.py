@@ -1,0 +1,273 @@
+"""kill -9 under concurrent writes, twenty times: acknowledged writes are there after the restart, and nothing twice.
+
+Writers create, change, retype and delete Services, each its own names and one request at a time. So what a name must
+look like afterwards is known: the last answer says it, or the request that got none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import aiohttp
+
+Json: TypeAlias = dict[str, Any]
+
+ROUNDS, WRITES, WRITERS, NAMES = 20, 10_000, 8, 40
+SERVICES = "/api/v1/namespaces/default/services"
+ADDRESSES = "/apis/networking.k8s.io/v1/ipaddresses"
+OWN = frozenset({"kubernetes", "kube-dns"})
+MERGE = "application/merge-patch+json"
+SERVER = """
+import asyncio, sys
+from pathlib import Path
+from kdns.aio.controlplane.local_cluster import LocalCluster
+from kdns.aio.apiserver.authentication import RestConfig
+from kdns.controlplane.meta.cluster_config import ClusterConfig
+
+async def main():
+    cluster = LocalCluster(ClusterConfig(), RestConfig(port=0), Path(sys.argv[1]))
+    await cluster.start()
+    print(cluster.address[1], flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+PORTS = [{"name": "http", "port": 80}, {"name": "dns", "port": 53, "protocol": "UDP"}]
+TYPES: dict[str, Json] = {
+    "ClusterIP": {"type": "ClusterIP", "externalName": None, "externalTrafficPolicy": None},
+    "NodePort": {"type": "NodePort", "externalName": None, "externalTrafficPolicy": "Cluster"},
+    "LoadBalancer": {"type": "LoadBalancer", "externalName": None, "externalTrafficPolicy": "Local"},
+    "ExternalName": {"type": "ExternalName", "externalName": "a.example", "externalTrafficPolicy": None},
+}
+HEADLESS = {"type": "ClusterIP", "clusterIP": "None"}
+
+
+@dataclass(frozen=True)
+class Write:
+    """A request on a name, and what the object must look like where it was done; None: gone."""
+
+    method: str
+    path: str
+    body: Json | None
+    name: str
+    seen: tuple[str, str] | None
+
+
+def looks(obj: Json | None) -> tuple[str, str] | None:
+    """What the tests' writes change: the counter and the type."""
+    return None if obj is None else (obj["metadata"]["annotations"]["n"], obj["spec"]["type"])
+
+
+@dataclass
+class Writer:
+    """One connection's writes. `acknowledged` is the last answer for each name, `pending` what got none."""
+
+    prefix: str
+    choose: random.Random
+    acknowledged: dict[str, Json | None] = field(default_factory=dict)
+    pending: Write | None = None
+    number: int = 0
+    done: int = 0
+
+    def next(self) -> Write:
+        self.number += 1
+        name = f"{self.prefix}-{self.choose.randrange(NAMES)}"
+        known, mark = self.acknowledged.get(name), {"annotations": {"n": str(self.number)}}
+        if known is None:
+            spec = {**self.choose.choice([*TYPES.values(), HEADLESS]), "ports": PORTS}
+            body = {"metadata": {"name": name, **mark}, "spec": spec}
+            return Write("POST", SERVICES, body, name, (str(self.number), spec["type"]))
+        path, spec = f"{SERVICES}/{name}", known["spec"]
+        match self.choose.choice(["DELETE", "PUT", "PATCH", "PATCH"]):
+            case "DELETE":
+                return Write("DELETE", path, None, name, None)
+            case "PATCH" if spec.get("clusterIP") != "None":
+                spec = self.choose.choice(list(TYPES.values()))
+                return Write("PATCH", path, {"metadata": mark, "spec": spec}, name, (str(self.number), spec["type"]))
+            case _:
+                body = {**known, "metadata": {**known["metadata"], **mark}}
+                return Write("PUT", path, body, name, (str(self.number), spec["type"]))
+
+    async def run(self, session: aiohttp.ClientSession) -> None:
+        """Write until the server is gone."""
+        with suppress(aiohttp.ClientError, ConnectionError):
+            while True:
+                write = self.pending = self.next()
+                headers = {"Content-Type": MERGE if write.method == "PATCH" else "application/json"}
+                data = json.dumps(write.body) if write.body else None
+                async with session.request(write.method, write.path, data=data, headers=headers) as response:
+                    answer = await response.json()
+                assert response.status in {200, 201}, (write, answer)
+                self.acknowledged[write.name] = None if write.method == "DELETE" else answer
+                self.pending = None
+                self.done += 1
+
+    def may_be_gone(self) -> Iterator[str]:
+        """The names whose deletion was asked for."""
+        yield from (name for name, known in self.acknowledged.items() if known is None)
+        if self.pending and self.pending.seen is None:
+            yield self.pending.name
+
+    def check(self, found: dict[str, Json]) -> None:
+        """What the answers said is there; what got no answer was done whole or not at all."""
+        pending, self.pending = self.pending, None
+        for name, known in self.acknowledged.items():
+            there = found.get(name)
+            if pending and name == pending.name and looks(there) == pending.seen:
+                continue
+            assert looks(there) == looks(known), f"{name}: an acknowledged write is missing"
+            if there and known:
+                assert there["metadata"]["uid"] == known["metadata"]["uid"]
+                assert there["spec"] == known["spec"]
+        if pending and pending.name not in self.acknowledged:
+            assert looks(found.get(pending.name)) in {None, pending.seen}
+        mine = {name: obj for name, obj in found.items() if name.startswith(f"{self.prefix}-")}
+        assert mine.keys() <= {*self.acknowledged, *([pending.name] if pending else [])}
+        self.acknowledged = dict(mine)
+
+
+@dataclass
+class Watcher:
+    """A client that lists and watches; across restarts it goes on from the last revision it saw."""
+
+    objects: dict[str, int] = field(default_factory=dict)
+    revision: str = ""
+    expired: int = 0
+    has_followed: bool = False
+
+    async def run(self, session: aiohttp.ClientSession) -> None:
+        """Follow until the server is gone."""
+        self.has_followed = False
+        with suppress(aiohttp.ClientError, ConnectionError):
+            while True:
+                if not self.revision:
+                    await self._list(session)
+                query = f"watch=1&allowWatchBookmarks=true&resourceVersion={self.revision}"
+                async with session.get(f"{SERVICES}?{query}") as response:
+                    assert response.status == 200
+                    async for line in response.content:
+                        self._follow(json.loads(line))
+
+    async def _list(self, session: aiohttp.ClientSession) -> None:
+        async with session.get(SERVICES) as response:
+            found = await response.json()
+        self.objects = {name: int(obj["metadata"]["resourceVersion"]) for name, obj in by_name(found).items()}
+        self.revision = found["metadata"]["resourceVersion"]
+
+    def _follow(self, event: Json) -> None:
+        if event["type"] == "ERROR":
+            assert event["object"]["code"] == 410, event
+            self.revision, self.expired = "", self.expired + 1
+            return
+        metadata = event["object"]["metadata"]
+        assert int(metadata["resourceVersion"]) > int(self.revision) or event["type"] == "BOOKMARK"
+        self.revision, self.has_followed = metadata["resourceVersion"], True
+        if event["type"] == "DELETED":
+            del self.objects[metadata["name"]]
+        elif event["type"] != "BOOKMARK":
+            self.objects[metadata["name"]] = int(self.revision)
+
+    def check(self, found: dict[str, Json], may_be_gone: set[str]) -> None:
+        """Nothing was shown that a crash took back."""
+        for name, revision in self.objects.items():
+            there = found.get(name)
+            if there is None:
+                assert name in may_be_gone, f"{name}: shown at {revision} and lost"
+            else:
+                assert int(there["metadata"]["resourceVersion"]) >= revision
+
+
+def by_name(found: Json) -> dict[str, Json]:
+    return {item["metadata"]["name"]: item for item in found["items"]}
+
+
+def addresses(services: dict[str, Json]) -> Iterator[str]:
+    for obj in services.values():
+        yield from (ip for ip in obj["spec"].get("clusterIPs", []) if ip != "None")
+
+
+def node_ports(services: dict[str, Json]) -> Iterator[int]:
+    for obj in services.values():
+        spec = obj["spec"]
+        numbers = [port.get("nodePort") for port in spec.get("ports", [])]
+        yield from (number for number in [*numbers, spec.get("healthCheckNodePort")] if number)
+
+
+def twice(values: Iterator[Any]) -> list[Any]:
+    return [value for value, times in Counter(values).items() if times > 1]
+
+
+async def started(data: Path) -> tuple[asyncio.subprocess.Process, str]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", SERVER, str(data), stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout
+    async with asyncio.timeout(90):
+        port = int(await process.stdout.readline())
+    return process, f"http://127.0.0.1:{port}"
+
+
+async def services(session: aiohttp.ClientSession) -> dict[str, Json]:
+    async with session.get(SERVICES) as response:
+        return by_name(await response.json())
+
+
+async def killed_within(
+    process: asyncio.subprocess.Process,
+    session: aiohttp.ClientSession,
+    writers: list[Writer],
+    watcher: Watcher,
+    most: int,
+) -> None:
+    """Let all of them work until there were that many writes, and events, then kill the server at some moment."""
+    runs = [writer.run(session) for writer in writers]
+    running = [asyncio.create_task(run) for run in (*runs, watcher.run(session))]
+    while sum(writer.done for writer in writers) < most or not watcher.has_followed:
+        finished, _ = await asyncio.wait(running, timeout=random.uniform(0.001, 0.02))
+        if finished:
+            break
+    process.kill()
+    await asyncio.gather(*running)
+
+
+async def address_objects(session: aiohttp.ClientSession) -> dict[str, str]:
+    """Whose each address is, by the IPAddress objects."""
+    async with session.get(ADDRESSES) as response:
+        found = by_name(await response.json())
+    return {name: obj["spec"]["parentRef"]["name"] for name, obj in found.items()}
+
+
+async def test_acknowledged_writes_survive(tmp_path: Path) -> None:
+    seed = random.SystemRandom().randrange(1_000_000)
+    print("seed", seed)
+    writers = [Writer(f"w{number}", random.Random(seed + number)) for number in range(WRITERS)]
+    watcher = Watcher()
+    for turn in range(ROUNDS + 1):
+        process, url = await started(tmp_path)
+        async with aiohttp.ClientSession(url) as session, asyncio.timeout(180):
+            found = await services(session)
+            watcher.check(found, {name for writer in writers for name in writer.may_be_gone()})
+            for writer in writers:
+                writer.check({name: obj for name, obj in found.items() if name not in OWN})
+            assert not twice(addresses(found))
+            assert not twice(node_ports(found))
+            assert await address_objects(session) == {
+                ip: name for name, obj in found.items() for ip in addresses({name: obj})
+            }
+            assert not twice(obj["metadata"]["uid"] for obj in found.values())
+            if turn < ROUNDS:
+                await killed_within(process, session, writers, watcher, WRITES * (turn + 1) // ROUNDS)
+            else:
+                process.kill()
+        await process.wait()
+    assert sum(writer.done for writer in writers) >= WRITES
+    assert watcher.expired == ROUNDS - 1, "each watch that went on after a crash was told to start over"

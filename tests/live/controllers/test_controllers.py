@@ -1,0 +1,337 @@
+"""The controllers on a real Api in this process: what clients write, and what follows by itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from itertools import count
+from time import time
+
+import pytest
+
+from kdns.aio.controlplane.controller_manager import ControllerManager
+from kdns.controlplane.bootstrap import Listening, establish, initial_objects
+from kdns.controlplane.controllers.table import controllers_of
+from kdns.controlplane.meta.cluster_config import ClusterConfig
+from kdns.controlplane.meta.errors import StatusError
+from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, ENDPOINTS, NAMESPACE, NODE, POD, SERVICE, Json, Kind
+from kdns.controlplane.resources.registry import Registry
+from kdns.controlplane.server.api import Api
+from kdns.controlplane.storage.store import Store
+
+NOW = "2026-01-01T00:00:00Z"
+
+
+def choose(n: int) -> int:
+    return n // 2
+
+
+@dataclass
+class Cluster:
+    """A fresh cluster; `settled` waits until the controllers have nothing left to do."""
+
+    config: ClusterConfig = field(default_factory=ClusterConfig)
+
+    def __post_init__(self) -> None:
+        numbers = count(1)
+        self.registry = Registry(self.config, choose)
+        uid, suffix = (lambda: f"uid-{next(numbers)}"), (lambda: f"{next(numbers):05}")
+        self.api = Api(Store(), self.registry, time, uid, suffix)
+        objects = initial_objects(self.config, NOW, Listening("127.0.0.1", 8001), Listening("127.0.0.1", 1053))
+        establish(self.api, self.registry, objects)
+        self.controllers = ControllerManager(
+            self.api, lambda: controllers_of(self.config, choose, self.registry.services)
+        )
+
+    async def settled(self) -> None:
+        await asyncio.sleep(0)
+        async with asyncio.timeout(240):
+            await self.controllers.idle.wait()
+
+    def make(self, kind: Kind, obj: Json) -> Json:
+        return self.api.create(kind, "default" if kind.namespaced else "", obj)
+
+    def slices(self, service: str) -> list[Json]:
+        selector = f"kubernetes.io/service-name={service}"
+        return self.api.list(ENDPOINT_SLICE, "default", label_selector=selector).items
+
+    def addresses(self, service: str) -> list[str]:
+        """Addresses of ready endpoints in the Service's slices."""
+        return sorted(
+            address
+            for each in self.slices(service)
+            for endpoint in each["endpoints"]
+            if endpoint["conditions"].get("ready")
+            for address in endpoint["addresses"]
+        )
+
+    def subsets(self, service: str) -> list[Json]:
+        found: list[Json] = self.api.get(ENDPOINTS, "default", service).get("subsets", [])
+        return found
+
+    def exists(self, kind: Kind, name: str) -> bool:
+        return self.api.store.get(kind, ("default" if kind.namespaced else "", name)) is not None
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    made = Cluster()
+    made.controllers.start()
+    await made.settled()
+    yield made
+    made.controllers.close()
+
+
+def service(name: str = "web", **spec: object) -> Json:
+    return {"metadata": {"name": name}, "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}], **spec}}
+
+
+def pod(name: str = "web-1", *, status: Json | None = None, **spec: object) -> Json:
+    containers = [{"name": "main", "image": "web", "ports": [{"name": "http", "containerPort": 8080}]}]
+    obj = {"metadata": {"name": name, "labels": {"app": "web"}}, "spec": {"containers": containers, **spec}}
+    return {**obj, "status": status} if status else obj
+
+
+def ready(value: str) -> Json:
+    return {"conditions": [{"type": "Ready", "status": value}]}
+
+
+async def test_a_fresh_cluster_has_namespaces_node_api_and_dns(cluster: Cluster) -> None:
+    names = {each["metadata"]["name"] for each in cluster.api.list(NAMESPACE, None).items}
+    assert names == {"default", "kube-system", "kube-public", "kube-node-lease"}
+    assert cluster.api.get(NODE, "", "kdns")["status"]["addresses"][0] == {
+        "type": "InternalIP",
+        "address": "10.244.0.1",
+    }
+    assert cluster.api.get(SERVICE, "default", "kubernetes")["spec"]["clusterIP"] == "10.96.0.1"
+    assert cluster.api.get(SERVICE, "kube-system", "kube-dns")["spec"]["clusterIP"] == "10.96.0.10"
+    assert cluster.addresses("kubernetes") == ["127.0.0.1"]
+    assert len(cluster.slices("kubernetes")) == 1
+
+
+async def test_pods_become_ready_and_endpoints_follow(cluster: Cluster) -> None:
+    cluster.make(SERVICE, service(ports=[{"port": 80, "targetPort": "http"}]))
+    cluster.make(POD, pod("web-1"))
+    cluster.make(POD, pod("web-2"))
+    await cluster.settled()
+    pods = cluster.api.list(POD, "default").items
+    ips = sorted(each["status"]["podIP"] for each in pods)
+    assert {each["status"]["phase"] for each in pods} == {"Running"}
+    assert {each["spec"]["nodeName"] for each in pods} == {"kdns"}
+    assert len(set(ips)) == 2
+    assert cluster.addresses("web") == ips
+    assert cluster.slices("web")[0]["ports"] == [{"name": "", "protocol": "TCP", "port": 8080}]
+    assert [each["ip"] for each in cluster.subsets("web")[0]["addresses"]] == ips
+
+
+async def test_readiness_patched_by_a_client_stays(cluster: Cluster) -> None:
+    cluster.make(SERVICE, service())
+    cluster.make(POD, pod())
+    await cluster.settled()
+    for value, count_ready in (("False", 0), ("True", 1), ("False", 0)):
+        patch = {"status": ready(value)}
+        cluster.api.patch(
+            POD, "default", "web-1", "application/strategic-merge-patch+json", patch, subresource="status"
+        )
+        await cluster.settled()
+        assert len(cluster.addresses("web")) == count_ready
+        field_name = "addresses" if count_ready else "notReadyAddresses"
+        assert len(cluster.subsets("web")[0][field_name]) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "ip", "is_ready"),
+    [
+        ({"podIP": "10.9.9.9", "phase": "Running", **ready("True")}, "10.9.9.9", True),
+        ({"podIP": "10.9.9.9", "phase": "Running", **ready("False")}, "10.9.9.9", False),
+        ({"phase": "Running", **ready("False")}, "", False),
+        ({"phase": "Running"}, "", True),
+        ({"podIP": "10.9.9.9"}, "10.9.9.9", True),
+        ({"podIPs": [{"ip": "10.9.9.9"}, {"ip": "2001:db8::9"}]}, "10.9.9.9", True),
+        ({"phase": "Pending", **ready("False")}, "", False),
+    ],
+)
+async def test_a_status_in_the_manifest_is_kept(cluster: Cluster, status: Json, ip: str, is_ready: bool) -> None:
+    cluster.make(SERVICE, service())
+    cluster.make(POD, pod(status=status))
+    await cluster.settled()
+    made = cluster.api.get(POD, "default", "web-1")
+    assert made["status"]["podIP"] == (ip or made["status"]["podIPs"][0]["ip"])
+    conditions = {row["type"]: row["status"] for row in made["status"]["conditions"]}
+    assert conditions["Ready"] == ("True" if is_ready else "False")
+    assert cluster.addresses("web") == ([made["status"]["podIP"]] if is_ready else [])
+    assert {key: made["status"][key] for key in status if key != "conditions"} == {
+        key: value for key, value in status.items() if key != "conditions"
+    }
+
+
+async def test_host_network_pods_have_the_nodes_address(cluster: Cluster) -> None:
+    cluster.make(POD, pod(hostNetwork=True))
+    await cluster.settled()
+    assert cluster.api.get(POD, "default", "web-1")["status"]["podIP"] == "10.244.0.1"
+
+
+async def test_without_simulation_pods_stay_pending() -> None:
+    cluster = Cluster(ClusterConfig(simulate_pods=False))
+    cluster.controllers.start()
+    cluster.make(POD, pod())
+    await cluster.settled()
+    cluster.controllers.close()
+    assert cluster.api.get(POD, "default", "web-1")["status"]["phase"] == "Pending"
+
+
+async def test_deleting(cluster: Cluster) -> None:
+    cluster.make(SERVICE, service())
+    cluster.make(POD, pod())
+    await cluster.settled()
+    assert cluster.addresses("web")
+    cluster.api.delete(POD, "default", "web-1")
+    await cluster.settled()
+    assert cluster.addresses("web") == []
+    assert len(cluster.slices("web")) == 1
+    cluster.api.delete(SERVICE, "default", "web")
+    await cluster.settled()
+    assert not cluster.exists(ENDPOINTS, "web")
+    assert cluster.slices("web") == []
+
+
+async def test_a_service_made_again_at_once_gets_its_own_endpoints(cluster: Cluster) -> None:
+    cluster.make(SERVICE, service())
+    cluster.make(POD, pod())
+    await cluster.settled()
+    cluster.api.delete(SERVICE, "default", "web")
+    again = cluster.make(SERVICE, service())
+    await cluster.settled()
+    assert len(cluster.addresses("web")) == 1
+    assert {owner["uid"] for each in cluster.slices("web") for owner in each["metadata"]["ownerReferences"]} == {
+        again["metadata"]["uid"]
+    }
+    assert cluster.subsets("web")
+
+
+async def test_hand_written_endpoints_reach_slices(cluster: Cluster) -> None:
+    plain = {"metadata": {"name": "db"}, "spec": {"ports": [{"port": 5432}]}}
+    cluster.make(SERVICE, plain)
+    subsets = [{"addresses": [{"ip": "192.0.2.42"}], "ports": [{"port": 5432}]}]
+    cluster.make(ENDPOINTS, {"metadata": {"name": "db"}, "subsets": subsets})
+    await cluster.settled()
+    assert cluster.addresses("db") == ["192.0.2.42"]
+    stored = cluster.api.get(ENDPOINTS, "default", "db")
+    subsets[0]["addresses"] = [{"ip": "192.0.2.43"}, {"ip": "2001:db8::1"}]
+    cluster.api.update(ENDPOINTS, "default", "db", {**stored, "subsets": subsets})
+    await cluster.settled()
+    assert cluster.addresses("db") == ["192.0.2.43", "2001:db8::1"]
+    assert sorted(each["addressType"] for each in cluster.slices("db")) == ["IPv4", "IPv6"]
+    cluster.api.delete(ENDPOINTS, "default", "db")
+    await cluster.settled()
+    assert cluster.slices("db") == []
+
+
+@pytest.mark.parametrize("kind", [ENDPOINTS, ENDPOINT_SLICE])
+async def test_what_others_delete_is_made_again(cluster: Cluster, kind: Kind) -> None:
+    cluster.make(SERVICE, service())
+    cluster.make(POD, pod())
+    await cluster.settled()
+    name = "web" if kind == ENDPOINTS else cluster.slices("web")[0]["metadata"]["name"]
+    cluster.api.delete(kind, "default", name)
+    await cluster.settled()
+    assert len(cluster.addresses("web")) == len(cluster.subsets("web")) == 1
+
+
+async def test_losing_the_selector_ends_the_slices(cluster: Cluster) -> None:
+    made = cluster.make(SERVICE, service())
+    cluster.make(POD, pod())
+    await cluster.settled()
+    spec = {key: value for key, value in made["spec"].items() if key != "selector"}
+    cluster.api.update(SERVICE, "default", "web", {**made, "spec": spec})
+    await cluster.settled()
+    managers = {each["metadata"]["labels"]["endpointslice.kubernetes.io/managed-by"] for each in cluster.slices("web")}
+    assert managers == {"endpointslicemirroring-controller.k8s.io"}
+
+
+async def test_dual_stack() -> None:
+    from ipaddress import ip_network  # noqa: PLC0415  # the one test that needs it
+
+    v4, v6 = ip_network("10.96.0.0/16"), ip_network("fd00:10:96::/112")
+    pods = ip_network("10.244.0.0/16"), ip_network("fd00:10:244::/64")
+    cluster = Cluster(ClusterConfig(service_cidrs=(v4, v6), pod_cidrs=pods))
+    cluster.controllers.start()
+    cluster.make(SERVICE, service(ipFamilyPolicy="RequireDualStack"))
+    cluster.make(POD, pod())
+    await cluster.settled()
+    cluster.controllers.close()
+    ips = [row["ip"] for row in cluster.api.get(POD, "default", "web-1")["status"]["podIPs"]]
+    assert cluster.addresses("web") == sorted(ips)
+    assert len(ips) == 2
+
+
+async def test_250_pods_fill_three_slices(cluster: Cluster) -> None:
+    cluster.make(SERVICE, service())
+    for number in range(250):
+        cluster.make(POD, pod(f"web-{number}"))
+    await cluster.settled()
+    assert len(set(cluster.addresses("web"))) == 250
+    assert sum(len(each["endpoints"]) for each in cluster.slices("web")) == 250
+    assert max(len(each["endpoints"]) for each in cluster.slices("web")) <= 100
+
+
+async def test_a_flood_of_events_closes_the_watch_and_nothing_is_lost(cluster: Cluster) -> None:
+    for number in range(10_050):
+        cluster.make(
+            POD, pod(f"p{number}", status={"podIP": f"10.1.{number // 250}.{number % 250}", "phase": "Succeeded"})
+        )
+    cluster.make(SERVICE, service(selector={"none": "such"}))
+    await cluster.settled()
+    assert cluster.exists(ENDPOINTS, "web")
+
+
+async def test_a_conflict_is_tried_again(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster.make(SERVICE, service())
+    await cluster.settled()
+    real, failures = cluster.api.update, [0]
+
+    def refuse(*args: object, **kwargs: object) -> Json:
+        if failures[0] < 3:
+            failures[0] += 1
+            raise StatusError(409, "Conflict", "somebody was faster")
+        return real(*args, **kwargs)  # type: ignore[arg-type]  # passed through
+
+    monkeypatch.setattr(cluster.api, "update", refuse)
+    cluster.make(POD, pod())
+    await poll(lambda: len(cluster.addresses("web")) == 1)
+    assert failures == [3]
+
+
+async def poll(reached: Callable[[], bool]) -> None:
+    async with asyncio.timeout(240):
+        while not reached():  # noqa: ASYNC110  # there is no event for what the test waits for
+            await asyncio.sleep(0.002)
+
+
+async def test_servers_that_move_are_found_after_a_restart(cluster: Cluster) -> None:
+    objects = initial_objects(cluster.config, NOW, Listening("127.0.0.2", 9001), Listening("::", 53))
+    establish(cluster.api, cluster.registry, objects)
+    assert cluster.addresses("kubernetes") == ["127.0.0.2"]
+    assert cluster.subsets("kubernetes")[0]["ports"][0]["port"] == 9001
+    dns = cluster.api.get(ENDPOINT_SLICE, "kube-system", "kube-dns")
+    assert (dns["addressType"], dns["endpoints"][0]["addresses"]) == ("IPv6", ["::1"])
+
+
+async def test_others_have_their_turns_while_a_large_namespace_goes(cluster: Cluster) -> None:
+    cluster.api.create(NAMESPACE, "", {"metadata": {"name": "large"}})
+    for number in range(400):
+        cluster.api.create(SERVICE, "large", service(f"s{number}"))
+    await cluster.settled()
+    cluster.api.delete(NAMESPACE, "", "large")
+    left = [len(cluster.api.list(SERVICE, "large").stored)]
+    async with asyncio.timeout(240):
+        while left[-1]:
+            await asyncio.sleep(0)
+            left.append(len(cluster.api.list(SERVICE, "large").stored))
+    assert 300 <= left[0] < 400, "the request itself does a little of it"
+    assert len(set(left)) > 3, "and the rest takes several turns"
+    await cluster.settled()
+    with pytest.raises(StatusError, match="not found"):
+        cluster.api.get(NAMESPACE, "", "large")
+    assert not cluster.api.list(ENDPOINT_SLICE, "large").stored

@@ -1,0 +1,176 @@
+"""Odd objects, which the API takes, stop no controller; nor does a controller that cannot read one of them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+
+import pytest
+from structlog.testing import capture_logs
+from test_controllers import Cluster
+
+from kdns.aio.controlplane.controller_manager import ControllerManager
+from kdns.cluster.objects import Key
+from kdns.controlplane.controllers.controller import Action, Notice, Outcome, Subject
+from kdns.controlplane.meta.kinds import (
+    CONFIG_MAP,
+    DAEMON_SET,
+    DEPLOYMENT,
+    DISRUPTION_BUDGET,
+    JOB,
+    NAMESPACE,
+    NODE,
+    POD,
+    SERVICE_CIDR,
+    STATEFUL_SET,
+    Json,
+    Kind,
+)
+from kdns.controlplane.server.patch import MERGE_PATCH
+from kdns.controlplane.server.subresources import evict
+
+READY = {"type": "Ready", "status": "True"}
+POD_ON_IT: Json = {"metadata": {"name": "p"}, "spec": {"nodeName": "odd", "containers": [{"name": "c", "image": "i"}]}}
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    cluster = Cluster()
+    cluster.controllers.start()
+    await cluster.settled()
+    yield cluster
+    cluster.controllers.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "odd"),
+    [
+        (NODE, {"status": {"addresses": [{"type": "InternalIP"}]}}),
+        (NODE, {"status": {"conditions": [READY], "addresses": [{"type": "InternalIP"}]}}),
+        (NODE, {"status": {"conditions": [READY], "addresses": [{"type": "ExternalIP", "address": "192.0.2.1"}]}}),
+        (NODE, {"status": {"conditions": [READY]}}),
+        (DISRUPTION_BUDGET, {}),
+        (DISRUPTION_BUDGET, {"spec": {}}),
+    ],
+)
+async def test_odd_objects(cluster: Cluster, kind: Kind, odd: Json) -> None:
+    with capture_logs() as logs:
+        cluster.make(kind, {"metadata": {"name": "odd"}, **odd})
+        if kind != NODE:
+            cluster.make(NODE, {"metadata": {"name": "odd"}})
+        cluster.make(POD, POD_ON_IT)
+        await cluster.settled()
+        assert cluster.api.get(POD, "default", "p")["status"]["phase"] == "Running"
+        evict(cluster.api, "default", "p", {}, dry_run=True)
+    assert logs == []
+
+
+TEMPLATE: Json = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+SETS: Json = {"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": TEMPLATE}}
+INDEXED: Json = {
+    "spec": {
+        "completions": 2,
+        "parallelism": 1,
+        "completionMode": "Indexed",
+        "template": {"spec": {**TEMPLATE["spec"], "restartPolicy": "Never"}},
+    }
+}
+UNTYPED: Json = {"conditions": [{"status": "True"}, {"type": "Ready"}]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "obj", "status"),
+    [
+        (NAMESPACE, {}, UNTYPED),
+        (NODE, {"spec": {"taints": [{"key": "a", "effect": "NoSchedule"}]}}, UNTYPED),
+        (SERVICE_CIDR, {"spec": {"cidrs": ["10.9.0.0/24"]}}, UNTYPED),
+        (DISRUPTION_BUDGET, {}, {"conditions": [{"type": "DisruptionAllowed", "status": "False"}, {}]}),
+        (DEPLOYMENT, SETS, UNTYPED),
+        (DAEMON_SET, SETS, UNTYPED),
+        (STATEFUL_SET, SETS, UNTYPED),
+        (JOB, INDEXED, UNTYPED),
+        (JOB, INDEXED, {"completedIndexes": "0-99999999999"}),
+        (JOB, INDEXED, {"completedIndexes": "::1,0--1,-"}),
+        (JOB, INDEXED, {"conditions": [{"type": "Complete", "status": "True"}]}),
+    ],
+)
+async def test_odd_statuses(cluster: Cluster, kind: Kind, obj: Json, status: Json) -> None:
+    with capture_logs() as logs:
+        cluster.make(DAEMON_SET, {"metadata": {"name": "on-each-node"}, **SETS})
+        made = cluster.make(kind, {"metadata": {"name": "odd"}, **obj})
+        space = made["metadata"].get("namespace", "")
+        cluster.api.patch(kind, space, "odd", MERGE_PATCH, {"status": status}, subresource="status")
+        await cluster.settled()
+        cluster.api.delete(kind, space, "odd")
+        await cluster.settled()
+    assert logs == []
+    assert not cluster.exists(kind, "odd")
+
+
+class Choosy:
+    """Reads all objects but one, and counts what it reads."""
+
+    name = "choosy"
+    follows = (CONFIG_MAP,)
+    settled: frozenset[Kind] = frozenset()
+
+    def __init__(self) -> None:
+        self.read: list[str] = []
+
+    def learn(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Subject]:
+        _ = kind, obj, revision
+        if key[1] == "odd":
+            raise KeyError(key)
+        self.read.append(key[1])
+        return ()
+
+    def reconcile(self, subject: Subject, since_s: float, now_s: float) -> Outcome:
+        _ = subject, since_s, now_s
+        return Outcome()
+
+    def failed(self, subject: Subject, error: Exception) -> Notice | None:
+        _ = subject, error
+        return None
+
+
+async def test_what_a_controller_cannot_read_is_left_out(cluster: Cluster) -> None:
+    choosy = Choosy()
+    cluster.controllers.close()
+    cluster.controllers = ControllerManager(cluster.api, lambda: [choosy])
+    cluster.controllers.start()
+    with capture_logs() as logs:
+        for name in ("a", "odd", "b"):
+            cluster.make(CONFIG_MAP, {"metadata": {"name": name}})
+        await cluster.settled()
+    assert choosy.read == ["a", "b"]
+    assert [each["event"] for each in logs] == ["controller failed to learn"]
+
+
+class Maker(Choosy):
+    """Makes a ConfigMap in each Namespace, again and again."""
+
+    name = "maker"
+    follows = (NAMESPACE,)
+
+    def learn(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Subject]:
+        _ = kind, obj, revision
+        return ((key[1],),)
+
+    def reconcile(self, subject: Subject, since_s: float, now_s: float) -> Outcome:
+        _ = since_s, now_s
+        (namespace,) = subject
+        self.read.append(namespace)
+        return Outcome((Action("create", CONFIG_MAP, {"metadata": {"generateName": "a-", "namespace": namespace}}),))
+
+
+async def test_nobody_insists_on_what_goes_with_its_namespace(cluster: Cluster) -> None:
+    cluster.controllers.close()
+    held = {"metadata": {"name": "held", "finalizers": ["example.com/a"]}}
+    cluster.make(NAMESPACE, held)
+    cluster.api.delete(NAMESPACE, "", "held")
+    maker = Maker()
+    cluster.controllers = ControllerManager(cluster.api, lambda: [maker])
+    with capture_logs() as logs:
+        cluster.controllers.start()
+        await cluster.settled()
+    assert "held" in maker.read
+    assert [each["event"] for each in logs] == ["controller stops"]

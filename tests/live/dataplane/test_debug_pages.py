@@ -1,0 +1,185 @@
+"""The pages of a node's dataplane for whoever looks after it: /statusz, /flagz, /metrics/slis and /debug/pprof."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import sys
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import aiohttp
+import pytest
+
+import kdns
+from kdns.aio.dataplane.metrics import slis
+from kdns.aio.http import profiling
+from kdns.aio.http.profiling import profiles, sampled
+from kdns.aio.http.sites import Handler, start_site
+from kdns.aio.http.zpages import WARNING, HealthChecks, wanted, zpages
+from kdns.proxy.settings.flags import FLAGS, all_flags, flag_values
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back."""
+
+    status: int
+    text: str
+    kind: str
+
+
+@asynccontextmanager
+async def site(paths: dict[str, Handler]) -> AsyncIterator[str]:
+    made = await start_site("127.0.0.1", 0, paths)
+    try:
+        yield f"http://127.0.0.1:{made.address[1]}"
+    finally:
+        await made.close()
+
+
+async def get(url: str, accept: str = "") -> Answer:
+    headers = {"Accept": accept} if accept else {}
+    async with aiohttp.ClientSession() as session, session.get(url, headers=headers) as response:
+        return Answer(response.status, await response.text(), response.content_type)
+
+
+@pytest.mark.parametrize(
+    ("accept", "version"),
+    [
+        ("", ""),
+        ("*/*", ""),
+        ("text/plain", ""),
+        ("text/html, text/*;q=0.8", ""),
+        ("application/json;v=v1beta1;g=config.k8s.io;as=Statusz", "v1beta1"),
+        ("application/json; v=v1alpha1; g=config.k8s.io; as=Statusz", "v1alpha1"),
+        ("application/json, */*", ""),
+        ("application/json", None),
+        ("application/json;v=v1beta1;g=config.k8s.io", None),
+        ("application/json;v=v7;g=config.k8s.io;as=Statusz", None),
+        ("application/json;v=v1beta1;g=config.k8s.io;as=Flagz", None),
+        ("application/xml", None),
+    ],
+)
+def test_what_is_wanted(accept: str, version: str | None) -> None:
+    assert wanted(accept, "Statusz") == version
+
+
+async def test_status_and_flags() -> None:
+    clock_s = 1_792_000_000.0
+    flags = all_flags(flag_values({"v": "2", "nodeport-addresses": "10.0.0.0/8,fd00::/8"}).given)
+    paths = zpages(flags, lambda: ["/metrics", "/metrics/slis", "/healthz"], lambda: clock_s)
+    clock_s += 3723.9
+    async with site(paths) as url:
+        told = await get(f"{url}/statusz")
+        assert (told.status, told.kind) == (200, "text/plain")
+        assert told.text.splitlines() == [
+            "",
+            "kdns statusz",
+            WARNING,
+            "",
+            "Started: Wed Oct 14 17:46:40 UTC 2026",
+            "Up: 1 hr 02 min 03 sec",
+            *re.findall("Python version: .*", told.text),
+            f"Binary version: {kdns.__version__}",
+            "Emulation version: 1.36",
+            "Paths: /healthz /metrics",
+        ]
+        told = await get(f"{url}/statusz", "application/json;v=v1beta1;g=config.k8s.io;as=Statusz")
+        assert json.loads(told.text) == {
+            "kind": "Statusz",
+            "apiVersion": "config.k8s.io/v1beta1",
+            "metadata": {"name": "kdns"},
+            "startTime": "2026-10-14T17:46:40Z",
+            "uptimeSeconds": 3723,
+            "binaryVersion": kdns.__version__,
+            "emulationVersion": "1.36",
+            "paths": ["/healthz", "/metrics"],
+        }
+        told = await get(f"{url}/flagz")
+        assert told.text.startswith(f"\nkdns flags\n{WARNING}\n\nbind-address=0.0.0.0\n")
+        assert "\nv=2\n" in told.text
+        assert "\nnodeport-addresses=[10.0.0.0/8,fd00::/8]\n" in told.text
+        assert "\nconntrack-tcp-timeout-established=24h0m0s\n" in told.text
+        found = json.loads((await get(f"{url}/flagz", "application/json;v=v1beta1;g=config.k8s.io;as=Flagz")).text)
+        assert found["flags"].keys() == {flag.name for flag in FLAGS}
+        refused = await get(f"{url}/flagz", "application/json")
+        assert refused.status == 406
+        assert "application/json;v=v1beta1;g=config.k8s.io;as=Flagz" in refused.text
+
+
+async def test_health_checks_are_counted() -> None:
+    checks = HealthChecks()
+    async with site({"/healthz": checks.answer, "/metrics/slis": slis(checks)}) as url:
+        assert "kubernetes_healthcheck{" not in (await get(f"{url}/metrics/slis")).text
+        assert (await get(f"{url}/healthz")).text == "ok"
+        assert (await get(f"{url}/healthz?verbose")).text == "[+]ping ok\nhealthz check passed\n"
+        lines = (await get(f"{url}/metrics/slis")).text.splitlines()
+    assert 'kubernetes_healthcheck{name="ping",type="healthz"} 1.0' in lines
+    assert 'kubernetes_healthchecks_total{name="ping",status="success",type="healthz"} 2.0' in lines
+
+
+async def waiting_for_ever() -> None:
+    await asyncio.Event().wait()
+
+
+async def outer() -> None:
+    await waiting_for_ever()
+
+
+async def test_stacks_of_tasks_and_threads() -> None:
+    task = asyncio.create_task(outer(), name="a task that waits")
+    async with site(profiles()) as url:
+        told = (await get(f"{url}/debug/pprof/goroutine?debug=2")).text
+        index = await get(f"{url}/debug/pprof")
+        assert "goroutine" in index.text
+        assert (await get(f"{url}/debug/pprof/cmdline")).text == "\0".join(sys.argv)
+    task.cancel()
+    of_task = told.split("task a task that waits:\n")[1].split("\n\n")[0].splitlines()
+    assert [line.rpartition(".")[2] for line in of_task] == ["wait", "waiting_for_ever", "outer"]
+    assert "thread MainThread:" in told
+
+
+async def test_profiles_are_bounded_and_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, go_on, asked = threading.Event(), threading.Event(), []
+
+    def sampled_slowly(seconds: float, _over: threading.Event) -> Counter[str]:
+        asked.append(seconds)
+        begun.set()
+        go_on.wait()
+        return Counter({"a.b;a.c": 3, "a.b": 7})
+
+    monkeypatch.setattr(profiling, "sampled", sampled_slowly)
+    async with site(profiles()) as url:
+        for text in ("0", "-1", "121", "9" * 5000, "x", ""):
+            assert (await get(f"{url}/debug/pprof/profile?seconds={text}")).status == 400
+        first = asyncio.create_task(get(f"{url}/debug/pprof/profile?seconds=2"))
+        try:
+            await asyncio.to_thread(begun.wait)
+            assert (await get(f"{url}/debug/pprof/profile")).status == 503
+        finally:
+            go_on.set()
+        assert (await first).text == "a.b 7\na.b;a.c 3\n"
+        assert (await get(f"{url}/debug/pprof/profile")).status == 200
+    assert asked == [2, 30]
+
+
+def test_a_sample_is_of_others_and_ends_when_it_is_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    over, waiting = threading.Event(), threading.Event()
+    other = threading.Thread(target=waiting.wait)
+    other.start()
+    try:
+        over.set()
+        found = sampled(1000, over)
+        assert any("threading.Event.wait" in stack for stack in found)
+        assert not any("sampled" in stack for stack in found)
+        assert sum(found.values()) < 1000
+        monkeypatch.setattr(profiling, "MAX_STACKS", 0)
+        assert list(sampled(1, over)) == [profiling.OTHER]
+    finally:
+        waiting.set()
+        other.join()

@@ -1,0 +1,200 @@
+"""`loadbalance weighted`, `errors` and `log` of a running server: files that change, and lines that are written."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, MutableMapping
+from contextlib import asynccontextmanager
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from fake_api import Cluster, FakeApi, meta, until
+from wholefiles import replace
+
+from kdns.aio.dns.server import DnsServer
+from kdns.cluster.source import Source
+from kdns.corefile.parse import parse
+from kdns.dns.message import Decoded, decode, query
+from kdns.errors import CorefileError
+from kdns.plugins.kubernetes.zone import Zones
+from kdns.plugins.server_config import configure
+
+NAME = "web.shop.svc.cluster.local."
+A = 1
+
+
+@asynccontextmanager
+async def served(*blocks: str) -> AsyncIterator[DnsServer]:
+    """A server with these blocks, the first of them with the cluster's zone."""
+    cluster = Cluster()
+    cluster.put("namespaces", meta("shop"))
+    ips = ["10.96.0.1", "10.96.0.2", "10.96.0.3"]
+    cluster.put("services", meta("web", "shop") | {"spec": {"clusterIP": ips[0], "clusterIPs": ips}})
+    api = FakeApi(cluster)
+    await api.start()
+    corefile = "\n".join(blocks)
+    server = DnsServer(configure(parse(corefile)), default_source=Source(endpoint=api.url))
+    try:
+        await server.start()
+        await until(lambda: server.is_synced)
+        yield server
+    finally:
+        await server.stop()
+        await api.stop()
+
+
+def block(directives: str) -> str:
+    return f".:0 {{\nbind 127.0.0.1\nkubernetes cluster.local\n{directives}\n}}"
+
+
+async def ask(server: DnsServer, name: str = NAME, *, times: int = 1, tcp: bool = False) -> list[Decoded]:
+    got = []
+    if tcp:
+        reader, writer = await asyncio.open_connection(*server.addresses[0])
+        for _ in range(times):
+            packet = query(name, A)
+            writer.write(len(packet).to_bytes(2, "big") + packet)
+            got.append(await reader.readexactly(int.from_bytes(await reader.readexactly(2), "big")))
+        writer.close()
+        await writer.wait_closed()
+        return [decode(one) for one in got]
+    loop = asyncio.get_running_loop()
+    arrived: asyncio.Queue[bytes] = asyncio.Queue()
+
+    class Client(asyncio.DatagramProtocol):
+        def datagram_received(self, data: bytes, addr: object) -> None:
+            del addr
+            arrived.put_nowait(data)
+
+    transport, _ = await loop.create_datagram_endpoint(Client, remote_addr=server.addresses[0])
+    for _ in range(times):
+        transport.sendto(query(name, A))
+        got.append(await asyncio.wait_for(arrived.get(), 30))
+    transport.close()
+    return [decode(one) for one in got]
+
+
+def firsts(answers: list[Decoded]) -> Counter[str]:
+    addresses = [one.answer[0].rdata[0] for one in answers]
+    return Counter(str(ip_address(one)) for one in addresses if isinstance(one, bytes))
+
+
+async def test_weights_follow_the_file(tmp_path: Path, logs: list[MutableMapping[str, Any]]) -> None:
+    path = tmp_path / "weights"
+    path.write_text(f"{NAME}\n10.96.0.1 4\n10.96.0.2 2\n")
+    async with served(block(f"loadbalance weighted {path} {{\nreload 10ms\n}}")) as server:
+        assert firsts(await ask(server, times=14)) == {"10.96.0.1": 8, "10.96.0.2": 4, "10.96.0.3": 2}
+
+        replace(path, f"{NAME}\n10.96.0.3 8\n")
+        await until(lambda: any(line["event"] == "watched file read" for line in logs))
+        assert firsts(await ask(server, times=10)) == {"10.96.0.3": 8, "10.96.0.1": 1, "10.96.0.2": 1}
+
+        replace(path, f"{NAME}\n10.96.0.3 many\n")
+        await until(lambda: any(line["event"] == "watched file not usable" for line in logs))
+        path.unlink()
+        await until(lambda: sum(line["event"] == "watched file not usable" for line in logs) == 2)
+        assert firsts(await ask(server, times=10)) == {"10.96.0.3": 8, "10.96.0.1": 1, "10.96.0.2": 1}
+        problems = [line["error"] for line in logs if line["event"] == "watched file not usable"]
+        assert problems == [
+            f"{path}:2: not a whole number from 1 to 255 (at 'many')",
+            f"{path}: the weight file cannot be read: No such file or directory",
+        ]
+
+        replace(path, "")
+        await until(lambda: sum(line["event"] == "watched file read" for line in logs) == 2)
+        assert firsts(await ask(server, times=9)) == {"10.96.0.1": 3, "10.96.0.2": 3, "10.96.0.3": 3}
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "{path}: the weight file cannot be read: No such file or directory"),
+        (b"\xff", "{path}: the weight file cannot be read: 'utf-8' codec can't decode byte 0xff in position 0"),
+        (b"10.0.0.1 1\n", "{path}:1: an address before any name: whose is it? (at '10.0.0.1')"),
+    ],
+)
+async def test_a_broken_weight_file_ends_the_start(tmp_path: Path, content: bytes | None, said: str) -> None:
+    path = tmp_path / "weights"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(CorefileError) as caught:
+        async with served(block(f"loadbalance weighted {path}")):
+            pass
+    assert str(caught.value).startswith(said.format(path=path))
+
+
+async def test_preferred_networks() -> None:
+    async with served(block("loadbalance {\nprefer 10.96.0.2/31\n}")) as server:
+        assert firsts(await ask(server, times=6)) == {"10.96.0.2": 3, "10.96.0.3": 3}
+
+
+@pytest.mark.parametrize("tcp", [False, True], ids=["udp", "tcp"])
+@pytest.mark.parametrize(
+    ("directives", "has_stack"), [("", False), ("errors", False), ("errors {\nstacktrace\n}", True)]
+)
+async def test_an_unexpected_failure_is_one_query_and_one_line(
+    monkeypatch: pytest.MonkeyPatch, logs: list[MutableMapping[str, Any]], directives: str, has_stack: bool, tcp: bool
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("a defect")
+
+    async with served(block(directives)) as server:
+        with monkeypatch.context() as patched:
+            patched.setattr(Zones, "lookup", broken)
+            (answer,) = await ask(server, tcp=tcp)
+        assert answer.rcode == "SERVFAIL"
+        (line,) = [line for line in logs if line["event"] == "query failed unexpectedly"]
+        assert (line["error"], "exc_info" in line) == ("RuntimeError: a defect", has_stack)
+        assert "\n" not in "".join(str(value) for value in line.values())
+        assert line["packet"].endswith("00010001")
+        (answer,) = await ask(server, tcp=tcp)
+        assert answer.rcode == "NOERROR"
+        (requests,) = server.requests.values()
+        assert sum(one.panics for one in requests) == 1
+
+
+async def test_every_query_of_a_block_is_logged_also_from_the_table(logs: list[MutableMapping[str, Any]]) -> None:
+    async with served(block('log . "{name} {rcode}"')) as server:
+        await ask(server, times=3)
+        await ask(server, f"no.{NAME}", tcp=True)
+    assert [line["line"] for line in logs if line["event"] == "query"] == [f"{NAME} NOERROR"] * 3 + [
+        f"no.{NAME} NXDOMAIN"
+    ]
+
+
+async def test_errors_still_counted_are_written_when_the_server_stops(logs: list[MutableMapping[str, Any]]) -> None:
+    async with served(block("errors {\nconsolidate 1h SERVFAIL\n}")) as server:
+        await ask(server, "example.org.", times=3)
+        assert [line for line in logs if line["event"] == "query failed"] == []
+    assert [line["count"] for line in logs if line["event"] == "query failed"] == [3]
+
+
+async def test_sites_say_how_it_is() -> None:
+    sites = "health 127.0.0.1:0\nready 127.0.0.1:0\nprometheus 127.0.0.1:0 {\nruntime_metrics\n}"
+    async with served(block(f"{sites}\nerrors\nloadbalance")) as server, aiohttp.ClientSession() as session:
+        await ask(server, times=3)
+        await ask(server, "example.org.")
+        await ask(server, f"no.{NAME}", tcp=True)
+        pages = {}
+        for path, (host, port) in server.site_addresses.items():
+            async with session.get(f"http://{host}:{port}{path}") as response:
+                pages[path] = (response.status, await response.text())
+    assert (pages["/health"], pages["/ready"]) == ((200, "OK"), (200, "OK"))
+    status, metrics = pages["/metrics"]
+    assert status == 200
+    label = f'server="dns://127.0.0.1:{server.addresses[0][1]}",'
+    for line in (
+        f'coredns_dns_requests_total{{family="1",proto="udp",{label}type="A",view="",zone="."}} 4.0',
+        f'coredns_dns_requests_total{{family="1",proto="tcp",{label}type="A",view="",zone="."}} 1.0',
+        f'coredns_dns_responses_total{{plugin="kubernetes",rcode="NXDOMAIN",{label}view="",zone="."}} 1.0',
+        f'coredns_dns_responses_total{{plugin="",rcode="SERVFAIL",{label}view="",zone="."}} 1.0',
+        'kdns_objects{kind="Service",',
+        "coredns_build_info{",
+        f'coredns_plugin_enabled{{name="loadbalance",{label}view="",zone="."}} 1.0',
+        "python_gc_objects_collected_total{",
+    ):
+        assert line in metrics, line

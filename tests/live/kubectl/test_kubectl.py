@@ -1,0 +1,249 @@
+"""Real kubectl, unchanged, against the server on loopback: the commands a person uses on Services and around them.
+
+No controllers run here: what is shown is the API alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from kubectl_api import KUBECTL, Kubectl, served
+
+from kdns.controlplane.meta.kinds import NODE, POD, SERVED, SERVICE
+
+pytestmark = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not on PATH: install it to run these tests")
+
+SERVICE_YAML = """
+apiVersion: v1
+kind: Service
+metadata:
+  name: my-service
+  labels: {app: web}
+spec:
+  selector: {app: web}
+  ports:
+  - {name: http, port: 80, targetPort: 9376}
+"""
+POD_YAML = """
+apiVersion: v1
+kind: Pod
+metadata: {name: web-0, labels: {app: web}}
+spec:
+  nodeName: node-1
+  containers:
+  - {name: web, image: nginx, ports: [{containerPort: 9376}]}
+"""
+
+
+@pytest.fixture
+async def kubectl(tmp_path: Path) -> AsyncIterator[Kubectl]:
+    async with served(tmp_path) as kubectl:
+        yield kubectl
+
+
+async def test_apply_edit_and_delete(kubectl: Kubectl) -> None:
+    assert await kubectl("apply -f -", SERVICE_YAML) == "service/my-service created\n"
+    assert await kubectl("apply -f -", SERVICE_YAML) == "service/my-service unchanged\n"
+    changed = SERVICE_YAML.replace("port: 80", "port: 81").replace("app: web}\nspec", "app: web, tier: front}\nspec")
+    assert (await kubectl.run("diff -f -", changed)).code == 1
+    assert await kubectl("apply -f -", changed) == "service/my-service configured\n"
+    assert [port["port"] for port in kubectl.service()["spec"]["ports"]] == [81], "the port list merged by its key"
+    assert kubectl.service()["metadata"]["labels"] == {"app": "web", "tier": "front"}
+    assert await kubectl("apply --server-side=false --dry-run=server -f -", SERVICE_YAML) == (
+        "service/my-service configured (server dry run)\n"
+    )
+    kubectl.edit_with('sed -i "s/targetPort: 9376/targetPort: 9999/" "$1"')
+    assert await kubectl("edit svc my-service") == "service/my-service edited\n"
+    assert kubectl.service()["spec"]["ports"][0]["targetPort"] == 9999
+    assert await kubectl("delete -f -", SERVICE_YAML) == 'service "my-service" deleted\n'
+    assert "NotFound" in (await kubectl.run("get svc my-service")).err
+
+
+async def test_create_in_protobuf(kubectl: Kubectl) -> None:
+    await kubectl("create namespace team")
+    await kubectl("create service clusterip a --tcp=80:8080 -n team")
+    await kubectl("create service nodeport b --tcp=5678:http -n team")
+    await kubectl("create service externalname c --external-name=example.com -n team")
+    await kubectl("create service clusterip d --clusterip=None -n team")
+    found = {obj["metadata"]["name"]: obj["spec"] for obj in kubectl.api.list(SERVICE, "team").items}
+    assert found["a"]["ports"] == [{"name": "80-8080", "protocol": "TCP", "port": 80, "targetPort": 8080}]
+    assert found["a"]["selector"] == {"app": "a"}
+    assert found["b"]["ports"][0]["targetPort"] == "http"
+    assert found["b"]["ports"][0]["nodePort"] >= 30000
+    assert found["c"]["externalName"] == "example.com"
+    assert found["d"]["clusterIP"] == "None"
+    assert (await kubectl.run("create namespace team")).err == (
+        'Error from server (AlreadyExists): namespaces "team" already exists\n'
+    )
+    assert await kubectl("delete namespace team") == 'namespace "team" deleted\n'
+    assert kubectl.api.list(SERVICE, "team").items == []
+
+
+async def test_get(kubectl: Kubectl) -> None:
+    await kubectl("create -f -", f"{SERVICE_YAML}\n---\n{POD_YAML}")
+    table = (await kubectl("get svc")).splitlines()
+    assert table[0].split() == ["NAME", "TYPE", "CLUSTER-IP", "EXTERNAL-IP", "PORT(S)", "AGE"]
+    assert table[1].split()[:2] == ["my-service", "ClusterIP"]
+    assert table[1].split()[4] == "80/TCP"
+    rows = {
+        "get svc -o wide": "app=web",
+        "get svc my-service -o yaml": "targetPort: 9376",
+        "get svc -o json": '"kind": "List"',
+        "get svc,po -o name": "service/my-service\npod/web-0\n",
+        "get svc -A": "default",
+        "get svc -l app=web --show-labels": "app=web",
+        "get svc -l app!=web -o name": "",
+        "get po --field-selector spec.nodeName=node-1 -o name": "pod/web-0",
+        "get po --field-selector status.phase=Succeeded -o name": "",
+        "get all -o name": "service/my-service",
+        "get svc my-service -o jsonpath={.spec.ports[0].port}": "80",
+        "get svc --sort-by=.metadata.name -o custom-columns=N:.metadata.name": "my-service",
+        "get svc --chunk-size=1 -o name -A": "service/my-service",
+        "get --raw /api/v1/namespaces/default/services/my-service": '"kind":"Service"',
+        "get ep,endpointslices,no,ev,ns": "namespace/default",
+    }
+    for command, text in rows.items():
+        assert text in await kubectl(command), command
+    assert (await kubectl.run("get svc none")).err == 'Error from server (NotFound): services "none" not found\n'
+    assert "the server doesn't have a resource type" in (await kubectl.run("get gadgets")).err
+    assert "field label not supported" in (await kubectl.run("get po --field-selector=a=b")).err
+
+
+async def test_change(kubectl: Kubectl) -> None:
+    await kubectl("create -f -", SERVICE_YAML)
+    strategic = '{"spec":{"ports":[{"name":"https","port":443}]}}'
+    await kubectl(f"patch svc my-service -p {strategic}")
+    assert {port["port"] for port in kubectl.service()["spec"]["ports"]} == {80, 443}
+    await kubectl('patch svc my-service --type=merge -p {"spec":{"ports":[{"port":90}]}}')
+    assert [port["port"] for port in kubectl.service()["spec"]["ports"]] == [90]
+    await kubectl('patch svc my-service --type=json -p [{"op":"replace","path":"/spec/ports/0/port","value":91}]')
+    assert [port["port"] for port in kubectl.service()["spec"]["ports"]] == [91]
+    failed = await kubectl.run('patch svc my-service --type=json -p [{"op":"remove","path":"/spec/none"}]')
+    assert "The request is invalid: patch: can't remove a non-existent object" in failed.err
+    await kubectl("label svc my-service tier=front app-")
+    assert kubectl.service()["metadata"]["labels"] == {"tier": "front"}
+    await kubectl("annotate svc my-service example.com/note=hello")
+    assert kubectl.service()["metadata"]["annotations"]["example.com/note"] == "hello"
+    stale = await kubectl("get svc my-service -o json")
+    await kubectl("label svc my-service tier=back --overwrite")
+    conflict = await kubectl.run("replace -f -", stale)
+    assert "the object has been modified; please apply your changes to the latest version and try again" in conflict.err
+    fresh = (await kubectl("get svc my-service -o json")).replace('"port": 91', '"port": 92')
+    assert await kubectl("replace -f -", fresh) == "service/my-service replaced\n"
+    await kubectl("replace --force -f -", SERVICE_YAML)
+    await kubectl("set selector svc my-service app=other")
+    assert kubectl.service()["spec"]["selector"] == {"app": "other"}
+
+
+async def test_refusals_are_readable(kubectl: Kubectl) -> None:
+    await kubectl("create -f -", SERVICE_YAML)
+    rows = [
+        (SERVICE_YAML.replace("targetPort", "targtPort"), 'unknown field "spec.ports[0].targtPort"'),
+        (SERVICE_YAML.replace("my-service", "My_Service"), 'The Service "My_Service" is invalid: metadata.name'),
+        (
+            SERVICE_YAML.replace("port: 80", "port: 0"),
+            "spec.ports[0].port: Invalid value: 0: must be between 1 and 65535",
+        ),
+        (SERVICE_YAML.replace("port: 80", "port: eighty"), "cannot unmarshal string"),
+        (
+            SERVICE_YAML.replace("  name: my-service", "  name: a\n  namespace: nowhere"),
+            'namespaces "nowhere" not found',
+        ),
+    ]
+    for text, message in rows:
+        refused = await kubectl.run("create -f -", text)
+        assert (refused.code, message in refused.err) == (1, True), refused.err
+
+
+async def test_describe(kubectl: Kubectl) -> None:
+    kubectl.api.create(NODE, "", {"metadata": {"name": "node-1"}})
+    await kubectl("create -f -", f"{SERVICE_YAML}\n---\n{POD_YAML}")
+    assert "TargetPort:               9376/TCP" in await kubectl("describe svc my-service")
+    assert "web:\n    Image:" in await kubectl("describe pod web-0")
+    node = await kubectl("describe node node-1")
+    assert "web-0" in node, "pods of a node are found by a field selector"
+    assert "Status:       Active" in await kubectl("describe ns default")
+    pod = kubectl.api.get(POD, "default", "web-0")
+    involved = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "name": "web-0",
+        "namespace": "default",
+        "uid": pod["metadata"]["uid"],
+    }
+    event = {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": "web-0.1"},
+        "involvedObject": involved,
+        "reason": "Started",
+        "message": "the pod started",
+        "type": "Normal",
+    }
+    await kubectl("create -f -", json.dumps(event))
+    assert "the pod started" in await kubectl("describe pod web-0")
+    assert "the pod started" in await kubectl("events --for pod/web-0")
+    assert "the pod started" in await kubectl("get events --field-selector reason=Started")
+
+
+async def test_discovery(kubectl: Kubectl) -> None:
+    resources = await kubectl("api-resources --no-headers -o name")
+    assert set(resources.split()) == {f"{kind.plural}.{kind.group}".rstrip(".") for kind in SERVED}
+    assert set((await kubectl("api-versions")).split()) == {kind.api_version for kind in SERVED}
+    assert "Server Version: v1.36.0+kdns" in await kubectl("version")
+    assert "FIELD: port <integer>" in await kubectl("explain svc.spec.ports.port")
+    assert "addressType" in await kubectl("explain endpointslices")
+    assert "is running at" in await kubectl("cluster-info")
+
+
+async def test_wait(kubectl: Kubectl) -> None:
+    await kubectl("create -f -", f"{SERVICE_YAML}\n---\n{POD_YAML}")
+    waits = [
+        asyncio.create_task(kubectl(f"wait --timeout=60s {what}"))
+        for what in ("pod/web-0 --for=condition=Ready", "pod/web-0 --for=jsonpath={.status.podIP}=10.244.0.7")
+    ]
+    status = '{"status":{"podIP":"10.244.0.7","conditions":[{"type":"Ready","status":"True"}]}}'
+    await kubectl(f"patch pod web-0 --subresource=status -p {status}")
+    assert [await wait for wait in waits] == ["pod/web-0 condition met\n"] * 2
+    gone = asyncio.create_task(kubectl("wait --timeout=60s --for=delete pod/web-0"))
+    await kubectl("delete pod web-0")
+    await gone
+
+
+async def test_watch(kubectl: Kubectl) -> None:
+    process = await kubectl.start("get", "svc", "-w", "--output-watch-events")
+    assert process.stdout
+    assert process.stderr
+    async with asyncio.timeout(90):
+        assert b"No resources found" not in await _after(kubectl, process)
+        process.terminate()
+        await process.communicate()
+
+
+async def _after(kubectl: Kubectl, process: asyncio.subprocess.Process) -> bytes:
+    """Change things until the watch has shown an added, a modified and a deleted Service."""
+    assert process.stdout
+    await kubectl("create -f -", SERVICE_YAML)
+    header, added = await process.stdout.readline(), await process.stdout.readline()
+    assert header.split()[:2] == [b"EVENT", b"NAME"]
+    assert added.split()[:2] == [b"ADDED", b"my-service"]
+    await kubectl("label svc my-service a=b")
+    modified = await process.stdout.readline()
+    assert modified.split()[:2] == [b"MODIFIED", b"my-service"]
+    await kubectl("delete svc my-service")
+    deleted = await process.stdout.readline()
+    assert deleted.split()[:2] == [b"DELETED", b"my-service"]
+    return header + added + modified + deleted
+
+
+async def test_run_and_expose(kubectl: Kubectl) -> None:
+    await kubectl("run web --image=nginx --port=80 --labels=app=web")
+    await kubectl("expose pod web --port=8080 --target-port=80 --name=web-svc")
+    found = kubectl.api.get(SERVICE, "default", "web-svc")["spec"]
+    assert (found["ports"][0]["port"], found["ports"][0]["targetPort"], found["selector"]) == (8080, 80, {"app": "web"})
+    assert "force deleted" in await kubectl("delete pod web --force --grace-period=0")
+    assert await kubectl("delete svc --all --cascade=foreground") == 'service "web-svc" deleted\n'

@@ -1,0 +1,243 @@
+"""Real kubectl: the ways to apply, who manages what afterwards, and what it says when two want different things."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from kubectl_api import KUBECTL, Kubectl, served
+
+from kdns.controlplane.meta.kinds import DEPLOYMENT, ENDPOINT_SLICE, SERVICE
+
+pytestmark = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not on PATH: install it to run these tests")
+
+WEB = """
+apiVersion: v1
+kind: Service
+metadata:
+  name: my-service
+  labels: {app: web}
+spec:
+  selector: {app: web}
+  ports:
+  - {name: http, port: 80, targetPort: 9376}
+"""
+CHANGED = WEB.replace("9376", "8080")
+WIDE = WEB.replace("app: web}\nspec", "app: web, tier: front}\nspec") + "  - {name: tls, port: 443}\n"
+DEPLOYMENT_TEXT = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: c, image: i}]}
+"""
+SERVERSIDE = "service/my-service serverside-applied\n"
+PORT = '.spec.ports[port=80,protocol="TCP"].targetPort'
+
+
+@pytest.fixture
+async def kubectl(tmp_path: Path) -> AsyncIterator[Kubectl]:
+    async with served(tmp_path) as kubectl:
+        yield kubectl
+
+
+def managers(kubectl: Kubectl) -> list[str]:
+    entries = kubectl.service()["metadata"].get("managedFields") or []
+    return [f"{entry['manager']} {entry['operation']}" for entry in entries]
+
+
+def target_port(kubectl: Kubectl) -> int:
+    port: int = kubectl.service()["spec"]["ports"][0]["targetPort"]
+    return port
+
+
+async def test_server_side_apply(kubectl: Kubectl) -> None:
+    assert await kubectl("apply --server-side -f -", WIDE) == SERVERSIDE
+    before = kubectl.service()
+    assert await kubectl("apply --server-side -f -", WIDE) == SERVERSIDE
+    assert kubectl.service() == before, "nothing was written"
+    assert await kubectl("apply --server-side -f -", WEB) == SERVERSIDE
+    assert [port["port"] for port in kubectl.service()["spec"]["ports"]] == [80]
+    assert kubectl.service()["metadata"]["labels"] == {"app": "web"}
+    assert managers(kubectl) == ["kubectl Apply"]
+    assert await kubectl("apply --server-side --dry-run=server -f -", CHANGED) == (
+        "service/my-service serverside-applied (server dry run)\n"
+    )
+    assert target_port(kubectl) == 9376
+
+
+async def test_managed_fields_are_shown_on_demand(kubectl: Kubectl) -> None:
+    await kubectl("apply --server-side -f -", WEB)
+    for output in ("yaml", "json"):
+        assert "managedFields" not in await kubectl(f"get svc my-service -o {output}")
+        assert 'k:{"port":80,"protocol":"TCP"}' in (
+            await kubectl(f"get svc my-service -o {output} --show-managed-fields")
+        ).replace("\\", "")
+    assert "managedFields" not in await kubectl("get svc my-service -o wide")
+    assert await kubectl("get svc my-service -o jsonpath={.metadata.managedFields[*].manager}") == "kubectl"
+
+
+@pytest.mark.parametrize(
+    ("change", "manager"),
+    [
+        ("label svc my-service x=y", "kubectl-label Update"),
+        ("annotate svc my-service x=y", "kubectl-annotate Update"),
+        ('patch svc my-service -p {"spec":{"selector":{"x":"y"}}}', "kubectl-patch Update"),
+        ('patch svc my-service --type=merge --field-manager=mine -p {"spec":{"type":"NodePort"}}', "mine Update"),
+        ("set selector svc my-service x=y", "kubectl-set Update"),
+        ("edit svc my-service", "kubectl-edit Update"),
+        ("replace -f -", "kubectl-replace Update"),
+        ("apply -f -", "kubectl-client-side-apply Update"),
+    ],
+)
+async def test_every_command_leaves_its_name(kubectl: Kubectl, change: str, manager: str) -> None:
+    await kubectl("create -f -", WEB)
+    assert managers(kubectl) == ["kubectl-create Update"]
+    kubectl.edit_with('sed -i "s/targetPort: 9376/targetPort: 8080/" "$1"')
+    await kubectl(change, CHANGED)
+    assert manager in managers(kubectl)
+
+
+async def test_conflicts(kubectl: Kubectl) -> None:
+    await kubectl("apply --server-side --field-manager=team -f -", WEB)
+    refused = await kubectl.run("apply --server-side -f -", CHANGED)
+    assert refused.code == 1
+    assert f'error: Apply failed with 1 conflict: conflict with "team": {PORT}\n' in refused.err
+    assert "re-run the apply\n  command with the `--force-conflicts` flag" in refused.err
+    assert target_port(kubectl) == 9376
+    assert await kubectl("apply --server-side --force-conflicts -f -", CHANGED) == SERVERSIDE
+    assert target_port(kubectl) == 8080
+    assert sorted(managers(kubectl)) == ["kubectl Apply", "team Apply"]
+    await kubectl("label svc my-service app=mine --overwrite")
+    refused = await kubectl.run("apply --server-side -f -", CHANGED)
+    assert 'conflict with "kubectl-label" using v1: .metadata.labels.app' in refused.err
+
+
+async def test_from_client_side_apply_to_server_side_apply(kubectl: Kubectl) -> None:
+    await kubectl("apply -f -", WIDE)
+    assert managers(kubectl) == ["kubectl-client-side-apply Update"]
+    assert await kubectl("apply --server-side -f -", CHANGED) == SERVERSIDE
+    assert "kubectl-client-side-apply Update" not in managers(kubectl), "kubectl hands over to itself"
+    service = kubectl.service()
+    assert [port["targetPort"] for port in service["spec"]["ports"]] == [8080], "what the old way set is pruned too"
+    assert service["metadata"]["labels"] == {"app": "web"}
+
+
+async def test_from_server_side_apply_to_client_side_apply(kubectl: Kubectl) -> None:
+    await kubectl("apply --server-side -f -", WEB)
+    done = await kubectl.run("apply -f -", CHANGED)
+    assert (done.code, done.out) == (0, "service/my-service configured\n")
+    assert "missing the kubectl.kubernetes.io/last-applied-configuration annotation" in done.err
+    assert target_port(kubectl) == 8080
+    assert await kubectl("apply -f -", CHANGED) == "service/my-service unchanged\n"
+    assert await kubectl("apply --server-side -f -", WEB) == SERVERSIDE, "its own client-side apply is no conflict"
+    assert target_port(kubectl) == 9376
+    assert '"targetPort": 9376' in await kubectl("apply view-last-applied svc my-service -o json")
+
+
+@pytest.mark.parametrize("way", ["--server-side", "--server-side=false"])
+async def test_diff(kubectl: Kubectl, way: str) -> None:
+    assert (await kubectl.run(f"diff {way} -f -", WEB)).code == 1, "all of it is new"
+    await kubectl(f"apply {way} -f -", WEB)
+    same = await kubectl.run(f"diff {way} -f -", WEB)
+    assert (same.code, same.out) == (0, "")
+    found = await kubectl.run(f"diff {way} -f -", CHANGED)
+    assert found.code == 1
+    lines = [line for line in found.out.splitlines() if line[:1] in "+-" and line[:3] not in {"+++", "---"}]
+    assert lines == ["-    targetPort: 9376", "+    targetPort: 8080"]
+    assert target_port(kubectl) == 9376
+
+
+async def test_prune(kubectl: Kubectl) -> None:
+    other = WEB.replace("name: my-service", "name: other")
+    await kubectl("apply -f -", f"{WEB}\n---\n{other}")
+    pruned = await kubectl("apply --prune -l app=web --prune-allowlist=core/v1/Service -f -", WEB)
+    assert pruned == "service/my-service unchanged\nservice/other pruned\n"
+    assert [obj["metadata"]["name"] for obj in kubectl.api.list(SERVICE, "default").items] == ["my-service"]
+
+
+async def test_apply_sets(kubectl: Kubectl) -> None:
+    kubectl.env["KUBECTL_APPLYSET"] = "true"
+    other = WEB.replace("name: my-service", "name: other")
+    flags = "-n default --prune --applyset=configmaps/mine --server-side -f -"
+    assert await kubectl(f"apply {flags}", f"{WEB}\n---\n{other}") == f"{SERVERSIDE}service/other serverside-applied\n"
+    assert await kubectl(f"apply {flags}", WEB) == f"{SERVERSIDE}service/other pruned\n"
+    assert [obj["metadata"]["name"] for obj in kubectl.api.list(SERVICE, "default").items] == ["my-service"]
+
+
+async def test_a_status_is_applied_through_its_subresource(kubectl: Kubectl) -> None:
+    await kubectl("apply --server-side -f -", WEB.replace("spec:", "spec:\n  type: LoadBalancer"))
+    status = "status: {loadBalancer: {ingress: [{ip: 192.0.2.9}]}}"
+    text = f"apiVersion: v1\nkind: Service\nmetadata: {{name: my-service}}\n{status}\n"
+    await kubectl("apply --server-side --subresource=status --field-manager=lb -f -", text)
+    assert kubectl.service()["status"]["loadBalancer"]["ingress"][0]["ip"] == "192.0.2.9"
+    assert [(each["manager"], each.get("subresource")) for each in kubectl.service()["metadata"]["managedFields"]] == [
+        ("kubectl", None),
+        ("lb", "status"),
+    ]
+
+
+async def test_dry_runs_and_edits_that_change_nothing(kubectl: Kubectl) -> None:
+    assert await kubectl("create --dry-run=server -f -", WEB) == "service/my-service created (server dry run)\n"
+    assert await kubectl("apply --dry-run=server -f -", WEB) == "service/my-service created (server dry run)\n"
+    assert not kubectl.api.list(SERVICE, "default").items
+    await kubectl("apply -f -", WEB)
+    kubectl.edit_with("true")
+    assert (await kubectl.run("edit svc my-service")).err == "Edit cancelled, no changes made.\n"
+    kubectl.edit_with('sed -i "s/port: 80$/port: 0/" "$1"')
+    refused = await kubectl.run("edit svc my-service")
+    assert 'services "my-service" is invalid' in refused.err
+    assert kubectl.service()["spec"]["ports"][0]["port"] == 80
+
+
+async def test_scale(kubectl: Kubectl) -> None:
+    await kubectl("apply -f -", DEPLOYMENT_TEXT)
+    assert await kubectl("scale deployment web --replicas=5") == "deployment.apps/web scaled\n"
+    assert await kubectl("get deployment web --subresource=scale -o jsonpath={.kind}/{.spec.replicas}") == "Scale/5"
+    patch = '{"spec":{"replicas":4}}'
+    await kubectl(f"patch deployment web --subresource=scale --type=merge -p {patch}")
+    assert kubectl.api.get(DEPLOYMENT, "default", "web")["spec"]["replicas"] == 4
+    refused = await kubectl.run("scale deployment web --replicas=1 --current-replicas=3")
+    assert "Expected replicas to be 3, was 4" in refused.err
+
+
+@pytest.mark.parametrize(("cascade", "left"), [("background", []), ("foreground", []), ("orphan", ["mine"])])
+async def test_delete_cascades(kubectl: Kubectl, cascade: str, left: list[str]) -> None:
+    await kubectl("apply -f -", WEB)
+    owner = {"apiVersion": "v1", "kind": "Service", "name": "my-service", "uid": kubectl.service()["metadata"]["uid"]}
+    mine = {"metadata": {"name": "mine", "ownerReferences": [owner]}, "addressType": "IPv4", "endpoints": []}
+    kubectl.api.create(ENDPOINT_SLICE, "default", mine)
+    await kubectl(f"delete svc my-service --cascade={cascade}")
+    assert [obj["metadata"]["name"] for obj in kubectl.api.list(ENDPOINT_SLICE, "default").items] == left
+
+
+async def test_explain_tells_all(kubectl: Kubectl) -> None:
+    told = await kubectl("explain service --recursive")
+    assert "  spec\t<ServiceSpec>\n    allocateLoadBalancerNodePorts\t<boolean>" in told
+    assert "managedFields\t<[]ManagedFieldsEntry>" in told
+
+
+async def test_unknown_fields_of_a_configuration(kubectl: Kubectl) -> None:
+    refused = await kubectl.run("apply --server-side -f -", WEB.replace("targetPort", "targtPort"))
+    assert '.spec.ports[port=80,protocol="TCP"].targtPort: field not declared in schema' in refused.err
+    refused = await kubectl.run("apply -f -", WEB.replace("targetPort", "targtPort"))
+    assert 'strict decoding error: unknown field "spec.ports[0].targtPort"' in refused.err
+
+
+@pytest.mark.parametrize("apply", ["apply -f -", "apply --server-side -f -", "create -f -"])
+@pytest.mark.parametrize(
+    ("kind", "version"),
+    [("FlowSchema", "flowcontrol.apiserver.k8s.io/v1"), ("PodTemplate", "v1"), ("Widget", "example.com/v1")],
+)
+async def test_a_kind_that_is_not_served_keeps_nothing_else_back(
+    kubectl: Kubectl, kind: str, version: str, apply: str
+) -> None:
+    unknown = f"\napiVersion: {version}\nkind: {kind}\nmetadata: {{name: x}}\nspec: {{}}\n---"
+    run = await kubectl.run(apply, unknown + WEB)
+    assert f'no matches for kind "{kind}" in version "{version}"' in run.err
+    assert "service/my-service" in run.out

@@ -1,0 +1,54 @@
+"""kubectl over TLS with a bearer token: the way in from other machines."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import ssl
+from pathlib import Path
+
+import pytest
+from fake_api_certs import authority, issue
+
+from kdns.aio.apiserver import server as rest
+from kdns.aio.apiserver.authentication import RestConfig
+from kdns.controlplane.meta.cluster_config import ClusterConfig
+from kdns.controlplane.meta.kinds import NAMESPACE
+from kdns.controlplane.resources.registry import Registry
+from kdns.controlplane.server.api import Api
+from kdns.controlplane.storage.store import Store
+
+KUBECTL = shutil.which("kubectl") or ""
+pytestmark = pytest.mark.skipif(not KUBECTL, reason="kubectl is not on PATH: install it to run these tests")
+
+
+async def test_only_a_good_token_gets_in(tmp_path: Path) -> None:
+    ca = authority("test")
+    (tmp_path / "ca.crt").write_bytes(ca.pem)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*issue(ca, "localhost", tmp_path))
+    api = Api(Store(), Registry(ClusterConfig(), lambda _: 0), lambda: 0.0, lambda: "uid", lambda: "x")
+    api.create(NAMESPACE, "", {"metadata": {"name": "default"}})
+    server = await rest.start(api, RestConfig("127.0.0.1", 0, tokens=("good",), ssl_context=context))
+
+    async def kubectl(*arguments: str) -> tuple[int, str]:
+        where = (
+            "--server",
+            f"https://127.0.0.1:{server.address[1]}",
+            "--certificate-authority",
+            str(tmp_path / "ca.crt"),
+        )
+        (tmp_path / "config").write_text(json.dumps({"apiVersion": "v1", "kind": "Config"}))
+        env = {**os.environ, "HOME": str(tmp_path), "KUBECONFIG": str(tmp_path / "config")}
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(KUBECTL, *where, *arguments, env=env, stdout=pipe, stderr=pipe)
+        async with asyncio.timeout(90):
+            out, err = await process.communicate()
+        return process.returncode or 0, (out + err).decode()
+
+    assert await kubectl("--token", "good", "get", "ns", "-o", "name") == (0, "namespace/default\n")
+    code, said = await kubectl("--token", "bad", "get", "ns", "-o", "name")
+    assert (code, "Unauthorized" in said or "must be logged in" in said) == (1, True), said
+    await server.close()

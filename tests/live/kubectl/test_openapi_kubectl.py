@@ -1,0 +1,150 @@
+"""kubectl with the schema over HTTP: explain, strict validation, merge keys and tables."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable
+from ipaddress import ip_network
+from pathlib import Path
+
+import pytest
+
+from kdns.aio.apiserver import server as rest
+from kdns.aio.apiserver.authentication import RestConfig
+from kdns.controlplane.meta.cluster_config import ClusterConfig
+from kdns.controlplane.meta.kinds import KINDS, NAMESPACE, Kind
+from kdns.controlplane.resources.registry import Registry
+from kdns.controlplane.server.api import Api
+from kdns.controlplane.storage.store import Store
+
+NOW_S = 1_714_564_800.0
+KUBECTL = shutil.which("kubectl") or ""
+Run = Callable[..., Awaitable[tuple[int, str]]]
+
+pytestmark = pytest.mark.skipif(not KUBECTL, reason="kubectl is not installed")
+
+SERVICE = """\
+apiVersion: v1
+kind: Service
+metadata:
+  name: web
+spec:
+  type: NodePort
+  clusterIP: 10.96.0.9
+  selector:
+    app: web
+  ports:
+  - name: http
+    port: 80
+    nodePort: 30080
+  - name: dns
+    port: 53
+    nodePort: 30053
+    protocol: UDP
+"""
+
+
+@pytest.fixture
+async def kubectl(tmp_path: Path) -> AsyncIterator[Run]:
+    """Runs kubectl against a server of its own; returns the exit code and the output."""
+    counter = itertools.count(1)
+    api = Api(
+        Store(),
+        Registry(ClusterConfig(service_cidrs=(ip_network("10.96.0.0/16"),)), lambda n: next(counter) % n),
+        now_s=lambda: NOW_S,
+        new_uid=lambda: f"uid-{next(counter)}",
+        random_suffix=lambda: f"{next(counter):05}",
+    )
+    api.create(NAMESPACE, "", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}})
+    server = await rest.start(api, RestConfig(port=0))
+
+    async def run(*arguments: str, stdin: str = "") -> tuple[int, str]:
+        process = await asyncio.create_subprocess_exec(
+            KUBECTL,
+            f"--server=http://127.0.0.1:{server.address[1]}",
+            f"--cache-dir={tmp_path / 'cache'}",
+            *arguments,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            env={**os.environ, "KUBECONFIG": "/dev/null", "HOME": str(tmp_path)},
+        )
+        async with asyncio.timeout(90):
+            out, _ = await process.communicate(stdin.encode())
+        return process.returncode or 0, out.decode()
+
+    yield run
+    await server.close()
+
+
+async def test_explain_shows_types_documentation_and_enums(kubectl: Run) -> None:
+    code, text = await kubectl("explain", "service.spec.ports")
+    assert code == 0, text
+    assert "FIELD: ports <[]ServicePort>" in text
+    assert "port\t<integer> -required-\n    Port number the Service listens on." in text
+    assert "targetPort\t<IntOrString>" in text
+    assert "enum: SCTP, TCP, UDP" in text
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.kind))
+async def test_every_kind_can_be_explained_to_its_leaves(kubectl: Run, kind: Kind) -> None:
+    code, text = await kubectl("explain", kind.plural, "--recursive")
+    assert code == 0, text
+    assert f"KIND:       {kind.kind}\n" in text
+    assert "ownerReferences\t<[]OwnerReference>" in text
+
+
+async def test_explain_from_the_old_document(kubectl: Run) -> None:
+    code, text = await kubectl("explain", "service.spec.clusterIP", "--output", "plaintext-openapiv2")
+    assert code == 0, text
+    assert "clusterIP <string>" in text
+
+
+async def test_explaining_an_unknown_field_fails(kubectl: Run) -> None:
+    code, text = await kubectl("explain", "service.spec.foo")
+    assert code == 1
+    assert 'field "foo" does not exist' in text
+
+
+async def test_strict_validation_names_the_unknown_field(kubectl: Run) -> None:
+    code, text = await kubectl("apply", "-f", "-", stdin=SERVICE.replace("  type:", "  foo: 1\n  type:"))
+    assert code == 1
+    assert 'strict decoding error: unknown field "spec.foo"' in text
+    assert "NotFound" in (await kubectl("get", "service", "web"))[1]
+
+
+async def test_validation_may_warn_instead(kubectl: Run) -> None:
+    changed = SERVICE.replace("  type:", "  foo: 1\n  type:")
+    code, text = await kubectl("apply", "--validate=warn", "-f", "-", stdin=changed)
+    assert code == 0, text
+    assert 'Warning: unknown field "spec.foo"' in text
+    assert "foo" not in (await kubectl("get", "service", "web", "-o", "jsonpath={.spec}"))[1]
+
+
+async def test_a_value_of_the_wrong_type_is_an_error(kubectl: Run) -> None:
+    code, text = await kubectl("create", "-f", "-", stdin=SERVICE.replace("port: 80", 'port: "80"'))
+    assert code == 1
+    assert "cannot unmarshal string into Go struct field ServicePort.spec.ports.port of type int32" in text
+
+
+async def test_apply_merges_ports_by_their_key_and_dry_run_is_the_servers(kubectl: Run) -> None:
+    assert (await kubectl("apply", "-f", "-", stdin=SERVICE))[0] == 0
+    changed = SERVICE.replace("name: http\n    port: 80\n", "name: http\n    port: 8080\n")
+    code, text = await kubectl("apply", "--dry-run=server", "-f", "-", stdin=changed)
+    assert (code, text) == (0, "service/web configured (server dry run)\n")
+    ports = ("get", "service", "web", "-o", "jsonpath={range .spec.ports[*]}{.name}={.port} {end}")
+    assert await kubectl(*ports) == (0, "http=80 dns=53 ")
+    assert await kubectl("apply", "-f", "-", stdin=changed) == (0, "service/web configured\n")
+    assert await kubectl(*ports) == (0, "http=8080 dns=53 ")
+
+
+async def test_get_wide_prints_the_servers_table(kubectl: Run) -> None:
+    await kubectl("apply", "-f", "-", stdin=SERVICE)
+    code, text = await kubectl("get", "services", "-o", "wide")
+    assert code == 0, text
+    header, row = (" ".join(line.split()) for line in text.splitlines())
+    assert header == "NAME TYPE CLUSTER-IP EXTERNAL-IP PORT(S) AGE SELECTOR"
+    assert row == "web NodePort 10.96.0.9 <none> 80:30080/TCP,53:30053/UDP 0s app=web"

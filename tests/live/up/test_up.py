@@ -1,0 +1,227 @@
+"""`kdns up` as a user meets it: real kubectl writes, real dig reads."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from ipaddress import ip_address
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from fake_api_certs import authority
+from kdns_process import DEADLINE_S, ROOT, Running, kdns_up
+from wholefiles import replace
+
+from kdns.aio.dns.interfaces import reachable
+from kdns.dns.message import zone_rrsets
+from kdns.dns.rrset import RRset, Soa, Srv
+from kdns.dns.types import NS
+
+REDIS_MASTER = """
+apiVersion: v1
+kind: Service
+metadata: {name: redis-master}
+spec:
+  clusterIP: 10.96.0.11
+  selector: {app: redis}
+  ports: [{port: 6379}]
+"""
+REDIS_VARIABLES = {
+    "REDIS_MASTER_SERVICE_HOST": "10.96.0.11",
+    "REDIS_MASTER_SERVICE_PORT": "6379",
+    "REDIS_MASTER_PORT": "tcp://10.96.0.11:6379",
+    "REDIS_MASTER_PORT_6379_TCP": "tcp://10.96.0.11:6379",
+    "REDIS_MASTER_PORT_6379_TCP_PROTO": "tcp",
+    "REDIS_MASTER_PORT_6379_TCP_PORT": "6379",
+    "REDIS_MASTER_PORT_6379_TCP_ADDR": "10.96.0.11",
+}
+MY_SERVICE = """
+apiVersion: v1
+kind: Service
+metadata: {name: my-service}
+spec:
+  selector: {app.kubernetes.io/name: MyApp}
+  ports: [{protocol: TCP, port: 80, targetPort: 9376}]
+"""
+HEADLESS = """
+apiVersion: v1
+kind: Service
+metadata: {name: peers}
+spec: {clusterIP: None, selector: {app: peer}, ports: [{name: peer, port: 7000}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: peer-0, labels: {app: peer}}
+spec: {hostname: peer-0, subdomain: peers, containers: [{name: c, image: i}]}
+"""
+
+
+@pytest.fixture(scope="module")
+def examples(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """`kdns up` on the examples, shared by tests that only read."""
+    with kdns_up(tmp_path_factory.mktemp("examples"), str(ROOT / "examples")) as running:
+        yield running
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Iterator[Running]:
+    """`kdns up` with nothing in it."""
+    with kdns_up(tmp_path) as running:
+        yield running
+
+
+def zone_cases() -> list[RRset]:
+    """Every record of zones/*.zone."""
+    return [r for path in sorted((ROOT / "zones").glob("*.zone")) for r in zone_rrsets(path.read_text())]
+
+
+def rdata_text(rrset: RRset) -> str:
+    """The record's data as dig prints it."""
+    (rdata,) = rrset.rdata
+    if isinstance(rdata, Srv):
+        return f"{rdata.priority} {rdata.weight} {rdata.port} {rdata.target}"
+    if rrset.rtype in {1, 28}:
+        return str(ip_address(rdata))  # type: ignore[arg-type]
+    return f'"{rdata.decode()}"' if isinstance(rdata, bytes) else str(rdata)
+
+
+def test_the_zone_files_hold_what_the_examples_give(examples: Running) -> None:
+    wrong = []
+    for rrset in zone_cases():
+        if isinstance(rrset.rdata[0], Soa) or (rrset.rtype == NS and rrset.owner != "cluster.local."):
+            continue  # the reverse files stand for parts of the zones in-addr.arpa and ip6.arpa
+        answers = examples.rdata(rrset.owner, str(rrset.rtype).join(("TYPE", "")))
+        if rdata_text(rrset) not in answers:
+            wrong.append(f"{rrset.owner} {rdata_text(rrset)}: {answers}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_first_objects_exist(examples: Running) -> None:
+    assert examples.rdata("kubernetes.default.svc.cluster.local") == ["10.96.0.1"]
+    assert examples.rdata("kube-dns.kube-system.svc.cluster.local") == ["10.96.0.10"]
+    assert "kubernetes" in examples.kubectl("get", "services")
+    assert examples.kubectl("get", "namespace", "default", "-o", "name") == "namespace/default\n"
+
+
+def test_a_service_lives_and_dies_with_its_names(empty: Running) -> None:
+    empty.kubectl("apply", "-f", "-", stdin=REDIS_MASTER)
+    empty.until(["10.96.0.11"], "redis-master.default.svc.cluster.local")
+    assert empty.rdata("11.0.96.10.in-addr.arpa", "PTR") == ["redis-master.default.svc.cluster.local."]
+    empty.kubectl("apply", "-f", "-", stdin=MY_SERVICE)
+    address = empty.kubectl("get", "service", "my-service", "-o", "jsonpath={.spec.clusterIP}")
+    empty.until([address], "my-service.default.svc.cluster.local")
+    empty.kubectl("delete", "service", "redis-master", "my-service")
+    empty.until([], "redis-master.default.svc.cluster.local")
+    empty.until([], "my-service.default.svc.cluster.local")
+    empty.until([], "11.0.96.10.in-addr.arpa", "PTR")
+
+
+def test_the_documented_variables(empty: Running) -> None:
+    empty.kubectl("apply", "-f", "-", stdin=REDIS_MASTER)
+    command = [
+        sys.executable,
+        "-m",
+        "kdns",
+        "env",
+        "--kubeconfig",
+        str(empty.folder / "kdns.kubeconfig"),
+        "--format",
+        "json",
+    ]
+    variables = json.loads(
+        subprocess.run(command, capture_output=True, text=True, check=True, timeout=DEADLINE_S).stdout
+    )
+    assert {k: v for k, v in variables.items() if k.startswith("REDIS")} == REDIS_VARIABLES
+    assert variables["KUBERNETES_SERVICE_HOST"] == "10.96.0.1"
+
+
+def test_with_tls_alone_kubectl_works_and_every_namespace_has_the_certificate(tmp_path: Path) -> None:
+    own = authority("kdns")
+    key = own.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    (tmp_path / "tls.pem").write_bytes(key + own.pem)
+    with kdns_up(tmp_path, "--tls-cert", "tls.pem") as running:
+        running.kubectl("create", "namespace", "shop")
+        running.kubectl("wait", "--for=create", "configmap/kube-root-ca.crt", "-n", "shop", "--timeout=60s")
+        for namespace in ("default", "shop"):
+            published = running.kubectl("get", "cm", "kube-root-ca.crt", "-n", namespace, "-o", "jsonpath={.data}")
+            assert json.loads(published) == {"ca.crt": own.pem.decode()}
+
+
+def test_pods_come_and_go(empty: Running) -> None:
+    empty.kubectl("apply", "-f", "-", stdin=HEADLESS)
+    empty.kubectl("wait", "--for=condition=Ready", "pod/peer-0", "--timeout=60s")
+    address = empty.kubectl("get", "pod", "peer-0", "-o", "jsonpath={.status.podIP}")
+    empty.until([address], "peers.default.svc.cluster.local")
+    assert empty.rdata("peer-0.peers.default.svc.cluster.local") == [address]
+    assert empty.rdata("_peer._tcp.peers.default.svc.cluster.local", "SRV") == [
+        "0 100 7000 peer-0.peers.default.svc.cluster.local."
+    ]
+    not_ready = '{"status":{"conditions":[{"type":"Ready","status":"False"}]}}'
+    empty.kubectl("patch", "pod", "peer-0", "--subresource=status", "-p", not_ready)
+    empty.until([], "peers.default.svc.cluster.local")
+    empty.kubectl("patch", "pod", "peer-0", "--subresource=status", "-p", not_ready.replace("False", "True"))
+    empty.until([address], "peers.default.svc.cluster.local")
+    empty.kubectl("delete", "pod", "peer-0")
+    empty.until([], "peers.default.svc.cluster.local")
+
+
+def test_manifests_are_followed(tmp_path: Path) -> None:
+    manifests = tmp_path / "manifests"
+    manifests.mkdir()
+    path = manifests / "redis.yaml"
+    path.write_text(REDIS_MASTER)
+    with kdns_up(tmp_path, str(manifests)) as running:
+        running.until(["10.96.0.11"], "redis-master.default.svc.cluster.local")
+        replace(path, REDIS_MASTER.replace("redis-master", "redis").replace("0.11", "0.12"))
+        running.until(["10.96.0.12"], "redis.default.svc.cluster.local")
+        running.until([], "redis-master.default.svc.cluster.local")
+        replace(path, "kind: Service\n  metadata: [\n")
+        assert running.wait_for(r"redis\.yaml:\d+: ")
+        assert running.rdata("redis.default.svc.cluster.local") == ["10.96.0.12"]
+        path.unlink()
+        running.until([], "redis.default.svc.cluster.local")
+
+
+def test_data_survives_a_restart(tmp_path: Path) -> None:
+    data = ("--data", str(tmp_path / "data"))
+    with kdns_up(tmp_path, *data) as running:
+        running.kubectl("apply", "-f", "-", stdin=REDIS_MASTER)
+        uid = running.kubectl("get", "service", "redis-master", "-o", "jsonpath={.metadata.uid}")
+    with kdns_up(tmp_path, *data) as running:
+        assert running.rdata("redis-master.default.svc.cluster.local") == ["10.96.0.11"]
+        assert running.kubectl("get", "service", "redis-master", "-o", "jsonpath={.metadata.uid}") == uid
+
+
+@pytest.mark.parametrize(
+    ("listening", "asked"), [("0.0.0.0", "127.0.0.1:1"), ("::", "[::1]:1"), ("192.0.2.1", "192.0.2.1:1")]
+)
+def test_the_kubeconfig_names_an_address_to_connect_to(listening: str, asked: str) -> None:
+    assert str(reachable(listening, 1)) == asked
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("--api", "0.0.0.0:0"), "without a token file and TLS"),
+        (("--dns", "nonsense"), "wanted HOST:PORT"),
+        (("--service-cidr", "10.96.0.0"), "too small"),
+        (("--node-port-range", "9-1"), "wanted FROM-TO"),
+        (("/no/such/folder",), "/no/such/folder"),
+        (("--kubeconfig", "/proc/kdns"), "/proc/kdns cannot be written"),
+        (("--tls-cert", "/no/such.pem"), "--tls-cert /no/such.pem: No such file or directory"),
+        (("--tls-key", "/no/such.pem"), "wanted --tls-cert too"),
+        (("--corefile", "/no/such/Corefile"), "/no/such/Corefile: cannot be read"),
+    ],
+)
+def test_wrong_input_is_named(tmp_path: Path, args: tuple[str, ...], message: str) -> None:
+    command = [sys.executable, "-m", "kdns", "up", "--dns", "127.0.0.1:0", "--api", "127.0.0.1:0", *args]
+    started_s = time.monotonic()
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    assert done.returncode == 2, done
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert time.monotonic() - started_s < DEADLINE_S

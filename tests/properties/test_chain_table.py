@@ -1,0 +1,225 @@
+"""For random chains, packets and changes: the table in front of a chain changes no answer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Generator
+from typing import TypeAlias
+
+from dns_chain import FakeSetup
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kdns.dns.message import decode, query
+from kdns.dns.query import AA, AD
+from kdns.dns.response import EVERYTHING, NEVER, Response, Reuse
+from kdns.dns.rrset import RRset
+from kdns.dns.table import key_of
+from kdns.dns.types import CNAME, NOERROR, NXDOMAIN, A
+from kdns.plugins.chain import Chain, Plugin, Reply, Request, Sees, Serve, follow, then
+from kdns.plugins.server import Block, Client, Exchange, Server
+
+NAMES = ("a.", "b.", "c.")
+CLIENTS: tuple[Client, ...] = (("192.0.2.1", 1), ("192.0.2.2", 2))
+PERIOD_S = 10.0
+
+Change: TypeAlias = tuple[str, int]
+
+
+class Pause:
+    """Waits once for whoever drives the coroutine."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        yield
+
+
+async def paused(reply: Reply) -> Reply:
+    await Pause()
+    return reply
+
+
+def address(name: str, value: int, ttl: int = 5) -> RRset:
+    return RRset(name, A, ttl, (bytes((10, 0, 0, value & 255)), bytes((10, 0, 1, value & 255))))
+
+
+class Part(Plugin):
+    """A plugin that changes make different; `touch` forgets what depends on what changed."""
+
+    def __init__(self, setup: FakeSetup) -> None:
+        self.setup = setup
+        self.values: dict[str, int] = {}
+
+    def change(self, name: str, value: int) -> None:
+        self.values[name] = value
+        self.setup.forget(((type(self).__name__, name),))
+
+    def subject(self, name: str) -> tuple[str, str]:
+        return type(self).__name__, name
+
+
+class Records(Part):
+    """Answers for names with a value above 1; 1 is a CNAME to c.; the others do not exist or go on."""
+
+    sees = Sees.PACKET
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        name = request.query.name
+        value, reuse = self.values.get(name, 0), Reuse((self.subject(name),))
+        if value == 1:
+            return follow(request, Response(NOERROR, AA, (RRset(name, CNAME, 5, ("c.",)),), reuse=reuse), next)
+        if value > 1:
+            return Response(NOERROR, AA, (address(name, value),), reuse=reuse)
+        absent = Response(NXDOMAIN, AA, reuse=reuse)
+        return absent if value else then(next(request), lambda reply: self.depends(reply, reuse))
+
+    def depends(self, reply: Reply, reuse: Reuse) -> Reply:
+        return reply and reply._replace(reuse=reply.reuse.and_then(reuse))
+
+
+class Waiting(Records):
+    """The same after a while."""
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        reply = super().serve(request, next)
+        return paused(reply) if reply is None or isinstance(reply, Response) else reply
+
+
+class Expiring(Part):
+    """Answers with the time, in periods."""
+
+    sees = Sees.PACKET
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        if request.query.name != "b.":
+            return next(request)
+        period = int(request.received_s // PERIOD_S)
+        return Response(NOERROR, 0, (address("b.", period),), reuse=Reuse((), (period + 1) * PERIOD_S))
+
+
+class Flags(Part):
+    """Changes each reply as its own value says, which is a subject of each."""
+
+    sees = Sees.PACKET
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        return then(next(request), self.flagged)
+
+    def flagged(self, reply: Reply) -> Reply:
+        flags, reuse = (AD if self.values.get("a.", 0) % 2 else 0), Reuse((self.subject("a."),))
+        return reply and reply._replace(flags=reply.flags | flags, reuse=reply.reuse.and_then(reuse))
+
+
+class OfClient(Part):
+    """Depends on the client; says nothing of what it sees, so that it sees every query."""
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        if request.client[1] == self.values.get("a."):
+            return None
+        return next(request)
+
+
+class Whoami(Part):
+    """Answers with the client, for this query only; the table may stand in front of it."""
+
+    sees = Sees.PACKET
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        if request.query.name != "a.":
+            return next(request)
+        return Response(NOERROR, AA, (address("a.", request.client[1]),), reuse=NEVER)
+
+
+PARTS: tuple[type[Part], ...] = (Records, Waiting, Expiring, Flags, OfClient, Whoami)
+chains = st.lists(st.sampled_from(PARTS), max_size=5)
+changes = st.tuples(st.sampled_from(NAMES), st.integers(-1, 5))
+questions = st.tuples(st.sampled_from(("a.", "b.", "c.", "B.")), st.sampled_from((0, 1232)), st.sampled_from(CLIENTS))
+steps = st.lists(
+    st.one_of(
+        questions,
+        questions,
+        st.tuples(st.just("change"), st.integers(0, 4), changes),
+        st.tuples(st.just("meanwhile"), questions, st.integers(0, 4), changes),
+        st.tuples(st.just("pass"), st.floats(0, 25)),
+        st.just(("everything",)),
+    ),
+    max_size=40,
+)
+
+
+class World:
+    """The same plugins behind a table and behind none."""
+
+    def __init__(self, parts: list[type[Part]]) -> None:
+        self.setup = FakeSetup()
+        self.parts = [part(self.setup) for part in parts]
+        self.now_s = 0.0
+        chain, bare = Chain(self.parts), Chain(self.parts)
+        bare.is_cacheable = False
+        self.kept, self.anew = (Server("dns://:53", (Block(".", one),)) for one in (chain, bare))
+        self.setup.servers += [self.kept, self.anew]
+
+    def change(self, number: int, change: Change) -> None:
+        if self.parts:
+            self.parts[number % len(self.parts)].change(*change)
+
+    def ask(self, server: Server, packet: bytes, client: Client, meanwhile: Callable[[], None]) -> bytes:
+        """What a listener sends; `meanwhile` happens while a plugin waits."""
+        table = server.table
+        if self.now_s >= table.next_expiry_s:
+            table.expire(self.now_s)
+        key, lane = key_of(packet), table.lane("udp", 4)
+        if answer := lane.answers.get(key):
+            return answer.wire(packet)
+        outcome = server.respond(packet, lane, client, self.now_s, key)
+        while not isinstance(outcome, Exchange):
+            try:
+                outcome.send(None)
+            except StopIteration as stop:
+                outcome = stop.value
+            else:
+                meanwhile()
+        return outcome.wire
+
+
+def meaning(wire: bytes) -> object:
+    """A response without the order of its records."""
+    if not wire:
+        return None
+    got = decode(wire)
+    return got.rcode, got.flags, *(Counter(part) for part in (got.answer, got.authority, got.additional))
+
+
+def nothing() -> None:
+    """Nothing happens."""
+
+
+@settings(max_examples=400, deadline=None)
+@given(chains, steps)
+def test_the_table_changes_no_answer(parts: list[type[Part]], happening: list[tuple[object, ...]]) -> None:
+    world = World(parts)
+    for step in happening:
+        match step:
+            case ("change", int(number), change):
+                world.change(number, change)  # type: ignore[arg-type] # as the strategy makes them
+            case ("pass", float(seconds)):
+                world.now_s += seconds
+            case ("everything",):
+                world.setup.forget((EVERYTHING,))
+            case ("meanwhile", (str(name), int(payload_bytes), client), int(number), change):
+                packet = query(name, A, payload_bytes=payload_bytes)
+                world.ask(world.kept, packet, client, lambda: world.change(number, change))  # type: ignore[arg-type]
+            case (str(name), int(payload_bytes), client):
+                packet = query(name, A, payload_bytes=payload_bytes)
+                found = [world.ask(server, packet, client, nothing) for server in (world.kept, world.anew)]  # type: ignore[arg-type]
+                assert meaning(found[0]) == meaning(found[1]), (name, client, decode(found[0]), decode(found[1]))
+    assert len(world.anew.table) == 0
+    assert not any(isinstance(part, OfClient) for part in world.parts) or len(world.kept.table) == 0
+
+
+def test_the_table_is_used() -> None:
+    """A property of a table that is always empty would prove nothing."""
+    world = World([Flags, Records])
+    world.change(1, ("a.", 5))
+    for _ in range(3):
+        world.ask(world.kept, query("a.", A), CLIENTS[0], nothing)
+    assert len(world.kept.table) == 1

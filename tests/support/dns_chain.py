@@ -1,0 +1,175 @@
+"""Chains without sockets: a Setup whose capabilities are fields, servers of some plugins, and questions to them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from kdns.cluster.source import Scope, Source
+from kdns.cluster.state import State
+from kdns.dns.message import Decoded, decode, query
+from kdns.dns.order import Order
+from kdns.dns.query import Query, read_query
+from kdns.dns.response import Subject
+from kdns.dns.table import key_of
+from kdns.dns.types import type_number
+from kdns.net import HostPort
+from kdns.plugins.chain import Chain, Plugin, Reply, Request, Sees, Serve
+from kdns.plugins.directive import Config, Directive, Level, OnChange, Page, Sample
+from kdns.plugins.kubernetes.options import Options
+from kdns.plugins.kubernetes.plugin import Kubernetes
+from kdns.plugins.loadbalance import Loadbalance, LoadbalanceConfig
+from kdns.plugins.server import Block, Exchange, Server
+from kdns.plugins.server_config import ServerConfig
+
+
+@dataclass
+class FakeSetup:
+    """Remembers what it was asked for; `servers` are those whose tables stand in front of the chain."""
+
+    zones: tuple[str, ...] = (".",)
+    own_addresses: tuple[bytes, ...] = ()
+    state: State = field(default_factory=State)
+    servers: list[Server] = field(default_factory=list)
+    files: dict[str, str] = field(default_factory=dict)
+    clock_s: float = 0.0
+    lines: list[dict[str, object]] = field(default_factory=list)
+    pages: dict[str, Page] = field(default_factory=dict)
+    changed: list[OnChange] = field(default_factory=list)
+    at_stop: list[Callable[[], None]] = field(default_factory=list)
+    readers: dict[str, Callable[[str], None]] = field(default_factory=dict)
+    has_stacks: bool = False
+    _due: list[tuple[float, Callable[[], None]]] = field(default_factory=list)
+
+    def listen(self, hosts: Sequence[str], exclude: Sequence[str]) -> None:
+        raise NotImplementedError
+
+    def cluster(self, source: Source, scope: Scope, changed: OnChange, *, startup_timeout_s: float) -> State:
+        del source, scope, startup_timeout_s
+        self.changed.append(changed)
+        return self.state
+
+    def forget(self, subjects: Iterable[Subject]) -> None:
+        for server in self.servers:
+            server.table.forget(subjects)
+
+    def watch_file(self, kind: str, path: str, every_s: float, read: Callable[[str], None]) -> None:
+        del kind, every_s
+        self.readers[path] = read
+        read(self.files[path])
+
+    def site(self, address: HostPort, path: str, page: Page, *, is_probed: bool = False) -> None:
+        del address, is_probed
+        self.pages[path] = page
+
+    def metrics(self, address: HostPort, *, runtime: bool) -> None:
+        raise NotImplementedError
+
+    def expose(
+        self, name: str, text: str, labels: Sequence[str], samples: Callable[[], Iterable[Sample]], *, counter: bool
+    ) -> None:
+        raise NotImplementedError
+
+    def readiness(self, name: str, is_ready: Callable[[], bool]) -> None:
+        pass
+
+    def unready(self) -> tuple[str, ...]:
+        return ()
+
+    def lameduck(self, seconds: float) -> None:
+        raise NotImplementedError
+
+    def log(self, level: Level, event: str, **facts: object) -> None:
+        self.lines.append({"log_level": level, "event": event} | facts)
+
+    def log_stacks(self) -> None:
+        self.has_stacks = True
+
+    def now_s(self) -> float:
+        return self.clock_s
+
+    def call_later(self, delay_s: float, call: Callable[[], None]) -> object:
+        self._due.append((self.clock_s + delay_s, call))
+        return None
+
+    def spawn(self, work: Callable[[], Awaitable[None]]) -> None:
+        raise NotImplementedError
+
+    def on_stop(self, call: Callable[[], None]) -> None:
+        self.at_stop.append(call)
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass."""
+        self.clock_s += seconds
+        for at_s, call in [one for one in self._due if one[0] <= self.clock_s]:
+            self._due.remove((at_s, call))
+            call()
+
+
+class Ordered(Plugin):
+    """Every answer takes this order: `loadbalance` without a file."""
+
+    sees = Sees.PACKET
+
+    def __init__(self, order: Order) -> None:
+        self.plugin = Loadbalance(LoadbalanceConfig(), FakeSetup())
+        self.plugin.order = order
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        return self.plugin.serve(request, next)
+
+
+def only(config: ServerConfig, directive: Directive[Config]) -> Config:
+    """The one configuration that a server block has of a directive."""
+    (found,) = config.configs(directive)
+    return found
+
+
+def server_of(*plugins: Plugin, zone: str = ".") -> Server:
+    """A server with one block of these plugins."""
+    return Server("dns://:53", (Block(zone, Chain(plugins)),))
+
+
+def cluster_server(
+    state: State, options: Options, *behind: Plugin, order: Order | None = None, fallthrough: Iterable[str] = ()
+) -> tuple[Server, Kubernetes]:
+    """A server with one block: `kubernetes`, in this order if any, and what is behind it."""
+    setup = FakeSetup(state=state)
+    plugin = Kubernetes(state, options, setup, fallthrough)
+    server = server_of(*([Ordered(order)] if order else []), plugin, *behind)
+    setup.servers.append(server)
+    return server, plugin
+
+
+def respond(server: Server, packet: bytes, transport: str = "udp", family: int = 4) -> bytes | None:
+    """The response to a packet as a listener gives it: from the table first; None for silence. Nobody may wait."""
+    lane = server.table.lane(transport, family)
+    if len(packet) > 12 and (answer := lane.answers.get(key_of(packet))):
+        return answer.wire(packet)
+    found = server.respond(packet, lane)
+    assert isinstance(found, Exchange)
+    return found.wire or None
+
+
+def read(packet: bytes) -> Query:
+    """A packet as a query, which it must be."""
+    got = read_query(packet)
+    assert isinstance(got, Query)
+    return got
+
+
+async def wire(server: Server, packet: bytes) -> bytes:
+    """The response to a packet over UDP, from the table first, b"" for silence."""
+    lane = server.table.lane("udp", 4)
+    if answer := lane.answers.get(key_of(packet)):
+        return answer.wire(packet)
+    found = server.respond(packet, lane)
+    return (found if isinstance(found, Exchange) else await found).wire
+
+
+async def ask(server: Server, name: str, qtype: str = "A", *, qclass: int = 1) -> Decoded | None:
+    """The server's response to one question over UDP with a large buffer, None for silence."""
+    packet = bytearray(query(name, type_number(qtype), payload_bytes=4096))
+    packet[-13:-11] = qclass.to_bytes(2, "big")
+    response = await wire(server, bytes(packet))
+    return decode(response) if response else None

@@ -1,0 +1,24 @@
+"""KubeProxyConfiguration as short text."""
+
+from __future__ import annotations
+
+import yaml
+
+from kdns.proxy.settings.document import decoded
+from kdns.proxy.settings.settings import Settings
+from kdns.proxy.settings.validation import problems
+
+HEAD = {"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration"}
+POSITIVE = "must be greater than 0"
+BIT = "must be within the range [0, 31]"
+
+
+def read(text: str) -> Settings:
+    settings, wrong = decoded({**HEAD, **(yaml.safe_load(text) or {})})
+    assert wrong == ()
+    return settings
+
+
+def said(settings: Settings) -> list[str]:
+    """What is wrong with them."""
+    return [str(problem) for problem in problems(settings)]

@@ -1,0 +1,47 @@
+"""An Api over the real registry, for tests of its verbs; its clock stands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+import pytest
+
+from kdns.controlplane.meta.cluster_config import ClusterConfig
+from kdns.controlplane.meta.errors import StatusError
+from kdns.controlplane.meta.kinds import NAMESPACE, Json, Kind
+from kdns.controlplane.resources.registry import Registry
+from kdns.controlplane.server.api import Api
+from kdns.controlplane.storage.store import Store
+
+NOW_S = 1_700_000_000.0
+NOW = "2023-11-14T22:13:20Z"
+HEADLESS: Json = {"clusterIP": "None", "ports": [{"port": 80}]}
+
+
+def new_api(store: Store | None = None, grace_s: Callable[[Kind, Json, int | None], int] | None = None) -> Api:
+    uids, suffixes = count(1), count(1)
+    options: dict[str, Any] = {"grace_s": grace_s} if grace_s else {}
+    registry = Registry(ClusterConfig(), lambda _: 0)
+    if store is None:
+        store = Store()
+    api = Api(store, registry, lambda: NOW_S, lambda: f"uid-{next(uids)}", lambda: f"s{next(suffixes):04}", **options)
+    if not api.list(NAMESPACE, None).items:
+        api.create(NAMESPACE, "", {"metadata": {"name": "default"}})
+    return api
+
+
+def service(name: str = "web", **metadata: Any) -> Json:
+    return {"metadata": {"name": name, **metadata}, "spec": {"ports": [{"port": 80}], "selector": {"app": "web"}}}
+
+
+def pod(name: str = "p", **metadata: Any) -> Json:
+    return {"metadata": {"name": name, **metadata}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+
+
+def refused(code: int, text: str, call: Callable[[], object]) -> StatusError:
+    with pytest.raises(StatusError) as caught:
+        call()
+    assert (caught.value.code, text in caught.value.message) == (code, True), caught.value.message
+    return caught.value

@@ -1,0 +1,48 @@
+"""Events about Services that a node's rules are without."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from kdns.aio.dataplane.events import LEFT_OUT, MAX_QUEUED, EventRecorder, RejectionEvents
+from kdns.aio.dataplane.sync_runner import SyncResult
+from kdns.cluster.objects import Key
+from kdns.cluster.source import Source
+from kdns.cluster.state import State
+from kdns.proxy.plan.config import NodeView, ProxyConfig
+from kdns.proxy.plan.planner import plan
+
+
+class Noted(EventRecorder):
+    """Events that are noted in place of being written."""
+
+    def __init__(self) -> None:
+        super().__init__(Source(endpoint="http://127.0.0.1:1"), "here")
+        self.told: list[tuple[str, ...]] = []
+
+    async def warn(self, namespace: str, service: str, reason: str, message: str) -> None:
+        self.told.append((namespace, service, reason, message))
+
+
+def synced(refused: Mapping[Key, str]) -> SyncResult:
+    return SyncResult(plan(State(), NodeView("here"), ProxyConfig()), {}, {}, refused)
+
+
+async def test_each_refusal_is_told_and_of_many_the_first() -> None:
+    events = Noted()
+    rejections = RejectionEvents(events)
+    work = asyncio.create_task(rejections.run())
+    try:
+        rejections.synced(synced({("shop", "web"): "no such protocol"}))
+        async with asyncio.timeout(60):
+            while not events.told:  # noqa: ASYNC110 - what is waited for has no event
+                await asyncio.sleep(0)
+        assert events.told == [("shop", "web", LEFT_OUT, "the kernel refuses its rules: no such protocol")]
+        rejections.synced(synced({("shop", f"s{number}"): "all" for number in range(1000)}))
+        async with asyncio.timeout(60):
+            while len(events.told) <= MAX_QUEUED:  # noqa: ASYNC110 - what is waited for has no event
+                await asyncio.sleep(0)
+        assert [each[1] for each in events.told[1:]] == [f"s{number}" for number in range(MAX_QUEUED)]
+    finally:
+        work.cancel()

@@ -1,0 +1,188 @@
+"""What the dataplane does when the kernel refuses: it tries again, and leaves out the Services that it is for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, MutableMapping, Sequence
+from typing import Any
+
+import pytest
+from dataplane_rig import Rig, endpoint_slice, hurry, service
+
+from kdns.aio.dataplane import rejections
+from kdns.aio.dataplane import sync_runner as module
+from kdns.cluster.objects import Key, Service
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    hurry(monkeypatch)
+
+
+@pytest.mark.parametrize("at", ["sync_full", "sync_partial"])
+async def test_what_is_refused_is_tried_again_from_scratch_with_what_came_meanwhile(at: str) -> None:
+    rig = Rig()
+    async with rig.running():
+        if at == "sync_partial":
+            rig.list_all()
+            await rig.until(lambda: rig.has(1))
+        rig.kernel.refusals = ["busy", "busy"]
+        rig.kernel.go_on.clear()
+        rig.kernel.busy.clear()
+        if at == "sync_partial":
+            rig.put(service(2))
+        else:
+            rig.list_all()
+        await rig.kernel.busy.wait()
+        rig.put(service(3))
+        rig.kernel.go_on.set()
+        await rig.until(lambda: rig.plane.stats.failures > 0)
+        await rig.until(lambda: rig.has(1, 3) or rig.has(1, 2, 3))
+        assert rig.plane.stats.failures == 2
+        assert rig.plane.stats.oldest_pending_s is None
+        assert rig.plane.stats.services.pending == 0
+        assert rig.kernel.rules[-2:] == ["sync_full", "sync_full"]
+
+
+async def test_a_failure_keeps_the_time_of_the_oldest_change() -> None:
+    rig = Rig(sync_s=30.0)
+    async with rig.running():
+        rig.list_all()
+        await rig.until(lambda: rig.has(1))
+        rig.kernel.refusals = ["busy"] * 100
+        rig.put(service(2))
+        since_s = rig.plane.stats.oldest_pending_s
+        assert since_s is not None
+        await rig.until(lambda: rig.plane.stats.failures > 2)
+        rig.put(service(3))
+        await rig.until(lambda: rig.plane.stats.failures > 4)
+        assert rig.plane.stats.oldest_pending_s == since_s
+
+
+async def test_after_a_failure_the_next_change_does_not_wait_for_the_next_try() -> None:
+    rig = Rig(sync_s=3600.0)
+    async with rig.running():
+        rig.list_all()
+        await rig.until(lambda: rig.has(1))
+        for number in range(2, 30):  # the tries are minutes apart by now
+            rig.kernel.refusals = ["busy"]
+            rig.put(service(number))
+            await rig.until(lambda number=number: rig.plane.stats.failures == number - 1)  # type: ignore[misc]
+        rig.put(service(30))
+        await rig.until(lambda: rig.has(*range(1, 31)))
+
+
+async def test_what_fails_once_everything_is_due_anew_is_not_tried_all_the_time() -> None:
+    rig = Rig(sync_s=3600.0)
+    async with rig.running():
+        rig.list_all()
+        await rig.until(lambda: rig.has(1))
+        rig.kernel.refusals = ["busy"] * 8
+        rig.clock_s = module.FULL_SYNC_S + 1.0
+        began_s = time.monotonic()
+        rig.put(service(2))
+        await rig.until(lambda: rig.has(1, 2))
+        assert rig.plane.stats.failures == 8
+        assert time.monotonic() - began_s > 0.2  # 1 ms, then twice as much each time
+
+
+async def test_nothing_is_tidied_between_a_failure_and_rules_made_anew() -> None:
+    rig = Rig()
+    async with rig.running():
+        rig.list_all()
+        await rig.until(lambda: rig.has(1))
+        rig.put(service(2))
+        await rig.until(lambda: rig.has(1, 2))
+        rig.kernel.refusals = ["busy"] * 6  # the first may be for tidying, before the change
+        rig.put(service(3))
+        await rig.until(lambda: rig.has(1, 2, 3))
+        *_, failed = "".join(f"{each} " for each in rig.kernel.did if "check" not in each).split("sync_partial ")
+        assert failed in {"sync_full " * 5, "sync_full " * 6}
+
+
+async def test_services_that_the_kernel_refuses_are_left_out_until_they_change(
+    logs: list[MutableMapping[str, Any]],
+) -> None:
+    rig = Rig(sync_s=3600.0)
+    rig.kernel.poison = {"10.96.0.3", "10.96.0.7"}
+    async with rig.running():
+        rig.put(*map(service, range(2, 10)))
+        rig.list_all()
+        await rig.until(lambda: rig.has(1, 2, 4, 5, 6, 8, 9))
+        assert rig.plane.rejected == {("d", f"s{number}"): f"bad: ['10.96.0.{number}']" for number in (3, 7)}
+        assert rig.synced[-1].rejected == rig.plane.rejected
+        assert {line["service"] for line in logs if line["event"] == "Service left out of the rules"} == {
+            "d/s3",
+            "d/s7",
+        }
+
+        rig.put(service(10))  # others go on as if nothing were
+        await rig.until(lambda: rig.has(1, 2, 4, 5, 6, 8, 9, 10))
+        rig.kernel.did.clear()
+        rig.put(endpoint_slice(3, "10.1.0.9"), service(11))  # asked about, and left out again
+        await rig.until(lambda: rig.has(1, 2, 4, 5, 6, 8, 9, 10, 11))
+        assert [what for what in rig.kernel.did if what != "sweep"] == ["check 0", "check 1", "sync_partial"]
+        assert rig.synced[-1].rejected == {}  # which is no news
+
+        rig.kernel.poison = {"10.96.0.7"}
+        rig.put(endpoint_slice(3, "10.1.0.8"))
+        await rig.until(lambda: rig.has(*(each for each in range(1, 12) if each != 7)))
+        rig.kernel.poison = {"10.96.0.7", "10.96.0.11"}
+        rig.put(endpoint_slice(11, "10.1.0.11"), service(12))  # what was good before is not any more
+        await rig.until(lambda: rig.has(*(each for each in range(1, 13) if each not in (7, 11))))
+        assert set(rig.plane.rejected) == {("d", "s7"), ("d", "s11")}
+        for gone in (7, 11):
+            deleted = rig.state.delete(Service, ("d", f"s{gone}"))
+            assert deleted
+            rig.plane.changed([deleted])
+        await rig.until(lambda: not rig.plane.rejected)
+        assert rig.plane.stats.services.pending == 0
+
+
+async def test_what_is_made_anew_tries_those_again_that_were_left_out() -> None:
+    rig = Rig()
+    rig.kernel.poison = {"10.96.0.2"}
+    async with rig.running():
+        rig.put(service(2))
+        rig.list_all()
+        await rig.until(lambda: rig.has(1))
+        rig.kernel.poison = set()
+        rig.plane.foreign_change("by nft (process 7)")
+        await rig.until(lambda: rig.has(1, 2))
+        assert rig.plane.rejected == {}
+
+
+async def test_where_nothing_would_be_left_it_is_not_for_the_services() -> None:
+    rig = Rig()
+    rig.kernel.poison = {"10.96.0.1", "10.96.0.2"}
+    async with rig.running():
+        rig.put(service(2))
+        rig.list_all()
+        await rig.until(lambda: rig.plane.stats.failures > 1)
+        assert not rig.plane.established.is_set()
+        assert rig.plane.rejected == {}
+        assert rig.plane.stats.oldest_pending_s is not None
+
+
+@pytest.mark.parametrize(
+    ("bad", "questions"),
+    [((), 2), ((5,), 30), (range(0, 1000, 100), 160), (range(1000), rejections.MAX_CHECKS + 2)],
+)
+async def test_the_refused_are_found_by_halves(bad: Iterable[int], questions: int) -> None:
+    suspects, asked = [("d", str(number)) for number in range(1000)], 0
+    wanted = {("d", str(number)) for number in bad}
+
+    async def ask(keys: Sequence[Key]) -> str:
+        nonlocal asked
+        asked += 1
+        return "bad" if wanted & set(keys) else ""
+
+    assert await rejections.rejected_services(ask, suspects) == dict.fromkeys(wanted, "bad")
+    assert asked <= questions
+
+
+async def test_a_kernel_that_takes_no_rules_at_all_has_nothing_against_a_service() -> None:
+    async def ask(keys: Sequence[Key]) -> str:
+        return f"no capability, for {keys}"
+
+    assert await rejections.rejected_services(ask, [("d", "a")]) == {}

@@ -1,0 +1,135 @@
+"""Plain counters, and what a scrape makes of them: CoreDNS's names, labels and buckets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import generate_latest
+from prometheus_client.registry import Collector
+
+from kdns.aio.dns.clusters import Cluster
+from kdns.aio.dns.metrics import gauges
+from kdns.aio.dns.request_metrics import DURATION_BUCKETS_S, SIZE_BUCKETS_BYTES, DnsCollector, Requests, Sent
+from kdns.aio.metrics import Gauges, Histogram, Sample
+from kdns.cluster.objects import Service
+from kdns.cluster.source import Scope, Source
+
+
+def scraped(*collectors: Collector) -> dict[str, float]:
+    registry = CollectorRegistry()
+    for collector in collectors:
+        registry.register(collector)
+    lines = generate_latest(registry).decode().splitlines()
+    return {key: float(value) for key, value in (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))}
+
+
+def sent(times: int, **other: object) -> Sent:
+    fields = {
+        "server": "dns://:53",
+        "zone": ".",
+        "proto": "udp",
+        "family": "1",
+        "qtype": "A",
+        "rcode": "NOERROR",
+        "plugin": "kubernetes",
+        "do": False,
+        "request_bytes": 50,
+        "response_bytes": 100,
+    } | other
+    return Sent(**fields, times=times)  # type: ignore[arg-type] # one table of defaults for fields of several types
+
+
+def test_a_histogram() -> None:
+    histogram = Histogram((1, 2.5))
+    for value, count in ((0.5, 1), (1.0, 2), (2.0, 1), (99.0, 3)):
+        histogram.add(value, count)
+    assert histogram.buckets() == [("1.0", 3.0), ("2.5", 4.0), ("+Inf", 7.0)]
+    assert histogram.sum == 0.5 + 2 + 2 + 297
+    other = Histogram((1, 2.5))
+    other.add(2.0)
+    histogram.merge(other)
+    assert histogram.buckets() == [("1.0", 3.0), ("2.5", 5.0), ("+Inf", 8.0)]
+    assert histogram.sum == 303.5
+
+
+def test_a_burst_counts_each_query_with_the_mean() -> None:
+    requests = Requests()
+    requests.observe(0, 5.0)
+    requests.observe(4, 0.002)
+    assert sum(requests.durations.counts) == 4
+    assert requests.durations.sum == pytest.approx(0.002)
+    assert requests.durations.counts[1] == 4, "0.5 ms each, in the bucket up to 0.5 ms"
+
+
+def test_buckets_are_coredns_s() -> None:
+    assert DURATION_BUCKETS_S[:3] == (0.00025, 0.0005, 0.001)
+    assert (len(DURATION_BUCKETS_S), DURATION_BUCKETS_S[-1]) == (16, 8.192)
+    assert (SIZE_BUCKETS_BYTES[:3], SIZE_BUCKETS_BYTES[-1]) == ((0, 100, 200), 64e3)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ('coredns_dns_requests_total{family="1",proto="udp",server="dns://:53",type="A",view="",zone="."}', 5.0),
+        ('coredns_dns_requests_total{family="2",proto="tcp",server="dns://:53",type="other",view="",zone="."}', 1.0),
+        ('coredns_dns_responses_total{plugin="kubernetes",rcode="NOERROR",server="dns://:53",view="",zone="."}', 4.0),
+        ('coredns_dns_responses_total{plugin="kubernetes",rcode="NXDOMAIN",server="dns://:53",view="",zone="."}', 2.0),
+        ('coredns_dns_do_requests_total{server="dns://:53",view="",zone="."}', 2.0),
+        ('coredns_dns_request_size_bytes_count{proto="udp",server="dns://:53",view="",zone="."}', 5.0),
+        ('coredns_dns_request_size_bytes_sum{proto="udp",server="dns://:53",view="",zone="."}', 250.0),
+        ('coredns_dns_response_size_bytes_bucket{le="100.0",proto="udp",server="dns://:53",view="",zone="."}', 3.0),
+        ('coredns_dns_response_size_bytes_bucket{le="+Inf",proto="udp",server="dns://:53",view="",zone="."}', 5.0),
+        ('coredns_dns_response_size_bytes_count{proto="tcp",server="dns://:53",view="",zone="."}', 1.0),
+        ('coredns_dns_request_duration_seconds_count{server="dns://:53",view="",zone=""}', 3.0),
+        ("coredns_panics_total", 3.0),
+        ('kdns_dns_unsent_responses_total{server="dns://:53"}', 4.0),
+        ('kdns_dns_refused_connections_total{server="dns://:53"}', 5.0),
+    ],
+)
+def test_what_is_exposed(key: str, value: float) -> None:
+    rows = (
+        sent(3),
+        sent(2, rcode="NXDOMAIN", response_bytes=150, do=True),
+        sent(1, proto="tcp", family="2", qtype="other"),
+    )
+    udp, tcp = Requests(panics=1, unsent=4), Requests(panics=2, turned_away=5)
+    udp.observe(2, 0.1)
+    tcp.observe(1, 0.1)
+    assert scraped(DnsCollector(lambda: rows, {"dns://:53": [udp, tcp]}))[key] == value
+
+
+def test_counters_are_read_at_the_scrape() -> None:
+    rows: list[Sent] = []
+    collector = DnsCollector(lambda: rows, {})
+    assert not any(key.startswith("coredns_dns_requests_total") for key in scraped(collector))
+    rows.append(sent(1))
+    assert any(key.startswith("coredns_dns_requests_total") for key in scraped(collector))
+
+
+def test_gauges_and_counters() -> None:
+    values = {"a": 1.0}
+
+    def samples() -> Iterable[Sample]:
+        return [Sample((name,), value) for name, value in values.items()]
+
+    gauges = Gauges()
+    gauges.add("kdns_things", "Things.", ("name",), samples)
+    gauges.add("kdns_deeds", "Deeds.", ("name",), samples, counter=True)
+    assert scraped(gauges) == {'kdns_things{name="a"}': 1.0, 'kdns_deeds_total{name="a"}': 1.0}
+    values |= {"a": 2.0, "b": 3.0}
+    assert scraped(gauges)['kdns_things{name="b"}'] == 3.0
+    assert scraped(gauges)['kdns_deeds_total{name="a"}'] == 2.0
+
+
+def test_two_followers_of_one_api_have_samples_of_their_own() -> None:
+    source = Source(endpoint="http://a:1")
+    clusters = tuple(Cluster(source, Scope((Service,), labels)) for labels in ("", "app=web"))
+    for cluster in clusters:
+        cluster.stats.rest.requests["200", "GET", "a:1"] += 2
+    found = scraped(gauges(lambda: clusters, (), ()))
+    assert found['kdns_objects{kind="Service",server="http://a:1"}'] == 0
+    assert found['kdns_objects{kind="Service",server="http://a:1 (2)"}'] == 0
+    labels = 'code="200",host="a:1",method="GET"'
+    assert found[f"coredns_kubernetes_rest_client_requests_total{{{labels}}}"] == 4

@@ -1,0 +1,45 @@
+"""The numbers of netlink, against those of pyroute2."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from inspect import getmembers, isclass
+from typing import Any
+
+from pyroute2 import netlink
+from pyroute2.netlink import nfnetlink, nlsocket, rtnl
+from pyroute2.netlink.nfnetlink import nfctsocket, nftsocket
+from pyroute2.netlink.rtnl import ifaddrmsg
+
+from kdns.aio.netlink import uapi
+
+MODULES = (netlink, nfnetlink, nlsocket, rtnl, nfctsocket, nftsocket, ifaddrmsg)
+OURS = {name: value for name, value in vars(uapi).items() if isinstance(value, int)}
+UNKNOWN_TO_PYROUTE2 = {"NLA_TYPE_MASK", "NFT_SET_ANONYMOUS", "NFT_SET_MAP"}
+
+
+def named_numbers() -> dict[str, int]:
+    """Constants of modules, and attribute types: an attribute's place in its table."""
+    found: dict[str, int] = {}
+    for module in MODULES:
+        found |= {name: value for name, value in vars(module).items() if isinstance(value, int)}
+        for _, cls in getmembers(module, isclass):
+            found.update(attribute_types(cls))
+    return found
+
+
+def attribute_types(cls: Any) -> Iterator[tuple[str, int]]:
+    table = vars(cls).get("nla_map", ())
+    if not isinstance(table, dict):
+        yield from ((row[0], number) for number, row in enumerate(table) if isinstance(row[0], str))
+    for _, inner in getmembers(cls, isclass):
+        if inner is not type and inner.__qualname__.startswith(f"{cls.__qualname__}."):
+            yield from attribute_types(inner)
+
+
+def test_numbers_are_those_of_pyroute2() -> None:
+    theirs = named_numbers()
+    assert {name: theirs[name] for name in OURS if name in theirs} == {
+        name: value for name, value in OURS.items() if name in theirs
+    }
+    assert OURS.keys() - theirs.keys() == UNKNOWN_TO_PYROUTE2

@@ -1,0 +1,87 @@
+"""Texts of the command line that are no values, and what the process asks of the system."""
+
+from __future__ import annotations
+
+import re
+import resource
+from pathlib import Path
+
+import pytest
+
+from kdns.aio.apiserver.secure_serving import read_tokens
+from kdns.aio.process import raise_open_files_limit
+from kdns.cli import flags
+from kdns.corefile.lexer import Token
+from kdns.errors import CorefileError, InputError
+from kdns.net import HostPort
+from kdns.plugins.stanza import duration_s
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("127.0.0.1:0", HostPort("127.0.0.1", 0)),
+        ("[::1]:65535", HostPort("::1", 65535)),
+        ("localhost:1053", HostPort("127.0.0.1", 1053)),
+        ("127.0.0.1:65536", None),
+        ("127.0.0.1:" + "9" * 5000, None),
+        ("127.0.0.1:٣", None),
+        ("127.0.0.1", None),
+        (":53", None),
+    ],
+)
+def test_host_and_port(text: str, expected: HostPort | None) -> None:
+    if expected:
+        assert flags.host_port("--dns", text) == expected
+    else:
+        with pytest.raises(InputError, match=r"^--dns .*wanted HOST:PORT"):
+            flags.host_port("--dns", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("10.96.0.0/29", ""),
+        ("10.96.0.0/16, fd00::/64", ""),
+        ("fd00::/112,10.96.0.0/12", ""),
+        ("10.96.0.0/30", "too small; wanted networks of at least 8 addresses"),
+        ("10.96.0.0/16,fd00::/127", "too small"),
+        ("fd00::/48", "too large; wanted an IPv6 network of /64 or longer"),
+        ("10.96.0.0/16,10.97.0.0/16", "wanted at most one network of each IP family"),
+        ("10.96.0.0/16,fd00::/112,10.97.0.0/16", "wanted at most one network of each IP family"),
+        ("10.96.0.1/16", "has host bits set; wanted CIDR[,CIDR]"),
+        ("", "wanted CIDR[,CIDR], such as 10.96.0.0/16"),
+    ],
+)
+def test_service_ranges(text: str, problem: str) -> None:
+    if problem:
+        with pytest.raises(InputError, match=rf"^--service-cidr .*{re.escape(problem)}"):
+            flags.service_networks("--service-cidr", text)
+    else:
+        assert [str(network) for network in flags.service_networks("--service-cidr", text)] == text.split(
+            ", " if ", " in text else ","
+        )
+
+
+def test_a_token_file_is_text(tmp_path: Path) -> None:
+    path = tmp_path / "tokens"
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match=r"tokens: not text; wanted one token a line$"):
+        read_tokens(path)
+    path.write_text("# ours\n\n one \ntwo\n")
+    assert read_tokens(path) == ("one", "two")
+
+
+def test_as_many_files_as_the_process_may_open() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(1024, hard), hard))
+    try:
+        raise_open_files_limit()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_duration_of_many_digits_is_refused() -> None:
+    with pytest.raises(CorefileError, match="not a duration"):
+        duration_s(Token("Corefile", 1, "9" * 5000 + "s"))

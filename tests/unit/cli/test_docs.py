@@ -1,0 +1,154 @@
+"""What the documentation shows works: Corefiles parse, Python runs, commands have the options, links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from kdns.aio.files.proxy_config import parse_settings
+from kdns.cli.main import main
+from kdns.corefile.parse import parse
+from kdns.durations import parse_duration
+from kdns.plugins.server_config import configure
+from kdns.proxy.settings.document import encoded
+from kdns.proxy.settings.settings import Settings
+
+PROJECT = Path(__file__).parents[3]
+PAGES = sorted([*PROJECT.glob("*.md"), *PROJECT.glob("docs/**/*.md"), *PROJECT.glob("deploy/*.md")])
+FENCE = re.compile(r"^```(?P<language>\S*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\((?!https?://|#)(?P<target>[^)#]+)")
+
+
+def named(command: str) -> click.Command:
+    found = main.get_command(click.Context(main), command)
+    assert found, f"no command {command}"
+    return found
+
+
+def blocks(language: str) -> list[tuple[str, str]]:
+    """(where, text) of every fenced block in a language."""
+    return [
+        (f"{page.relative_to(PROJECT)}:{text.count(chr(10), 0, match.start()) + 1}", match["text"])
+        for page in PAGES
+        for text in [page.read_text(encoding="utf-8")]
+        for match in FENCE.finditer(text)
+        if match["language"] == language
+    ]
+
+
+def commands() -> list[tuple[str, list[str]]]:
+    """(where, words) of every `$ kdns …` line in a console."""
+    return [
+        (where, shlex.split(line.removeprefix("$ kdns ")))
+        for where, text in blocks("console")
+        for line in text.splitlines()
+        if line.startswith("$ kdns ")
+    ]
+
+
+def test_there_is_something_to_check() -> None:
+    assert len(PAGES) > 8
+    assert all(blocks(language) for language in ("corefile", "python", "console"))
+
+
+@pytest.mark.parametrize(("where", "text"), blocks("corefile"))
+def test_corefiles_parse(where: str, text: str) -> None:
+    assert configure(parse(text, where))
+
+
+@pytest.mark.parametrize(("where", "text"), blocks("python"))
+def test_python_runs(where: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    exec(compile(text, where, "exec"), {"__name__": "example"})  # noqa: S102  # the project's own documentation
+    assert capsys.readouterr().err == ""
+
+
+def options(command: click.Command) -> set[str]:
+    return {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+
+
+@pytest.mark.parametrize(("where", "words"), commands())
+def test_commands_have_the_options_they_are_shown_with(where: str, words: list[str]) -> None:
+    group = options(main) | {"--help"}
+    while words and words[0].startswith("-"):
+        assert words.pop(0) in group, where
+    used = {word.split("=")[0] for word in words[1:] if word.startswith("-")}
+    assert used <= options(named(words[0])) | {"-h", "--help"}, where
+
+
+@pytest.mark.parametrize("name", ["env", "render", "serve", "trace", "up"])
+def test_a_commands_page_lists_exactly_its_options(name: str) -> None:
+    """The first cell of each row of the page's table of options."""
+    command = named(name)
+    page = (PROJECT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+    rows = [line.split(" | ")[0] for line in page.splitlines() if line.startswith("| `-")]
+    told = set(re.findall(r"`(--?[a-z.-]+)", " ".join(rows)))
+    assert {option for option in options(command) if option.startswith("-")} - {"-h", "--help"} == told
+
+
+@pytest.mark.parametrize("name", ["env", "trace"])
+def test_the_example_of_a_page_prints_what_the_page_says(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = next(text for where, text in blocks("console") if where.startswith(f"docs/{name}.md"))
+    command, _, output = shown.partition("\n")
+    monkeypatch.chdir(PROJECT)
+    result = CliRunner().invoke(main, shlex.split(command.removeprefix("$ kdns ")))
+    assert (result.exit_code, result.stdout) == (0, output)
+
+
+def test_the_example_of_render_is_a_ruleset(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = next(text for where, text in blocks("console") if where.startswith("docs/render.md"))
+    monkeypatch.chdir(PROJECT)
+    result = CliRunner().invoke(main, shlex.split(shown.removeprefix("$ kdns ")))
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "10.96.0.11 . 6379" in result.stdout
+
+
+def test_the_configuration_on_its_page_is_one() -> None:
+    text = next(text for where, text in blocks("yaml") if where.startswith("docs/proxy-config.md"))
+    assert parse_settings("example", text, pytest.fail).cluster_cidr == "10.244.0.0/16"
+
+
+def test_the_page_of_the_configuration_has_every_field_and_its_default() -> None:
+    told: dict[str, str] = {}
+    for line in (PROJECT / "docs" / "proxy-config.md").read_text(encoding="utf-8").splitlines():
+        if line.startswith("| `"):
+            names, defaults = (re.findall(r"`([^`]+)`", cell) for cell in line.split("|")[1:3])
+            told |= dict(zip_longest(names, defaults, fillvalue=""))
+    defaults_of_fields = dict(leaves(encoded(Settings())))
+    untold = [name for name in defaults_of_fields if not any(f"{name}.".startswith(f"{each}.") for each in told)]
+    assert untold == ["apiVersion", "kind"]
+    shown = {name: text for name, text in told.items() if text}
+    assert {name: same(text, defaults_of_fields[name]) for name, text in shown.items()} == dict.fromkeys(shown, True)
+
+
+def leaves(document: dict[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in document.items():
+        if isinstance(value, dict) and value:
+            yield from leaves(value, f"{path}{name}.")
+        else:
+            yield f"{path}{name}", value
+
+
+def same(text: str, default: object) -> bool:
+    if re.fullmatch(r"[0-9]+(ms|s|m|h)", text):
+        return isinstance(default, str) and parse_duration(text) == parse_duration(default)
+    return default in (text, yaml.safe_load(text))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(PROJECT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    targets = {match["target"] for match in LINK.finditer(page.read_text(encoding="utf-8"))}
+    assert [target for target in sorted(targets) if not (page.parent / target).exists()] == []
+
+
+def test_the_pages_of_directives_can_be_reached() -> None:
+    for page in ("serve.md", "corefile.md"):
+        assert "](directives/)" in (PROJECT / "docs" / page).read_text(encoding="utf-8")

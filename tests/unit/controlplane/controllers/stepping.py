@@ -1,0 +1,88 @@
+"""Controllers over an API without a loop: `settle` feeds events and writes until nobody has anything to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import count
+
+from kdns.controlplane.bootstrap import establish, initial_objects
+from kdns.controlplane.controllers.controller import Controller, Notice
+from kdns.controlplane.meta.cluster_config import ClusterConfig
+from kdns.controlplane.meta.kinds import KINDS, SERVICE, Json, Kind
+from kdns.controlplane.resources.registry import Registry
+from kdns.controlplane.server.api import Api
+from kdns.controlplane.storage.store import Store
+from kdns.controlplane.storage.watch import Subscription, Version
+
+START_S = 1_700_000_000.0
+
+
+@dataclass
+class Stepper:
+    """One cluster and the controllers under test; `now_s` is its clock, `told` what they said."""
+
+    config: ClusterConfig
+    objects: tuple[Version, ...] = ()
+    revision: int = 1
+    now_s: float = START_S
+    told: list[Notice] = field(default_factory=list)
+    again_s: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        numbers = count(self.revision)
+        self.registry = Registry(self.config, lambda _: 0)
+        store = Store(self.objects, revision=self.revision)
+        self.api = Api(store, self.registry, lambda: self.now_s, lambda: f"uid-{next(numbers)}", lambda: "x")
+        establish(self.api, self.registry, initial_objects(self.config, "2023-11-14T22:13:20Z"))
+        self._watched: list[tuple[Controller, Kind, Subscription]] = []
+
+    def run(self, *controllers: Controller) -> None:
+        """Let controllers learn of everything, and settle."""
+        for controller in controllers:
+            self._watched += [(controller, kind, self.api.watch(kind, None)) for kind in controller.follows]
+        self.settle()
+
+    def settle(self) -> None:
+        """Until nothing is left; the subjects that want to be looked at later are looked at after their seconds."""
+        for _ in range(100):
+            asked = {}
+            for controller, kind, subscription in self._watched:
+                for event in subscription.take():
+                    obj = None if event.type == "DELETED" else event.stored.obj
+                    for subject in controller.learn(kind, event.stored.key, obj, event.stored.revision):
+                        asked[id(controller), subject] = controller
+            if not asked:
+                return
+            for (_, subject), controller in asked.items():
+                self.look(controller, *subject)
+        raise AssertionError("the controllers find no rest")
+
+    def look(self, controller: Controller, *subject: str) -> None:
+        """One look at a subject, and what comes of it."""
+        outcome = controller.reconcile(subject, self.now_s, self.now_s)
+        self.told += outcome.notices
+        self.again_s += [] if outcome.again_s is None else [outcome.again_s]
+        for action in outcome.actions:
+            meta = action.obj["metadata"]
+            namespace, name = meta.get("namespace", ""), meta["name"]
+            if action.verb == "create":
+                self.api.create(action.kind, namespace, action.obj)
+            elif action.verb == "delete":
+                self.api.delete(action.kind, namespace, name)
+            else:
+                self.api.update(action.kind, namespace, name, action.obj, subresource=action.subresource)
+
+    def service(self, name: str, **spec: object) -> Json:
+        """A new Service in `default`."""
+        obj = {"metadata": {"name": name}, "spec": {"ports": [{"port": 80}], **spec}}
+        return self.api.create(SERVICE, "default", obj)
+
+    def names(self, kind: Kind) -> list[str]:
+        """The names of all objects of a kind."""
+        return [obj["metadata"]["name"] for obj in self.api.list(kind, None).items]
+
+    def restarted(self, config: ClusterConfig | None = None) -> Stepper:
+        """The same objects, learnt anew."""
+        kinds = KINDS
+        objects = tuple(version for kind in kinds for version in self.api.list(kind, None).stored)
+        return Stepper(config or self.config, objects, self.api.store.revision, self.now_s)

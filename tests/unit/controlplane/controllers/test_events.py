@@ -1,0 +1,68 @@
+"""Events: what a notice becomes, that repetitions count, and that Events go after an hour."""
+
+from __future__ import annotations
+
+from kdns.controlplane.controllers.controller import Notice
+from kdns.controlplane.controllers.events import TTL_S, EventExpiry, EventRecorder, new_event, repeated
+from kdns.controlplane.meta.kinds import EVENT, NODE, SERVICE, Json
+
+NOW_S = 1_700_000_000.0
+ABOUT: Json = {"metadata": {"name": "web", "namespace": "shop", "uid": "u1", "resourceVersion": "7"}}
+
+
+def notice(message: str = "it is so") -> Notice:
+    return Notice(SERVICE, ABOUT, "Warning", "Because", message)
+
+
+def test_an_event_says_what_who_and_when() -> None:
+    made = new_event(notice(), "some-controller", NOW_S)
+    assert made["metadata"] == {"name": f"web.{int(NOW_S * 1e9):x}", "namespace": "shop"}
+    assert made["involvedObject"] == {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "name": "web",
+        "namespace": "shop",
+        "resourceVersion": "7",
+        "uid": "u1",
+    }
+    assert (made["type"], made["reason"], made["message"], made["count"]) == ("Warning", "Because", "it is so", 1)
+    assert made["source"] == {"component": "some-controller"}
+    assert made["firstTimestamp"] == made["lastTimestamp"] == "2023-11-14T22:13:20Z"
+
+
+def test_events_of_cluster_scoped_objects_are_in_default() -> None:
+    about = {"metadata": {"name": "node-1", "uid": "u2"}}
+    assert new_event(Notice(NODE, about, "Normal", "R", "m"), "c", NOW_S)["metadata"]["namespace"] == "default"
+
+
+def test_a_repetition_counts() -> None:
+    again = repeated(new_event(notice(), "c", NOW_S), NOW_S + 60)
+    assert (again["count"], again["firstTimestamp"], again["lastTimestamp"]) == (
+        2,
+        "2023-11-14T22:13:20Z",
+        "2023-11-14T22:14:20Z",
+    )
+
+
+def test_only_the_same_words_about_the_same_object_are_a_repetition() -> None:
+    recorder = EventRecorder()
+    recorder.remember(notice(), "c", ("shop", "web.1"))
+    assert recorder.key(notice(), "c") == ("shop", "web.1")
+    assert recorder.key(notice("something else"), "c") is None
+    assert recorder.key(notice(), "another") is None
+
+
+def test_events_go_an_hour_after_their_last_write() -> None:
+    expiry = EventExpiry()
+    names = ("a", "b")
+    events = {name: {"metadata": {"name": name, "namespace": "shop"}} for name in names}
+    for name in names:
+        assert list(expiry.learn(EVENT, ("shop", name), events[name], 1)) == [("events",)]
+    assert expiry.reconcile(("events",), NOW_S, NOW_S).again_s == TTL_S
+    expiry.learn(EVENT, ("shop", "a"), events["a"], 2)
+    expiry.reconcile(("events",), NOW_S, NOW_S + 10)
+    due = expiry.reconcile(("events",), NOW_S, NOW_S + TTL_S)
+    assert [(action.verb, action.obj) for action in due.actions] == [("delete", events["b"])]
+    assert due.again_s == 10
+    expiry.learn(EVENT, ("shop", "b"), None, 3)
+    assert not expiry.reconcile(("events",), NOW_S, NOW_S + TTL_S).actions

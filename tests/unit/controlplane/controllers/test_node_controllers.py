@@ -1,0 +1,309 @@
+"""The controllers around nodes, Pods and namespaces, against a real Api: what they write, until they rest."""
+
+from __future__ import annotations
+
+import random
+from itertools import count
+
+import pytest
+
+from kdns.cluster.objects import Key
+from kdns.controlplane.controllers.controller import Controller
+from kdns.controlplane.controllers.namespaces.service_accounts import ServiceAccounts
+from kdns.controlplane.controllers.nodes.kubelet import Kubelet
+from kdns.controlplane.controllers.nodes.lifecycle import NodeLifecycle
+from kdns.controlplane.controllers.nodes.pod_gc import PodGarbageCollector
+from kdns.controlplane.controllers.nodes.scheduler import Scheduler
+from kdns.controlplane.controllers.workloads.disruption import Disruptions
+from kdns.controlplane.meta.cluster_config import ClusterConfig
+from kdns.controlplane.meta.errors import StatusError
+from kdns.controlplane.meta.kinds import DISRUPTION_BUDGET, NAMESPACE, NODE, POD, SERVICE_ACCOUNT, Json, Kind
+from kdns.controlplane.resources.registry import Registry
+from kdns.controlplane.server.api import Api
+from kdns.controlplane.server.deletion import grace_period_s
+from kdns.controlplane.server.patch import STRATEGIC_MERGE_PATCH
+from kdns.controlplane.server.subresources import bind, evict
+from kdns.controlplane.storage.store import Store
+
+
+class Cluster:
+    """An Api and some controllers; `settle` runs them until nobody writes. The clock is the test's."""
+
+    def __init__(self) -> None:
+        self.now_s = 1_700_000_000.0
+        numbers, config = count(1), ClusterConfig()
+        choose = random.Random(1).randrange
+        uid, suffix = (lambda: f"uid-{next(numbers)}"), (lambda: f"{next(numbers):05}")
+        self.api = Api(Store(), Registry(config, choose), lambda: self.now_s, uid, suffix, grace_period_s)
+        controllers: tuple[Controller, ...] = (
+            Scheduler(),
+            Kubelet(config, choose),
+            PodGarbageCollector(),
+            ServiceAccounts(),
+            Disruptions(),
+            NodeLifecycle(),
+        )
+        followed = {kind: self.api.watch(kind, None) for each in controllers for kind in each.follows}
+        self._controllers, self._followed = controllers, followed
+        self.told: list[str] = []
+        self._later: list[tuple[Controller, tuple[str, ...]]] = []
+        self.api.create(NAMESPACE, "", {"metadata": {"name": "default"}})
+
+    def settle(self) -> None:
+        queue, self._later = dict.fromkeys(self._later), []
+        for _ in range(1000):
+            for kind, subscription in self._followed.items():
+                for event in subscription.take():
+                    obj = None if event.type == "DELETED" else event.stored.obj
+                    for each in self._controllers:
+                        if kind in each.follows:
+                            subjects = each.learn(kind, event.stored.key, obj, event.stored.revision)
+                            queue |= dict.fromkeys((each, subject) for subject in subjects)
+            if not queue:
+                return
+            controller, subject = next(iter(queue))
+            queue.pop((controller, subject))
+            self._run(controller, subject)
+        pytest.fail("the controllers never come to rest")
+
+    def _run(self, controller: Controller, subject: tuple[str, ...]) -> None:
+        outcome = controller.reconcile(subject, self.now_s, self.now_s)
+        self.told += [notice.reason for notice in outcome.notices]
+        if outcome.again_s is not None:
+            self._later.append((controller, subject))
+        for action in outcome.actions:
+            meta = action.obj["metadata"]
+            key: Key = (meta.get("namespace", ""), meta["name"])
+            if action.verb == "delete":
+                self.api.delete(action.kind, *key, options=action.options)
+            elif action.verb == "create":
+                self.api.create(action.kind, key[0], action.obj)
+            else:
+                self.api.update(action.kind, *key, action.obj, subresource=action.subresource)
+
+    def node(self, name: str, **fields: object) -> None:
+        self.api.create(NODE, "", {"metadata": {"name": name}, **fields})
+        self.settle()
+
+    def pod(self, name: str, **fields: object) -> Json:
+        spec = {"containers": [{"name": "c", "image": "i"}], **(fields.pop("spec", None) or {})}  # type: ignore[dict-item]
+        self.api.create(POD, "default", {"metadata": {"name": name, "labels": {"app": "web"}}, "spec": spec, **fields})
+        self.settle()
+        return self.api.get(POD, "default", name)
+
+    def names(self, kind: Kind) -> list[str]:
+        return [obj["metadata"]["name"] for obj in self.api.list(kind, None).items]
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    made = Cluster()
+    made.node("a")
+    return made
+
+
+def condition(obj: Json, name: str) -> str:
+    rows: dict[str, str] = {row["type"]: row["status"] for row in obj["status"]["conditions"]}
+    return rows.get(name, "")
+
+
+def test_a_node_from_a_manifest_reports_itself(cluster: Cluster) -> None:
+    node = cluster.api.get(NODE, "", "a")
+    assert condition(node, "Ready") == "True"
+    assert node["metadata"]["labels"]["kubernetes.io/hostname"] == "a"
+    addresses = {row["type"]: row["address"] for row in node["status"]["addresses"]}
+    assert addresses["Hostname"] == "a"
+    cluster.node("b")
+    others = cluster.api.get(NODE, "", "b")["status"]["addresses"]
+    assert others[0]["address"] != addresses["InternalIP"], "each node has an address of its own"
+    hosted = cluster.pod("p", spec={"hostNetwork": True, "nodeName": "a"})
+    assert hosted["status"]["podIP"] == hosted["status"]["hostIP"] == addresses["InternalIP"]
+
+
+def test_a_node_that_is_down_runs_nothing(cluster: Cluster) -> None:
+    down = {
+        "conditions": [{"type": "Ready", "status": "False"}],
+        "addresses": [{"type": "InternalIP", "address": "1.2.3.4"}],
+    }
+    cluster.node("down", status=down)
+    assert cluster.pod("p", spec={"nodeName": "down"})["status"]["phase"] == "Pending"
+    assert cluster.pod("q")["spec"]["nodeName"] == "a"
+    patch = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+    cluster.api.patch(NODE, "", "down", STRATEGIC_MERGE_PATCH, patch, subresource="status")
+    cluster.settle()
+    assert cluster.api.get(POD, "default", "p")["status"]["phase"] == "Running"
+
+
+def test_a_pod_is_scheduled_started_and_told_of(cluster: Cluster) -> None:
+    pod = cluster.pod("p")
+    assert (pod["spec"]["nodeName"], pod["status"]["phase"]) == ("a", "Running")
+    assert cluster.told == ["Scheduled", "Started"]
+
+
+def test_readiness_gates_open_and_close(cluster: Cluster) -> None:
+    pod = cluster.pod("p", spec={"readinessGates": [{"conditionType": "example.com/open"}]})
+    assert (condition(pod, "ContainersReady"), condition(pod, "Ready")) == ("True", "False")
+    for status in ("True", "False"):
+        patch = {"status": {"conditions": [{"type": "example.com/open", "status": status}]}}
+        cluster.api.patch(POD, "default", "p", STRATEGIC_MERGE_PATCH, patch, subresource="status")
+        cluster.settle()
+        assert condition(cluster.api.get(POD, "default", "p"), "Ready") == status
+
+
+def test_a_deleted_pod_goes_after_its_pre_stop_sleep(cluster: Cluster) -> None:
+    sleeps = {"name": "c", "image": "i", "lifecycle": {"preStop": {"sleep": {"seconds": 5}}}}
+    cluster.pod("p", spec={"containers": [sleeps]})
+    cluster.pod("q")
+    for name in "pq":
+        cluster.api.delete(POD, "default", name)
+    cluster.settle()
+    assert cluster.names(POD) == ["p"]
+    cluster.now_s += 4
+    cluster.settle()
+    assert condition(cluster.api.get(POD, "default", "p"), "Ready") == "True", "it serves while it drains"
+    cluster.now_s += 2
+    cluster.settle()
+    assert cluster.names(POD) == []
+
+
+def test_pods_go_with_their_node(cluster: Cluster) -> None:
+    cluster.pod("p")
+    cluster.pod("never", spec={"nodeName": "unknown"})
+    cluster.api.delete(NODE, "", "a")
+    cluster.settle()
+    assert cluster.names(POD) == ["never"]
+    cluster.api.delete(POD, "default", "never")
+    cluster.settle()
+    assert cluster.names(POD) == [], "nobody else could end it"
+
+
+def set_ready(cluster: Cluster, node: str, status: str) -> None:
+    patch = {"status": {"conditions": [{"type": "Ready", "status": status}]}}
+    cluster.api.patch(NODE, "", node, STRATEGIC_MERGE_PATCH, patch, subresource="status")
+    cluster.settle()
+
+
+def test_pods_are_as_ready_as_their_node(cluster: Cluster) -> None:
+    cluster.pod("p")
+    cluster.pod("patched")
+    patch = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
+    cluster.api.patch(POD, "default", "patched", STRATEGIC_MERGE_PATCH, patch, subresource="status")
+    for status in ("False", "True", "Unknown", "True"):
+        set_ready(cluster, "a", status)
+        assert condition(cluster.api.get(POD, "default", "p"), "Ready") == str(status == "True")
+    assert condition(cluster.api.get(POD, "default", "patched"), "Ready") == "False", "what a client said stays"
+    assert "NodeNotReady" in cluster.told
+
+
+def test_a_no_execute_taint_evicts(cluster: Cluster) -> None:
+    for name, toleration in (
+        ("p", []),
+        ("stays", [{"key": "k", "operator": "Exists"}]),
+        ("later", [{"key": "k", "operator": "Exists", "tolerationSeconds": 60}]),
+    ):
+        cluster.pod(name, spec={"tolerations": toleration})
+    taints = {"spec": {"taints": [{"key": "k", "effect": "NoExecute"}]}}
+    cluster.api.patch(NODE, "", "a", STRATEGIC_MERGE_PATCH, taints)
+    cluster.settle()
+    assert cluster.names(POD) == ["later", "stays"]
+    cluster.now_s += 59
+    cluster.settle()
+    assert cluster.names(POD) == ["later", "stays"]
+    cluster.now_s += 2
+    cluster.settle()
+    assert cluster.names(POD) == ["stays"]
+    assert cluster.told.count("TaintManagerEviction") == 2
+
+
+def test_every_namespace_has_its_account(cluster: Cluster) -> None:
+    cluster.api.create(NAMESPACE, "", {"metadata": {"name": "x"}})
+    cluster.settle()
+    cluster.api.delete(SERVICE_ACCOUNT, "x", "default")
+    cluster.settle()
+    assert cluster.names(SERVICE_ACCOUNT) == ["default", "default"]
+    cluster.api.delete(NAMESPACE, "", "x")
+    cluster.settle()
+    assert cluster.names(NAMESPACE) == ["default"]
+
+
+def budget(cluster: Cluster, **limits: int | str) -> Json:
+    spec = {"selector": {"matchLabels": {"app": "web"}}, **limits}
+    cluster.api.create(DISRUPTION_BUDGET, "default", {"metadata": {"name": "web"}, "spec": spec})
+    cluster.settle()
+    found: Json = cluster.api.get(DISRUPTION_BUDGET, "default", "web")["status"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("limits", "wanted", "allowed"),
+    [
+        ({"minAvailable": 2}, 2, 1),
+        ({"minAvailable": 5}, 5, 0),
+        ({"minAvailable": "50%"}, 2, 1),
+        ({"maxUnavailable": 1}, 2, 1),
+        ({"maxUnavailable": "100%"}, 0, 3),
+        ({}, 1, 2),
+    ],
+)
+def test_budgets_say_how_many_may_go(cluster: Cluster, limits: dict[str, int | str], wanted: int, allowed: int) -> None:
+    for name in "pqr":
+        cluster.pod(name)
+    status = budget(cluster, **limits)
+    assert (status["expectedPods"], status["currentHealthy"]) == (3, 3)
+    assert (status["desiredHealthy"], status["disruptionsAllowed"]) == (wanted, allowed)
+    assert condition({"status": status}, "DisruptionAllowed") == str(allowed > 0)
+
+
+def test_an_eviction_asks_the_budget(cluster: Cluster) -> None:
+    for name in "pq":
+        cluster.pod(name)
+    budget(cluster, minAvailable=1)
+    evict(cluster.api, "default", "p", {}, dry_run=True)
+    evict(cluster.api, "default", "p", {"metadata": {"name": "p"}}, dry_run=False)
+    going = cluster.api.get(POD, "default", "p")
+    assert condition(going, "DisruptionTarget") == "True"
+    assert going["metadata"]["deletionTimestamp"]
+    with pytest.raises(StatusError, match="would violate the pod's disruption budget") as caught:
+        evict(cluster.api, "default", "q", {}, dry_run=False)
+    assert caught.value.code == 429
+    evict(cluster.api, "default", "p", {}, dry_run=False)
+    cluster.settle()
+    assert cluster.names(POD) == ["q"]
+    with pytest.raises(StatusError) as caught:
+        evict(cluster.api, "default", "q", {}, dry_run=False)
+    assert "The disruption budget web needs 1 healthy pods and has 1 currently" in str(caught.value.details)
+
+
+def test_binding(cluster: Cluster) -> None:
+    cluster.pod("p", spec={"schedulerName": "mine"})
+    bind(cluster.api, "default", "p", {"target": {"kind": "Node", "name": "a"}}, dry_run=True)
+    assert "nodeName" not in cluster.api.get(POD, "default", "p")["spec"]
+    bind(cluster.api, "default", "p", {"target": {"kind": "Node", "name": "a"}}, dry_run=False)
+    cluster.settle()
+    assert cluster.api.get(POD, "default", "p")["status"]["phase"] == "Running"
+    for target, code, message in (
+        ({"name": "b"}, 409, 'pods/binding "p": pod p is already assigned to node "a"'),
+        ({"kind": "Pod", "name": "b"}, 422, 'target.kind: Unsupported value: "Pod"'),
+        ({}, 422, "target.name: Required value"),
+    ):
+        with pytest.raises(StatusError) as caught:
+            bind(cluster.api, "default", "p", {"target": target}, dry_run=False)
+        assert caught.value.code == code
+        assert message in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("field", "what", "why"),
+    [("uid", "UID", "deleted and then recreated"), ("resourceVersion", "ResourceVersion", "modified")],
+)
+def test_an_eviction_is_of_the_pod_that_was_meant(cluster: Cluster, field: str, what: str, why: str) -> None:
+    cluster.pod("p")
+    found = cluster.api.get(POD, "default", "p")["metadata"][field]
+    with pytest.raises(StatusError) as refused:
+        evict(cluster.api, "default", "p", {"deleteOptions": {"preconditions": {field: "1"}}}, dry_run=False)
+    mismatch = f"the {what} in the precondition (1) does not match the {what} in record ({found})"
+    wanted = f'Operation cannot be fulfilled on Pod "p": {mismatch}. The object might have been {why}'
+    assert (refused.value.code, refused.value.message) == (409, wanted)
+    evict(cluster.api, "default", "p", {"deleteOptions": {"preconditions": {field: found}}}, dry_run=False)
+    cluster.settle()
+    assert cluster.names(POD) == []

@@ -1,0 +1,190 @@
+"""ReplicaSets and ReplicationControllers: who is deleted first, who is adopted, what is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from workload_cluster import START_S, Workbench, template, workload
+
+from kdns.controlplane.controllers.workloads.replicaset import DELETION_COST, deletion_cost, rank
+from kdns.controlplane.meta.errors import forbidden
+from kdns.controlplane.meta.kinds import POD, REPLICA_SET, REPLICATION_CONTROLLER, Json
+from kdns.controlplane.storage.object_meta import timestamp
+
+REPLICAS = (REPLICA_SET, REPLICATION_CONTROLLER)
+
+
+def pod(node: str = "n1", phase: str = "Running", ready_s: float | None = 100.0, cost: str = "", **more: Any) -> Json:
+    """A Pod that is ready for so many seconds; None: not ready."""
+    ready = {"type": "Ready", "status": "False" if ready_s is None else "True"}
+    ready["lastTransitionTime"] = timestamp(START_S - (ready_s or 0))
+    status = {"phase": phase, "conditions": [ready], "containerStatuses": [{"restartCount": more.get("restarts", 0)}]}
+    created = timestamp(START_S - more.get("age_s", 1000.0))
+    notes = {DELETION_COST: cost} if cost else {}
+    metadata = {"name": "p", "uid": more.get("uid", "u"), "creationTimestamp": created, "annotations": notes}
+    return {"metadata": metadata, "spec": {"nodeName": node}, "status": status}
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (pod(node=""), pod(phase="Pending", ready_s=None)),
+        (pod(phase="Pending", ready_s=None, cost="5"), pod(phase="Running", ready_s=None)),
+        (pod(phase="Unknown", ready_s=None), pod(ready_s=None)),
+        (pod(ready_s=None, cost="5"), pod(cost="-5")),
+        (pod(cost="-5", ready_s=1000.0), pod()),
+        (pod(ready_s=10.0), pod(ready_s=1000.0, restarts=9)),
+        (pod(restarts=2), pod(restarts=1, age_s=10.0)),
+        (pod(age_s=10.0, uid="z"), pod(age_s=1000.0, uid="a")),
+        (pod(uid="a", ready_s=100.0), pod(uid="b", ready_s=101.0)),
+    ],
+)
+def test_who_goes_first(first: Json, second: Json) -> None:
+    assert rank(first, 1, START_S) < rank(second, 1, START_S)
+
+
+def test_pods_on_crowded_nodes_go_before_those_that_are_ready_for_a_shorter_time() -> None:
+    assert rank(pod(ready_s=1000.0), 2, START_S) < rank(pod(ready_s=10.0), 1, START_S)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("5", 5),
+        ("-5", -5),
+        ("0", 0),
+        ("+5", 0),
+        ("05", 0),
+        ("x", 0),
+        ("", 0),
+        ("2147483648", 0),
+        ("-2147483648", -(2**31)),
+    ],
+)
+def test_deletion_cost(text: str, expected: int) -> None:
+    assert deletion_cost({DELETION_COST: text}) == expected
+
+
+def replicas(bench: Workbench, kind: Any, **spec: Any) -> Json:
+    obj = workload(**spec)
+    if kind == REPLICATION_CONTROLLER:
+        obj["spec"]["selector"] = {"app": "web"}
+    return bench.make(kind, obj)
+
+
+@pytest.mark.parametrize("kind", REPLICAS)
+def test_sizes_are_followed_up_and_down(kind: Any) -> None:
+    bench = Workbench()
+    replicas(bench, kind, replicas=3)
+    bench.run_pods()
+    assert len(bench.pods()) == 3
+    status = bench.get(kind, "web")["status"]
+    wanted = dict.fromkeys(("replicas", "readyReplicas", "availableReplicas", "fullyLabeledReplicas"), 3)
+    terminating = {"terminatingReplicas": 0} if kind == REPLICA_SET else {}
+    assert status == {**wanted, **terminating, "observedGeneration": 1}
+    bench.change(kind, "web", replicas=1)
+    bench.run_pods()
+    assert len(bench.pods()) == 1
+    assert bench.get(kind, "web")["status"]["observedGeneration"] == 2
+    told = [(notice.reason, notice.message.partition(": ")[0]) for notice in bench.notices]
+    assert told == [("SuccessfulCreate", "Created pod")] * 3 + [("SuccessfulDelete", "Deleted pod")] * 2
+
+
+def test_a_pod_tells_who_made_it() -> None:
+    bench = Workbench()
+    made = replicas(bench, REPLICA_SET, replicas=1)
+    bench.settle()
+    (only,) = bench.pods()
+    assert only["metadata"]["generateName"] == "web-"
+    assert only["metadata"]["ownerReferences"] == [
+        {
+            "apiVersion": "apps/v1",
+            "kind": "ReplicaSet",
+            "name": "web",
+            "uid": made["metadata"]["uid"],
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+    ]
+
+
+def test_orphans_are_adopted_and_pods_with_other_labels_released() -> None:
+    bench = Workbench()
+    stray = bench.make(POD, {"metadata": {"name": "stray", **template()["metadata"]}, **_spec()})
+    bench.make(POD, {"metadata": {"name": "other", "labels": {"app": "db"}}, **_spec()})
+    replicas(bench, REPLICA_SET, replicas=2)
+    bench.settle()
+    assert len(bench.pods()) == 3
+    stray = bench.get(POD, "stray")
+    assert stray["metadata"]["ownerReferences"][0]["name"] == "web"
+    bench.api.update(POD, "default", "stray", {**stray, "metadata": {**stray["metadata"], "labels": {"app": "me"}}})
+    bench.settle()
+    assert "ownerReferences" not in bench.get(POD, "stray")["metadata"]
+    assert len(bench.pods()) == 4
+
+
+def test_a_pod_that_ended_is_replaced_and_stays() -> None:
+    bench = Workbench()
+    replicas(bench, REPLICA_SET, replicas=1)
+    bench.run_pods()
+    bench.report(bench.pods()[0], phase="Failed", ready=False)
+    bench.run_pods()
+    assert (len(bench.names()), len(bench.pods())) == (2, 1)
+
+
+def test_pods_that_are_leaving_are_replaced_at_once_and_counted() -> None:
+    bench = Workbench(graceful=True)
+    replicas(bench, REPLICA_SET, replicas=2)
+    bench.run_pods()
+    bench.api.delete(POD, "default", bench.pods()[0]["metadata"]["name"])
+    bench.settle()
+    status = bench.get(REPLICA_SET, "web")["status"]
+    assert (len(bench.pods()), status["replicas"], status["terminatingReplicas"]) == (2, 2, 1)
+
+
+def test_pods_count_as_available_when_they_were_ready_for_long_enough() -> None:
+    bench = Workbench()
+    replicas(bench, REPLICA_SET, replicas=1, minReadySeconds=30)
+    bench.run_pods()
+    assert "availableReplicas" not in bench.get(REPLICA_SET, "web")["status"]
+    bench.wait(29.0)
+    assert "availableReplicas" not in bench.get(REPLICA_SET, "web")["status"]
+    bench.wait(2.0)
+    assert bench.get(REPLICA_SET, "web")["status"]["availableReplicas"] == 1
+
+
+def test_many_pods_are_told_of_together() -> None:
+    bench = Workbench()
+    replicas(bench, REPLICA_SET, replicas=12)
+    bench.settle()
+    messages = [notice.message for notice in bench.notices]
+    assert len(messages) == 10
+    assert messages[-1].startswith("(combined from similar events): Created pod: web-")
+
+
+def test_pods_that_cannot_be_made_are_told_of_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Workbench()
+    made = replicas(bench, REPLICA_SET, replicas=1)
+    real, refusals = bench.api.create, [3]
+
+    def create(kind: Any, namespace: str, obj: Json, **options: Any) -> Json:
+        if kind == POD and refusals[0]:
+            refusals[0] -= 1
+            raise forbidden(POD, "web-x", "no more Pods today")
+        return real(kind, namespace, obj, **options)
+
+    monkeypatch.setattr(bench.api, "create", create)
+    bench.settle()
+    refused = 'Error creating: pods "web-x" is forbidden: no more Pods today'
+    assert {(notice.reason, notice.message) for notice in bench.notices} == {("FailedCreate", refused)}
+    (condition,) = bench.get(REPLICA_SET, "web")["status"]["conditions"]
+    assert (condition["type"], condition["reason"], condition["status"]) == ("ReplicaFailure", "FailedCreate", "True")
+    bench.wait(1.0)
+    bench.run_pods()
+    assert "conditions" not in bench.get(REPLICA_SET, "web")["status"]
+    assert len(bench.pods()) == made["spec"]["replicas"]
+
+
+def _spec() -> Json:
+    return {"spec": template()["spec"]}

@@ -1,0 +1,155 @@
+"""The arithmetic of rollouts, rule by rule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kdns.controlplane.controllers.workloads.deployment.rolling import (
+    DESIRED,
+    MAX,
+    budget,
+    proportional_sizes,
+    size_of_new,
+    sizes_of_old,
+    was_scaled,
+)
+from kdns.controlplane.controllers.workloads.replicas import int_or_percent
+from kdns.controlplane.meta.kinds import Json
+
+
+def deployment(replicas: int, surge: int | str = "25%", unavailable: int | str = "25%", **status: int) -> Json:
+    rolling = {"maxSurge": surge, "maxUnavailable": unavailable}
+    strategy = {"type": "RollingUpdate", "rollingUpdate": rolling}
+    return {"metadata": {"name": "d"}, "spec": {"replicas": replicas, "strategy": strategy}, "status": status}
+
+
+def sets(*rows: tuple[int, int], most: int | None = None) -> list[Json]:
+    """ReplicaSets s0, s1, … from the oldest on, of (wanted, available) Pods."""
+    notes = {} if most is None else {MAX: str(most)}
+    return [
+        {
+            "metadata": {
+                "name": f"s{number}",
+                "creationTimestamp": f"2024-01-0{number + 1}T00:00:00Z",
+                "annotations": notes,
+            },
+            "spec": {"replicas": size},
+            "status": {"availableReplicas": available},
+        }
+        for number, (size, available) in enumerate(rows)
+    ]
+
+
+def named(sizes: dict[tuple[str, str], int]) -> dict[str, int]:
+    return {name: size for (_, name), size in sizes.items()}
+
+
+@pytest.mark.parametrize(
+    ("value", "total", "up", "down"),
+    [
+        (3, 10, 3, 3),
+        ("25%", 10, 3, 2),
+        ("25%", 4, 1, 1),
+        ("0%", 7, 0, 0),
+        ("100%", 7, 7, 7),
+        ("1%", 1, 1, 0),
+        ("x", 7, 0, 0),
+        (None, 7, 0, 0),
+    ],
+)
+def test_int_or_percent(value: int | str | None, total: int, up: int, down: int) -> None:
+    assert (int_or_percent(value, total, up=True), int_or_percent(value, total, up=False)) == (up, down)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "surge", "unavailable", "expected"),
+    [
+        (10, "25%", "25%", (3, 2)),
+        (1, "25%", "25%", (1, 0)),
+        (0, "25%", "25%", (0, 0)),
+        (3, 0, "25%", (0, 1)),
+        (3, "0%", 0, (0, 1)),
+        (2, 1, 5, (1, 2)),
+    ],
+)
+def test_budget(replicas: int, surge: int | str, unavailable: int | str, expected: tuple[int, int]) -> None:
+    assert budget(deployment(replicas, surge, unavailable)) == expected
+
+
+def test_without_a_rolling_update_there_is_no_budget() -> None:
+    assert budget({"metadata": {}, "spec": {"replicas": 5, "strategy": {"type": "Recreate"}}}) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "surge", "old", "new", "expected"),
+    [
+        (10, 2, 0, 0, 10),
+        (10, 2, 10, 0, 2),
+        (10, 2, 10, 2, 2),
+        (10, 2, 8, 2, 4),
+        (10, 0, 10, 0, 0),
+        (10, 5, 3, 9, 10),
+        (10, 2, 20, 3, 3),
+        (10, 2, 0, 15, 10),
+    ],
+)
+def test_size_of_the_new_one(replicas: int, surge: int, old: int, new: int, expected: int) -> None:
+    assert size_of_new(deployment(replicas, surge, 1), sets((old, old), (new, new)), new) == expected
+
+
+@pytest.mark.parametrize(
+    ("replicas", "unavailable", "new", "olds", "expected"),
+    [
+        (10, 0, (2, 0), [(10, 10)], {}),
+        (10, 0, (2, 2), [(10, 10)], {"s0": 8}),
+        (10, 2, (0, 0), [(10, 10)], {"s0": 8}),
+        (10, 2, (4, 4), [(8, 8)], {"s0": 4}),
+        (10, 2, (4, 0), [(8, 8)], {}),
+        (10, 0, (2, 0), [(10, 6)], {}),
+        (10, 2, (2, 2), [(10, 4)], {"s0": 6}),
+        (10, 2, (2, 2), [(5, 5), (5, 5)], {"s0": 1}),
+        (10, 2, (2, 2), [(5, 0), (5, 5)], {"s0": 1}),
+        (10, 2, (2, 2), [(5, 5), (5, 3)], {"s0": 3, "s1": 3}),
+        (10, 2, (10, 10), [(3, 3), (4, 0)], {"s0": 0, "s1": 0}),
+        (10, 2, (10, 10), [(3, 9)], {"s0": 0}),
+        (10, 2, (8, 8), [(0, 0)], {}),
+        (5, 0, (4, 8), [(3, 3)], {"s0": 1}),
+    ],
+)
+def test_sizes_of_old_ones(
+    replicas: int, unavailable: int, new: tuple[int, int], olds: list[tuple[int, int]], expected: dict[str, int]
+) -> None:
+    *old, fresh = sets(*olds, new)
+    assert named(sizes_of_old(deployment(replicas, 2, unavailable), fresh, old)) == expected
+
+
+@pytest.mark.parametrize(
+    ("replicas", "surge", "most", "rows", "expected"),
+    [
+        # from 10 to 15, surge 3: the example of the documentation
+        (15, 3, 13, [(8, 8), (5, 0)], {"s0": 11, "s1": 7}),
+        (20, 0, 10, [(5, 5), (5, 5)], {"s0": 10, "s1": 10}),
+        (5, 0, 10, [(5, 5), (5, 5)], {"s0": 2, "s1": 3}),
+        (0, 2, 12, [(7, 7), (5, 5)], {"s0": 0, "s1": 0}),
+        (10, 0, 10, [(6, 6), (4, 4)], {"s0": 6, "s1": 4}),
+        (11, 0, 10, [(5, 5), (5, 5)], {"s0": 5, "s1": 6}),
+        (6, 0, 3, [(1, 1), (1, 1), (1, 1)], {"s0": 2, "s1": 2, "s2": 2}),
+        (4, 0, 0, [(1, 1), (2, 2)], {"s0": 1, "s1": 3}),
+    ],
+)
+def test_sizes_in_proportion(
+    replicas: int, surge: int, most: int, rows: list[tuple[int, int]], expected: dict[str, int]
+) -> None:
+    assert named(proportional_sizes(deployment(replicas, surge, 1), sets(*rows, most=most))) == expected
+
+
+@pytest.mark.parametrize(
+    ("notes", "size", "expected"),
+    [({DESIRED: "3"}, 3, False), ({DESIRED: "2"}, 3, True), ({DESIRED: "2"}, 0, False), ({}, 3, False)],
+)
+def test_was_scaled(notes: dict[str, Any], size: int, expected: bool) -> None:
+    (each,) = sets((size, size))
+    each["metadata"]["annotations"] = notes
+    assert was_scaled(deployment(3), [each]) is expected

@@ -1,0 +1,75 @@
+"""ConfigMap `kube-root-ca.crt`: what is published in each namespace, and what of a file is fit for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from stepping import Stepper
+
+from kdns.aio.apiserver.secure_serving import certificates
+from kdns.controlplane.controllers.namespaces.root_ca import NAME, RootCa
+from kdns.controlplane.controllers.table import controllers_of
+from kdns.controlplane.meta.cluster_config import ClusterConfig
+from kdns.controlplane.meta.kinds import CONFIG_MAP, NAMESPACE, Json
+
+PEM = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n"
+DATA = {"ca.crt": PEM}
+
+
+@pytest.fixture
+def cluster() -> Stepper:
+    made = Stepper(ClusterConfig())
+    made.run(RootCa(PEM))
+    return made
+
+
+def published(cluster: Stepper) -> dict[str, Json]:
+    return {
+        obj["metadata"]["namespace"]: obj["data"]
+        for obj in cluster.api.list(CONFIG_MAP, None, field_selector=f"metadata.name={NAME}").items
+    }
+
+
+def test_every_namespace_gets_it_and_gets_it_back(cluster: Stepper) -> None:
+    first = published(cluster)
+    assert first["default"] == first["kube-system"] == DATA
+    cluster.api.create(NAMESPACE, "", {"metadata": {"name": "shop"}})
+    cluster.settle()
+    assert published(cluster) == {**first, "shop": DATA}
+    cluster.api.delete(CONFIG_MAP, "shop", NAME)
+    cluster.settle()
+    assert published(cluster) == {**first, "shop": DATA}
+
+
+def test_other_data_is_mended_and_the_rest_stays(cluster: Stepper) -> None:
+    changed = cluster.api.get(CONFIG_MAP, "default", NAME)
+    changed["metadata"]["labels"] = {"by": "hand"}
+    cluster.api.update(CONFIG_MAP, "default", NAME, {**changed, "data": {"ca.crt": "other", "more": "x"}})
+    cluster.api.create(CONFIG_MAP, "default", {"metadata": {"name": "mine"}, "data": {"ca.crt": "mine"}})
+    cluster.settle()
+    mended = cluster.api.get(CONFIG_MAP, "default", NAME)
+    assert (mended["data"], mended["metadata"]["labels"]) == (DATA, {"by": "hand"})
+    assert cluster.api.get(CONFIG_MAP, "default", "mine")["data"] == {"ca.crt": "mine"}
+
+
+def test_a_namespace_that_goes_gets_none(cluster: Stepper) -> None:
+    cluster.api.create(NAMESPACE, "", {"metadata": {"name": "shop", "finalizers": ["a/b"]}})
+    cluster.settle()
+    cluster.api.delete(NAMESPACE, "", "shop")
+    cluster.settle()
+    assert "shop" not in published(cluster)
+
+
+@pytest.mark.parametrize(("root_ca", "there"), [(PEM, True), ("", False)])
+def test_it_runs_where_the_api_has_certificates(root_ca: str, there: bool) -> None:
+    config = ClusterConfig(root_ca=root_ca)
+    numbers = Stepper(config).registry.services
+    assert any(isinstance(each, RootCa) for each in controllers_of(config, lambda _: 0, numbers)) is there
+
+
+def test_keys_and_comments_are_not_published(tmp_path: Path) -> None:
+    key = "-----BEGIN PRIVATE KEY-----\nsecret\n-----END PRIVATE KEY-----\n"
+    path = tmp_path / "tls.pem"
+    path.write_bytes(b"Bag \xc3\xa4\n" + (PEM + key + PEM).encode())
+    assert certificates(str(path)) == PEM + PEM

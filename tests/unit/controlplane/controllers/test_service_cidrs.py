@@ -1,0 +1,260 @@
+"""ServiceCIDRs: ranges that come and go, and the objects and conditions that tell of it.
+
+Ranges: 10.0.0.0/28 by default (10.0.0.1 … 10.0.0.14; the API's Service is not there), "more" is 10.0.1.0/29.
+"""
+
+from __future__ import annotations
+
+from ipaddress import ip_network
+
+import pytest
+from stepping import Stepper
+
+from kdns.controlplane.controllers.service.service_cidrs import BLOCKED, FINALIZER, DefaultServiceCidr, ServiceCidrs
+from kdns.controlplane.meta.cluster_config import ClusterConfig
+from kdns.controlplane.meta.errors import StatusError
+from kdns.controlplane.meta.kinds import IP_ADDRESS, SERVICE, SERVICE_CIDR, Json
+from kdns.controlplane.resources.service.service_cidr import ip_address_of
+
+READY = ("True", "", "Kubernetes Service CIDR is ready")
+GOING = ("False", "Terminating", BLOCKED)
+
+
+def config(*cidrs: str) -> ClusterConfig:
+    return ClusterConfig(service_cidrs=tuple(ip_network(cidr) for cidr in cidrs or ("10.0.0.0/28",)))
+
+
+def cluster(*cidrs: str) -> Stepper:
+    made = Stepper(config(*cidrs))
+    made.run(DefaultServiceCidr(made.config), ServiceCidrs())
+    return made
+
+
+def add(made: Stepper, name: str, *cidrs: str) -> None:
+    made.api.create(SERVICE_CIDR, "", {"metadata": {"name": name}, "spec": {"cidrs": list(cidrs)}})
+    made.settle()
+
+
+def condition(made: Stepper, name: str) -> tuple[str, str, str]:
+    (ready,) = made.api.get(SERVICE_CIDR, "", name)["status"]["conditions"]
+    assert ready["type"] == "Ready"
+    assert ready["lastTransitionTime"] == "2023-11-14T22:13:20Z"
+    return ready["status"], ready["reason"], ready["message"]
+
+
+def delete(made: Stepper, name: str) -> None:
+    made.api.delete(SERVICE_CIDR, "", name)
+    made.settle()
+
+
+def test_the_default_one_is_there_and_ready() -> None:
+    made = cluster("10.0.0.0/28", "fd00::/120")
+    found = made.api.get(SERVICE_CIDR, "", "kubernetes")
+    assert found["spec"] == {"cidrs": ["10.0.0.0/28", "fd00::/120"]}
+    assert found["metadata"]["finalizers"] == [FINALIZER]
+    assert condition(made, "kubernetes") == READY
+    assert "generation" not in found["metadata"]
+
+
+def test_another_range_is_used_when_the_first_is_full() -> None:
+    made = cluster()
+    for number in range(14):
+        made.service(f"s{number}")
+    with pytest.raises(StatusError, match="range is full"):
+        made.service("late")
+    add(made, "more", "10.0.1.0/29")
+    assert condition(made, "more") == READY
+    assert made.service("late")["spec"]["clusterIP"] == "10.0.1.1"
+    assert made.service("exact", clusterIP="10.0.1.6")["spec"]["clusterIP"] == "10.0.1.6"
+    with pytest.raises(
+        StatusError, match=r"not in the valid range. The range of valid IPs is 10.0.0.0/28, 10.0.1.0/29"
+    ):
+        made.service("edge", clusterIP="10.0.1.7")
+
+
+def test_every_address_is_an_object() -> None:
+    made = cluster("10.0.0.0/28", "fd00::/120")
+    made.service("web", ipFamilyPolicy="RequireDualStack", clusterIP="10.0.0.9", clusterIPs=["10.0.0.9", "FD00::0A"])
+    assert made.names(IP_ADDRESS) == ["10.0.0.9", "fd00::a"]
+    obj = made.api.get(IP_ADDRESS, "", "fd00::a")
+    assert obj["spec"] == {"parentRef": {"resource": "services", "namespace": "default", "name": "web"}}
+    assert obj["metadata"]["labels"] == {
+        "ipaddress.kubernetes.io/ip-family": "IPv6",
+        "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io",
+    }
+    service = made.api.get(SERVICE, "default", "web")
+    single = {**service, "spec": {**service["spec"], "ipFamilyPolicy": "SingleStack"}}
+    made.api.update(SERVICE, "default", "web", single)
+    assert made.names(IP_ADDRESS) == ["10.0.0.9"]
+    alias = {**service, "metadata": {"name": "web"}, "spec": {"type": "ExternalName", "externalName": "x.example"}}
+    made.api.update(SERVICE, "default", "web", alias)
+    assert made.names(IP_ADDRESS) == []
+
+
+@pytest.mark.parametrize("spec", [{"clusterIP": "None"}, {"type": "ExternalName", "externalName": "x.example"}])
+def test_services_without_addresses_have_no_objects(spec: Json) -> None:
+    made = cluster()
+    made.service("web", **spec)
+    made.api.create(SERVICE, "default", {"metadata": {"name": "no"}, "spec": {"ports": [{"port": 80}]}}, dry_run=True)
+    assert made.names(IP_ADDRESS) == []
+
+
+def test_hand_made_objects_reserve_their_address() -> None:
+    made = cluster()
+    mine = ip_address_of(("default", "later"), "10.0.0.1")
+    made.api.create(IP_ADDRESS, "", mine)
+    with pytest.raises(StatusError, match="provided IP is already allocated"):
+        made.service("later", clusterIP="10.0.0.1")
+    assert made.service("web")["spec"]["clusterIP"] == "10.0.0.2"
+    made.api.delete(IP_ADDRESS, "", "10.0.0.1")
+    assert made.service("later", clusterIP="10.0.0.1")["spec"]["clusterIP"] == "10.0.0.1"
+
+
+def test_a_name_that_exists_is_refused_for_its_address_first() -> None:
+    made = cluster()
+    made.service("web", clusterIP="10.0.0.5")
+    with pytest.raises(StatusError) as refused:
+        made.service("web", clusterIP="10.0.0.5")
+    assert refused.value.code == 422
+    with pytest.raises(StatusError) as refused:
+        made.service("web", clusterIP="10.0.0.6")
+    assert refused.value.code == 409
+    assert made.names(IP_ADDRESS) == ["10.0.0.5"]
+
+
+def test_one_in_use_stays_until_its_last_address_is_gone() -> None:
+    made = cluster()
+    add(made, "more", "10.0.1.0/29")
+    made.service("web", clusterIP="10.0.1.3")
+    delete(made, "more")
+    assert condition(made, "more") == GOING
+    with pytest.raises(StatusError, match="not in the valid range"):
+        made.service("late", clusterIP="10.0.1.4")
+    made.api.delete(SERVICE, "default", "web")
+    made.settle()
+    assert made.names(SERVICE_CIDR) == ["kubernetes"]
+
+
+@pytest.mark.parametrize(
+    ("other", "address", "goes"),
+    [
+        ("10.0.1.0/29", "10.0.1.3", True),
+        ("10.0.0.0/20", "10.0.1.3", True),
+        ("10.0.1.0/30", "10.0.1.2", True),
+        ("10.0.1.0/30", "10.0.1.3", False),
+        ("10.0.1.0/30", "10.0.1.5", False),
+        ("10.0.3.0/24", "10.0.1.5", False),
+        ("fd00::/64", "10.0.1.5", False),
+    ],
+    ids=str,
+)
+def test_another_that_holds_the_addresses_lets_it_go(other: str, address: str, goes: bool) -> None:
+    made = cluster()
+    add(made, "more", "10.0.1.0/29")
+    made.service("web", clusterIP=address)
+    add(made, "other", other)
+    delete(made, "more")
+    assert ("more" not in made.names(SERVICE_CIDR)) == goes
+    with pytest.raises(StatusError, match=r"already allocated|not in the valid range"):
+        made.service("again", clusterIP=address)
+
+
+def test_an_overlapping_one_that_comes_later_lets_it_go() -> None:
+    made = cluster()
+    add(made, "more", "10.0.1.0/29")
+    made.service("web", clusterIP="10.0.1.3")
+    delete(made, "more")
+    assert condition(made, "more") == GOING
+    add(made, "wide", "10.0.0.0/20")
+    assert made.names(SERVICE_CIDR) == ["kubernetes", "wide"]
+
+
+@pytest.mark.parametrize("cidr", ["10.0.1.0/31", "10.0.1.0/32", "fd00::/128", "fd00::/48"])
+def test_ranges_that_give_nothing(cidr: str) -> None:
+    made = cluster("10.0.0.0/28", "fd01::/120")
+    add(made, "more", cidr)
+    found = {family: list(pool.ranges) for family, pool in made.registry.services.addresses.items()}
+    size = sum(each.size for pool in made.registry.services.addresses.values() for each in pool.ranges.values())
+    assert size == 14 + 255, found
+    made.service("web", ipFamilyPolicy="RequireDualStack")
+
+
+def test_a_range_of_one() -> None:
+    made = cluster("10.0.0.0/28", "fd00::/127")
+    assert made.service("web", ipFamilies=["IPv6"])["spec"]["clusterIP"] == "fd00::1"
+    with pytest.raises(StatusError, match="range is full"):
+        made.service("late", ipFamilies=["IPv6"])
+
+
+def test_the_default_one_is_made_again() -> None:
+    made = cluster()
+    uid = made.api.get(SERVICE_CIDR, "", "kubernetes")["metadata"]["uid"]
+    delete(made, "kubernetes")
+    assert made.api.get(SERVICE_CIDR, "", "kubernetes")["metadata"]["uid"] != uid
+    assert condition(made, "kubernetes") == READY
+
+
+def test_another_flag_is_told_and_changes_nothing() -> None:
+    before = cluster()
+    before.service("web")
+    made = before.restarted(config("10.9.0.0/24"))
+    made.run(DefaultServiceCidr(made.config), ServiceCidrs())
+    (notice,) = made.told
+    assert (notice.type, notice.reason) == ("Warning", "KubernetesDefaultServiceCIDRInconsistent")
+    assert notice.message == (
+        "The default ServiceCIDR [10.0.0.0/28] does not match the controller flag configurations [10.9.0.0/24]"
+    )
+    assert made.service("next")["spec"]["clusterIP"] == "10.0.0.2"
+    assert condition(made, "kubernetes") == READY
+
+
+def test_a_second_family_by_flag_extends_the_default_one() -> None:
+    before = cluster()
+    before.service("web")
+    made = before.restarted(config("10.0.0.0/28", "fd00::/120"))
+    made.run(DefaultServiceCidr(made.config), ServiceCidrs())
+    assert made.told == []
+    assert made.api.get(SERVICE_CIDR, "", "kubernetes")["spec"]["cidrs"] == ["10.0.0.0/28", "fd00::/120"]
+    both = made.service("both", ipFamilyPolicy="RequireDualStack")
+    assert both["spec"]["clusterIPs"] == ["10.0.0.2", "fd00::11"]
+
+
+def test_data_of_older_versions_gets_its_objects() -> None:
+    before = cluster()
+    before.service("web")
+    made = Stepper(before.config, tuple(before.api.list(SERVICE, None).stored), 100)
+    assert made.names(IP_ADDRESS) == ["10.0.0.1"]
+
+
+def test_going_through_status_is_not_going_through_spec() -> None:
+    made = cluster()
+    stored = made.api.get(SERVICE_CIDR, "", "kubernetes")
+    sent = {**stored, "spec": {"cidrs": ["10.0.0.0/28", "fd00::/64"]}, "status": {}}
+    assert made.api.update(SERVICE_CIDR, "", "kubernetes", sent, subresource="status")["spec"] == stored["spec"]
+    made.settle()
+    again = made.api.update(SERVICE_CIDR, "", "kubernetes", {**sent, "metadata": {"name": "kubernetes"}})
+    assert again["status"]["conditions"], "status is not changed through the object itself"
+
+
+def test_writes_that_are_refused_are_told_unless_somebody_else_wrote() -> None:
+    made = cluster("10.0.0.0/28", "fd00::/120")
+    default, cidrs = DefaultServiceCidr(made.config), ServiceCidrs()
+    broken, outdated = StatusError(500, "InternalError", "no"), StatusError(409, "Conflict", "changed")
+    stored = made.api.get(SERVICE_CIDR, "", "kubernetes")
+    told = default.failed(("kubernetes",), broken)
+    assert told
+    assert told.message == "The default ServiceCIDR can not be created"
+    for controller in (default, cidrs):
+        controller.learn(SERVICE_CIDR, ("", "kubernetes"), stored, 1)
+        assert controller.failed(("kubernetes",), outdated) is None
+    told = default.failed(("kubernetes",), broken)
+    assert told
+    assert told.message == (
+        "The default ServiceCIDR can not be upgraded from 10.0.0.0/28 to dual stack [10.0.0.0/28 fd00::/120] : no"
+    )
+    told = cidrs.failed(("kubernetes",), broken)
+    assert told
+    assert (told.reason, told.message) == (
+        "KubernetesServiceCIDRError",
+        "The ServiceCIDR Status can not be set to Ready=True",
+    )

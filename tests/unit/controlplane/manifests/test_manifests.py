@@ -1,0 +1,260 @@
+"""What manifests say, line by line, and the three-way merge, as tables."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kdns.aio.files.manifests import load, stamps
+from kdns.aio.files.yaml import documents, field_line
+from kdns.controlplane.manifests.manifest import Manifest, UnknownKind, in_order, manifest_of
+from kdns.controlplane.manifests.three_way_merge import merged
+from kdns.controlplane.meta.annotations import LAST_APPLIED, MANIFEST
+from kdns.controlplane.meta.kinds import NAMESPACE, POD, SERVICE, Json, Kind
+from kdns.errors import ManifestError
+
+TWO = """\
+# a comment
+apiVersion: v1
+kind: Namespace
+metadata: {name: shop}
+---
+---
+apiVersion: v1
+kind: Service
+metadata:
+  name: cart
+  namespace: shop
+spec:
+  ports:
+  - port: 80
+  - port: 81
+"""
+
+DOUBLING = "a0: &a0 x\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 60))
+
+LISTS = """\
+apiVersion: v1
+kind: List
+items:
+- apiVersion: v1
+  kind: Namespace
+  metadata: {name: a}
+-
+  apiVersion: v1
+  kind: Namespace
+  metadata: {name: b}
+---
+apiVersion: v1
+kind: ServiceList
+items:
+- metadata: {name: c}
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "found"),
+    [
+        ("a.yaml", TWO, [(2, "Namespace", "shop"), (7, "Service", "cart")]),
+        ("a.yaml", LISTS, [(4, "Namespace", "a"), (8, "Namespace", "b"), (15, "Service", "c")]),
+        ("a.yaml", "", []),
+        ("a.yaml", "---\n# nothing\n", []),
+        (
+            "a.json",
+            '\n{\n\t"apiVersion": "v1",\n\t"kind": "Service", "metadata":\t{"name": "x\\/y"}}',
+            [(2, "Service", "x/y")],
+        ),
+        (
+            "a.json",
+            '{"apiVersion":"v1","kind":"ServiceList","items":[\n{"metadata":{"name":"x"}}]}',
+            [(2, "Service", "x")],
+        ),
+    ],
+)
+def test_objects_and_their_lines(path: str, text: str, found: list[tuple[int, str, str]]) -> None:
+    manifests = [manifest_of(doc.path, doc.line, doc.value) for doc in documents(path, text)]
+    assert [(m.line, m.kind.kind, m.name) for m in manifests if isinstance(m, Manifest)] == found
+
+
+@pytest.mark.parametrize(
+    ("yaml", "value"),
+    [
+        ("a: 2024-01-02", {"a": "2024-01-02"}),
+        (
+            "a: '1'\nb: 1\nc: 1.5\nd: yes\ne: null\nf: ~\ng:",
+            {"a": "1", "b": 1, "c": 1.5, "d": True} | dict.fromkeys("efg"),
+        ),
+        ("80: x\ntrue: y", {"80": "x", "true": "y"}),
+        ("base: &b {x: 1, y: 2}\nsub:\n  <<: *b\n  y: 3", {"base": {"x": 1, "y": 2}, "sub": {"x": 1, "y": 3}}),
+        ("a: =", {"a": "="}),
+        ("a: |\n  one\n  two\n", {"a": "one\ntwo\n"}),
+    ],
+)
+def test_values_are_those_of_json(yaml: str, value: Json) -> None:
+    (document,) = documents("a.yaml", yaml)
+    assert document.value == value
+    json.dumps(document.value)
+
+
+@pytest.mark.parametrize("text", ['"\\ud83d\\ude00"', '"\\\\ud83d\\\\ude00"', '"\\u00e4\\n"', '"\\\\\\ud83d\\ude00"'])
+def test_json_text_reads_as_json_does(text: str) -> None:
+    (document,) = documents("a.json", f'{{"a": {text}}}')
+    assert document.value == {"a": json.loads(text)}
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("a: 1\nb: [", "f.yaml:2: not YAML: while parsing"),
+        ("a: 1\na: 2", "f.yaml:2: a: given twice"),
+        ("metadata:\n  labels:\n    x: a\n    x: b", "f.yaml:4: metadata.labels.x: given twice"),
+        ("\tx: 1", "f.yaml:1: not YAML: while scanning"),
+        ("a: !!binary aGk=", "f.yaml:1: a: tag:yaml.org,2002:binary has no counterpart in JSON"),
+        ("? [a]\n: b", "f.yaml:1: a key must be text"),
+        ("a: &x [*x]", "f.yaml: nested too deeply"),
+        (DOUBLING, "f.yaml:1: its aliases repeat too much"),
+        ("a: \0", "f.yaml: not YAML: "),
+        ("- a", "f.yaml:1: found a list, wanted an object with apiVersion and kind"),
+        ("x", 'f.yaml:1: found "x", wanted an object'),
+        ("metadata: {}", "f.yaml:1: apiVersion: found nothing, wanted text"),
+        ("---\n\napiVersion: v1", "f.yaml:3: kind: found nothing, wanted text"),
+        ("apiVersion: v1\nkind: Service", "f.yaml:1: metadata: found nothing, wanted an object with a name"),
+        ("apiVersion: v1\nkind: Pod\nmetadata: {namespace: a}", "f.yaml:1: metadata.name: found nothing, wanted text"),
+        ("apiVersion: v1\nkind: Pod\nmetadata: {name: 5}", "f.yaml:1: metadata.name: found 5, wanted text"),
+        (
+            "apiVersion: v1\nkind: Pod\nmetadata: {name: a, labels: {v: 1}}",
+            "metadata.labels.v: found 1, wanted text: put",
+        ),
+        (
+            "apiVersion: v1\nkind: Pod\nmetadata: {name: a, annotations: [x]}",
+            "metadata.annotations: found a list, wanted",
+        ),
+        ("apiVersion: v1\nkind: List\nitems: {}", "f.yaml:3: items: wanted a list of objects"),
+    ],
+)
+def test_what_cannot_be_used_says_where_and_why(text: str, error: str) -> None:
+    with pytest.raises(ManifestError) as raised:
+        [manifest_of(doc.path, doc.line, doc.value) for doc in documents("f.yaml", text)]
+    assert error in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("api_version", "kind", "hint"),
+    [
+        ("example.com/v1", "Widget", ""),
+        ("apps/v1beta1", "Deployment", ", Deployment is served as apps/v1"),
+        ("discovery.k8s.io/v1beta1", "EndpointSlice", ", EndpointSlice is served as discovery.k8s.io/v1"),
+    ],
+)
+def test_unknown_kinds_are_named(api_version: str, kind: str, hint: str) -> None:
+    unknown = manifest_of("a", 3, {"apiVersion": api_version, "kind": kind})
+    assert isinstance(unknown, UnknownKind)
+    assert str(unknown.error) == f"a:3: kind: skipped: {api_version} {kind} is not served{hint}"
+
+
+@pytest.mark.parametrize(
+    ("field", "line"),
+    [("spec.ports[1].port", 15), ("spec.ports[0].nodePort", 14), ("spec", 12), ("metadata.name", 10), ("nowhere", 7)],
+)
+def test_the_line_of_a_field(field: str, line: int) -> None:
+    assert field_line("a.yaml", TWO, 7, field) == line
+
+
+def manifest(kind: Kind, name: str, **spec: Any) -> Manifest:
+    return Manifest(
+        "a", 1, kind, "default" if kind.namespaced else "", name, {"metadata": {"name": name}, "spec": spec}
+    )
+
+
+def test_order_of_application() -> None:
+    mixed = [
+        manifest(POD, "p"),
+        manifest(SERVICE, "dynamic"),
+        manifest(SERVICE, "fixed", clusterIP="10.96.0.7"),
+        manifest(NAMESPACE, "n"),
+    ]
+    assert [m.name for m in in_order(mixed)] == ["n", "fixed", "dynamic", "p"]
+
+
+def test_what_is_stored_of_a_manifest() -> None:
+    exported = {"name": "p", "uid": "u", "resourceVersion": "4", "creationTimestamp": "t", "annotations": {"a": "b"}}
+    wanted = Manifest("a", 1, POD, "shop", "p", {"kind": "Pod", "metadata": exported}).to_apply("/m/a.yaml")
+    annotations = wanted["metadata"].pop("annotations")
+    assert wanted == {"kind": "Pod", "metadata": {"name": "p", "namespace": "shop"}}
+    assert (annotations["a"], annotations[MANIFEST]) == ("b", "/m/a.yaml")
+    assert json.loads(annotations[LAST_APPLIED])["metadata"] == {
+        "name": "p",
+        "namespace": "shop",
+        "annotations": {"a": "b"},
+    }
+    assert exported["uid"] == "u"
+
+
+def ports(*numbers: int, **more: Any) -> list[Json]:
+    return [{"port": number, **more} for number in numbers]
+
+
+TCP_NODE = {"port": 80, "protocol": "TCP", "nodePort": 30080}
+DNS_TCP, DNS_UDP = {"port": 53, "protocol": "TCP"}, {"port": 53, "protocol": "UDP"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "last", "wanted", "live", "result"),
+    [
+        (SERVICE, {"a": 1}, {"a": 2}, {"a": 1, "b": 3}, {"a": 2, "b": 3}),
+        (SERVICE, {"a": 1, "c": 1}, {"a": 1}, {"a": 1, "c": 2, "b": 3}, {"a": 1, "b": 3}),
+        (SERVICE, {}, {"a": None}, {"a": 1, "b": 3}, {"b": 3}),
+        (SERVICE, {"selector": {"x": "1", "y": "2"}}, {"selector": {"x": "1"}},
+         {"selector": {"x": "1", "y": "2", "z": "3"}}, {"selector": {"x": "1", "z": "3"}}),
+        (SERVICE, {"ports": ports(80)}, {"ports": ports(80, name="w")}, {"ports": [TCP_NODE]},
+         {"ports": [TCP_NODE | {"name": "w"}]}),
+        (SERVICE, {"ports": ports(80)}, {"ports": ports(81)}, {"ports": [TCP_NODE]}, {"ports": ports(81)}),
+        (SERVICE, {"ports": ports(81)}, {"ports": ports(81)}, {"ports": [*ports(81), TCP_NODE]},
+         {"ports": [*ports(81), TCP_NODE]}),
+        (SERVICE, {"ports": [DNS_UDP]}, {"ports": [DNS_UDP, {"port": 53, "name": "t"}]}, {"ports": [DNS_UDP, DNS_TCP]},
+         {"ports": [DNS_UDP, DNS_TCP | {"name": "t"}]}),
+        (SERVICE, {}, {"ports": ports(80, 80)}, {"ports": [TCP_NODE]}, {"ports": ports(80, 80)}),
+        (SERVICE, {"clusterIPs": ["a", "b"]}, {"clusterIPs": ["a"]}, {"clusterIPs": ["a", "b"]}, {"clusterIPs": ["a"]}),
+        (POD, {"containers": [{"name": "a", "image": "1"}]}, {"containers": [{"name": "a", "image": "2"}]},
+         {"containers": [{"name": "a", "image": "1", "stdin": True}, {"name": "b"}]},
+         {"containers": [{"name": "a", "image": "2", "stdin": True}, {"name": "b"}]}),
+    ],
+)  # fmt: skip
+def test_three_way_merge(kind: Kind, last: Json, wanted: Json, live: Json, result: Json) -> None:
+    stored: Json = {"metadata": {"annotations": {LAST_APPLIED: json.dumps({"spec": last})}}, "spec": live}
+    assert merged(kind, stored, {"spec": wanted})["spec"] == result
+
+
+def test_a_merge_where_nobody_remembers_keeps_what_is_there() -> None:
+    live: Json = {"metadata": {"annotations": {LAST_APPLIED: "garbage"}}, "spec": {"a": 1}}
+    assert merged(SERVICE, live, {"spec": {"b": 2}})["spec"] == {"a": 1, "b": 2}
+
+
+def test_finalizers_are_a_set() -> None:
+    stored: Json = {
+        "metadata": {"finalizers": ["a", "x"], "annotations": {LAST_APPLIED: '{"metadata":{"finalizers":["a"]}}'}}
+    }
+    assert merged(SERVICE, stored, {"metadata": {"finalizers": ["b"]}})["metadata"]["finalizers"] == ["b", "x"]
+
+
+def test_which_files_count(tmp_path: Path) -> None:
+    for name in ("b.yaml", "a.yml", "sub/c.json", ".hidden.yaml", ".git/d.yaml", "notes.txt", "e.yaml~"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+    assert [str(path.relative_to(tmp_path)) for path in stamps([tmp_path])] == ["a.yml", "b.yaml", "sub/c.json"]
+    assert list(stamps([tmp_path / "notes.txt"])) == [tmp_path / "notes.txt"]
+
+
+def test_load_raises_the_first_problem(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(TWO)
+    (tmp_path / "b.yaml").write_bytes(b"a: 1\nb: \xff\n")
+    with pytest.raises(ManifestError, match=r"b\.yaml:2: not UTF-8: byte 0xff"):
+        load([tmp_path])
+    with pytest.raises(ManifestError, match="no such file or folder"):
+        load([tmp_path / "missing"])
+    manifests, unknown = load([tmp_path / "a.yaml"])
+    assert [m.name for m in manifests] == ["shop", "cart"]
+    assert unknown == []

@@ -1,0 +1,68 @@
+"""Quantities and base64: the errors of malformed texts, as Kubernetes' parsers word them."""
+
+from __future__ import annotations
+
+import pytest
+
+from kdns.controlplane.meta.kinds import SECRET
+from kdns.controlplane.meta.quantities import canonical, quantity
+from kdns.controlplane.schema.check import type_errors
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("1", 1),
+        ("1.5Gi", 1.5 * 2**30),
+        ("100m", 0.1),
+        ("2e3", 2000),
+        ("-1k", -1000),
+        (".5", 0.5),
+        ("1Q", None),
+        ("", None),
+    ],
+)
+def test_quantities(text: str, number: float | None) -> None:
+    found = quantity(text)
+    assert (None if found is None else float(found)) == number
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1, "1"),
+        (0.5, "500m"),
+        ("0", "0"),
+        ("1000m", "1"),
+        ("1500m", "1500m"),
+        ("-2000m", "-2"),
+        ("1.5Gi", "1536Mi"),
+        ("1024Mi", "1Gi"),
+        ("512Mi", "512Mi"),
+        ("0.5Ki", "512"),
+        ("1000k", "1M"),
+        ("2e3", "2e3"),
+        ("2000e0", "2e3"),
+        ("1E", "1E"),
+        ("0.1n", "1n"),
+        ("+2", "2"),
+        ("much", "much"),
+    ],
+)
+def test_quantities_as_kubernetes_writes_them(value: object, text: str) -> None:
+    assert canonical(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ("", ""),
+        ("AA==", ""),
+        ("AAAA\nAAA=", ""),
+        ("!!!", "illegal base64 data at input byte 0"),
+        ("AAAA AAAA", "illegal base64 data at input byte 4"),
+        ("AAAAAAA", "illegal base64 data at input byte 4"),
+    ],
+)
+def test_base64(value: str, problem: str) -> None:
+    assert type_errors(SECRET, {"data": {"a": value}}) == ([problem] if problem else [])

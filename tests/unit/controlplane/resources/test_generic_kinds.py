@@ -1,0 +1,65 @@
+"""Kinds that nothing acts on: each is one row in kinds.py, and these tests derive from the table."""
+
+from __future__ import annotations
+
+import pytest
+from verbs_api import new_api
+
+from kdns.controlplane.meta.errors import StatusError
+from kdns.controlplane.meta.kinds import GENERIC, LEASE, Json, Kind
+from kdns.controlplane.resources.strategy import STRATEGIES
+from kdns.controlplane.schema.schema import fields, type_of
+from kdns.controlplane.server import discovery
+from kdns.controlplane.server.patch import MERGE_PATCH
+
+EACH = pytest.mark.parametrize("kind", GENERIC, ids=lambda kind: str(kind.kind))
+
+
+def place(kind: Kind) -> str:
+    return "default" if kind.namespaced else ""
+
+
+@EACH
+def test_it_is_stored_changed_and_deleted(kind: Kind) -> None:
+    api = new_api()
+    made = api.create(kind, place(kind), {"metadata": {"name": "a.b"}})
+    assert (made["kind"], made["metadata"]["name"]) == (kind.kind, "a.b")
+    patch: Json = {"metadata": {"labels": {"c": "d"}}}
+    assert api.patch(kind, place(kind), "a.b", MERGE_PATCH, patch)["metadata"]["labels"] == {"c": "d"}
+    (listed,) = api.list(kind, None, field_selector="metadata.name=a.b").items
+    assert listed["metadata"]["uid"] == made["metadata"]["uid"]
+    api.delete(kind, place(kind), "a.b")
+    assert api.list(kind, None).items == []
+
+
+@EACH
+def test_its_metadata_is_checked(kind: Kind) -> None:
+    with pytest.raises(StatusError) as caught:
+        new_api().create(kind, place(kind), {"metadata": {"name": "a/b", "labels": {"-": ""}}})
+    wrong = {cause["field"] for cause in (caught.value.details or {})["causes"]}
+    assert wrong == {"metadata.name", "metadata.labels"}
+
+
+@EACH
+def test_a_write_is_answered_with_a_warning(kind: Kind) -> None:
+    expected = [] if kind is LEASE else [f"{kind.kind} is stored, but nothing in this control plane acts on it"]
+    assert list(STRATEGIES[kind].warnings({})) == expected
+
+
+@EACH
+def test_it_is_in_the_schema_and_in_discovery(kind: Kind) -> None:
+    assert {"apiVersion", "kind", "metadata"} <= set(fields(type_of(kind)))
+    listed = discovery.resource_list(kind.group, kind.version)
+    assert listed
+    (row,) = [each for each in listed["resources"] if each["name"] == kind.plural]
+    assert (row["kind"], row["namespaced"], row.get("shortNames", [])) == (
+        kind.kind,
+        kind.namespaced,
+        list(kind.short_names),
+    )
+    assert discovery.group(kind.group) or not kind.group
+
+
+def test_names_of_rbac_are_path_segments() -> None:
+    (role,) = [kind for kind in GENERIC if kind.kind == "ClusterRole"]
+    assert new_api().create(role, "", {"metadata": {"name": "system:node"}})["metadata"]["name"] == "system:node"

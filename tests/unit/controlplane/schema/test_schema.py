@@ -1,0 +1,253 @@
+"""The schema is complete: every kind, type and field; merge rules; the format of the data."""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+from kdns.controlplane.meta.kinds import NODE, POD, SERVED, SERVICE, Kind
+from kdns.controlplane.schema.descriptions import descriptions, field_description, type_description
+from kdns.controlplane.schema.patch import PatchSchema, patch_schema
+from kdns.controlplane.schema.schema import (
+    META,
+    SCALARS,
+    Field,
+    Type,
+    TypeName,
+    field_at,
+    fields,
+    parse_package,
+    parse_type,
+    type_named,
+    type_of,
+    types,
+)
+from kdns.controlplane.server.patch import PatchNode
+
+ALL_FIELDS = [(each, field) for each in types().values() for field in each.fields.values()]
+
+
+@pytest.mark.parametrize("kind", SERVED, ids=lambda kind: str(kind.kind))
+def test_every_kind_has_a_type_with_the_common_fields(kind: Kind) -> None:
+    found = fields(type_of(kind))
+    assert {"apiVersion", "kind", "metadata"} <= {*found}
+    assert found["metadata"].type == f"{META}.ObjectMeta"
+
+
+@pytest.mark.parametrize("group", ["example.com", "apps", "apps.example.com", ""])
+def test_a_kind_without_a_type_is_named(group: str) -> None:
+    kind = Kind(group, "v1", "Widget", "widgets")
+    with pytest.raises(KeyError, match=rf"the schema of Kubernetes 1\.36\.0 has no Widget in {kind.api_version}"):
+        type_of(kind)
+
+
+def test_every_type_referred_to_exists() -> None:
+    assert [(each.name, field.type) for each, field in ALL_FIELDS if field.type not in {*SCALARS, *types()}] == []
+
+
+def test_every_type_belongs_to_a_kind() -> None:
+    """Kinds that are not served yet included; Status, ListMeta and DeleteOptions belong to all."""
+    reached = {f"{META}.{name}" for name in ("ListMeta", "Status", "DeleteOptions")}
+    reached |= {each.name for each in types().values() if {"apiVersion", "kind", "metadata"} <= set(each.fields)}
+    assert {type_of(kind) for kind in SERVED} <= reached
+    waiting = list(reached)
+    while waiting:
+        below = {field.type for field in fields(waiting.pop()).values()} - reached
+        reached |= below
+        waiting += below
+    assert set(types()) - reached == set()
+
+
+def test_every_type_and_field_is_described_in_a_sentence() -> None:
+    texts = {name: type_description(name) for name in types()}
+    texts |= {f"{each.short}.{field.name}": field_description(each.name, field.name) for each, field in ALL_FIELDS}
+    sentence = re.compile(r"([A-Z0-9]|linux |cpu ).*[^ .]\.")
+    assert [name for name, text in texts.items() if not sentence.fullmatch(text)] == []
+
+
+def test_every_description_is_of_a_type_or_field() -> None:
+    own = {name: each for name, each in descriptions().items() if name != "*.Object"}
+    assert set(own) - set(types()) == set()
+    assert [(name, field) for name, each in own.items() for field in each.fields if field not in fields(name)] == []
+
+
+def test_map_lists_have_keys_and_only_they() -> None:
+    for each, field in ALL_FIELDS:
+        assert (field.list_type == "map") == bool(field.list_map_keys), (each.short, field.name)
+        assert field.list_type in {"", "atomic", "set", "map"}
+        assert field.list_of or not field.list_type or field.type == "bytes", (each.short, field.name)
+
+
+def test_lists_that_merge_name_a_key_unless_of_scalars() -> None:
+    for each, field in ALL_FIELDS:
+        assert set(field.patch_strategy) <= {"merge", "replace", "retainKeys"}, (each.short, field.name)
+        if "merge" in field.patch_strategy and field.type not in SCALARS:
+            assert field.merge_key, (each.short, field.name)
+
+
+MODELS: Any = import_module("kubernetes.client.models")
+SCALAR_WORDS = {
+    "str": {"string", "quantity"},
+    "int": {"int32", "int64"},
+    "bool": {"bool"},
+    "datetime": {"time", "microtime"},
+    "object": {"intorstr", "fieldsv1", "rawextension"},
+}
+
+
+def _model(described: Type) -> Any:
+    *_, group, version, short = described.name.split(".")
+    prefix = group.capitalize() if group in {"apiregistration", "discovery", "events"} else "Core"
+    prefixes = (f"{prefix}{version.upper()}", version.upper())
+    return next((getattr(MODELS, f"{each}{short}") for each in prefixes if hasattr(MODELS, f"{each}{short}")), None)
+
+
+def test_the_official_clients_models_agree_in_shapes() -> None:
+    """Fields that the kubernetes package and the schema both have are the same lists, maps and scalars.
+
+    The package may be of another release, so it may have other fields.
+    """
+    compared = 0
+    for described in types().values():
+        model = _model(described)
+        if model is None:
+            continue
+        known = {model.attribute_map[name]: shape for name, shape in model.openapi_types.items()}
+        for name, field in described.fields.items():
+            if (shape := known.get(name)) is None:
+                continue
+            found = re.fullmatch(r"(?P<list>[Ll]ist\[)?(?P<map>[Dd]ict[\[(]str, )?(?P<of>\w+)[\])]?", shape)
+            assert found, shape
+            assert (field.list_of, field.map_of) == (bool(found["list"]), bool(found["map"])), (described.name, name)
+            if found["of"] in SCALAR_WORDS:
+                assert field.type in SCALAR_WORDS[found["of"]], (described.name, name, shape)
+            else:
+                assert found["of"].endswith(field.type.rpartition(".")[2]), (described.name, name, shape)
+            compared += 1
+    assert compared > 1400
+
+
+CORE = "io.k8s.api.core.v1"
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "expected"),
+    [
+        (
+            SERVICE,
+            "spec.ports",
+            {"merge_key": "port", "list_map_keys": ("port", "protocol"), "type": f"{CORE}.ServicePort"},
+        ),
+        (SERVICE, "spec.ports.port", {"type": "int32", "required": True}),
+        (SERVICE, "spec.ports.targetPort", {"type": "intorstr", "required": False}),
+        (SERVICE, "spec.ports.protocol", {"default": "TCP", "enum": ("SCTP", "TCP", "UDP")}),
+        (SERVICE, "spec.selector", {"type": "string", "map_of": True, "map_type": "atomic"}),
+        (POD, "spec.containers.env.name", {"type": "string", "required": True}),
+        (POD, "spec.ephemeralContainers.env", {"merge_key": "name"}),
+        (POD, "spec.ephemeralContainers.targetContainerName", {"type": "string"}),
+        (POD, "spec.volumes", {"patch_strategy": ("merge", "retainKeys"), "merge_key": "name"}),
+        (POD, "spec.containers.resources.limits", {"type": "quantity", "map_of": True}),
+        (NODE, "status.daemonEndpoints.kubeletEndpoint.Port", {"type": "int32"}),
+        (NODE, "metadata.finalizers", {"patch_strategy": ("merge",), "list_type": "set"}),
+    ],
+)
+def test_known_fields(kind: Kind, path: str, expected: dict[str, object]) -> None:
+    found = field_at(kind, path)
+    assert {name: getattr(found, name) for name in expected} == expected
+
+
+def test_a_field_that_does_not_exist_is_a_key_error() -> None:
+    with pytest.raises(KeyError, match="foo"):
+        field_at(SERVICE, "spec.foo")
+
+
+def _walk(kind: Kind, path: str) -> PatchSchema | None:
+    node: PatchSchema | None = patch_schema(kind)
+    for name in path.split("."):
+        node = node.child(name) if node else None
+    return node
+
+
+@pytest.mark.parametrize(
+    ("path", "strategy", "merge_key"),
+    [
+        ("spec", (), ""),
+        ("spec.containers", ("merge",), "name"),
+        ("spec.containers.ports", ("merge",), "containerPort"),
+        ("spec.volumes", ("merge", "retainKeys"), "name"),
+        ("spec.tolerations", (), ""),
+        ("spec.nodeSelector", (), ""),
+        ("spec.nodeSelector.disk", (), ""),
+        ("metadata.finalizers", ("merge",), ""),
+        ("metadata.ownerReferences", ("merge",), "uid"),
+        ("status.conditions", ("merge",), "type"),
+    ],
+)
+def test_patch_schema(path: str, strategy: tuple[str, ...], merge_key: str) -> None:
+    found = _walk(POD, path)
+    assert found
+    assert (found.strategy, found.merge_key) == (strategy, merge_key)
+
+
+def test_patch_schema_knows_nothing_below_what_it_does_not_know() -> None:
+    assert _walk(POD, "spec.foo") is None
+    assert _walk(POD, "spec.hostname.foo") is None
+
+
+def test_patch_schema_is_what_patches_read() -> None:
+    node: PatchNode = patch_schema(SERVICE)
+    assert node.child("spec") is not None
+
+
+DATA = """\
+# a comment
+package io.a.v1 a/v1
+import io.b.v1
+
+Part
+  key string 1
+
+Thing map=atomic unions=[{"discriminator":"kind"}]
+  kind* string 1 always default="x" enum=x|y
+  marks {int32} 2.1 map=atomic
+  own Part 2.3 pointer map=granular
+  parts [b.v1.Part] - patch=merge,retainKeys:key list=map:key
+"""
+
+
+def test_data_become_types() -> None:
+    package = parse_package(DATA)
+    assert (package.name, package.api_version, set(package.blocks)) == ("io.a.v1", "a/v1", {"Part", "Thing"})
+    assert parse_type(package, "Thing") == Type(
+        "io.a.v1.Thing",
+        {
+            "kind": Field("kind", "string", required=True, number=(1,), writes_zero=True, enum=("x", "y"), default="x"),
+            "marks": Field("marks", "int32", map_of=True, number=(2, 1), map_type="atomic"),
+            "own": Field("own", "io.a.v1.Part", number=(2, 3), pointer=True, writes_zero=True, map_type="granular"),
+            "parts": Field(
+                "parts",
+                "io.b.v1.Part",
+                list_of=True,
+                patch_strategy=("merge", "retainKeys"),
+                merge_key="key",
+                list_type="map",
+                list_map_keys=("key",),
+            ),
+        },
+        atomic=True,
+        unions=({"discriminator": "kind"},),
+    )
+
+
+@pytest.mark.parametrize("name", ["io.k8s.api.core.v1.Widget", "io.k8s.api.toys.v1.Widget", "Widget"])
+def test_a_type_that_does_not_exist_is_a_key_error(name: TypeName) -> None:
+    with pytest.raises(KeyError, match="Widget"):
+        type_named(name)
+
+
+def test_an_unknown_word_is_an_error() -> None:
+    with pytest.raises(ValueError, match=r"io\.a\.v1: unknown word 'colour=red' in 'kind string 1 colour=red'"):
+        parse_type(parse_package("package io.a.v1 -\n\nThing\n  kind string 1 colour=red\n"), "Thing")

@@ -1,0 +1,356 @@
+"""Field validation as tables: unknown fields, values of the wrong type, pruned objects."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kdns.controlplane.meta import gotext
+from kdns.controlplane.meta.errors import StatusError
+from kdns.controlplane.meta.kinds import CRON_JOB, DEPLOYMENT, ENDPOINT_SLICE, KINDS, NODE, POD, SERVICE, Json, Kind
+from kdns.controlplane.schema.check import cannot_be_handled, prune, type_errors, unknown_fields
+from kdns.controlplane.schema.field_validation import FieldValidator, duplicate_fields
+
+EXAMPLES = Path(__file__).parents[4] / "examples"
+BY_KIND = {(kind.api_version, kind.kind): kind for kind in KINDS}
+
+# A Pod with most of what manifests of real applications use.
+POD_TEXT = """
+apiVersion: v1
+kind: Pod
+metadata:
+  name: web
+  labels: {app: web}
+  annotations: {example.com/unknown.key: "x"}
+  creationTimestamp: null
+  ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: web, uid: u, controller: true}]
+  managedFields: [{manager: m, operation: Apply, fieldsType: FieldsV1, fieldsV1: {"f:spec": {"f:anything": {}}}}]
+spec:
+  serviceAccountName: web
+  securityContext:
+    {runAsNonRoot: true, fsGroup: 1000, seccompProfile: {type: RuntimeDefault}, sysctls: [{name: a, value: b}]}
+  affinity:
+    podAntiAffinity:
+      preferredDuringSchedulingIgnoredDuringExecution:
+      - weight: 100
+        podAffinityTerm:
+          topologyKey: kubernetes.io/hostname
+          labelSelector: {matchExpressions: [{key: app, operator: In, values: [web]}]}
+  topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule, labelSelector: {}}]
+  tolerations: [{key: a, operator: Exists, effect: NoExecute, tolerationSeconds: 30}]
+  dnsConfig: {nameservers: [192.0.2.1], searches: [example.com], options: [{name: ndots, value: "2"}]}
+  initContainers: [{name: sidecar, image: i, restartPolicy: Always}]
+  containers:
+  - name: web
+    image: nginx
+    command: [sh, -c, "true"]
+    env:
+    - {name: A, value: a}
+    - {name: B, valueFrom: {fieldRef: {fieldPath: status.podIP}}}
+    - {name: C, valueFrom: {secretKeyRef: {name: s, key: k, optional: true}}}
+    - {name: D, valueFrom: {resourceFieldRef: {resource: limits.cpu, divisor: 1m}}}
+    envFrom: [{configMapRef: {name: c}, prefix: P_}]
+    ports: [{name: http, containerPort: 80, protocol: TCP}]
+    resources:
+      {limits: {cpu: 1, memory: 1.5Gi, nvidia.com/gpu: 1}, requests: {cpu: 0.5, memory: 64M, ephemeral-storage: 1e3}}
+    livenessProbe: {httpGet: {path: /, port: http, httpHeaders: [{name: a, value: b}]}, periodSeconds: 5}
+    readinessProbe: {tcpSocket: {port: 80}}
+    startupProbe: {grpc: {port: 80, service: s}, failureThreshold: 30}
+    lifecycle: {preStop: {sleep: {seconds: 5}}}
+    securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}, readOnlyRootFilesystem: true}
+    volumeMounts: [{name: v, mountPath: /v, subPath: a, readOnly: true, mountPropagation: None}]
+  volumes:
+  - {name: v, configMap: {name: c, defaultMode: 420, items: [{key: a, path: b}]}}
+  - {name: w, emptyDir: {medium: Memory, sizeLimit: 1Gi}}
+  - {name: x, projected: {sources: [{serviceAccountToken: {path: t, audience: a}}, {secret: {name: s}}]}}
+  - {name: y, persistentVolumeClaim: {claimName: c}}
+  - {name: z, hostPath: {path: /dev, type: Directory}}
+  - name: e
+    ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}}
+  - {name: c, csi: {driver: d, volumeAttributes: {a: b}}}
+"""
+REAL_POD: Json = yaml.safe_load(POD_TEXT)
+
+
+def test_a_real_pod_has_no_errors() -> None:
+    assert unknown_fields(POD, REAL_POD) == []
+    assert type_errors(POD, REAL_POD) == []
+
+
+def test_pruning_a_known_object_only_drops_nulls() -> None:
+    before = copy.deepcopy(REAL_POD)
+    pruned = prune(POD, REAL_POD)
+    assert before == REAL_POD
+    before["metadata"].pop("creationTimestamp")
+    assert pruned == before
+
+
+@pytest.mark.skipif(not EXAMPLES.is_dir(), reason="there is no examples/ folder beside tests/")
+def test_the_projects_own_examples_have_no_errors() -> None:
+    for path in sorted(EXAMPLES.rglob("*.yaml")):
+        for obj in yaml.safe_load_all(path.read_text("utf-8")):
+            kind = BY_KIND.get((obj.get("apiVersion"), obj.get("kind"))) if obj else None
+            if kind:
+                assert (unknown_fields(kind, obj), type_errors(kind, obj)) == ([], []), path
+
+
+UNKNOWN: list[tuple[Kind, Json, list[str]]] = [
+    (SERVICE, {}, []),
+    (SERVICE, {"spec": {"foo": 1}}, ["spec.foo"]),
+    (SERVICE, {"spec": {"foo": None}}, ["spec.foo"]),
+    (SERVICE, {"specs": {"foo": 1}}, ["specs"]),
+    (SERVICE, {"Spec": {}}, ["Spec"]),
+    (SERVICE, {"metadata": {"nmae": "x", "labels": {"any.thing/goes": "x"}}}, ["metadata.nmae"]),
+    (
+        SERVICE,
+        {"spec": {"ports": [{"port": 80}, {"prot": 1, "x": 2}], "selektor": {}}},
+        ["spec.ports[1].prot", "spec.ports[1].x", "spec.selektor"],
+    ),
+    (SERVICE, {"spec": "not an object", "status": None}, []),
+    (SERVICE, {"spec": {"ports": "not a list"}}, []),
+    (POD, {"spec": {"containers": [{"env": [{"name": "a", "valeu": "b"}]}]}}, ["spec.containers[0].env[0].valeu"]),
+    (
+        POD,
+        {"spec": {"ephemeralContainers": [{"targetContainerName": "a", "image": "i", "foo": 1}]}},
+        ["spec.ephemeralContainers[0].foo"],
+    ),
+    (POD, {"metadata": {"managedFields": [{"fieldsV1": {"f:x": {}}}]}}, []),
+    (ENDPOINT_SLICE, {"endpoints": [{"conditions": {"redy": True}}]}, ["endpoints[0].conditions.redy"]),
+]
+
+
+@pytest.mark.parametrize(("kind", "obj", "paths"), UNKNOWN)
+def test_unknown_fields_are_named_by_path(kind: Kind, obj: Json, paths: list[str]) -> None:
+    assert unknown_fields(kind, obj) == paths
+    assert unknown_fields(kind, prune(kind, obj)) == []
+
+
+def test_prune_keeps_known_fields_and_decodes_nulls_as_go_does() -> None:
+    obj = {
+        "kind": "Service",
+        "foo": 1,
+        "metadata": {"labels": {"a": None, "b": "c"}, "annotations": None},
+        "spec": {"bar": 2, "ports": [{"port": 80, "baz": 3}, None], "clusterIPs": ["10.96.0.1", None]},
+    }
+    assert prune(SERVICE, obj) == {
+        "kind": "Service",
+        "metadata": {"labels": {"a": "", "b": "c"}},
+        "spec": {"ports": [{"port": 80}, {}], "clusterIPs": ["10.96.0.1", ""]},
+    }
+
+
+def test_prune_drops_what_omitempty_drops() -> None:
+    """omitempty drops empty values, but not required lists, empty objects and values of maps."""
+    obj = {
+        "metadata": {"labels": {}, "annotations": {"a": ""}, "finalizers": [], "ownerReferences": []},
+        "spec": {
+            "nodeSelector": {},
+            "tolerations": [],
+            "affinity": {},
+            "hostNetwork": False,
+            "volumes": [{"name": "v", "emptyDir": {}}],
+            "containers": [],
+            "initContainers": [{"name": "i", "args": [], "env": [{"name": "A", "value": ""}], "resources": {}}],
+        },
+    }
+    assert prune(POD, obj) == {
+        "metadata": {"annotations": {"a": ""}},
+        "spec": {
+            "affinity": {},
+            "volumes": [{"name": "v", "emptyDir": {}}],
+            "containers": [],
+            "initContainers": [{"name": "i", "env": [{"name": "A"}], "resources": {}}],
+        },
+    }
+    assert prune(ENDPOINT_SLICE, {"endpoints": [{"addresses": []}]}) == {"endpoints": [{"addresses": []}]}
+
+
+# An object with zeros, and what is stored of it: pointers and fields without omitempty keep zeros, others do not.
+ZEROS: list[tuple[Kind, Json, Json]] = [
+    (
+        POD,
+        {"hostNetwork": False, "hostPID": False, "priorityClassName": "", "nodeName": "", "hostUsers": False},
+        {"hostUsers": False},
+    ),
+    (
+        POD,
+        {"automountServiceAccountToken": False, "terminationGracePeriodSeconds": 0, "enableServiceLinks": False},
+        {"automountServiceAccountToken": False, "terminationGracePeriodSeconds": 0, "enableServiceLinks": False},
+    ),
+    (
+        POD,
+        {
+            "securityContext": {"runAsUser": 0, "runAsNonRoot": False},
+            "volumes": [{"name": "", "secret": {"optional": False}}],
+        },
+        {
+            "securityContext": {"runAsUser": 0, "runAsNonRoot": False},
+            "volumes": [{"name": "", "secret": {"optional": False}}],
+        },
+    ),
+    (
+        POD,
+        {"containers": [{"name": "", "image": "", "tty": False, "ports": [{"hostPort": 0, "containerPort": 0}]}]},
+        {"containers": [{"name": "", "ports": [{"containerPort": 0}]}]},
+    ),
+    (
+        DEPLOYMENT,
+        {"replicas": 0, "paused": False, "minReadySeconds": 0, "revisionHistoryLimit": 0},
+        {"replicas": 0, "revisionHistoryLimit": 0},
+    ),
+    (
+        SERVICE,
+        {"allocateLoadBalancerNodePorts": False, "publishNotReadyAddresses": False, "clusterIP": "", "type": ""},
+        {"allocateLoadBalancerNodePorts": False},
+    ),
+    (
+        SERVICE,
+        {"ports": [{"name": "", "port": 0, "nodePort": 0, "targetPort": 0, "appProtocol": ""}], "selector": {"a": ""}},
+        {"ports": [{"port": 0, "targetPort": 0, "appProtocol": ""}], "selector": {"a": ""}},
+    ),
+    (CRON_JOB, {"schedule": "", "suspend": False, "concurrencyPolicy": ""}, {"schedule": "", "suspend": False}),
+]
+
+
+@pytest.mark.parametrize(("kind", "spec", "stored"), ZEROS)
+def test_zeros_stay_where_they_differ_from_absent_values(kind: Kind, spec: Json, stored: Json) -> None:
+    assert prune(kind, {"spec": spec}) == {"spec": stored}
+
+
+def test_endpoints_of_slices_keep_their_zeros() -> None:
+    """Nearly every field of an EndpointSlice is a pointer: absent means unknown, not false."""
+    rows = {
+        "endpoints": [{"addresses": ["10.0.0.1"], "conditions": {"ready": False}, "hostname": "", "nodeName": ""}],
+        "ports": [{"name": "", "port": 0}],
+    }
+    assert prune(ENDPOINT_SLICE, rows) == rows
+
+
+def _port(**fields: Any) -> Json:
+    return {"spec": {"ports": [fields]}}
+
+
+def _go(found: str, where: str, wanted: str) -> list[str]:
+    return [f"json: cannot unmarshal {found} into Go struct field {where} of type {wanted}"]
+
+
+PORT = "ServicePort.spec.ports"
+QUANTITY_ERROR = (
+    "ResourceRequirements.spec.containers.resources.limits: quantities must match the regular expression "
+    "'^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$', found {}"
+)
+TIME_ERROR = (
+    'ObjectMeta.metadata.creationTimestamp: parsing time "{}" as "2006-01-02T15:04:05Z07:00": '
+    "not a date and time in that form"
+)
+WRONG: list[tuple[Kind, Json, list[str]]] = [
+    (SERVICE, _port(port=80, targetPort="http", nodePort=None), []),
+    (SERVICE, _port(port="80"), _go("string", f"{PORT}.port", "int32")),
+    (SERVICE, _port(port=True), _go("bool", f"{PORT}.port", "int32")),
+    (SERVICE, _port(port=80.5), _go("number 80.5", f"{PORT}.port", "int32")),
+    (SERVICE, _port(port=2**31), _go("number 2147483648", f"{PORT}.port", "int32")),
+    (SERVICE, _port(port=-(2**31)), []),
+    (SERVICE, _port(targetPort=2**31), _go("number 2147483648", f"{PORT}.targetPort", "int32")),
+    (SERVICE, _port(targetPort=[80]), _go("array", f"{PORT}.targetPort", "intstr.IntOrString")),
+    (SERVICE, _port(name=1), _go("number", f"{PORT}.name", "string")),
+    (SERVICE, {"spec": "x"}, _go("string", "Service.spec", "v1.ServiceSpec")),
+    (SERVICE, {"spec": {"ports": {}}}, _go("object", "ServiceSpec.spec.ports", "[]v1.ServicePort")),
+    (SERVICE, {"spec": {"ports": ["80"]}}, _go("string", "ServiceSpec.spec.ports", "v1.ServicePort")),
+    (SERVICE, {"spec": {"selector": "a=b"}}, _go("string", "ServiceSpec.spec.selector", "map[string]string")),
+    (SERVICE, {"metadata": {"labels": {"a": 1}}}, _go("number", "ObjectMeta.metadata.labels", "string")),
+    (
+        SERVICE,
+        {"spec": {"publishNotReadyAddresses": "yes"}},
+        _go("string", "ServiceSpec.spec.publishNotReadyAddresses", "bool"),
+    ),
+    (SERVICE, {"spec": {"unknown": object}}, []),
+    (SERVICE, {"metadata": {"generation": 2**63}}, _go(f"number {2**63}", "ObjectMeta.metadata.generation", "int64")),
+    (SERVICE, {"metadata": {"creationTimestamp": "2024-05-01T12:00:00Z"}}, []),
+    (SERVICE, {"metadata": {"creationTimestamp": "yesterday"}}, [TIME_ERROR.format("yesterday")]),
+    (SERVICE, {"metadata": {"creationTimestamp": "2024-05-01"}}, [TIME_ERROR.format("2024-05-01")]),
+    (SERVICE, {"metadata": {"creationTimestamp": 5}}, _go("number", "ObjectMeta.metadata.creationTimestamp", "string")),
+    (POD, {"spec": {"containers": [{"resources": {"limits": {"memory": "1GB"}}}]}}, [QUANTITY_ERROR.format('"1GB"')]),
+    (POD, {"spec": {"containers": [{"resources": {"limits": {"memory": ""}}}]}}, [QUANTITY_ERROR.format('""')]),
+    (
+        NODE,
+        {"spec": {"podCIDRs": [1, "10.0.0.0/24", False]}},
+        _go("number", "NodeSpec.spec.podCIDRs", "string") + _go("bool", "NodeSpec.spec.podCIDRs", "string"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "obj", "messages"), WRONG)
+def test_wrong_types_have_the_decoders_messages(kind: Kind, obj: Json, messages: list[str]) -> None:
+    assert type_errors(kind, obj) == messages
+
+
+@pytest.mark.parametrize(
+    "quantity", ["0", "1", "-1.5", "+2", ".5", "5.", "1m", "100n", "3u", "1Ki", "2Ei", "1E", "1e3", "1E-3", 7, 0.25]
+)
+def test_quantities_in_every_form_are_valid(quantity: object) -> None:
+    assert type_errors(POD, {"spec": {"overhead": {"cpu": quantity}}}) == []
+
+
+def strictly_refused(obj: Json) -> StatusError:
+    with pytest.raises(StatusError) as caught:
+        FieldValidator(SERVICE, "Strict", ('duplicate field "spec.type"',))(obj)
+    return caught.value
+
+
+def test_errors_are_bad_requests_that_name_kind_and_version() -> None:
+    error = strictly_refused({"spec": {"foo": 1, "ports": [{"bar": 2}]}})
+    assert (error.code, error.reason) == (400, "BadRequest")
+    assert error.message == (
+        'Service in version "v1" cannot be handled as a Service: strict decoding error: '
+        'duplicate field "spec.type", unknown field "spec.foo", unknown field "spec.ports[0].bar"'
+    )
+    assert cannot_be_handled(ENDPOINT_SLICE, "why").message == (
+        'EndpointSlice in version "v1" cannot be handled as a EndpointSlice: why'
+    )
+
+
+def test_at_most_a_hundred_fields_are_named() -> None:
+    error = strictly_refused({f"f{number}": 1 for number in range(1000)})
+    assert error.message.count("unknown field") == 99
+
+
+@pytest.mark.parametrize(
+    ("patch", "quoted"),
+    [("", '"{\\"spec\\":{\\"foo\\":[1,true,null]}}"'), ("map[spec:map[foo:1]]", '"map[spec:map[foo:1]]"')],
+)
+def test_the_error_of_a_patch_quotes_it(patch: str, quoted: str) -> None:
+    with pytest.raises(StatusError) as caught:
+        FieldValidator(SERVICE, "Strict", patch=patch)({"spec": {"foo": [1, True, None]}})
+    why = f'Invalid value: {quoted}: strict decoding error: unknown field "spec.foo"'
+    assert (caught.value.code, caught.value.message) == (422, f' "" is invalid: patch: {why}')
+    assert (caught.value.details or {})["causes"] == [{"reason": "FieldValueInvalid", "message": why, "field": "patch"}]
+
+
+def test_values_as_go_prints_them() -> None:
+    value = {"b": [1, True, None, "x"], "a": {}}
+    assert gotext.plain(value) == "map[a:map[] b:[1 true <nil> x]]"
+    inner = '"a":map[string]interface {}{}, "b":[]interface {}{1, true, interface {}(nil), "x"}'
+    assert gotext.syntax(value) == f"map[string]interface {{}}{{{inner}}}"
+    values: list[Any] = [1, 1.5, True, "", [], None]
+    assert [gotext.type_name(each) for each in values] == [
+        "int64", "float64", "bool", "string", "[]interface {}", "<nil>",
+    ]  # fmt: skip
+    named = [gotext.json_name(each) for each in [*values, {}]]
+    assert named == ["number", "number", "bool", "string", "array", "null", "object"]
+
+
+@pytest.mark.parametrize(
+    ("text", "paths"),
+    [
+        (b'{"a": 1, "b": {"a": 1}}', []),
+        (b'{"spec": {"ports": [{"port": 1}, {"name": "x", "name": "y", "name": "z"}]}}', ["spec.ports[1].name"]),
+        (b'{"kind": "a", "kind" : "b", "spec": {}, "spec": {"x": 1, "x": 2}}', ["kind", "spec", "spec.x"]),
+        (b'[{"op": 1, "op": 2}]', ["[0].op"]),
+    ],
+)
+def test_duplicate_fields(text: bytes, paths: list[str]) -> None:
+    assert duplicate_fields(text) == paths

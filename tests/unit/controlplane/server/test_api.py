@@ -1,0 +1,300 @@
+"""The verbs that write and read: what the API does alike for every kind, with the real registry."""
+
+from __future__ import annotations
+
+import pytest
+from verbs_api import NOW, new_api, pod, refused, service
+
+from kdns.controlplane.meta.kinds import (
+    DISRUPTION_BUDGET,
+    ENDPOINT_SLICE,
+    ENDPOINTS,
+    EVENT,
+    LEASE,
+    NAMESPACE,
+    NODE,
+    POD,
+    SERVICE,
+    Json,
+    Kind,
+)
+from kdns.controlplane.server.patch import JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH
+
+
+def test_create_fills_the_servers_metadata() -> None:
+    api = new_api()
+    sent = service(uid="mine", creationTimestamp="1999-01-01T00:00:00Z", generation=7, deletionTimestamp="x")
+    created = api.create(SERVICE, "default", sent)
+    assert created["metadata"] == {
+        "name": "web",
+        "namespace": "default",
+        "uid": "uid-2",
+        "creationTimestamp": NOW,
+        "resourceVersion": "3",
+    }
+    assert (created["kind"], created["apiVersion"]) == ("Service", "v1")
+    assert sent["metadata"]["uid"] == "mine", "what the caller passes in is not changed"
+    assert api.get(SERVICE, "default", "web") == created
+
+
+def test_what_get_returns_is_the_callers() -> None:
+    api = new_api()
+    api.create(SERVICE, "default", service())
+    api.get(SERVICE, "default", "web")["spec"]["type"] = "Changed"
+    assert api.get(SERVICE, "default", "web")["spec"]["type"] == "ClusterIP"
+
+
+def test_generate_name_avoids_what_is_there() -> None:
+    api = new_api()
+    api.create(POD, "default", pod("web-s0001"))
+    generated = api.create(POD, "default", pod("", generateName="web-"))
+    assert generated["metadata"]["name"] == "web-s0002"
+    long = api.create(POD, "default", pod("", generateName="a" * 70))
+    assert long["metadata"]["name"] == "a" * 58 + "s0003"
+
+
+@pytest.mark.parametrize(
+    ("kind", "namespace", "obj", "code", "text"),
+    [
+        (
+            SERVICE,
+            "default",
+            {**service(), "apiVersion": "v2"},
+            400,
+            "(v2) does not match the expected API version (v1)",
+        ),
+        (SERVICE, "default", {**service(), "kind": "Pod"}, 400, 'Pod in version "v1" cannot be handled as a Service'),
+        (SERVICE, "default", service(namespace="other"), 400, "the namespace of the provided object does not match"),
+        (SERVICE, "default", service(resourceVersion="5"), 500, "resourceVersion should not be set"),
+        (SERVICE, "default", {"metadata": [], "spec": {}}, 422, "metadata.name: Required value"),
+        (
+            SERVICE,
+            "default",
+            {"metadata": "x"},
+            400,
+            "cannot unmarshal string into Go struct field Service.metadata of",
+        ),
+        (SERVICE, "default", service(labels={"a": 1}), 400, "metadata.labels: wanted an object of texts"),
+        (SERVICE, "default", service(""), 422, "metadata.name: Required value: name or generateName is required"),
+        (SERVICE, "nowhere", service(), 404, 'namespaces "nowhere" not found'),
+        (NODE, "", {"metadata": {"name": "n", "namespace": "x"}}, 400, "the namespace of the provided object"),
+        (SERVICE, "default", service("taken"), 409, 'services "taken" already exists'),
+        (NAMESPACE, "", {"metadata": {"name": "default"}}, 409, 'namespaces "default" already exists'),
+    ],
+)
+def test_refused_creates(kind: Kind, namespace: str, obj: Json, code: int, text: str) -> None:
+    api = new_api()
+    api.create(SERVICE, "default", service("taken"))
+    revision = api.store.revision
+    refused(code, text, lambda: api.create(kind, namespace, obj))
+    assert api.store.revision == revision
+
+
+def test_a_refused_create_holds_no_address() -> None:
+    api = new_api()
+    api.create(SERVICE, "default", service("a"))
+    wanted = "10.96.0.7"
+    refused(409, "already exists", lambda: api.create(SERVICE, "default", _with_ip(service("a"), wanted)))
+    assert api.create(SERVICE, "default", _with_ip(service("b"), wanted))["spec"]["clusterIP"] == wanted
+
+
+def _with_ip(obj: Json, address: str) -> Json:
+    return {**obj, "spec": {**obj["spec"], "clusterIP": address}}
+
+
+@pytest.mark.parametrize("verb", ["create", "update", "patch", "delete"])
+def test_dry_run_changes_nothing(verb: str) -> None:
+    api = new_api()
+    before = api.create(SERVICE, "default", service())
+    revision = api.store.revision
+    changed = {**before, "metadata": {**before["metadata"], "labels": {"a": "b"}}}
+    shown = {
+        "create": lambda: api.create(SERVICE, "default", service("new"), dry_run=True),
+        "update": lambda: api.update(SERVICE, "default", "web", changed, dry_run=True),
+        "patch": lambda: api.patch(
+            SERVICE, "default", "web", MERGE_PATCH, {"metadata": {"labels": {"a": "b"}}}, dry_run=True
+        ),
+        "delete": lambda: api.delete(SERVICE, "default", "web", dry_run=True),
+    }[verb]()
+    assert shown["metadata"]["uid"]
+    assert api.store.revision == revision
+    assert api.list(SERVICE, None).items == [before]
+
+
+def test_update_takes_the_content_and_keeps_the_servers_metadata() -> None:
+    api = new_api()
+    created = api.create(POD, "default", pod())
+    sent = {**created, "metadata": {**created["metadata"], "labels": {"a": "1"}, "creationTimestamp": None}}
+    updated = api.update(POD, "default", "p", {**sent, "status": {"phase": "Failed"}})
+    assert updated["metadata"] == {**created["metadata"], "labels": {"a": "1"}, "resourceVersion": "4"}
+    assert updated["status"] == created["status"], "status changes through its subresource only"
+
+
+def test_an_update_that_changes_nothing_is_no_commit() -> None:
+    api = new_api()
+    created = api.create(SERVICE, "default", service())
+    before = api.store.revision
+    assert api.update(SERVICE, "default", "web", created) == created
+    assert api.store.revision == before
+
+
+def test_status_takes_only_status() -> None:
+    api = new_api()
+    created = api.create(POD, "default", pod())
+    sent: Json = {**created, "spec": {"nodeName": "elsewhere"}, "status": {"phase": "Running", "podIP": "10.244.0.9"}}
+    updated = api.update(POD, "default", "p", sent, subresource="status")
+    assert updated["spec"] == created["spec"]
+    assert updated["status"]["podIP"] == "10.244.0.9"
+    patched = api.patch(
+        POD, "default", "p", MERGE_PATCH, {"status": {"phase": "Failed"}, "spec": None}, subresource="status"
+    )
+    assert (patched["spec"], patched["status"]["phase"]) == (created["spec"], "Failed")
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "text"),
+    [
+        (
+            {"resourceVersion": "2"},
+            409,
+            "the object has been modified; please apply your changes to the latest version",
+        ),
+        ({"resourceVersion": "x"}, 500, "invalid syntax"),
+        ({"name": "other"}, 400, "the name of the object (other) does not match the name on the URL (web)"),
+        ({"namespace": "other"}, 400, "the namespace of the provided object does not match"),
+    ],
+)
+def test_refused_updates(change: Json, code: int, text: str) -> None:
+    api = new_api()
+    created = api.create(SERVICE, "default", service())
+    api.patch(SERVICE, "default", "web", MERGE_PATCH, {"metadata": {"labels": {"a": "b"}}})
+    sent = {**created, "metadata": {**created["metadata"], "resourceVersion": "", **change}}
+    refused(code, text, lambda: api.update(SERVICE, "default", "web", sent))
+    refused(code, text, lambda: api.patch(SERVICE, "default", "web", MERGE_PATCH, {"metadata": change}))
+
+
+def test_another_uid_is_a_conflict_in_a_put_and_invalid_in_a_patch() -> None:
+    api = new_api()
+    created = api.create(SERVICE, "default", service())
+    sent = {**created, "metadata": {**created["metadata"], "uid": "another"}}
+    why = "Precondition failed: UID in precondition: another, UID in object meta: uid-2"
+    refused(409, why, lambda: api.update(SERVICE, "default", "web", sent))
+    why = 'Service "web" is invalid: metadata.uid: Invalid value: "another": field is immutable'
+    refused(422, why, lambda: api.patch(SERVICE, "default", "web", MERGE_PATCH, {"metadata": {"uid": "another"}}))
+    config = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "uid": "another"}}
+    refused(422, why, lambda: api.apply(SERVICE, "default", "web", config, field_manager="me"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec"), [(LEASE, {"holderIdentity": "me"}), (DISRUPTION_BUDGET, {"maxUnavailable": 1})]
+)
+def test_some_kinds_are_not_updated_without_their_revision(kind: Kind, spec: Json) -> None:
+    api = new_api()
+    sent: Json = {"metadata": {"name": "a"}, "spec": spec}
+    created = api.create(kind, "default", sent)
+    why = "metadata.resourceVersion: Invalid value: 0: must be specified for an update"
+    refused(422, why, lambda: api.update(kind, "default", "a", sent))
+    assert api.update(kind, "default", "a", created) == created
+
+
+def test_an_update_without_revision_is_unconditional() -> None:
+    api = new_api()
+    created = api.create(SERVICE, "default", service())
+    del created["metadata"]["resourceVersion"]
+    created["metadata"]["labels"] = {"a": "b"}
+    assert api.update(SERVICE, "default", "web", created)["metadata"]["labels"] == {"a": "b"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "creates"),
+    [(SERVICE, True), (ENDPOINTS, True), (EVENT, True), (LEASE, True), (POD, False), (ENDPOINT_SLICE, False)],
+)
+def test_put_of_a_new_name(kind: Kind, creates: bool) -> None:
+    objects: dict[Kind, Json] = {
+        SERVICE: service(),
+        ENDPOINTS: {"metadata": {"name": "web"}, "subsets": []},
+        EVENT: {"metadata": {"name": "web"}, "involvedObject": {"namespace": "default"}},
+        LEASE: {"metadata": {"name": "web"}, "spec": {"holderIdentity": "me"}},
+        POD: pod("web"),
+        ENDPOINT_SLICE: {"metadata": {"name": "web"}, "addressType": "IPv4", "endpoints": []},
+    }
+    api = new_api()
+    if creates:
+        assert api.update(kind, "default", "web", objects[kind])["metadata"]["uid"] == "uid-2"
+    else:
+        refused(404, '"web" not found', lambda: api.update(kind, "default", "web", objects[kind]))
+
+
+def test_generation_counts_changes_of_content() -> None:
+    api = new_api()
+    created = api.create(ENDPOINT_SLICE, "default", {"metadata": {"name": "e"}, "addressType": "IPv4", "endpoints": []})
+    assert created["metadata"]["generation"] == 1
+    labelled = api.patch(ENDPOINT_SLICE, "default", "e", MERGE_PATCH, {"metadata": {"labels": {"a": "b"}}})
+    assert labelled["metadata"]["generation"] == 1
+    endpoints = [{"addresses": ["10.1.2.3"]}]
+    changed = api.patch(ENDPOINT_SLICE, "default", "e", MERGE_PATCH, {"endpoints": endpoints})
+    assert changed["metadata"]["generation"] == 2
+
+
+def test_a_strategic_patch_merges_by_the_schemas_keys() -> None:
+    api = new_api()
+    api.create(SERVICE, "default", {**service(), "spec": {"ports": [{"name": "a", "port": 80}]}})
+    ports = [{"name": "b", "port": 81}]
+    changed = api.patch(SERVICE, "default", "web", STRATEGIC_MERGE_PATCH, {"spec": {"ports": ports}})
+    assert sorted(port["port"] for port in changed["spec"]["ports"]) == [80, 81]
+
+
+def test_a_json_patch_sees_the_stored_object() -> None:
+    api = new_api()
+    created = api.create(SERVICE, "default", service())
+    test = [{"op": "test", "path": "/spec/clusterIP", "value": created["spec"]["clusterIP"]}]
+    add = [{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]
+    assert api.patch(SERVICE, "default", "web", JSON_PATCH, test + add)["metadata"]["labels"] == {"a": "b"}
+
+
+@pytest.mark.parametrize("status", [{"podIP": "soon"}, {"podIPs": [{"ip": "10.0.0.1"}, {"ip": "soon"}]}])
+def test_a_pod_has_no_address_that_is_none(status: Json) -> None:
+    api = new_api()
+    refused(422, 'Invalid value: "soon"', lambda: api.create(POD, "default", {**pod(), "status": status}))
+    made = {**api.create(POD, "default", pod()), "status": status}
+    refused(422, 'Invalid value: "soon"', lambda: api.update(POD, "default", "p", made, subresource="status"))
+    good = {**made, "status": {"podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}]}}
+    assert api.update(POD, "default", "p", good, subresource="status")["status"]["podIP"] == "10.0.0.1"
+
+
+@pytest.mark.parametrize("marks", [{"labels": {"80%": "x"}}, {"ownerReferences": [{"uid": "a"}]}])
+def test_metadata_is_checked_through_the_status_too(marks: Json) -> None:
+    api = new_api()
+    made = api.create(SERVICE, "default", service())
+    wrong = {**made, "metadata": {**made["metadata"], **marks}}
+    refused(422, "Invalid value", lambda: api.update(SERVICE, "default", "web", wrong, subresource="status"))
+
+
+def test_lists_and_watches_select() -> None:
+    api = new_api()
+    watch = api.watch(POD, "default", label_selector="app=x", field_selector="metadata.name!=b")
+    for name, app in (("a", "x"), ("b", "x"), ("c", "y")):
+        api.create(POD, "default", pod(name, labels={"app": app}))
+    found = api.list(POD, "default", label_selector="app=x", field_selector="metadata.name!=b")
+    assert [obj["metadata"]["name"] for obj in found.items] == ["a"]
+    assert [event.stored.obj for event in watch.take()] == found.items
+    refused(400, "unable to parse requirement", lambda: api.list(POD, None, label_selector="a=b=c"))
+    refused(400, "field label not supported", lambda: api.list(POD, None, field_selector="spec.x=y"))
+
+
+def test_the_status_leaves_generate_name_as_it_is() -> None:
+    api = new_api()
+    api.create(POD, "default", pod("p", generateName="web-"))
+    api.patch(POD, "default", "p", MERGE_PATCH, {"metadata": {"generateName": "No Name"}}, subresource="status")
+    assert api.get(POD, "default", "p")["metadata"]["generateName"] == "web-"
+    api.patch(POD, "default", "p", MERGE_PATCH, {"metadata": {"labels": {"a": "b"}}})
+
+
+def test_an_event_owns_nothing() -> None:
+    owner = {"apiVersion": "v1", "kind": "Event", "name": "e", "uid": "u"}
+    refused(
+        422,
+        'metadata.ownerReferences: Invalid value: {"apiVersion":"v1","kind":"Event","name":"e","uid":"u"}: '
+        "/v1, Kind=Event is disallowed from being an owner",
+        lambda: new_api().create(POD, "default", pod("p", ownerReferences=[owner])),
+    )

@@ -1,0 +1,180 @@
+"""The verb delete: finalizers, dependents, and namespaces."""
+
+from __future__ import annotations
+
+import pytest
+from verbs_api import HEADLESS, NOW, new_api, pod, refused, service
+
+from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, NAMESPACE, POD, SERVICE, Json
+from kdns.controlplane.server.patch import MERGE_PATCH
+from kdns.controlplane.storage.store import Store
+
+
+def _with_ip(obj: Json, address: str) -> Json:
+    return {**obj, "spec": {**obj["spec"], "clusterIP": address}}
+
+
+def test_delete() -> None:
+    api = new_api()
+    created = api.create(SERVICE, "default", service())
+    last = api.delete(SERVICE, "default", "web")
+    assert last["metadata"] == {**created["metadata"], "resourceVersion": "5"}
+    refused(404, 'services "web" not found', lambda: api.get(SERVICE, "default", "web"))
+    refused(404, 'services "web" not found', lambda: api.delete(SERVICE, "default", "web"))
+    again = api.create(SERVICE, "default", _with_ip(service(), created["spec"]["clusterIP"]))
+    assert again["spec"]["clusterIP"] == created["spec"]["clusterIP"], "the address was released"
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "text"),
+    [
+        ({"preconditions": {"uid": "u"}}, 409, "UID in precondition: u, UID in object meta: uid-2"),
+        ({"preconditions": {"resourceVersion": "1"}}, 409, "ResourceVersion in precondition: 1"),
+        ({"propagationPolicy": "Sideways"}, 422, 'propagationPolicy: Unsupported value: "Sideways"'),
+    ],
+)
+def test_refused_deletes(options: Json, code: int, text: str) -> None:
+    api = new_api()
+    api.create(SERVICE, "default", service())
+    refused(code, text, lambda: api.delete(SERVICE, "default", "web", options=options))
+    assert api.get(SERVICE, "default", "web")
+
+
+def test_finalizers_hold_an_object() -> None:
+    api = new_api()
+    api.create(SERVICE, "default", service(finalizers=["example.com/a"]))
+    held = api.delete(SERVICE, "default", "web")
+    assert held["metadata"]["deletionTimestamp"] == NOW
+    assert api.delete(SERVICE, "default", "web") == held, "a second delete changes nothing"
+    api.patch(SERVICE, "default", "web", MERGE_PATCH, {"metadata": {"finalizers": None}})
+    refused(404, "not found", lambda: api.get(SERVICE, "default", "web"))
+
+
+def test_a_grace_period_holds_an_object_until_it_is_forced() -> None:
+    api = new_api(grace_s=lambda kind, _, asked: (30 if asked is None else asked) if kind == POD else 0)
+    api.create(POD, "default", pod())
+    held = api.delete(POD, "default", "p")
+    assert held["metadata"]["deletionTimestamp"] == "2023-11-14T22:13:50Z"
+    assert held["metadata"]["deletionGracePeriodSeconds"] == 30
+    api.patch(POD, "default", "p", MERGE_PATCH, {"metadata": {"labels": {"a": "b"}}})
+    api.delete(POD, "default", "p", options={"gracePeriodSeconds": 0})
+    assert api.list(POD, None).items == []
+
+
+def owned(name: str, *owners: Json) -> Json:
+    references = [
+        {"apiVersion": "v1", "kind": "Service", "name": o["metadata"]["name"], "uid": o["metadata"]["uid"]}
+        for o in owners
+    ]
+    metadata = {"name": name, "ownerReferences": references}
+    return {"metadata": metadata, "addressType": "IPv4", "endpoints": []}
+
+
+@pytest.mark.parametrize(
+    ("policy", "left"),
+    [("Background", ["both"]), ("Foreground", ["both"]), ("Orphan", ["both", "one"])],
+)
+def test_dependents_go_with_their_last_owner(policy: str, left: list[str]) -> None:
+    api = new_api()
+    a, b = (api.create(SERVICE, "default", service(name)) for name in "ab")
+    api.create(ENDPOINT_SLICE, "default", owned("one", a))
+    api.create(ENDPOINT_SLICE, "default", owned("both", a, b))
+    api.delete(SERVICE, "default", "a", options={"propagationPolicy": policy})
+    slices = {s["metadata"]["name"]: s["metadata"].get("ownerReferences") for s in api.list(ENDPOINT_SLICE, None).items}
+    assert list(slices) == left
+    assert [owner["name"] for owner in slices["both"] or []] == ["b"]
+    api.delete(SERVICE, "default", "b")
+    assert [s["metadata"]["name"] for s in api.list(ENDPOINT_SLICE, None).items] == left[1:]
+
+
+def test_a_long_chain_of_owners_goes_whole() -> None:
+    api, references = new_api(), list[Json]()
+    for number in range(1200):
+        name = f"s{number}"
+        made = api.create(SERVICE, "default", {**service(name, ownerReferences=references), "spec": HEADLESS})
+        references = [{"apiVersion": "v1", "kind": "Service", "name": name, "uid": made["metadata"]["uid"]}]
+    api.delete(SERVICE, "default", "s0")
+    assert api.list(SERVICE, None).items == []
+
+
+def test_a_namespace_is_born_active() -> None:
+    created = new_api().get(NAMESPACE, "", "default")
+    assert created["metadata"]["labels"] == {"kubernetes.io/metadata.name": "default"}
+    assert created["spec"] == {"finalizers": ["kubernetes"]}
+    assert created["status"] == {"phase": "Active"}
+
+
+def test_a_namespace_goes_with_its_content() -> None:
+    api = new_api()
+    api.create(NAMESPACE, "", {"metadata": {"name": "x"}})
+    api.create(SERVICE, "x", service())
+    api.create(POD, "x", pod())
+    api.create(SERVICE, "default", service())
+    events = api.watch(NAMESPACE, None, resource_version=str(api.store.revision))
+    assert api.delete(NAMESPACE, "", "x")["status"]["phase"] == "Terminating"
+    assert [event.type for event in events.take()] == ["MODIFIED", "DELETED"]
+    assert [kept["metadata"]["namespace"] for kept in api.list(SERVICE, None).items] == ["default"]
+    assert api.list(POD, None).items == []
+
+
+def test_a_namespace_waits_for_what_is_held() -> None:
+    api = new_api()
+    api.create(NAMESPACE, "", {"metadata": {"name": "x"}})
+    api.create(SERVICE, "x", service(finalizers=["example.com/a"]))
+    api.delete(NAMESPACE, "", "x")
+    assert api.get(NAMESPACE, "", "x")["status"]["phase"] == "Terminating"
+    error = refused(
+        403,
+        'services "late" is forbidden: unable to create new content in namespace x because it is being terminated',
+        lambda: api.create(SERVICE, "x", service("late")),
+    )
+    assert error.body()["details"]["causes"][0]["reason"] == "NamespaceTerminating"
+    api.patch(SERVICE, "x", "web", MERGE_PATCH, {"metadata": {"finalizers": []}})
+    refused(404, 'namespaces "x" not found', lambda: api.get(NAMESPACE, "", "x"))
+
+
+@pytest.mark.parametrize(
+    ("born_with", "subresource", "freed"),
+    [
+        ({"metadata": {"finalizers": ["example.com/a"]}}, "", {"metadata": {"finalizers": []}}),
+        ({"spec": {"finalizers": ["example.com/a"]}}, "finalize", {"spec": {"finalizers": []}}),
+    ],
+)
+def test_a_namespace_waits_for_its_own_finalizers(born_with: Json, subresource: str, freed: Json) -> None:
+    api = new_api()
+    api.create(NAMESPACE, "", {**born_with, "metadata": {"name": "x", **born_with.get("metadata", {})}})
+    api.delete(NAMESPACE, "", "x")
+    terminating = api.get(NAMESPACE, "", "x")
+    assert terminating["status"]["phase"] == "Terminating"
+    changed = {**terminating, **freed, "metadata": {**terminating["metadata"], **freed.get("metadata", {})}}
+    api.update(NAMESPACE, "", "x", changed, subresource=subresource)
+    refused(404, 'namespaces "x" not found', lambda: api.get(NAMESPACE, "", "x"))
+
+
+def test_some_namespaces_stay() -> None:
+    api = new_api()
+    refused(403, "this namespace may not be deleted", lambda: api.delete(NAMESPACE, "", "default"))
+
+
+def test_what_was_listed_is_deleted_as_far_as_it_is_there() -> None:
+    api = new_api()
+    for name, app in (("a", "x"), ("b", "y"), ("c", "x")):
+        api.create(SERVICE, "default", service(name, labels={"app": app}))
+    listed = api.list(SERVICE, "default", label_selector="app=x")
+    api.delete(SERVICE, "default", "c")
+    api.delete_all(SERVICE, listed.stored, dry_run=True)
+    assert len(api.list(SERVICE, None).items) == 2
+    api.delete_all(SERVICE, listed.stored)
+    assert [obj["metadata"]["name"] for obj in api.list(SERVICE, None).items] == ["b"]
+
+
+def test_a_restart_knows_allocations_and_owners() -> None:
+    first = new_api()
+    owner = first.create(SERVICE, "default", _with_ip(service(), "10.96.0.9"))
+    first.create(ENDPOINT_SLICE, "default", owned("one", owner))
+    stored = [*first.list(SERVICE, None).stored, *first.list(ENDPOINT_SLICE, None).stored]
+    stored += first.list(NAMESPACE, None).stored
+    api = new_api(Store(stored, revision=first.store.revision))
+    refused(422, "already allocated", lambda: api.create(SERVICE, "default", _with_ip(service("b"), "10.96.0.9")))
+    api.delete(SERVICE, "default", "web")
+    assert api.list(ENDPOINT_SLICE, None).items == []

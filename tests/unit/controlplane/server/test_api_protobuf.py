@@ -1,0 +1,138 @@
+"""Protobuf bodies: messages encoded here by hand are decoded, and any other bytes are 400."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kdns.controlplane.meta.errors import StatusError
+from kdns.controlplane.meta.kinds import SERVED, Json
+from kdns.controlplane.schema import schema
+from kdns.controlplane.server import protobuf
+
+
+def varint(number: int) -> bytes:
+    out = bytearray()
+    number &= 0xFFFF_FFFF_FFFF_FFFF
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes((*out, number))
+
+
+def field(number: int, value: int | str | bytes) -> bytes:
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    raw = value.encode() if isinstance(value, str) else value
+    return varint(number << 3 | 2) + varint(len(raw)) + raw
+
+
+def message(*fields: tuple[int, int | str | bytes]) -> bytes:
+    return b"".join(field(number, value) for number, value in fields)
+
+
+def envelope(kind: str, raw: bytes, api_version: str = "v1") -> bytes:
+    return b"k8s\0" + message((1, message((1, api_version), (2, kind))), (2, raw), (3, ""), (4, ""))
+
+
+META = message((1, "web"), (2, ""), (8, b""), (11, message((1, "app"), (2, "x"))), (11, message((1, "b"), (2, "y"))))
+PORT = message((1, "http"), (2, "TCP"), (3, 80), (4, message((1, 0), (2, 8080), (3, ""))), (5, 0))
+NAMED = message((1, "dns"), (2, "UDP"), (3, 53), (4, message((1, 1), (2, 0), (3, "dns-udp"))), (6, "x"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "raw", "obj"),
+    [
+        pytest.param("Namespace", b"", {}, id="empty"),
+        pytest.param(
+            "Namespace", message((1, META)), {"metadata": {"name": "web", "labels": {"app": "x", "b": "y"}}}, id="map"
+        ),
+        pytest.param(
+            "Service",
+            message((2, message((1, PORT), (1, NAMED), (3, ""), (20, 0), (13, 0)))),
+            {
+                "spec": {
+                    "ports": [
+                        {"name": "http", "protocol": "TCP", "port": 80, "targetPort": 8080},
+                        {"name": "dns", "protocol": "UDP", "port": 53, "targetPort": "dns-udp", "appProtocol": "x"},
+                    ],
+                    "allocateLoadBalancerNodePorts": False,
+                }
+            },
+            id="zero values stay where they mean something",
+        ),
+        pytest.param(
+            "Pod",
+            message((2, message((1, message((1, "v"), (2, message((2, b"")))))))),
+            {"spec": {"volumes": [{"name": "v", "emptyDir": {}}]}},
+            id="inlined message",
+        ),
+        pytest.param(
+            "Pod",
+            message((1, message((8, message((1, 1_700_000_000)))))),
+            {"metadata": {"creationTimestamp": "2023-11-14T22:13:20Z"}},
+            id="time",
+        ),
+        pytest.param(
+            "Pod",
+            message((2, message((2, message((8, message((2, message((1, "cpu"), (2, message((1, "100m")))))))))))),
+            {"spec": {"containers": [{"resources": {"requests": {"cpu": "100m"}}}]}},
+            id="quantities in a map",
+        ),
+        pytest.param("Event", message((8, -1), (99, 1), (98, "later")), {"count": -1}, id="negative, unknown"),
+        pytest.param(
+            "DeleteOptions", message((1, 0), (4, "Orphan")), {"gracePeriodSeconds": 0, "propagationPolicy": "Orphan"},
+            id="options",
+        ),
+    ],
+)  # fmt: skip
+def test_messages(kind: str, raw: bytes, obj: Json) -> None:
+    assert protobuf.decoded(envelope(kind, raw)) == {"kind": kind, "apiVersion": "v1", **obj}
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"{}", "does not begin"),
+        (b"k8s\0\x0a\x05v1", "ends too early"),
+        (b"k8s\0\xff", "number without an end"),
+        (b"k8s\0\x0b", "wire type 3"),
+        (envelope("Widget", b"", "apps/v1"), "no kind 'Widget' of 'apps/v1' is served"),
+        (envelope("Service", message((1, 5))), "a number where bytes are due"),
+        (envelope("Event", message((8, "x"))), "bytes where a number is due"),
+        (envelope("Service", message((1, message((1, b"\xff"))))), "decode"),
+        (envelope("Service", message((1, message((8, message((1, 1 << 60))))))), "no Kubernetes protobuf"),
+    ],
+)
+def test_refused_bodies(body: bytes, reason: str) -> None:
+    with pytest.raises(StatusError) as caught:
+        protobuf.decoded(body)
+    assert caught.value.code == 400
+    assert reason in caught.value.message
+
+
+@settings(deadline=None)
+@given(kind=st.sampled_from([kind.kind for kind in SERVED]), raw=st.binary(max_size=200))
+def test_any_bytes_are_an_object_or_400(kind: str, raw: bytes) -> None:
+    for body in (raw, b"k8s\0" + raw, envelope(kind, raw)):
+        try:
+            assert protobuf.decoded(body)["kind"]
+        except StatusError as error:
+            assert error.code == 400, error  # noqa: PT017 - either outcome is right
+
+
+def test_every_field_has_a_number_of_its_own() -> None:
+    """In all types of the data; but apiVersion and kind, which are fields of the envelope."""
+    for described in schema.types().values():
+        numbers = {field.name: field.number for field in described.fields.values() if field.number}
+        assert set(described.fields) - set(numbers) <= {"apiVersion", "kind"}, described.name
+        assert len(set(numbers.values())) == len(numbers), described.name
+
+
+def test_a_kind_without_numbers_takes_no_protobuf(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schema, "fields", lambda _: {"spec": schema.Field("spec", "string")})
+    with pytest.raises(StatusError) as caught:
+        protobuf.message_fields("io.k8s.api.core.v1.Widget")
+    assert (caught.value.code, caught.value.reason) == (415, "UnsupportedMediaType")
+    assert caught.value.message == "Widget is accepted as application/json or application/yaml only, not as protobuf"

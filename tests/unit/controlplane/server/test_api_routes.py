@@ -1,0 +1,99 @@
+"""Tables of paths and Accept headers."""
+
+from __future__ import annotations
+
+import pytest
+
+from kdns.controlplane.meta.errors import StatusError
+from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, NAMESPACE, NODE, POD, SERVICE
+from kdns.controlplane.server.representation import Representation, representation, wants_aggregated_discovery
+from kdns.controlplane.server.routes import Target, target
+
+SLICES = "/apis/discovery.k8s.io/v1"
+
+
+@pytest.mark.parametrize(
+    ("path", "wanted"),
+    [
+        ("/api/v1/services", Target(SERVICE)),
+        ("/api/v1/services/", Target(SERVICE)),
+        ("/api/v1/namespaces", Target(NAMESPACE)),
+        ("/api/v1/namespaces/x", Target(NAMESPACE, None, "x")),
+        ("/api/v1/namespaces/x/status", Target(NAMESPACE, None, "x", "status")),
+        ("/api/v1/namespaces/x/finalize", Target(NAMESPACE, None, "x", "finalize")),
+        ("/api/v1/namespaces/x/services", Target(SERVICE, "x")),
+        ("/api/v1/namespaces/x/services/web", Target(SERVICE, "x", "web")),
+        ("/api/v1/namespaces/services/services", Target(SERVICE, "services")),
+        ("/api/v1/namespaces/x/pods/p/status", Target(POD, "x", "p", "status")),
+        ("/api/v1/nodes/n/status", Target(NODE, None, "n", "status")),
+        (f"{SLICES}/endpointslices", Target(ENDPOINT_SLICE)),
+        (f"{SLICES}/namespaces/x/endpointslices/s", Target(ENDPOINT_SLICE, "x", "s")),
+        ("/api/v1/watch/namespaces/x/services", Target(SERVICE, "x", watch=True)),
+    ],
+)
+def test_paths(path: str, wanted: Target) -> None:
+    assert target(path) == wanted
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/", "/api", "/api/v1", "/api/v1/", "/api/v2/services", "/api/v1/endpointslices", "/apis/v1/services",
+        "/api/v1/services/web", "/api/v1/namespaces/x/namespaces", "/api/v1/namespaces/x/nodes/n", "/api/v1//services",
+        "/api/v1/namespaces/x/services/web/scale", "/api/v1/namespaces/x/services/web/status/more", "/api/v1/watch",
+        "/apis/discovery.k8s.io/v1beta1/endpointslices", "/other/v1/services",
+    ],
+)  # fmt: skip
+def test_paths_of_nobody(path: str) -> None:
+    with pytest.raises(StatusError) as caught:
+        target(path)
+    assert caught.value.code == 404
+
+
+AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+
+
+@pytest.mark.parametrize(
+    ("accept", "wanted"),
+    [
+        ("", Representation()),
+        ("*/*", Representation()),
+        ("application/json", Representation()),
+        ("application/yaml", Representation("application/yaml")),
+        ("application/vnd.kubernetes.protobuf,application/json", Representation()),
+        ("application/json;q=0.5, application/yaml", Representation("application/yaml")),
+        ("application/yaml;q=0, */*;q=0.1", Representation()),
+        ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", Representation(form="Table")),
+        ("application/json;as=Table;g=meta.k8s.io;v=v1beta1", Representation(form="Table", version="v1beta1")),
+        ("application/json;as=Table;g=else;v=v1,application/json", Representation()),
+        ("application/json;as=Table;g=meta.k8s.io;v=v9,application/json", Representation()),
+        ("application/json;as=Chart;g=meta.k8s.io;v=v1,application/json", Representation()),
+        (
+            "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+            Representation(form="PartialObjectMetadata"),
+        ),
+    ],
+)
+def test_accept(accept: str, wanted: Representation) -> None:
+    assert representation(accept) == wanted
+
+
+@pytest.mark.parametrize("accept", ["text/html", "application/json;q=0", "application/vnd.kubernetes.protobuf"])
+def test_nothing_acceptable(accept: str) -> None:
+    with pytest.raises(StatusError) as caught:
+        representation(accept)
+    assert caught.value.code == 406
+
+
+@pytest.mark.parametrize(
+    ("accept", "wanted"),
+    [
+        (f"{AGGREGATED},application/json", True),
+        (f"application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,{AGGREGATED}", True),
+        (f"application/json,{AGGREGATED}", False),
+        ("application/json", False),
+        ("", False),
+    ],
+)
+def test_aggregated_discovery(accept: str, wanted: bool) -> None:
+    assert wants_aggregated_discovery(accept) is wanted

@@ -1,0 +1,352 @@
+"""Deletion: grace periods, finalizers, owners and dependents, namespaces; with a clock of the test."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from kdns.controlplane.meta.cluster_config import ClusterConfig
+from kdns.controlplane.meta.errors import StatusError
+from kdns.controlplane.meta.kinds import CONFIG_MAP, JOB, NAMESPACE, POD, Json, Kind
+from kdns.controlplane.resources.registry import Registry
+from kdns.controlplane.server.api import Api
+from kdns.controlplane.server.deletion import grace_period_s
+from kdns.controlplane.server.patch import MERGE_PATCH
+from kdns.controlplane.storage.store import Store
+
+START_S = 1_700_000_000
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.now_s = float(START_S)
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def api(clock: Clock) -> Api:
+    numbers = iter(range(10**6))
+    registry = Registry(ClusterConfig(), random.Random(1).randrange)
+    api = Api(Store(), registry, clock, lambda: f"uid-{next(numbers)}", lambda: "abcde", grace_period_s)
+    for name in ("default", "x", "y"):
+        api.create(NAMESPACE, "", {"metadata": {"name": name}})
+    return api
+
+
+def pod(name: str = "p", node: str = "n", phase: str = "", **spec: object) -> Json:
+    given = {"nodeName": node} if node else {}
+    status = {"status": {"phase": phase}} if phase else {}
+    containers = [{"name": "c", "image": "i"}]
+    return {"metadata": {"name": name}, "spec": {"containers": containers, **given, **spec}, **status}
+
+
+def plain(name: str, *owners: Json, blocking: bool = False, **meta: object) -> Json:
+    references = [
+        {
+            "apiVersion": "v1",
+            "kind": owner["kind"],
+            "name": owner["metadata"]["name"],
+            "uid": owner["metadata"]["uid"],
+            **({"blockOwnerDeletion": True} if blocking else {}),
+        }
+        for owner in owners
+    ]
+    return {"metadata": {"name": name, **({"ownerReferences": references} if references else {}), **meta}}
+
+
+def names(api: Api, kind: Kind = CONFIG_MAP, namespace: str | None = None) -> list[str]:
+    return [obj["metadata"]["name"] for obj in api.list(kind, namespace).items]
+
+
+def gone(api: Api, kind: Kind, name: str) -> bool:
+    try:
+        api.get(kind, "default", name)
+    except StatusError as error:
+        return error.code == 404
+    return False
+
+
+@pytest.mark.parametrize(
+    ("obj", "asked_s", "granted_s"),
+    [
+        (pod(), None, 30),
+        (pod(), 5, 5),
+        (pod(), 0, 0),
+        (pod(), -7, 1),
+        (pod(terminationGracePeriodSeconds=3), None, 3),
+        (pod(terminationGracePeriodSeconds=0), None, 0),
+        (pod(terminationGracePeriodSeconds=3), 60, 60),
+        (pod(node=""), None, 0),
+        (pod(node=""), 60, 0),
+        (pod(phase="Succeeded"), None, 0),
+        (pod(phase="Failed"), 60, 0),
+    ],
+)
+def test_grace(api: Api, obj: Json, asked_s: int | None, granted_s: int) -> None:
+    api.create(POD, "default", obj)
+    held = api.delete(POD, "default", "p", options={} if asked_s is None else {"gracePeriodSeconds": asked_s})
+    assert gone(api, POD, "p") == (granted_s == 0)
+    if granted_s:
+        assert held["metadata"]["deletionGracePeriodSeconds"] == granted_s
+        assert held["metadata"]["generation"] == 2
+
+
+@pytest.mark.parametrize(
+    ("asked_s", "end", "grace_s"),
+    [
+        (None, "2023-11-14T22:13:50Z", 30),
+        (30, "2023-11-14T22:13:50Z", 30),
+        (60, "2023-11-14T22:13:50Z", 30),
+        (7, "2023-11-14T22:13:27Z", 7),
+        (-1, "2023-11-14T22:13:21Z", 1),
+    ],
+)
+def test_grace_may_be_shortened_not_lengthened(
+    api: Api, clock: Clock, asked_s: int | None, end: str, grace_s: int
+) -> None:
+    api.create(POD, "default", pod())
+    api.delete(POD, "default", "p")
+    clock.now_s += 10
+    held = api.delete(POD, "default", "p", options={} if asked_s is None else {"gracePeriodSeconds": asked_s})
+    marks = held["metadata"]
+    assert (marks["deletionTimestamp"], marks["deletionGracePeriodSeconds"]) == (end, grace_s)
+    api.delete(POD, "default", "p", options={"gracePeriodSeconds": 0})
+    assert gone(api, POD, "p")
+
+
+def test_a_pod_with_a_finalizer_outlives_its_grace(api: Api) -> None:
+    api.create(POD, "default", {**pod(), "metadata": {"name": "p", "finalizers": ["example.com/a"]}})
+    api.delete(POD, "default", "p")
+    api.delete(POD, "default", "p", options={"gracePeriodSeconds": 0})
+    assert api.get(POD, "default", "p")["metadata"]["deletionGracePeriodSeconds"] == 0
+    api.patch(POD, "default", "p", MERGE_PATCH, {"metadata": {"finalizers": None}})
+    assert gone(api, POD, "p")
+
+
+def test_what_goes_is_held_by_nobody_new(api: Api) -> None:
+    api.create(CONFIG_MAP, "default", plain("a", finalizers=["example.com/a"]))
+    api.delete(CONFIG_MAP, "default", "a")
+    with pytest.raises(StatusError) as refused:
+        api.patch(CONFIG_MAP, "default", "a", MERGE_PATCH, {"metadata": {"finalizers": ["example.com/a", "b.c/d"]}})
+    assert refused.value.message == (
+        'ConfigMap "a" is invalid: metadata.finalizers: Forbidden: no new finalizers can be added if the object is '
+        'being deleted, found new finalizers []string{"b.c/d"}'
+    )
+    api.create(POD, "default", {**pod(), "metadata": {"name": "p", "finalizers": ["example.com/a"]}})
+    api.delete(POD, "default", "p")
+    more = {"metadata": {"finalizers": ["example.com/a", "b.c/d"]}}
+    with pytest.raises(StatusError, match="no new finalizers can be added"):
+        api.patch(POD, "default", "p", MERGE_PATCH, more, subresource="status")
+    api.patch(CONFIG_MAP, "default", "a", MERGE_PATCH, {"metadata": {"finalizers": []}})
+    assert not api.list(CONFIG_MAP, "default").items
+
+
+def test_a_finalizer_taken_early_does_not_end_the_grace(api: Api) -> None:
+    api.create(POD, "default", {**pod(), "metadata": {"name": "p", "finalizers": ["example.com/a"]}})
+    api.delete(POD, "default", "p")
+    api.patch(POD, "default", "p", MERGE_PATCH, {"metadata": {"finalizers": None}})
+    assert not gone(api, POD, "p")
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        ({"preconditions": {"uid": "other"}}, 409, "Precondition failed: UID in precondition: other, UID in object"),
+        ({"preconditions": {"resourceVersion": "1"}}, 409, "Precondition failed: ResourceVersion in precondition: 1"),
+        (
+            {"propagationPolicy": "Sideways"},
+            422,
+            'Unsupported value: "Sideways": supported values: "Background", "Foreground", "Orphan", "nil"',
+        ),
+        ({"propagationPolicy": "Orphan", "orphanDependents": True}, 422, "cannot be both set"),
+    ],
+)
+def test_refused(api: Api, options: Json, code: int, message: str) -> None:
+    api.create(CONFIG_MAP, "default", plain("a"))
+    with pytest.raises(StatusError) as caught:
+        api.delete(CONFIG_MAP, "default", "a", options=options)
+    assert caught.value.code == code
+    assert message in caught.value.message
+    assert names(api) == ["a"]
+
+
+def test_background_takes_dependents_and_theirs(api: Api) -> None:
+    a = api.create(CONFIG_MAP, "default", plain("a"))
+    b = api.create(CONFIG_MAP, "default", plain("b", a))
+    api.create(CONFIG_MAP, "default", plain("c", b))
+    api.delete(CONFIG_MAP, "default", "a")
+    assert names(api) == []
+
+
+@pytest.mark.parametrize("options", [{"propagationPolicy": "Orphan"}, {"orphanDependents": True}])
+def test_orphans_stay_and_forget_their_owner(api: Api, options: Json) -> None:
+    a = api.create(CONFIG_MAP, "default", plain("a"))
+    api.create(CONFIG_MAP, "default", plain("b", a))
+    api.delete(CONFIG_MAP, "default", "a", options=options)
+    assert names(api) == ["b"]
+    assert "ownerReferences" not in api.get(CONFIG_MAP, "default", "b")["metadata"]
+
+
+def test_an_orphan_finalizer_is_the_same_wish(api: Api) -> None:
+    a = api.create(CONFIG_MAP, "default", plain("a", finalizers=["orphan"]))
+    api.create(CONFIG_MAP, "default", plain("b", a))
+    api.delete(CONFIG_MAP, "default", "a")
+    assert names(api) == ["b"]
+
+
+def test_foreground_waits_for_what_blocks(api: Api) -> None:
+    a = api.create(CONFIG_MAP, "default", plain("a"))
+    b = api.create(CONFIG_MAP, "default", plain("b", a, blocking=True))
+    api.create(CONFIG_MAP, "default", plain("c", b, blocking=True, finalizers=["example.com/a"]))
+    api.create(CONFIG_MAP, "default", plain("loose", a))
+    held = api.delete(CONFIG_MAP, "default", "a", options={"propagationPolicy": "Foreground"})
+    assert held["metadata"]["finalizers"] == ["foregroundDeletion"]
+    assert api.get(CONFIG_MAP, "default", "b")["metadata"]["finalizers"] == ["foregroundDeletion"]
+    assert names(api) == ["a", "b", "c", "loose"]
+    api.patch(CONFIG_MAP, "default", "c", MERGE_PATCH, {"metadata": {"finalizers": None}})
+    assert names(api) == []
+
+
+def test_foreground_ends_when_the_last_dependent_lets_go(api: Api) -> None:
+    a = api.create(CONFIG_MAP, "default", plain("a"))
+    api.create(CONFIG_MAP, "default", plain("b", a, blocking=True, finalizers=["example.com/a"]))
+    api.delete(CONFIG_MAP, "default", "a", options={"propagationPolicy": "Foreground"})
+    api.patch(CONFIG_MAP, "default", "b", MERGE_PATCH, {"metadata": {"ownerReferences": None}})
+    assert names(api) == ["b"]
+
+
+def test_foreground_leaves_a_dependent_with_another_owner(api: Api) -> None:
+    a, other = (api.create(CONFIG_MAP, "default", plain(name)) for name in ("a", "other"))
+    api.create(CONFIG_MAP, "default", plain("b", a, other, blocking=True))
+    api.delete(CONFIG_MAP, "default", "a", options={"propagationPolicy": "Foreground"})
+    assert names(api) == ["b", "other"]
+    kept = api.get(CONFIG_MAP, "default", "b")["metadata"]["ownerReferences"]
+    assert [reference["name"] for reference in kept] == ["other"]
+
+
+def test_an_owner_that_is_not_there_keeps_nothing(api: Api) -> None:
+    a = api.create(CONFIG_MAP, "default", plain("a"))
+    absent = {"kind": "ConfigMap", "metadata": {"name": "absent", "uid": "never"}}
+    api.create(CONFIG_MAP, "default", plain("b", a, absent))
+    api.delete(CONFIG_MAP, "default", "a")
+    assert names(api) == []
+
+
+def test_a_long_chain_goes_in_the_foreground_too(api: Api) -> None:
+    owner = api.create(CONFIG_MAP, "default", plain("c0"))
+    for number in range(1, 1200):
+        owner = api.create(CONFIG_MAP, "default", plain(f"c{number}", owner, blocking=True))
+    api.delete(CONFIG_MAP, "default", "c0", options={"propagationPolicy": "Foreground"})
+    assert names(api) == []
+
+
+def test_an_immortal_namespace_may_have_an_owner(api: Api) -> None:
+    owner = api.create(CONFIG_MAP, "x", plain("a"))
+    default = api.get(NAMESPACE, "", "default")
+    default["metadata"] |= {"ownerReferences": plain("_", owner)["metadata"]["ownerReferences"]}
+    api.update(NAMESPACE, "", "default", default)
+    api.create(CONFIG_MAP, "x", plain("b", owner))
+    api.delete(CONFIG_MAP, "x", "a")
+    assert names(api) == []
+    assert "default" in names(api, NAMESPACE)
+
+
+def job() -> Json:
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}
+    return {"metadata": {"name": "j"}, "spec": {"template": template}}
+
+
+@pytest.mark.parametrize(("options", "left"), [({}, ["p"]), ({"propagationPolicy": "Background"}, [])])
+def test_the_pods_of_a_job_stay_unless_asked(api: Api, options: Json, left: list[str]) -> None:
+    owner = api.create(JOB, "default", job())
+    reference = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": owner["metadata"]["uid"]}
+    api.create(POD, "default", {**pod(node=""), "metadata": {"name": "p", "ownerReferences": [reference]}})
+    api.delete(JOB, "default", "j", options=options)
+    assert names(api, POD) == left
+
+
+def conditions(api: Api, name: str) -> dict[str, str]:
+    rows = api.get(NAMESPACE, "", name)["status"]["conditions"]
+    return {row["type"]: f"{row['status']} {row['reason']}: {row['message']}" for row in rows}
+
+
+def test_a_namespace_says_what_it_waits_for(api: Api) -> None:
+    api.create(CONFIG_MAP, "x", plain("a"))
+    api.create(CONFIG_MAP, "x", plain("b", finalizers=["example.com/a"]))
+    api.create(POD, "x", pod())
+    api.delete(NAMESPACE, "", "x")
+    said = conditions(api, "x")
+    assert list(said) == [
+        "NamespaceDeletionDiscoveryFailure",
+        "NamespaceDeletionGroupVersionParsingFailure",
+        "NamespaceDeletionContentFailure",
+        "NamespaceContentRemaining",
+        "NamespaceFinalizersRemaining",
+    ]
+    assert said["NamespaceContentRemaining"] == (
+        "True SomeResourcesRemain: Some resources are remaining: "
+        "configmaps. has 1 resource instances, pods. has 1 resource instances"
+    )
+    assert said["NamespaceFinalizersRemaining"] == (
+        "True SomeFinalizersRemain: "
+        "Some content in the namespace has finalizers remaining: example.com/a in 1 resource instances"
+    )
+    api.delete(POD, "x", "p", options={"gracePeriodSeconds": 0})
+    assert conditions(api, "x")["NamespaceContentRemaining"].endswith(": configmaps. has 1 resource instances")
+    api.patch(CONFIG_MAP, "x", "b", MERGE_PATCH, {"metadata": {"finalizers": None}})
+    assert "x" not in names(api, NAMESPACE)
+
+
+def test_an_empty_namespace_keeps_only_others_finalizers(api: Api) -> None:
+    api.create(NAMESPACE, "", {"metadata": {"name": "z"}, "spec": {"finalizers": ["example.com/a"]}})
+    api.delete(NAMESPACE, "", "z")
+    assert api.get(NAMESPACE, "", "z")["spec"]["finalizers"] == ["example.com/a"]
+    assert conditions(api, "z")["NamespaceContentRemaining"].startswith("False ContentRemoved")
+
+
+def test_finalizers_of_a_namespace_change_by_finalize_only(api: Api) -> None:
+    more: Json = {"metadata": {"labels": {"a": "b"}}, "spec": {"finalizers": ["example.com/a", "kubernetes"]}}
+    changed = api.patch(NAMESPACE, "", "x", MERGE_PATCH, more)
+    assert (changed["spec"], changed["metadata"]["labels"]["a"]) == ({"finalizers": ["kubernetes"]}, "b")
+    assert api.patch(NAMESPACE, "", "x", MERGE_PATCH, more, subresource="finalize")["spec"] == more["spec"]
+
+
+def test_a_namespace_can_be_forced_with_finalize(api: Api) -> None:
+    api.create(CONFIG_MAP, "x", plain("b", finalizers=["example.com/a"]))
+    api.delete(NAMESPACE, "", "x")
+    api.update(NAMESPACE, "", "x", {**api.get(NAMESPACE, "", "x"), "spec": {}}, subresource="finalize")
+    assert "x" not in names(api, NAMESPACE)
+    assert names(api) == ["b"], "what was in it is left behind, as in Kubernetes"
+
+
+def test_nothing_is_created_in_a_going_namespace(api: Api) -> None:
+    api.create(CONFIG_MAP, "x", plain("b", finalizers=["example.com/a"]))
+    api.delete(NAMESPACE, "", "x")
+    with pytest.raises(StatusError, match="because it is being terminated") as caught:
+        api.create(CONFIG_MAP, "x", plain("late"))
+    assert caught.value.code == 403
+
+
+def test_an_object_whose_owners_are_not_there_goes(api: Api) -> None:
+    real = api.create(CONFIG_MAP, "default", plain("a"))
+    absent = {"kind": "ConfigMap", "metadata": {"name": "absent", "uid": "never"}}
+    elsewhere = api.create(CONFIG_MAP, "x", plain("b"))
+    unknown = {"kind": "Widget", "metadata": {"name": "w", "uid": "any"}}
+    for name, owners in (("one", [absent]), ("two", [elsewhere]), ("three", [real, absent]), ("four", [unknown])):
+        assert api.create(CONFIG_MAP, "default", plain(name, *owners))["metadata"]["name"] == name
+    assert names(api, namespace="default") == ["a", "four", "three"]
+    kept = api.get(CONFIG_MAP, "default", "three")["metadata"]["ownerReferences"]
+    assert [reference["name"] for reference in kept] == ["a"]
+    references = plain("_", absent)["metadata"]["ownerReferences"]
+    api.patch(CONFIG_MAP, "default", "four", MERGE_PATCH, {"metadata": {"ownerReferences": references}})
+    assert names(api, namespace="default") == ["a", "three"]

@@ -1,0 +1,289 @@
+"""The OpenAPI documents: well-formed, complete, and with what kubectl reads from them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kdns.controlplane.meta.kinds import SERVED, Json, Kind
+from kdns.controlplane.schema.schema import type_of, types
+from kdns.controlplane.server.openapi.documents import (
+    V2_PROTOBUF_TYPES,
+    openapi_v2,
+    openapi_v2_protobuf,
+    openapi_v3,
+    openapi_v3_hash,
+    openapi_v3_index,
+)
+from kdns.controlplane.server.openapi.paths import operations, root
+from kdns.controlplane.server.openapi.proto import document_bytes
+
+GVK = "x-kubernetes-group-version-kind"
+KEYS = sorted({root(kind) for kind in SERVED})
+METHODS = {"get", "put", "post", "delete", "patch"}
+
+
+def _words(node: Any, word: str) -> Iterator[Any]:
+    if isinstance(node, dict):
+        for key, value in node.items():
+            if key == word and isinstance(value, str):
+                yield value
+            yield from _words(value, word)
+    elif isinstance(node, list):
+        for value in node:
+            yield from _words(value, word)
+
+
+def _documents() -> list[tuple[Json, Json, str]]:
+    """Each document, its schemas and the prefix of references to them."""
+    documents = [(openapi_v2(), openapi_v2()["definitions"], "#/definitions/")]
+    v3 = [openapi_v3(key) for key in KEYS]
+    return documents + [(each, each["components"]["schemas"], "#/components/schemas/") for each in v3]
+
+
+def _operations(document: Json) -> list[tuple[str, str, Json]]:
+    return [(path, method, each) for path, item in document["paths"].items() for method, each in item.items()]
+
+
+@pytest.mark.parametrize("index", range(3))
+def test_every_reference_is_defined_and_every_schema_used_or_a_kind(index: int) -> None:
+    document, schemas, prefix = _documents()[index]
+    referred = {each.removeprefix(prefix) for each in _words(document, "$ref")}
+    assert referred - set(schemas) == set()
+    assert {name for name in set(schemas) - referred if GVK not in schemas[name]} == set()
+
+
+@pytest.mark.parametrize("index", range(3))
+def test_operations_are_well_formed(index: int) -> None:
+    document = _documents()[index][0]
+    found = _operations(document)
+    identifiers = [each["operationId"] for _, _, each in found]
+    assert len(set(identifiers)) == len(identifiers)
+    for path, method, each in found:
+        assert method in METHODS
+        in_path = [parameter["name"] for parameter in each["parameters"] if parameter["in"] == "path"]
+        assert sorted(in_path) == sorted(part[1:-1] for part in path.split("/") if part.startswith("{"))
+        names = [(parameter["in"], parameter["name"]) for parameter in each["parameters"]]
+        assert len(set(names)) == len(names), (path, method)
+        assert list(each["responses"]) == ["201" if method == "post" else "200"]
+
+
+@pytest.mark.parametrize("index", range(3))
+def test_schemas_are_well_formed(index: int) -> None:
+    for name, schema in _documents()[index][1].items():
+        assert schema["description"], name
+        assert set(schema.get("required", [])) <= set(schema.get("properties", {})), name
+        for field, each in schema.get("properties", {}).items():
+            assert each["description"], (name, field)
+            assert ("type" in each) + ("$ref" in each) + ("allOf" in each) == 1, (name, field)
+            assert ("items" in each) == (each.get("type") == "array"), (name, field)
+
+
+@pytest.mark.parametrize("kind", SERVED, ids=lambda kind: str(kind.kind))
+def test_every_kind_is_described_completely(kind: Kind) -> None:
+    document = openapi_v3(root(kind))
+    identity = {"group": kind.group, "kind": kind.kind, "version": kind.version}
+    schemas = document["components"]["schemas"]
+    assert schemas[type_of(kind)][GVK] == [identity]
+    assert schemas[type_of(kind) + "List"][GVK] == [identity | {"kind": kind.list_kind}]
+    assert set(schemas[type_of(kind)]["properties"]) == set(types()[type_of(kind)].fields)
+    actions = {each["x-kubernetes-action"] for _, _, each in _operations(document) if each[GVK] == identity}
+    assert actions == {"list", "post", "deletecollection", "get", "put", "patch", "delete"}
+
+
+@pytest.mark.parametrize("kind", SERVED, ids=lambda kind: str(kind.kind))
+def test_kubectl_finds_the_parameters_and_patch_types_it_asks_for(kind: Kind) -> None:
+    """kubectl reads any PATCH of the kind: each needs dryRun and fieldValidation, or kubectl validates itself."""
+    for document in (openapi_v2(), openapi_v3(root(kind))):
+        patches = [
+            each for _, method, each in _operations(document) if method == "patch" and each[GVK]["kind"] == kind.kind
+        ]
+        assert patches
+        for each in patches:
+            assert {"dryRun", "fieldValidation", "force"} <= {
+                one["name"] for one in each["parameters"] if one["in"] == "query"
+            }
+            media_types = each.get("consumes") or each["requestBody"]["content"]
+            assert {"application/strategic-merge-patch+json", "application/apply-patch+yaml"} <= set(media_types)
+
+
+def test_kubectl_explain_finds_the_kind_by_its_path() -> None:
+    for kind in SERVED:
+        paths = openapi_v3(root(kind))["paths"]
+        namespaced = f"/{root(kind)}/namespaces/{{namespace}}/{kind.plural}"
+        assert (namespaced in paths) == kind.namespaced
+        assert paths[f"/{root(kind)}/{kind.plural}"]["get"][GVK]["kind"] == kind.kind
+
+
+def test_subresources_have_paths() -> None:
+    paths = {operation.path for kind in SERVED for operation in operations(kind)}
+    assert "/api/v1/namespaces/{namespace}/services/{name}/status" in paths
+    assert "/api/v1/namespaces/{name}/finalize" in paths
+    assert "/api/v1/namespaces/{namespace}/endpoints/{name}/status" not in paths
+
+
+SERVICE_PORTS = {
+    "description": "Ports that the Service listens on. Each needs a name if there is more than one. "
+    "May be empty for a headless Service.",
+    "type": "array",
+    "x-kubernetes-list-map-keys": ["port", "protocol"],
+    "x-kubernetes-list-type": "map",
+    "x-kubernetes-patch-merge-key": "port",
+    "x-kubernetes-patch-strategy": "merge",
+}
+
+
+def test_the_dialects_differ_in_references_only() -> None:
+    v2 = openapi_v2()["definitions"]
+    v3 = openapi_v3("api/v1")["components"]["schemas"]
+    spec, port = "io.k8s.api.core.v1.ServiceSpec", "io.k8s.api.core.v1.ServicePort"
+    assert v2[spec]["properties"]["ports"] == SERVICE_PORTS | {"items": {"$ref": f"#/definitions/{port}"}}
+    assert v3[spec]["properties"]["ports"] == SERVICE_PORTS | {"items": {"$ref": f"#/components/schemas/{port}"}}
+    target = "io.k8s.apimachinery.pkg.util.intstr.IntOrString"
+    assert v2[port]["properties"]["targetPort"]["$ref"] == f"#/definitions/{target}"
+    assert v3[port]["properties"]["targetPort"]["allOf"] == [{"$ref": f"#/components/schemas/{target}"}]
+    assert (v2[target]["type"], v2[target]["format"]) == ("string", "int-or-string")
+    assert v3[target]["oneOf"] == [{"type": "integer"}, {"type": "string"}]
+
+
+def test_map_types_enums_and_defaults() -> None:
+    schemas = openapi_v3("api/v1")["components"]["schemas"]
+    selector = schemas["io.k8s.api.core.v1.ServiceSpec"]["properties"]["selector"]
+    assert selector["additionalProperties"] == {"type": "string"}
+    assert selector["x-kubernetes-map-type"] == "atomic"
+    protocol = schemas["io.k8s.api.core.v1.ServicePort"]["properties"]["protocol"]
+    assert (protocol["enum"], protocol["default"]) == (["SCTP", "TCP", "UDP"], "TCP")
+    assert schemas["io.k8s.api.core.v1.EndpointAddress"]["x-kubernetes-map-type"] == "atomic"
+
+
+def test_index_names_each_document_with_its_hash() -> None:
+    assert openapi_v3_index() == {
+        "paths": {key: {"serverRelativeURL": f"/openapi/v3/{key}?hash={openapi_v3_hash(key)}"} for key in KEYS}
+    }
+    with pytest.raises(KeyError):
+        openapi_v3("apis/apps/v0")
+
+
+def test_hashes_are_the_same_in_another_process() -> None:
+    program = f"from kdns.controlplane.server.openapi.documents import openapi_v3_hash as h; print(*map(h, {KEYS!r}))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=90)
+    assert done.stdout.split() == [openapi_v3_hash(key) for key in KEYS]
+
+
+# Protobuf, read back by a reader that knows the wire format only.
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        value |= (data[at] & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if not data[at - 1] & 0x80:
+            return value, at
+
+
+def _read(data: bytes) -> list[tuple[int, bytes | int]]:
+    """Field numbers and payloads of a message."""
+    fields: list[tuple[int, bytes | int]] = []
+    at = 0
+    while at < len(data):
+        tag, at = _varint(data, at)
+        number, at = _varint(data, at)
+        if tag & 7 == 0:
+            fields.append((tag >> 3, number))
+        else:
+            assert tag & 7 == 2
+            assert at + number <= len(data)
+            fields.append((tag >> 3, data[at : at + number]))
+            at += number
+    return fields
+
+
+def _one(data: bytes, *numbers: int) -> bytes:
+    for number in numbers:
+        data = next(each for found, each in _read(data) if found == number and isinstance(each, bytes))
+    return data
+
+
+def _named(data: bytes, number: int) -> dict[str, bytes]:
+    pairs = [each for found, each in _read(data) if found == number and isinstance(each, bytes)]
+    return {_one(pair, 1).decode(): _one(pair, 2) for pair in pairs}
+
+
+def _schema(data: bytes) -> Json:
+    """A Schema message as the JSON it was made from."""
+    found: Json = {}
+    for number, payload in _read(data):
+        assert isinstance(payload, bytes)
+        match number:
+            case 1 | 2 | 4:
+                found[{1: "$ref", 2: "format", 4: "description"}[number]] = payload.decode()
+            case 5:
+                found["default"] = json.loads(_one(payload, 2))
+            case 19:
+                found.setdefault("required", []).append(payload.decode())
+            case 20:
+                found.setdefault("enum", []).append(json.loads(_one(payload, 2)))
+            case 21:
+                found["additionalProperties"] = _schema(_one(payload, 1))
+            case 22:
+                found["type"] = _one(payload, 1).decode()
+            case 23:
+                found["items"] = _schema(_one(payload, 1))
+            case 25:
+                found["properties"] = {name: _schema(each) for name, each in _named(payload, 1).items()}
+            case 31:
+                found[_one(payload, 1).decode()] = json.loads(_one(payload, 2, 2))
+            case _:
+                pytest.fail(f"unexpected field {number}")
+    return found
+
+
+def test_protobuf_has_every_definition_of_json() -> None:
+    definitions = _named(_one(openapi_v2_protobuf(), 9), 1)
+    assert {name: _schema(each) for name, each in definitions.items()} == openapi_v2()["definitions"]
+
+
+def test_protobuf_has_every_operation() -> None:
+    paths = _named(_one(openapi_v2_protobuf(), 8), 2)
+    numbers = {"get": 2, "put": 3, "post": 4, "delete": 5, "patch": 8}
+    assert set(paths) == set(openapi_v2()["paths"])
+    for path, method, each in _operations(openapi_v2()):
+        operation = _one(paths[path], numbers[method])
+        assert _one(operation, 5).decode() == each["operationId"]
+        extensions = _named(operation, 13)
+        assert json.loads(_one(extensions[GVK], 2)) == each[GVK]
+        parameters = [_one(one, 1) for number, one in _read(operation) if number == 8 and isinstance(one, bytes)]
+        names = []
+        for parameter in parameters:
+            kind, payload = _read(parameter)[0]
+            assert isinstance(payload, bytes)
+            names.append(_one(payload, 2) if kind == 1 else _one(_read(payload)[0][1], 4))  # type: ignore[arg-type]
+        assert [name.decode() for name in names] == [one["name"] for one in each["parameters"]]
+
+
+@pytest.mark.parametrize(
+    ("document", "encoded"),
+    [
+        ({"swagger": "2.0"}, b"\x0a\x032.0"),
+        ({"info": {"title": "a", "version": "b"}}, b"\x12\x06\x0a\x01a\x12\x01b"),
+        ({"definitions": {"D": {"type": "o"}}}, b"J\x0d\x0a\x0b\x0a\x01D\x12\x06\xb2\x01\x03\x0a\x01o"),
+    ],
+)
+def test_protobuf_bytes(document: Json, encoded: bytes) -> None:
+    assert document_bytes(document) == encoded
+
+
+def test_protobuf_refuses_members_without_a_number() -> None:
+    with pytest.raises(KeyError, match="pattern"):
+        document_bytes({"definitions": {"D": {"pattern": "x"}}})
+
+
+def test_protobuf_media_types_are_those_of_client_go() -> None:
+    assert V2_PROTOBUF_TYPES[0] == "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+    assert "@" not in V2_PROTOBUF_TYPES[1]

@@ -1,0 +1,57 @@
+"""Indexes of controllers hold nothing of deleted objects."""
+
+from __future__ import annotations
+
+import pytest
+
+from kdns.controlplane.controllers.nodes.lifecycle import NodeLifecycle
+from kdns.controlplane.controllers.nodes.pod_gc import PodGarbageCollector
+from kdns.controlplane.controllers.workloads.disruption import Disruptions
+from kdns.controlplane.controllers.workloads.index import WorkloadIndex
+from kdns.controlplane.meta.kinds import CONFIG_MAP, DEPLOYMENT, POD, REPLICA_SET, Json
+from kdns.controlplane.storage.owners import Owners
+from kdns.controlplane.storage.watch import version_of
+
+KEY = ("x", "a")
+OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u1", "controller": True}
+OBJECT: Json = {
+    "metadata": {"name": "a", "namespace": "x", "uid": "u", "labels": {"a": "b"}},
+    "spec": {"selector": {"matchLabels": {"a": "b"}}},
+}
+
+
+def test_disruptions() -> None:
+    controller = Disruptions()
+    controller.learn(POD, KEY, OBJECT, 1)
+    controller.learn(POD, KEY, None, 2)
+    assert vars(controller) == vars(Disruptions())
+
+
+@pytest.mark.parametrize("kind", [PodGarbageCollector, NodeLifecycle])
+def test_pods_on_nodes(kind: type[PodGarbageCollector | NodeLifecycle]) -> None:
+    controller, others = kind(), [("x", "b"), ("y", "a")]
+    for key in (KEY, *others):
+        controller.learn(POD, key, {**OBJECT, "spec": {"nodeName": "n"}}, 1)
+    for key in (KEY, *others):
+        assert vars(controller) != vars(kind())
+        controller.learn(POD, key, None, 2)
+    assert vars(controller) == vars(kind())
+
+
+def test_workloads() -> None:
+    workloads, fresh = (WorkloadIndex(DEPLOYMENT, REPLICA_SET) for _ in range(2))
+    workloads.learn(DEPLOYMENT, KEY, OBJECT)
+    workloads.learn(REPLICA_SET, KEY, OBJECT)
+    assert workloads.affected(OBJECT) == {KEY}
+    workloads.learn(REPLICA_SET, KEY, None)
+    workloads.learn(DEPLOYMENT, KEY, None)
+    assert vars(workloads) == vars(fresh)
+
+
+def test_owners() -> None:
+    owners = Owners()
+    version = version_of(CONFIG_MAP, KEY, {"metadata": {"name": "a", "ownerReferences": [OWNER]}}, 1)
+    owners.track(None, version)
+    assert owners.dependents("u1") == [(CONFIG_MAP, KEY)]
+    owners.track(version, None)
+    assert vars(owners) == vars(Owners())

@@ -1,0 +1,140 @@
+"""tests/golden/corefile_directives.yaml: stanzas of every directive, read or refused; and fields that hold objects."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kdns.corefile.lexer import Token
+from kdns.corefile.parse import parse
+from kdns.errors import CorefileError
+from kdns.plugins import errors, log
+from kdns.plugins.directives import BY_NAME
+from kdns.plugins.stanza import duration_s
+
+GOLDEN: dict[str, Any] = yaml.safe_load(
+    (Path(__file__).parents[2] / "golden" / "corefile_directives.yaml").read_text(encoding="utf-8")
+)
+ZONES = ("example.org.",)
+ACCEPTED = [(name, case) for name, cases in GOLDEN["accepted"].items() for case in cases]
+
+
+def configured(stanza: str) -> Any:
+    (block,) = parse(f"example.org\n{stanza}\n", "F")
+    (line,) = block.stanzas
+    return BY_NAME[line.name].parse(line, ZONES)
+
+
+def plain(found: object) -> object:
+    """A field as YAML writes it."""
+    if isinstance(found, tuple):
+        return [plain(each) for each in found]
+    return found if isinstance(found, str | bool | int | float) else str(found)
+
+
+@pytest.mark.parametrize(("directive", "case"), ACCEPTED, ids=[case["stanza"] for _, case in ACCEPTED])
+def test_accepted(directive: str, case: dict[str, Any]) -> None:
+    config = configured(case["stanza"])
+    expected = {key: value for key, value in case.items() if key != "stanza"}
+    assert {key: plain(getattr(config, key)) for key in expected} == expected
+    least = configured({"bind": "bind ::"}.get(directive, directive))
+    others = [field.name for field in fields(config) if field.name not in expected]
+    assert [getattr(config, name) for name in others] == [getattr(least, name) for name in others]
+
+
+@pytest.mark.parametrize(("stanza", "line", "message"), GOLDEN["refused"], ids=[case[0] for case in GOLDEN["refused"]])
+def test_refused(stanza: str, line: int, message: str) -> None:
+    with pytest.raises(CorefileError) as caught:
+        configured(stanza)
+    assert str(caught.value) == f"F:{line + 1}: {message}"
+
+
+def test_every_directive_is_in_the_tables() -> None:
+    assert {*GOLDEN["accepted"], "log"} == set(BY_NAME)
+    assert {case[0].split()[0] for case in GOLDEN["refused"]} == set(BY_NAME)
+
+
+@pytest.mark.parametrize(("text", "seconds"), GOLDEN["durations"])
+def test_durations(text: str, seconds: float) -> None:
+    assert duration_s(Token("F", 1, text)) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "s", "1", "1d", "1 s", "+1s", "1e3s", "٣s", "1s1", "0x1s", "1..0s", ".s"])
+def test_no_durations(text: str) -> None:
+    with pytest.raises(CorefileError, match="not a duration"):
+        duration_s(Token("F", 1, text))
+
+
+def test_client_certificates() -> None:
+    tls = configured("kubernetes {\n tls a.crt a.key ca.crt\n}").tls
+    assert (tls.cert, tls.key, tls.ca) == ("a.crt", "a.key", "ca.crt")
+
+
+@pytest.mark.parametrize(
+    ("zones", "primary"), [("a.org in-addr.arpa", "a.org."), ("in-addr.arpa b.org a.org", "b.org."), (".", ".")]
+)
+def test_ptr_records_point_into_the_first_forward_zone(zones: str, primary: str) -> None:
+    assert configured(f"kubernetes {zones}").options().primary_zone == primary
+
+
+RULES: list[tuple[str, errors.Consolidate]] = [
+    ('consolidate 5m ".* i/o timeout$" warning', errors.Consolidate(300, re.compile(".* i/o timeout$"), "warning")),
+    ("consolidate 30s ^Failed", errors.Consolidate(30, re.compile("^Failed"))),
+    ("consolidate 1s x show_first", errors.Consolidate(1, re.compile("x"), show_first=True)),
+    ("consolidate 1s x info show_first", errors.Consolidate(1, re.compile("x"), "info", show_first=True)),
+    ("consolidate 1s x debug", errors.Consolidate(1, re.compile("x"), "debug")),
+]
+
+
+def test_consolidate() -> None:
+    text = "\n".join(option for option, _ in RULES)
+    assert configured(f"errors {{\n{text}\n}}").consolidate == tuple(rule for _, rule in RULES)
+
+
+TYPE, NAME, RCODE = log.Field("type"), log.Field("name"), log.Field("rcode")
+FORMATS: list[tuple[str, log.Format]] = [
+    ("", ()),
+    ("plain", ("plain",)),
+    ("{type}", (TYPE,)),
+    ("{type}{name} {rcode}!", (TYPE, NAME, " ", RCODE, "!")),
+    ('{"t": "{type}", "x": {}}', ('{"t": "', TYPE, '", "x": {}}')),
+    ("{Type} {unknown}{{type}} } {", ("{Type} {unknown}{", TYPE, "} } {")),
+    ("{/kubernetes/client-namespace}", (log.Field("/kubernetes/client-namespace"),)),
+    ("{>id}{>do}{>nonsense}", (log.Field(">id"), log.Field(">do"), "{>nonsense}")),
+]
+
+
+@pytest.mark.parametrize(("text", "pieces"), FORMATS)
+def test_log_formats(text: str, pieces: log.Format) -> None:
+    assert log.compiled(text) == pieces
+
+
+LOGS: list[tuple[str, tuple[str, ...], str, set[str]]] = [
+    ("log", (".",), log.COMMON, set()),
+    ("log Example.Org", ("example.org.",), log.COMMON, set()),
+    ("log a b {\n class denial error\n class success\n}", ("a.", "b."), log.COMMON, {"denial", "error", "success"}),
+    ('log . "{type} {name}"', (".",), "{type} {name}", set()),
+    ("log a b {combined}", ("a.", "b."), log.COMMON + ' "{>opcode}"', set()),
+    ("log . x{common}y {\n class all\n}", (".",), f"x{log.COMMON}y", {"all"}),
+]
+
+
+@pytest.mark.parametrize(("stanza", "zones", "text", "classes"), LOGS)
+def test_log(stanza: str, zones: tuple[str, ...], text: str, classes: set[str]) -> None:
+    config = configured(stanza)
+    assert (config.zones, config.format, config.classes) == (zones, log.compiled(text), classes)
+    every = not classes or "all" in classes
+    assert {name for name in ("success", "denial", "error") if config.includes(name)} == (
+        {"success", "denial", "error"} if every else classes
+    )
+
+
+def test_a_regular_expression_is_bounded() -> None:
+    for text in ("x" * 10_001, "(" * 5_000, "a{99999999999}"):
+        with pytest.raises(CorefileError, match="regular expression"):
+            configured(f"errors {{\n consolidate 1s {text}\n}}")

@@ -1,0 +1,79 @@
+"""Every Corefile in the documentation can be used, and every directive and option is documented."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from kdns.corefile.address import DEFAULT_PORTS
+from kdns.corefile.parse import parse
+from kdns.net import HostPort
+from kdns.plugins import bind, errors, health, loadbalance, prometheus, ready
+from kdns.plugins.directive import Repeat, Row
+from kdns.plugins.directives import BY_NAME
+from kdns.plugins.kubernetes import plugin as kubernetes
+from kdns.plugins.kubernetes.config import KubernetesConfig
+from kdns.plugins.kubernetes.options import PodMode
+from kdns.plugins.server_config import configure
+
+ROOT = Path(__file__).parents[3]
+DOCS = ROOT / "docs"
+PAGES = [DOCS / "corefile.md", *sorted((DOCS / "directives").glob("*.md"))]
+SNIPPET = re.compile(r"^```corefile\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SNIPPETS = [
+    pytest.param(text, id=f"{page.stem}-{number}")
+    for page in PAGES
+    for number, text in enumerate(SNIPPET.findall(page.read_text(encoding="utf-8")))
+]
+REPEATED = {
+    Repeat.ERROR: "The directive may stand once in a server block.",
+    Repeat.LAST: "If the directive stands twice in a block, the last counts.",
+    Repeat.ADD: "add up",
+}
+"""How a page says what several stanzas mean."""
+
+
+@pytest.mark.parametrize("text", SNIPPETS)
+def test_corefiles_in_the_documentation(text: str) -> None:
+    assert configure(parse(text, environ={"HOSTNAME": "here"}))
+
+
+@pytest.mark.parametrize("name", sorted(BY_NAME))
+def test_every_directive_has_a_page_with_its_options_and_an_example(name: str) -> None:
+    page = (DOCS / "directives" / f"{name}.md").read_text(encoding="utf-8")
+    assert page.startswith(f"# {name}\n\n`{name}` ")
+    assert any(name in text for text in SNIPPET.findall(page))
+    assert [option for option in BY_NAME[name].options if f"`{option}" not in page] == []
+    assert REPEATED[BY_NAME[name].repeat] in page
+
+
+def test_there_are_no_other_directives_and_pages() -> None:
+    assert {page.stem for page in (DOCS / "directives").glob("*.md")} == BY_NAME.keys()
+
+
+@pytest.mark.parametrize("scheme", sorted(DEFAULT_PORTS))
+def test_every_scheme_is_documented_with_its_port(scheme: str) -> None:
+    (row,) = re.findall(rf"^\|.*`{scheme}://`.*$", (DOCS / "corefile.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert str(DEFAULT_PORTS[scheme]) in row
+
+
+def test_the_example_is_what_it_says() -> None:
+    (server,) = configure(parse((ROOT / "Corefile.example").read_text(encoding="utf-8"), "Corefile.example"))
+    assert [(address.zone, address.port) for address in server.addresses] == [(".", 1053)]
+    expected: dict[Row, object] = {
+        bind.DIRECTIVE: bind.BindConfig(("127.0.0.1",)),
+        errors.DIRECTIVE: errors.ErrorsConfig(),
+        health.DIRECTIVE: health.HealthConfig(HostPort("localhost", 8080), 5.0),
+        ready.DIRECTIVE: ready.ReadyConfig(HostPort("localhost", 8181)),
+        prometheus.DIRECTIVE: prometheus.PrometheusConfig(HostPort("localhost", 9153)),
+        loadbalance.DIRECTIVE: loadbalance.LoadbalanceConfig(),
+        kubernetes.DIRECTIVE: KubernetesConfig(
+            zones=("cluster.local.", "in-addr.arpa.", "ip6.arpa."),
+            endpoints=("http://127.0.0.1:8001",),
+            pods=PodMode.INSECURE,
+            ttl_s=30,
+        ),
+    }
+    assert server.directives == {row.name: (config,) for row, config in expected.items()}

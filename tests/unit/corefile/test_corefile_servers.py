@@ -1,0 +1,98 @@
+"""Server blocks → servers: which directives there are, how often they may stand, and who listens where."""
+
+from __future__ import annotations
+
+from ipaddress import ip_network
+from pathlib import Path
+
+import pytest
+import yaml
+from dns_chain import only
+
+from kdns.corefile.parse import parse
+from kdns.errors import CorefileError
+from kdns.net import HostPort
+from kdns.plugins import bind, health, loadbalance
+from kdns.plugins.bind import BindConfig
+from kdns.plugins.directive import Repeat
+from kdns.plugins.directives import BY_NAME, COREDNS_ONLY, COREDNS_ORDER, DIRECTIVES
+from kdns.plugins.server_config import configure
+
+REFUSED: list[list[str]] = yaml.safe_load(
+    (Path(__file__).parents[2] / "golden" / "corefile_directives.yaml").read_text(encoding="utf-8")
+)["servers"]
+
+
+@pytest.mark.parametrize(("text", "message"), REFUSED)
+def test_refused(text: str, message: str) -> None:
+    with pytest.raises(CorefileError) as caught:
+        configure(parse(text, "F"))
+    assert str(caught.value) == message.replace("{directives}", ", ".join(sorted(BY_NAME)))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a {\n}\nb {\n}",
+        "a {\n}\na:1053 {\n}",
+        "a {\nbind 127.0.0.1\n}\na {\nbind ::1\n}",
+        "a {\nbind lo eth0 {\nexcept eth0\n}\n}\na {\nbind eth0\n}",
+        "a {\nbind ::1\nbind ::1\n}",
+        "a:0 {\n}\na:0 {\n}",
+        "errors {\n}",
+    ],
+)
+def test_accepted(text: str) -> None:
+    assert configure(parse(text))
+
+
+def test_the_default_port_is_an_argument() -> None:
+    assert configure(parse("a {\n}\na:1053 {\n}"))
+    with pytest.raises(CorefileError, match="port 1053"):
+        configure(parse("a {\n}\na:1053 {\n}"), dns_port=1053)
+
+
+def test_the_schemes_that_can_be_served_are_an_argument() -> None:
+    (server,) = configure(parse("tls://a dns://a {\n}"), schemes=("dns", "tls"))
+    assert [address.scheme for address in server.addresses] == ["tls", "dns"]
+
+
+MINIMAL = {"bind": "bind ::1"}
+"""The shortest stanza of a directive that needs arguments."""
+
+
+@pytest.mark.parametrize("name", sorted(BY_NAME))
+def test_repeated_directives(name: str) -> None:
+    stanza, row = MINIMAL.get(name, name), BY_NAME[name]
+    text = f". {{\n{stanza}\n{stanza}\n}}"
+    if row.repeat is Repeat.ERROR:
+        with pytest.raises(CorefileError, match="only once"):
+            configure(parse(text))
+    else:
+        (server,) = configure(parse(text))
+        assert len(server.configs(row)) == (2 if row.repeat is Repeat.ADD else 1)
+
+
+def test_the_last_of_several_counts() -> None:
+    (server,) = configure(parse(". {\nhealth :1\nloadbalance\nhealth :2\nloadbalance {\nprefer 10.0.0.0/8\n}\n}"))
+    assert only(server, health.DIRECTIVE).address == HostPort("", 2)
+    assert only(server, loadbalance.DIRECTIVE).prefer == (ip_network("10.0.0.0/8"),)
+
+
+def test_a_server_without_directives_has_none() -> None:
+    (server,) = configure(parse("A.org a.org:54 b.org", "F"))
+    assert server.zones == ("a.org.", "b.org.")
+    assert (server.path, server.line) == ("F", 1)
+    assert [server.configs(row) for row in DIRECTIVES] == [()] * len(DIRECTIVES)
+
+
+def test_stanzas_of_bind_add_up() -> None:
+    (server,) = configure(parse(". {\nbind lo {\nexcept ::1\n}\nbind ::1\n}"))
+    assert server.configs(bind.DIRECTIVE) == (BindConfig(("lo",), ("::1",)), BindConfig(("::1",)))
+
+
+def test_the_rows_are_in_the_order_of_coredns() -> None:
+    assert [name for name in COREDNS_ORDER if name in BY_NAME] == [row.name for row in DIRECTIVES]
+    assert len(BY_NAME) == len(DIRECTIVES)
+    assert len(set(COREDNS_ORDER)) == len(COREDNS_ORDER)
+    assert {*COREDNS_ORDER} - BY_NAME.keys() == COREDNS_ONLY

@@ -1,0 +1,170 @@
+"""deploy/ gives kdns what it needs in a cluster and no more."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from dns_chain import only
+
+from kdns import __version__
+from kdns.aio.files.yaml import documents
+from kdns.cluster.objects import EndpointSlice, Namespace, Pod, Service
+from kdns.cluster.watch import RESOURCES
+from kdns.corefile.parse import parse
+from kdns.plugins import errors, health, loadbalance, prometheus, ready
+from kdns.plugins.kubernetes import plugin as kubernetes
+from kdns.plugins.server_config import ServerConfig, configure
+
+DEPLOY = Path(__file__).parents[3] / "deploy"
+FILES = [DEPLOY / name for name in yaml.safe_load((DEPLOY / "kustomization.yaml").read_text())["resources"]]
+
+
+def objects() -> dict[str, Any]:
+    return {doc.value["kind"]: doc.value for path in FILES for doc in documents(str(path), path.read_text())}
+
+
+OBJECTS = objects()
+POD: dict[str, Any] = OBJECTS["Deployment"]["spec"]["template"]["spec"]
+CONTAINER: dict[str, Any] = POD["containers"][0]
+
+
+@pytest.fixture
+def server() -> ServerConfig:
+    (one,) = configure(parse(OBJECTS["ConfigMap"]["data"]["Corefile"]))
+    return one
+
+
+def test_all_files_are_in_the_kustomization() -> None:
+    assert {path.name for path in FILES} | {"kustomization.yaml"} == {path.name for path in DEPLOY.glob("*.yaml")}
+    assert set(OBJECTS) == {
+        "ServiceAccount",
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "ConfigMap",
+        "Deployment",
+        "Service",
+    }
+
+
+def test_everything_lives_in_kube_system() -> None:
+    for kind, obj in OBJECTS.items():
+        assert obj["metadata"].get("namespace") == (None if kind.startswith("ClusterRole") else "kube-system")
+
+
+def test_the_role_allows_exactly_what_is_watched() -> None:
+    allowed = {
+        (group, resource, verb)
+        for rule in OBJECTS["ClusterRole"]["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    watched = [RESOURCES[kind] for kind in (Namespace, Service, EndpointSlice, Pod)]
+    needed = {(each.group, each.plural, verb) for each in watched for verb in ("list", "watch")}
+    assert allowed == needed
+    assert all(set(rule) == {"apiGroups", "resources", "verbs"} for rule in OBJECTS["ClusterRole"]["rules"])
+
+
+def test_the_role_is_bound_to_the_pods_account() -> None:
+    account = OBJECTS["ServiceAccount"]["metadata"]
+    binding = OBJECTS["ClusterRoleBinding"]
+    assert POD["serviceAccountName"] == account["name"]
+    assert binding["subjects"] == [
+        {"kind": "ServiceAccount", "name": account["name"], "namespace": account["namespace"]}
+    ]
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole"}
+    assert binding["roleRef"] == role | {"name": OBJECTS["ClusterRole"]["metadata"]["name"]}
+
+
+def test_the_corefile_is_kubeadms_as_far_as_kdns_goes(server: ServerConfig) -> None:
+    assert server.zones == (".",)
+    assert only(server, health.DIRECTIVE).lameduck_s == 5
+    assert server.configs(errors.DIRECTIVE)
+    assert server.configs(loadbalance.DIRECTIVE)
+    assert only(server, kubernetes.DIRECTIVE).zones == ("cluster.local.", "in-addr.arpa.", "ip6.arpa.")
+    assert (only(server, kubernetes.DIRECTIVE).pods, only(server, kubernetes.DIRECTIVE).ttl_s) == ("insecure", 30)
+
+
+def test_probes_and_ports_are_those_of_the_corefile(server: ServerConfig) -> None:
+    healthy, readied = only(server, health.DIRECTIVE), only(server, ready.DIRECTIVE)
+    scraped = only(server, prometheus.DIRECTIVE)
+    liveness, readiness = CONTAINER["livenessProbe"]["httpGet"], CONTAINER["readinessProbe"]["httpGet"]
+    assert (liveness["path"], liveness["port"]) == ("/health", healthy.address.port)
+    assert (readiness["path"], readiness["port"]) == ("/ready", readied.address.port)
+    ports = {port["name"]: (port["containerPort"], port["protocol"]) for port in CONTAINER["ports"]}
+    dns = {address.port_or_default(53) for address in server.addresses}
+    assert dns == {53}
+    assert ports == {
+        "dns": (53, "UDP"),
+        "dns-tcp": (53, "TCP"),
+        "metrics": (scraped.address.port, "TCP"),
+        "health": (healthy.address.port, "TCP"),
+        "ready": (readied.address.port, "TCP"),
+    }
+    for served in (
+        healthy.address,
+        readied.address,
+        scraped.address,
+    ):
+        assert served.host == ""  # not only loopback: the kubelet and Prometheus ask from outside
+    assert POD["terminationGracePeriodSeconds"] > healthy.lameduck_s
+
+
+def test_the_service_is_kube_dns() -> None:
+    service, labels = OBJECTS["Service"], OBJECTS["Deployment"]["spec"]["template"]["metadata"]["labels"]
+    assert service["metadata"]["name"] == "kube-dns"
+    assert service["metadata"]["labels"]["k8s-app"] == "kube-dns"
+    assert service["spec"]["clusterIP"] == "10.96.0.10"
+    assert service["spec"]["selector"] == {"k8s-app": "kube-dns"}
+    assert service["spec"]["selector"].items() <= labels.items()
+    assert OBJECTS["Deployment"]["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    ports = [(port["name"], port["port"], port["protocol"]) for port in service["spec"]["ports"]]
+    assert ports == [("dns", 53, "UDP"), ("dns-tcp", 53, "TCP"), ("metrics", 9153, "TCP")]
+    known = {port["name"] for port in CONTAINER["ports"]} | {port["containerPort"] for port in CONTAINER["ports"]}
+    assert {port["targetPort"] for port in service["spec"]["ports"]} <= known
+    assert service["metadata"]["annotations"]["prometheus.io/port"] == "9153"
+
+
+def test_the_container_may_do_nothing_but_bind_port_53() -> None:
+    assert CONTAINER["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"], "add": ["NET_BIND_SERVICE"]},
+    }
+    assert POD["securityContext"]["runAsNonRoot"] is True
+    assert POD["securityContext"]["runAsUser"] > 0
+    assert POD["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & set(POD)
+    assert all("hostPath" not in volume for volume in POD["volumes"])
+
+
+def test_the_pods_are_as_important_and_as_spread_as_corednss() -> None:
+    assert OBJECTS["Deployment"]["spec"]["replicas"] == 2
+    assert POD["priorityClassName"] == "system-cluster-critical"
+    assert POD["dnsPolicy"] == "Default"
+    assert POD["affinity"]["podAntiAffinity"]
+    assert set(CONTAINER["resources"]["requests"]) == {"cpu", "memory"}
+
+
+def test_the_corefile_is_mounted_where_the_arguments_say() -> None:
+    (mount,) = CONTAINER["volumeMounts"]
+    (volume,) = POD["volumes"]
+    assert CONTAINER["args"] == ["-conf", f"{mount['mountPath']}/{volume['configMap']['items'][0]['path']}"]
+    assert volume["configMap"]["name"] == OBJECTS["ConfigMap"]["metadata"]["name"]
+    assert volume["configMap"]["items"][0]["key"] in OBJECTS["ConfigMap"]["data"]
+
+
+def test_the_image() -> None:
+    text = (DEPLOY / "Containerfile").read_text()
+    assert set(re.findall(r"^FROM (\S+)", text, re.MULTILINE)) == {"docker.io/library/python:3.11-slim"}
+    assert "-c constraints.txt ." in text
+    assert f"USER {POD['securityContext']['runAsUser']}:{POD['securityContext']['runAsGroup']}" in text
+    assert 'ENTRYPOINT ["kdns", "serve"]' in text
+    assert CONTAINER["image"] == f"kdns:{__version__}"
+    for line in re.findall(r"^COPY (?!--from)(.+) \S+$", text, re.MULTILINE):
+        for name in line.split():
+            assert (DEPLOY.parent / name).exists(), name

@@ -1,0 +1,205 @@
+"""Which address comes first: rotation, preferred networks, weights and the file they come from."""
+
+from __future__ import annotations
+
+from collections import Counter
+from ipaddress import ip_address, ip_network
+
+import pytest
+from dns_chain import FakeSetup, respond, server_of
+
+from kdns.cluster.objects import EndpointSlice, Meta, Namespace, Service, ServiceMeta, ServiceSpec
+from kdns.cluster.state import State
+from kdns.dns.answer import compile_answer
+from kdns.dns.message import Decoded, decode, query
+from kdns.dns.order import MAX_TURNS, MAX_WEIGHTED_TURNS, Order, rotated_turns, weighted_turns
+from kdns.dns.query import AA, Query, read_query
+from kdns.dns.response import Response
+from kdns.dns.rrset import RRset, Srv
+from kdns.dns.types import CNAME, SRV, A
+from kdns.errors import CorefileError
+from kdns.plugins.kubernetes.options import Options
+from kdns.plugins.kubernetes.plugin import Kubernetes
+from kdns.plugins.loadbalance import LoadbalanceConfig, build, parse_weights
+
+NAME = "web.shop.svc.cluster.local."
+
+
+def addresses(*texts: str, owner: str = NAME) -> RRset:
+    packed = tuple(ip_address(text).packed for text in texts)
+    return RRset(owner, A if len(packed[0]) == 4 else 28, 5, packed)
+
+
+def answers(order: Order, *rrsets: RRset, times: int, limit_bytes: int = 4096) -> list[Decoded]:
+    packet = query(NAME, rrsets[0].rtype if rrsets[0].rtype != CNAME else A)
+    question = read_query(packet)
+    assert isinstance(question, Query)
+    response = Response(0, AA, rrsets, zone="cluster.local.", order=order)
+    answer = compile_answer(question, response, limit_bytes, ".", 1)
+    return [decode(answer.wire(packet)) for _ in range(times)]
+
+
+def texts(decoded: Decoded) -> list[str]:
+    return [str(ip_address(rdata)) for one in decoded.answer for rdata in one.rdata if isinstance(rdata, bytes)]
+
+
+def firsts(decoded: list[Decoded]) -> Counter[str]:
+    return Counter(texts(one)[0] for one in decoded)
+
+
+def test_as_it_is_without_the_directive() -> None:
+    got = answers(Order(), addresses("10.0.0.2", "10.0.0.1"), times=4)
+    assert [texts(one) for one in got] == [["10.0.0.2", "10.0.0.1"]] * 4
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7, MAX_TURNS])
+def test_every_address_comes_first_equally_often(count: int) -> None:
+    rrset = addresses(*(f"10.0.0.{number}" for number in range(count)))
+    got = answers(Order(rotate=True), rrset, times=3 * count)
+    assert firsts(got) == {f"10.0.0.{number}": 3 for number in range(count)}
+    assert all(sorted(texts(one)) == sorted(texts(got[0])) for one in got)
+
+
+def test_behind_a_cname_too() -> None:
+    alias = RRset(NAME, CNAME, 5, ("db.shop.svc.cluster.local.",))
+    behind = addresses("10.0.0.1", "10.0.0.2", owner="db.shop.svc.cluster.local.")
+    got = answers(Order(rotate=True), alias, behind, times=4)
+    assert [one.answer[0].rtype for one in got] == [CNAME] * 4
+    assert Counter(one.answer[1].rdata[0] for one in got) == dict.fromkeys(behind.rdata, 2)
+    assert {one.answer[2].owner for one in got} == {"db.shop.svc.cluster.local."}
+
+
+def test_nothing_else_moves() -> None:
+    srv = RRset(NAME, SRV, 5, tuple(Srv(0, 50, port, NAME) for port in (1, 2, 3)))
+    got = answers(Order(rotate=True), srv, times=3)
+    assert [[one.rdata for one in decoded.answer] for decoded in got] == [[(rdata,) for rdata in srv.rdata]] * 3
+
+
+def test_preferred_networks_come_first_and_both_groups_rotate() -> None:
+    order = Order(rotate=True, prefer=(ip_network("10.9.0.0/16"), ip_network("192.0.2.0/31")))
+    got = answers(order, addresses("10.1.0.1", "10.9.0.1", "10.1.0.2", "192.0.2.1", "10.1.0.3"), times=6)
+    assert {frozenset(texts(one)[:2]) for one in got} == {frozenset({"10.9.0.1", "192.0.2.1"})}
+    assert firsts(got) == {"10.9.0.1": 3, "192.0.2.1": 3}
+    assert Counter(texts(one)[2] for one in got) == {"10.1.0.1": 2, "10.1.0.2": 2, "10.1.0.3": 2}
+
+
+def test_preferred_addresses_of_ipv6() -> None:
+    order = Order(rotate=True, prefer=(ip_network("fd00:2::/32"), ip_network("10.0.0.0/8")))
+    got = answers(order, addresses("fd00:1::1", "fd00:2::1"), times=3)
+    assert [texts(one) for one in got] == [["fd00:2::1", "fd00:1::1"]] * 3
+
+
+def test_a_truncated_answer_keeps_the_preferred_ones() -> None:
+    many = [f"10.1.0.{number}" for number in range(60)] + ["10.9.0.1", "10.9.0.2"]
+    order = Order(rotate=True, prefer=(ip_network("10.9.0.0/16"),))
+    got = answers(order, addresses(*many), times=4, limit_bytes=512)
+    assert {"tc"} <= got[0].flags
+    assert {frozenset(texts(one)[:2]) for one in got} == {frozenset({"10.9.0.1", "10.9.0.2"})}
+
+
+def test_glue_is_arranged() -> None:
+    order = Order(prefer=(ip_network("10.9.0.0/16"),))
+    assert order.arranged((addresses("10.1.0.1", "10.9.0.1"),)) == (addresses("10.9.0.1", "10.1.0.1"),)
+
+
+def test_weights_hold_over_a_turn() -> None:
+    weights = {NAME: {ip_address("10.0.0.1").packed: 3, ip_address("10.0.0.3").packed: 2}}
+    got = answers(Order(rotate=True, weights=weights), addresses("10.0.0.1", "10.0.0.2", "10.0.0.3"), times=12)
+    assert firsts(got) == {"10.0.0.1": 6, "10.0.0.2": 2, "10.0.0.3": 4}
+    assert all(sorted(texts(one)) == ["10.0.0.1", "10.0.0.2", "10.0.0.3"] for one in got)
+
+
+def test_names_without_weights_rotate() -> None:
+    weights = {"other.": {ip_address("10.0.0.1").packed: 255}}
+    got = answers(Order(rotate=True, weights=weights), addresses("10.0.0.1", "10.0.0.2"), times=4)
+    assert firsts(got) == {"10.0.0.1": 2, "10.0.0.2": 2}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "turns"), [([1], 1), ([3], 3), ([2, 3], 6), ([5, 4], 15), ([17], MAX_TURNS), ([1, 40], MAX_TURNS)]
+)
+def test_turns_of_groups(sizes: list[int], turns: int) -> None:
+    got = rotated_turns(sizes, start=3)
+    assert len(got) == turns
+    for order in got:
+        assert sorted(order) == list(range(sum(sizes)))
+        assert sorted(order[: sizes[0]]) == list(range(sizes[0]))
+    uses = Counter(order[0] for order in got)
+    assert len({*uses.values()}) == 1
+    assert len(uses) == min(sizes[0], MAX_TURNS)
+
+
+def test_weighted_turns_are_spread_evenly_and_bounded() -> None:
+    assert [order[0] for order in weighted_turns([2, 1, 1], 0)] == [0, 1, 2, 0]
+    assert [order[0] for order in weighted_turns([2, 1, 1], 5)] == [1, 2, 0, 0]
+    large = Counter(order[0] for order in weighted_turns([255] * 7 + [1], 0))
+    assert sum(large.values()) <= MAX_WEIGHTED_TURNS
+    assert large[0] == large[6] > 100 * large[7] > 0
+
+
+FILE = """
+# the large one first
+Web.Shop.svc.cluster.local
+
+10.0.0.1 3
+  10.0.0.2\t1
+other.
+fd00::1 255
+web.shop.svc.cluster.local.
+10.0.0.1 9
+10.0.0.3 2
+"""
+
+
+def test_a_weight_file() -> None:
+    assert parse_weights(FILE, "w") == {
+        NAME: {ip_address(f"10.0.0.{number}").packed: weight for number, weight in ((1, 3), (2, 1), (3, 2))},
+        "other.": {ip_address("fd00::1").packed: 255},
+    }
+    assert parse_weights("", "w") == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("10.0.0.1 3", "w:1: an address before any name: whose is it? (at '10.0.0.1')"),
+        ("a.\n10.0.0.1", "w:2: the address has no weight: a number from 1 to 255 follows it (at '10.0.0.1')"),
+        ("a.\n10.0.0.1 0", "w:2: not a number from 1 to 255 (at '0')"),
+        ("a.\n10.0.0.1 256", "w:2: not a number from 1 to 255 (at '256')"),
+        ("a.\n10.0.0.1 x", "w:2: not a whole number from 1 to 255 (at 'x')"),
+        ("a.\n\n10.0.0.300 1", "w:3: not an IP address (at '10.0.0.300')"),
+        ("a.\n10.0.0.1 1 1", "w:2: one word too many: a name stands alone, and an address has one weight (at '1')"),
+        ("a b c", "w:1: one word too many: a name stands alone, and an address has one weight (at 'c')"),
+        ("10.0.0.0/8", "w:1: not a name (at '10.0.0.0/8')"),
+        ("a..b", "w:1: a zone name has no empty labels (at 'a..b')"),
+    ],
+)
+def test_a_broken_weight_file(text: str, said: str) -> None:
+    with pytest.raises(CorefileError) as caught:
+        parse_weights(text, "w")
+    assert str(caught.value) == said
+
+
+def test_the_directive_is_an_order() -> None:
+    prefer = (ip_network("10.0.0.0/8"),)
+    assert LoadbalanceConfig(prefer=prefer).order({}) == Order(rotate=True, prefer=prefer)
+    assert LoadbalanceConfig("weighted", weight_path="w").order({NAME: {}}) == Order(rotate=True, weights={NAME: {}})
+
+
+def test_a_new_order_replaces_remembered_answers() -> None:
+    state = State(synced={Service, EndpointSlice, Namespace})
+    state.upsert(Namespace(Meta("shop")))
+    ips = ("10.0.0.1", "10.0.0.2")
+    state.upsert(Service(ServiceMeta("web", "shop"), ServiceSpec(cluster_ip=ips[0], cluster_ips=ips)))
+    setup = FakeSetup(files={"w": f"{NAME}\n10.0.0.1 255"})
+    balance = build((LoadbalanceConfig("weighted", weight_path="w"),), setup)
+    server = server_of(balance, Kubernetes(state, Options(), setup))
+    setup.servers.append(server)
+
+    def firsts() -> Counter[str]:
+        got = [respond(server, query(NAME, A)) for _ in range(256)]
+        return Counter(texts(decode(one))[0] for one in got if one)
+
+    assert firsts() == {"10.0.0.1": 255, "10.0.0.2": 1}
+    setup.readers["w"](f"{NAME}\n10.0.0.2 255")
+    assert firsts() == {"10.0.0.2": 255, "10.0.0.1": 1}

@@ -1,0 +1,261 @@
+"""Lines of the query log and of errors: formats, classes, whose rule decides, and what is consolidated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from dns_chain import FakeSetup, read, respond, server_of
+from structlog.testing import capture_logs
+
+from kdns.aio.dns.exchange import log_failure
+from kdns.corefile.parse import parse
+from kdns.dns.answer import error_answer
+from kdns.dns.message import query
+from kdns.dns.response import Response, Reuse
+from kdns.dns.types import SERVFAIL, type_number
+from kdns.plugins import errors, log
+from kdns.plugins.chain import Chain, Plugin, Request, Sees, Serve
+from kdns.plugins.server import Block, Exchange, Server
+from kdns.plugins.server_config import configure
+
+CLIENT = ("192.0.2.7", 40053)
+RCODES = {"NOERROR": 0, "SERVFAIL": 2, "NXDOMAIN": 3, "REFUSED": 5}
+
+
+@pytest.fixture
+def setup() -> FakeSetup:
+    return FakeSetup()
+
+
+class Observed:
+    """Server blocks with the `log` and `errors` of a Corefile, which are told of responses made here."""
+
+    def __init__(self, corefile: str, setup: FakeSetup) -> None:
+        blocks = []
+        for config in configure(parse(corefile)):
+            rows = [(row, config.configs(row)) for row in (errors.DIRECTIVE, log.DIRECTIVE)]
+            chain = Chain([plugin for row, found in rows if found and (plugin := row.build(found, setup))])
+            blocks += [Block(zone, chain) for zone in config.zones]
+        self.server = Server("dns://:53", blocks)
+        self.setup = setup
+
+    def __call__(self, packet: bytes, wire: bytes, client: tuple[str, int], transport: str, took_s: float) -> None:
+        query = read(packet)
+        block = self.server.block_of(query.labels)
+        assert block
+        request = Request(query, client, "198.51.100.1", transport, block.zone, 10.0, {"some/fact": "known"})
+        Exchange(wire, Response(), request, block).sent(10.0 + took_s)
+
+    def close(self) -> None:
+        for call in self.setup.at_stop:
+            call()
+
+
+def observer(corefile: str, setup: FakeSetup) -> Observed:
+    return Observed(corefile, setup)
+
+
+def answer(packet: bytes, rcode: str = "NOERROR", *, answers: int = 1) -> bytes:
+    """A response of this kind; the log only looks at its header and its length."""
+    response = bytearray(error_answer(packet, RCODES[rcode], len(packet)).wire(packet))
+    response[6:8] = answers.to_bytes(2, "big")
+    return bytes(response)
+
+
+def said(setup: FakeSetup) -> list[object]:
+    return [line["line"] for line in setup.lines if line["event"] == "query"]
+
+
+def errors_of(setup: FakeSetup) -> list[Mapping[str, Any]]:
+    return [
+        {key: value for key, value in line.items() if key in {"error", "count", "period_s", "log_level"}}
+        for line in setup.lines
+        if line["event"] == "query failed"
+    ]
+
+
+def ask(seen: Observed, name: str, qtype: str = "A", rcode: str = "NOERROR", *, answers: int = 1) -> None:
+    packet = query(name, type_number(qtype))
+    seen(packet, answer(packet, rcode, answers=answers), CLIENT, "udp", 0.0005)
+
+
+@pytest.mark.parametrize(
+    ("stanza", "line"),
+    [
+        (
+            "log",
+            '192.0.2.7:40053 - 4660 "A IN Web.Example. udp 29 false 512" NOERROR qr,rd 29 0.000500000s',
+        ),
+        (
+            "log . {combined}",
+            '192.0.2.7:40053 - 4660 "A IN Web.Example. udp 29 false 512" NOERROR qr,rd 29 0.000500000s "0"',
+        ),
+        ('log . "{name} from {remote} at {local}"', "Web.Example. from 192.0.2.7 at 198.51.100.1"),
+        ('log . "{/metadata} {unknown} {>opcode} }{"', "- {unknown} 0 }{"),
+    ],
+)
+def test_formats(stanza: str, line: str, setup: FakeSetup) -> None:
+    seen = observer(f". {{\n{stanza}\n}}", setup)
+    packet = b"\x12\x34" + query("Web.Example.", 1)[2:]
+    seen(packet, answer(packet), CLIENT, "udp", 0.0005)
+    assert said(setup) == [line]
+
+
+def test_what_edns_and_addresses_look_like(setup: FakeSetup) -> None:
+    seen = observer('. {\nlog . "{remote} {>do} {>bufsize} {type} {class} {proto} {rcode} {>rflags}"\n}', setup)
+    packet = bytearray(query("a.", 257, payload_bytes=1400, rd=False))
+    packet[-4:-2] = b"\x80\x00"
+    response = bytearray(error_answer(bytes(packet), 0, 19).wire(bytes(packet)))
+    response[2:4] = b"\x87\x93"
+    seen(bytes(packet), bytes(response), ("fd00::1", 5), "tcp", 1.5)
+    assert said(setup) == ["[fd00::1] true 1400 CAA IN tcp NXDOMAIN qr,aa,tc,rd,ra,cd"]
+
+
+@pytest.mark.parametrize(
+    ("rcode", "answers", "kind"),
+    [("NOERROR", 1, "success"), ("NOERROR", 0, "denial"), ("NXDOMAIN", 0, "denial"), ("NXDOMAIN", 1, "denial"),
+     ("SERVFAIL", 0, "error"), ("REFUSED", 0, "error")],
+)  # fmt: skip
+def test_classes(rcode: str, answers: int, kind: str, setup: FakeSetup) -> None:
+    packet = query("a.", 1)
+    assert log.answer_class(answer(packet, rcode, answers=answers)) == kind
+    for wanted in ("success", "denial", "error", "all"):
+        setup.lines.clear()
+        seen = observer(f'. {{\nlog . "{{rcode}}" {{\nclass {wanted}\n}}\n}}', setup)
+        ask(seen, "a.", rcode=rcode, answers=answers)
+        assert bool(said(setup)) == (wanted in {kind, "all"})
+
+
+def test_the_first_rule_that_fits_the_name_decides(setup: FakeSetup) -> None:
+    seen = observer(
+        '. {\nlog example.org "first {name}" {\nclass error\n}\nlog example.org example.net "second {name}"\n}', setup
+    )
+    for name in ("a.example.org.", "A.Example.NET.", "example.com.", "notexample.net."):
+        ask(seen, name)
+    ask(seen, "b.example.org.", rcode="SERVFAIL")
+    assert said(setup) == ["second A.Example.NET.", "first b.example.org."]
+
+
+def test_a_block_logs_its_own_queries_only(setup: FakeSetup) -> None:
+    seen = observer('example.org {\nlog . "{name}"\n}\nquiet.example.org {\nerrors\n}\n. {\nerrors\n}', setup)
+    for name in ("a.example.org.", "b.quiet.example.org.", "example.com."):
+        ask(seen, name)
+    ask(seen, "c.example.org.", rcode="SERVFAIL")
+    ask(seen, "d.quiet.example.org.", rcode="SERVFAIL")
+    assert said(setup) == ["a.example.org.", "c.example.org."]
+    assert [one["error"] for one in errors_of(setup)] == ["d.quiet.example.org. A: the answer is not known (SERVFAIL)"]
+
+
+@pytest.mark.parametrize("packet", [b"", b"\x00" * 12, query("a.", 1)[:-1], answer(query("a.", 1))])
+def test_what_is_no_query_is_not_logged(packet: bytes, setup: FakeSetup) -> None:
+    server = observer(". {\nlog\nerrors\n}", setup).server
+    outcome = server.respond(packet, server.table.lane("udp", 4))
+    assert isinstance(outcome, Exchange)
+    outcome.sent(1.0)
+    assert setup.lines == []
+
+
+def test_a_servfail_is_never_remembered_behind_errors(setup: FakeSetup) -> None:
+    class Failing(Plugin):
+        sees = Sees.PACKET
+
+        def serve(self, request: Request, next: Serve) -> Response:  # noqa: A002 - as in Plugin
+            del request, next
+            return Response(SERVFAIL, reuse=Reuse())
+
+    for plugins, kept in (((Failing(),), 1), ((errors.Errors(errors.ErrorsConfig(), setup), Failing()), 0)):
+        server = server_of(*plugins)
+        assert respond(server, query("a.", 1))
+        assert len(server.table) == kept
+
+
+ERRORS = """
+. {
+    errors {
+        consolidate 5m "^slow" warning
+        consolidate 1m "slow|lost" info show_first
+    }
+}
+"""
+
+
+def test_consolidated_errors(setup: FakeSetup) -> None:
+    seen = observer(ERRORS, setup)
+    ask(seen, "other.", rcode="SERVFAIL")
+    assert [one["error"] for one in errors_of(setup)] == ["other. A: the answer is not known (SERVFAIL)"]
+    setup.lines.clear()
+    for name in ("slow.", "slow2.", "slow3."):
+        ask(seen, name, rcode="SERVFAIL")
+    setup.wait(299)
+    assert setup.lines == []
+    setup.wait(1)
+    last = "slow3. A: the answer is not known (SERVFAIL)"
+    assert errors_of(setup) == [{"log_level": "warning", "error": last, "count": 3, "period_s": 300.0}]
+    setup.lines.clear()
+    ask(seen, "slow.", rcode="SERVFAIL")
+    setup.wait(1000)
+    assert [one["count"] for one in errors_of(setup)] == [1]
+
+
+def test_the_first_is_shown_at_once_and_not_counted_again(setup: FakeSetup) -> None:
+    seen = observer(ERRORS, setup)
+    first = "lost. A: the answer is not known (SERVFAIL)"
+    ask(seen, "lost.", rcode="SERVFAIL")
+    assert errors_of(setup) == [{"log_level": "info", "error": first}]
+    setup.wait(60)
+    assert len(setup.lines) == 1
+    ask(seen, "lost.", rcode="SERVFAIL")
+    ask(seen, "lost.", "AAAA", rcode="SERVFAIL")
+    setup.wait(60)
+    again = "lost. AAAA: the answer is not known (SERVFAIL)"
+    assert errors_of(setup)[1:] == [
+        {"log_level": "info", "error": first},
+        {"log_level": "info", "error": again, "count": 1, "period_s": 60.0},
+    ]
+
+
+def test_nothing_that_was_counted_is_lost_at_the_end(setup: FakeSetup) -> None:
+    seen = observer(ERRORS, setup)
+    ask(seen, "slow.", rcode="SERVFAIL")
+    seen.close()
+    seen.close()
+    setup.wait(1000)
+    assert [one["count"] for one in errors_of(setup)] == [1]
+
+
+def failure() -> Exception:
+    with pytest.raises(KeyError) as caught:
+        _ = dict[str, int]()["missing"]
+    return caught.value
+
+
+@pytest.mark.parametrize("with_stack", [False, True])
+def test_an_unexpected_failure(with_stack: bool) -> None:
+    found = failure()
+    with capture_logs() as lines:
+        log_failure(found, b"\x01\x02" * 400, "dns://:53", with_stack=with_stack)
+    (line,) = lines
+    assert line.pop("exc_info", None) == (found if with_stack else None)
+    assert line.pop("where").startswith("test_log_errors.py:")
+    assert line == {
+        "event": "query failed unexpectedly",
+        "log_level": "error",
+        "source": "kdns.aio.dns.exchange",
+        "server": "dns://:53",
+        "error": "KeyError: 'missing'",
+        "packet": "0102" * 256,
+    }
+
+
+def test_stacks_are_asked_for(setup: FakeSetup) -> None:
+    observer(". {\nerrors\n}", setup)
+    assert not setup.has_stacks
+    observer(". {\nerrors {\nstacktrace\n}\n}", setup)
+    assert setup.has_stacks
+
+
+def test_metadata_in_a_line(setup: FakeSetup) -> None:
+    ask(observer('. {\nlog . "{/some/fact} {/other}"\n}', setup), "a.")
+    assert said(setup) == ["known -"]

@@ -1,0 +1,111 @@
+"""Every row of tests/golden/records through the pure core and through whole packets."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from dns_chain import cluster_server, respond
+from records_table import OWN, SERIAL, Case, Row, cases, folded
+
+from kdns.dns.message import decode, query
+from kdns.dns.names import labels_of
+from kdns.plugins.kubernetes.service import own_addresses, service_tree
+from kdns.plugins.kubernetes.zone import Status, Zones
+from kdns.plugins.server import Server
+
+CASES = cases()
+ROWS = [(case, row) for case in CASES for row in case.rows]
+STATUSES = {"NOERROR": Status.SUCCESS} | {status.name: status for status in Status if status is not Status.SUCCESS}
+AXFR_AND_IXFR = {251, 252}
+
+by_case = pytest.mark.parametrize("case", [pytest.param(case, id=case.title) for case in CASES])
+
+
+def server_of(case: Case) -> Server:
+    server, plugin = cluster_server(case.state(), case.options, fallthrough=case.directive.fallthrough)
+    plugin.renew(SERIAL)
+    return server
+
+
+def response(server: Server, packet: bytes) -> bytes:
+    got = respond(server, packet)
+    assert got
+    return got
+
+
+@by_case
+def test_the_core(case: Case) -> None:
+    zones = Zones(case.state(), case.options)
+    zones.serial = SERIAL
+    for row in case.rows:
+        got = zones.lookup(row.labels, row.qtype)
+        if not row.is_authoritative:
+            falls = any(row.labels[-len(zone) :] == zone for zone in map(labels_of, case.directive.fallthrough))
+            assert row.qtype in AXFR_AND_IXFR or got is None or falls, row
+            continue
+        assert got is not None, row
+        authority = [zones.soa(got.zone)] if got.status is not Status.SUCCESS else []
+        sections = tuple(folded(part) for part in (got.answer, authority, got.additional))
+        assert (got.status, sections) == (STATUSES[row.status], row.sections), row
+
+
+@pytest.mark.parametrize("payload_bytes", [4096, 1232, 0], ids=["large", "usual", "plain"])
+@by_case
+def test_the_bytes(case: Case, payload_bytes: int) -> None:
+    """Twice, since the second answer comes from the table."""
+    server = server_of(case)
+    for row in case.rows:
+        packet = query(row.name, row.qtype, payload_bytes=payload_bytes)
+        first, second = response(server, packet), response(server, packet)
+        assert row.difference(decode(first)) == ""
+        assert first == second, row
+        assert len(first) <= max(payload_bytes, 512)
+
+
+@by_case
+def test_letters_of_any_size_come_back_as_they_were(case: Case) -> None:
+    server = server_of(case)
+    for row in case.rows:
+        name = "".join(letter.upper() if index % 2 else letter for index, letter in enumerate(row.name))
+        for packet in (query(name, row.qtype), query(row.name, row.qtype), query(name, row.qtype)):
+            got = response(server, packet)
+            assert got[12 : len(packet)] == packet[12:], row
+            assert row.difference(decode(got)) == ""
+
+
+def test_the_table_holds_what_it_should() -> None:
+    """A row that says nothing would prove nothing."""
+    assert len(ROWS) > 200
+    statuses = Counter(row.status for _, row in ROWS)
+    assert statuses.keys() == {"NOERROR", "NODATA", "NXDOMAIN", "SERVFAIL", "REFUSED"}
+    answered = {rrset.rtype for _, row in ROWS for rrset in row.answer}
+    assert answered == {1, 2, 5, 6, 12, 16, 28, 33}
+    assert len({(case.title, row.name, row.qtype) for case, row in ROWS}) == len(ROWS)
+    assert OWN == "127.0.0.1"
+
+
+def test_a_wrong_row_is_seen() -> None:
+    case, row = next((case, row) for case, row in ROWS if row.status == "NOERROR" and row.additional)
+    server = server_of(case)
+    got = decode(response(server, query(row.name, row.qtype)))
+    wrong: list[Row] = [
+        Row(row.name, row.qtype, "NXDOMAIN", True, row.answer, row.authority, row.additional),
+        Row(row.name, row.qtype, row.status, False, row.answer, row.authority, row.additional),
+        Row(row.name, row.qtype, row.status, True, (), row.authority, row.additional),
+        Row(row.name, row.qtype, row.status, True, row.answer, row.authority, ()),
+    ]
+    assert row.difference(got) == ""
+    assert "" not in [one.difference(got) for one in wrong]
+
+
+@by_case
+def test_addresses_of_a_service_need_no_tree(case: Case) -> None:
+    state = case.state()
+    for service in state.services.values():
+        slices = state.slices_by_service.get(service.key, {}).values()
+        node = own_addresses(service, slices, case.options)
+        if node is not None:
+            tree = service_tree(service, slices, case.options.primary_zone, case.options)
+            assert tree is not None
+            assert node == {rtype: rdata for rtype, rdata in tree[()].items() if rtype in {1, 28}}

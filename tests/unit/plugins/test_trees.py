@@ -1,0 +1,90 @@
+"""What `Zones` remembers of Services goes with what it was made of, and with nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from dns_chain import FakeSetup
+
+from kdns.cluster.objects import (
+    Endpoint,
+    EndpointSlice,
+    Meta,
+    Namespace,
+    Node,
+    NodeMeta,
+    Object,
+    Service,
+    ServiceMeta,
+    ServicePort,
+    ServiceSpec,
+    SliceLabels,
+    SliceMeta,
+)
+from kdns.cluster.state import State
+from kdns.dns.names import labels_of
+from kdns.plugins.kubernetes.options import Options
+from kdns.plugins.kubernetes.plugin import Kubernetes
+from kdns.plugins.kubernetes.reverse import is_above_an_address
+from kdns.plugins.kubernetes.service import service_tree
+
+REVERSE = labels_of("96.10.in-addr.arpa.")
+
+
+def service(name: str, address: str) -> Service:
+    return Service(ServiceMeta(name, "shop"), ServiceSpec(cluster_ip=address, ports=(ServicePort(80, "p"),)))
+
+
+def endpoint_slice(name: str, *addresses: str) -> EndpointSlice:
+    endpoints = tuple(Endpoint((address,)) for address in addresses)
+    return EndpointSlice(SliceMeta(f"{name}-1", "shop", SliceLabels(name)), "IPv4", endpoints)
+
+
+@pytest.mark.parametrize(
+    ("change", "trees", "ranges"),
+    [
+        (service("a", "10.96.0.9"), ["a"], 1),
+        (endpoint_slice("a", "10.1.0.1"), ["a"], 1),
+        (service("b", "None"), ["b"], 1),
+        (endpoint_slice("c", "10.1.0.1"), [], 1),
+        (Namespace(Meta("other")), ["a", "b"], 1),
+        (Node(NodeMeta("n")), [], 0),
+    ],
+)
+def test_a_change_makes_anew_what_it_touches(
+    change: Object, trees: list[str], ranges: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    looked: list[object] = []
+
+    def tree(of: Service, *more: Any) -> Any:
+        made.append(of.metadata.name)
+        return service_tree(of, *more)
+
+    def look(*given: Any) -> bool:
+        looked.append(given)
+        return is_above_an_address(*given)
+
+    monkeypatch.setattr("kdns.plugins.kubernetes.zone.service_tree", tree)
+    monkeypatch.setattr("kdns.plugins.kubernetes.zone.is_above_an_address", look)
+    state = State()
+    for each in (Namespace(Meta("shop")), service("a", "10.96.0.1"), service("b", "10.96.0.2")):
+        state.upsert(each)
+    state.synced |= {Namespace, Service, EndpointSlice}
+    zones = Kubernetes(state, Options(zones=("cluster.local.", "in-addr.arpa.")), FakeSetup())
+
+    def ask() -> tuple[list[str], int]:
+        made.clear()
+        looked.clear()
+        for name in "ab":
+            zones.zones.lookup(labels_of(f"{name}.shop.svc.cluster.local."), 33)
+        zones.zones.lookup(REVERSE, 1)
+        return list(made), len(looked)
+
+    assert ask() == (["a", "b"], 1)
+    assert ask() == ([], 0)
+    changed = state.upsert(change)
+    assert changed
+    zones.changed([changed], 1.0)
+    assert ask() == (trees, ranges)

@@ -1,0 +1,95 @@
+"""`whoami` tells each client its own address and port, and is never answered for by the table."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from dns_chain import FakeSetup, server_of
+
+from kdns.corefile.parse import parse
+from kdns.dns.message import decode, query
+from kdns.dns.types import type_name, type_number
+from kdns.net import join_host_port, unpacked
+from kdns.plugins import whoami
+from kdns.plugins.server import Exchange, Server
+from kdns.plugins.server_config import configure
+
+CASES = Path(__file__).parents[3].parent / "shared" / "conformance" / "directives" / "misc-cases.json"
+
+
+@pytest.fixture
+def server() -> Server:
+    (config,) = configure(parse(". {\nwhoami\n}"))
+    plugin = whoami.build(config.configs(whoami.DIRECTIVE), FakeSetup())
+    return server_of(plugin)
+
+
+def additional(server: Server, name: str, qtype: str, client: tuple[str, int], transport: str) -> list[str]:
+    """The additional section as text; the rest must be as it always is."""
+    packet = query(name, type_number(qtype))
+    outcome = server.respond(packet, server.table.lane(transport, 4), client)
+    assert isinstance(outcome, Exchange)
+    got = decode(outcome.wire)
+    assert (got.rcode, set(got.flags)) == ("NOERROR", {"qr", "aa", "rd"})
+    assert (got.answer, got.authority) == ((), ())
+    return [f"{one.owner} {one.ttl} {type_name(one.rtype)} {text(one.rdata[0])}" for one in got.additional]
+
+
+def text(rdata: object) -> str:
+    return unpacked(rdata) if isinstance(rdata, bytes) else str(rdata)
+
+
+@pytest.mark.parametrize(
+    ("name", "qtype", "client", "transport", "records"),
+    [
+        ("example.org.", "A", ("192.0.2.1", 5353), "udp",
+         ["example.org. 0 A 192.0.2.1", "_udp.example.org. 0 SRV Srv(priority=0, weight=0, port=5353, target='.')"]),
+        ("A.Example.ORG.", "TXT", ("fd00::1", 1), "tcp",
+         ["A.Example.ORG. 0 AAAA fd00::1", "_tcp.A.Example.ORG. 0 SRV Srv(priority=0, weight=0, port=1, target='.')"]),
+        (".", "SRV", ("192.0.2.1", 65535), "udp",
+         [". 0 A 192.0.2.1", "_udp. 0 SRV Srv(priority=0, weight=0, port=65535, target='.')"]),
+        (f"{'a' * 63}.{'b' * 63}.{'c' * 63}.{'d' * 61}.", "A", ("192.0.2.1", 1), "udp",
+         [f"{'a' * 63}.{'b' * 63}.{'c' * 63}.{'d' * 61}. 0 A 192.0.2.1"]),
+    ],
+)  # fmt: skip
+def test_records(
+    server: Server, name: str, qtype: str, client: tuple[str, int], transport: str, records: list[str]
+) -> None:
+    assert additional(server, name, qtype, client, transport) == records
+
+
+def test_each_client_gets_its_own(server: Server) -> None:
+    for port in (1, 2, 1):
+        found = additional(server, "example.org.", "A", ("192.0.2.1", port), "udp")
+        assert f"port={port}," in found[1]
+    assert len(server.table) == 0
+
+
+@pytest.mark.parametrize("qtype", ["AXFR", "IXFR"])
+def test_transfers_are_refused(server: Server, qtype: str) -> None:
+    outcome = server.respond(query("example.org.", type_number(qtype)), server.table.lane("tcp", 4))
+    assert isinstance(outcome, Exchange)
+    assert decode(outcome.wire).rcode == "REFUSED"
+
+
+def test_recorded_cases(server: Server) -> None:
+    if not CASES.exists():
+        pytest.skip(f"the conformance data is not here: {CASES}")
+    cases = [case for case in json.loads(CASES.read_bytes())["cases"] if case.get("config") == "whoami"]
+    passed = 0
+    for case in cases:
+        host, port = case["query"]["client"].rsplit(":", 1)
+        if not host:  # a client without an address is the recorder's, not a resolver's
+            continue
+        asked = case["query"]
+        found = additional(server, asked["name"], asked["type"], (host, int(port)), "udp")
+        srv = f"Srv(priority=0, weight=0, port={port}, target='.')"
+        expected = [
+            one.replace(" IN ", " ").replace(f"SRV 0 0 {port} .", f"SRV {srv}") for one in case["expect"]["additional"]
+        ]
+        assert found == expected, case["id"]
+        assert join_host_port(host, int(port)) == asked["client"]
+        passed += 1
+    assert passed == 2

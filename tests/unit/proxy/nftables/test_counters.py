@@ -1,0 +1,56 @@
+"""Counters that go on while what they are read from begins anew."""
+
+from __future__ import annotations
+
+import pytest
+
+from kdns.cluster.objects import Service, ServiceMeta, ServicePort, ServiceSpec
+from kdns.cluster.state import State
+from kdns.proxy.nftables.counters import FrontCounters
+from kdns.proxy.plan.config import NodeView, ProxyConfig
+from kdns.proxy.plan.plan import FrontKey, Plan, PortName
+from kdns.proxy.plan.planner import plan
+
+ONE, TWO, STRANGE = (FrontKey(f"10.96.0.{number}", "TCP", 80) for number in (1, 2, 9))
+WEB, DNS = PortName("d", "web", "p", "TCP"), PortName("d", "dns", "p", "TCP")
+
+
+def planned(*names: str) -> Plan:
+    """A plan of Services that have these fronts: web two, dns one."""
+    state = State()
+    rows = {
+        "web": ServiceSpec(cluster_ip=ONE.address, external_ips=(TWO.address,), ports=(ServicePort(80, "p"),)),
+        "dns": ServiceSpec(cluster_ip="10.96.0.3", ports=(ServicePort(80, "p"),)),
+    }
+    for name in names:
+        state.upsert(Service(ServiceMeta(name, "d"), rows[name]))
+    return plan(state, NodeView("here"), ProxyConfig())
+
+
+@pytest.mark.parametrize(
+    ("readings", "total"),
+    [
+        ([{ONE: 5}], 5),
+        ([{ONE: 5}, {ONE: 5}, {ONE: 7}], 7),
+        ([{ONE: 5}, {ONE: 2}, {ONE: 3}], 8),  # made anew, and two since
+        ([{ONE: 5}, {}, {ONE: 2}], 7),  # made anew, and read before anything came
+        ([{ONE: 5, TWO: 1}, {ONE: 6, TWO: 1}], 7),
+        ([{ONE: 5, STRANGE: 100}], 5),
+    ],
+)
+def test_totals_are_what_was_gained(readings: list[dict[FrontKey, int]], total: int) -> None:
+    whole, tally = planned("web"), FrontCounters()
+    for each in readings:
+        tally.read(whole.ipv4, "service-ips", each)
+    assert tally.totals(whole) == {(WEB, "IPv4"): total}
+
+
+def test_maps_count_each_for_itself_and_services_that_go_are_forgotten() -> None:
+    both, tally = planned("web", "dns"), FrontCounters()
+    tally.read(both.ipv4, "service-ips", {ONE: 5, FrontKey("10.96.0.3", "TCP", 80): 2})
+    tally.read(both.ipv4, "service-nodeports", {})
+    tally.read(both.ipv4, "service-ips", {ONE: 6, FrontKey("10.96.0.3", "TCP", 80): 2})
+    assert tally.totals(both) == {(WEB, "IPv4"): 6, (DNS, "IPv4"): 2}
+    assert tally.totals(planned("dns")) == {(DNS, "IPv4"): 2}
+    tally.read(both.ipv4, "service-ips", {ONE: 1})
+    assert tally.totals(both) == {(WEB, "IPv4"): 1, (DNS, "IPv4"): 2}

@@ -1,0 +1,18 @@
+"""Which rows of EndpointSlices become endpoints."""
+
+from __future__ import annotations
+
+import pytest
+
+from kdns.cluster.objects import Endpoint, EndpointPort, EndpointSlice, SliceMeta
+from kdns.proxy.plan.endpoints import candidates
+
+
+@pytest.mark.parametrize(
+    ("port", "is_used"),
+    [(None, False), (-1, False), (0, False), (1, True), (65535, True), (65536, False), (70000, False)],
+)
+def test_only_port_numbers_that_a_packet_can_have(port: int | None, *, is_used: bool) -> None:
+    row = EndpointSlice(SliceMeta("s", "shop"), "IPv4", (Endpoint(("10.1.0.1",)),), (EndpointPort("p", port),))
+    found = candidates([row], "IPv4", "p", "TCP", "here")
+    assert [(each.endpoint.address, each.endpoint.port) for each in found] == ([("10.1.0.1", port)] if is_used else [])

@@ -1,0 +1,129 @@
+"""Which UDP flows are deleted when endpoints change, by rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from ipaddress import ip_address
+
+import pytest
+
+from kdns.cluster.objects import (
+    Conditions,
+    Endpoint,
+    EndpointPort,
+    EndpointSlice,
+    Service,
+    ServiceMeta,
+    ServicePort,
+    ServiceSpec,
+    SliceLabels,
+    SliceMeta,
+)
+from kdns.cluster.state import State
+from kdns.proxy.plan.config import NodeView, ProxyConfig
+from kdns.proxy.plan.modes import USERSPACE
+from kdns.proxy.plan.plan import FrontKey
+from kdns.proxy.plan.planner import Planner
+from kdns.proxy.plan.stale_flows import Flow, merged, stale, udp_fronts
+
+NODE = NodeView("here", "", (ip_address("192.0.2.1"),), (ip_address("192.0.2.1"), ip_address("192.0.2.9")))
+CONFIG = ProxyConfig(node_port_addresses=("primary",))
+
+VIP, NODE_IP, OTHER_IP, ELSEWHERE = "10.96.0.10", "192.0.2.1", "192.0.2.9", "203.0.113.1"
+A, B, LEAVING, GONE = "10.1.0.2", "10.1.0.3", "10.1.0.4", "10.1.0.5"
+TERMINATING = Conditions(ready=False, serving=True, terminating=True)
+DEAD = Conditions(ready=False, serving=False, terminating=True)
+
+
+def service(name: str = "dns", ip: str = VIP, node_port: int = 30053) -> Service:
+    ports = (
+        ServicePort(53, "udp", "UDP", node_port),
+        ServicePort(53, "tcp", "TCP", node_port),
+    )
+    return Service(ServiceMeta(name, "d"), ServiceSpec(type="NodePort", cluster_ip=ip, ports=ports))
+
+
+def endpoints(*rows: tuple[str, Conditions | None], name: str = "dns") -> EndpointSlice:
+    ports = (EndpointPort("udp", 5353, "UDP"), EndpointPort("tcp", 5353, "TCP"))
+    meta = SliceMeta(f"{name}-1", "d", SliceLabels(name))
+    return EndpointSlice(meta, "IPv4", tuple(Endpoint((address,), flags) for address, flags in rows), ports)
+
+
+def state(*objects: Service | EndpointSlice) -> State:
+    made = State()
+    for each in objects:
+        made.upsert(each)
+    return made
+
+
+def flow(destination: str, port: int, answers_from: str, answers_port: int = 5353) -> Flow:
+    return Flow((destination, port), (answers_from, answers_port), b"")
+
+
+SERVED = ((A, None), (LEAVING, TERMINATING), (GONE, DEAD))
+
+ROWS = (
+    ("to an endpoint", flow(VIP, 53, A), SERVED, False),
+    ("to one that serves while it terminates, and gets no new clients", flow(VIP, 53, LEAVING), SERVED, False),
+    ("to one that serves no more", flow(VIP, 53, GONE), SERVED, True),
+    ("to a stranger", flow(VIP, 53, B), SERVED, True),
+    ("to another port of an endpoint", flow(VIP, 53, A, 5354), SERVED, True),
+    ("not translated, since it is from before the Service", flow(VIP, 53, VIP, 53), SERVED, True),
+    ("with no endpoint left", flow(VIP, 53, A), (), True),
+    ("to a port of nobody", flow(VIP, 54, B), SERVED, False),
+    ("to an address of nobody", flow("10.96.0.11", 53, B), SERVED, False),
+    ("to the node port", flow(NODE_IP, 30053, B), SERVED, True),
+    ("to the node port, well", flow(NODE_IP, 30053, A), SERVED, False),
+    ("to this port of a node's address without node ports", flow(OTHER_IP, 30053, OTHER_IP, 30053), SERVED, False),
+    ("to this port of somebody else", flow(ELSEWHERE, 30053, ELSEWHERE, 30053), SERVED, False),
+)
+
+
+@pytest.mark.parametrize(("what", "found", "rows", "is_stale"), ROWS, ids=[row[0] for row in ROWS])
+def test_a_flow(what: str, found: Flow, rows: tuple[tuple[str, Conditions | None], ...], is_stale: bool) -> None:
+    half = Planner(state(service(), endpoints(*rows)), NODE, CONFIG).plan.ipv4
+    assert (stale([found], udp_fronts(half, None), half) == [found]) == is_stale, what
+
+
+def test_only_the_fronts_that_changed_are_looked_at() -> None:
+    known = state(
+        service(), endpoints((A, None)), service("quiet", "10.96.0.20", 30054), endpoints((A, None), name="quiet")
+    )
+    planner = Planner(known, NODE, CONFIG)
+    change = known.upsert(endpoints((B, None)))
+    assert change
+    difference = planner.changed([change])["IPv4"]
+    fronts = udp_fronts(planner.plan.ipv4, difference)
+    assert fronts.keys() == {FrontKey(VIP, "UDP", 53), FrontKey("", "UDP", 30053)}
+    assert udp_fronts(planner.plan.ipv4, planner.changed([change])["IPv4"]) == {}
+
+
+def test_an_endpoint_that_no_new_client_gets_and_that_dies_is_a_change() -> None:
+    known = state(service(), endpoints((A, None), (LEAVING, TERMINATING)))
+    planner = Planner(known, NODE, CONFIG)
+    change = known.upsert(endpoints((A, None), (LEAVING, DEAD)))
+    assert change
+    difference = planner.changed([change])["IPv4"]
+    fronts = udp_fronts(planner.plan.ipv4, difference)
+    assert stale([flow(VIP, 53, LEAVING)], fronts, planner.plan.ipv4)
+
+
+def test_flows_to_a_service_that_is_gone_go_unless_they_were_never_its_own() -> None:
+    known = state(service(), endpoints((A, None)))
+    planner = Planner(known, NODE, CONFIG)
+    change = known.delete(Service, ("d", "dns"))
+    assert change
+    difference = planner.changed([change])["IPv4"]
+    fronts = udp_fronts(planner.plan.ipv4, difference)
+    flows = [flow(VIP, 53, A), flow(NODE_IP, 30053, A), flow(NODE_IP, 30053, NODE_IP, 30053)]
+    assert stale(flows, fronts, planner.plan.ipv4) == flows[:2]
+
+
+def test_a_later_look_counts() -> None:
+    key = FrontKey(VIP, "UDP", 53)
+    assert merged({key: frozenset({(A, 53)})}, {key: None}) == {key: None}
+
+
+def test_relays_look_after_their_own_flows() -> None:
+    planner = Planner(state(service(), endpoints((A, None))), NODE, replace(CONFIG, mode=USERSPACE))
+    assert udp_fronts(planner.plan.ipv4, None) == {}

@@ -1,0 +1,176 @@
+"""KubeProxyConfiguration files: what they say, and what is none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from settings_text import BIT, HEAD, read, said
+
+from kdns.aio.files.proxy_config import load_settings, parse_settings, write_settings
+from kdns.errors import InputError, ManifestError, SettingsError
+from kdns.proxy.settings.document import decoded, encoded
+from kdns.proxy.settings.settings import Settings, VModule
+from kdns.proxy.settings.validation import problems
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "value"),
+    [
+        ("", "mode", "nftables"),
+        ("mode: ''", "mode", "nftables"),
+        ("mode: iptables", "mode", "iptables"),
+        ("", "bind_address", "0.0.0.0"),
+        ("", "healthz_bind_address", "0.0.0.0:10256"),
+        ("", "metrics_bind_address", "127.0.0.1:10249"),
+        ("bindAddress: '::'", "healthz_bind_address", "[::]:10256"),
+        ("bindAddress: '::'", "metrics_bind_address", "[::1]:10249"),
+        ("bindAddress: fd00::1\nmetricsBindAddress: 10.0.0.1", "metrics_bind_address", "10.0.0.1:10249"),
+        ("healthzBindAddress: 'fd00::1'", "healthz_bind_address", "[fd00::1]:10256"),
+        ("healthzBindAddress: 10.0.0.1:80", "healthz_bind_address", "10.0.0.1:80"),
+        ("", "client_connection.qps", 5.0),
+        ("clientConnection: {qps: 0, burst: 0, contentType: ''}", "client_connection.burst", 10),
+        ("clientConnection: {qps: 7}", "client_connection.qps", 7),
+        ("", "iptables.masquerade_bit", 14),
+        ("iptables: {masqueradeBit: 0}", "iptables.masquerade_bit", 0),
+        ("iptables: {masqueradeBit: null}", "iptables.masquerade_bit", 14),
+        ("iptables: {localhostNodePorts: false}", "iptables.localhost_node_ports", False),
+        ("iptables: {minSyncPeriod: 0s}", "iptables.min_sync_period_s", 1.0),
+        ("iptables: {syncPeriod: 1m30s}", "iptables.sync_period_s", 90.0),
+        ("ipvs: {syncPeriod: 0s}", "ipvs.sync_period_s", 30.0),
+        ("", "ipvs.min_sync_period_s", 0.0),
+        ("ipvs: {strictARP: true}", "ipvs.strict_arp", True),
+        ("ipvs: {excludeCIDRs: [10.0.0.0/8]}", "ipvs.exclude_cidrs", ("10.0.0.0/8",)),
+        ("", "nftables.masquerade_bit", 14),
+        ("nftables: {syncPeriod: 0s}", "nftables.sync_period_s", 30.0),
+        ("", "nftables.min_sync_period_s", 1.0),
+        ("", "conntrack.max_per_core", 32768),
+        ("conntrack: {maxPerCore: 0}", "conntrack.max_per_core", 0),
+        ("", "conntrack.min", 131072),
+        ("", "conntrack.tcp_established_timeout_s", 86400.0),
+        ("conntrack: {tcpEstablishedTimeout: 0s}", "conntrack.tcp_established_timeout_s", 0.0),
+        ("conntrack: {tcpCloseWaitTimeout: null}", "conntrack.tcp_close_wait_timeout_s", 3600.0),
+        ("configSyncPeriod: 0s", "config_sync_period_s", 900.0),
+        ("udpIdleTimeout: 0s", "udp_idle_timeout_s", 0.25),
+        ("", "oom_score_adj", -999),
+        ("oomScoreAdj: 0", "oom_score_adj", 0),
+        ("detectLocalMode: ''", "detect_local_mode", "ClusterCIDR"),
+        ("detectLocal: {interfaceNamePrefix: veth}", "detect_local.interface_name_prefix", "veth"),
+        ("nodePortAddresses: null", "node_port_addresses", ()),
+        ("nodePortAddresses: [primary]", "node_port_addresses", ("primary",)),
+        ("featureGates: {PreferSameTrafficDistribution: false}", "node_hints", False),
+        ("", "node_hints", True),
+        ("winkernel: {sourceVip: 10.0.0.1, enableDSR: true, rootHnsEndpointName: x}", "winkernel.enable_dsr", True),
+        ("logging: {flushFrequency: 2s, verbosity: 4}", "logging.flush_frequency_s", 2.0),
+        ("logging: {flushFrequency: 5000000000}", "logging.flush_frequency_s", 5.0),
+        ("logging: {vmodule: [{filePattern: a*, verbosity: 9}]}", "logging.vmodule", (VModule("a*", 9),)),
+        ("logging: {options: {json: {infoBufferSize: 0}}}", "logging.options.json.info_buffer_size", "0"),
+        ("showHiddenMetricsForVersion: '1.35'", "show_hidden_metrics_for_version", "1.35"),
+        ("hostnameOverride: ' N1 '", "node_name", "n1"),
+        ("mode: nftables\nnftables: {masqueradeAll: true}", "masquerade_all", True),
+        ("mode: nftables\niptables: {masqueradeAll: true}", "masquerade_all", False),
+        ("mode: ipvs\niptables: {masqueradeAll: true, masqueradeBit: 3}", "mark", 8),
+        ("mode: userspace\nnftables: {masqueradeBit: 1}", "mark", 2),
+        ("windowsRunAsService: true", "windows_run_as_service", True),
+    ],
+)  # fmt: skip
+def test_what_a_file_says(text: str, path: str, value: object) -> None:
+    found: Any = read(text)
+    for name in path.split("."):
+        found = getattr(found, name)
+    assert found == value
+    assert said(read(text)) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("bindAdress: 0.0.0.0", ["bindAdress: no such field; did you mean bindAddress?"]),
+        ("clusterCidr: 10.0.0.0/8", ["clusterCidr: no such field; did you mean clusterCIDR?"]),
+        ("iptables: {zzz: 1, syncperiod: 1s}", [
+            "iptables.zzz: no such field", "iptables.syncperiod: no such field; did you mean syncPeriod?",
+        ]),
+        ("logging: {vmodule: [{file: a}]}", ["logging.vmodule[0].file: no such field"]),
+        ("mode: 7", []),
+        ("mode: true", ["mode: found true, wanted text"]),
+        ("oomScoreAdj: '1'", ['oomScoreAdj: found "1", wanted a whole number']),
+        ("oomScoreAdj: 1.5", ["oomScoreAdj: found 1.5, wanted a whole number"]),
+        ("oomScoreAdj: 2147483648", ["oomScoreAdj: found 2147483648, wanted a number of 32 bits"]),
+        ("bindAddressHardFail: 1", ["bindAddressHardFail: found 1, wanted true or false"]),
+        ("clientConnection: {qps: fast}", ['clientConnection.qps: found "fast", wanted a number']),
+        ("iptables: []", ["iptables: found a list, wanted an object"]),
+        ("nodePortAddresses: primary", ['nodePortAddresses: found "primary", wanted a list']),
+        ("nodePortAddresses: [{}]", ["nodePortAddresses: found an object, wanted text"]),
+        ("configSyncPeriod: 15", ["configSyncPeriod: found 15, wanted a duration such as 30s or 1h30m"]),
+        ("configSyncPeriod: '15'", [
+            'configSyncPeriod: time: missing unit in duration "15"; wanted a duration such as 30s or 1h30m',
+        ]),
+        ("featureGates: {A: 1}", ["featureGates: wanted names with true or false"]),
+        ("kind: Config", ["kind: found 'Config'; wanted KubeProxyConfiguration"]),
+        ("apiVersion: ''\nkind: ''", [
+            "apiVersion: is missing; wanted kubeproxy.config.k8s.io/v1alpha1",
+            "kind: is missing; wanted KubeProxyConfiguration",
+        ]),
+    ],
+)  # fmt: skip
+def test_what_a_file_cannot_say(text: str, wrong: list[str]) -> None:
+    _, found = decoded({**HEAD, **yaml.safe_load(text)})
+    assert [str(problem) for problem in found] == wrong
+
+
+def test_everything_that_is_wrong_is_told_at_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(
+        "# ours\napiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"
+        "iptables:\n  masqueradeBit: 40\noomScoreAdj: 5000\n"
+    )
+    with pytest.raises(SettingsError) as caught:
+        load_settings(path, pytest.fail)
+    assert str(caught.value).splitlines() == [
+        f"{path}:5: iptables.masqueradeBit: Invalid value: 40: {BIT}",
+        f"{path}:6: oomScoreAdj: Invalid value: 5000: must be within the range [-1000, 1000]",
+    ]
+    path.write_text(path.read_text() + "ipvs:\n  sched: rr\n")
+    with pytest.raises(SettingsError, match=rf"^{path}:8: ipvs.sched: no such field"):
+        load_settings(path, pytest.fail)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "x: holds 0 documents, wanted one"),
+        ("a: 1\n---\nb: 1\n", "x:3: holds 2 documents, wanted one"),
+        ("a: [", "x:1: not YAML"),
+        ("mode: a\nmode: b\n", "x:2: mode: given twice"),
+    ],
+)
+def test_what_is_no_configuration_file(text: str, says: str) -> None:
+    with pytest.raises(ManifestError, match=says):
+        parse_settings("x", text, pytest.fail)
+    with pytest.raises(SettingsError, match="x:1: wanted an object of kind KubeProxyConfiguration"):
+        parse_settings("x", "- 1\n", pytest.fail)
+
+
+def test_a_written_file_says_the_same(tmp_path: Path) -> None:
+    settings = replace(Settings(), cluster_cidr="10.0.0.0/8", node_port_addresses=("primary",), oom_score_adj=0)
+    write_settings(tmp_path / "config.yaml", settings)
+    assert load_settings(tmp_path / "config.yaml", pytest.fail) == settings
+    assert decoded(encoded(Settings())) == (Settings(), ())
+    with pytest.raises(InputError, match="cannot be written"):
+        write_settings(tmp_path / "no" / "such", settings)
+
+
+FIELDS = st.sampled_from(["iptables", "mode", "logging", "vmodule", "syncPeriod", "clusterCIDR", "kind", "x"])
+SCALARS = st.none() | st.booleans() | st.integers() | st.text(max_size=5)
+
+
+@given(st.recursive(SCALARS, lambda part: st.lists(part) | st.dictionaries(FIELDS, part)))
+def test_any_document_is_read_or_refused(document: object) -> None:
+    for each in (document, {**HEAD, **document} if isinstance(document, dict) else document):
+        settings, _ = decoded(each)
+        problems(settings)

@@ -1,0 +1,85 @@
+"""What settings and the Node object say together: the node as the plan sees it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from settings_text import read
+
+from kdns.cluster.objects import Node, NodeAddress, NodeLabels, NodeMeta, NodeSpec, NodeStatus
+from kdns.errors import InputError
+from kdns.net import parse_network, parse_unmapped_address
+from kdns.proxy.plan.config import LocalPods, NodeView
+from kdns.proxy.plan.modes import NFTABLES
+from kdns.proxy.settings.plan_config import node_view, proxy_config
+
+N1 = Node(
+    NodeMeta("n1", NodeLabels("a")),
+    NodeSpec("10.244.1.0/24", ("10.244.1.0/24", "fd00:1::/80")),
+    NodeStatus((
+        NodeAddress("ExternalIP", "198.51.100.1"), NodeAddress("InternalIP", "192.0.2.1"),
+        NodeAddress("InternalIP", "fd00::1"), NodeAddress("Hostname", "n1"), NodeAddress("InternalIP", "192.0.2.9"),
+    )),
+)  # fmt: skip
+
+
+def pods(*texts: str) -> LocalPods:
+    return LocalPods(tuple(network for text in texts if (network := parse_network(text))))
+
+
+def addresses(*texts: str) -> tuple[Any, ...]:
+    return tuple(map(parse_unmapped_address, texts))
+
+
+@pytest.mark.parametrize(
+    ("node", "bind", "known", "expected"),
+    [
+        (N1, "0.0.0.0", None, NodeView("n1", "a", addresses("192.0.2.1", "fd00::1"),
+         addresses("fd00::1", "192.0.2.1", "192.0.2.9", "198.51.100.1"))),
+        (N1, "198.51.100.7", (), NodeView("n1", "a", addresses("198.51.100.7", "fd00::1"),
+         addresses("198.51.100.7", "fd00::1"))),
+        (None, "", addresses("127.0.0.1", "10.0.0.1", "::1"), NodeView("n1", "", (), addresses("10.0.0.1"))),
+        (None, "::", None, NodeView("n1")),
+    ],
+)  # fmt: skip
+def test_the_node(node: Node | None, bind: str, known: Any, expected: NodeView) -> None:
+    found = node_view(node, "n1", bind_address=bind, addresses=known)
+    assert replace(found, addresses=()) == replace(expected, addresses=())
+    assert set(found.addresses) == set(expected.addresses)
+
+
+@pytest.mark.parametrize(
+    ("text", "node", "local_pods", "node_ports"),
+    [
+        ("", N1, None, ("primary",)),
+        ("clusterCIDR: '10.0.0.0/8,fd00::/64'", N1, pods("10.0.0.0/8", "fd00::/64"), ("primary",)),
+        ("detectLocalMode: NodeCIDR", N1, pods("10.244.1.0/24", "fd00:1::/80"), ("primary",)),
+        ("detectLocalMode: NodeCIDR", None, None, ("primary",)),
+        ("detectLocalMode: BridgeInterface\ndetectLocal: {bridgeInterface: b}", N1,
+         LocalPods(bridge="b"), ("primary",)),
+        ("detectLocalMode: InterfaceNamePrefix\ndetectLocal: {interfaceNamePrefix: v}", N1,
+         LocalPods(interface_prefix="v"), ("primary",)),
+        ("mode: iptables", N1, None, ()),
+        ("mode: iptables\nnodePortAddresses: [primary]", N1, None, ("primary",)),
+        ("nodePortAddresses: [10.0.0.0/8]", N1, None, (parse_network("10.0.0.0/8"),)),
+    ],
+)  # fmt: skip
+def test_the_configuration_of_the_plan(text: str, node: Node | None, local_pods: Any, node_ports: Any) -> None:
+    found = proxy_config(read(text), node, ("10.96.0.0/16", "fd00:96::/112"))
+    assert (found.local_pods, found.node_port_addresses) == (local_pods, node_ports)
+    assert list(map(str, found.service_cidrs)) == ["10.96.0.0/16", "fd00:96::/112"]
+
+
+def test_the_rest_of_the_configuration_of_the_plan() -> None:
+    found = proxy_config(read("nftables: {masqueradeAll: true}\niptables: {localhostNodePorts: false}"), None)
+    assert (found.mode, found.masquerade_all, found.localhost_node_ports, found.node_hints) == (
+        NFTABLES,
+        True,
+        False,
+        True,
+    )
+    assert not proxy_config(read("featureGates: {PreferSameTrafficDistribution: false}"), None).node_hints
+    with pytest.raises(InputError, match="mode ipvs is not built yet"):
+        proxy_config(read("mode: ipvs"), None)

@@ -1,0 +1,150 @@
+"""Values of the dataplane's settings: which are refused, and what is remarked."""
+
+from __future__ import annotations
+
+import pytest
+from settings_text import BIT, POSITIVE, read, said
+
+from kdns.proxy.settings.validation import remarks
+
+NOT_NEGATIVE = "must be greater than or equal to 0"
+CIDR = "must be a valid CIDR"
+PAIR = "must be a either a single CIDR or dual-stack pair of CIDRs (e.g. [10.100.0.0/16, fde4:8dba:82e1::/48]"
+BLOCK = "must be a valid CIDR block (e.g. 10.100.0.0/16 or fde4:8dba:82e1::/48)"
+LOCAL_MODES = 'supported values: "ClusterCIDR", "NodeCIDR", "BridgeInterface", "InterfaceNamePrefix", ""'
+MODES = (
+    "must be iptables, ipvs, nftables, userspace or blank (blank means the best-available proxy [currently nftables])"
+)
+MINOR = "must be omitted or have the value '1.35'. Only the previous minor version is allowed"
+
+
+@pytest.mark.parametrize(
+    ("text", "field", "shown", "reason"),
+    [
+        ("mode: kernelspace", "mode", '"kernelspace"', MODES),
+        ("iptables: {masqueradeBit: 32}", "iptables.masqueradeBit", "32", BIT),
+        ("iptables: {masqueradeBit: -1}", "iptables.masqueradeBit", "-1", BIT),
+        ("nftables: {masqueradeBit: 32}", "nftables.masqueradeBit", "32", BIT),
+        ("nftables: {minSyncPeriod: -1s}", "nftables.minSyncPeriod", "-1s", NOT_NEGATIVE),
+        ("nftables: {syncPeriod: 1s, minSyncPeriod: 2s}", "nftables.syncPeriod", "2s",
+         "must be greater than or equal to nftables.minSyncPeriod"),
+        ("mode: iptables\niptables: {syncPeriod: 1s, minSyncPeriod: 2s}", "iptables.syncPeriod", "2s",
+         "must be greater than or equal to iptables.minSyncPeriod"),
+        ("mode: ipvs\nipvs: {tcpTimeout: -1s}", "ipvs.tcpTimeout", "-1s", NOT_NEGATIVE),
+        ("mode: ipvs\nipvs: {tcpFinTimeout: -1s}", "ipvs.tcpFinTimeout", "-1s", NOT_NEGATIVE),
+        ("mode: ipvs\nipvs: {udpTimeout: -1s}", "ipvs.udpTimeout", "-1s", NOT_NEGATIVE),
+        ("mode: ipvs\nipvs: {excludeCIDRs: [10.0.0.0/8, 10.0.0.1]}", "ipvs.excludeCIDRs[1]", '"10.0.0.1"', CIDR),
+        ("oomScoreAdj: 1001", "oomScoreAdj", "1001", "must be within the range [-1000, 1000]"),
+        ("oomScoreAdj: -1001", "oomScoreAdj", "-1001", "must be within the range [-1000, 1000]"),
+        ("conntrack: {maxPerCore: -1}", "conntrack.maxPerCore", "-1", NOT_NEGATIVE),
+        ("conntrack: {min: -1}", "conntrack.min", "-1", NOT_NEGATIVE),
+        ("conntrack: {tcpEstablishedTimeout: -5s}", "conntrack.tcpEstablishedTimeout", "-5s", NOT_NEGATIVE),
+        ("conntrack: {tcpCloseWaitTimeout: -5s}", "conntrack.tcpCloseWaitTimeout", "-5s", NOT_NEGATIVE),
+        ("conntrack: {udpTimeout: -5s}", "conntrack.udpTimeout", "-5s", NOT_NEGATIVE),
+        ("conntrack: {udpStreamTimeout: -5s}", "conntrack.udpStreamTimeout", "-5s", NOT_NEGATIVE),
+        ("clientConnection: {burst: -5}", "clientConnection.burst", "-5", NOT_NEGATIVE),
+        ("configSyncPeriod: -1s", "configSyncPeriod", "-1s", POSITIVE),
+        ("udpIdleTimeout: -1s", "udpIdleTimeout", "-1s", POSITIVE),
+        ("bindAddress: 10.10.12.11:2000", "bindAddress", '"10.10.12.11:2000"',
+         "not a valid textual representation of an IP address"),
+        ("healthzBindAddress: localhost", "healthzBindAddress", '"localhost"', "must be IP:port"),
+        ("healthzBindAddress: localhost:80", "healthzBindAddress", '"localhost"', "must be a valid IP"),
+        ("metricsBindAddress: 10.0.0.1:99999", "metricsBindAddress", '"99999"', "must be a valid port"),
+        ("metricsBindAddress: '[::1]:0'", "metricsBindAddress", '"0"', "must be a valid port"),
+        ("metricsBindAddress: '::1:x:80'", "metricsBindAddress", '"::1:x:80"', "must be IP:port"),
+        ("nodePortAddresses: [primary, 10.0.0.0/8]", "nodePortAddresses[0]", '"primary"',
+         "can't use both 'primary' and CIDRs"),
+        ("nodePortAddresses: [10.0.0.0/8, primary]", "nodePortAddresses[1]", '"primary"',
+         "can't use both 'primary' and CIDRs"),
+        ("nodePortAddresses: [127.0.0.1/32, 10.20.30.40]", "nodePortAddresses[1]", '"10.20.30.40"', CIDR),
+        ("nodePortAddresses: ['2001:db8:xyz/64']", "nodePortAddresses[0]", '"2001:db8:xyz/64"', CIDR),
+        ("clusterCIDR: 192.168.59.0", "clusterCIDR", '"192.168.59.0"', BLOCK),
+        ("clusterCIDR: 10.0.0.0/255.0.0.0", "clusterCIDR", '"10.0.0.0/255.0.0.0"', BLOCK),
+        ("clusterCIDR: '192.168.0.0/16,10.0.0.0/8'", "clusterCIDR", '["192.168.0.0/16","10.0.0.0/8"]', PAIR),
+        ("clusterCIDR: '10.0.0.0/8,fd00::/64,fd01::/64'", "clusterCIDR",
+         '["10.0.0.0/8","fd00::/64","fd01::/64"]', PAIR),
+        ("detectLocalMode: BridgeInterface", "detectLocal.bridgeInterface", '""', "must not be empty"),
+        ("detectLocalMode: InterfaceNamePrefix", "detectLocal.interfaceNamePrefix", '""', "must not be empty"),
+        ("detectLocalMode: BridgeInterface\ndetectLocal: {bridgeInterface: bridge0123456789}",
+         "detectLocal.bridgeInterface", '"bridge0123456789"',
+         "must be at most 15 characters, without blanks, slashes, quotes and asterisks"),
+        ("detectLocalMode: InterfaceNamePrefix\ndetectLocal: {interfaceNamePrefix: 'veth*'}",
+         "detectLocal.interfaceNamePrefix", '"veth*"',
+         "must be at most 14 characters, without blanks, slashes, quotes and asterisks"),
+        ("portRange: 2000-300", "portRange", '"2000-300"', "must be a valid port range (e.g. 300-2000)"),
+        ("portRange: some", "portRange", '"some"', "must be a valid port range (e.g. 300-2000)"),
+        ("showHiddenMetricsForVersion: '1.29'", "showHiddenMetricsForVersion", '"1.29"',
+         f"--show-hidden-metrics-for-version {MINOR}"),
+        ("logging: {format: xml}", "logging.format", '"xml"', "Unsupported log format"),
+        ("logging: {verbosity: -1}", "logging.verbosity", "-1", NOT_NEGATIVE),
+        ("logging: {vmodule: [{filePattern: 'a=b'}]}", "logging.vmodule[0]", '"a=b"',
+         "File pattern must not contain equal sign or comma"),
+    ],
+)  # fmt: skip
+def test_values_that_are_refused(text: str, field: str, shown: str, reason: str) -> None:
+    assert said(read(text)) == [f"{field}: Invalid value: {shown}: {reason}"]
+
+
+def test_a_period_below_zero_is_below_the_least_period_too() -> None:
+    assert said(read("mode: ipvs\nipvs: {syncPeriod: -1ms}")) == [
+        f"ipvs.syncPeriod: Invalid value: -1ms: {POSITIVE}",
+        "ipvs.syncPeriod: Invalid value: 0s: must be greater than or equal to ipvs.minSyncPeriod",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("detectLocalMode: Guess", f'detectLocalMode: Unsupported value: "Guess": {LOCAL_MODES}'),
+        (
+            "logging: {format: json, vmodule: [{filePattern: a}]}",
+            "logging.vmodule: Forbidden: Only supported for text log format",
+        ),
+        ("logging: {vmodule: [{}]}", "logging.vmodule[0]: Required value: File pattern must not be empty"),
+        (
+            "logging: {options: {text: {splitStream: true}}}",
+            "logging.options.text.splitStream: Forbidden: Feature LoggingAlphaOptions is disabled",
+        ),
+        (
+            "logging: {options: {json: {infoBufferSize: 4Mi}}}",
+            "logging.options.json.infoBufferSize: Forbidden: Feature LoggingAlphaOptions is disabled",
+        ),
+    ],
+)
+def test_values_that_are_refused_in_other_words(text: str, says: str) -> None:
+    assert said(read(text)) == [says]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "clusterCIDR: fd00:192:168:59::/64",
+        "clusterCIDR: 192.168.59.0/24,fd00:192:168::/64",
+        "detectLocalMode: NodeCIDR\nclusterCIDR: nonsense",
+        "mode: iptables\nipvs: {tcpTimeout: -1s}",
+        "mode: iptables\nnftables: {masqueradeBit: 99}",
+        "portRange: 300+1700",
+        "portRange: '300'",
+        "featureGates: {LoggingAlphaOptions: true}\nlogging: {options: {text: {splitStream: true}}}",
+    ],
+)
+def test_values_that_are_fine(text: str) -> None:
+    assert said(read(text)) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "fields"),
+    [
+        ("clusterCIDR: 10.0.0.0/8", []),
+        ("", ["clusterCIDR"]),
+        ("nftables: {masqueradeAll: true}", []),
+        ("detectLocalMode: NodeCIDR\nmode: iptables", ["nodePortAddresses"]),
+        ("detectLocalMode: NodeCIDR\nfeatureGates: {Zeta: true, Alpha: false, PreferSameTrafficDistribution: true}",
+         ["featureGates.Alpha", "featureGates.Zeta"]),
+        ("clusterCIDR: 10.0.0.0/8\nlogging: {format: text, flushFrequency: 5s, verbosity: 0}", []),
+        ("clusterCIDR: 10.0.0.0/8\nlogging: {format: json, verbosity: 2}", ["logging.format", "logging.verbosity"]),
+        ("clusterCIDR: 10.0.0.0/8\nlogging: {vmodule: [{filePattern: a*, verbosity: 9}]}", ["logging.vmodule"]),
+    ],
+)  # fmt: skip
+def test_what_is_remarked(text: str, fields: list[str]) -> None:
+    assert [remark.field for remark in remarks(read(text))] == fields

@@ -1,0 +1,115 @@
+"""The rows of proxy modes, here and in the dataplane."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, replace
+from ipaddress import ip_address
+from typing import Any
+
+import pytest
+from small_cluster import CONFIG, NODE_VIEW, endpoints, service, state
+
+from kdns.aio.dataplane import modes as dataplane_modes
+from kdns.errors import InputError
+from kdns.proxy.modes import AVAILABLE, MODES, rendered, semantics
+from kdns.proxy.plan.config import ProxyConfig
+from kdns.proxy.plan.modes import IPTABLES, NFTABLES, Mode
+from kdns.proxy.plan.plan import FamilyPlan
+from kdns.proxy.plan.planner import plan
+from kdns.proxy.settings.flags import BY_NAME
+from kdns.proxy.settings.plan_config import proxy_config
+from kdns.proxy.settings.settings import Settings
+from kdns.proxy.trace.trace import Packet, trace
+
+
+def test_each_available_mode_has_a_row_in_the_dataplane() -> None:
+    assert set(AVAILABLE) == set(dataplane_modes.MODES)
+    assert all(name == mode.name for name, mode in dataplane_modes.MODES.items())
+
+
+def test_a_row_has_its_own_semantics_and_none_without_them_is_available() -> None:
+    for name, mode in MODES.items():
+        assert mode.name == name
+        assert mode.semantics is None or mode.semantics.name == name
+        assert mode.semantics or not mode.render
+
+
+def test_the_flags_help_names_each_mode() -> None:
+    assert all(name in BY_NAME["proxy-mode"].help for name in MODES)
+
+
+@pytest.mark.parametrize("name", AVAILABLE)
+def test_an_available_mode_renders(name: str) -> None:
+    config = ProxyConfig(semantics(name), local_pods=CONFIG.local_pods)
+    assert "shop/s1" in rendered(plan(state(service(1, endpoints(1, "p1"))), NODE_VIEW, config))
+
+
+@pytest.mark.parametrize("name", [name for name in MODES if name not in AVAILABLE])
+def test_any_other_mode_says_so(name: str) -> None:
+    with pytest.raises(InputError, match=f"mode {name} (is not built|cannot be rendered) yet; there "):
+        rendered(plan(state(), NODE_VIEW, ProxyConfig(semantics(name))))
+
+
+LOCALHOST, VIP = ip_address("127.0.0.1"), ip_address("10.96.0.1")
+
+
+def planned(mode: Mode) -> FamilyPlan:
+    """The plan of a Service with everything that modes may treat differently."""
+    web = service(
+        1,
+        endpoints(1, "p1", "r1"),
+        loadBalancerSourceRanges=["203.0.113.0/24"],
+        external="Local",
+        healthCheckNodePort=32000,
+    )
+    lonely = service(2, loadBalancerSourceRanges=["203.0.113.0/24"])
+    config = replace(CONFIG, mode=mode, node_port_addresses=())
+    return plan(state(web, lonely), NODE_VIEW, config).ipv4
+
+
+def clients(half: FamilyPlan, number: int) -> list[Any]:
+    """Whose branches a Service's load balancer address has."""
+    return [
+        branch.client
+        for port in half.ports.values()
+        if port.name.service == f"s{number}"
+        for branch in port.load_balancer
+    ]
+
+
+SEMANTICS: dict[str, tuple[object, Callable[[Mode], object]]] = {
+    # field → another value than mode nftables', and what has to differ then
+    "protocols": (frozenset({"TCP"}), lambda mode: len(planned(mode).fronts)),
+    "guards_without_endpoints": (False, lambda mode: clients(planned(mode), 2)),
+    "rejects_undefined_ports": (False, lambda mode: planned(mode).undefined_ports),
+    "drops_unallocated": (False, lambda mode: planned(mode).unallocated),
+    "hairpins_everywhere": (True, lambda mode: [port.hairpins for port in planned(mode).ports.values()]),
+    "loopback_node_ports": (frozenset({"IPv4"}), lambda mode: LOCALHOST in planned(mode).node_ports),
+    "accepts_health_checks": (True, lambda mode: planned(mode).accepted_health_check_ports),
+    "relays": (True, lambda mode: [port.cluster_ip for port in planned(mode).ports.values()]),
+}
+
+
+@pytest.mark.parametrize("name", SEMANTICS)
+def test_semantics_govern_the_plan(name: str) -> None:
+    other, made = SEMANTICS[name]
+    changed = replace(NFTABLES, **{name: other})  # type: ignore[arg-type]
+    assert made(NFTABLES) != made(changed)
+
+
+def test_where_node_ports_are_by_default_is_semantics_too() -> None:
+    found = {name: proxy_config(Settings(mode=name), None).node_port_addresses for name in ("nftables", "iptables")}
+    assert found == {"nftables": ("primary",), "iptables": ()}
+
+
+def test_route_localnet_is_semantics_too() -> None:
+    def fate(mode: Mode) -> object:
+        made = plan(state(service(1, endpoints(1, "r1"))), NODE_VIEW, replace(CONFIG, mode=mode))
+        return trace(made, Packet(LOCALHOST, VIP, "TCP", 80)).fate
+
+    assert fate(IPTABLES) is not fate(replace(IPTABLES, routes_loopback=False))
+
+
+def test_no_semantics_are_left_out_above() -> None:
+    assert {field.name for field in fields(Mode)} == {*SEMANTICS, "name", "primary_node_ports", "routes_loopback"}

@@ -1,0 +1,61 @@
+"""The tables of packets through the plan and through the rules as they are written, SCTP too."""
+
+from __future__ import annotations
+
+import nft_walk
+import pytest
+from packet_tables import AFFINITY, CASES
+from small_cluster import ARRIVES, PROTOCOLS, Case, Sent, sent, state
+
+from kdns.net import FAMILIES, Family
+from kdns.proxy.nftables.table import Table
+from kdns.proxy.trace.explain import explained
+from kdns.proxy.trace.text import as_json
+from kdns.proxy.trace.trace import Fate, Packet
+
+FATES = {"refused": Fate.REJECTED, "dropped": Fate.DROPPED, "nobody": Fate.UNTOUCHED}
+ENDED = {"refused": "reject", "dropped": "drop", "nobody": ""}
+
+pytestmark = pytest.mark.parametrize("of", [*CASES, AFFINITY], ids=lambda of: of.name)
+
+
+def packets(of: Case, family: Family) -> list[Sent]:
+    return [sent(row, family, protocol) for protocol in PROTOCOLS for row in of.rows]
+
+
+def arrives(packet: Sent) -> str:
+    return ARRIVES.get(packet.row.client, "")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_plan_says_so(of: Case, family: Family) -> None:
+    plan, known = of.plan, state(*of.objects)
+    for packet in packets(of, family):
+        asked = Packet(packet.source, packet.destination, packet.protocol, packet.port, arrives(packet))
+        told = as_json(explained(known, plan, asked), of.node.name, "nftables")
+        assert told["fate"] == FATES.get(packet.row.wanted, Fate.FORWARDED).value, packet
+        assert {each["address"] for each in told["endpoints"]} == packet.ends, packet
+        for each in told["endpoints"]:
+            assert each["seesNodeAddress"] == sees_node(packet, each["address"]), packet
+
+
+def sees_node(packet: Sent, end: str) -> bool:
+    """Whether this end is to see the node: hairpins of this node always do."""
+    return packet.is_masqueraded or (end == str(packet.source) and packet.row.client != "remote")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_written_rules_do_so(of: Case, family: Family) -> None:
+    rules = nft_walk.read(Table(of.plan.of(family)).whole())
+    node = [*map(str, of.node.addresses)]
+    for packet in packets(of, family):
+        start = nft_walk.At(
+            str(packet.source), str(packet.destination), packet.protocol.lower(), packet.port, arrives(packet)
+        )
+        ends = nft_walk.walk(rules, start, node)
+        if not packet.ends:
+            assert {(at.ended, at.is_dnat) for at in ends} == {(ENDED[packet.row.wanted], False)}, packet
+            continue
+        assert {at.daddr for at in ends} == packet.ends, packet
+        for at in ends:
+            assert (at.is_masqueraded, at.dport) == (sees_node(packet, at.daddr), 8080), packet

@@ -1,0 +1,241 @@
+"""Which relays a plan wants, where they listen, and what captures for them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from ipaddress import ip_address, ip_network
+from typing import Any
+
+import msgspec
+import pytest
+
+from kdns.cluster.objects import EndpointSlice, Service
+from kdns.cluster.state import State
+from kdns.net import Address
+from kdns.proxy.nftables.capture import capture_table, userspace_text
+from kdns.proxy.nftables.transaction import commands
+from kdns.proxy.plan.branches import Verdict
+from kdns.proxy.plan.config import LocalPods, NodeView, ProxyConfig
+from kdns.proxy.plan.endpoints import ServiceEndpoint
+from kdns.proxy.plan.modes import USERSPACE
+from kdns.proxy.plan.plan import FamilyPlan, FrontKey, Plan, PortName
+from kdns.proxy.plan.planner import Planner, plan
+from kdns.proxy.userspace.balancer import Balancer
+from kdns.proxy.userspace.relays import RelayKey, leads_back, relay_keys
+from kdns.proxy.userspace.sessions import Sessions, header
+
+NODE = NodeView("here", "", (ip_address("192.0.2.1"),), (ip_address("192.0.2.1"), ip_address("192.0.2.9")))
+OWN = ip_address("192.0.2.1")
+PODS = LocalPods((ip_network("10.1.0.0/24"),))
+
+
+def service(vip: str = "10.96.0.1", name: str = "web", **spec: Any) -> Service:
+    annotations = {"kdns/proxy-protocol": spec.pop("proxy_protocol", "")}
+    told = {
+        "type": "LoadBalancer",
+        "clusterIP": vip,
+        "ports": [{"port": 80, "nodePort": 30080, "protocol": spec.pop("protocol", "TCP")}],
+    }
+    status = {"loadBalancer": {"ingress": [{"ip": "198.51.100.9"}]}}
+    metadata = {"name": name, "namespace": "shop", "annotations": annotations}
+    return msgspec.convert({"metadata": metadata, "spec": told | spec, "status": status}, Service)
+
+
+def endpoints(*pairs: tuple[str, str], protocol: str = "TCP", name: str = "web", port: int = 8080) -> EndpointSlice:
+    metadata = {"name": name, "namespace": "shop", "labels": {"kubernetes.io/service-name": name}}
+    rows = [{"addresses": [address], "nodeName": node} for address, node in pairs]
+    ports = [{"name": "", "port": port, "protocol": protocol}]
+    return msgspec.convert({"metadata": metadata, "endpoints": rows, "ports": ports}, EndpointSlice)
+
+
+def planned(*objects: Service | EndpointSlice, **config: Any) -> Plan:
+    state = State()
+    for each in objects:
+        state.upsert(each)
+    told: dict[str, Any] = {"node_port_addresses": (), "local_pods": PODS}
+    return plan(state, NODE, ProxyConfig(USERSPACE, **told | config))
+
+
+LISTED = {Verdict.CLUSTER: "any", Verdict.LOCAL: "local", None: ""}
+HERE, THERE = ("10.1.0.2", "here"), ("10.1.1.2", "there")
+KINDS = {"10.96.0.1": "vip", "198.51.100.9": "lb", "": "node", "127.96.0.1": "loopback"}
+CASES: list[tuple[str, dict[str, Any], tuple[tuple[str, str], ...], str]] = [
+    ("both anywhere", {}, (HERE, THERE), "vip any, lb any, node any"),
+    ("nobody", {}, (), ""),
+    ("internal local", {"internalTrafficPolicy": "Local"}, (HERE, THERE), "vip local, lb any, node any"),
+    ("internal local, nobody here", {"internalTrafficPolicy": "Local"}, (THERE,), "lb any, node any"),
+    (
+        "external local",
+        {"externalTrafficPolicy": "Local"},
+        (HERE, THERE),
+        "vip any, lb any, lb local, node any, node local",
+    ),
+    ("external local, nobody here", {"externalTrafficPolicy": "Local"}, (THERE,), "vip any, lb any, node any"),
+    ("loopback", {"vip": "127.96.0.1"}, (HERE,), "loopback , lb any, node any"),
+    ("SCTP", {"protocol": "SCTP"}, (HERE,), ""),
+]
+
+
+@pytest.mark.parametrize(("name", "spec", "pairs", "wanted"), CASES)
+def test_relays_wanted(name: str, spec: dict[str, Any], pairs: tuple[tuple[str, str], ...], wanted: str) -> None:
+    half = planned(service(**spec), endpoints(*pairs, protocol=spec.get("protocol", "TCP"))).ipv4
+    for captures in (True, False):
+        keys = [key for front in half.fronts.values() for key in relay_keys("IPv4", front, captures=captures)]
+        got = [f"{KINDS[key.front.address]} {LISTED[key.list]}" for key in keys]
+        if captures:
+            assert ", ".join(got) == wanted, name
+        else:
+            assert {each.split()[0] for each in got} == {each.split()[0] for each in wanted.split(", ") if each}, name
+
+
+NETWORKS = [
+    ((), ("0.0.0.0",), ("::",)),
+    (("127.0.0.0/8", "192.0.2.9/32"), ("192.0.2.9", "127.0.0.1"), ("::",)),
+    (("198.51.100.0/24", "2001:db8::/32"), (), ()),
+]
+
+
+@pytest.mark.parametrize(("networks", "ipv4", "ipv6"), NETWORKS)
+def test_where_node_ports_are(networks: Iterable[str], ipv4: tuple[str, ...], ipv6: tuple[str, ...]) -> None:
+    made = planned(node_port_addresses=tuple(ip_network(each) for each in networks))
+    assert tuple(half.node_ports.listen_addresses(loopback=True) for half in (made.ipv4, made.ipv6)) == (ipv4, ipv6)
+
+
+BACK = [
+    ("10.1.0.2", 80, False),
+    ("10.96.0.1", 80, True),
+    ("10.96.0.1", 81, False),
+    ("198.51.100.9", 80, True),
+    ("192.0.2.9", 30080, True),
+    ("127.0.0.1", 30080, True),
+    ("192.0.2.9", 80, False),
+    ("203.0.113.1", 30080, False),
+]
+
+
+@pytest.mark.parametrize(("address", "port", "wanted"), BACK)
+def test_endpoints_that_lead_back(address: str, port: int, *, wanted: bool) -> None:
+    half = planned(service(), endpoints(HERE)).ipv4
+    assert leads_back(half, ServiceEndpoint(address, port), "TCP") is wanted
+    assert not leads_back(half, ServiceEndpoint(address, port), "UDP")
+
+
+def test_a_relay_passes_over_endpoints_that_lead_back() -> None:
+    made = planned(service(), endpoints(("198.51.100.9", "here"), HERE, ("10.96.0.1", "here"), port=80))
+    sessions = Sessions(Balancer(), made)
+    session = sessions.accept(RelayKey("IPv4", FrontKey("10.96.0.1", "TCP", 80)), "192.0.2.100")
+    assert session
+    assert [sessions.next_endpoint(session, 0) for _ in range(3)] == [
+        ServiceEndpoint("10.1.0.2", 80, is_local=True)
+    ] * 3
+
+
+SESSIONS = [
+    # relay's address and list, client → verdict and endpoints
+    ("10.96.0.1", None, "192.0.2.100", Verdict.CLUSTER, 2),
+    ("198.51.100.9", None, "10.1.0.9", Verdict.CLUSTER, 2),
+    ("198.51.100.9", None, "203.0.113.1", Verdict.LOCAL, 1),
+    ("198.51.100.9", Verdict.CLUSTER, "203.0.113.1", Verdict.CLUSTER, 2),
+    ("198.51.100.9", Verdict.LOCAL, "10.1.0.9", Verdict.LOCAL, 1),
+    ("198.51.100.9", None, "198.18.0.1", Verdict.DROP, 0),
+    ("198.51.100.9", Verdict.CLUSTER, "198.18.0.1", Verdict.DROP, 0),
+]
+
+
+@pytest.mark.parametrize(("address", "name", "client", "verdict", "count"), SESSIONS)
+def test_what_a_relay_is_told_of_a_client(
+    address: str, name: Verdict | None, client: str, verdict: Verdict, count: int
+) -> None:
+    ranges = ["203.0.113.0/24", "10.0.0.0/8"]
+    web = service(externalTrafficPolicy="Local", loadBalancerSourceRanges=ranges)
+    sessions = Sessions(Balancer(), planned(web, endpoints(HERE, THERE)))
+    session = sessions.accept(RelayKey("IPv4", FrontKey(address, "TCP", 80), name), client)
+    assert session
+    assert (session.branch.verdict, len(session.endpoints)) == (verdict, count)
+    assert sessions.accept(RelayKey("IPv4", FrontKey("10.96.0.2", "TCP", 80)), client) is None
+
+
+@pytest.mark.parametrize(
+    ("address", "version", "wanted"),
+    [
+        ("198.51.100.9", "v1", b"PROXY TCP4 203.0.113.1 198.51.100.9 5555 80\r\n"),
+        ("10.96.0.1", "v1", b""),
+        ("198.51.100.9", "", b""),
+        ("198.51.100.9", "v9", b""),
+    ],
+)
+def test_who_is_told_of_clients(address: str, version: str, wanted: bytes) -> None:
+    sessions = Sessions(Balancer(), planned(service(proxy_protocol=version), endpoints(HERE)))
+    session = sessions.accept(RelayKey("IPv4", FrontKey(address, "TCP", 80)), "203.0.113.1")
+    assert session
+    assert header(session, 5555) == wanted
+
+
+def ports_of(half: FamilyPlan) -> dict[RelayKey, int]:
+    keys = [key for front in half.fronts.values() for key in relay_keys("IPv4", front, captures=True) if key.list]
+    return {key: number for number, key in enumerate(keys, 40001)}
+
+
+@pytest.mark.parametrize(("to", "wanted"), [(OWN, "dnat to 192.0.2.1:"), (None, "redirect to :")])
+def test_packets_are_led_to_relays(to: Address | None, wanted: str) -> None:
+    half = planned(service(externalTrafficPolicy="Local"), endpoints(HERE, THERE)).ipv4
+    text = capture_table(half, ports_of(half), to).whole()
+    assert f"add rule ip kdns to-relays-tcp meta l4proto tcp {wanted}ip daddr . tcp dport map @relays-tcp" in text
+    assert "add element ip kdns relays-tcp { 10.96.0.1 . 80 : 40001, 198.51.100.9 . 80 : 40002 }" in text
+    assert "add element ip kdns relays-local-tcp { 198.51.100.9 . 80 : 40003 }" in text
+    assert "add element ip kdns relays-nodeports-tcp { 30080 : 40004 }" in text
+    assert "add element ip kdns relay-ports-tcp { 40001, 40002, 40003, 40004, 40005 }" in text
+    for other in ("numgen", "masquerade fully-random", "jump mark-for-masquerade", "hairpin"):
+        assert other not in text
+
+
+def test_what_is_at_loopback_or_not_listened_on_is_not_captured() -> None:
+    half = planned(service("127.96.0.1"), endpoints(HERE)).ipv4
+    text = capture_table(half, {}, OWN).whole()
+    assert "add element" not in text
+
+
+CHANGES = [
+    ("another endpoint", service(), endpoints(HERE, THERE), ""),
+    ("none", service(), None, "delete .*relays-tcp .*delete .*service-ips .*add .*no-endpoint-services"),
+    ("policy", service(externalTrafficPolicy="Local"), endpoints(HERE), "add chain .*to-relays-local.* any-endpoint"),
+    ("address", service("10.96.0.2"), endpoints(HERE), "delete .*10.96.0.1 . 80 .*add .*10.96.0.2 . 80"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "web", "slices", "wanted"), CHANGES)
+def test_a_change_is_its_difference(name: str, web: Service, slices: EndpointSlice | None, wanted: str) -> None:
+    state = State()
+    for each in (service(), endpoints(HERE)):
+        state.upsert(each)
+    made = Planner(state, NODE, ProxyConfig(USERSPACE, node_port_addresses=()))
+    ports = ports_of(made.plan.ipv4)
+    captured = capture_table(made.plan.ipv4, ports, OWN)
+    changes = [state.upsert(web), state.upsert(slices) if slices else state.delete(EndpointSlice, ("shop", "web"))]
+    differences = made.changed([each for each in changes if each])
+    ports |= {key: 50000 + number for key, number in ports_of(made.plan.ipv4).items() if key not in ports}
+    text = " ".join(commands(captured.follow(made.plan.ipv4, differences["IPv4"])))
+    assert re.search(wanted, text) if wanted else not text, (name, text)
+
+
+def test_render_names_every_relay() -> None:
+    text = userspace_text(planned(service(externalTrafficPolicy="Local"), endpoints(HERE, THERE)))
+    assert [line.removeprefix("#   ") for line in text.splitlines() if line.startswith("#   ")] == [
+        "relay 1: TCP 10.96.0.1:80, cluster IP of shop/web, to 2 endpoints",
+        "relay 2: TCP 198.51.100.9:80, load balancer IP of shop/web, to 2 endpoints, for this node and its Pods",
+        "relay 3: TCP 198.51.100.9:80, load balancer IP of shop/web, to 1 endpoint of this node",
+        "relay 4: TCP *:30080, node port of shop/web, to 2 endpoints, for this node and its Pods",
+        "relay 5: TCP *:30080, node port of shop/web, to 1 endpoint of this node",
+    ]
+    none = userspace_text(planned(service(internalTrafficPolicy="Local"), endpoints(THERE)))
+    assert "no relay: TCP 10.96.0.1:80, cluster IP of shop/web: drop" in none
+
+
+def test_counters_come_and_go_with_the_service_port() -> None:
+    sessions = Sessions(Balancer())
+    name = PortName("shop", "web", "", "TCP")
+    sessions.counters_of(name).flows += 1
+    assert sessions.counters_of(name).flows == 1
+    sessions.forget(name)
+    assert name not in sessions.counters

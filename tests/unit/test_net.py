@@ -1,0 +1,112 @@
+"""Addresses and host:port texts."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address, ip_network
+
+import pytest
+
+from kdns import net
+
+
+@pytest.mark.parametrize(
+    ("text", "address", "unmapped", "canonical"),
+    [
+        ("10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.1"),
+        ("010.000.0.01", "10.0.0.1", "10.0.0.1", "10.0.0.1"),
+        ("FD00::0001", "fd00::1", "fd00::1", "fd00::1"),
+        ("::ffff:10.0.0.1", "::ffff:a00:1", "10.0.0.1", "10.0.0.1"),
+        ("::ffff:010.0.0.1", "::ffff:a00:1", "10.0.0.1", "10.0.0.1"),
+        ("fe80::1%eth0", None, None, ""),
+        ("::00000012:1.2.3.4", None, None, ""),
+        ("10.0.0", None, None, ""),
+        ("0x0a.0.0.1", None, None, ""),
+        ("host", None, None, ""),
+        ("", None, None, ""),
+    ],
+)
+def test_addresses(text: str, address: str | None, unmapped: str | None, canonical: str) -> None:
+    assert net.parse_address(text) == (ip_address(address) if address else None)
+    assert net.parse_unmapped_address(text) == (ip_address(unmapped) if unmapped else None)
+    assert net.canonical_address(text) == canonical
+
+
+def test_packed_addresses() -> None:
+    packed = [net.packed(text) for text in ("10.0.0.1", "fd00::1", "None", "", "10.0.0", "host")]
+    assert packed == [b"\x0a\0\0\1", ip_address("fd00::1").packed, b"", b"", b"", b""]
+    assert [net.unpacked(each) for each in packed[:2]] == ["10.0.0.1", "fd00::1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "network"),
+    [
+        ("10.1.2.3/8", "10.0.0.0/8"),
+        (" 010.0.0.0/08 ", "10.0.0.0/8"),
+        ("::ffff:10.0.0.0/104", "10.0.0.0/8"),
+        ("::/0", "::/0"),
+        ("fe80::%1/64", None),
+        ("10.0.0.0/33", None),
+        ("shop", None),
+    ],
+)
+def test_networks(text: str, network: str | None) -> None:
+    assert net.parse_network(text) == (ip_network(network) if network else None)
+
+
+@pytest.mark.parametrize(
+    ("host", "is_loopback"),
+    [
+        ("localhost", True),
+        ("LOCALHOST.", True),
+        ("127.8.8.8", True),
+        ("[::1]", True),
+        ("::1", True),
+        ("127.example.org", False),
+        ("localhost.example.org", False),
+        ("10.0.0.1", False),
+        ("", False),
+    ],
+)
+def test_loopback_hosts(host: str, is_loopback: bool) -> None:
+    assert net.is_loopback(host) is is_loopback
+
+
+def test_families() -> None:
+    assert [net.family_of(ip_address(each)) for each in ("10.0.0.1", "::1")] == ["IPv4", "IPv6"]
+    assert [net.family_of(ip_network(each)) for each in ("10.0.0.0/8", "::/0")] == ["IPv4", "IPv6"]
+    assert [net.family_of_text(each) for each in ("10.0.0.1", "::1")] == ["IPv4", "IPv6"]
+    assert [net.is_link_local_ipv6(ip_address(each)) for each in ("fe80::1", "169.254.0.1", "fd00::1")] == [
+        True,
+        False,
+        False,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("10.0.0.1:53", ("10.0.0.1", "53")),
+        ("[::1]:53", ("::1", "53")),
+        ("localhost:http", ("localhost", "http")),
+        (":53", ("", "53")),
+        ("localhost:", ("localhost", "")),
+        ("::1:53", None),
+        ("[::1]", None),
+        ("10.0.0.1", None),
+    ],
+)
+def test_splitting_host_and_port(text: str, parts: tuple[str, str] | None) -> None:
+    assert net.split_host_port(text) == parts
+
+
+def test_joining_host_and_port() -> None:
+    assert str(net.HostPort("10.0.0.1", 53)) == "10.0.0.1:53"
+    assert net.join_host_port("fd00::1", 53) == "[fd00::1]:53"
+    assert net.bracketed("example.org") == "example.org"
+
+
+@pytest.mark.parametrize(
+    ("text", "port"), [("0", 0), ("65535", 65535), ("65536", None), ("9" * 5000, None), ("٣", None), ("", None)]
+)
+def test_ports(text: str, port: int | None) -> None:
+    assert net.parse_port(text) == port
