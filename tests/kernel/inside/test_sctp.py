@@ -10,6 +10,7 @@ from typing import Final
 
 import pytest
 from packet_probe import wrong
+from patience import surely
 from small_cluster import (
     CLIENTS,
     CONFIG,
@@ -26,10 +27,10 @@ from small_cluster import (
 )
 from world import KINDS, World
 
-from kdns.aio.nftablesmode import NftablesMode
+from kdns.aio.dataplane.nftables.proxier import NftablesProxier
 from kdns.cluster.objects import EndpointSlice
-from kdns.proxy.config import FAMILIES
-from kdns.proxy.planner import Planner
+from kdns.net import FAMILIES
+from kdns.proxy.plan.planner import Planner
 
 ALL_ENDS: Final = ("p1", "p2", "r1", "r2")
 RANGES: Final = [f"{ip_address(CLIENTS['outside'][0])}/32", f"{ip_address(CLIENTS['outside'][1])}/128"]
@@ -85,7 +86,7 @@ def test_packets(world: World, loop: asyncio.AbstractEventLoop) -> None:
     packets = [sent(row, family, protocol) for family in FAMILIES for row, protocol in PACKETS]
 
     async def check() -> list[str]:
-        await NftablesMode().establish(Planner(state(*OBJECTS), NODE_VIEW, CONFIG).plan)
+        await NftablesProxier().sync_full(Planner(state(*OBJECTS), NODE_VIEW, CONFIG).plan)
         gate = asyncio.Semaphore(AT_ONCE)
         return [what for what in await asyncio.gather(*(wrong(world, gate, packet) for packet in packets)) if what]
 
@@ -96,17 +97,17 @@ def test_clients_stay_where_they_are(world: World, loop: asyncio.AbstractEventLo
     """With affinity a client keeps its endpoint while it is there, and then another; associations keep theirs."""
 
     async def ends(which: int) -> set[str]:
-        told = [await world.probe(CLIENTS["outside"][which], both("vip", 4)[which], "SCTP", 80) for _ in range(8)]
+        told = [await surely(world, CLIENTS["outside"][which], both("vip", 4)[which], "SCTP", 80) for _ in range(8)]
         return {answer.backend or answer.error for answer in told}
 
     async def check() -> None:
         known = state(*OBJECTS)
-        planner, mode = Planner(known, NODE_VIEW, CONFIG), NftablesMode()
-        await mode.establish(planner.plan)
+        planner, mode = Planner(known, NODE_VIEW, CONFIG), NftablesProxier()
+        await mode.sync_full(planner.plan)
 
         async def follow(*slices: EndpointSlice) -> None:
             changes = [change for each in slices if (change := known.upsert(each))]
-            await mode.follow(planner.plan, planner.changed(changes))
+            await mode.sync_partial(planner.plan, planner.changed(changes))
 
         patient = [await associated(world, which) for which in (0, 1)]
         for which in (0, 1):
