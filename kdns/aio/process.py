@@ -1,11 +1,10 @@
-"""This process: stop signals, the limit of open files, capabilities, memory, and the garbage collector."""
+"""This process: stop signals, capabilities, memory, and the garbage collector."""
 
 from __future__ import annotations
 
 import asyncio
 import ctypes
 import gc
-import resource
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -36,17 +35,6 @@ def stop_event() -> asyncio.Event:
     for number in STOP_SIGNALS:
         loop.add_signal_handler(number, stopped)
     return stop
-
-
-def raise_open_files_limit() -> None:
-    """Raise the soft limit of open files to the hard limit: the usual 1024 is less than the TCP clients of a resolver.
-
-    Go programs such as CoreDNS do the same when they start.
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        with suppress(OSError, ValueError):  # macOS reports a limit that it does not grant
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def trim_memory() -> None:

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import Final
 
 from kdns import logs
+from kdns.aio.connections import Kind, share_out
 from kdns.aio.dns.server import DnsServer
 from kdns.aio.files.corefile import load_corefile
-from kdns.aio.process import raise_open_files_limit, stop_event
+from kdns.aio.process import stop_event
 
 log = logs.get(__name__)
 
@@ -52,7 +53,7 @@ async def say_ready(server: DnsServer, say: Callable[[str], None], stop: asyncio
 async def serve(corefile: str, *, dns_port: int, say: Callable[[str], None]) -> None:
     """Run the DNS server until SIGTERM or SIGINT, then `lameduck` seconds longer."""
     server = DnsServer(load_corefile(corefile, dns_port=dns_port), dns_port=dns_port)
-    raise_open_files_limit()
+    share_out(Kind.DNS, Kind.SITES)
     stop = stop_event()
     try:
         await start_unless_stopped(server, stop)

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Final
 from kdns import logs
 from kdns.aio.apiserver.authentication import RestConfig
 from kdns.aio.apiserver.secure_serving import certificates, read_tokens, tls_context
+from kdns.aio.connections import Kind, share_out
 from kdns.aio.controlplane.local_cluster import LocalCluster
 from kdns.aio.dns.interfaces import reachable
 from kdns.aio.kube.kubeconfig import OWN_NAME, write_kubeconfig
-from kdns.aio.process import gc_paused, raise_open_files_limit, stop_event
+from kdns.aio.process import gc_paused, stop_event
 from kdns.cluster.source import Source
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.net import HostPort, join_host_port
@@ -64,7 +65,8 @@ class UpOptions:
 
 async def up(options: UpOptions, say: Callable[[str], None], warn: Callable[[str], None]) -> None:
     """Run until SIGTERM or SIGINT. `say` gets each address that is listened on, then `ready`."""
-    raise_open_files_limit()
+    node = (Kind.NODE_SITES, Kind.RELAYS) if options.proxy else ()
+    share_out(Kind.API, Kind.UNAUTHENTICATED, Kind.DNS, Kind.SITES, *node)
     stop = stop_event()
     tokens = read_tokens(options.token_file) if options.token_file else ()
     servers = dns_config(options) if options.corefile else ()  # a mistake in the file ends the command here

@@ -9,9 +9,10 @@ from typing import Any, Final
 import click
 
 from kdns import __version__
+from kdns.aio.connections import Kind, share_out
 from kdns.aio.dataplane.modes import clean_up
 from kdns.aio.files.proxy_config import settings_of, write_settings
-from kdns.aio.process import raise_open_files_limit, stop_event
+from kdns.aio.process import stop_event
 from kdns.apps import proxy as app
 from kdns.cli.console import CONTEXT, reported_errors, run, say, warn
 from kdns.proxy.settings.flags import FLAGS, FlagValues, all_flags, flag_values
@@ -68,7 +69,7 @@ async def _proxy(flags: FlagValues, settings: Settings) -> None:
     elif flags.given.get("init-only"):
         app.initialise(settings)
     else:
-        raise_open_files_limit()
+        share_out(Kind.NODE_SITES, Kind.RELAYS)
         master, flagz = str(flags.given.get("master", "")), all_flags(flags.given)
         await app.supervise(
             lambda: app.checked_mode(settings_of(flags, lambda _: None)),

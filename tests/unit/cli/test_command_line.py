@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-import resource
 from pathlib import Path
 
 import pytest
 
 from kdns.aio.apiserver.secure_serving import read_tokens
-from kdns.aio.process import raise_open_files_limit
 from kdns.cli import flags
 from kdns.corefile.lexer import Token
 from kdns.errors import CorefileError, InputError
@@ -70,16 +68,6 @@ def test_a_token_file_is_text(tmp_path: Path) -> None:
         read_tokens(path)
     path.write_text("# ours\n\n one \ntwo\n")
     assert read_tokens(path) == ("one", "two")
-
-
-def test_as_many_files_as_the_process_may_open() -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(1024, hard), hard))
-    try:
-        raise_open_files_limit()
-        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_duration_of_many_digits_is_refused() -> None:

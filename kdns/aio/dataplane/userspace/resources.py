@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-import resource
 import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
 from kdns import logs
+from kdns.aio.connections import Kind, maximum
 from kdns.aio.dataplane.userspace.poller import Poller
 from kdns.aio.dataplane.userspace.splice import Pipes
 from kdns.proxy.userspace.sessions import Sessions
 
-RESERVED: Final = 256
-"""Descriptors that are left to the rest of the process."""
 DATAGRAM_BYTES: Final = 65535
 LOG_EVERY_S: Final = 60.0
-_MAX_DESCRIPTORS: Final = 1 << 20
 
 log = logs.get(__name__)
-
-
-def descriptor_limit() -> int:
-    """The number of descriptors that the process may have, after it was raised to the hard limit."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _MAX_DESCRIPTORS)
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
-        return _MAX_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
-    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    return wanted
 
 
 class DescriptorBudget:
@@ -77,7 +64,7 @@ class RelayResources:
         self.connections: set[Connection] = set()
         self.datagram = memoryview(bytearray(DATAGRAM_BYTES))
         """A buffer for the datagram that is being relayed."""
-        self.descriptors = DescriptorBudget(descriptor_limit() - RESERVED if limit is None else limit, now_s)
+        self.descriptors = DescriptorBudget(maximum(Kind.RELAYS) if limit is None else limit, now_s)
 
     def close(self) -> None:
         """Reset the connections that are left: a FIN would mean that all data was sent."""

@@ -1,0 +1,297 @@
+"""The connections that this process accepts: fewer than it has descriptors, and shared fairly among clients.
+
+share_out(Kind.DNS, Kind.SITES)          # once, at the start of the process
+connections = Connections(Kind.DNS)      # one for all listeners of a kind
+Listener(sock, lambda: Protocol(connections))
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import resource
+import socket
+import ssl
+import time
+from collections.abc import Callable, Hashable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from ipaddress import IPv6Address
+from typing import Final
+
+from kdns import logs
+from kdns.net import is_ipv6
+
+log = logs.get(__name__)
+
+
+class Kind(Enum):
+    """What accepts connections. The value is its name in the log."""
+
+    DNS = "DNS over TCP"
+    API = "API"
+    UNAUTHENTICATED = "API before authentication"
+    SITES = "health and metrics"
+    NODE_SITES = "health and metrics of the node"
+    RELAYS = "relays"
+
+
+MAX_CONNECTIONS: Final = {
+    Kind.DNS: 1000,
+    Kind.API: 2000,
+    Kind.UNAUTHENTICATED: 256,
+    Kind.SITES: 256,
+    Kind.NODE_SITES: 256,
+    Kind.RELAYS: 1 << 20,
+}
+"""How many there may be of each kind, for relays in descriptors; fewer where the process may not have so many."""
+RESERVED: Final = 256
+"""Descriptors that are left to the rest of the process: bound sockets, files, its own requests, and what is closing."""
+MAX_DESCRIPTORS: Final = 1 << 20
+BACKLOG: Final = 1024
+BURST: Final = 16
+"""Connections accepted before the loop may do something else."""
+PAUSE_S: Final = 1.0
+"""How long nothing is accepted after the kernel had no descriptor left."""
+HANDSHAKE_S: Final = 10.0
+TLS_CLOSE_S: Final = 2.0
+"""How long the client may take to confirm the end of a TLS connection."""
+LOG_EVERY_S: Final = 60.0
+
+_OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_INTERFACE_BITS: Final = 64
+
+_shares: dict[Kind, int] = {}
+
+
+def raise_open_files_limit() -> int:
+    """The limit of open files, after the soft limit was raised to the hard one: usual is 1024.
+
+    Go programs such as CoreDNS do the same when they start.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(OSError, ValueError):  # macOS reports a limit that it does not grant
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            return wanted
+    return min(soft, MAX_DESCRIPTORS) if soft != resource.RLIM_INFINITY else MAX_DESCRIPTORS
+
+
+def shares(limit: int, kinds: Iterable[Kind]) -> dict[Kind, int]:
+    """How many connections each kind may have under this limit of descriptors; who wants little gets it first."""
+    left = limit - min(RESERVED, limit // 2)
+    waiting = sorted(kinds, key=MAX_CONNECTIONS.__getitem__)
+    granted = {}
+    for position, kind in enumerate(waiting):
+        granted[kind] = min(MAX_CONNECTIONS[kind], left // (len(waiting) - position))
+        left -= granted[kind]
+    return granted
+
+
+def share_out(*kinds: Kind) -> None:
+    """Raise the limit of open files and share it among what the process accepts; without this call, among all kinds."""
+    _shares.clear()
+    _shares.update(shares(raise_open_files_limit(), kinds))
+
+
+def maximum(kind: Kind) -> int:
+    """The share of a kind."""
+    if kind not in _shares:
+        _shares.update(shares(raise_open_files_limit(), Kind))
+    return _shares[kind]
+
+
+class RareWarning:
+    """A warning that is logged at most once in LOG_EVERY_S."""
+
+    def __init__(self, event: str, **facts: object) -> None:
+        self._event, self._facts = event, facts
+        self._logged_s = -LOG_EVERY_S
+
+    def log(self, **facts: object) -> None:
+        """Log it, unless it was logged a short time ago."""
+        now_s = time.monotonic()
+        if now_s - self._logged_s >= LOG_EVERY_S:
+            self._logged_s = now_s
+            log.warning(self._event, **self._facts, **facts)
+
+
+@dataclass(slots=True)
+class _Entry:
+    client: str
+    abort: Callable[[], object]
+    is_idle: bool = True
+
+
+class Connections:
+    """The connections of a kind. Where all are taken, a new one takes the place of an idle one.
+
+    The client with the most idle connections loses the one that is idle the longest (RFC 7766 §6.2): who holds few
+    loses none to who holds many. Clients of IPv6 are told apart by their /64: who has one address of it has them all.
+    """
+
+    def __init__(self, kind: Kind, limit: int | None = None) -> None:
+        self.maximum = maximum(kind) if limit is None else limit
+        self._entries: dict[Hashable, _Entry] = {}
+        self._idle: dict[str, dict[Hashable, None]] = {}
+        """By client, those that are idle the longest first."""
+        self._holders: dict[int, dict[str, None]] = {}
+        """By the number of idle connections, the clients that have so many."""
+        self._full = RareWarning("too many connections: idle ones are closed", of=kind.value, maximum=self.maximum)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, connection: Hashable, address: str, abort: Callable[[], object]) -> bool:
+        """Count an idle connection of a client, or False where there is no room. `abort` is called when it must go."""
+        if len(self._entries) >= self.maximum:
+            self._full.log()
+            if not self._evict():
+                return False
+        client = client_of(address)
+        self._entries[connection] = _Entry(client, abort)
+        self._join(connection, client)
+        return True
+
+    def touch(self, connection: Hashable) -> None:
+        """It is idle from now on."""
+        entry = self._entries.get(connection)
+        if entry is None:
+            return
+        if entry.is_idle:
+            idle = self._idle[entry.client]
+            del idle[connection]
+            idle[connection] = None
+        else:
+            entry.is_idle = True
+            self._join(connection, entry.client)
+
+    def occupy(self, connection: Hashable) -> None:
+        """It is not idle until it is touched."""
+        entry = self._entries.get(connection)
+        if entry is not None and entry.is_idle:
+            entry.is_idle = False
+            self._leave(connection, entry.client)
+
+    def remove(self, connection: Hashable) -> None:
+        """Forget a connection, counted or not."""
+        entry = self._entries.pop(connection, None)
+        if entry is not None and entry.is_idle:
+            self._leave(connection, entry.client)
+
+    def _evict(self) -> bool:
+        if not self._holders:
+            return False
+        client = next(iter(self._holders[max(self._holders)]))
+        connection = next(iter(self._idle[client]))
+        abort = self._entries[connection].abort
+        self.remove(connection)
+        abort()
+        return True
+
+    def _join(self, connection: Hashable, client: str) -> None:
+        idle = self._idle.setdefault(client, {})
+        self._count(client, len(idle), len(idle) + 1)
+        idle[connection] = None
+
+    def _leave(self, connection: Hashable, client: str) -> None:
+        idle = self._idle[client]
+        self._count(client, len(idle), len(idle) - 1)
+        del idle[connection]
+        if not idle:
+            del self._idle[client]
+
+    def _count(self, client: str, before: int, after: int) -> None:
+        if before:
+            del self._holders[before][client]
+            if not self._holders[before]:
+                del self._holders[before]
+        if after:
+            self._holders.setdefault(after, {})[client] = None
+
+
+def client_of(address: str) -> str:
+    """Whom an address stands for: itself, or its network of 64 bits."""
+    if not is_ipv6(address):
+        return address
+    return str(int(IPv6Address(address.partition("%")[0])) >> _INTERFACE_BITS)
+
+
+class Listener:
+    """Accepts the connections of a bound socket in small bursts, each with a protocol of its own.
+
+    Under TLS, handshakes have to end within HANDSHAKE_S, and count among `handshakes` until then.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        protocol: Callable[[], asyncio.Protocol],
+        tls: ssl.SSLContext | None = None,
+        handshakes: Connections | None = None,
+    ) -> None:
+        self._socket, self._protocol, self._tls, self._handshakes = sock, protocol, tls, handshakes
+        self._loop = asyncio.get_running_loop()
+        self._connecting: set[asyncio.Task[object]] = set()
+        self._paused: asyncio.TimerHandle | None = None
+        self._out_of_descriptors = RareWarning("no descriptors left: nothing is accepted for a moment")
+        sock.setblocking(False)
+        sock.listen(BACKLOG)
+        self._loop.add_reader(sock, self._accept)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """The bound address and port."""
+        host, port = self._socket.getsockname()[:2]
+        return host, port
+
+    def close(self) -> None:
+        """Stop accepting. Connections stay."""
+        if self._paused:
+            self._paused.cancel()
+        self._loop.remove_reader(self._socket)
+        self._socket.close()
+        for task in self._connecting:
+            task.cancel()
+
+    def _accept(self) -> None:
+        for _ in range(BURST):
+            try:
+                client, address = self._socket.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                if error.errno in _OUT_OF_DESCRIPTORS:
+                    self._pause(error.errno)
+                    return
+                continue  # the client was gone before it was accepted
+            client.setblocking(False)
+            self._connect(client, address[0])
+
+    def _pause(self, number: int) -> None:
+        self._out_of_descriptors.log(reason=os.strerror(number), retry_in_s=PAUSE_S)
+        self._loop.remove_reader(self._socket)
+        self._paused = self._loop.call_later(PAUSE_S, self._loop.add_reader, self._socket, self._accept)
+
+    def _connect(self, client: socket.socket, address: str) -> None:
+        tls = self._tls
+        times = {"ssl_handshake_timeout": HANDSHAKE_S, "ssl_shutdown_timeout": TLS_CLOSE_S} if tls else {}
+        connected = self._loop.connect_accepted_socket(self._protocol, client, ssl=tls, **times)
+        task: asyncio.Task[object] = self._loop.create_task(connected)
+        self._connecting.add(task)
+        task.add_done_callback(partial(self._connected, client))
+        if self._handshakes is not None and not self._handshakes.add(task, address, task.cancel):
+            task.cancel()
+
+    def _connected(self, client: socket.socket, task: asyncio.Task[object]) -> None:
+        self._connecting.discard(task)
+        if self._handshakes is not None:
+            self._handshakes.remove(task)
+        if task.cancelled():
+            client.close()
+        elif (error := task.exception()) and not isinstance(error, OSError):  # gone, or speaks no TLS
+            log.error("connection failed", exc_info=error)

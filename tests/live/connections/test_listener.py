@@ -1,0 +1,104 @@
+"""Listeners: what they do without descriptors, and with clients that never finish a TLS handshake."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+import ssl
+from pathlib import Path
+
+import pytest
+from fake_api_certs import authority, issue
+from structlog.testing import capture_logs
+
+from kdns.aio import connections
+from kdns.aio.connections import Connections, Kind, Listener
+
+DEADLINE_S = 60.0
+
+
+@pytest.fixture
+def contexts(tmp_path: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """Those of the server and of a client that trusts it."""
+    ca = authority("ca")
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    server.load_cert_chain(*issue(ca, "server", tmp_path))
+    return server, ssl.create_default_context(cadata=ca.pem.decode())
+
+
+class Greeter(asyncio.Protocol):
+    """Says hello to whoever comes."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.write(b"hello\n")
+        transport.close()
+
+
+class OutOfDescriptors(socket.socket):
+    """A listening socket whose first accepts fail."""
+
+    failures = 3
+
+    def accept(self) -> tuple[socket.socket, object]:
+        if self.failures:
+            self.failures -= 1
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return super().accept()
+
+
+def bound(kind: type[socket.socket] = socket.socket) -> socket.socket:
+    sock = kind()
+    sock.bind(("127.0.0.1", 0))
+    return sock
+
+
+async def test_without_descriptors_it_pauses_says_so_once_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "PAUSE_S", 0.01)
+    with capture_logs() as logs:
+        listener = Listener(bound(OutOfDescriptors), Greeter)
+        reader, writer = await asyncio.open_connection(*listener.address)
+        async with asyncio.timeout(DEADLINE_S):
+            assert await reader.readline() == b"hello\n"
+    writer.close()
+    listener.close()
+    assert [each["event"] for each in logs] == ["no descriptors left: nothing is accepted for a moment"]
+
+
+async def test_handshakes_that_do_not_end_make_room_for_others(
+    contexts: tuple[ssl.SSLContext, ssl.SSLContext],
+) -> None:
+    tls, trust = contexts
+    handshakes = Connections(Kind.UNAUTHENTICATED, 2)
+    listener = Listener(bound(), Greeter, tls, handshakes)
+    idle = [await asyncio.open_connection(*listener.address) for _ in range(20)]
+    async with asyncio.timeout(DEADLINE_S):
+        reader, writer = await asyncio.open_connection(*listener.address, ssl=trust)
+        assert await reader.readline() == b"hello\n"
+        assert [await each.read() for each, _ in idle[:18]] == [b""] * 18
+        writer.close()
+        listener.close()
+        assert [await each.read() for each, _ in idle[18:]] == [b""] * 2
+    for _, each in idle:
+        each.close()
+    assert len(handshakes) == 0
+
+
+async def test_a_handshake_that_does_not_end_in_time_is_over(
+    contexts: tuple[ssl.SSLContext, ssl.SSLContext], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "HANDSHAKE_S", 0.05)
+    handshakes = Connections(Kind.UNAUTHENTICATED, 2)
+    listener = Listener(bound(), Greeter, contexts[0], handshakes)
+    for sent in (b"", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02"):
+        reader, writer = await asyncio.open_connection(*listener.address)
+        writer.write(sent)
+        async with asyncio.timeout(DEADLINE_S):
+            await reader.read()
+        writer.close()
+    listener.close()
+    async with asyncio.timeout(DEADLINE_S):
+        while len(handshakes):  # noqa: ASYNC110 - the tasks' ends are what is waited for
+            await asyncio.sleep(0.01)
