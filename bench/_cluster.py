@@ -7,12 +7,15 @@ the API: lists in pages, watches that stay open and say only that they live. It 
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from ipaddress import ip_address
 from typing import Any, Final
 
 from aiohttp import web
+
+from kdns.cluster.watch import RESOURCES
 
 Json = dict[str, Any]
 
@@ -25,6 +28,17 @@ BOOKMARK_S: Final = 30.0
 VERSION: Final = "1000"
 FIRST_CLUSTER_IP: Final = int(ip_address("10.96.0.10"))
 FIRST_ENDPOINT_IP: Final = int(ip_address("10.128.0.1"))
+
+
+TYPES: Final[dict[str, Json]] = {
+    each.path: {"kind": each.kind.__name__, "apiVersion": each.api_version} for each in RESOURCES.values()
+}
+"""kind and apiVersion of the objects at each path."""
+
+
+def list_type(path: str) -> Json:
+    """kind and apiVersion of the list at this path."""
+    return TYPES[path] | {"kind": f"{TYPES[path]['kind']}List"}
 
 
 def cluster_ip(number: int) -> str:
@@ -109,14 +123,16 @@ async def serve_api(count: int) -> None:
         start, limit = int(request.query.get("continue") or 0), int(request.query.get("limit") or len(items))
         following = str(start + limit) if start + limit < len(items) else ""
         metadata = {"resourceVersion": VERSION, "continue": following}
-        return web.json_response({"kind": "List", "metadata": metadata, "items": items[start : start + limit]})
+        return web.json_response(
+            list_type(request.path) | {"metadata": metadata, "items": items[start : start + limit]}
+        )
 
     async def watch(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
         while True:
-            bookmark = f'{{"type":"BOOKMARK","object":{{"metadata":{{"resourceVersion":"{VERSION}"}}}}}}\n'
-            await response.write(bookmark.encode())
+            bookmark = TYPES[request.path] | {"metadata": {"resourceVersion": VERSION}}
+            await response.write(json.dumps({"type": "BOOKMARK", "object": bookmark}).encode() + b"\n")
             await asyncio.sleep(BOOKMARK_S)
 
     await listen(answer)

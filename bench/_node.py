@@ -17,12 +17,13 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from _cluster import listen
+from _cluster import TYPES, list_type, listen
 from _process import TICKS_PER_S, Cores, read_until, running
 from aiohttp import web
 
 Json = dict[str, Any]
 
+SLICES: Final = "/apis/discovery.k8s.io/v1/endpointslices"
 ENDPOINTS: Final = 5
 NODES: Final = 100
 NODE: Final = "node-0"
@@ -114,7 +115,7 @@ async def serve_api(count: int) -> None:
     node: Json = {"metadata": {"name": NODE}, "status": {"addresses": [{"type": "InternalIP", "address": "192.0.2.1"}]}}
     items: dict[str, list[Json]] = {
         "/api/v1/services": [service(number) for number in range(count)],
-        "/apis/discovery.k8s.io/v1/endpointslices": [endpoint_slice(number, ENDPOINTS) for number in range(count)],
+        SLICES: [endpoint_slice(number, ENDPOINTS) for number in range(count)],
         "/apis/networking.k8s.io/v1/servicecidrs": [{"metadata": {"name": "all"}, "spec": {"cidrs": ["10.96.0.0/16"]}}],
         "/api/v1/nodes": [node],
     }
@@ -125,7 +126,7 @@ async def serve_api(count: int) -> None:
         start, limit = int(request.query.get("continue") or 0), int(request.query.get("limit") or len(found))
         following = str(start + limit) if start + limit < len(found) else ""
         metadata = {"resourceVersion": "1", "continue": following}
-        made = {"kind": "List", "metadata": metadata, "items": found[start : start + limit]}
+        made = list_type(request.path) | {"metadata": metadata, "items": found[start : start + limit]}
         return pages.setdefault((request.path, start, limit), json.dumps(made).encode())
 
     watches: list[web.StreamResponse] = []
@@ -135,7 +136,7 @@ async def serve_api(count: int) -> None:
             return web.Response(body=page(request), content_type="application/json")
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
-        if request.path.endswith("slices"):
+        if request.path == SLICES:
             watches.append(response)
         await asyncio.Event().wait()
         return response
@@ -148,7 +149,7 @@ async def serve_api(count: int) -> None:
         version += 1
         number, endpoints = map(int, line.split())
         changed = endpoint_slice(number, endpoints, version)
-        event = json.dumps({"type": "MODIFIED", "object": changed}).encode() + b"\n"
+        event = json.dumps({"type": "MODIFIED", "object": TYPES[SLICES] | changed}).encode() + b"\n"
         print(time.monotonic(), flush=True)
         for watch in watches:
             await watch.write(event)

@@ -34,6 +34,8 @@ class Page(Slim, Generic[T_co], frozen=True):
     """One page of a list; Go servers write an empty list as null."""
 
     metadata: ListMeta
+    kind: str = ""
+    api_version: str = ""
     items: Sequence[T_co] | None = ()
 
 
@@ -50,6 +52,13 @@ class Status(Slim, frozen=True):
     code: int = 0
     reason: str = ""
     message: str = ""
+
+
+class _TypeMeta(Slim, frozen=True):
+    """What each object of the API says, but for those inside of a list."""
+
+    kind: str = ""
+    api_version: str = ""
 
 
 class _Identified(Slim, frozen=True):
@@ -82,6 +91,7 @@ class Timing:
     report_s: float = 60.0  # between two log events about one outage
     retry_after_cap_s: float = 120.0
     refusals: int = 3  # consecutive error responses to a resumed watch before a new list
+    confirm_s: float = 2.0  # from a list that lacks most of the stored objects to the list that confirms it
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +105,11 @@ class Resource:
     decode: Callable[[msgspec.Raw], Object]
     decode_page: Callable[[bytes], Page[Object]]
     is_optional: bool = False
+
+    @property
+    def api_version(self) -> str:
+        """apiVersion of the kind and of its lists."""
+        return f"{self.group}/v1" if self.group else "v1"
 
     def path_in(self, namespace: str) -> str:
         """The path of the collection in one namespace; "" is all namespaces."""
@@ -130,6 +145,7 @@ decode_event = msgspec.json.Decoder(Event).decode
 decode_status = msgspec.json.Decoder(Status).decode
 _raw_page = msgspec.json.Decoder(Page[msgspec.Raw]).decode
 _identified = msgspec.json.Decoder(_Identified).decode
+_type_meta = msgspec.json.Decoder(_TypeMeta).decode
 _versioned = msgspec.json.Decoder(_Versioned).decode
 
 
@@ -154,17 +170,19 @@ class ListPage:
 def decode_list(resource: Resource, body: bytes) -> ListPage:
     """The page of a list. An object that does not decode becomes a DecodeFailure, and the others are kept.
 
-    Raises one of DECODE_ERRORS where the body is no list.
+    Raises one of DECODE_ERRORS where the body is no list of this kind.
     """
     try:
         page = resource.decode_page(body)
     except msgspec.ValidationError:
         return _decode_one_by_one(resource, body)
+    _check_type(page.kind, page.api_version, f"{resource.kind.__name__}List", resource.api_version)
     return ListPage(page.items or (), (), page.metadata.resource_version, page.metadata.continue_)
 
 
 def _decode_one_by_one(resource: Resource, body: bytes) -> ListPage:
     page = _raw_page(body)
+    _check_type(page.kind, page.api_version, f"{resource.kind.__name__}List", resource.api_version)
     objects: list[Object] = []
     failures: list[DecodeFailure] = []
     for raw in page.items or ():
@@ -173,6 +191,21 @@ def _decode_one_by_one(resource: Resource, body: bytes) -> ListPage:
         except msgspec.ValidationError as error:
             failures.append(DecodeFailure(key_of(raw), str(error)))
     return ListPage(objects, tuple(failures), page.metadata.resource_version, page.metadata.continue_)
+
+
+def check_event(resource: Resource, event: Event) -> None:
+    """Raises one of DECODE_ERRORS for an event, other than ERROR, about an object that is not of this kind."""
+    found = _type_meta(event.object)
+    _check_type(found.kind, found.api_version, resource.kind.__name__, resource.api_version)
+
+
+def _check_type(kind: str, api_version: str, wanted_kind: str, wanted_version: str) -> None:
+    """DecodeError for another type: what it does not have would count as objects that do not exist."""
+    if (kind, api_version) != (wanted_kind, wanted_version):
+        raise msgspec.DecodeError(
+            f"found kind {kind or '(none)'} of {api_version or '(no apiVersion)'}, "
+            f"wanted {wanted_kind} of {wanted_version}"
+        )
 
 
 def key_of(raw: msgspec.Raw) -> Key | None:
@@ -197,7 +230,9 @@ def is_older(version: str, known: str) -> bool:
 
     Versions that are not decimal numbers are opaque and never count as lower.
     """
-    return known.isdecimal() and version.isdecimal() and int(version) < int(known)
+    known, version = known.lstrip("0"), version.lstrip("0")
+    are_numbers = known.isdecimal() and known.isascii() and version.isdecimal() and version.isascii()
+    return are_numbers and (len(version), version) < (len(known), known)
 
 
 class Lines:

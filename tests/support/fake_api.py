@@ -24,6 +24,12 @@ PATHS = {
     "/api/v1/pods": "pods",
     "/apis/discovery.k8s.io/v1/endpointslices": "endpointslices",
 }
+TYPES = {
+    "namespaces": {"kind": "Namespace", "apiVersion": "v1"},
+    "services": {"kind": "Service", "apiVersion": "v1"},
+    "pods": {"kind": "Pod", "apiVersion": "v1"},
+    "endpointslices": {"kind": "EndpointSlice", "apiVersion": "discovery.k8s.io/v1"},
+}
 
 
 def held_port() -> socket.socket:
@@ -98,7 +104,9 @@ class Cluster:
     def _record(self, plural: str, what: str, obj: Json) -> None:
         self.version += 1
         obj["metadata"] = obj["metadata"] | {"resourceVersion": str(self.version)}
-        self.history.append((self.version, plural, {"type": what, "object": json.loads(json.dumps(obj))}))
+        self.history.append(
+            (self.version, plural, {"type": what, "object": TYPES[plural] | json.loads(json.dumps(obj))})
+        )
         self.wake()
 
     def wake(self) -> None:
@@ -123,7 +131,8 @@ class Cluster:
         if following:
             self.snapshots[following] = rest[limit:]
         items = rest[: limit or None]
-        return {"kind": "List", "metadata": {"resourceVersion": version, "continue": following}, "items": items or None}
+        list_type = TYPES[plural] | {"kind": f"{TYPES[plural]['kind']}List"}
+        return list_type | {"metadata": {"resourceVersion": version, "continue": following}, "items": items or None}
 
     def events(self, plural: str, after: int) -> Iterator[tuple[int, Json]]:
         if after < self.compacted:

@@ -1,9 +1,13 @@
-"""Log events of outages and refusals of the API server: one when it begins, one per report_s, one when it ends."""
+"""Outages and refusals of the API server: logged when they begin, once per report_s, and when they end.
+
+The end of one ends the backoff of every reflector.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
@@ -25,6 +29,19 @@ class Outage:
     lost_s: float | None = None
     reported_s: float = 0.0
     refused_s: dict[str, float] = field(default_factory=dict)
+    _over: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def wait(self, backoff: Awaitable[None]) -> None:
+        """Return after `backoff`, or as soon as an outage or refusal is over.
+
+        Differs: in client-go each kind's reflector backs off alone.
+        """
+        tasks = asyncio.ensure_future(backoff), asyncio.ensure_future(self._over.wait())
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
 
     def lost(self, server: str, reason: str, last_contact_s: float | None) -> None:
         """A request failed without a complete response."""
@@ -58,5 +75,11 @@ class Outage:
         if self.lost_s is not None:
             log.info("api server back", after_s=round(self.now_s() - self.lost_s, 1))
             self.lost_s = None
+            self._wake()
         if self.refused_s.pop(resource.plural, None) is not None:
             log.info("api server no longer refuses", kind=resource.plural)
+            self._wake()
+
+    def _wake(self) -> None:
+        self._over.set()
+        self._over = asyncio.Event()

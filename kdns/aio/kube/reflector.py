@@ -3,14 +3,17 @@
 A later list is compared in place: an object stays stored, and so do the answers made of it, until the server has
 reported that it is deleted. A watch that ends is resumed from the last resourceVersion. A new list is made only after
 410 Gone, after a stream that does not decode, after a resourceVersion that is older than the known one (compared after
-every outage and with every event), after Timing.refusals consecutive refusals to resume, and every Timing.verify_s.
+every outage and with every event), after Timing.refusals consecutive refusals to resume, and every Timing.verify_s. One
+that lacks most of the stored objects is believed when the next one, Timing.confirm_s later, lacks most as well.
+
+Differs: client-go believes any list, also an empty one of another kind than it asked for; names that exist would not.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -31,6 +34,7 @@ from kdns.cluster.watch import (
     Resource,
     Timing,
     backoff_s,
+    check_event,
     decode_event,
     decode_list,
     decode_status,
@@ -94,10 +98,10 @@ class ListResult:
 
 
 class RelistError(Exception):
-    """The watch cannot be resumed: a new list is needed."""
+    """The watch cannot be resumed, or the list not be believed: a new list is needed, not before `after_s`."""
 
-    def __init__(self, cause: str, reason: str) -> None:
-        self.cause, self.reason = cause, reason
+    def __init__(self, cause: str, reason: str, after_s: float = 0.0) -> None:
+        self.cause, self.reason, self.after_s = cause, reason, after_s
         super().__init__(reason)
 
 
@@ -123,22 +127,27 @@ class Reflector:
     _failures: int = 0
     _lost: bool = False
     _refusals: int = 0
+    _is_doubted: bool = False
 
     async def run(self) -> None:
         """List and watch until cancelled. No error ends it."""
         while True:
-            wait_s = await self._round()
+            after_s, jittered_s = await self._round()
             self.stats.connected = False
-            await self.sleep(wait_s)
+            if after_s:
+                await self.sleep(max(after_s, jittered_s))
+            else:
+                await self.outage.wait(self.sleep(jittered_s))
 
-    async def _round(self) -> float:
+    async def _round(self) -> tuple[float, float]:
         """List where it is needed, then watch until the watch ends; the seconds to wait before the next round.
 
-        The first failure after a working watch costs no wait.
+        The first number is what must be waited, the second a backoff, which ends when the server answers again. The
+        first failure after a working watch costs no wait.
         """
         began_s = self.now_s()
         free_failures = 1
-        retry_after_s = 0.0
+        after_s = 0.0
         try:
             if self._version and began_s - self._listed_s >= self.timing.verify_s:
                 self._relist("verify")
@@ -151,14 +160,15 @@ class Reflector:
         except RelistError as error:
             self._relist(error.cause)
             self.stats.errors[error.cause] += 1
-            log.warning("watch cannot be resumed", kind=self.resource.plural, cause=error.cause, reason=error.reason)
+            after_s = error.after_s
+            log.warning("new list needed", kind=self.resource.plural, cause=error.cause, reason=error.reason)
         except DECODE_ERRORS as error:
             self._relist("malformed")
             self.stats.errors["malformed"] += 1
             log.warning("api server response malformed", kind=self.resource.plural, reason=str(error))
         except ApiServerError as error:
             free_failures = self._failed(error)
-            retry_after_s = min(error.retry_after_s, self.timing.retry_after_cap_s)
+            after_s = min(error.retry_after_s, self.timing.retry_after_cap_s)
         except Exception:  # a task's boundary: the reflector must not end
             self._relist("internal")
             self.stats.errors["internal"] += 1
@@ -171,7 +181,7 @@ class Reflector:
             base_s=self.timing.backoff_s,
             cap_s=self.timing.backoff_cap_s,
         )
-        return max(retry_after_s, jittered_s)
+        return after_s, jittered_s
 
     def _failed(self, error: ApiServerError) -> int:
         """Count and log a failed request; the number of failures that cost no wait."""
@@ -232,6 +242,7 @@ class Reflector:
     async def _list(self) -> None:
         kind = self.resource.kind
         first_time = kind not in self.state.synced
+        before = frozenset(self.state.objects(kind))
         began_s = self.now_s()
         self.stats.lists += 1
         if self._cause:
@@ -242,6 +253,7 @@ class Reflector:
             if error.status != HTTPStatus.GONE:
                 raise
             result = await self._fetch(0)  # the list's revision was compacted between two pages
+        self._doubt(before, result.keys)
         gone = self.state.retain(kind, result.keys)
         if gone or first_time:
             self.on_change(gone)
@@ -255,6 +267,17 @@ class Reflector:
             changes=result.changes + len(gone),
             took_s=round(self._listed_s - began_s, 3),
         )
+
+    def _doubt(self, before: Collection[Key], listed: Collection[Key]) -> None:
+        """RelistError for a list without most of the stored objects, unless the list before lacked most as well.
+
+        A server without its data, or a proxy in front of the wrong one, has an empty list too.
+        """
+        missing = sum(key not in listed for key in before)
+        self._is_doubted = 2 * missing > len(before) and not self._is_doubted
+        if self._is_doubted:
+            reason = f"{missing} of {len(before)} known objects are not listed"
+            raise RelistError("unconfirmed", reason, self.timing.confirm_s)
 
     async def _fetch(self, page_objects: int) -> ListResult:
         """List all objects in pages of this size (0: one page); each page is stored before the next is requested."""
@@ -300,6 +323,7 @@ class Reflector:
             for event in events:
                 if event.type == "ERROR":
                     raise self._error(event)
+                check_event(self.resource, event)
                 last = event
                 if event.type != "BOOKMARK":
                     self._store(event, changes)

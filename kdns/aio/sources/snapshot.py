@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from kdns.aio.kube.pager import list_objects
-from kdns.cluster.objects import EndpointSlice, Node, Service, ServiceCIDR
+from kdns.cluster.objects import EndpointSlice, Node, Object, Service, ServiceCIDR
 from kdns.cluster.source import Source
 from kdns.cluster.state import State
 from kdns.cluster.watch import RESOURCES, DecodeFailure, Timing
@@ -21,12 +21,6 @@ from kdns.controlplane.server.api import Api
 from kdns.errors import ApiServerError, InputError
 
 _KINDS: Final = (Service, EndpointSlice, Node)
-
-
-class ServiceCIDRs(msgspec.Struct, frozen=True):
-    """A ServiceCIDRList."""
-
-    items: tuple[ServiceCIDR, ...] = ()
 
 
 @dataclass(slots=True)
@@ -75,21 +69,24 @@ async def snapshot_from_server(server: str, kubeconfig: str, warn: Callable[[str
 
     snapshot = Snapshot()
     async with Connection(Source(kubeconfig=kubeconfig, endpoint=server), RestStats(), Timing()) as connection:
-        for kind in _KINDS:
-            resource = RESOURCES[kind]
 
-            def skip(failure: DecodeFailure, plural: str = resource.plural) -> None:
-                warn(f"{plural} {'/'.join(filter(None, failure.key or ('?',)))} is left out: {failure.reason}")
+        async def list_all(kind: type[Object]) -> None:
+            def skip(failure: DecodeFailure) -> None:
+                plural, key = RESOURCES[kind].plural, failure.key or ("?",)
+                warn(f"{plural} {'/'.join(filter(None, key))} is left out: {failure.reason}")
 
-            for obj in await list_objects(connection, resource, skip):
+            for obj in await list_objects(connection, RESOURCES[kind], skip):
                 snapshot.state.upsert(obj)
+
+        for kind in _KINDS:
+            await list_all(kind)
         try:
-            body = await connection.get(RESOURCES[ServiceCIDR].path, {})
-            items = msgspec.json.decode(body, type=ServiceCIDRs).items
-            snapshot.service_cidrs = tuple(cidr for item in items for cidr in item.spec.cidrs or ())
-        except (ApiServerError, msgspec.DecodeError) as error:
-            if getattr(error, "status", 0) != 404:  # before Kubernetes 1.33 there are none
+            await list_all(ServiceCIDR)
+        except ApiServerError as error:
+            if error.status != 404:  # before Kubernetes 1.33 there are none
                 warn(f"the service ranges are unknown, so an unused cluster IP counts as an external address: {error}")
+    ranges = snapshot.state.service_cidrs.values()
+    snapshot.service_cidrs = tuple(cidr for each in ranges for cidr in each.spec.cidrs or ())
     snapshot.node_names = tuple(name for _, name in sorted(snapshot.state.nodes))
     return snapshot
 

@@ -16,6 +16,9 @@ def service(name: str, cluster_ip: str) -> dict[str, object]:
     return {"metadata": {"name": name}, "spec": {"clusterIP": cluster_ip, "ports": [{"port": 80, "protocol": "TCP"}]}}
 
 
+LIST_TYPE = {"kind": "ServiceList", "apiVersion": "v1"}
+
+
 async def in_pages(request: web.Request) -> web.Response:
     """Two pages of shop's Services; default has one Service, named kubernetes."""
     if request.path == "/api/v1/namespaces/default/services/kubernetes":
@@ -24,15 +27,15 @@ async def in_pages(request: web.Request) -> web.Response:
         return web.json_response({"kind": "Status", "code": 404, "message": "no"}, status=404)
     assert request.query["limit"] == "500"
     if "continue" not in request.query:
-        return web.json_response({"items": [service("a", "10.96.0.2")], "metadata": {"continue": "more"}})
+        return web.json_response(LIST_TYPE | {"items": [service("a", "10.96.0.2")], "metadata": {"continue": "more"}})
     assert request.query["continue"] == "more"
-    return web.json_response({"items": [service("b", "10.96.0.3")], "metadata": {"continue": ""}})
+    return web.json_response(LIST_TYPE | {"items": [service("b", "10.96.0.3")], "metadata": {"continue": ""}})
 
 
 async def without_master(request: web.Request) -> web.Response:
     if request.path.endswith("/kubernetes"):
         return web.json_response({"kind": "Status", "code": 404, "message": "no"}, status=404)
-    return web.json_response({"items": [], "metadata": {}})
+    return web.json_response(LIST_TYPE | {"items": [], "metadata": {}})
 
 
 async def no_kubernetes(_: web.Request) -> web.Response:

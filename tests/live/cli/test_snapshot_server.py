@@ -15,6 +15,7 @@ from kdns.aio.apiserver.authentication import RestConfig
 from kdns.aio.controlplane.local_cluster import LocalCluster
 from kdns.aio.sources.snapshot import chosen_node, snapshot_from_manifests, snapshot_from_server
 from kdns.cluster.objects import Node, Service
+from kdns.cluster.watch import RESOURCES
 from kdns.errors import ApiServerError
 
 SHOP = """\
@@ -89,14 +90,19 @@ OBJECTS: dict[str, list[dict[str, Any]]] = {
     ],
 }
 
+LIST_TYPES = {
+    each.path: {"kind": f"{each.kind.__name__}List", "apiVersion": each.api_version} for each in RESOURCES.values()
+}
+
 
 async def one_at_a_time(request: web.Request) -> web.Response:
     """Every list in pages of one object."""
     items, at = OBJECTS[request.path], int(request.query.get("continue", "0"))
     if request.path.endswith("servicecidrs"):
-        return web.json_response({"items": items})
+        return web.json_response(LIST_TYPES[request.path] | {"metadata": {}, "items": items})
     more = str(at + 1) if at + 1 < len(items) else ""
-    return web.json_response({"items": items[at : at + 1], "metadata": {"resourceVersion": "1", "continue": more}})
+    metadata = {"resourceVersion": "1", "continue": more}
+    return web.json_response(LIST_TYPES[request.path] | {"items": items[at : at + 1], "metadata": metadata})
 
 
 async def old(request: web.Request) -> web.Response:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from fake_api import Cluster, FakeApi, RefusedError, endpoint_slice, expired, line, meta, service, until
+from fake_api import TYPES, Cluster, FakeApi, RefusedError, endpoint_slice, expired, line, meta, service, until
 
 from kdns.aio.kube.informer import FollowStats, follow
 from kdns.cluster.objects import EndpointSlice, Namespace, Pod, Service
@@ -274,7 +274,7 @@ async def test_an_unreadable_object_harms_only_itself(api: FakeApi, cluster: Clu
 async def test_a_server_that_went_back_in_time_is_listed_again(api: FakeApi) -> None:
     async with following(api) as follower:
         await until(lambda: bool(api.watching["services"]))
-        bookmark = {"type": "BOOKMARK", "object": {"kind": "Service", "metadata": {"resourceVersion": "7"}}}
+        bookmark = {"type": "BOOKMARK", "object": TYPES["services"] | {"metadata": {"resourceVersion": "7"}}}
         await api.send("services", line(bookmark))
         await until(lambda: api.lists("services") == 2)
         assert follower.stats.kinds[Service].relists == {"restored": 1}
@@ -307,7 +307,10 @@ async def test_bookmarks_move_the_point_of_resumption(api: FakeApi, cluster: Clu
     async with following(api) as follower:
         await until(lambda: bool(api.watching["services"]))
         cluster.put("endpointslices", endpoint_slice("elsewhere"))
-        bookmark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": str(cluster.version)}}}
+        bookmark = {
+            "type": "BOOKMARK",
+            "object": TYPES["services"] | {"metadata": {"resourceVersion": str(cluster.version)}},
+        }
         await api.send("services", line(bookmark))
         await until(lambda: follower.stats.kinds[Service].resource_version == str(cluster.version))
         cluster.compact()

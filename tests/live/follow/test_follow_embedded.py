@@ -118,7 +118,7 @@ async def test_a_restart_without_stored_data_is_noticed() -> None:
             await until(lambda: bool(stats.kinds[Service].errors["connection"]))
             async with serving(replacement, port):
                 await until(lambda: set(state.services) == {("default", "new")})
-            assert stats.kinds[Service].relists == {"restored": 1}
+            assert stats.kinds[Service].relists == {"restored": 1, "unconfirmed": 1}
 
 
 async def test_forgotten_history_makes_a_list_in_place() -> None:

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import pytest
-from fake_api import Cluster, RefusedError, expired, line, service, until
+from fake_api import TYPES, Cluster, RefusedError, expired, line, service, until
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
@@ -79,7 +79,9 @@ class MemoryApi:
             fault = self._fault()
             if fault == "bookmark":
                 at = max([at, *(version for version, _ in told)])
-                raw += line({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": str(at)}}})
+                raw += line(
+                    {"type": "BOOKMARK", "object": TYPES["services"] | {"metadata": {"resourceVersion": str(at)}}}
+                )
             if fault in {"drop", "half"}:
                 raw = raw[: len(raw) // 2]
             for start in range(0, len(raw), self.chunk_bytes):

@@ -16,7 +16,10 @@ from kdns.cluster.state import State
 from kdns.cluster.watch import RESOURCES, Timing
 from kdns.errors import ApiServerError
 
-LIST = b'{"metadata":{"resourceVersion":"5"},"items":[{"metadata":{"name":"all"},"spec":{"cidrs":["10.96.0.0/16"]}}]}'
+LIST = (
+    b'{"kind":"ServiceCIDRList","apiVersion":"networking.k8s.io/v1","metadata":{"resourceVersion":"5"},'
+    b'"items":[{"metadata":{"name":"all"},"spec":{"cidrs":["10.96.0.0/16"]}}]}'
+)
 
 
 class Api:

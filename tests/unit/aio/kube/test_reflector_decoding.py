@@ -16,6 +16,7 @@ from kdns.cluster.watch import (
     RESOURCES,
     Lines,
     backoff_s,
+    check_event,
     decode_event,
     decode_list,
     is_older,
@@ -24,8 +25,12 @@ from kdns.cluster.watch import (
 )
 
 
-def a_list(*items: Any, version: str = "7", more: str = "") -> bytes:
-    return json.dumps({"metadata": {"resourceVersion": version, "continue": more}, "items": list(items)}).encode()
+def a_list(
+    *items: Any, of: type[Object] = Service, version: str = "7", more: str = "", types: dict[str, str] | None = None
+) -> bytes:
+    listed = {"kind": f"{of.__name__}List", "apiVersion": RESOURCES[of].api_version} | (types or {})
+    metadata = {"resourceVersion": version, "continue": more}
+    return json.dumps(listed | {"metadata": metadata, "items": list(items)}).encode()
 
 
 def named(name: Any, namespace: str = "n", **rest: Any) -> dict[str, Any]:
@@ -34,7 +39,7 @@ def named(name: Any, namespace: str = "n", **rest: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", RESOURCES)
 def test_each_kind_is_listed(kind: type[Object]) -> None:
-    page = decode_list(RESOURCES[kind], a_list(named("a"), named("b"), more="next"))
+    page = decode_list(RESOURCES[kind], a_list(named("a"), named("b"), of=kind, more="next"))
     assert [type(obj) for obj in page.objects] == [kind, kind]
     assert [obj.key[1] for obj in page.objects] == ["a", "b"]
     assert (page.resource_version, page.continue_token, page.failures) == ("7", "next", ())
@@ -59,7 +64,38 @@ def test_where_each_kind_is_found(kind: type[Object], path: str, rule: str) -> N
 
 
 def test_a_null_list_is_empty() -> None:
-    assert decode_list(RESOURCES[Pod], b'{"metadata":{"resourceVersion":"1"},"items":null}').objects == ()
+    body = b'{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":null}'
+    assert decode_list(RESOURCES[Pod], body).objects == ()
+
+
+@pytest.mark.parametrize(
+    ("types", "found"),
+    [
+        ({"kind": "ConfigMapList"}, "ConfigMapList of v1"),
+        (
+            {"kind": "EndpointSliceList", "apiVersion": "discovery.k8s.io/v1"},
+            "EndpointSliceList of discovery.k8s.io/v1",
+        ),
+        ({"kind": "Service"}, "Service of v1"),
+        ({"kind": "Status"}, "Status of v1"),
+        ({"apiVersion": "v2"}, "ServiceList of v2"),
+        ({"kind": "", "apiVersion": ""}, r"\(none\) of \(no apiVersion\)"),
+    ],
+)
+@pytest.mark.parametrize("items", [(), (named("a"),), (named("a", spec=5),)])
+def test_another_type_is_an_error_and_never_an_empty_list(items: Any, types: dict[str, str], found: str) -> None:
+    with pytest.raises(msgspec.DecodeError, match=f"found kind {found}, wanted ServiceList of v1"):
+        decode_list(RESOURCES[Service], a_list(*items, types=types))
+
+
+@pytest.mark.parametrize("what", ["ADDED", "MODIFIED", "DELETED", "BOOKMARK"])
+@pytest.mark.parametrize(
+    "obj", [{"kind": "Pod", "apiVersion": "v1"}, {"kind": "Service", "apiVersion": "v2"}, {}, [], {"kind": "Status"}]
+)
+def test_so_is_an_event_about_another_type(what: str, obj: Any) -> None:
+    event = {"type": what, "object": obj | named("a") if isinstance(obj, dict) else obj}
+    with pytest.raises(DECODE_ERRORS):
+        check_event(RESOURCES[Service], decode_event(json.dumps(event).encode()))
 
 
 @pytest.mark.parametrize(
@@ -116,7 +152,16 @@ def test_what_an_event_is_about(obj: bytes, key: Key | None, version: str) -> No
 
 @pytest.mark.parametrize(
     ("known", "told", "back"),
-    [("10", "9", True), ("9", "10", False), ("9", "9", False), ("", "1", False), ("9", "", False), ("b", "a", False)],
+    [
+        ("10", "9", True),
+        ("9", "10", False),
+        ("9", "9", False),
+        ("", "1", False),
+        ("9", "", False),
+        ("b", "a", False),
+        ("1" + "0" * 5000, "9" * 5000, True),
+        ("9" * 5000, "1" + "0" * 5000, False),
+    ],
 )
 def test_revisions_that_went_back(known: str, told: str, back: bool) -> None:
     assert is_older(told, known) is back
