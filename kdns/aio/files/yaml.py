@@ -1,26 +1,70 @@
 """The door to PyYAML: text to documents with line numbers, as Kubernetes reads YAML and JSON, and values to text.
 
-Unlike with PyYAML's safe loader, dates stay text, keys become text, and a duplicate key is an error, as in kubectl,
-unless the caller collects duplicates. JSON is read as YAML, after escaped surrogate pairs are joined.
+libyaml only makes events of text and text of events, one at a time: its own composer and serializer recurse in C as
+deep as the text does, and hold the interpreter until they end. What is nested deeper than `DEPTH_MAX` is refused.
+
+Dates stay text, keys become text, numbers are those of YAML 1.2 as kubectl reads them, and a duplicate key is an
+error, as in kubectl, unless the caller collects duplicates. JSON is read as YAML, after escaped surrogate pairs are
+joined.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from io import StringIO
+from math import isfinite
+from types import NoneType
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import yaml
+from yaml.resolver import Resolver
 
 from kdns.errors import ManifestError
 
+DEPTH_MAX: Final = 200
+"""How deep objects and lists may be nested."""
+
+_EXPANDED_SIZE_MAX = 250_000
+"""How much more than twice the text its expanded aliases may hold, in nodes and characters."""
+
+_TAG_DIRECTIVES_MAX = 100
+_SHOWN_CHARACTERS = 80
 _TAG = "tag:yaml.org,2002:"
-_TEXT = {_TAG + "str", _TAG + "timestamp", _TAG + "value"}
-_SCALARS = {_TAG + "int", _TAG + "float", _TAG + "bool", _TAG + "null"}
-_ALIASED_SIZE_MAX = 1_000_000
-_MERGE = _TAG + "merge"
 _SURROGATES = re.compile(r"(?<!\\)((?:\\\\)*)\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
+_TAG_DIRECTIVE = re.compile(r"^%TAG", re.MULTILINE)
+
+_TEXT_TAG = _TAG + "str"
+_TEXT_TAGS = frozenset({_TEXT_TAG, _TAG + "timestamp", _TAG + "value"})
+_TAGS: dict[str, tuple[type, ...]] = {
+    _TAG + "int": (int,),
+    _TAG + "float": (int, float),
+    _TAG + "bool": (bool,),
+    _TAG + "null": (NoneType,),
+}
+_WORDS: dict[str, bool | None] = {
+    word: value
+    for value, words in ((True, ("true", "yes", "on")), (False, ("false", "no", "off")), (None, ("null", "~", "")))
+    for each in words
+    for word in (each, each.title(), each.upper())
+}
+_NOT_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
+_NUMBER_STARTS = frozenset("+-.0123456789")
+_INT = re.compile(r"[-+]?(?:0|[1-9][0-9]*|0[0-7]+|0[oO][0-7]+|0[xX][0-9a-fA-F]+|0[bB][01]+)")
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_INT_CHARACTERS_MAX = 70
+"""The sign, the prefix and the digits of 64 bits."""
+
+_INT_MIN, _INT_MAX, _EXACT_FLOAT_MAX = -(2**63), 2**64 - 1, 2**53
+
+
+_Event: TypeAlias = Any
+"""An event of libyaml; PyYAML's types leave out what events hold."""
+
+
+_tag_in_yaml_1_1: Callable[..., str] = Resolver().resolve
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,141 +81,291 @@ def documents(path: str, text: str, repeated: list[tuple[int, str]] | None = Non
 
     With `repeated`, duplicate keys are no error: the last one counts, and line and key of each are added there.
     """
-    found = _expanded(path, _joined_surrogates(path, text), repeated)
-    return tuple(Document(path, _line(node), value) for node, value in found)
+    return tuple(Document(path, node.line, value) for node, value in _expanded(path, text, repeated))
 
 
 def dumped(value: Any, *, sort_keys: bool = False) -> str:
-    """The value as one YAML document, in block style."""
-    text: str = yaml.dump(value, Dumper=yaml.CSafeDumper, sort_keys=sort_keys, allow_unicode=True)
-    return text
+    """The JSON value as one YAML document, in block style."""
+    text = StringIO()
+    emitter = yaml.CSafeDumper(text, allow_unicode=True)
+    emitter.emit(yaml.StreamStartEvent())
+    emitter.emit(yaml.DocumentStartEvent(explicit=False))
+    for event in _events(value, sort_keys=sort_keys):
+        emitter.emit(event)
+    emitter.emit(yaml.DocumentEndEvent(explicit=False))
+    emitter.emit(yaml.StreamEndEvent())
+    return text.getvalue()
+
+
+def _events(value: Any, *, sort_keys: bool) -> Iterator[_Event]:
+    match value:
+        case dict():
+            yield yaml.MappingStartEvent(None, None, True, flow_style=not value)
+            for key, item in sorted(value.items()) if sort_keys else value.items():
+                yield from _events(key, sort_keys=sort_keys)
+                yield from _events(item, sort_keys=sort_keys)
+            yield yaml.MappingEndEvent()
+        case list() | tuple():
+            yield yaml.SequenceStartEvent(None, None, True, flow_style=not value)
+            for item in value:
+                yield from _events(item, sort_keys=sort_keys)
+            yield yaml.SequenceEndEvent()
+        case str():
+            yield yaml.ScalarEvent(None, None, (_reads_as_text(value), True), value)
+        case _:
+            text = json.dumps(value)
+            shown = text.replace("e", ".0e") if isinstance(value, float) and "." not in text else text
+            yield yaml.ScalarEvent(None, None, (True, False), shown)
+
+
+def _reads_as_text(text: str) -> bool:
+    """Whether a text needs no quotes, here and where YAML 1.1 is read, as by PyYAML."""
+    return isinstance(_plain_value(text), str) and _tag_in_yaml_1_1(yaml.ScalarNode, text, (True, False)) == _TEXT_TAG
 
 
 def field_line(path: str, text: str, object_line: int, field: str) -> int:
     """The line of `spec.ports[0].port` in the object at `object_line`, or of its deepest existing parent."""
-    for node, _ in _expanded(path, _joined_surrogates(path, text)):
-        if _line(node) == object_line:
+    for node, _ in _expanded(path, text):
+        if node.line == object_line:
             return _line_within(node, re.findall(r"[^.\[\]]+", field))
     return object_line
 
 
-def _line(node: yaml.Node) -> int:
-    return int(node.start_mark.line) + 1
+class _Node(NamedTuple):
+    """A value with its line (from 1). `text` is a scalar as it is written, None for objects and lists.
+
+    `parts` have line, key and node of each field, or of each item with its index as the key. `size` is the number of
+    nodes and characters, aliases expanded, and `height` the number of levels of objects and lists.
+    """
+
+    line: int
+    value: Any
+    text: str | None = None
+    parts: tuple[tuple[int, str, _Node], ...] = ()
+    size: int = 1
+    height: int = 0
 
 
-def _line_within(node: yaml.Node, parts: list[str]) -> int:
-    line = _line(node)
-    for part in parts:
-        if isinstance(node, yaml.SequenceNode) and part.isdigit() and int(part) < len(node.value):
-            node = node.value[int(part)]
-            line = _line(node)
-            continue
-        pairs = node.value if isinstance(node, yaml.MappingNode) else []
-        found = [(key, value) for key, value in pairs if key.value == part]
-        if not found:
+def _line_within(node: _Node, names: list[str]) -> int:
+    line = node.line
+    for name in names:
+        part = next((part for part in node.parts if part[1] == name), None)
+        if part is None:
             break
-        line, node = _line(found[0][0]), found[0][1]
+        line, _, node = part
     return line
 
 
-def _expanded(path: str, text: str, repeated: list[tuple[int, str]] | None = None) -> Iterator[tuple[yaml.Node, Any]]:
-    for node, value in _roots(path, text, repeated):
+def _expanded(path: str, text: str, repeated: list[tuple[int, str]] | None = None) -> Iterator[tuple[_Node, Any]]:
+    for node in _roots(path, text, repeated):
+        value = node.value
         if not (isinstance(value, dict) and str(value.get("kind", "")).endswith("List") and "items" in value):
             yield node, value
             continue
-        items = next(child for key, child in node.value if key.value == "items")
-        if not isinstance(items, yaml.SequenceNode):
-            raise ManifestError(path, _line(items), "items", "wanted a list of objects")
+        items = next(child for _, key, child in reversed(node.parts) if key == "items")
+        if not isinstance(items.value, list):
+            raise ManifestError(path, items.line, "items", "wanted a list of objects")
         item_kind = value["kind"].removesuffix("List")
         given = {"apiVersion": value.get("apiVersion"), "kind": item_kind} if item_kind else {}
-        for child, item in zip(items.value, value["items"], strict=True):
-            yield child, given | item if isinstance(item, dict) else item
+        for _, _, child in items.parts:
+            yield child, given | child.value if isinstance(child.value, dict) else child.value
 
 
-class _Loader(yaml.CSafeLoader):
-    """PyYAML's safe loader, with a list for duplicate keys."""
-
-    repeated: list[tuple[int, str]] | None = None
-
-
-def _roots(path: str, text: str, repeated: list[tuple[int, str]] | None) -> Iterator[tuple[yaml.Node, Any]]:
+def _roots(path: str, text: str, repeated: list[tuple[int, str]] | None) -> Iterator[_Node]:
+    """The documents that are not null."""
+    if path.endswith(".json"):
+        text = _joined_surrogates(text)
+    if sum(1 for _ in _TAG_DIRECTIVE.finditer(text)) > _TAG_DIRECTIVES_MAX:  # libyaml compares each with all before
+        raise ManifestError(path, 0, "", f"not YAML: wanted at most {_TAG_DIRECTIVES_MAX} %TAG directives")
+    composer = _Composer(path, text, repeated)
     try:
-        loader = _Loader(text)
-        loader.repeated = repeated
-        try:
-            while loader.check_node():
-                node = loader.get_node()
-                if node is not None and _expanded_size(node, {}) > 2 * len(text) + _ALIASED_SIZE_MAX:
-                    raise ManifestError(path, _line(node), "", "its aliases repeat too much")
-                if node is not None and (value := _value(path, loader, node, "")) is not None:
-                    yield node, value
-        finally:
-            loader.dispose()
+        yield from (node for node in composer.documents() if node.value is not None)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         reason = ", ".join(part for part in (error.context, error.problem) if part)
-        line = min(mark.line + 1, len(text.splitlines())) if mark else 0
+        line = min(mark.line, text.count("\n")) + 1 if mark else 0
         raise ManifestError(path, line, "", f"not YAML: {reason}") from error
     except yaml.YAMLError as error:
         raise ManifestError(path, 0, "", f"not YAML: {' '.join(str(error).split())}") from error
-    except RecursionError:
-        raise ManifestError(path, 0, "", "nested too deeply, or an alias that holds itself") from None
 
 
-def _expanded_size(node: yaml.Node, known: dict[int, int]) -> int:
-    """Nodes and characters of scalars, aliases expanded: a few lines of nested aliases can stand for gigabytes."""
-    size = known.get(id(node))
-    if size is None:
-        match node:
-            case yaml.SequenceNode():
-                size = 1 + sum(_expanded_size(child, known) for child in node.value)
-            case yaml.MappingNode():
-                size = 1 + sum(_expanded_size(child, known) for pair in node.value for child in pair)
-            case _:
-                size = 1 + len(node.value)
-        known[id(node)] = size
-    return size
+class _Composer:
+    """Nodes of the events of one text. The recursion of its methods is bounded by `DEPTH_MAX`."""
+
+    def __init__(self, path: str, text: str, repeated: list[tuple[int, str]] | None) -> None:
+        self._path, self._repeated = path, repeated
+        self._events: Iterator[_Event] = yaml.parse(text, Loader=yaml.CSafeLoader)
+        self._room = 2 * len(text) + _EXPANDED_SIZE_MAX
+        self._anchors: dict[str, _Node | None] = {}
+        self._names: list[str] = []
+
+    def documents(self) -> Iterator[_Node]:
+        """The root of each document."""
+        for event in self._events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                self._anchors.clear()
+                yield self._node(next(self._events))
+
+    def _node(self, event: _Event) -> _Node:
+        if isinstance(event, yaml.AliasEvent):
+            return self._aliased(event)
+        if event.anchor is not None:
+            self._anchors[event.anchor] = None
+        if isinstance(event, yaml.ScalarEvent):
+            node = self._scalar(event)
+        else:
+            line = _line(event)
+            self._check_depth(line, 1)
+            node = self._sequence(line) if isinstance(event, yaml.SequenceStartEvent) else self._mapping(line)
+        if event.anchor is not None:
+            self._anchors[event.anchor] = node
+        return node
+
+    def _aliased(self, event: _Event) -> _Node:
+        """A copy of the anchor's node; a few lines of nested aliases can stand for gigabytes."""
+        line, name = _line(event), event.anchor[:_SHOWN_CHARACTERS]
+        if event.anchor not in self._anchors:
+            raise self._error(line, f"not YAML: found undefined alias {name!r}")
+        node = self._anchors[event.anchor]
+        if node is None:
+            raise self._error(line, f"alias {name!r} holds itself")
+        self._check_depth(line, node.height)
+        self._room -= node.size
+        if self._room < 0:
+            raise self._error(line, "its aliases repeat too much")
+        return _copied(node)
+
+    def _check_depth(self, line: int, height: int) -> None:
+        if len(self._names) + height > DEPTH_MAX:
+            raise self._error(line, f"nested too deeply, wanted at most {DEPTH_MAX} levels")
+
+    def _scalar(self, event: _Event) -> _Node:
+        text: str = event.value
+        if event.tag is not None and event.tag != "!":
+            value = self._tagged(event)
+        elif not event.implicit[0]:
+            value = text
+        elif _NOT_FINITE.fullmatch(text):
+            raise self._error(_line(event), f"{text} has no counterpart in JSON")
+        else:
+            value = _plain_value(text)
+        return _Node(_line(event), value, text, (), 1 + len(text))
+
+    def _tagged(self, event: _Event) -> Any:
+        if event.tag in _TEXT_TAGS:
+            return event.value
+        wanted = _TAGS.get(event.tag)
+        if wanted is None:
+            raise self._error(_line(event), f"{event.tag[:_SHOWN_CHARACTERS]} has no counterpart in JSON")
+        value = _plain_value(event.value)
+        if type(value) not in wanted:
+            shown = event.value[:_SHOWN_CHARACTERS]
+            raise self._error(_line(event), f"cannot read {shown!r} as {event.tag.removeprefix(_TAG)}")
+        return value
+
+    def _sequence(self, line: int) -> _Node:
+        parts: list[tuple[int, str, _Node]] = []
+        for event in self._events:
+            if isinstance(event, yaml.SequenceEndEvent):
+                break
+            name = str(len(parts))
+            self._names.append(f"[{name}]")
+            node = self._node(event)
+            self._names.pop()
+            parts.append((node.line, name, node))
+        return _collection(line, [node.value for _, _, node in parts], parts)
+
+    def _mapping(self, line: int) -> _Node:
+        parts: list[tuple[int, str, _Node]] = []
+        merged: list[tuple[int, str, _Node]] = []
+        keys: set[str] = set()
+        for event in self._events:
+            if isinstance(event, yaml.MappingEndEvent):
+                break
+            key_line, key = self._key(event, keys)
+            is_merge = isinstance(event, yaml.ScalarEvent) and key == "<<" and event.implicit[0]
+            self._names.append(f".{key}")
+            node = self._node(next(self._events))
+            if is_merge:
+                merged = self._merged(node)
+            else:
+                parts.append((key_line, key, node))
+            self._names.pop()
+        parts = [*merged, *parts]
+        return _collection(line, {key: node.value for _, key, node in parts}, parts)
+
+    def _key(self, event: _Event, keys: set[str]) -> tuple[int, str]:
+        """Line and text of a key, which is added to `keys`."""
+        line = _line(event)
+        key: str | None = None
+        if isinstance(event, yaml.ScalarEvent) and event.anchor is None:
+            key = event.value
+        elif isinstance(event, yaml.ScalarEvent | yaml.AliasEvent):
+            key = self._node(event).text
+        if key is None:
+            raise self._error(line, "a key must be text")
+        if key in keys:
+            if self._repeated is None:
+                raise self._error(line, "given twice", key)
+            self._repeated.append((line, key))
+        keys.add(key)
+        return line, key
+
+    def _merged(self, node: _Node) -> list[tuple[int, str, _Node]]:
+        """The fields of the value of a merge key `<<`: an object or a list of objects, of which earlier ones win."""
+        objects = [part for _, _, part in node.parts] if isinstance(node.value, list) else [node]
+        if not all(isinstance(each.value, dict) for each in objects):
+            raise self._error(node.line, "wanted an object or a list of objects to merge")
+        return [part for each in reversed(objects) for part in each.parts]
+
+    def _error(self, line: int, reason: str, name: str = "") -> ManifestError:
+        field = "".join([*self._names, f".{name}" if name else ""]).removeprefix(".")
+        return ManifestError(self._path, line, field[:_SHOWN_CHARACTERS], reason)
 
 
-def _value(path: str, loader: _Loader, node: yaml.Node, field: str) -> Any:
-    match node:
-        case yaml.ScalarNode() if node.tag in _TEXT:
-            return node.value
-        case yaml.ScalarNode() if node.tag in _SCALARS:
-            return _scalar(path, loader, node, field)
-        case yaml.SequenceNode():
-            return [_value(path, loader, item, f"{field}[{index}]") for index, item in enumerate(node.value)]
-        case yaml.MappingNode():
-            return _mapping(path, loader, node, field)
-        case _:
-            raise ManifestError(path, _line(node), field, f"{node.tag} has no counterpart in JSON")
+def _collection(line: int, value: Any, parts: list[tuple[int, str, _Node]]) -> _Node:
+    size = 1 + sum(1 + len(name) + node.size for _, name, node in parts)
+    height = 1 + max((node.height for _, _, node in parts), default=0)
+    return _Node(line, value, None, tuple(parts), size, height)
 
 
-def _scalar(path: str, loader: _Loader, node: yaml.ScalarNode, field: str) -> Any:
-    try:
-        return loader.construct_object(node)
-    except ValueError as error:
-        raise ManifestError(path, _line(node), field, f"cannot read {node.value!r}: {error}") from error
+def _line(event: _Event) -> int:
+    return int(event.start_mark.line) + 1
 
 
-def _mapping(path: str, loader: _Loader, node: yaml.MappingNode, field: str) -> dict[str, Any]:
-    seen: set[str] = set()
-    for key, _ in node.value:
-        if not isinstance(key, yaml.ScalarNode):
-            raise ManifestError(path, _line(key), field, "a key must be text")
-        if key.value in seen:
-            if loader.repeated is None:
-                raise ManifestError(path, _line(key), f"{field}.{key.value}".lstrip("."), "given twice")
-            loader.repeated.append((_line(key), key.value))
-        seen.add(key.value)
-    if any(key.tag == _MERGE for key, _ in node.value):
-        loader.flatten_mapping(node)
-    return {key.value: _value(path, loader, child, f"{field}.{key.value}".lstrip(".")) for key, child in node.value}
+def _copied(node: _Node) -> _Node:
+    """The node with a value of its own: objects that are patched in place must not be shared."""
+    if node.text is not None:
+        return node
+    parts = tuple((line, name, _copied(part)) for line, name, part in node.parts)
+    values = [part.value for _, _, part in parts]
+    value = values if isinstance(node.value, list) else dict(zip((name for _, name, _ in parts), values, strict=True))
+    return node._replace(value=value, parts=parts)
 
 
-def _joined_surrogates(path: str, text: str) -> str:
-    if not path.endswith(".json"):
+def _plain_value(text: str) -> Any:
+    """The value of an unquoted scalar: YAML's core schema, and words and numbers of older YAML that kubectl reads.
+
+    0644 is octal and 1_000 is 1000, but 1:30 is text. An integer of more than 64 bits becomes a float, and 80.0 is 80,
+    as JSON of Go has them.
+    """
+    if text in _WORDS:
+        return _WORDS[text]
+    if text[0] not in _NUMBER_STARTS:
         return text
+    digits = text.replace("_", "")
+    if len(digits) <= _INT_CHARACTERS_MAX and _INT.fullmatch(digits):
+        sign, magnitude = -1 if digits[0] == "-" else 1, digits.lstrip("+-")
+        is_octal = len(magnitude) > 1 and magnitude[0] == "0" and magnitude.isdigit()
+        integer = sign * int(magnitude, 8 if is_octal else 0)
+        if _INT_MIN <= integer <= _INT_MAX:
+            return integer
+    if not (_FLOAT.fullmatch(digits) and isfinite(number := float(digits))):
+        return text
+    return int(number) if number.is_integer() and abs(number) <= _EXACT_FLOAT_MAX else number
+
+
+def _joined_surrogates(text: str) -> str:
     return _SURROGATES.sub(
         lambda match: match[1] + bytes.fromhex(match[2] + match[3]).decode("utf-16-be"),
         text,

@@ -35,6 +35,7 @@ spec:
 """
 
 DOUBLING = "a0: &a0 x\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 60))
+DEEPENING = "a0: &a0 x\n" + "".join(f"a{n}: &a{n} {'[' * 99}*a{n - 1}{']' * 99}\n" for n in range(1, 4))
 
 LISTS = """\
 apiVersion: v1
@@ -90,6 +91,23 @@ def test_objects_and_their_lines(path: str, text: str, found: list[tuple[int, st
         ("80: x\ntrue: y", {"80": "x", "true": "y"}),
         ("base: &b {x: 1, y: 2}\nsub:\n  <<: *b\n  y: 3", {"base": {"x": 1, "y": 2}, "sub": {"x": 1, "y": 3}}),
         ("a: =", {"a": "="}),
+        ("base: &b [{x: 1}]\nsub: *b", {"base": [{"x": 1}], "sub": [{"x": 1}]}),
+        ("sub: {<<: [{x: 1}, {x: 2, y: 2}], z: 3}", {"sub": {"x": 1, "y": 2, "z": 3}}),
+        ("&k a: 1\nb: {*k : 2}", {"a": 1, "b": {"a": 2}}),
+        (
+            "{a: !!str 1, b: !!int '3', c: !!null '', d: !!float 4.5}",
+            {"a": "1", "b": 3, "c": None, "d": 4.5},
+        ),
+        (
+            "[0644, 0o644, 0x1F, 0b101, -7, +7, 1_000, 08, 1e3, .5, 80.0, -0]",
+            [420, 420, 31, 5, -7, 7, 1000, 8, 1000, 0.5, 80, 0],
+        ),
+        (
+            "[1:59:59, 1:30.5, 0x, 1e, 1-2, 1.2.3, -, ., +_, 1e999]",
+            ["1:59:59", "1:30.5", "0x", "1e", "1-2", "1.2.3", "-", ".", "+_", "1e999"],
+        ),
+        ("[18446744073709551615, 18446744073709551616]", [2**64 - 1, float(2**64)]),
+        pytest.param(f"- 1{':59' * 300_000}\n- {'9' * 900_000}", [f"1{':59' * 300_000}", "9" * 900_000], id="long"),
         ("a: |\n  one\n  two\n", {"a": "one\ntwo\n"}),
     ],
 )
@@ -114,8 +132,17 @@ def test_json_text_reads_as_json_does(text: str) -> None:
         ("\tx: 1", "f.yaml:1: not YAML: while scanning"),
         ("a: !!binary aGk=", "f.yaml:1: a: tag:yaml.org,2002:binary has no counterpart in JSON"),
         ("? [a]\n: b", "f.yaml:1: a key must be text"),
-        ("a: &x [*x]", "f.yaml: nested too deeply"),
-        (DOUBLING, "f.yaml:1: its aliases repeat too much"),
+        ("a: &x [*x]", "f.yaml:1: a[0]: alias 'x' holds itself"),
+        ("a: *x", "f.yaml:1: a: not YAML: found undefined alias 'x'"),
+        ("a: .inf", "f.yaml:1: a: .inf has no counterpart in JSON"),
+        ("a: !!int 1:30", "f.yaml:1: a: cannot read '1:30' as int"),
+        ("a:\n  <<: x", "f.yaml:2: a.<<: wanted an object or a list of objects to merge"),
+        pytest.param("- " * 30_000, "nested too deeply, wanted at most 200 levels", id="deep list"),
+        pytest.param("? " * 30_000, "f.yaml:1: a key must be text", id="deep keys"),
+        pytest.param("a: " + "{a: " * 100_000, "nested too deeply, wanted at most 200 levels", id="deep object"),
+        pytest.param(DEEPENING, "nested too deeply, wanted at most 200 levels", id="deep aliases"),
+        pytest.param("%TAG !a! b\n" * 101 + "--- a", "wanted at most 100 %TAG directives", id="tags"),
+        (DOUBLING, "its aliases repeat too much"),
         ("a: \0", "f.yaml: not YAML: "),
         ("- a", "f.yaml:1: found a list, wanted an object with apiVersion and kind"),
         ("x", 'f.yaml:1: found "x", wanted an object'),
