@@ -183,7 +183,7 @@ def _roots(path: str, text: str, repeated: list[tuple[int, str]] | None) -> Iter
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         reason = ", ".join(part for part in (error.context, error.problem) if part)
-        line = min(mark.line, text.count("\n")) + 1 if mark else 0
+        line = min(mark.line + 1, len(text.splitlines())) if mark else 0
         raise ManifestError(path, line, "", f"not YAML: {reason}") from error
     except yaml.YAMLError as error:
         raise ManifestError(path, 0, "", f"not YAML: {' '.join(str(error).split())}") from error
