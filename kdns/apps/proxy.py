@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kdns import logs
-from kdns.aio.dataplane.events import EventRecorder, RejectionEvents
+from kdns.aio.dataplane.events import EventRecorder
 from kdns.aio.dataplane.health import ProxyHealth, ServiceHealthServers
 from kdns.aio.dataplane.host_settings import apply_oom_score, apply_sysctls
 from kdns.aio.dataplane.http_servers import http_servers, serve
@@ -111,11 +111,9 @@ class NodeProxy:
             kinds=frozenset(scope.kinds),
         )
         events, conntrack, stats = EventRecorder(self.source, self.name), ConntrackReconciler(), FollowStats()
-        stack.push_async_callback(events.close)
         health = ProxyHealth(sync_runner, lambda: self.node)
         service_health = ServiceHealthServers(self.state, self.name, health, events)
-        rejections = RejectionEvents(events)
-        sync_runner.subscribers += [conntrack.synced, service_health.synced, rejections.synced]
+        sync_runner.subscribers += [conntrack.synced, service_health.synced, events.synced]
         sync_runner.subscribers.append(lambda _: self.established.set())
         row = MODES[settings.mode]
         sources = MetricSources(row, mode.counters, sync_runner, health, stats, conntrack.stats)
@@ -136,7 +134,7 @@ class NodeProxy:
             "addresses": watch_node_addresses(addressed),
             "conntrack": conntrack.run(),
             "service health": service_health.run(),
-            "rejections": rejections.run(),
+            "events": events.run(),
             "first sync": self._first_sync(sync_runner),
             **self._http_servers(health, sources),
         }

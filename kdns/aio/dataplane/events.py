@@ -4,34 +4,39 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Final
 
 from kdns import logs
 from kdns.aio.dataplane.sync_runner import SyncResult
 from kdns.aio.kube.connection import Connection, RestStats
-from kdns.cluster.objects import Key
 from kdns.cluster.source import Source
 from kdns.cluster.watch import Timing
 from kdns.errors import ApiServerError, KubeconfigError
 
 LEFT_OUT: Final = "LeftOutOfRules"
-MAX_QUEUED: Final = 20
+MAX_QUEUED: Final = 100
+"""Events that wait for the API; while so many do, further ones are in the log only."""
+MAX_LEFT_OUT: Final = 20
+"""Services that get an Event when many are left out of the rules at once: the first ones."""
 
 log = logs.get(__name__)
 
 
 class EventRecorder:
-    """Records Events through one API, on a connection that is opened for the first of them."""
+    """Records Events through one API, on a connection that is opened for the first of them.
+
+    `run` sends them until it is cancelled: nobody who records one waits for the API.
+    """
 
     def __init__(self, source: Source, node_name: str, *, wall_s: Callable[[], float] = time.time) -> None:
         self._source, self._node_name, self._wall_s = source, node_name, wall_s
-        self._connection: Connection | None = None
-        self._open = AsyncExitStack()
+        self._queue: asyncio.Queue[tuple[str, Mapping[str, object]]] = asyncio.Queue(MAX_QUEUED)
 
-    async def warn(self, namespace: str, service: str, reason: str, message: str) -> None:
+    def warn(self, namespace: str, service: str, reason: str, message: str) -> None:
         """Record a Warning about a Service; an Event that cannot be written is logged and dropped."""
         log.warning("event", service=f"{namespace}/{service}", reason=reason, message=message)
         now_s = self._wall_s()
@@ -53,35 +58,25 @@ class EventRecorder:
             "count": 1,
         }
         try:
-            connection = self._connection or await self._connected()
-            await connection.post(f"/api/v1/namespaces/{namespace}/events", event)
-        except (ApiServerError, KubeconfigError) as error:
-            log.info("event not written", reason=str(error))
-
-    async def close(self) -> None:
-        """Close the connection."""
-        await self._open.aclose()
-
-    async def _connected(self) -> Connection:
-        self._connection = await self._open.enter_async_context(Connection(self._source, RestStats(), Timing()))
-        return self._connection
-
-
-class RejectionEvents:
-    """Records an Event for each Service that is left out of the rules; of many at once for the first `MAX_QUEUED`."""
-
-    def __init__(self, events: EventRecorder) -> None:
-        self._events = events
-        self._queue: asyncio.Queue[tuple[Key, str]] = asyncio.Queue(MAX_QUEUED)
+            self._queue.put_nowait((namespace, event))
+        except asyncio.QueueFull:
+            log.info("event not written", reason=f"{MAX_QUEUED} others wait for the API")
 
     def synced(self, result: SyncResult) -> None:
-        """Queue the Services that are left out from now on."""
-        for rejection in result.rejected.items():
-            if not self._queue.full():
-                self._queue.put_nowait(rejection)
+        """Record that Services are left out of the rules from now on."""
+        for (namespace, name), reason in islice(result.rejected.items(), MAX_LEFT_OUT):
+            self.warn(namespace, name, LEFT_OUT, f"the kernel refuses its rules: {reason}")
 
     async def run(self) -> None:
-        """Record what is queued, until cancelled."""
-        while True:
-            (namespace, name), reason = await self._queue.get()
-            await self._events.warn(namespace, name, LEFT_OUT, f"the kernel refuses its rules: {reason}")
+        """Write what is recorded, until cancelled."""
+        async with AsyncExitStack() as stack:
+            connection: Connection | None = None
+            while True:
+                namespace, event = await self._queue.get()
+                try:
+                    if connection is None:
+                        opened = Connection(self._source, RestStats(), Timing())
+                        connection = await stack.enter_async_context(opened)
+                    await connection.post(f"/api/v1/namespaces/{namespace}/events", event)
+                except (ApiServerError, KubeconfigError) as error:
+                    log.info("event not written", reason=str(error))

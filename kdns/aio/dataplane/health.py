@@ -109,8 +109,7 @@ class ServiceHealthServers:
                     continue
                 self._changed.clear()
         finally:
-            for site in self._sites.values():
-                await site.close()
+            await asyncio.gather(*(site.close() for site in self._sites.values()))
 
     def _update_checks(self, plan: Plan) -> None:
         addresses = {family: plan.of(family).node_ports.listen_addresses(loopback=False) for family in FAMILIES}
@@ -123,8 +122,8 @@ class ServiceHealthServers:
         self._changed.set()
 
     async def _reconcile(self) -> None:
-        for at in [at for at in self._sites if at not in self._checks]:
-            await self._sites.pop(at).close()
+        unused = [self._sites.pop(at) for at in list(self._sites) if at not in self._checks]
+        await asyncio.gather(*(site.close() for site in unused))
         self._failed &= self._checks.keys()
         for at, check in list(self._checks.items()):
             if at in self._sites:
@@ -135,9 +134,8 @@ class ServiceHealthServers:
             except ListenError as error:
                 if at not in self._failed:
                     self._failed.add(at)
-                    await self._events.warn(
-                        check.namespace, check.service, FAILED_TO_START, f"node {self._node_name}: {error}"
-                    )
+                    message = f"node {self._node_name}: {error}"
+                    self._events.warn(check.namespace, check.service, FAILED_TO_START, message)
 
     def _answer(self, at: tuple[str, int]) -> Handler:
         async def answer(_request: web.Request) -> web.Response:
