@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import NamedTuple, TypeAlias
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -50,10 +51,10 @@ Distribution: TypeAlias = tuple[tuple[str, ...], Histogram]
 
 
 class Gauges(Collector):
-    """Gauges, counters and histograms read at scrape time: (name, help, label names, is_counter, samples)."""
+    """Gauges, counters and histograms read at scrape time: help, label names, is_counter and samples by name."""
 
     def __init__(self) -> None:
-        self._rows: list[tuple[str, str, tuple[str, ...], bool, Callable[[], Iterable[Sample]]]] = []
+        self._rows: dict[str, tuple[str, tuple[str, ...], bool, list[Callable[[], Iterable[Sample]]]]] = {}
         self._histograms: list[tuple[str, str, tuple[str, ...], Callable[[], Iterable[Distribution]]]] = []
 
     def add(
@@ -65,8 +66,14 @@ class Gauges(Collector):
         *,
         counter: bool = False,
     ) -> None:
-        """Expose one family."""
-        self._rows.append((name, text, labels, counter, samples))
+        """Expose one family; one that is added again has the samples of each."""
+        *_, sources = self._rows.setdefault(name, (text, labels, counter, []))
+        sources.append(samples)
+
+    def clear(self) -> None:
+        """Expose nothing."""
+        self._rows.clear()
+        self._histograms.clear()
 
     def add_histogram(
         self, name: str, text: str, labels: tuple[str, ...], samples: Callable[[], Iterable[Distribution]]
@@ -76,10 +83,10 @@ class Gauges(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """All families, read now."""
-        for name, text, labels, counter, samples in self._rows:
+        for name, (text, labels, counter, sources) in self._rows.items():
             make = CounterMetricFamily if counter else GaugeMetricFamily
             family = make(name, text, labels=labels)
-            for sample in samples():
+            for sample in chain.from_iterable(samples() for samples in sources):
                 family.add_metric(sample.labels, sample.value)
             yield family
         for name, text, labels, distributions in self._histograms:

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _CAP_NET_ADMIN: Final = 12  # linux/capability.h
 
 _GC_THRESHOLDS: Final = (20_000, 20, 10)
@@ -23,18 +23,33 @@ collector takes a tenth of the time of a create.
 
 
 def stop_event() -> asyncio.Event:
-    """Set by the first SIGTERM or SIGINT. The second one ends the process at once."""
+    """Set by the first SIGTERM or SIGINT, or the SIGHUP of a terminal. The second one ends the process at once.
+
+    A SIGHUP that was ignored when the process began stays so: nohup(1).
+    """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+    numbers = [number for number in STOP_SIGNALS if not (number == signal.SIGHUP and _is_ignored(number))]
 
     def stopped() -> None:
         stop.set()
-        for number in STOP_SIGNALS:
+        for number in numbers:
             loop.remove_signal_handler(number)
 
-    for number in STOP_SIGNALS:
+    for number in numbers:
         loop.add_signal_handler(number, stopped)
     return stop
+
+
+def reload_event() -> asyncio.Event:
+    """Set by each SIGUSR1, as it reloads CoreDNS."""
+    wanted = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, wanted.set)
+    return wanted
+
+
+def _is_ignored(number: signal.Signals) -> bool:
+    return signal.getsignal(number) is signal.SIG_IGN
 
 
 def trim_memory() -> None:

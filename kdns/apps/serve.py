@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final
 
 from kdns import logs
 from kdns.aio.connections import Kind, share_out
 from kdns.aio.dns.server import DnsServer
 from kdns.aio.files.corefile import load_corefile
-from kdns.aio.process import stop_event
+from kdns.aio.process import reload_event, stop_event
+from kdns.aio.tasks import observed
+from kdns.errors import InputError
+from kdns.plugins.server_config import ServerConfig
 
 log = logs.get(__name__)
 
@@ -50,18 +55,50 @@ async def say_ready(server: DnsServer, say: Callable[[str], None], stop: asyncio
         say("ready")
 
 
+@asynccontextmanager
+async def reloading(
+    server: DnsServer, wanted: asyncio.Event, read: Callable[[], tuple[ServerConfig, ...]]
+) -> AsyncIterator[None]:
+    """Inside, the server answers as the Corefile says whenever that is wanted. One that cannot be used changes nothing.
+
+    Differs: CoreDNS listens on other addresses after a reload; here that takes a restart, and the log says so.
+    """
+    task = observed(_reload(server, wanted, read), "reload")
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait((task,))
+
+
+async def _reload(server: DnsServer, wanted: asyncio.Event, read: Callable[[], tuple[ServerConfig, ...]]) -> None:
+    while True:
+        await wanted.wait()
+        wanted.clear()
+        try:
+            await server.swap(await asyncio.to_thread(read))
+        except InputError as error:
+            log.warning("corefile not reloaded", reason=str(error), answers="as before")
+        except Exception:  # a task's boundary: the server goes on
+            log.exception("corefile not reloaded", answers="as before")
+        else:
+            log.info("corefile reloaded", servers=len(server.servers))
+
+
 async def serve(corefile: str, *, dns_port: int, say: Callable[[str], None]) -> None:
-    """Run the DNS server until SIGTERM or SIGINT, then `lameduck` seconds longer."""
-    server = DnsServer(load_corefile(corefile, dns_port=dns_port), dns_port=dns_port)
+    """Run the DNS server until SIGTERM, SIGINT or SIGHUP, then `lameduck` seconds longer. SIGUSR1 reloads."""
+    read = partial(load_corefile, corefile, dns_port=dns_port)
+    server = DnsServer(read(), dns_port=dns_port)
     share_out(Kind.DNS, Kind.SITES)
-    stop = stop_event()
+    stop, reload_wanted = stop_event(), reload_event()
     try:
         await start_unless_stopped(server, stop)
         if stop.is_set():
             return
         say_listeners(server, say, column=6)
-        await say_ready(server, say, stop)
-        await stop.wait()
+        async with reloading(server, reload_wanted, read):
+            await say_ready(server, say, stop)
+            await stop.wait()
         if server.lameduck_s:
             log.info("stopping", lameduck_s=server.lameduck_s)
             await asyncio.sleep(server.lameduck_s)

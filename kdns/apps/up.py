@@ -9,18 +9,19 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kdns import logs
 from kdns.aio.apiserver.authentication import RestConfig
 from kdns.aio.apiserver.secure_serving import certificates, read_tokens, tls_context
 from kdns.aio.connections import Kind, share_out
 from kdns.aio.controlplane.local_cluster import LocalCluster
 from kdns.aio.dns.interfaces import reachable
 from kdns.aio.kube.kubeconfig import OWN_NAME, write_kubeconfig
-from kdns.aio.process import gc_paused, stop_event
+from kdns.aio.process import gc_paused, reload_event, stop_event
+from kdns.aio.tasks import log_failure
 from kdns.cluster.source import Source
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.net import HostPort, join_host_port
@@ -28,8 +29,6 @@ from kdns.net import HostPort, join_host_port
 if TYPE_CHECKING:
     from kdns.aio.dns.server import DnsServer
     from kdns.plugins.server_config import ServerConfig
-
-log = logs.get(__name__)
 
 KUBECONFIG: Final = "kdns.kubeconfig"
 
@@ -64,10 +63,13 @@ class UpOptions:
 
 
 async def up(options: UpOptions, say: Callable[[str], None], warn: Callable[[str], None]) -> None:
-    """Run until SIGTERM or SIGINT. `say` gets each address that is listened on, then `ready`."""
+    """Run until SIGTERM, SIGINT or SIGHUP; SIGUSR1 reloads the Corefile.
+
+    `say` gets each address that is listened on, then `ready`.
+    """
     node = (Kind.NODE_SITES, Kind.RELAYS) if options.proxy else ()
     share_out(Kind.API, Kind.UNAUTHENTICATED, Kind.DNS, Kind.SITES, *node)
-    stop = stop_event()
+    stop, reload_wanted = stop_event(), reload_event()
     tokens = read_tokens(options.token_file) if options.token_file else ()
     servers = dns_config(options) if options.corefile else ()  # a mistake in the file ends the command here
     context = tls_context(options.tls_cert, options.tls_key)
@@ -90,7 +92,7 @@ async def up(options: UpOptions, say: Callable[[str], None], warn: Callable[[str
                 say(f"manifests   {applied.applied} objects from {', '.join(map(str, options.paths))}")
             await asyncio.to_thread(import_module, "kdns.apps.serve")
             from kdns.aio.dns.server import DnsServer  # noqa: PLC0415 - imported by the line above
-            from kdns.apps.serve import say_listeners, say_ready  # noqa: PLC0415
+            from kdns.apps.serve import reloading, say_listeners, say_ready  # noqa: PLC0415
 
             source = Source(str(options.kubeconfig), OWN_NAME)  # the user may change the file's current context
             dns = DnsServer(servers or dns_config(options), dns_port=options.dns.port, default_source=source)
@@ -103,6 +105,7 @@ async def up(options: UpOptions, say: Callable[[str], None], warn: Callable[[str
             host, port = dns.addresses[0]
             say(f"try         dig @{host} -p {port} kubernetes.default.svc.{options.cluster.cluster_domain}")
             say(f"            kubectl --kubeconfig {options.kubeconfig} get services --all-namespaces")
+            await stack.enter_async_context(reloading(dns, reload_wanted, partial(dns_config, options)))
             await say_ready(dns, say, stop)
             starting.close()
             await stop.wait()
@@ -132,23 +135,17 @@ async def node_proxy(options: UpOptions) -> AsyncIterator[None]:
         client_connection=ClientConnection(kubeconfig=str(options.kubeconfig)),
     )
     proxy = node.NodeProxy(settings, replace(node.api_source(settings), context=OWN_NAME), owns_host=False)
-    running, ready = asyncio.create_task(proxy.run()), asyncio.create_task(proxy.established.wait())
+    running, ready = asyncio.create_task(proxy.run(), name="dataplane"), asyncio.create_task(proxy.established.wait())
     try:
         await asyncio.wait((running, ready), return_when=asyncio.FIRST_COMPLETED)
         if running.done():
             await running
-        running.add_done_callback(_log_failure)
+        running.add_done_callback(log_failure)
         yield
     finally:
         ready.cancel()
         running.cancel()
         await asyncio.wait((running, ready))
-
-
-def _log_failure(ended: asyncio.Task[None]) -> None:
-    """Log that the dataplane has ended by an error."""
-    if not ended.cancelled() and (error := ended.exception()):
-        log.error("dataplane stopped", reason=str(error), exc_info=error)
 
 
 def dns_config(options: UpOptions) -> tuple[ServerConfig, ...]:

@@ -6,7 +6,7 @@ the world (files, clocks, sockets, clusters) comes through Setup: directives do 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
@@ -117,7 +117,7 @@ class Setup(Protocol):
         """Call a function after so many seconds."""
         ...
 
-    def spawn(self, work: Callable[[], Awaitable[None]]) -> None:
+    def spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run a coroutine for as long as the server block is there."""
         ...
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from kdns.cluster.source import Scope, Source
 from kdns.cluster.state import State
@@ -92,7 +93,7 @@ class FakeSetup:
         self._due.append((self.clock_s + delay_s, call))
         return None
 
-    def spawn(self, work: Callable[[], Awaitable[None]]) -> None:
+    def spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         raise NotImplementedError
 
     def on_stop(self, call: Callable[[], None]) -> None:

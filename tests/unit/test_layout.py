@@ -45,7 +45,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
 
     ("plugins",),
 
-    ("aio.process", "aio.metrics", "aio.connections"),
+    ("aio.process", "aio.tasks", "aio.metrics", "aio.connections"),
     ("aio.http", "aio.netlink", "aio.files"),
     ("aio.kube",),
     ("aio.dns", "aio.apiserver"),

@@ -107,7 +107,8 @@ class Clusters:
         for key, cluster in tuple(self._clusters.items()):
             if not cluster.listeners:
                 del self._clusters[key]
-                self._tasks.pop(cluster).cancel()
+                if task := self._tasks.pop(cluster, None):
+                    task.cancel()
 
     async def wait(self) -> None:
         """Return when all have been listed, or after `startup_timeout_s`; InputError for a source of no use."""

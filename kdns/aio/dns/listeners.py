@@ -32,7 +32,7 @@ class Listeners:
         label = f"dns://:{port}" if hosts == WILDCARD else f"dns://{join_host_port(hosts[0], port)}"
         server = Server(label, blocks, hosts[0])
         for pair in sockets:
-            requests = Requests(zone=blocks[0].zone if len(blocks) == 1 else "")
+            requests = Requests(zone=_only_zone(blocks))
             udp = UdpListener(pair.udp, server, requests)
             self._listeners += [udp, await listen_tcp(pair.tcp, server, requests)]
             if hosts == WILDCARD:
@@ -43,7 +43,18 @@ class Listeners:
         self.servers[place] = server
         return server
 
+    def swap(self, place: Place, blocks: tuple[Block, ...]) -> None:
+        """Answer at this place with these blocks from now on."""
+        server = self.servers[place]
+        for requests in self.requests[server.label]:
+            requests.zone = _only_zone(blocks)
+        server.swap(blocks)
+
     async def close(self) -> None:
         """Answer what has arrived, then close the sockets."""
         for listener in self._listeners:
             await listener.close()
+
+
+def _only_zone(blocks: tuple[Block, ...]) -> str:
+    return blocks[0].zone if len(blocks) == 1 else ""

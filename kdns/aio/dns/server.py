@@ -6,19 +6,20 @@ Every listening address has a server of its own with its own answers; the wildca
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from kdns.aio.dns.clusters import Cluster, Clusters
 from kdns.aio.dns.interfaces import WILDCARD, reachable, routable_addresses
 from kdns.aio.dns.listeners import Listeners
 from kdns.aio.dns.metrics import Enabled, Registry
 from kdns.aio.dns.request_metrics import Requests
-from kdns.aio.dns.setup import BlockSetup, Process
-from kdns.aio.http.sites import HealthProbe, Sites, exposition
+from kdns.aio.dns.setup import BlockSetup, Page, Process
+from kdns.aio.http.sites import Handler, HealthProbe, Sites, exposition
 from kdns.aio.metrics import Gauges
+from kdns.aio.tasks import observed
 from kdns.cluster.source import Source
 from kdns.errors import InputError
-from kdns.net import HostPort
+from kdns.net import join_host_port
 from kdns.plugins.server import Server
 from kdns.plugins.server_config import Place, ServerConfig, refuse_clashes
 
@@ -36,7 +37,8 @@ class DnsServer:
         self._sites = Sites()
         self._probe = HealthProbe()
         self._probing: asyncio.Task[None] | None = None
-        self._process = Process(self._clusters, self._sites, Gauges(), unready=self.unready, metrics=self._add_metrics)
+        self._gauges = Gauges()
+        self._process = Process(self._clusters, self.unready, self._metrics_page)
         self._setups: list[BlockSetup] = []
         self._enabled: list[Enabled] = []
         self._is_listening = False
@@ -100,32 +102,36 @@ class DnsServer:
     async def build(self) -> dict[Place, list[tuple[BlockSetup, str]]]:
         """Build the chains of all blocks, and say which blocks answer where, each with one of its zones."""
         self._process.interfaces = await routable_addresses()
-        self._setups, places = self._built(self._configs)
+        setups, places = self._built(self._configs)
+        self._use(setups)
         return places
 
     async def swap(self, configs: tuple[ServerConfig, ...]) -> None:
         """Answer as other server blocks say, on the sockets that are bound; the new clusters are listed first.
 
-        Raises InputError where the blocks listen elsewhere or cannot be built; then everything stays as it was.
+        Raises InputError where the blocks cannot be built or listen elsewhere; then everything stays as it was.
         """
         setups, places = self._built(configs)
-        if places.keys() != self._listeners.servers.keys():
-            for setup in setups:
-                setup.release()
-            raise InputError("the server blocks listen on other addresses: wanted those that are listened on")
-        self._clusters.follow()
-        await self._clusters.wait()
-        old, self._setups, self._configs = self._setups, setups, configs
+        try:
+            self._refuse_moves(setups, places)
+            self._clusters.follow()
+            await self._clusters.wait()
+        except BaseException:
+            self._abandon(setups)
+            raise
+        old, self._configs = self._setups, configs
+        for setup in old:
+            setup.release()
+        self._use(setups)
         self._enabled.clear()
         for place, parts in places.items():
-            server = self._listeners.servers[place]
-            self._attach(server, parts)
-            server.swap(setup.block(zone) for setup, zone in parts)
+            self._attach(self._listeners.servers[place], parts)
+            self._listeners.swap(place, tuple(setup.block(zone) for setup, zone in parts))
         for setup in setups:
             setup.start()
+        self._clusters.drop_unused()
         for setup in old:
             await setup.stop()
-        self._clusters.drop_unused()
 
     async def stop(self) -> None:
         """Answer what has arrived, then close everything."""
@@ -149,16 +155,43 @@ class DnsServer:
             try:
                 setup.build()
             except InputError as error:
-                for each in setups:
-                    each.release()
+                self._abandon(setups)
                 raise setup.located(error) from error
             groups = [setup.hosts] if setup.hosts == WILDCARD else [(host,) for host in setup.hosts]
             for address in config.addresses:
                 port = address.port_or_default(self._dns_port)
                 for group in groups:
                     places.setdefault((group, port), []).append((setup, address.zone))
-        refuse_clashes({place: [(setup.config, zone) for setup, zone in parts] for place, parts in places.items()})
+        try:
+            refuse_clashes({place: [(setup.config, zone) for setup, zone in parts] for place, parts in places.items()})
+        except InputError:
+            self._abandon(setups)
+            raise
         return setups, places
+
+    def _abandon(self, setups: list[BlockSetup]) -> None:
+        """Leave no trace of blocks that are not used."""
+        for setup in setups:
+            setup.release()
+        self._clusters.drop_unused()
+
+    def _use(self, setups: list[BlockSetup]) -> None:
+        """The pages and metrics of the process are those of these blocks."""
+        self._setups = setups
+        self._gauges.clear()
+        for setup in setups:
+            for (address, path), handler in setup.pages.items():
+                self._sites.add(address, path, handler)
+            for family in setup.families:
+                self._gauges.add(family.name, family.text, family.labels, family.samples, counter=family.counter)
+
+    def _refuse_moves(self, setups: list[BlockSetup], places: Iterable[Place]) -> None:
+        """InputError for blocks that listen at other addresses, or serve other pages, than those in use."""
+        before = {*map(_dns_place, self._listeners.servers), *_http_places(self._setups)}
+        after = {*map(_dns_place, places), *_http_places(setups)}
+        if before != after:
+            moves = [f"+{each}" for each in sorted(after - before)] + [f"-{each}" for each in sorted(before - after)]
+            raise InputError(f"other listening addresses need a restart: {', '.join(moves)}")
 
     def _attach(self, server: Server, parts: list[tuple[BlockSetup, str]]) -> None:
         """The server answers with these blocks: their changes reach its table."""
@@ -167,20 +200,33 @@ class DnsServer:
                 setup.servers.append(server)
             self._enabled.append(Enabled(server.label, zone, setup.config))
 
-    def _add_metrics(self, address: HostPort, runtime: bool) -> None:
+    def _metrics_page(self, runtime: bool) -> Handler:
         registry = Registry(
             self.servers,
             self.requests,
             lambda: self.clusters,
             self._enabled,
-            lambda: self._probe if self._process.probed else None,
-            self._process.gauges,
+            lambda: self._probe if self._probed else None,
+            self._gauges,
             runtime_metrics=runtime,
         )
-        self._sites.add(address, "/metrics", exposition(registry))
+        return exposition(registry)
+
+    @property
+    def _probed(self) -> Page | None:
+        return next((setup.probed for setup in self._setups if setup.probed), None)
 
     def _start_probe(self) -> None:
-        if self._process.probed:
-            _, path = self._process.probed
+        if self._probed:
+            _, path = self._probed
             own = reachable(*self.site_addresses[path])
-            self._probing = asyncio.create_task(self._probe.run(own, path))
+            self._probing = observed(self._probe.run(own, path), "health probe")
+
+
+def _dns_place(place: Place) -> str:
+    hosts, port = place
+    return f"dns://:{port}" if hosts == WILDCARD else f"dns://{join_host_port(hosts[0], port)}"
+
+
+def _http_places(setups: Iterable[BlockSetup]) -> Iterator[str]:
+    return (f"http://{address}{path}" for setup in setups for address, path in setup.pages)

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
 
 from kdns import logs
 from kdns.aio.dns.clusters import Cluster, Clusters
 from kdns.aio.dns.files import WatchedFile
 from kdns.aio.dns.interfaces import WILDCARD, bound_addresses, own_addresses
-from kdns.aio.http.sites import Sites, plain_page
-from kdns.aio.metrics import Gauges, Sample
+from kdns.aio.http.sites import Handler, plain_page
+from kdns.aio.metrics import Sample
 from kdns.aio.netlink.addresses import InterfaceAddress
+from kdns.aio.tasks import observed
 from kdns.cluster.source import Scope, Source
 from kdns.cluster.state import State
 from kdns.dns.response import Subject
 from kdns.errors import CorefileError, InputError
 from kdns.net import HostPort
 from kdns.plugins.chain import Chain, Plugin
-from kdns.plugins.directive import Level, OnChange, Page
+from kdns.plugins.directive import Level, OnChange
+from kdns.plugins.directive import Page as PlainPage
 from kdns.plugins.directive import Sample as PlainSample
 from kdns.plugins.directives import DIRECTIVES
 from kdns.plugins.server import Block, Server
@@ -28,24 +31,36 @@ from kdns.plugins.server_config import ServerConfig
 log = logs.get("kdns.plugins")
 
 
+Page: TypeAlias = tuple[HostPort, str]
+"""An HTTP page: where it is served, and its path."""
+
+
+class Family(NamedTuple):
+    """A family of metrics, as kdns.aio.metrics.Gauges takes it."""
+
+    name: str
+    text: str
+    labels: tuple[str, ...]
+    samples: Callable[[], Iterable[Sample]]
+    counter: bool
+
+
 @dataclass(slots=True)
 class Process:
     """What the server blocks of one process share."""
 
     clusters: Clusters
-    sites: Sites
-    gauges: Gauges
+    unready: Callable[[], tuple[str, ...]]
+    metrics_page: Callable[[bool], Handler]
     interfaces: tuple[InterfaceAddress, ...] = ()
-    unready: Callable[[], tuple[str, ...]] = tuple
-    metrics: Callable[[HostPort, bool], None] = lambda _address, _runtime: None
-    probed: tuple[HostPort, str] | None = None
 
 
 @dataclass(slots=True)
 class BlockSetup:
-    """The Setup of one server block, and what came of it: the chain, and where it listens.
+    """The Setup of one server block, and what came of it: the chain, where it listens, and what it adds to the process.
 
     `servers` are those that answer with this block, once there are any: their tables stand in front of the chain.
+    `pages` and `families` of metrics are served by the process while the block is in use.
     """
 
     config: ServerConfig
@@ -54,10 +69,13 @@ class BlockSetup:
     servers: list[Server] = field(default_factory=list)
     lameduck_s: float = 0.0
     logs_stacks: bool = False
+    pages: dict[Page, Handler] = field(default_factory=dict)
+    probed: Page | None = None
+    families: list[Family] = field(default_factory=list)
     readiness_checks: list[tuple[str, Callable[[], bool]]] = field(default_factory=list)
     _hosts: list[str] | None = None
     _clusters: list[tuple[Cluster, OnChange]] = field(default_factory=list)
-    _works: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
+    _works: list[Callable[[], Coroutine[Any, Any, None]]] = field(default_factory=list)
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
     _at_stop: list[Callable[[], None]] = field(default_factory=list)
 
@@ -75,7 +93,7 @@ class BlockSetup:
 
     def start(self) -> None:
         """Start the tasks that the directives asked for."""
-        self._tasks = [asyncio.ensure_future(work()) for work in self._works]
+        self._tasks = [observed(work(), f"directives of {', '.join(self.zones)}") for work in self._works]
 
     async def stop(self) -> None:
         """End the block: its tasks, and its subscriptions to clusters."""
@@ -131,15 +149,15 @@ class BlockSetup:
         if every_s:
             self.spawn(file.follow)
 
-    def site(self, address: HostPort, path: str, page: Page, *, is_probed: bool = False) -> None:
+    def site(self, address: HostPort, path: str, page: PlainPage, *, is_probed: bool = False) -> None:
         """See Setup."""
-        self.process.sites.add(address, path, plain_page(page))
+        self.pages[address, path] = plain_page(page)
         if is_probed:
-            self.process.probed = address, path
+            self.probed = address, path
 
     def metrics(self, address: HostPort, *, runtime: bool) -> None:
         """See Setup."""
-        self.process.metrics(address, runtime)
+        self.pages[address, "/metrics"] = self.process.metrics_page(runtime)
 
     def expose(
         self,
@@ -152,7 +170,7 @@ class BlockSetup:
     ) -> None:
         """See Setup."""
         rows = lambda: [Sample(*sample) for sample in samples()]  # noqa: E731 - a scrape calls it
-        self.process.gauges.add(name, text, tuple(labels), rows, counter=counter)
+        self.families.append(Family(name, text, tuple(labels), rows, counter))
 
     def readiness(self, name: str, is_ready: Callable[[], bool]) -> None:
         """See Setup."""
@@ -182,7 +200,7 @@ class BlockSetup:
         """See Setup."""
         return asyncio.get_running_loop().call_later(delay_s, call)
 
-    def spawn(self, work: Callable[[], Awaitable[None]]) -> None:
+    def spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """See Setup."""
         self._works.append(work)
 

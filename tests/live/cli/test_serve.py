@@ -5,27 +5,44 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
+from dns_client import Udp, packet, rcode
+from fake_api import until
+from structlog.testing import capture_logs
 
+from kdns.aio.dns.server import DnsServer
+from kdns.aio.files.corefile import load_corefile
+from kdns.aio.process import STOP_SIGNALS, reload_event, stop_event
 from kdns.apps import serve
 from kdns.errors import InputError
 
 
-async def test_a_signal_ends_the_wait_for_an_api_server_that_is_away(tmp_path: Path) -> None:
+@pytest.fixture
+def hangup() -> Iterator[None]:
+    """SIGHUP as a terminal's child has it, also under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("hangup")
+@pytest.mark.parametrize("number", STOP_SIGNALS)
+async def test_a_signal_ends_the_wait_for_an_api_server_that_is_away(tmp_path: Path, number: signal.Signals) -> None:
     corefile = tmp_path / "Corefile"
     away = "kubernetes cluster.local {\n endpoint http://127.0.0.1:9\n startup_timeout 1h\n}"
     corefile.write_text(f".:0 {{\n bind 127.0.0.1\n{away}\n}}\n")
     said: list[str] = []
-    before = signal.getsignal(signal.SIGTERM)
+    before = signal.getsignal(number)
 
     async def interrupt() -> None:
-        while signal.getsignal(signal.SIGTERM) is before:  # noqa: ASYNC110 - nobody tells of it; it would end the tests
+        while signal.getsignal(number) is before:  # noqa: ASYNC110 - nobody tells of it; it would end the tests
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.2)
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), number)
 
     async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
         tasks.create_task(interrupt())
@@ -57,3 +74,56 @@ async def test_what_keeps_the_server_from_starting_is_raised(tmp_path: Path) -> 
     corefile.write_text(".:0 {\n bind no-such-device\n}\n")
     with pytest.raises(InputError, match="no interface 'no-such-device'"):
         await serve.serve(str(corefile), dns_port=0, say=print)
+
+
+@pytest.mark.usefixtures("hangup")
+async def test_a_hangup_that_is_ignored_stays_so() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    stop = stop_event()
+    os.kill(os.getpid(), signal.SIGHUP)
+    os.kill(os.getpid(), signal.SIGTERM)
+    async with asyncio.timeout(60):
+        await stop.wait()
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+
+
+ANSWERS = ".:0 {\n bind 127.0.0.1\n whoami\n}\n"
+REFUSES = "elsewhere.test:0 {\n bind 127.0.0.1\n whoami\n}\n"
+
+
+async def test_sigusr1_reloads_the_corefile(tmp_path: Path) -> None:
+    """Other answers on the same sockets; what cannot be used is logged and changes nothing."""
+    corefile = tmp_path / "Corefile"
+    corefile.write_text(ANSWERS)
+    read = partial(load_corefile, str(corefile), dns_port=0)
+    server = DnsServer(read())
+    await server.start()
+    try:
+        async with asyncio.timeout(60), serve.reloading(server, reload_event(), read):
+            (address,) = server.addresses
+            with Udp(address[1]) as client, capture_logs() as logs:
+
+                async def reloaded(text: str) -> tuple[str, str]:
+                    """The answer afterwards, and why it was not reloaded."""
+                    corefile.write_text(text)
+                    os.kill(os.getpid(), signal.SIGUSR1)
+                    await until(lambda: bool(logs))
+                    entry = logs.pop()
+                    return rcode(await client.ask(packet("a.test"))), str(entry.get("reason", ""))
+
+                assert await reloaded(REFUSES) == ("REFUSED", "")
+                assert await reloaded(ANSWERS) == ("NOERROR", "")
+                answer, reason = await reloaded("a {\n nonsense\n}\n")
+                assert (answer, f"{corefile}:2: unknown directive" in reason) == ("NOERROR", True)
+                answer, reason = await reloaded(ANSWERS.replace("127.0.0.1", "127.0.0.2"))
+                assert (answer, "need a restart: +dns://127.0.0.2:0, -dns://127.0.0.1:0" in reason) == ("NOERROR", True)
+                answer, reason = await reloaded(ANSWERS.replace("whoami", "whoami\n health 127.0.0.1:0"))
+                assert (answer, "need a restart: +http://127.0.0.1:0/health" in reason) == ("NOERROR", True)
+                corefile.unlink()
+                os.kill(os.getpid(), signal.SIGUSR1)
+                await until(lambda: bool(logs))
+                assert "cannot be read" in logs.pop()["reason"]
+                assert await reloaded(REFUSES) == ("REFUSED", "")
+            assert server.addresses == [address]
+    finally:
+        await server.stop()

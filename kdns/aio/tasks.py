@@ -1,0 +1,24 @@
+"""Tasks that run beside what started them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from kdns import logs
+
+log = logs.get(__name__)
+
+
+def observed(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+    """A task that nobody awaits: that it ends by an error is logged when it happens."""
+    task = asyncio.create_task(work, name=name)
+    task.add_done_callback(log_failure)
+    return task
+
+
+def log_failure(ended: asyncio.Task[None]) -> None:
+    """A done callback: log the error that a task ended by."""
+    if not ended.cancelled() and (error := ended.exception()):
+        log.error("task failed", task=ended.get_name(), reason=str(error), exc_info=error)
