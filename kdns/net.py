@@ -26,6 +26,7 @@ _MAPPED_BITS: Final = 96
 _HOST_PORT: Final = re.compile(r"(?:\[([^\[\]]*)\]|([^:\[\]]*)):([^:]*)")
 _PORT: Final = re.compile(r"[0-9]{1,5}")
 _CACHED_ADDRESSES: Final = 8192
+_ADDRESS_CHARACTERS_MAX: Final = 64
 
 
 # Families
@@ -49,14 +50,18 @@ def is_ipv6(host: str) -> bool:
 # Addresses
 
 
-@lru_cache(_CACHED_ADDRESSES)
 def parse_address(text: str) -> Address | None:
-    """The address that `text` stands for, or None.
+    """The address that `text` stands for, or None; also for text of more than 64 characters, most of them zeros.
 
     Numbers of IPv4 may have leading zeros, as in 010.0.0.1, and are decimal all the same: objects that are older than
     the API's strict validation hold such addresses (Kubernetes: ParseIPSloppy). An IPv6 address with a zone, as in
     fe80::1%eth0, is refused, because the zone means something on one machine only.
     """
+    return _address(text) if len(text) <= _ADDRESS_CHARACTERS_MAX else None
+
+
+@lru_cache(_CACHED_ADDRESSES)
+def _address(text: str) -> Address | None:
     if "%" in text:
         return None
     try:

@@ -27,17 +27,23 @@ _OCTET: Final = re.compile(rb"(?:0|[1-9][0-9]{0,2})\Z")
 _NIBBLES: Final = frozenset(b"0123456789abcdef"[index : index + 1] for index in range(16))
 
 
-@lru_cache(CACHED_NAMES)
 def labels_of(name: str) -> Labels:
     """The labels of a name in text form, their case as it stands; a missing dot at the end is no matter.
 
     Raises ValueError for an escape that is none, and UnicodeEncodeError for characters that are no bytes.
     """
+    return _cached_labels(name) if len(name) <= 4 * MAX_NAME_BYTES else _labels(name)
+
+
+def _labels(name: str) -> Labels:
     if name in {".", ""}:
         return ()
     raw = name.encode("latin-1")
     labels = _unescaped(raw) if b"\\" in raw else tuple(raw.split(b"."))
     return labels if labels[-1] else labels[:-1]
+
+
+_cached_labels = lru_cache(CACHED_NAMES)(_labels)
 
 
 def _unescaped(raw: bytes) -> Labels:

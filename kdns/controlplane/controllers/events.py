@@ -19,6 +19,7 @@ _SINGLE_MAX: Final = 9
 """Similar Events of one reconcile that are recorded one by one; client-go combines the rest too."""
 
 _RECORDED_MAX: Final = 4096
+_MESSAGE_CHARACTERS_MAX: Final = 1024  # as of events.k8s.io/v1, whose messages are its notes
 _DELETED_AT_ONCE: Final = 100
 _AggregateKey = tuple[str, str, str, str, str, str]
 
@@ -39,7 +40,7 @@ def new_event(notice: Notice, component: str, now_s: float) -> Json:
         "metadata": {"name": f"{meta['name']}.{int(now_s * 1e9):x}", "namespace": meta.get("namespace") or "default"},
         "involvedObject": {name: value for name, value in involved.items() if value},
         "reason": notice.reason,
-        "message": notice.message,
+        "message": notice.message[:_MESSAGE_CHARACTERS_MAX],
         "source": {"component": component},
         "reportingComponent": component,
         "type": notice.type,
@@ -89,7 +90,7 @@ class EventRecorder:
 def _aggregate_key(notice: Notice, component: str) -> _AggregateKey:
     meta = notice.about["metadata"]
     uid = meta.get("uid") or f"{meta.get('namespace')}/{meta['name']}"
-    return component, notice.kind.kind, uid, notice.type, notice.reason, notice.message
+    return component, notice.kind.kind, uid, notice.type, notice.reason, notice.message[:_MESSAGE_CHARACTERS_MAX]
 
 
 class EventExpiry:

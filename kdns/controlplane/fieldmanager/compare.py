@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from kdns.controlplane.fieldmanager.field_sets import SELF, FieldSet, recursive_difference, union
-from kdns.controlplane.fieldmanager.structure import Structure, items_by_path
+from kdns.controlplane.fieldmanager.structure import Structure, field_structures, items_by_path
 from kdns.controlplane.schema.schema import TypeName
 
 _PATH: FieldSet = {}
@@ -63,8 +63,10 @@ def all_paths(structure: Structure, value: Any) -> FieldSet:
     if not value or structure.form == "atomic":
         return {}
     if structure.form in {"struct", "map"}:
-        if structure.form == "struct" and (paths := _atomic_fields(structure.type, tuple(value))) is not None:
-            return paths
+        if structure.form == "struct" and value.keys() <= field_structures(structure.type).keys():
+            paths = _atomic_fields(structure.type, tuple(value))
+            if paths is not None:
+                return paths
         result: FieldSet = {}
         for name, inner in value.items():
             element, child = structure.child(name)

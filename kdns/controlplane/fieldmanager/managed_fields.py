@@ -33,6 +33,9 @@ UPDATERS_MAX = 10
 ANCIENT = "ancient-changes"
 """The manager whose entry combines the oldest updates when there are more than UPDATERS_MAX."""
 
+_SHARED_BYTES_MAX = 4096
+"""Field sets up to this size, encoded, are shared; those of most objects take less than 2,000 bytes."""
+
 _UNMANAGED = frozenset(
     {"name", "namespace", "creationTimestamp", "selfLink", "uid", "generation", "managedFields", "resourceVersion"}
 )
@@ -182,15 +185,22 @@ def copied(obj: Json) -> Json:
     others = {name: value for name, value in metadata.items() if name != "managedFields"}
     copy = object_meta.copied({**obj, "metadata": others})
     copy["metadata"]["managedFields"] = [
-        {**entry, "fieldsV1": _shared(msgspec.json.encode(entry["fieldsV1"]))} for entry in metadata["managedFields"]
+        {**entry, "fieldsV1": _copied_fields(msgspec.json.encode(entry["fieldsV1"]))}
+        for entry in metadata["managedFields"]
     ]
     return copy
 
 
-@lru_cache(maxsize=4096)
-def _shared(fields: bytes) -> FieldSet:
+def _copied_fields(fields: bytes) -> FieldSet:
+    return _shared(fields) if len(fields) <= _SHARED_BYTES_MAX else _decoded(fields)
+
+
+def _decoded(fields: bytes) -> FieldSet:
     result: FieldSet = msgspec.json.decode(fields)
     return result
+
+
+_shared = lru_cache(maxsize=1024)(_decoded)
 
 
 def same_but_for_times(one: Entries, other: Entries) -> bool:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
+from json.encoder import encode_basestring
 from typing import Any, Literal
 
 from kdns.controlplane.meta.kinds import Kind
@@ -107,13 +108,8 @@ def _text(value: Any) -> str:
     if type(value) is int:
         return str(value)
     if type(value) is str:
-        return _quoted(value)
+        return encode_basestring(value)
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
-
-
-@lru_cache(maxsize=1024)
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
 
 
 def items_by_path(structure: Structure, items: list[Any]) -> dict[str, list[Any]]:

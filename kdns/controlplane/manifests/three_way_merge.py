@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from kdns.controlplane.meta.annotations import LAST_APPLIED
@@ -32,7 +31,6 @@ def merged(kind: Kind, live: Json, modified: Json) -> Json:
     return _Merge(kind).objects((), last_applied(live), modified, live)
 
 
-@cache
 def list_keys(kind: Kind, path: str) -> Mapping[str, Any] | None:
     """The list map keys of the list at `path`, with their defaults.
 

@@ -38,7 +38,13 @@ def _format(pattern: str, most: int, sentence: str) -> Format:
         length = [f"must be no more than {most} characters"] if len(text) > most else []
         return length if match(text) else [*length, sentence]
 
-    return lru_cache(4096)(problems)
+    return _cached(problems, most)
+
+
+def _cached(problems: Format, most: int) -> Format:
+    """The same function, which keeps its results for texts that are short enough to be valid, and for no others."""
+    cached = lru_cache(4096)(problems)
+    return lambda text: cached(text) if len(text) <= most else problems(text)
 
 
 _ENDS = "must start and end with an alphanumeric character"
@@ -121,9 +127,7 @@ def path_segment(text: str) -> list[str]:
     return [f"may not contain '{letter}'" for letter in ("/", "%") if letter in text]
 
 
-@lru_cache(4096)
-def qualified_name(text: str) -> list[str]:
-    """A name of at most 63 characters behind an optional DNS prefix: label keys, protocols, load balancer classes."""
+def _qualified_name(text: str) -> list[str]:
     parts = text.split("/")
     if len(parts) > 2:
         optional = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
@@ -134,6 +138,10 @@ def qualified_name(text: str) -> list[str]:
         problems += [f"prefix part {detail}" for detail in wrong]
     wrong = ["must be non-empty", _QUALIFIED_SENTENCE] if not parts[-1] else _name_part(parts[-1])
     return problems + [f"name part {detail}" for detail in wrong]
+
+
+qualified_name = _cached(_qualified_name, 253 + 1 + 63)
+"""A name of at most 63 characters behind an optional DNS prefix: label keys, protocols, load balancer classes."""
 
 
 def full_domain_name(text: str) -> list[str]:

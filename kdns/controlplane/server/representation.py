@@ -29,6 +29,7 @@ _FORMS = {
     "PartialObjectMetadata": "PartialObjectMetadata",
     "PartialObjectMetadataList": "PartialObjectMetadata",
 }
+_SHARED_BYTES_MAX = 16 * 1024
 _META_VERSIONS = frozenset({"v1", "v1beta1"})
 
 
@@ -195,9 +196,11 @@ class Renderer:
                 return _list(self.kind.list_kind, self.kind.api_version, metadata, items)
 
     def event(self, event: WatchEvent, now_s: float, *, first: bool) -> bytes:
-        """A line of a watch. Only the first has the columns of a table. Equal lines are encoded once."""
-        made = self.shape.form or self.kind in FORM_VIEWS
-        return _shared_line(self, event, int(now_s), first=first) if made else event.line
+        """A line of a watch. Only the first has the columns of a table. Equal short ones are encoded once."""
+        if not (self.shape.form or self.kind in FORM_VIEWS):
+            return event.line
+        line = _shared_line if len(event.stored.encoded) <= _SHARED_BYTES_MAX else _line
+        return line(self, event, int(now_s), first=first)
 
     def bookmark(self, revision: int, now_s: float, *, ends_initial: bool, first: bool) -> bytes:
         """A BOOKMARK: everything up to `revision` has been sent."""
@@ -232,9 +235,11 @@ class Renderer:
         return {"kind": "PartialObjectMetadata", "apiVersion": version, "metadata": obj["metadata"]}
 
 
-@lru_cache(maxsize=256)
-def _shared_line(renderer: Renderer, event: WatchEvent, second: int, *, first: bool) -> bytes:
+def _line(renderer: Renderer, event: WatchEvent, second: int, *, first: bool) -> bytes:
     return renderer.line(event.type, renderer.shown(event.stored.obj), second, first=first)
+
+
+_shared_line = lru_cache(maxsize=256)(_line)
 
 
 def _list(kind: str, api_version: str, metadata: Json, items: bytes) -> bytes:

@@ -17,7 +17,7 @@ from kdns.controlplane.resources.service.spec import (
     type_of,
 )
 from kdns.controlplane.storage.object_meta import is_terminating
-from kdns.net import parse_address
+from kdns.net import Address, family_of, parse_address
 
 SERVICE_NAME = "kubernetes.io/service-name"
 HEADLESS = "service.kubernetes.io/headless"
@@ -41,15 +41,14 @@ def has_endpoint(pod: Json, *, terminating: bool) -> bool:
 
 def addresses_in(pod: Json, family: str) -> list[str]:
     """The Pod's addresses of one family in canonical form."""
-    canonical = map(_canonical, pod_ips(pod))
-    return [ip for version, ip in canonical if version == family]
+    parsed = map(parse_address, pod_ips(pod))
+    return [_text(address) for address in parsed if address and family_of(address) == family]
 
 
 @lru_cache(maxsize=4096)
-def _canonical(ip: str) -> tuple[str, str]:
-    """The family of an address and its canonical form; cached, since each Pod is read several times in a row."""
-    parsed = parse_address(ip)
-    return (f"IPv{parsed.version}", str(parsed)) if parsed else ("", ip)
+def _text(address: Address) -> str:
+    """The canonical form of an address; cached, since each Pod is read several times in a row."""
+    return str(address)
 
 
 def hostname_in(pod: Json, service: Json) -> str:

@@ -1,0 +1,73 @@
+"""No cache keeps a client's text of any length: what is too long to be valid is not looked up."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kdns.controlplane.controllers.controller import Notice
+from kdns.controlplane.controllers.endpoints.pod_endpoints import addresses_in
+from kdns.controlplane.controllers.events import EventRecorder
+from kdns.controlplane.fieldmanager import compare, managed_fields
+from kdns.controlplane.fieldmanager.structure import path_element, structure_of
+from kdns.controlplane.manifests.three_way_merge import list_keys
+from kdns.controlplane.meta import formats
+from kdns.controlplane.meta.kinds import CONFIG_MAP, POD, SERVICE
+from kdns.controlplane.server.representation import Renderer, Representation
+from kdns.controlplane.storage.watch import WatchEvent, version_of
+from kdns.dns.names import labels_of
+from kdns.net import parse_address
+
+TEXTS, CHARACTERS = 20, 100_000
+
+containers = structure_of(POD).child("spec")[1].child("containers")[1]
+recorder = EventRecorder()
+
+
+def watched(text: str) -> bytes:
+    obj = {"metadata": {"name": "a", "annotations": {"a": text}}}
+    event = WatchEvent("ADDED", version_of(CONFIG_MAP, ("default", "a"), obj, 1))
+    return Renderer(CONFIG_MAP, Representation(form="Table")).event(event, 0.0, first=True)
+
+
+def recorded(text: str) -> None:
+    notice = Notice(SERVICE, {"metadata": {"name": "a", "uid": text[:6]}}, "Normal", "Why", text)
+    recorder.remember(notice, "a-controller", ("default", "a"))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        formats.dns_label,
+        formats.dns_label_1035,
+        formats.dns_subdomain,
+        formats.label_value,
+        formats.qualified_name,
+        lambda text: formats.qualified_name(f"{text}/{text}"),
+        formats.config_key,
+        formats.ip_problems,
+        formats.cidr_problems,
+        parse_address,
+        labels_of,
+        lambda text: addresses_in({"status": {"podIP": text, "podIPs": [{"ip": text}]}}, "IPv4"),
+        lambda text: path_element(containers, {"name": text}),
+        lambda text: compare.all_paths(structure_of(POD), {text: 1, "spec": {"containers": [{"name": "a", text: 1}]}}),
+        lambda text: managed_fields.copied({"metadata": {"managedFields": [{"fieldsV1": {f"f:{text}": {}}}]}}),
+        lambda text: list_keys(POD, f"spec.{text}"),
+        recorded,
+        watched,
+    ],
+)
+def test_long_texts_are_not_kept(function: Callable[[str], Any]) -> None:
+    function("0" * CHARACTERS)  # what is made at the first call
+    tracemalloc.start()
+    try:
+        for number in range(TEXTS):
+            function(f"{number:06}" + "a" * CHARACTERS)
+        kept_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept_bytes < TEXTS * CHARACTERS / 4
