@@ -19,7 +19,7 @@ from kdns.dns.response import NEVER, Response
 from kdns.dns.types import CNAME, IN, REFUSED, SERVFAIL, TRANSFERS
 
 MAX_CNAMES: Final = 11
-"""CNAMEs of one answer that are followed."""
+"""CNAMEs of one answer that are followed, as in CoreDNS."""
 NO_METADATA: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -120,9 +120,9 @@ def follow(request: Request, response: Response, next: Serve) -> Reply | Awaitab
     """A response that ends in a CNAME, completed with the answer of the later directives for its target.
 
     It is returned unchanged where there is no later directive, where none of them answers for the target, where the
-    target is an owner already (a loop), and where it has MAX_CNAMES records.
+    target is an owner already (a loop), and where it has more than MAX_CNAMES records.
     """
-    if next is unhandled or not response.answer or len(response.answer) >= MAX_CNAMES:
+    if next is unhandled or not response.answer or len(response.answer) > MAX_CNAMES:
         return response
     try:
         target = labels_of(str(response.answer[-1].rdata[0]))

@@ -272,6 +272,25 @@ async def test_silence() -> None:
     assert await dns_chain.ask(server_of(Silent()), "x.") is None
 
 
+@pytest.mark.parametrize(("cnames", "types"), [(10, [CNAME] * 10 + [A]), (11, [CNAME] * 11 + [A]), (12, [CNAME] * 11)])
+@pytest.mark.parametrize("target", ["web.shop.svc.cluster.local", "www.example.org"])
+async def test_a_chain_of_eleven_cnames_is_answered_whole(cnames: int, types: list[int], target: str) -> None:
+    state = state_of("10.0.0.1")
+    for number in range(cnames):
+        name = f"c{number + 1}.shop.svc.cluster.local" if number + 1 < cnames else target
+        alias = ServiceSpec(type="ExternalName", external_name=name)
+        state.upsert(Service(ServiceMeta(f"c{number}", "shop"), alias))
+    outside = Response(NOERROR, RA, (RRset("www.example.org.", A, 60, (ADDRESS,)),), reuse=Reuse())
+    server, plugin = cluster_server(state, Options(), Behind({"www.example.org.": outside}, waits=False))
+    assert [one.rtype for one in (await ask(server, "c0.shop.svc.cluster.local.")).answer] == types
+    last = Service(ServiceMeta(f"c{cnames - 1}", "shop"), ServiceSpec(cluster_ip="10.0.0.9", cluster_ips=("10.0.0.9",)))
+    change = state.upsert(last)
+    assert change
+    plugin.changed([change], 1.0)
+    got = await ask(server, "c0.shop.svc.cluster.local.")
+    assert [one.rtype for one in got.answer] == [CNAME] * (cnames - 1) + [A]
+
+
 async def test_a_loop_of_cnames_through_the_chain_ends() -> None:
     state = state_of("10.0.0.1")
     there = Response(NOERROR, RA, (RRset("www.example.org.", CNAME, 60, ("away.shop.svc.cluster.local.",)),))
@@ -281,7 +300,7 @@ async def test_a_loop_of_cnames_through_the_chain_ends() -> None:
     request = Request(read(query("a.", A)))
     itself = Response(NOERROR, AA, (RRset("a.", CNAME, 1, ("A.",)),))
     assert follow(request, itself, lambda _: pytest.fail("a loop was followed")) is itself
-    many = Response(NOERROR, AA, tuple(RRset(f"{n}.", CNAME, 1, (f"{n + 1}.",)) for n in range(MAX_CNAMES)))
+    many = Response(NOERROR, AA, tuple(RRset(f"{n}.", CNAME, 1, (f"{n + 1}.",)) for n in range(MAX_CNAMES + 1)))
     assert follow(request, many, lambda _: pytest.fail("too many were followed")) is many
     del state
 
