@@ -75,7 +75,8 @@ def slice_addresses(endpoint_slice: EndpointSlice | None) -> Iterator[str]:
 class State:
     """Objects and indexes. Not thread-safe: one event loop owns it.
 
-    `synced` holds the kinds of which a complete list has arrived.
+    `synced` holds the kinds of which a complete list has arrived. `changed_s` is the Unix time of the last change, as
+    listeners are told it.
     """
 
     services: dict[Key, Service] = field(default_factory=dict)
@@ -89,6 +90,7 @@ class State:
     services_by_ip: Index = field(default_factory=Index)
     slices_by_ip: Index = field(default_factory=Index)
     pods_by_ip: Index = field(default_factory=Index)
+    changed_s: float = 0.0
 
     def upsert(self, obj: Object) -> AnyChange | None:
         """Store a new or changed object; None when it equals what is stored."""

@@ -24,7 +24,7 @@ Level: TypeAlias = Literal["debug", "info", "warning", "error"]
 Page: TypeAlias = Callable[[], tuple[int, str]]
 """Makes an HTTP status and a text."""
 OnChange: TypeAlias = Callable[[Sequence[AnyChange], float], None]
-"""Takes changes of a cluster's state, and the time in Unix seconds."""
+"""Takes changes of a cluster's state, and their time in Unix seconds, which never goes back."""
 Sample: TypeAlias = tuple[tuple[str, ...], float]
 """Label values, and the value."""
 

@@ -45,10 +45,14 @@ class Cluster:
         return set(self.scope.kinds) <= self.state.synced
 
     def changed(self, changes: list[AnyChange]) -> None:
-        """Pass the changes to all listeners."""
-        now_s = time.time()
+        """Pass the changes to all listeners.
+
+        A clock that went back makes each change a second later than the one before: SOA serials never go back.
+        """
+        now_s, state = time.time(), self.state
+        state.changed_s = now_s if now_s >= state.changed_s else state.changed_s + 1
         for listener in self.listeners:
-            listener(changes, now_s)
+            listener(changes, state.changed_s)
         for change in changes:
             if isinstance(change.new, EndpointSlice):
                 self._observe(change.new, now_s)

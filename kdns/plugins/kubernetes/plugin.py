@@ -36,15 +36,16 @@ class Kubernetes(Plugin):
 
     def __init__(self, state: State, options: Options, setup: Setup, fallthrough: Iterable[str] = ()) -> None:
         self.zones = Zones(state, options)
+        self.zones.serial = _serial(state.changed_s)
         self._setup = setup
         self._fallthrough = tuple(labels_of(zone) for zone in fallthrough)
         self._soas = {zone: ZoneSoa(self.zones.soa(zone)) for zone in options.zones}
 
-    def changed(self, changes: Iterable[AnyChange], now_s: float) -> None:
-        """Forget what the changes touch; the SOA serial becomes the time of the last change (Unix seconds)."""
+    def changed(self, changes: Iterable[AnyChange], changed_s: float) -> None:
+        """Forget what the changes touch; the SOA serial becomes their time (Unix seconds)."""
         subjects = {subject for change in changes for subject in touched(change, self.zones.state)}
         self.zones.forget(subjects)
-        self.renew(int(now_s) & 0xFFFFFFFF)
+        self.renew(_serial(changed_s))
         self._setup.forget(subjects)
 
     def renew(self, serial: int) -> None:
@@ -78,6 +79,10 @@ class Kubernetes(Plugin):
         return Response(RCODES[status], AA, answer, (), (), self._soas[zone], reuse, NAME, zone)
 
 
+def _serial(changed_s: float) -> int:
+    return int(changed_s) & 0xFFFFFFFF
+
+
 _UNKNOWN: Final = frozenset((Status.NXDOMAIN, Status.SERVFAIL))
 
 
@@ -86,9 +91,9 @@ def build(configs: tuple[KubernetesConfig, ...], setup: Setup) -> Kubernetes:
     (config,) = configs
     plugins: list[Kubernetes] = []
 
-    def changed(changes: Iterable[AnyChange], now_s: float) -> None:
+    def changed(changes: Iterable[AnyChange], changed_s: float) -> None:
         for plugin in plugins:
-            plugin.changed(changes, now_s)
+            plugin.changed(changes, changed_s)
 
     state = setup.cluster(config.source, config.scope, changed, startup_timeout_s=config.startup_timeout_s)
     plugin = Kubernetes(state, config.options(setup.own_addresses), setup, config.fallthrough)
