@@ -58,6 +58,12 @@ def trim_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
+def exempt_from_gc() -> None:
+    """Exempt what exists from garbage collection, and collect less often."""
+    gc.freeze()
+    gc.set_threshold(*_GC_THRESHOLDS)
+
+
 @contextmanager
 def gc_paused() -> Iterator[None]:
     """No garbage collection inside; what exists at the end is exempt from later collections (gc.freeze).
@@ -72,8 +78,7 @@ def gc_paused() -> Iterator[None]:
     gc.disable()
     try:
         yield
-        gc.freeze()
-        gc.set_threshold(*_GC_THRESHOLDS)
+        exempt_from_gc()
     finally:
         gc.enable()
 

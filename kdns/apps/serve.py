@@ -12,7 +12,7 @@ from kdns import logs
 from kdns.aio.connections import Kind, share_out
 from kdns.aio.dns.server import DnsServer
 from kdns.aio.files.corefile import load_corefile
-from kdns.aio.process import reload_event, stop_event
+from kdns.aio.process import exempt_from_gc, gc_paused, reload_event, stop_event
 from kdns.aio.tasks import observed
 from kdns.errors import InputError
 from kdns.plugins.server_config import ServerConfig
@@ -92,12 +92,14 @@ async def serve(corefile: str, *, dns_port: int, say: Callable[[str], None]) -> 
     share_out(Kind.DNS, Kind.SITES)
     stop, reload_wanted = stop_event(), reload_event()
     try:
-        await start_unless_stopped(server, stop)
+        with gc_paused():  # for `startup_timeout`, in which everything is listed as a rule
+            await start_unless_stopped(server, stop)
         if stop.is_set():
             return
         say_listeners(server, say, column=6)
         async with reloading(server, reload_wanted, read):
             await say_ready(server, say, stop)
+            exempt_from_gc()
             await stop.wait()
         if server.lameduck_s:
             log.info("stopping", lameduck_s=server.lameduck_s)

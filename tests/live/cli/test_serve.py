@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -127,3 +128,25 @@ async def test_sigusr1_reloads_the_corefile(tmp_path: Path) -> None:
             assert server.addresses == [address]
     finally:
         await server.stop()
+
+
+async def test_what_was_loaded_is_exempt_from_garbage_collection(tmp_path: Path) -> None:
+    corefile = tmp_path / "Corefile"
+    corefile.write_text(".:0 {\n bind 127.0.0.1\n whoami\n}\n")
+    gc.unfreeze()
+    thresholds = gc.get_threshold()
+    gc.set_threshold(700)
+
+    def say(line: str) -> None:
+        if line == "ready":
+            asyncio.get_running_loop().call_later(0.01, os.kill, os.getpid(), signal.SIGTERM)
+
+    try:
+        async with asyncio.timeout(60):
+            await serve.serve(str(corefile), dns_port=0, say=say)
+        assert gc.isenabled()
+        assert gc.get_threshold()[0] > 700
+        assert gc.get_freeze_count() > 10_000
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*thresholds)
