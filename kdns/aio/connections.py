@@ -230,7 +230,7 @@ class Listener:
     def __init__(
         self,
         sock: socket.socket,
-        protocol: Callable[[], asyncio.Protocol],
+        protocol: Callable[[], asyncio.BaseProtocol],
         tls: ssl.SSLContext | None = None,
         handshakes: Connections | None = None,
     ) -> None:

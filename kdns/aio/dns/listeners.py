@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kdns.aio.dns.interfaces import WILDCARD, addressed_sockets, dns_sockets
 from kdns.aio.dns.request_metrics import Requests
-from kdns.aio.dns.tcp import TcpListener, listen_tcp
+from kdns.aio.dns.tcp import TcpClients, TcpListener
 from kdns.aio.dns.udp import UdpListener
 from kdns.aio.netlink.addresses import InterfaceAddress
 from kdns.net import join_host_port
@@ -22,6 +22,7 @@ class Listeners:
         self.servers: dict[Place, Server] = {}
         self.requests: dict[str, list[Requests]] = {}
         self.addresses: list[tuple[str, int]] = []
+        self._clients = TcpClients()
         self._listeners: list[UdpListener | TcpListener] = []
 
     async def listen(self, place: Place, blocks: tuple[Block, ...], interfaces: tuple[InterfaceAddress, ...]) -> Server:
@@ -34,7 +35,7 @@ class Listeners:
         for pair in sockets:
             requests = Requests(zone=_only_zone(blocks))
             udp = UdpListener(pair.udp, server, requests)
-            self._listeners += [udp, await listen_tcp(pair.tcp, server, requests)]
+            self._listeners += [udp, TcpListener(pair.tcp, server, requests, self._clients)]
             if hosts == WILDCARD:
                 closer = addressed_sockets(pair.udp, interfaces)
                 self._listeners += [UdpListener(sock, server, requests) for sock in closer]

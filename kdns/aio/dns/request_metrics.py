@@ -26,7 +26,7 @@ class Requests:
     durations: Histogram = field(default_factory=lambda: Histogram(DURATION_BUCKETS_S))
     unsent: int = 0
     panics: int = 0
-    turned_away: int = 0
+    evicted: int = 0
 
     def observe(self, count: int, took_s: float) -> None:
         """Count the queries of a burst."""
@@ -101,16 +101,18 @@ class DnsCollector(Collector):
         unsent = CounterMetricFamily(
             "kdns_dns_unsent_responses", "Responses the kernel did not take.", labels=("server",)
         )
-        away = CounterMetricFamily("kdns_dns_refused_connections", "Connections over the limit.", labels=("server",))
+        evicted = CounterMetricFamily(
+            "kdns_dns_evicted_connections", "Connections closed to make room.", labels=("server",)
+        )
         for server, listeners in self._requests.items():
             merged = Histogram(DURATION_BUCKETS_S)
             for listener in listeners:
                 merged.merge(listener.durations)
             took.add_metric((server, listeners[0].zone, ""), merged.buckets(), merged.sum)
             unsent.add_metric((server,), sum(listener.unsent for listener in listeners))
-            away.add_metric((server,), sum(listener.turned_away for listener in listeners))
+            evicted.add_metric((server,), sum(listener.evicted for listener in listeners))
         panics.add_metric((), sum(one.panics for listeners in self._requests.values() for one in listeners))
-        yield from (took, panics, unsent, away)
+        yield from (took, panics, unsent, evicted)
 
 
 def _add(rows: dict[tuple[str, ...], float], labels: tuple[str, ...], count: int) -> None:

@@ -1,4 +1,4 @@
-"""DNS over TCP (RFC 7766): queries may be pipelined; idle, size and number of connections are bounded."""
+"""DNS over TCP (RFC 7766): queries may be pipelined; idle time, number, and what is held for clients are bounded."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import socket
 from collections.abc import Coroutine
 from typing import Any, Final
 
+from kdns.aio.connections import Connections, Kind, Listener
 from kdns.aio.dns.exchange import failed, respond
 from kdns.aio.dns.request_metrics import Requests
 from kdns.dns.query import HEADER_BYTES
@@ -15,61 +16,113 @@ from kdns.net import is_ipv6
 from kdns.plugins.server import Exchange, Server
 
 IDLE_S: Final = 10.0
-"""How long a connection may be silent, and how long a message may take to arrive (RFC 7766 §6.2.3)."""
-MAX_CONNECTIONS: Final = 1000
+"""How long a connection may be silent, and how long a message may take to arrive or to be read (RFC 7766 §6.2.3)."""
 MAX_QUERIES: Final = 100_000
 """Queries of one connection; then it closes, so that clients spread over replicas again."""
 MAX_PENDING: Final = 100
 """Answers of one connection that may wait for somebody else; until then nothing more is read."""
-MAX_UNSENT_BYTES: Final = 1 << 20
+MAX_HELD_BYTES: Final = 16 << 20
+"""What all connections of the process together may hold: messages that are incomplete, and answers that are unsent."""
+READ_BYTES: Final = 4096
+"""How much of one connection is read before the others may be."""
+KERNEL_SEND_BYTES: Final = 32 << 10
+KERNEL_RECEIVE_BYTES: Final = 16 << 10
+"""Buffers of each connection in the kernel, which doubles them. It counts them as memory of the container."""
+CLOSE_S: Final = 2.0
+"""How long a server that stops waits for pending answers."""
+
+_received = memoryview(bytearray(READ_BYTES))
+"""What has just been read; each connection takes its bytes at once."""
 
 
-class TcpConnection(asyncio.Protocol):
-    """One client: length-prefixed messages in, answers out, in whatever order they are ready."""
+class TcpClients:
+    """The connections of a process, and what they hold; too many or too much costs those that make no progress."""
+
+    def __init__(self) -> None:
+        self.connections = Connections(Kind.DNS)
+        self.held_bytes = 0
+        self._held: dict[TcpConnection, int] = {}
+
+    def hold(self, connection: TcpConnection, size_bytes: int) -> None:
+        """Note what a connection holds now. Over the limit, those go that have held something the longest."""
+        held = self._held
+        if size_bytes:
+            self.held_bytes += size_bytes - held.get(connection, 0)
+            held[connection] = size_bytes
+        elif connection in held:
+            self.held_bytes -= held.pop(connection)
+        while self.held_bytes > MAX_HELD_BYTES:
+            next(iter(held)).evict()
+
+
+class TcpConnection(asyncio.BufferedProtocol):
+    """One client: length-prefixed messages in, answers out, in whatever order they are ready.
+
+    At most one answer waits for a client to read it: until then no more questions are taken.
+    """
 
     def __init__(
-        self, server: Server, requests: Requests, connections: set[TcpConnection], transport: str = "tcp"
+        self,
+        server: Server,
+        requests: Requests,
+        clients: TcpClients,
+        connections: set[TcpConnection],
+        transport: str = "tcp",
     ) -> None:
         self._server = server
         self._requests = requests
+        self._clients = clients
         self._connections = connections
         self._name = transport
         self._lane: Lane
         self._client = ("", 0)
         self._buffer = b""
         self._is_unread = False
+        self._is_ending = False
         self._queries = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._transport: asyncio.Transport
+        self._loop = asyncio.get_running_loop()
+        self._active_s = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Accept the client, or turn it away when there are too many."""
+        """Accept the client, at the cost of one that is idle where there are too many."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - asyncio gives stream servers no other kind
         self._transport = transport
-        if len(self._connections) >= MAX_CONNECTIONS:
-            self._requests.turned_away += 1
-            transport.abort()
-            return
-        self._connections.add(self)
+        transport.set_write_buffer_limits(high=0)
         self._client = transport.get_extra_info("peername")[:2]
         self._lane = self._server.table.lane(self._name, 6 if is_ipv6(self._client[0]) else 4)
-        transport.set_write_buffer_limits(high=MAX_UNSENT_BYTES)
-        self._watch_idle()
+        self._connections.add(self)
+        if self._clients.connections.add(self, self._client[0], self.evict):
+            self._watch_idle()
+        else:
+            self.evict()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the client and what it was waiting for."""
         del exc
-        self._connections.discard(self)
+        self._leave()
         if self._timer:
             self._timer.cancel()
         for task in self._tasks:
             task.cancel()
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes are to be written."""
+        del sizehint
+        return _received
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Answer every whole message; keep the rest."""
-        self._buffer += data
+        self._buffer += _received[:nbytes]
         self._work()
+        self._note_held()
+
+    def eof_received(self) -> bool:
+        """Answer what the client has asked, then close: it may still read."""
+        self.end()
+        return True
 
     def pause_writing(self) -> None:
         """The client does not read its answers: take no more questions."""
@@ -79,16 +132,39 @@ class TcpConnection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """The client reads again."""
         self._is_unread = False
+        self._is_active()
         self._go_on()
 
-    def close(self) -> None:
-        """Send what is ready, then close."""
-        self._transport.close()
+    def evict(self) -> None:
+        """End the connection at once: its place or its memory is for others."""
+        self._requests.evicted += 1
+        self._transport.abort()
+        self._leave()
+
+    def end(self) -> None:
+        """Send the answers that are pending, then close."""
+        self._is_ending = True
+        if not self._tasks:
+            self._transport.close()
+
+    @property
+    def pending(self) -> set[asyncio.Task[None]]:
+        """Answers that wait for somebody else."""
+        return self._tasks
 
     @property
     def _is_full(self) -> bool:
         """Whether answers must be read, or arrive from elsewhere, before more questions are taken."""
         return self._is_unread or len(self._tasks) >= MAX_PENDING
+
+    def _leave(self) -> None:
+        self._connections.discard(self)
+        self._clients.connections.remove(self)
+        self._clients.hold(self, 0)
+
+    def _note_held(self) -> None:
+        if self in self._connections:
+            self._clients.hold(self, len(self._buffer) + self._transport.get_write_buffer_size())
 
     def _work(self) -> None:
         """Answer the whole messages at hand, as far as there is room for their answers."""
@@ -103,17 +179,21 @@ class TcpConnection(asyncio.Protocol):
                 return
         if position:
             self._buffer = received[position:]
-            self._watch_idle()
+            self._is_active()
 
     def _go_on(self) -> None:
-        """Answer what had to wait, then read on."""
+        """Answer what had to wait, then read on, or close behind the last answer."""
         if not self._transport.is_closing():
             self._work()
-        if not (self._is_full or self._transport.is_closing()):
+        self._note_held()
+        if self._is_ending:
+            if not self._tasks:
+                self._transport.close()
+        elif not (self._is_full or self._transport.is_closing()):
             self._transport.resume_reading()
 
     def _answer(self, packet: bytes) -> None:
-        received_s = asyncio.get_running_loop().time()
+        received_s = self._loop.time()
         self._queries += 1
         table = self._server.table
         if received_s >= table.next_expiry_s:
@@ -130,12 +210,12 @@ class TcpConnection(asyncio.Protocol):
                     self._transport.close()  # not DNS: nothing sensible can follow
             else:
                 self._wait_for(packet, outcome, received_s)
-        self._requests.observe(1, asyncio.get_running_loop().time() - received_s)
+        self._requests.observe(1, self._loop.time() - received_s)
         if self._queries >= MAX_QUERIES:
             self._transport.close()
 
     def _wait_for(self, packet: bytes, outcome: Coroutine[Any, Any, Exchange], received_s: float) -> None:
-        task = asyncio.get_running_loop().create_task(self._answer_later(packet, outcome, received_s))
+        task = self._loop.create_task(self._answer_later(packet, outcome, received_s))
         self._tasks.add(task)
         task.add_done_callback(self._done)
         if len(self._tasks) >= MAX_PENDING:
@@ -143,8 +223,7 @@ class TcpConnection(asyncio.Protocol):
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if len(self._tasks) == MAX_PENDING - 1:
-            self._go_on()
+        self._go_on()
 
     async def _answer_later(self, packet: bytes, outcome: Coroutine[Any, Any, Exchange], received_s: float) -> None:
         try:
@@ -158,49 +237,42 @@ class TcpConnection(asyncio.Protocol):
             if wire:
                 self._write(wire)
         if exchange.wire:
-            exchange.sent(asyncio.get_running_loop().time())
+            exchange.sent(self._loop.time())
 
     def _write(self, response: bytes) -> None:
         if not self._transport.is_closing():
             self._transport.write(len(response).to_bytes(2, "big") + response)
 
-    def _watch_idle(self) -> None:
-        if self._timer:
-            self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_later(IDLE_S, self._idle)
+    def _is_active(self) -> None:
+        self._active_s = self._loop.time()
+        self._clients.connections.touch(self)
 
-    def _idle(self) -> None:
+    def _watch_idle(self) -> None:
+        """Abort the connection when it has been idle for IDLE_S, and nobody else is to blame."""
+        now_s = self._loop.time()
         if self._tasks:
-            self._watch_idle()
-        else:
+            self._active_s = now_s
+        if now_s - self._active_s >= IDLE_S:
             self._transport.abort()
+        else:
+            self._timer = self._loop.call_at(self._active_s + IDLE_S, self._watch_idle)
 
 
 class TcpListener:
     """One listening TCP socket and its connections."""
 
-    def __init__(self, listener: asyncio.Server, connections: set[TcpConnection]) -> None:
-        self._listener = listener
-        self._connections = connections
-
-    @property
-    def address(self) -> tuple[str, int]:
-        """The bound address and port."""
-        host, port = self._listener.sockets[0].getsockname()[:2]
-        return host, port
+    def __init__(self, sock: socket.socket, server: Server, requests: Requests, clients: TcpClients) -> None:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, KERNEL_SEND_BYTES)  # connections inherit both
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, KERNEL_RECEIVE_BYTES)
+        self._connections: set[TcpConnection] = set()
+        self._listener = Listener(sock, lambda: TcpConnection(server, requests, clients, self._connections))
 
     async def close(self) -> None:
         """Stop accepting, and close every connection behind its last answer."""
         self._listener.close()
+        pending = [task for connection in self._connections for task in connection.pending]
         for connection in tuple(self._connections):
-            connection.close()
+            connection.end()
+        if pending:
+            await asyncio.wait(pending, timeout=CLOSE_S)
         await asyncio.sleep(0)
-
-
-async def listen_tcp(sock: socket.socket, server: Server, requests: Requests) -> TcpListener:
-    """A listener on a bound socket."""
-    connections: set[TcpConnection] = set()
-    listener = await asyncio.get_running_loop().create_server(
-        lambda: TcpConnection(server, requests, connections), sock=sock, backlog=512
-    )
-    return TcpListener(listener, connections)
