@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import pty
 import subprocess
 from pathlib import Path
 
 import pytest
-from node_process import Api, start, until
+from node_process import DEADLINE_S, KDNS, Api, start, until
 from world import World
 
 
@@ -33,4 +35,19 @@ def test_virtual_ips_come_and_go_with_the_cluster(
 
         loop.run_until_complete(until("10.1.0.2", backend))
     assert cluster.stop() == 0
+    assert subprocess.run(["nft", "list", "ruleset"], capture_output=True, text=True, check=True).stdout == ""
+
+
+def test_they_go_with_the_terminal(world: World, tmp_path: Path) -> None:
+    """SIGHUP, with nothing left to write to."""
+    assert world
+    terminal, end = pty.openpty()
+    command = ["setsid", "--ctty", KDNS, "up", "--proxy", "nftables", "--dns", "127.0.0.1:0", "--api", "127.0.0.1:0"]
+    process = subprocess.Popen([*command, "--kubeconfig", "kc"], stdin=end, stdout=end, stderr=end, cwd=tmp_path)
+    os.close(end)
+    with os.fdopen(terminal, "rb", buffering=0) as screen:
+        output = b""
+        while b"ready" not in output:
+            output += screen.read(1024)
+    assert process.wait(DEADLINE_S) == 0
     assert subprocess.run(["nft", "list", "ruleset"], capture_output=True, text=True, check=True).stdout == ""
