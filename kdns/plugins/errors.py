@@ -1,15 +1,17 @@
 """errors { stacktrace; consolidate DURATION REGEX [LEVEL] [show_first] }: failed queries in the log.
 
-REGEX is one of Python's `re`, which reads the common ground with Go's in the same way; what it cannot read is refused.
+REGEX is one of RE2, as Go's are: it takes a time linear in the text, which holds names that clients choose.
 """
 
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Awaitable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Final, Protocol
+
+import re2
 
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
@@ -22,6 +24,18 @@ from kdns.plugins.stanza import Option, configured, count, duration_s
 LEVELS: dict[str, Level] = {level: level for level in ("warning", "error", "info", "debug")}
 MAX_REGEX_CHARS = 10_000
 
+_OPTIONS: Final = re2.Options()
+_OPTIONS.log_errors = False  # the library would write them to standard error
+_SINGLE_BYTE: Final = re.compile(r"(?<!\\)(?:\\\\)*\\C")
+_GROUP_NAME: Final = re.compile(r"\(\?P?<(\w+)>")
+
+
+class Pattern(Protocol):
+    """A compiled regular expression."""
+
+    def search(self, text: str) -> object:
+        """Whether the text has a match."""
+
 
 @dataclass(frozen=True, slots=True)
 class Consolidate:
@@ -31,7 +45,7 @@ class Consolidate:
     """
 
     period_s: float
-    pattern: re.Pattern[str]
+    pattern: Pattern
     level: Level = "error"
     show_first: bool = False
 
@@ -67,15 +81,26 @@ def _period_s(token: Token) -> float:
     return period_s
 
 
-def _regex(token: Token) -> re.Pattern[str]:
+def compiled(text: str) -> Pattern:
+    """ValueError, with the reason, for a text that Go's regexp does not read either."""
+    names = _GROUP_NAME.findall(text)
+    if _SINGLE_BYTE.search(text) or len(names) != len(set(names)):  # RE2 reads both
+        raise ValueError("\\C and two groups of one name are refused")
+    try:
+        pattern: Pattern = re2.compile(text, _OPTIONS)
+    except re2.error as error:
+        (reason,) = error.args
+        raise ValueError(reason.decode("utf-8", "replace")) from error
+    return pattern
+
+
+def _regex(token: Token) -> Pattern:
     if len(token.text) > MAX_REGEX_CHARS:
         raise token.error(f"a regular expression of more than {MAX_REGEX_CHARS} characters")
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")  # Python warns of what other dialects read in another way: [[:alpha:]]
-            return re.compile(token.text)
-    except (re.error, OverflowError, RecursionError, Warning) as error:
-        raise token.error(f"not a regular expression: {error}") from error
+        return compiled(token.text)
+    except ValueError as error:
+        raise token.error(f"not a regular expression of RE2, as Go's are: {error}") from error
 
 
 OPTIONS = {

@@ -95,6 +95,7 @@ DOORS = {
         "kdns.aio.apiserver.metrics",
         "kdns.aio.dataplane.metrics",
     ),
+    "re2": ("kdns.plugins.errors",),
     "sqlite3": ("kdns.aio.files.journal", "kdns.aio.files.sqlite"),
     "structlog": ("kdns.logs",),
     "yaml": ("kdns.aio.files.yaml",),
@@ -104,7 +105,7 @@ DOORS = {
 DEPENDENCIES_NOT_IMPORTED: dict[str, str] = {}
 """Declared dependency → why nothing in kdns/ imports it."""
 
-IMPORT_NAMES = {"pyyaml": "yaml"}
+IMPORT_NAMES = {"google-re2": "re2", "pyyaml": "yaml"}
 """Distribution → the package that it installs, where the names differ by more than dashes."""
 
 PUBLIC = ("kdns.cluster.objects", "kdns.env", "kdns.errors")

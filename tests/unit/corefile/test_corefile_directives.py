@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -83,11 +82,14 @@ def test_ptr_records_point_into_the_first_forward_zone(zones: str, primary: str)
 
 
 RULES: list[tuple[str, errors.Consolidate]] = [
-    ('consolidate 5m ".* i/o timeout$" warning', errors.Consolidate(300, re.compile(".* i/o timeout$"), "warning")),
-    ("consolidate 30s ^Failed", errors.Consolidate(30, re.compile("^Failed"))),
-    ("consolidate 1s x show_first", errors.Consolidate(1, re.compile("x"), show_first=True)),
-    ("consolidate 1s x info show_first", errors.Consolidate(1, re.compile("x"), "info", show_first=True)),
-    ("consolidate 1s x debug", errors.Consolidate(1, re.compile("x"), "debug")),
+    (
+        'consolidate 5m ".* i/o timeout$" warning',
+        errors.Consolidate(300, errors.compiled(".* i/o timeout$"), "warning"),
+    ),
+    ("consolidate 30s ^Failed", errors.Consolidate(30, errors.compiled("^Failed"))),
+    ("consolidate 1s x show_first", errors.Consolidate(1, errors.compiled("x"), show_first=True)),
+    ("consolidate 1s x info show_first", errors.Consolidate(1, errors.compiled("x"), "info", show_first=True)),
+    ("consolidate 1s x debug", errors.Consolidate(1, errors.compiled("x"), "debug")),
 ]
 
 
@@ -134,7 +136,31 @@ def test_log(stanza: str, zones: tuple[str, ...], text: str, classes: set[str]) 
     )
 
 
-def test_a_regular_expression_is_bounded() -> None:
-    for text in ("x" * 10_001, "(" * 5_000, "a{99999999999}"):
-        with pytest.raises(CorefileError, match="regular expression"):
-            configured(f"errors {{\n consolidate 1s {text}\n}}")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x" * 10_001, "(" * 5_000, "a{1001}", "((a{100}){100}){100}", "(?=a)", "(?!a)", "(?<=a)",
+        "(?x)a", "(?P=n)", r"\1", r"\Z", r"\8", r"\\\C", "a**", "*a", "[b-a]", "[a", "a)", r"\pX", "[[:foo:]]",
+        "(?P<n>a)(?<n>b)", "(?P<n-x>a)",
+    ],
+)  # fmt: skip
+def test_what_go_refuses_is_no_regular_expression(text: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(CorefileError, match="regular expression") as caught:
+        configured(f"errors {{\n consolidate 1s {text}\n}}")
+    assert caught.value.line == 3
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        (r"[[:alpha:]]+\.", "abc."), (r"\pL{3}", "abc"), ("(?i)ABC", "abc"), (r"\Qa.b\E\z", "a.b"), (r"\\C", r"a\C"),
+        ("(?P<n>a)(?P<m>b)", "ab"), ("(?s)a.b", "a\nb"),
+    ],
+)  # fmt: skip
+def test_what_go_reads_is_one(pattern: str, text: str) -> None:
+    assert errors.compiled(pattern).search(text)
+
+
+def test_looking_for_one_takes_linear_time() -> None:
+    assert not errors.compiled("^(a+)+$").search("a" * 100_000 + "b")
