@@ -29,7 +29,7 @@ from kdns.aio.dns.request_metrics import Requests
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 from dns_chain import cluster_server
 
-from kdns.aio.dns.udp import UdpListener
+from kdns.aio.dns.udp import Misses, UdpListener
 from kdns.cluster.objects import EndpointSlice, Namespace, Service
 from kdns.cluster.state import State
 from kdns.dns.order import Order
@@ -223,7 +223,7 @@ async def run(count: int, table_mib: int) -> None:
     listening = socket.socket(type=socket.SOCK_DGRAM)
     listening.bind(("127.0.0.1", 0))
     requests = Requests()
-    listener = UdpListener(listening, server, requests)
+    listener = UdpListener(listening, server, requests, Misses())
     tally: Counter[str] = Counter()
     began_s, sent, before_mib = time.monotonic(), 0, 0.0
     print("| packets | memory MiB | answers in the table |\n|---|---|---|")

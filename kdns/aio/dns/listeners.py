@@ -5,7 +5,7 @@ from __future__ import annotations
 from kdns.aio.dns.interfaces import WILDCARD, addressed_sockets, dns_sockets
 from kdns.aio.dns.request_metrics import Requests
 from kdns.aio.dns.tcp import TcpClients, TcpListener
-from kdns.aio.dns.udp import UdpListener
+from kdns.aio.dns.udp import Misses, UdpListener
 from kdns.aio.netlink.addresses import InterfaceAddress
 from kdns.net import join_host_port
 from kdns.plugins.server import Block, Server
@@ -24,6 +24,7 @@ class Listeners:
         self.addresses: list[tuple[str, int]] = []
         self._clients = TcpClients()
         self._listeners: list[UdpListener | TcpListener] = []
+        self._misses = Misses()
 
     async def listen(self, place: Place, blocks: tuple[Block, ...], interfaces: tuple[InterfaceAddress, ...]) -> Server:
         """A server of these blocks at this place; ListenError for an address that cannot be had."""
@@ -34,11 +35,11 @@ class Listeners:
         server = Server(label, blocks, hosts[0])
         for pair in sockets:
             requests = Requests(zone=_only_zone(blocks))
-            udp = UdpListener(pair.udp, server, requests)
+            udp = UdpListener(pair.udp, server, requests, self._misses)
             self._listeners += [udp, TcpListener(pair.tcp, server, requests, self._clients)]
             if hosts == WILDCARD:
                 closer = addressed_sockets(pair.udp, interfaces)
-                self._listeners += [UdpListener(sock, server, requests) for sock in closer]
+                self._listeners += [UdpListener(sock, server, requests, self._misses) for sock in closer]
             self.requests.setdefault(label, []).append(requests)
             self.addresses.append(udp.address)
         self.servers[place] = server

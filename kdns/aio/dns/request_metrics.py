@@ -19,6 +19,7 @@ SIZE_BUCKETS_BYTES: Final = (0, 100, 200, 300, 400, 511, 1023, 2047, 4095, 8291,
 class Requests:
     """What one listener saw; `zone` is that of its server block, "" where it has several.
 
+    `shed` are queries of clients that had too many waiting; they were not answered.
     A burst counts each of its queries with the burst's mean duration in seconds.
     """
 
@@ -27,6 +28,7 @@ class Requests:
     unsent: int = 0
     panics: int = 0
     evicted: int = 0
+    shed: int = 0
 
     def observe(self, count: int, took_s: float) -> None:
         """Count the queries of a burst."""
@@ -104,6 +106,9 @@ class DnsCollector(Collector):
         evicted = CounterMetricFamily(
             "kdns_dns_evicted_connections", "Connections closed to make room.", labels=("server",)
         )
+        shed = CounterMetricFamily(
+            "kdns_dns_shed_queries", "Queries of clients that had too many waiting.", labels=("server",)
+        )
         for server, listeners in self._requests.items():
             merged = Histogram(DURATION_BUCKETS_S)
             for listener in listeners:
@@ -111,8 +116,9 @@ class DnsCollector(Collector):
             took.add_metric((server, listeners[0].zone, ""), merged.buckets(), merged.sum)
             unsent.add_metric((server,), sum(listener.unsent for listener in listeners))
             evicted.add_metric((server,), sum(listener.evicted for listener in listeners))
+            shed.add_metric((server,), sum(listener.shed for listener in listeners))
         panics.add_metric((), sum(one.panics for listeners in self._requests.values() for one in listeners))
-        yield from (took, panics, unsent, evicted)
+        yield from (took, panics, unsent, evicted, shed)
 
 
 def _add(rows: dict[tuple[str, ...], float], labels: tuple[str, ...], count: int) -> None:

@@ -1,31 +1,87 @@
-"""DNS over UDP: the socket is drained in bursts, and most packets are answered from the table without a task."""
+"""DNS over UDP: the socket is drained in bursts, and most packets are answered from the table without a task.
+
+What the table does not hold waits here, not in the kernel's buffer, where everybody waits behind who asks most.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 from collections.abc import Coroutine
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kdns.aio.dns.exchange import failed, respond
 from kdns.aio.dns.request_metrics import Requests
+from kdns.dns.fair_queue import FairQueue
 from kdns.dns.query import HEADER_BYTES
 from kdns.dns.table import key_of
 from kdns.plugins.server import Exchange, Server
 
 BURST: Final = 128
-"""Packets answered before the loop may do something else."""
+"""Packets read before the loop may do something else."""
+MAX_WAITING: Final = 2048
+"""Queries of all sockets that may wait for their turn; what one client has beyond its share is dropped."""
+SLICE_S: Final = 0.001
+"""How long such queries are answered before the sockets are read again; default buffers hold those of some 5 ms."""
 RECEIVE_BYTES: Final = 4096
 SOCKET_BUFFER_BYTES: Final = 4 << 20
 MAX_PENDING: Final = 1000
 """Queries that may wait for somebody else's answer; more are refused with SERVFAIL."""
 
 
+class Miss(NamedTuple):
+    """A query that the table did not hold, with its key."""
+
+    listener: UdpListener
+    packet: bytes
+    key: bytes
+    client: Any
+    received_s: float
+
+
+class Misses:
+    """The misses of all sockets of a process, answered in slices, each client in turn."""
+
+    def __init__(self) -> None:
+        self._queue = FairQueue[Miss](MAX_WAITING)
+        self._is_scheduled = False
+
+    def put(self, miss: Miss) -> bool:
+        """Have it answered by `work`; False where its client has too many waiting."""
+        return self._queue.put(miss.client[0], miss)
+
+    def work(self) -> None:
+        """Answer for a slice of time, now unless others wait already; the rest follows when the sockets were read."""
+        if not self._is_scheduled:
+            self._work()
+
+    def _work(self) -> None:
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + SLICE_S
+        try:
+            while self._queue:
+                miss = self._queue.take()
+                miss.listener.answer(miss)
+                if loop.time() >= end_s:
+                    break
+        finally:
+            self._is_scheduled = bool(self._queue)
+            if self._is_scheduled:
+                loop.call_soon(self._work)
+
+    def finish(self) -> None:
+        """Answer all that wait."""
+        while self._queue:
+            miss = self._queue.take()
+            miss.listener.answer(miss)
+
+
 class UdpListener:
     """One UDP socket and the server behind it."""
 
-    def __init__(self, sock: socket.socket, server: Server, requests: Requests) -> None:
+    def __init__(self, sock: socket.socket, server: Server, requests: Requests, misses: Misses) -> None:
         self._socket = sock
+        self._misses = misses
         self._server = server
         self._requests = requests
         self._lane = server.table.lane("udp", 6 if sock.family == socket.AF_INET6 else 4)
@@ -50,7 +106,8 @@ class UdpListener:
         table = self._server.table
         if started_s >= table.next_expiry_s:
             table.expire(started_s)
-        for count in range(BURST):  # noqa: B007 - how far the burst came is what is counted
+        hits = 0
+        for _ in range(BURST):
             try:
                 packet, client = receive(RECEIVE_BYTES)
             except (BlockingIOError, InterruptedError):
@@ -63,19 +120,31 @@ class UdpListener:
             else:
                 key, answer = b"", None
             if answer is None:
-                self._respond(packet, key, client)
+                if not self._misses.put(Miss(self, packet, key, client, started_s)):
+                    self._requests.shed += 1
                 continue
+            hits += 1
             try:
                 send(answer.wire(packet), client)
             except OSError:
                 self._requests.unsent += 1
-        else:
-            count = BURST
-        self._requests.observe(count, self._loop.time() - started_s)
+        self._requests.observe(hits, self._loop.time() - started_s)
+        self._misses.work()
 
-    def _respond(self, packet: bytes, key: bytes, client: Any) -> None:
-        """Answer what the table does not hold."""
-        received_s = self._loop.time()
+    def answer(self, miss: Miss) -> None:
+        """Answer what the table did not hold when it was received."""
+        _, packet, key, client, received_s = miss
+        now_s = self._loop.time()
+        if now_s >= self._server.table.next_expiry_s:
+            self._server.table.expire(now_s)
+        answer = self._lane.answers.get(key)
+        if answer is not None:  # the same was asked twice
+            self._send(Exchange(answer.wire(packet)), client)
+        else:
+            self._respond(packet, key, client, received_s)
+        self._requests.observe(1, self._loop.time() - received_s)
+
+    def _respond(self, packet: bytes, key: bytes, client: Any, received_s: float) -> None:
         outcome = respond(self._server, self._requests, packet, key, self._lane, client[:2], received_s)
         if isinstance(outcome, Exchange):
             self._send(outcome, client)
@@ -109,6 +178,7 @@ class UdpListener:
     async def close(self) -> None:
         """Answer what is waiting, then close the socket."""
         self._loop.remove_reader(self._socket)
+        self._misses.finish()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=2)
         self._socket.close()

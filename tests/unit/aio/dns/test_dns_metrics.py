@@ -86,6 +86,7 @@ def test_buckets_are_coredns_s() -> None:
         ("coredns_panics_total", 3.0),
         ('kdns_dns_unsent_responses_total{server="dns://:53"}', 4.0),
         ('kdns_dns_evicted_connections_total{server="dns://:53"}', 5.0),
+        ('kdns_dns_shed_queries_total{server="dns://:53"}', 6.0),
     ],
 )
 def test_what_is_exposed(key: str, value: float) -> None:
@@ -94,7 +95,7 @@ def test_what_is_exposed(key: str, value: float) -> None:
         sent(2, rcode="NXDOMAIN", response_bytes=150, do=True),
         sent(1, proto="tcp", family="2", qtype="other"),
     )
-    udp, tcp = Requests(panics=1, unsent=4), Requests(panics=2, evicted=5)
+    udp, tcp = Requests(panics=1, unsent=4, shed=6), Requests(panics=2, evicted=5)
     udp.observe(2, 0.1)
     tcp.observe(1, 0.1)
     assert scraped(DnsCollector(lambda: rows, {"dns://:53": [udp, tcp]}))[key] == value

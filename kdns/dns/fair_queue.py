@@ -1,0 +1,54 @@
+"""Fair queueing: whatever waits is taken in turn, one piece of each client (RFC 970 §4).
+
+The longest queue that a client may have is as long as the room that is left for all others (dynamic thresholds,
+Choudhury and Hahne 1998). So a client that asks much fills half of the room at most, and finds no use in asking more,
+while one that asks little finds room and is the next but few.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from typing import Final, Generic, TypeVar
+
+from kdns.net import packed
+
+T = TypeVar("T")
+
+_IPV6_CLIENT_BYTES: Final = 8
+
+
+def client_of(address: str) -> str | bytes:
+    """Whose share a query of this address takes: an IPv4 address, or the /64 of an IPv6 address."""
+    return packed(address.partition("%")[0])[:_IPV6_CLIENT_BYTES] if ":" in address else address
+
+
+class FairQueue(Generic[T]):
+    """Up to `max_items`, and so up to as many clients."""
+
+    def __init__(self, max_items: int) -> None:
+        self._room = max_items
+        self._by_client: OrderedDict[str | bytes, deque[T]] = OrderedDict()
+
+    def __bool__(self) -> bool:
+        return bool(self._by_client)
+
+    def put(self, address: str, item: T) -> bool:
+        """Queue an item of the client at `address`; False where its queue is long enough, given the room."""
+        client = client_of(address)
+        queue = self._by_client.get(client)
+        if (len(queue) if queue else 0) >= self._room:
+            return False
+        if queue is None:
+            queue = self._by_client[client] = deque()
+        queue.append(item)
+        self._room -= 1
+        return True
+
+    def take(self) -> T:
+        """The oldest item of the client whose turn it is; KeyError where nothing waits."""
+        client, queue = self._by_client.popitem(last=False)
+        item = queue.popleft()
+        if queue:
+            self._by_client[client] = queue
+        self._room += 1
+        return item

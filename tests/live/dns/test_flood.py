@@ -1,0 +1,85 @@
+"""A client that floods the server does not keep another one from its answers."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+
+import pytest
+from dns_chain import server_of
+from dns_client import packet
+from fake_api import until
+
+from kdns.aio.dns import udp
+from kdns.aio.dns.request_metrics import Requests
+from kdns.dns.query import AA
+from kdns.dns.response import Response, Reuse
+from kdns.dns.types import NXDOMAIN
+from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve
+
+FLOOD = 200
+"""Queries; as many as the smallest default buffer of a socket holds."""
+
+
+class Slow(Plugin):
+    """Takes longer than a slice for each name, and remembers who asked."""
+
+    sees = Sees.PACKET
+
+    def __init__(self) -> None:
+        self.clients: list[str] = []
+
+    def serve(self, request: Request, next: Serve) -> Reply:  # noqa: A002 - as in Plugin
+        del next
+        self.clients.append(request.client[0])
+        time.sleep(udp.SLICE_S)
+        return Response(NXDOMAIN, AA, reuse=Reuse())
+
+
+def client_at(address: str, port: int) -> socket.socket:
+    sock = socket.socket(type=socket.SOCK_DGRAM)
+    sock.bind((address, 0))
+    sock.connect(("127.0.0.1", port))
+    sock.setblocking(False)
+    return sock
+
+
+@pytest.mark.parametrize(("room", "shed"), [(udp.MAX_WAITING, 0), (40, FLOOD - 20)])
+async def test_who_asks_little_is_answered_first(room: int, shed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(udp, "MAX_WAITING", room)
+    monkeypatch.setattr(udp, "BURST", FLOOD + 2)
+    slow, requests, loop = Slow(), Requests(), asyncio.get_running_loop()
+    sock = socket.socket(type=socket.SOCK_DGRAM)
+    sock.bind(("127.0.0.1", 0))
+    listener = udp.UdpListener(sock, server_of(slow), requests, udp.Misses())
+    port = listener.address[1]
+    with client_at("127.0.0.3", port) as flooder, client_at("127.0.0.2", port) as other:
+        for number in range(FLOOD):
+            flooder.send(packet(f"{number}.test", number=number))
+        for number in (1, 2):
+            other.send(packet("known.test", number=number))
+        async with asyncio.timeout(60):
+            first, second = await loop.sock_recv(other, 4096), await loop.sock_recv(other, 4096)
+        assert (first[:2], second[:2], first[2:]) == (b"\0\1", b"\0\2", second[2:])
+        assert slow.clients.count("127.0.0.2") == 1, "the second one is in the table when its turn comes"
+        assert slow.clients.index("127.0.0.2") == 1, "behind one query of the flood"
+        await until(lambda: len(slow.clients) == FLOOD - shed + 1)
+        assert requests.shed == shed
+        assert sum(requests.durations.counts) == FLOOD - shed + 2
+    await listener.close()
+
+
+async def test_what_waits_is_answered_before_the_socket_closes() -> None:
+    slow = Slow()
+    sock = socket.socket(type=socket.SOCK_DGRAM)
+    sock.bind(("127.0.0.1", 0))
+    listener = udp.UdpListener(sock, server_of(slow), Requests(), udp.Misses())
+    with client_at("127.0.0.3", listener.address[1]) as client:
+        for number in range(20):
+            client.send(packet(f"{number}.test", number=number))
+        while not slow.clients:  # noqa: ASYNC110 - a slice is an iteration of the loop
+            await asyncio.sleep(0)
+        assert len(slow.clients) < 20
+        await listener.close()
+        assert {client.recv(4096)[1] for _ in range(20)} == set(range(20))

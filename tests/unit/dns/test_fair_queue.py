@@ -1,0 +1,53 @@
+"""Who asks little is the next but few, however much others ask."""
+
+from __future__ import annotations
+
+import pytest
+
+from kdns.dns.fair_queue import FairQueue, client_of
+
+
+def taken(queue: FairQueue[str]) -> str:
+    items = []
+    while queue:
+        items.append(queue.take())
+    return " ".join(items)
+
+
+@pytest.mark.parametrize(
+    ("address", "client"),
+    [
+        ("192.0.2.1", "192.0.2.1"),
+        ("2001:db8:0:7::1", b"\x20\x01\x0d\xb8\0\0\0\7"),
+        ("2001:db8:0:7:8::", b"\x20\x01\x0d\xb8\0\0\0\7"),
+        ("fe80::1%eth0", b"\xfe\x80\0\0\0\0\0\0"),
+    ],
+)
+def test_whose_share_an_address_takes(address: str, client: str | bytes) -> None:
+    assert client_of(address) == client
+
+
+def test_clients_take_turns_and_each_keeps_its_order() -> None:
+    queue = FairQueue[str](100)
+    assert not queue
+    for item in ("a1", "a2", "a3", "b1", "c1", "b2"):
+        assert queue.put(item[0], item)
+    assert taken(queue) == "a1 b1 c1 a2 b2 a3"
+    assert queue.put("a", "a4")
+    assert taken(queue) == "a4"
+    with pytest.raises(KeyError):
+        queue.take()
+
+
+def test_who_asks_much_leaves_room() -> None:
+    queue = FairQueue[str](100)
+    assert [queue.put("flood", "f") for _ in range(1000)].count(True) == 50
+    assert [queue.put("second flood", "s") for _ in range(1000)].count(True) == 25
+    assert [queue.put(f"client {number}", "c") for number in range(20)].count(True) == 20
+    assert taken(queue).split()[: 2 + 20].count("c") == 20
+    assert queue.put("flood", "f")
+
+
+def test_no_more_clients_than_items() -> None:
+    queue = FairQueue[str](100)
+    assert [queue.put(f"10.0.{number // 256}.{number % 256}", "x") for number in range(1000)].count(True) == 100
