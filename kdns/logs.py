@@ -1,12 +1,121 @@
-"""Logs: a short fixed event and facts as keys; a console on a terminal, JSON lines elsewhere."""
+"""Logs: a short fixed event and facts as keys; a console on a terminal, JSON lines elsewhere.
+
+Who logs never waits for who reads: a thread writes the lines, and those that find too many before them are lost.
+"""
 
 from __future__ import annotations
 
+import atexit
+import errno
 import logging
+import os
+import select
 import sys
-from typing import TextIO
+import threading
+import time
+from typing import Final, TextIO, cast
 
 import structlog
+
+MAX_WAITING_BYTES: Final = 1 << 20
+"""Lines that may wait to be written."""
+GATHER_S: Final = 0.01
+"""How long the thread lets lines gather: to be woken for each of them costs who logs more than the line itself."""
+EXIT_S: Final = 2.0
+"""How long the end of the process waits for them."""
+
+
+class LogWriter:
+    """Writes lines to a descriptor, in a thread that the first of them starts; `lost` counts those that were not.
+
+    How many were lost is logged with the next line that is written.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self.lost = 0
+        self._descriptor = descriptor
+        self._lines: list[bytes] = []
+        self._waiting_bytes = 0
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._is_closed = False
+
+    def write(self, text: str) -> None:
+        """Have a line written, unless too many wait. It never blocks."""
+        line = text.encode(errors="backslashreplace")
+        with self._changed:
+            if self._is_closed or self._waiting_bytes + len(line) > MAX_WAITING_BYTES:
+                self.lost += 1
+                return
+            self._lines.append(line)
+            self._waiting_bytes += len(line)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="logs", daemon=True)
+                self._thread.start()
+            elif len(self._lines) == 1:
+                self._changed.notify_all()
+
+    def flush(self) -> None:
+        """Return at once: lines are written when they can be."""
+
+    def close(self) -> None:
+        """Wait for the lines at hand, but not longer than EXIT_S, and write no more."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._waiting_bytes, EXIT_S)
+            self._is_closed = True
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        told = 0
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._lines or self._is_closed)
+            time.sleep(GATHER_S)
+            with self._changed:
+                if not self._lines:
+                    return
+                lines, self._lines = self._lines, []
+            size_bytes = sum(map(len, lines))
+            is_written = self._write(b"".join(lines))
+            with self._changed:
+                self._waiting_bytes -= size_bytes
+                if not is_written:
+                    self.lost += len(lines)
+                lost = self.lost - told
+                self._changed.notify_all()
+            if lost and is_written:
+                told += lost
+                get(__name__).warning("log lines lost", count=lost)
+
+    def _write(self, data: bytes) -> bool:
+        """Whether the data could be written; it may take any time."""
+        while data:
+            try:
+                data = data[os.write(self._descriptor, data) :]
+            except OSError as error:
+                if error.errno != errno.EAGAIN:  # nobody reads any more, or the disk is full
+                    return False
+                waiting = select.poll()
+                waiting.register(self._descriptor, select.POLLOUT)
+                waiting.poll()
+        return True
+
+
+class _Forward(logging.Handler):
+    """Has what libraries log, such as asyncio, written in the same way."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        level = min(record.levelno // 10 * 10, logging.CRITICAL)
+        get(record.name).log(level, record.getMessage(), exc_info=record.exc_info)
+
+
+_forward = _Forward()
+_writer: LogWriter | None = None
+
+
+def lost_lines() -> int:
+    """How many lines were lost since the start."""
+    return _writer.lost if _writer else 0
 
 
 def configure(level: str = "info", stream: TextIO | None = None) -> None:
@@ -31,9 +140,26 @@ def configure(level: str = "info", stream: TextIO | None = None) -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=structlog.WriteLoggerFactory(file=out),
+        logger_factory=structlog.WriteLoggerFactory(file=_unblocking(out)),
         cache_logger_on_first_use=False,
     )
+    logging.getLogger().addHandler(_forward)
+
+
+def _unblocking(stream: TextIO) -> TextIO:
+    """What writes to the stream without waiting; the stream itself where it has no descriptor, and so no reader."""
+    global _writer  # noqa: PLW0603 - logs are the process's
+    if _writer:
+        atexit.unregister(_writer.close)
+        _writer.close()
+        _writer = None
+    try:
+        descriptor = stream.fileno()
+    except OSError:
+        return stream
+    _writer = LogWriter(descriptor)
+    atexit.register(_writer.close)
+    return cast("TextIO", _writer)
 
 
 def get(name: str) -> structlog.typing.FilteringBoundLogger:

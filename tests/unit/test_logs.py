@@ -1,8 +1,18 @@
-"""What a log line holds, and what it must not."""
+"""What a log line holds, what it must not, and what happens when nobody reads it."""
 
 from __future__ import annotations
 
 import io
+import json
+import logging
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any, TextIO
 
 import pytest
 
@@ -35,3 +45,86 @@ def test_a_stack_is_logged_without_local_variables(*, is_terminal: bool) -> None
     assert "no such server" in written
     assert "ask" in written
     assert "opensesame" not in written
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, TextIO]]:
+    """A pipe for logs: the descriptor to read from, and the stream to write to."""
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "w") as stream:
+        yield reading, stream
+        logs.configure("info", io.StringIO())  # ends the thread that writes to the pipe
+    os.close(reading)
+
+
+def lines_of(descriptor: int, last: str) -> list[dict[str, Any]]:
+    """The lines up to the one whose event is `last`."""
+    read = b""
+    while f'"{last}"'.encode() not in read or not read.endswith(b"\n"):
+        assert select.select([descriptor], [], [], 60)[0], f"no line {last!r}"
+        read += os.read(descriptor, 1 << 16)
+    return [json.loads(line) for line in read.splitlines()]
+
+
+def test_lines_are_written_in_their_order(pipe: tuple[int, TextIO]) -> None:
+    reading, stream = pipe
+    logs.configure("info", stream)
+    for number in range(100):
+        logs.get("test").info("event", number=number)
+    logs.get("test").info("end")
+    assert [line.get("number") for line in lines_of(reading, "end")] == [*range(100), None]
+
+
+def test_who_logs_into_a_full_pipe_does_not_wait_and_what_was_lost_is_counted(pipe: tuple[int, TextIO]) -> None:
+    reading, stream = pipe
+    logs.configure("info", stream)
+    count = 3 * logs.MAX_WAITING_BYTES // 1000
+
+    def write() -> None:
+        for number in range(count):
+            logs.get("test").info("event", number=number, text="x" * 1000)
+
+    writing = threading.Thread(target=write, daemon=True)
+    writing.start()
+    writing.join(60)
+    assert not writing.is_alive()
+    lost = logs.lost_lines()
+    assert 0 < lost < count
+    *written, told = lines_of(reading, "log lines lost")
+    assert told["count"] == lost
+    assert [line["number"] for line in written] == list(range(count - lost))
+    logs.get("test").info("end")
+    assert len(lines_of(reading, "end")) == 1
+
+
+def test_without_a_reader_lines_are_lost_and_nothing_fails() -> None:
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "w") as stream:
+        logs.configure("info", stream)
+        os.close(reading)
+        logs.get("test").info("event")
+        deadline_s = time.monotonic() + 60
+        while not logs.lost_lines():
+            assert time.monotonic() < deadline_s
+            time.sleep(0.001)
+        logs.configure("info", io.StringIO())
+
+
+def test_a_process_ends_although_nobody_reads_its_log() -> None:
+    code = """
+from kdns import logs
+logs.EXIT_S = 0.1
+logs.configure()
+for _ in range(2000):
+    logs.get("test").info("x" * 1000)
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE) as process:
+        assert process.wait(60) == 0
+
+
+def test_what_libraries_log_is_a_line_like_the_others(pipe: tuple[int, TextIO]) -> None:
+    reading, stream = pipe
+    logs.configure("info", stream)
+    logging.getLogger("asyncio").error("Task %s failed", "t")
+    (line,) = lines_of(reading, "Task t failed")
+    assert (line["level"], line["source"]) == ("error", "asyncio")

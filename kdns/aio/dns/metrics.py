@@ -13,6 +13,7 @@ from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, M
 from prometheus_client.registry import Collector
 
 import kdns
+from kdns import logs
 from kdns.aio.dns.clusters import PROGRAMMING_BUCKETS_S, Cluster
 from kdns.aio.dns.request_metrics import DnsCollector, Requests, Sent
 from kdns.aio.http.sites import HealthProbe
@@ -94,6 +95,8 @@ def gauges(
     rows.add("kdns_watch_staleness_seconds", "Time since the API last spoke.", by_kind, lambda: _staleness(clusters()))
     rows.add("kdns_objects", "Objects known.", by_kind, lambda: _objects(clusters()))
     rows.add("kdns_answers", "Answers ready.", ("server",), lambda: _answers(servers))
+    name, text = "kdns_lost_log_lines", "Log lines that could not be written."
+    rows.add(name, text, (), lambda: [Sample((), logs.lost_lines())], counter=True)
     rest = ("code", "method", "host")
     name = "coredns_kubernetes_rest_client_requests"
     rows.add(name, "Requests to the API.", rest, lambda: _requests(clusters()), counter=True)
