@@ -18,9 +18,6 @@ from kdns.controlplane.manifests.manifest import Key, Manifest, in_order, source
 from kdns.controlplane.manifests.three_way_merge import merged
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import KINDS, NAMESPACE, Json, Kind
-from kdns.controlplane.resources.apps.validation import FIXED_SET
-from kdns.controlplane.resources.pod.validation import FROZEN
-from kdns.controlplane.resources.validation import IMMUTABLE, ONCE_SET
 from kdns.controlplane.schema.field_validation import FieldValidator
 from kdns.controlplane.storage.object_meta import is_terminating
 from kdns.errors import ManifestError
@@ -31,8 +28,6 @@ BATCH = 50
 
 FIELD_MANAGER = "kdns-manifests"
 
-IMMUTABLE_MESSAGES = (ONCE_SET, IMMUTABLE, FROZEN, FIXED_SET)
-"""The API's messages about immutable fields: the object is then deleted and created again."""
 KEPT_METADATA = ("name", "namespace", "labels", "annotations")
 """The metadata of an object that is created again."""
 
@@ -196,7 +191,7 @@ class ManifestFollower:
         try:
             return self._api.update(kind, namespace, name, obj, field_manager=FIELD_MANAGER)
         except StatusError as error:
-            if not is_about_immutable_fields(error):
+            if not error.is_about_immutable_fields:
                 raise
         deleted = self._api.delete(kind, namespace, name, options={**_BACKGROUND, "gracePeriodSeconds": 0})
         if (deleted.get("metadata") or {}).get("deletionTimestamp"):  # it has finalizers
@@ -266,12 +261,6 @@ class ManifestFollower:
                     self._skipped.add((unknown.api_version, unknown.kind))
                     yield unknown.error
         yield from self._refusals.values()
-
-
-def is_about_immutable_fields(error: StatusError) -> bool:
-    """Whether all causes of a refusal are immutable fields."""
-    causes = (error.details or {}).get("causes") or []
-    return bool(causes) and all(any(word in cause["message"] for word in IMMUTABLE_MESSAGES) for cause in causes)
 
 
 def refusal(manifest: Manifest, error: StatusError) -> ManifestError:

@@ -24,11 +24,15 @@ _REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One field of an invalid object (meta/v1 StatusCause). `type` begins the message, such as `Invalid value: "x"`."""
+    """One field of an invalid object (meta/v1 StatusCause). `type` begins the message, such as `Invalid value: "x"`.
+
+    `is_immutable`: the rule is that an update may not change the field; a new object may have the value.
+    """
 
     field: str
     type: str
     detail: str
+    is_immutable: bool = False
 
     @property
     def reason(self) -> str:
@@ -42,7 +46,12 @@ class Cause:
 
 
 class StatusError(KdnsError):
-    """A refused request: HTTP code, machine-readable reason, message for people and details."""
+    """A refused request: HTTP code, machine-readable reason, message for people and details.
+
+    `is_about_immutable_fields`: the update changes immutable fields, and nothing else is wrong with it.
+    """
+
+    is_about_immutable_fields = False
 
     def __init__(
         self, code: int, reason: str, message: str, details: Json | None = None, *, metadata: Json | None = None
@@ -100,7 +109,9 @@ def invalid(kind: Kind, name: str, causes: Sequence[Cause]) -> StatusError:
     details = {"name": name, "group": kind.group, "kind": kind.kind, "causes": rows}
     details = {key: value for key, value in details.items() if value}
     qualified = f"{kind.kind}.{kind.group}" if kind.group else kind.kind
-    return StatusError(422, "Invalid", f"{qualified} {_quoted(name)} is invalid: {listed}", details)
+    error = StatusError(422, "Invalid", f"{qualified} {_quoted(name)} is invalid: {listed}", details)
+    error.is_about_immutable_fields = all(cause.is_immutable for cause in causes)
+    return error
 
 
 def gone(message: str, *, continue_token: str = "") -> StatusError:

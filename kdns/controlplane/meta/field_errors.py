@@ -21,6 +21,16 @@ def invalid_value(path: str, value: object, detail: str) -> Cause:
     return Cause(path, f"Invalid value: {quoted(value)}", detail)
 
 
+def immutable(path: str, value: object, detail: str) -> Cause:
+    """An update may not change the field to this value."""
+    return Cause(path, f"Invalid value: {quoted(value)}", detail, is_immutable=True)
+
+
+def frozen(path: str, detail: str) -> Cause:
+    """An update may not change the field."""
+    return Cause(path, "Forbidden", detail, is_immutable=True)
+
+
 def required(path: str, detail: str = "") -> Cause:
     """A value is required."""
     return Cause(path, "Required value", detail)

@@ -79,6 +79,9 @@ VOLUME = Kind("", "v1", "PersistentVolume", "persistentvolumes", False, ("pv",),
 CRON_JOB = Kind("batch", "v1", "CronJob", "cronjobs", True, ("cj",), ("status",), ("all",))
 INGRESS = Kind("networking.k8s.io", "v1", "Ingress", "ingresses", True, ("ing",), ("status",))
 INGRESS_CLASS = Kind("networking.k8s.io", "v1", "IngressClass", "ingressclasses", False)
+API_SERVICE = Kind(
+    "apiregistration.k8s.io", "v1", "APIService", "apiservices", False, (), ("status",), ("api-extensions",)
+)
 LEASE = Kind("coordination.k8s.io", "v1", "Lease", "leases", columns=("Holder=spec.holderIdentity", "Age"))
 
 _STATUS, _ALL, _ADMISSION = ("status",), ("all",), "admissionregistration.k8s.io"
@@ -117,7 +120,7 @@ GENERIC: tuple[Kind, ...] = (
     Kind("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", False, ("pc",), columns=_PRIORITY_CLASS),
     Kind(_ADMISSION, "v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", False),
     Kind(_ADMISSION, "v1", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", False),
-    Kind("apiregistration.k8s.io", "v1", "APIService", "apiservices", False, (), _STATUS, ("api-extensions",)),
+    API_SERVICE,
     Kind("", "v1", "LimitRange", "limitranges", True, ("limits",)),
     Kind("node.k8s.io", "v1", "RuntimeClass", "runtimeclasses", False, columns=("Handler=handler", "Age")),
 )

@@ -15,6 +15,7 @@ from kdns.controlplane.meta import formats
 from kdns.controlplane.meta.errors import Cause
 from kdns.controlplane.meta.formats import Format
 from kdns.controlplane.meta.kinds import (
+    API_SERVICE,
     CLAIM,
     CONFIG_MAP,
     CONTROLLER_REVISION,
@@ -87,7 +88,7 @@ from kdns.controlplane.resources.generic import columns as generic_columns
 from kdns.controlplane.resources.node import columns as node_columns
 from kdns.controlplane.resources.node.validation import validate_node
 from kdns.controlplane.resources.pod import columns as pod_columns
-from kdns.controlplane.resources.pod.defaults import admitted, default_pod, first_pod_status
+from kdns.controlplane.resources.pod.defaults import admitted, default_pod, first_pod_status, pod_with_status
 from kdns.controlplane.resources.pod.pod import grace_period_s
 from kdns.controlplane.resources.pod.validation import validate_pod, validate_pod_status
 from kdns.controlplane.resources.policy import columns as policy_columns
@@ -120,7 +121,7 @@ from kdns.controlplane.storage.field_selectors import (
     flag,
     no_value,
 )
-from kdns.controlplane.storage.object_meta import content
+from kdns.controlplane.storage.object_meta import content, with_metadata_of
 from kdns.controlplane.storage.watch import Version
 
 Rules: TypeAlias = Callable[[Json, Json | None], list[Cause]]
@@ -133,6 +134,17 @@ def _unchanged(obj: Json) -> Json:
 
 def _update_unchanged(new: Json, _old: Json | None) -> Json:
     return new
+
+
+def _status_update(new: Json, _old: Json) -> Json:
+    return new
+
+
+def _with_metadata_of_old(*fields: str) -> Callable[[Json, Json], Json]:
+    def kept(new: Json, old: Json) -> Json:
+        return with_metadata_of(new, old, fields)
+
+    return kept
 
 
 def _valid(_new: Json, _old: Json | None) -> list[Cause]:
@@ -193,6 +205,9 @@ class Strategy:
     """Allocates addresses and ports."""
 
     first_status: Callable[[Json], Json] | None = None
+    prepare_status: Callable[[Json, Json], Json] = _status_update
+    """The object after an update of its status, and the stored one → the object with what such updates may change."""
+
     validate_status: Rules = _valid
     on_read: Callable[[Json, tuple[str, ...]], Json] | None = None
     """Fills in fields that older versions of kdns did not store; the second argument: the families of the cluster."""
@@ -396,6 +411,7 @@ STRATEGIES: Final[dict[Kind, Strategy]] = {
         defaults=default_pod,
         prepare_create=admitted,
         first_status=first_pod_status,
+        prepare_status=pod_with_status,
         validate_status=validate_pod_status,
         field_labels=FieldLabels(
             {
@@ -415,6 +431,7 @@ STRATEGIES: Final[dict[Kind, Strategy]] = {
         validate_deployment,
         apps_columns.DEPLOYMENTS,
         defaults=default_deployment,
+        prepare_status=_with_metadata_of_old("labels"),
         first_status=_status({}),
         makes_objects=True,
     ),
@@ -473,6 +490,10 @@ STRATEGIES: Final[dict[Kind, Strategy]] = {
     # generic kinds with options of their own
     CLAIM: replace(generic(CLAIM), generation=None, return_deleted_object=True),
     VOLUME: replace(generic(VOLUME), generation=None, return_deleted_object=True),
+    API_SERVICE: replace(
+        generic(API_SERVICE),
+        prepare_status=_with_metadata_of_old("labels", "annotations", "finalizers", "ownerReferences"),
+    ),
     CRON_JOB: replace(generic(CRON_JOB), makes_objects=True),
     LEASE: replace(
         generic(LEASE),

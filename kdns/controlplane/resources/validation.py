@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from kdns.controlplane.meta import formats
 from kdns.controlplane.meta.errors import Cause
-from kdns.controlplane.meta.field_errors import forbidden, invalid_value, invalid_values, required
+from kdns.controlplane.meta.field_errors import forbidden, immutable, invalid_value, invalid_values, required
 from kdns.controlplane.meta.formats import Format
 from kdns.controlplane.meta.kinds import Json
 
@@ -128,7 +128,7 @@ def validate_meta_update(old: Json, new: Json) -> list[Cause]:
     """The identity is immutable, and an object that is being deleted gets no new finalizers."""
     before, after = old.get("metadata") or {}, new.get("metadata") or {}
     return _new_finalizers(before, after) + [
-        invalid_value(f"metadata.{key}", after.get(key, ""), IMMUTABLE)
+        immutable(f"metadata.{key}", after.get(key, ""), IMMUTABLE)
         for key in ("name", "namespace", "uid", "creationTimestamp")
         if before.get(key) != after.get(key)
     ]

@@ -145,7 +145,8 @@ def _confined(kind: Kind, old: Json, new: Json, subresource: str) -> Json:
         if "generateName" in old["metadata"]:
             marks["generateName"] = old["metadata"]["generateName"]
         kept = {**old, "metadata": marks, field: new.get(field)}
-        return {name: value for name, value in kept.items() if value is not None}
+        kept = {name: value for name, value in kept.items() if value is not None}
+        return STRATEGIES[kind].prepare_status(kept, old) if subresource == "status" else kept
     if "finalize" in kind.subresources:  # spec.finalizers change through it alone
         new = {**new, "spec": old.get("spec") or {}}
     if "status" not in kind.subresources:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from functools import lru_cache
 
@@ -148,3 +148,9 @@ def bump(old: Json, new: Json, counted: Callable[[Json], Json] | None) -> None:
     """Increment metadata.generation if the part of the object that is `counted` changed."""
     if counted and counted(old) != counted(new):
         new["metadata"]["generation"] = (old["metadata"].get("generation") or 0) + 1
+
+
+def with_metadata_of(new: Json, old: Json, fields: Iterable[str]) -> Json:
+    """The object with these fields of the old one's metadata."""
+    kept = {name: value for name, value in new["metadata"].items() if name not in fields}
+    return {**new, "metadata": kept | {name: old["metadata"][name] for name in fields if name in old["metadata"]}}

@@ -9,7 +9,7 @@ from typing import Any
 from kdns.cluster.selectors import Selector, from_labels
 from kdns.controlplane.meta import formats
 from kdns.controlplane.meta.errors import Cause
-from kdns.controlplane.meta.field_errors import forbidden, invalid_value, required, unsupported
+from kdns.controlplane.meta.field_errors import forbidden, frozen, immutable, invalid_value, required, unsupported
 from kdns.controlplane.meta.kinds import Json
 from kdns.controlplane.resources.label_selectors import is_empty, selector_of, validate_label_selector
 from kdns.controlplane.resources.pod.validation import validate_pod
@@ -75,7 +75,7 @@ def validate_stateful_set(obj: Json, old: Json | None = None) -> list[Cause]:
     spec = obj.get("spec") or {}
     causes = _meta(obj, old)
     if old and _fixed(spec) != _fixed(old.get("spec") or {}):
-        return [*causes, forbidden("spec", FIXED_SET)]
+        return [*causes, frozen("spec", FIXED_SET)]
     policy, update = spec.get("podManagementPolicy"), spec.get("updateStrategy") or {}
     if policy not in {"OrderedReady", "Parallel"}:
         causes.append(invalid_value("spec.podManagementPolicy", policy, "must be 'OrderedReady' or 'Parallel'"))
@@ -138,7 +138,7 @@ def validate_controller_revision(obj: Json, old: Json | None = None) -> list[Cau
     if (revision := obj.get("revision") or 0) < 0:
         causes.append(invalid_value("revision", revision, _NOT_NEGATIVE))
     if old and obj.get("data") != old.get("data"):
-        causes.append(invalid_value("data", obj.get("data"), IMMUTABLE))
+        causes.append(immutable("data", obj.get("data"), IMMUTABLE))
     return causes
 
 
@@ -166,7 +166,7 @@ def _selector(spec: Json, kind: str) -> list[Cause]:
 def _same_selector(spec: Json, old: Json | None) -> list[Cause]:
     if old is None or (old.get("spec") or {}).get("selector") == spec.get("selector"):
         return []
-    return [invalid_value("spec.selector", spec.get("selector"), IMMUTABLE)]
+    return [immutable("spec.selector", spec.get("selector"), IMMUTABLE)]
 
 
 def _unreadable(spec: Json) -> list[Cause]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kdns.cluster import selectors
 from kdns.controlplane.meta import formats
 from kdns.controlplane.meta.errors import Cause
-from kdns.controlplane.meta.field_errors import invalid_value, required, unsupported
+from kdns.controlplane.meta.field_errors import immutable, invalid_value, required, unsupported
 from kdns.controlplane.meta.kinds import Json
 from kdns.controlplane.resources.label_selectors import selector_text
 from kdns.controlplane.resources.pod.validation import validate_pod_spec
@@ -106,4 +106,4 @@ def _changes(spec: Json, old: Json) -> list[Cause]:
     if spec.get("completionMode") == "Indexed" and spec.get("completions") == spec.get("parallelism"):
         fixed.remove("completions")
     changed = [field for field in fixed if spec.get(field) != stored.get(field)]
-    return [invalid_value(f"spec.{field}", spec.get(field), IMMUTABLE) for field in changed]
+    return [immutable(f"spec.{field}", spec.get(field), IMMUTABLE) for field in changed]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from kdns.controlplane.meta import formats
 from kdns.controlplane.meta.errors import Cause
-from kdns.controlplane.meta.field_errors import forbidden, invalid_value, invalid_values, required
+from kdns.controlplane.meta.field_errors import frozen, immutable, invalid_value, invalid_values, required
 from kdns.controlplane.meta.kinds import Json
 from kdns.controlplane.resources.validation import IMMUTABLE, validate_meta, validate_meta_update
 
@@ -43,7 +43,7 @@ def validate_secret(obj: Json, old: Json | None = None) -> list[Cause]:
     causes: list[Cause] = []
     if old:
         if obj.get("type") != old.get("type"):
-            causes.append(invalid_value("type", obj.get("type"), IMMUTABLE))
+            causes.append(immutable("type", obj.get("type"), IMMUTABLE))
         causes += _sealed(obj, old, ("data",))
     causes += validate_meta(obj, formats.dns_subdomain)
     contents = obj.get("data") or {}
@@ -89,8 +89,8 @@ def _decoded_bytes(contents: Mapping[str, str]) -> int:
 def _sealed(obj: Json, old: Json, fields: tuple[str, ...]) -> list[Cause]:
     causes = validate_meta_update(old, obj)
     if old.get("immutable"):
-        causes += [] if obj.get("immutable") else [forbidden("immutable", _SEALED)]
-        causes += [forbidden(field, _SEALED) for field in fields if (obj.get(field) or {}) != (old.get(field) or {})]
+        causes += [] if obj.get("immutable") else [frozen("immutable", _SEALED)]
+        causes += [frozen(field, _SEALED) for field in fields if (obj.get(field) or {}) != (old.get(field) or {})]
     return causes
 
 

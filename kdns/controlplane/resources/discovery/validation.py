@@ -8,6 +8,7 @@ from kdns.controlplane.meta import formats
 from kdns.controlplane.meta.errors import Cause
 from kdns.controlplane.meta.field_errors import (
     duplicate,
+    immutable,
     invalid_value,
     invalid_values,
     required,
@@ -96,7 +97,7 @@ def validate_endpoint_slice(obj: Json, old: Json | None = None, gates: Gates = G
                 causes += _endpoint(f"endpoints[{index}]", endpoint, address_type, kept, gates)
     causes += _slice_ports(ports)
     if retyped:
-        causes.append(invalid_value("addressType", address_type, IMMUTABLE))
+        causes.append(immutable("addressType", address_type, IMMUTABLE))
     return causes
 
 

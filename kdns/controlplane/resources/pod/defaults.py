@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kdns.controlplane.meta.kinds import Json
+from kdns.controlplane.storage.object_meta import with_metadata_of
 
 _SPEC: Json = {
     "restartPolicy": "Always",
@@ -145,3 +146,28 @@ def first_pod_status(pod: Json) -> Json:
     status = {key: value for key, value in (pod.get("status") or {}).items() if value}
     is_given = any(status.get(key) for key in ("phase", "podIP", "podIPs", "conditions"))
     return {"phase": "Pending", **(status if is_given else {}), "qosClass": qos_class(pod)}
+
+
+def pod_with_status(new: Json, old: Json) -> Json:
+    """A Pod after an update of its status: owners stay, and so do QoS class and observed generations if left out."""
+    status, before = new.get("status") or {}, old.get("status") or {}
+    kept = {
+        name: before[name] for name in ("qosClass", "observedGeneration") if name in before and not status.get(name)
+    }
+    if status.get("conditions"):
+        kept["conditions"] = _with_generations(status["conditions"], before.get("conditions") or [])
+    return with_metadata_of({**new, "status": status | kept}, old, ("ownerReferences",))
+
+
+def _with_generations(conditions: list[Json], before: list[Json]) -> list[Json]:
+    """The conditions, those without observedGeneration with that of the old one of their type; types may repeat."""
+    observed: dict[str | None, list[int]] = {}
+    for condition in before:
+        observed.setdefault(condition.get("type"), []).append(condition.get("observedGeneration") or 0)
+    rows = []
+    for condition in conditions:
+        generations = observed.get(condition.get("type"))
+        generation = generations.pop(0) if generations else 0
+        is_told = not generation or condition.get("observedGeneration")
+        rows.append(condition if is_told else condition | {"observedGeneration": generation})
+    return rows

@@ -11,6 +11,7 @@ from kdns.controlplane.meta.errors import Cause
 from kdns.controlplane.meta.field_errors import (
     duplicate,
     forbidden,
+    frozen,
     invalid_value,
     invalid_values,
     not_found,
@@ -112,7 +113,7 @@ def _changes(spec: Json, stored: Json) -> list[Cause]:
 
     nodeName may be set once: so clients bind a Pod by writing it.
     """
-    return [] if _fixed(spec, stored) == _fixed(stored, stored) else [forbidden("spec", FROZEN)]
+    return [] if _fixed(spec, stored) == _fixed(stored, stored) else [frozen("spec", FROZEN)]
 
 
 def _fixed(spec: Json, stored: Json) -> Json:

@@ -303,4 +303,4 @@ def _clear_unused(service: Json, old: Json) -> None:
         for port in ports_of(service):
             port.pop("nodePort", None)
     if type_of(service) != LOAD_BALANCER:
-        service["status"] = {"loadBalancer": {}}
+        service["status"] = {**(service.get("status") or {}), "loadBalancer": {}}

@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from kdns.controlplane.meta import formats
 from kdns.controlplane.meta.errors import Cause, invalid
-from kdns.controlplane.meta.field_errors import duplicate, invalid_value, invalid_values, required, unsupported
+from kdns.controlplane.meta.field_errors import (
+    duplicate,
+    immutable,
+    invalid_value,
+    invalid_values,
+    required,
+    unsupported,
+)
 from kdns.controlplane.meta.kinds import SERVICE, Json
 from kdns.controlplane.resources.service.spec import (
     EXTERNAL_NAME,
@@ -221,11 +228,11 @@ def _list_changes(service: Json, field: str, one: str, before: list[str], after:
     if len(before) == len(after):
         at = 0 if field == "ipFamilies" else 1
         rows = enumerate(zip(before, after, strict=True))
-        return [invalid_value(f"{path}[{index * at}]", after, ONCE_SET) for index, (a, b) in rows if a != b]
+        return [immutable(f"{path}[{index * at}]", after, ONCE_SET) for index, (a, b) in rows if a != b]
     if not after:
         return [invalid_value(f"{path}[0]", None, f"primary {one} can not be unset")]
     shown = cluster_ips(service) if len(after) < len(before) else after
-    causes = [invalid_value(f"{path}[0]", shown, ONCE_SET)] if before and before[0] != after[0] else []
+    causes = [immutable(f"{path}[0]", shown, ONCE_SET)] if before and before[0] != after[0] else []
     policy = spec_of(service).get("ipFamilyPolicy")
     if len(after) < len(before) and len(after) == 1 and policy != SINGLE:
         detail = f"must be set to 'SingleStack' when releasing the secondary {one}"

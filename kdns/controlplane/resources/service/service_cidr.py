@@ -11,7 +11,7 @@ from kdns.cluster.objects import Key
 from kdns.controlplane.meta import formats
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.errors import Cause
-from kdns.controlplane.meta.field_errors import invalid_value, invalid_values, required
+from kdns.controlplane.meta.field_errors import immutable, invalid_value, invalid_values, required
 from kdns.controlplane.meta.kinds import IP_ADDRESS, Json
 from kdns.controlplane.resources.service.spec import address_family, addresses_of
 from kdns.controlplane.resources.validation import IMMUTABLE, validate_meta, validate_meta_update
@@ -57,9 +57,9 @@ def validate_service_cidr(obj: Json, old: Json | None) -> list[Cause]:
     causes = [*validate_meta_update(old, obj), *validate_meta(obj, formats.dns_subdomain, namespaced=False)]
     before = _cidrs(old)
     if len(before) > len(cidrs):
-        return [*causes, invalid_value(CIDRS, cidrs, IMMUTABLE)]
+        return [*causes, immutable(CIDRS, cidrs, IMMUTABLE)]
     pairs = enumerate(zip(before, cidrs, strict=False))
-    causes += [invalid_value(f"{CIDRS}[{index}]", new, IMMUTABLE) for index, (was, new) in pairs if was != new]
+    causes += [immutable(f"{CIDRS}[{index}]", new, IMMUTABLE) for index, (was, new) in pairs if was != new]
     return causes + (_ranges(cidrs) if len(before) < len(cidrs) else [])
 
 
@@ -98,7 +98,7 @@ def validate_ip_address(obj: Json, old: Json | None) -> list[Cause]:
     causes = [*meta, *_parent(obj), *validate_meta_update(old, obj)]
     if parent_of(obj) != parent_of(old):
         parent = {name.capitalize(): parent_of(obj).get(name) or "" for name in _PARENT}
-        causes.append(invalid_value("spec.parentRef", parent, IMMUTABLE))
+        causes.append(immutable("spec.parentRef", parent, IMMUTABLE))
     return causes
 
 

@@ -7,6 +7,8 @@ from kdns.controlplane.meta.errors import Cause
 from kdns.controlplane.meta.field_errors import (
     duplicate,
     forbidden,
+    frozen,
+    immutable,
     invalid_value,
     invalid_values,
     required,
@@ -231,7 +233,7 @@ def validate_load_balancer_class(service: Json, old: Json | None = None) -> list
     value, balanced = spec_of(service).get("loadBalancerClass"), type_of(service) == LOAD_BALANCER
     stays = balanced and old is not None and type_of(old) == LOAD_BALANCER
     if stays and spec_of(old or {}).get("loadBalancerClass") != value:
-        causes.append(invalid_value(path, value, ONCE_SET))
+        causes.append(immutable(path, value, ONCE_SET))
     if value is None:
         return causes
     return causes + (
@@ -307,4 +309,4 @@ def _health_check_change(service: Json, old: Json) -> list[Cause]:
     same = spec_of(old).get("healthCheckNodePort") == spec_of(service).get("healthCheckNodePort")
     if same or not (needs_health_check(old) and needs_health_check(service)):
         return []
-    return [forbidden("spec.healthCheckNodePort", IMMUTABLE)]
+    return [frozen("spec.healthCheckNodePort", IMMUTABLE)]
