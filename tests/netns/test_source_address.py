@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-ADDRESSES = ("10.9.9.1", "10.9.9.2", "10.9.9.3")
+ADDRESSES = ("10.9.9.1", "10.9.9.2", "169.254.20.10")
 SET_UP = "ip link set lo up" + "".join(f" && ip address add {address}/24 dev lo" for address in ADDRESSES)
 ASK = """
 import asyncio, socket
@@ -40,6 +40,10 @@ async def main():
     except ListenError as error:
         print(error)
     await server.stop()
+    on_interface = DnsServer(parse_corefile("shop.test:5353 {\\n bind lo\\n}\\n", "Corefile", dns_port=53))
+    await on_interface.start()
+    print(*(address for address, _ in on_interface.addresses if ":" not in address))
+    await on_interface.stop()
 
 asyncio.run(main())
 """
@@ -62,6 +66,7 @@ def test_answers_come_from_the_address_that_was_asked(tmp_path: Path) -> None:
     if "unshare" in done.stderr:
         pytest.skip(f"no network namespace can be made here: {done.stderr.strip()}")
     said = done.stdout.splitlines()
-    assert len(said) == 10, done.stdout + done.stderr
+    assert len(said) == 11, done.stdout + done.stderr
     assert all(line.endswith(" REFUSED") for line in said[:9]), done.stdout
     assert said[9] == "cannot listen on 10.9.9.2:5353: Address already in use"
+    assert {*said[10].split()} == {"127.0.0.1", *ADDRESSES}

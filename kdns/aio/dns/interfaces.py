@@ -12,7 +12,7 @@ from typing import Final
 
 from kdns.aio.netlink.addresses import InterfaceAddress, interface_addresses
 from kdns.errors import InputError, ListenError
-from kdns.net import HostPort, is_ipv6, join_host_port
+from kdns.net import HostPort, is_ipv6, is_link_local_ipv6, join_host_port
 
 WILDCARD: Final = ("0.0.0.0", "::")
 """Every address of the machine, of both families."""
@@ -20,13 +20,17 @@ MAX_ATTEMPTS: Final = 20
 """How many ports of the kernel's choice are tried until one is free for UDP and TCP."""
 
 
-async def routable_addresses() -> tuple[InterfaceAddress, ...]:
-    """The addresses of the machine, IPv4 first, without link-local ones; none where netlink does not list them."""
+async def usable_addresses() -> tuple[InterfaceAddress, ...]:
+    """The addresses of the machine, IPv4 first; none where netlink does not list them.
+
+    Those of IPv6 that are link-local are left out: they mean something with an interface only. Those of IPv4, such as
+    NodeLocal DNSCache's 169.254.20.10, are addresses like any other.
+    """
     try:
         found = await interface_addresses()
     except OSError:
         return ()
-    return tuple(each for each in found if not ip_address(each.address).is_link_local)
+    return tuple(each for each in found if not is_link_local_ipv6(ip_address(each.address)))
 
 
 def bound_addresses(

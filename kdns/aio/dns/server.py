@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Iterable, Iterator
 
 from kdns.aio.dns.clusters import Cluster, Clusters
-from kdns.aio.dns.interfaces import WILDCARD, reachable, routable_addresses
+from kdns.aio.dns.interfaces import WILDCARD, reachable, usable_addresses
 from kdns.aio.dns.listeners import Listeners
 from kdns.aio.dns.metrics import Enabled, Registry
 from kdns.aio.dns.request_metrics import Requests
@@ -101,7 +101,7 @@ class DnsServer:
 
     async def build(self) -> dict[Place, list[tuple[BlockSetup, str]]]:
         """Build the chains of all blocks, and say which blocks answer where, each with one of its zones."""
-        self._process.interfaces = await routable_addresses()
+        self._process.interfaces = await usable_addresses()
         setups, places = self._built(self._configs)
         self._use(setups)
         return places

@@ -11,6 +11,7 @@ from kdns.aio.dns.server import DnsServer
 from kdns.aio.netlink.addresses import InterfaceAddress
 from kdns.corefile.parse import parse
 from kdns.errors import CorefileError
+from kdns.net import packed
 from kdns.plugins.server_config import configure
 
 
@@ -28,10 +29,15 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> list[InterfaceAddress]:
     return addresses
 
 
-async def test_link_local_addresses_are_left_out(machine: list[InterfaceAddress]) -> None:
-    assert await interfaces.routable_addresses() == ()
-    machine += [InterfaceAddress("eth0", each) for each in ("10.0.0.1", "169.254.0.1", "fd00::1", "fe80::1")]
-    assert [each.address for each in await interfaces.routable_addresses()] == ["10.0.0.1", "fd00::1"]
+async def test_link_local_addresses_of_ipv6_are_left_out(machine: list[InterfaceAddress]) -> None:
+    assert await interfaces.usable_addresses() == ()
+    machine += [InterfaceAddress("eth0", each) for each in ("10.0.0.1", "169.254.20.10", "fd00::1", "fe80::1")]
+    addresses = await interfaces.usable_addresses()
+    assert [each.address for each in addresses] == ["10.0.0.1", "169.254.20.10", "fd00::1"]
+    bound = interfaces.bound_addresses(["eth0"], [], addresses)
+    assert bound == ("10.0.0.1", "169.254.20.10", "fd00::1")
+    own = interfaces.own_addresses(interfaces.WILDCARD, addresses)
+    assert own == tuple(packed(each) for each in bound)
 
 
 async def test_bind_never_falls_back_to_every_address() -> None:
