@@ -110,7 +110,11 @@ class NodeProxy:
             SyncTiming(part.min_sync_period_s, part.sync_period_s),
             kinds=frozenset(scope.kinds),
         )
-        events, conntrack, stats = EventRecorder(self.source, self.name), ConntrackReconciler(), FollowStats()
+        events, conntrack, stats = (
+            EventRecorder(self.source, self.name),
+            ConntrackReconciler(mode.udp_targets),
+            FollowStats(),
+        )
         health = ProxyHealth(sync_runner, lambda: self.node)
         service_health = ServiceHealthServers(self.state, self.name, health, events)
         sync_runner.subscribers += [conntrack.synced, service_health.synced, events.synced]

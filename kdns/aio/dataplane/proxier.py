@@ -9,12 +9,16 @@ from typing import Protocol, TypeAlias
 
 from kdns.aio.metrics import Gauges
 from kdns.net import Family
-from kdns.proxy.plan.plan import Plan
+from kdns.proxy.plan.plan import Front, Plan
 from kdns.proxy.plan.planner import Difference
+from kdns.proxy.plan.stale_flows import SocketAddress
 from kdns.proxy.settings.settings import Settings
 
 ForeignChange: TypeAlias = Callable[[str], None]
 """Called when another process changed the mode's rules; the argument is its author, such as "by nft (process 7)"."""
+
+UdpTargets: TypeAlias = Callable[[Family, Front], frozenset[SocketAddress]]
+"""Socket addresses that packets to a UDP front may go to; the address "" stands for any."""
 
 
 class Proxier(Protocol):
@@ -60,6 +64,11 @@ class RunningMode(Proxier, Protocol):
     @property
     def counters(self) -> Counters:
         """The mode's counters, for /metrics."""
+        ...
+
+    @property
+    def udp_targets(self) -> UdpTargets | None:
+        """Where the rules may send packets to a UDP front, as of the last sync; None: there are no rules."""
         ...
 
     def watch(self, changed: ForeignChange) -> AbstractContextManager[None]:

@@ -1,4 +1,4 @@
-"""Deletes UDP flows of connection tracking that lead to endpoints which do not serve their front any more."""
+"""Deletes UDP flows of connection tracking that lead to endpoints or relays which do not serve their front any more."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import asyncio
 import errno
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from kdns import logs
+from kdns.aio.dataplane.proxier import UdpTargets
 from kdns.aio.dataplane.sync_runner import SyncResult
 from kdns.aio.metrics import Histogram
 from kdns.aio.netlink.conntrack import delete_flows, udp_flows
@@ -18,8 +20,9 @@ from kdns.proxy.plan.stale_flows import Fronts, merged, stale, udp_fronts
 
 BUCKETS_S: Final = tuple(0.001 * 2**k for k in range(15))
 RETRY_S: Final = 5.0
+MAX_RETRY_S: Final = 60.0
 _UNSUPPORTED: Final = frozenset({errno.EPROTONOSUPPORT, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOENT, errno.EPERM})
-"""Errors of a kernel without ctnetlink, and of a process without the capability: retries would not help."""
+"""Errors of a kernel without ctnetlink, and of a process without the capability."""
 
 log = logs.get(__name__)
 
@@ -35,46 +38,55 @@ class FlowStats:
 
 
 class ConntrackReconciler:
-    """Deletes stale UDP flows after each sync; `run` works until it is cancelled."""
+    """Deletes stale UDP flows after each sync; `run` works until it is cancelled.
 
-    def __init__(self) -> None:
+    `targets` are those of the mode, see `RunningMode.udp_targets`; None: there are no flows to delete.
+    """
+
+    def __init__(self, targets: UdpTargets | None) -> None:
         self.stats = FlowStats()
+        self._targets = targets
         self._plan: Plan | None = None
-        self._fronts: dict[Family, Fronts] = {}
-        self._pending = asyncio.Event()
+        self._fronts: dict[Family, Fronts] = {family: {} for family in FAMILIES}
+        self._pending = {family: asyncio.Event() for family in FAMILIES}
 
     def synced(self, result: SyncResult) -> None:
         """Note the fronts whose flows may be stale now."""
+        if self._targets is None:
+            return
         self._plan = result.plan
         for family in FAMILIES:
             difference = result.differences[family] if result.differences else None
-            fronts = udp_fronts(result.plan.of(family), difference)
+            fronts = udp_fronts(result.plan.of(family), difference, partial(self._targets, family))
             if fronts:
-                self._fronts[family] = merged(self._fronts.get(family, {}), fronts)
-        if self._fronts:
-            self._pending.set()
+                self._fronts[family] = merged(self._fronts[family], fronts)
+                self._pending[family].set()
 
     async def run(self) -> None:
         """Reconcile whenever fronts are noted; what fails is retried."""
+        async with asyncio.TaskGroup() as tasks:
+            for family in FAMILIES:
+                tasks.create_task(self._run(family), name=f"conntrack {family}")
+
+    async def _run(self, family: Family) -> None:
+        """Reconcile one family. Retries are logged once for each reason in a row, and get slower up to MAX_RETRY_S."""
+        reason, retry_s = "", RETRY_S
         while True:
-            await self._pending.wait()
-            self._pending.clear()
-            pending, self._fronts = self._fronts, {}
-            for family, fronts in pending.items():
-                try:
-                    await self._reconcile(family, fronts)
-                except OSError as error:
-                    if error.errno in _UNSUPPORTED:
-                        log.warning(
-                            "stale UDP flows are not deleted",
-                            reason=f"connection tracking cannot be listed: {error.strerror}",
-                            wanted="kernel module nf_conntrack_netlink, and the capability CAP_NET_ADMIN",
-                        )
-                        return
-                    log.info("stale UDP flows not deleted yet", reason=str(error), retry_in_s=RETRY_S)
-                    self._fronts[family] = merged(fronts, self._fronts.get(family, {}))
-                    self._pending.set()
-                    await asyncio.sleep(RETRY_S)
+            await self._pending[family].wait()
+            self._pending[family].clear()
+            fronts, self._fronts[family] = self._fronts[family], {}
+            try:
+                await self._reconcile(family, fronts)
+            except OSError as error:
+                self._fronts[family] = merged(fronts, self._fronts[family])
+                self._pending[family].set()
+                if reason != str(error):
+                    reason = str(error)
+                    _log_failure(family, error, retry_s)
+                await asyncio.sleep(retry_s)
+                retry_s = min(2 * retry_s, MAX_RETRY_S)
+            else:
+                reason, retry_s = "", RETRY_S
 
     async def _reconcile(self, family: Family, fronts: Fronts) -> None:
         assert self._plan  # noqa: S101 - fronts are noted with their plan
@@ -86,3 +98,15 @@ class ConntrackReconciler:
             self.stats.deleted[family] += deleted
             log.info("stale UDP flows deleted", family=family, flows=deleted)
         self.stats.durations[family].add(time.monotonic() - started_s)
+
+
+def _log_failure(family: Family, error: OSError, retry_s: float) -> None:
+    if error.errno in _UNSUPPORTED:
+        log.warning(
+            "stale UDP flows are not deleted",
+            family=family,
+            reason=f"connection tracking cannot be listed: {error.strerror}",
+            wanted="kernel module nf_conntrack_netlink, and the capability CAP_NET_ADMIN",
+        )
+    else:
+        log.info("stale UDP flows not deleted yet", family=family, reason=str(error), retry_in_s=retry_s)

@@ -1,4 +1,4 @@
-"""The UDP flows of connection tracking that lead to an endpoint which does not serve their front any more.
+"""The UDP flows of connection tracking that lead to an endpoint or relay which does not serve their front any more.
 
 A TCP client notices that its peer is gone. A UDP client may go on sending, and each packet keeps the flow alive.
 
@@ -9,7 +9,7 @@ port counts at the node's own addresses only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
 from kdns.net import parse_unmapped_address
@@ -31,23 +31,26 @@ class Flow(NamedTuple):
 
 
 Fronts: TypeAlias = Mapping[FrontKey, frozenset[SocketAddress] | None]
-"""UDP fronts and the endpoints that serve them; None: the front is gone."""
+"""UDP fronts and where packets to them may go; None: the front is gone. The address "" stands for any."""
+
+Targets: TypeAlias = Callable[[Front], frozenset[SocketAddress]]
 
 
-def udp_fronts(half: FamilyPlan, difference: Difference | None) -> Fronts:
-    """The fronts whose flows are to be examined: those of the difference, or all of the plan.
+def serving(front: Front) -> frozenset[SocketAddress]:
+    """The endpoints that serve a UDP front, which get its packets where the kernel alone forwards them."""
+    return frozenset((each.address, each.port) for each in front.port.serving)
 
-    There are none in a mode with relays, which end their flows themselves.
-    """
-    if half.mode.relays:
-        return {}
+
+def udp_fronts(half: FamilyPlan, difference: Difference | None, targets: Targets = serving) -> Fronts:
+    """The fronts whose flows are to be examined: those of the difference, or all of the plan."""
     if difference is None:
-        return {key: _serving(front) for key, front in half.fronts.items() if key.protocol == UDP}
+        return {key: targets(front) for key, front in half.fronts.items() if key.protocol == UDP}
     keys = {key for key in difference.fronts if key.protocol == UDP}
     for name, pair in difference.ports.items():
         if name.protocol == UDP:
             keys.update(key for port in pair if port for key, _ in port.fronts)
-    return {key: _serving(half.fronts.get(key)) for key in sorted(keys)}
+    fronts = ((key, half.fronts.get(key)) for key in sorted(keys))
+    return {key: targets(front) if front else None for key, front in fronts}
 
 
 def merged(earlier: Fronts, later: Fronts) -> Fronts:
@@ -56,7 +59,7 @@ def merged(earlier: Fronts, later: Fronts) -> Fronts:
 
 
 def stale(flows: Iterable[Flow], fronts: Fronts, half: FamilyPlan) -> list[Flow]:
-    """The flows to these fronts that do not lead to an endpoint which serves them.
+    """The flows to these fronts that do not lead where their packets may go.
 
     A flow to a front that is gone is none of the dataplane's if its destination is not translated.
     """
@@ -65,9 +68,12 @@ def stale(flows: Iterable[Flow], fronts: Fronts, half: FamilyPlan) -> list[Flow]
         key = _front_of(flow, fronts, half)
         if key is None:
             continue
-        serving = fronts[key]
-        wrong = flow.answers_from != flow.destination if serving is None else flow.answers_from not in serving
-        if wrong:
+        targets = fronts[key]
+        if targets is None:
+            is_stale = flow.answers_from != flow.destination
+        else:
+            is_stale = targets.isdisjoint((flow.answers_from, ("", flow.answers_from[1])))
+        if is_stale:
             stale_ones.append(flow)
     return stale_ones
 
@@ -82,7 +88,3 @@ def _front_of(flow: Flow, fronts: Fronts, half: FamilyPlan) -> FrontKey | None:
         return None
     own = parse_unmapped_address(address)
     return key if own and own in half.node_ports else None
-
-
-def _serving(front: Front | None) -> frozenset[SocketAddress] | None:
-    return frozenset((each.address, each.port) for each in front.port.serving) if front else None

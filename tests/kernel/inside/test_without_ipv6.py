@@ -53,9 +53,10 @@ def test_a_service_is_served_and_followed(world: World, loop: asyncio.AbstractEv
 
     async def serve() -> list[set[str]]:
         known = state(service(1, endpoints(1, "p1")))
-        relays, flows = UserspaceProxier(NftablesCapture()), ConntrackReconciler()
+        relays, kernel = UserspaceProxier(NftablesCapture()), NftablesProxier()
         known.synced |= {Service, EndpointSlice}
-        proxier: Proxier = NftablesProxier() if mode == "nftables" else relays
+        proxier: Proxier = kernel if mode == "nftables" else relays
+        flows = ConntrackReconciler(kernel.udp_targets if mode == "nftables" else relays.udp_targets)
         config = CONFIG if mode == "nftables" else replace(CONFIG, mode=USERSPACE)
         dataplane = SyncRunner(known, proxier, lambda: (NODE_VIEW, config), SyncTiming(min_sync_s=0.0))
         applied = asyncio.Event()

@@ -23,7 +23,10 @@ from test_agreement import disagreement as differs
 from world import NODE, OUTSIDE, PODS, Answer, World
 
 from kdns.aio.dataplane.nftables.capture import NftablesCapture
+from kdns.aio.dataplane.stale_flows import ConntrackReconciler
+from kdns.aio.dataplane.sync_runner import SyncRunner, SyncTiming
 from kdns.aio.dataplane.userspace.proxier import UserspaceProxier
+from kdns.aio.netlink.conntrack import udp_flows
 from kdns.cluster.objects import (
     Endpoint,
     EndpointPort,
@@ -323,6 +326,68 @@ def test_a_client_keeps_its_endpoint(world: World, loop: asyncio.AbstractEventLo
             assert set(first.values()) == {POD1[0], POD2[0], *REMOTE[:2]}
 
     run(loop, check())
+
+
+@pytest.mark.parametrize("family", [0, 1])
+@pytest.mark.parametrize("node", [NODE_VIEW, replace(NODE_VIEW, primary=())], ids=["own address", "any address"])
+def test_a_udp_client_that_keeps_its_socket_outlives_its_relay(
+    world: World, loop: asyncio.AbstractEventLoop, family: int, node: NodeView
+) -> None:
+    """After a time without endpoints and after a restart it gets an answer, though each of its packets keeps its flow.
+
+    A client whose relay goes on keeps its flow.
+    """
+    client = world.socket("outside", OUTSIDE[2 * family], socket.SOCK_DGRAM)
+    client.connect((("10.96.0.1", "fd00:96::1")[family], 80))
+
+    async def said() -> str:
+        try:
+            async with asyncio.timeout(0.3):
+                await loop.sock_sendall(client, b"hello")
+                return (await loop.sock_recv(client, 200)).decode().split()[0]
+        except (TimeoutError, OSError):
+            return "nobody"
+
+    async def until_said(wanted: str) -> None:
+        async with asyncio.timeout(60):
+            while await said() != wanted:  # noqa: ASYNC110 - what is waited for has no event
+                await asyncio.sleep(0.01)
+
+    @asynccontextmanager
+    async def dataplane(state: State) -> AsyncIterator[SyncRunner]:
+        relays = UserspaceProxier(NftablesCapture(), draw=lambda count: 0 * count)
+        flows = ConntrackReconciler(relays.udp_targets)
+        runner = SyncRunner(state, relays, lambda: (node, CONFIG), SyncTiming(0.0, 1.0))
+        runner.subscribers.append(flows.synced)
+        tasks = [asyncio.create_task(runner.run()), asyncio.create_task(flows.run())]
+        try:
+            yield runner
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await relays.close()
+
+    async def check() -> None:
+        one, two = its_endpoints(POD1[family], protocol="UDP"), its_endpoints(POD2[family], protocol="UDP")
+        state = planner(a_service("UDP"), one).state
+        state.synced |= {Service, EndpointSlice}
+        async with dataplane(state) as runner:
+            await until_said(POD1[family])
+            before = udp_flows(FAMILIES[family])
+            runner.changed([change for change in (state.upsert(two),) if change])
+            await until_said(POD2[family])
+            assert set(before) <= set(udp_flows(FAMILIES[family]))
+            runner.changed([change for change in (state.delete(EndpointSlice, two.key),) if change])
+            await until_said("nobody")
+            runner.changed([change for change in (state.upsert(one),) if change])
+            await until_said(POD1[family])
+        async with dataplane(state):
+            await until_said(POD1[family])
+
+    world.forget()
+    run(loop, check())
+    client.close()
 
 
 MANY = """

@@ -10,7 +10,7 @@ from kdns import logs
 from kdns.aio.dataplane.nftables import nft
 from kdns.aio.dataplane.nftables.counters import NftablesCounters
 from kdns.aio.dataplane.nftables.monitor import TablesMonitor
-from kdns.aio.dataplane.proxier import ForeignChange
+from kdns.aio.dataplane.proxier import ForeignChange, UdpTargets
 from kdns.aio.netlink.nftables import object_names
 from kdns.errors import ApplyError
 from kdns.net import FAMILIES, Family
@@ -19,6 +19,7 @@ from kdns.proxy.nftables.table import Table
 from kdns.proxy.nftables.transaction import commands
 from kdns.proxy.plan.plan import FamilyPlan, Plan
 from kdns.proxy.plan.planner import Difference
+from kdns.proxy.plan.stale_flows import serving
 
 log = logs.get(__name__)
 
@@ -75,6 +76,11 @@ class NftablesProxier:
         """Why the kernel would reject these tables, in the families that it supported at the last full sync."""
         tables = (self._table(plan.of(family)).whole() for family in self._families)
         return await nft.check(*tables)
+
+    @property
+    def udp_targets(self) -> UdpTargets:
+        """The endpoints that serve the front."""
+        return lambda _family, front: serving(front)
 
     @contextmanager
     def watch(self, changed: ForeignChange) -> Iterator[None]:

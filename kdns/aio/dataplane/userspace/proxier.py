@@ -15,16 +15,17 @@ from itertools import chain
 from typing import Final
 
 from kdns import logs
-from kdns.aio.dataplane.proxier import ForeignChange
+from kdns.aio.dataplane.proxier import ForeignChange, UdpTargets
 from kdns.aio.dataplane.userspace.capture import Capture
 from kdns.aio.dataplane.userspace.counters import RelayCounters
 from kdns.aio.dataplane.userspace.relay_set import SOCKET_KINDS, ListenAddresses, RelaySet, listen_addresses
 from kdns.aio.dataplane.userspace.resources import RelayResources
 from kdns.aio.dataplane.userspace.sockets import is_own_address, supported_families
 from kdns.errors import ApplyError
-from kdns.net import FAMILIES, Family
+from kdns.net import FAMILIES, Family, is_loopback
 from kdns.proxy.plan.plan import FamilyPlan, Front, Plan, PortName, PortPlan
 from kdns.proxy.plan.planner import Difference
+from kdns.proxy.plan.stale_flows import SocketAddress
 from kdns.proxy.userspace.balancer import Balancer
 from kdns.proxy.userspace.proxy_protocol import HEADERS
 from kdns.proxy.userspace.relays import RelayKey, own_address, relay_keys
@@ -133,6 +134,11 @@ class UserspaceProxier:
         async with self._lock:
             return await self._capture.check(plan) if self._capture else ""
 
+    @property
+    def udp_targets(self) -> UdpTargets | None:
+        """The relays of the front, which have other ports after a restart, and after a time without endpoints."""
+        return self._udp_targets if self._capture else None
+
     def watch(self, changed: ForeignChange) -> AbstractContextManager[None]:
         """Notice foreign changes of the rules that capture."""
         return self._capture.watch(changed) if self._capture else nullcontext()
@@ -153,6 +159,14 @@ class UserspaceProxier:
                     self._relays.close(self._relays.listening)
                     self._resources.close()
                 self._relays = self._resources = None
+
+    def _udp_targets(self, family: Family, front: Front) -> frozenset[SocketAddress]:
+        if not self._capture or is_loopback(front.key.address):
+            return frozenset({(front.key.address, front.key.port)})
+        address = self._capture.relay_addresses[family] or ""
+        ports = self._relays.captured_ports if self._relays else {}
+        keys = relay_keys(family, front, captures=True)
+        return frozenset((str(address), ports[key]) for key in keys if key in ports)
 
     def _started(self) -> RelaySet:
         if self._relays is None:

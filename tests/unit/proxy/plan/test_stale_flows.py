@@ -124,6 +124,18 @@ def test_a_later_look_counts() -> None:
     assert merged({key: frozenset({(A, 53)})}, {key: None}) == {key: None}
 
 
-def test_relays_look_after_their_own_flows() -> None:
-    planner = Planner(state(service(), endpoints((A, None))), NODE, replace(CONFIG, mode=USERSPACE))
-    assert udp_fronts(planner.plan.ipv4, None) == {}
+@pytest.mark.parametrize(
+    ("targets", "answers_from", "is_stale"),
+    [
+        ({("192.0.2.1", 41000)}, ("192.0.2.1", 41000), False),
+        ({("192.0.2.1", 41000)}, ("192.0.2.1", 41001), True),
+        ({("", 41000), ("", 41002)}, ("192.0.2.9", 41002), False),
+        ({("", 41000)}, ("192.0.2.9", 41001), True),
+        (set(), ("192.0.2.1", 41000), True),
+    ],
+)
+def test_a_flow_to_a_relay(targets: set[tuple[str, int]], answers_from: tuple[str, int], is_stale: bool) -> None:
+    """Relays get other ports when they open again; without an address of the node they listen on all."""
+    half = Planner(state(service(), endpoints((A, None))), NODE, replace(CONFIG, mode=USERSPACE)).plan.ipv4
+    fronts = udp_fronts(half, None, lambda _: frozenset(targets))
+    assert bool(stale([flow(VIP, 53, *answers_from)], fronts, half)) == is_stale
