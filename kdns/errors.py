@@ -9,6 +9,7 @@ from __future__ import annotations
 __all__ = [
     "ApiServerError",
     "ApplyError",
+    "ControlPlaneError",
     "CorefileError",
     "InputError",
     "KdnsError",
@@ -72,6 +73,14 @@ class ApiServerError(KdnsError):
     def __init__(self, server: str, reason: str, status: int = 0, retry_after_s: float = 0.0) -> None:
         self.server, self.reason, self.status, self.retry_after_s = server, reason, status, retry_after_s
         super().__init__(f"{server}: {status} {reason}" if status else f"{server}: {reason}")
+
+
+class ControlPlaneError(KdnsError):
+    """A failure of the control plane's process, with its exit code."""
+
+    def __init__(self, reason: str, exit_code: int) -> None:
+        self.reason, self.exit_code = reason, exit_code
+        super().__init__(reason)
 
 
 class ListenError(KdnsError):

@@ -118,11 +118,16 @@ def lost_lines() -> int:
     return _writer.lost if _writer else 0
 
 
+_level = "info"
+
+
 def configure(level: str = "info", stream: TextIO | None = None) -> None:
     """Write kdns's logs of `level` and above to `stream` (default: stderr).
 
     Stack traces have no local variables: a token could be among them.
     """
+    global _level  # noqa: PLW0603 - logs are configured once for a process
+    _level = level
     out = stream or sys.stderr
     is_terminal = out.isatty()
     renderer: structlog.typing.Processor
@@ -160,6 +165,11 @@ def _unblocking(stream: TextIO) -> TextIO:
     _writer = LogWriter(descriptor)
     atexit.register(_writer.close)
     return cast("TextIO", _writer)
+
+
+def level() -> str:
+    """The lowest level that is logged."""
+    return _level
 
 
 def get(name: str) -> structlog.typing.FilteringBoundLogger:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import gc
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -13,6 +14,7 @@ from typing import Final
 
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _CAP_NET_ADMIN: Final = 12  # linux/capability.h
+_PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 
 _GC_THRESHOLDS: Final = (20_000, 20, 10)
 """gc.set_threshold after the start: allocations before a young collection, and collections before the older ones.
@@ -50,6 +52,14 @@ def reload_event() -> asyncio.Event:
 
 def _is_ignored(number: signal.Signals) -> bool:
     return signal.getsignal(number) is signal.SIG_IGN
+
+
+def die_with(parent: int) -> None:
+    """End this process by SIGKILL when its parent ends, also when that has ended already; Linux only (prctl(2))."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def trim_memory() -> None:

@@ -1,6 +1,6 @@
-"""`kdns up`: a control plane and a DNS server in one process.
+"""`kdns up`: a DNS server, and a control plane in a process of its own.
 
-The modules of the DNS server are imported while the API already answers.
+The modules of the DNS server are imported while the control plane starts.
 """
 
 from __future__ import annotations
@@ -14,16 +14,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kdns.aio.apiserver.authentication import RestConfig
-from kdns.aio.apiserver.secure_serving import certificates, read_tokens, tls_context
+from kdns.aio.apiserver.secure_serving import read_tokens
 from kdns.aio.connections import Kind, share_out
-from kdns.aio.controlplane.local_cluster import LocalCluster
 from kdns.aio.dns.interfaces import reachable
 from kdns.aio.kube.kubeconfig import OWN_NAME, write_kubeconfig
 from kdns.aio.process import gc_paused, reload_event, stop_event
 from kdns.aio.tasks import log_failure
+from kdns.apps.control_plane import ControlPlane, ControlPlaneOptions
 from kdns.cluster.source import Source
-from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.net import HostPort, join_host_port
 
 if TYPE_CHECKING:
@@ -49,16 +47,10 @@ COREFILE: Final = """
 class UpOptions:
     """The options of `kdns up`."""
 
-    paths: tuple[Path, ...]
-    cluster: ClusterConfig
+    control_plane: ControlPlaneOptions
     dns: HostPort
-    api: HostPort
     kubeconfig: Path
-    data: Path | None = None
     corefile: str = ""
-    token_file: Path | None = None
-    tls_cert: str = ""
-    tls_key: str = ""
     proxy: str = ""
 
 
@@ -68,52 +60,51 @@ async def up(options: UpOptions, say: Callable[[str], None], warn: Callable[[str
     `say` gets each address that is listened on, then `ready`.
     """
     node = (Kind.NODE_SITES, Kind.RELAYS) if options.proxy else ()
-    share_out(Kind.API, Kind.UNAUTHENTICATED, Kind.DNS, Kind.SITES, *node)
+    share_out(Kind.DNS, Kind.SITES, *node)
     stop, reload_wanted = stop_event(), reload_event()
-    tokens = read_tokens(options.token_file) if options.token_file else ()
+    given = options.control_plane
+    tokens = read_tokens(given.token_file) if given.token_file else ()
     servers = dns_config(options) if options.corefile else ()  # a mistake in the file ends the command here
-    context = tls_context(options.tls_cert, options.tls_key)
-    served = RestConfig(options.api.host, options.api.port, tokens, context)
-    root_ca = certificates(options.tls_cert) if options.tls_cert else ""
-    local = LocalCluster(replace(options.cluster, root_ca=root_ca), served, options.data)
+    control_plane = ControlPlane(given, warn)
     with ExitStack() as starting:
         starting.enter_context(gc_paused())
-        await local.start()
         stack = AsyncExitStack()
         dns: DnsServer | None = None
         try:
-            applied = await local.apply(options.paths, lambda problem: warn(str(problem))) if options.paths else None
-            scheme = "https" if options.tls_cert else "http"
-            url = f"{scheme}://{reachable(*local.address)}"
-            write_kubeconfig(options.kubeconfig, url, ca_file=options.tls_cert, token=tokens[0] if tokens else "")
-            say(f"api         {scheme}://{join_host_port(*local.address)}")
+            importing = asyncio.to_thread(import_module, "kdns.apps.serve")
+            await asyncio.gather(control_plane.start(), importing)
+            control_plane.when_ended(stop.set)
+            scheme = "https" if given.tls_cert else "http"
+            url = f"{scheme}://{reachable(*control_plane.address)}"
+            write_kubeconfig(options.kubeconfig, url, ca_file=given.tls_cert, token=tokens[0] if tokens else "")
+            say(f"api         {scheme}://{join_host_port(*control_plane.address)}")
             say(f"kubeconfig  {options.kubeconfig}")
-            if applied:
-                say(f"manifests   {applied.applied} objects from {', '.join(map(str, options.paths))}")
-            await asyncio.to_thread(import_module, "kdns.apps.serve")
-            from kdns.aio.dns.server import DnsServer  # noqa: PLC0415 - imported by the line above
+            if given.paths:
+                say(f"manifests   {control_plane.applied} objects from {', '.join(map(str, given.paths))}")
+            from kdns.aio.dns.server import DnsServer  # noqa: PLC0415 - imported above
             from kdns.apps.serve import reloading, say_listeners, say_ready  # noqa: PLC0415
 
             source = Source(str(options.kubeconfig), OWN_NAME)  # the user may change the file's current context
             dns = DnsServer(servers or dns_config(options), dns_port=options.dns.port, default_source=source)
             await dns.start()
-            local.dns_at(*dns.addresses[0])
+            control_plane.dns_at(*dns.addresses[0])
             say_listeners(dns, say, column=12)
             if options.proxy:
                 await stack.enter_async_context(node_proxy(options))
                 say(f"proxy       {options.proxy}")
             host, port = dns.addresses[0]
-            say(f"try         dig @{host} -p {port} kubernetes.default.svc.{options.cluster.cluster_domain}")
+            say(f"try         dig @{host} -p {port} kubernetes.default.svc.{given.cluster.cluster_domain}")
             say(f"            kubectl --kubeconfig {options.kubeconfig} get services --all-namespaces")
             await stack.enter_async_context(reloading(dns, reload_wanted, partial(dns_config, options)))
             await say_ready(dns, say, stop)
             starting.close()
             await stop.wait()
+            control_plane.check()
         finally:
             await stack.aclose()
             if dns:
                 await dns.stop()
-            await local.stop()
+            await control_plane.stop()
 
 
 @asynccontextmanager
@@ -127,8 +118,8 @@ async def node_proxy(options: UpOptions) -> AsyncIterator[None]:
 
     settings = Settings(
         mode=options.proxy,
-        hostname_override=options.cluster.node_name,
-        cluster_cidr=",".join(map(str, options.cluster.pod_cidrs)),
+        hostname_override=options.control_plane.cluster.node_name,
+        cluster_cidr=",".join(map(str, options.control_plane.cluster.pod_cidrs)),
         node_port_addresses=("0.0.0.0/0", "::/0"),
         healthz_bind_address="",
         metrics_bind_address="",
@@ -154,5 +145,7 @@ def dns_config(options: UpOptions) -> tuple[ServerConfig, ...]:
 
     if options.corefile:
         return load_corefile(options.corefile, dns_port=options.dns.port)
-    text = COREFILE.format(domain=options.cluster.cluster_domain, port=options.dns.port, host=options.dns.host)
+    text = COREFILE.format(
+        domain=options.control_plane.cluster.cluster_domain, port=options.dns.port, host=options.dns.host
+    )
     return parse_corefile(text, "built-in Corefile", dns_port=options.dns.port)

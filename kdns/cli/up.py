@@ -73,20 +73,24 @@ def up(paths: tuple[Path, ...], **given: Any) -> None:
     """
     with gc_paused():  # the import makes 200,000 objects, and --help needs none of them
         from kdns.apps import up as app  # noqa: PLC0415
+        from kdns.apps.control_plane import ControlPlaneOptions  # noqa: PLC0415
 
     data: Path | None = given["data"]
     try:
-        options = app.UpOptions(
-            paths=paths,
+        control_plane = ControlPlaneOptions(
             cluster=cluster_config(given),
-            dns=flags.host_port("--dns", given["dns"]),
             api=flags.host_port("--api", given["api"]),
-            kubeconfig=given["kubeconfig"] or (data / app.KUBECONFIG if data else Path(app.KUBECONFIG)),
+            paths=paths,
             data=data,
-            corefile=given["corefile"],
             token_file=given["token_file"],
             tls_cert=given["tls_cert"],
             tls_key=given["tls_key"],
+        )
+        options = app.UpOptions(
+            control_plane=control_plane,
+            dns=flags.host_port("--dns", given["dns"]),
+            kubeconfig=given["kubeconfig"] or (data / app.KUBECONFIG if data else Path(app.KUBECONFIG)),
+            corefile=given["corefile"],
             proxy=given["proxy"] or "",
         )
     except InputError as error:

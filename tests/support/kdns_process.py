@@ -92,7 +92,7 @@ class Running:
 
 
 @contextmanager
-def kdns_up(folder: Path, *args: str) -> Iterator[Running]:
+def kdns_up(folder: Path, *args: str, status: int = 0) -> Iterator[Running]:
     """`kdns up` on ports of the kernel's choice, ready; stopped, and its exit looked at, behind the block."""
     command = [sys.executable, "-m", "kdns", "up", "--dns", "127.0.0.1:0", "--api", "127.0.0.1:0"]
     command += ["--kubeconfig", str(folder / "kdns.kubeconfig"), *args]
@@ -112,4 +112,4 @@ def kdns_up(folder: Path, *args: str) -> Iterator[Running]:
         reader.join(DEADLINE_S)
         assert process.stdout
         process.stdout.close()
-    assert code == 0, "".join(running.lines)
+    assert code == status, "".join(running.lines)

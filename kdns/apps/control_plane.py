@@ -1,0 +1,196 @@
+"""The control plane of `kdns up` in a process of its own: nothing that is sent to the API delays an answer of DNS.
+
+The parent writes the options, and later the address of DNS, to the child's standard input, whose end stops the child.
+The child writes events to its standard output, each a line of JSON. A parent that is killed takes the child with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pickle
+import signal
+import sys
+from base64 import b64decode, b64encode
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from kdns import logs
+from kdns.aio.connections import Kind, share_out
+from kdns.aio.process import STOP_SIGNALS, die_with, gc_paused
+from kdns.controlplane.meta.cluster_config import ClusterConfig
+from kdns.errors import ControlPlaneError, KdnsError
+from kdns.net import HostPort
+
+_LINE_BYTES_MAX: Final = 1024 * 1024
+_TEXT_CHARACTERS_MAX: Final = 10_000
+_STOP_S: Final = 30.0
+"""How long the child may take to stop before it is killed."""
+
+_SWITCH_INTERVAL_S: Final = 0.001
+"""How long a thread that decodes or encodes a large body keeps the interpreter while the child's event loop waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class ControlPlaneOptions:
+    """What the child serves, and where."""
+
+    cluster: ClusterConfig
+    api: HostPort
+    paths: tuple[Path, ...] = ()
+    data: Path | None = None
+    token_file: Path | None = None
+    tls_cert: str = ""
+    tls_key: str = ""
+
+
+@dataclass(slots=True)
+class ControlPlane:
+    """The parent's side of one child: `start`, then `stop`. `warn` gets the problems of manifests."""
+
+    options: ControlPlaneOptions
+    warn: Callable[[str], None]
+    address: tuple[str, int] = ("", 0)
+    applied: int = 0
+    _process: asyncio.subprocess.Process | None = None
+    _reading: asyncio.Task[None] = field(init=False)
+    _started: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def start(self) -> None:
+        """Start the child; return when the API answers and the manifests are applied.
+
+        The KdnsErrors of the child's start, as ControlPlaneError.
+        """
+        self._process = process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-P", "-m", "kdns.apps.control_plane"),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            limit=_LINE_BYTES_MAX,
+            start_new_session=True,  # Ctrl-C is for the parent, which stops the child after DNS
+        )
+        self._send(b64encode(pickle.dumps((os.getpid(), logs.level(), self.options))))
+        self._reading = asyncio.create_task(self._read(process))
+        started = asyncio.create_task(self._started.wait())
+        try:
+            await asyncio.wait((started, self._reading), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            started.cancel()
+        self.check()
+
+    def dns_at(self, host: str, port: int) -> None:
+        """Create Service kube-dns, whose endpoint is the DNS server at this address."""
+        self._send(json.dumps([host, port]).encode())
+
+    def when_ended(self, call: Callable[[], object]) -> None:
+        """Call when the child has ended, by itself or by `stop`."""
+        self._reading.add_done_callback(lambda _: call())
+
+    def check(self) -> None:
+        """ControlPlaneError if the child has ended by itself."""
+        if self._reading.done():
+            self._reading.result()
+
+    async def stop(self) -> None:
+        """Have the child finish the requests in flight and close its store."""
+        if self._process is None:
+            return
+        if self._process.stdin:
+            self._process.stdin.close()
+        try:
+            async with asyncio.timeout(_STOP_S):
+                await self._reading
+        except ControlPlaneError:
+            pass  # said by `check`, or by the child
+        except TimeoutError:
+            self._process.kill()
+            await self._process.wait()
+
+    def _send(self, line: bytes) -> None:
+        if self._process and self._process.stdin:
+            self._process.stdin.write(line + b"\n")
+
+    async def _read(self, process: asyncio.subprocess.Process) -> None:
+        """Take the child's events until it ends."""
+        failure: tuple[str, int] | None = None
+        while process.stdout and (line := await process.stdout.readline()):
+            match json.loads(line):
+                case {"warning": text}:
+                    self.warn(text)
+                case {"address": [host, port], "applied": applied}:
+                    self.address, self.applied = (host, port), applied
+                    self._started.set()
+                case {"error": text, "exit_code": code}:
+                    failure = text, code
+        status = await process.wait()
+        if failure:
+            raise ControlPlaneError(*failure)
+        if status:
+            raise ControlPlaneError(f"the process of the control plane ended with status {status}", 1)
+
+
+def main() -> None:
+    """Be the child."""
+    for number in STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    asyncio.run(_child())
+
+
+async def _child() -> None:
+    commands = asyncio.StreamReader(limit=_LINE_BYTES_MAX)
+    protocol = asyncio.StreamReaderProtocol(commands)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin.buffer)
+    line = await commands.readline()
+    if not line:
+        return
+    parent, level, options = pickle.loads(b64decode(line))  # noqa: S301 - written by the parent
+    die_with(parent)
+    logs.configure(level)
+    try:
+        await _run(options, commands)
+    except KdnsError as error:
+        _tell(error=str(error)[:_TEXT_CHARACTERS_MAX], exit_code=error.exit_code)
+
+
+async def _run(options: ControlPlaneOptions, commands: asyncio.StreamReader) -> None:
+    from kdns.aio.apiserver.authentication import RestConfig  # noqa: PLC0415 - the parent needs none of it
+    from kdns.aio.apiserver.secure_serving import certificates, read_tokens, tls_context  # noqa: PLC0415
+    from kdns.aio.controlplane.local_cluster import LocalCluster  # noqa: PLC0415
+
+    share_out(Kind.API, Kind.UNAUTHENTICATED)
+    tokens = read_tokens(options.token_file) if options.token_file else ()
+    context = tls_context(options.tls_cert, options.tls_key)
+    served = RestConfig(options.api.host, options.api.port, tokens, context)
+    root_ca = certificates(options.tls_cert) if options.tls_cert else ""
+    local = LocalCluster(replace(options.cluster, root_ca=root_ca), served, options.data)
+    with gc_paused():
+        await local.start()
+        try:
+            applied = (await local.apply(options.paths, _warn)).applied if options.paths else 0
+            _tell(address=local.address, applied=applied)
+        except BaseException:
+            await local.stop()
+            raise
+    try:
+        while line := await commands.readline():
+            local.dns_at(*json.loads(line))
+    finally:
+        await local.stop()
+
+
+def _warn(problem: KdnsError) -> None:
+    _tell(warning=str(problem)[:_TEXT_CHARACTERS_MAX])
+
+
+def _tell(**event: Any) -> None:
+    sys.stdout.write(json.dumps(event) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""The two processes of `kdns up`: DNS does not wait for the control plane, and neither outlives the other."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from kdns_process import DEADLINE_S, Running, kdns_up
+
+KUBERNETES = "kubernetes.default.svc.cluster.local"
+
+
+def control_plane_of(running: Running) -> int:
+    """The process id of the control plane."""
+    pid = running.process.pid
+    (child,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return int(child)
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process exists and is no zombie."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"
+
+
+def wait_until_gone(pid: int) -> None:
+    deadline_s = time.monotonic() + DEADLINE_S
+    while is_running(pid):
+        assert time.monotonic() < deadline_s, f"{pid} is still there"
+        time.sleep(0.01)
+
+
+def test_dns_answers_while_the_control_plane_does_nothing(tmp_path: Path) -> None:
+    with kdns_up(tmp_path) as running:
+        child = control_plane_of(running)
+        os.kill(child, signal.SIGSTOP)
+        try:
+            assert running.rdata(KUBERNETES) == ["10.96.0.1"]
+        finally:
+            os.kill(child, signal.SIGCONT)
+    assert not is_running(child)
+
+
+def test_a_command_that_is_killed_takes_its_control_plane_with_it(tmp_path: Path) -> None:
+    with kdns_up(tmp_path, status=-signal.SIGKILL) as running:
+        child = control_plane_of(running)
+        running.process.kill()
+        running.process.wait(DEADLINE_S)
+        wait_until_gone(child)
+
+
+def test_a_control_plane_that_is_killed_ends_the_command(tmp_path: Path) -> None:
+    with kdns_up(tmp_path, status=1) as running:
+        os.kill(control_plane_of(running), signal.SIGKILL)
+        running.wait_for("^Error: the process of the control plane ended with status -9")
+        running.process.wait(DEADLINE_S)
+
+
+def test_problems_of_manifests_are_told_by_the_command(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("a: [")
+    with kdns_up(tmp_path, str(tmp_path / "a.yaml")) as running:
+        running.wait_for(r"^Warning: .*a\.yaml:1: not YAML")
+
+
+def test_a_control_plane_that_cannot_start_ends_the_command(tmp_path: Path) -> None:
+    missing = str(tmp_path / "missing.yaml")
+    command = [sys.executable, "-m", "kdns", "up", missing, "--dns", "127.0.0.1:0", "--api", "127.0.0.1:0"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"Error: {missing}: no such file or folder\n"
