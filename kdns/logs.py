@@ -121,15 +121,15 @@ def lost_lines() -> int:
 _level = "info"
 
 
-def configure(level: str = "info", stream: TextIO | None = None) -> None:
-    """Write kdns's logs of `level` and above to `stream` (default: stderr).
+def configure(level: str = "info", stream: TextIO | None = None, *, as_json: bool = False) -> None:
+    """Write kdns's logs of `level` and above to `stream` (default: stderr). `as_json`: on a terminal too.
 
     Stack traces have no local variables: a token could be among them.
     """
     global _level  # noqa: PLW0603 - logs are configured once for a process
     _level = level
     out = stream or sys.stderr
-    is_terminal = out.isatty()
+    is_terminal = out.isatty() and not as_json
     renderer: structlog.typing.Processor
     stacks = structlog.processors.ExceptionRenderer(structlog.tracebacks.ExceptionDictTransformer(show_locals=False))
     if is_terminal:

@@ -21,6 +21,7 @@ from kdns.aio.dataplane.proxier import RunningMode
 from kdns.aio.dataplane.stale_flows import ConntrackReconciler
 from kdns.aio.dataplane.sync_runner import PlanInputs, SyncRunner, SyncTiming
 from kdns.aio.files.proxy_config import other_settings
+from kdns.aio.kube.api_servers import SocketAddresses, api_servers, watch_api_servers
 from kdns.aio.kube.informer import FollowStats, follow
 from kdns.aio.netlink.addresses import node_addresses, watch_node_addresses
 from kdns.aio.process import gc_paused, trim_memory
@@ -57,6 +58,7 @@ class NodeProxy:
     state: State = field(default_factory=ProxyState)
     established: asyncio.Event = field(default_factory=asyncio.Event)
     _addresses: tuple[Address, ...] | None = None
+    _api_servers: SocketAddresses = ()
     _last_node: Node | None = None
     _missing: str = ""
     _last_inputs: tuple[object, PlanInputs | None] = (None, None)
@@ -77,7 +79,7 @@ class NodeProxy:
         When the Node object is deleted, the last one stays in use.
         """
         node = self.node or self._last_node
-        depends_on = node, tuple(self.state.service_cidrs.values()), self._addresses
+        depends_on = node, tuple(self.state.service_cidrs.values()), self._addresses, self._api_servers
         if self._last_inputs[0] != depends_on or self._last_inputs[1] is None:
             self._last_node = node
             self._last_inputs = depends_on, self._plan_inputs(node)
@@ -88,7 +90,7 @@ class NodeProxy:
             return None
         ranges = [cidr for each in self.state.service_cidrs.values() for cidr in each.spec.cidrs or ()]
         view = node_view(node, self.name, bind_address=self.settings.bind_address, addresses=self._addresses)
-        return view, proxy_config(self.settings, node, sorted(ranges))
+        return view, proxy_config(self.settings, node, sorted(ranges), self._api_servers)
 
     async def run(self) -> None:
         """Run the dataplane. ApplyError where the mode cannot work here, InputError where there is no such mode."""
@@ -98,7 +100,7 @@ class NodeProxy:
         async with AsyncExitStack() as stack:
             mode = await MODES[settings.mode].start(settings)
             stack.push_async_callback(mode.close, keep_rules=self.owns_host)
-            self._addresses = await _addresses()
+            self._addresses, self._api_servers = await _addresses(), await api_servers(self.source)
             await self._run_tasks(mode, stack)
 
     async def _run_tasks(self, mode: RunningMode, stack: AsyncExitStack) -> None:
@@ -127,6 +129,10 @@ class NodeProxy:
             self._addresses = addresses
             sync_runner.inputs_changed()
 
+        def moved(servers: SocketAddresses) -> None:
+            self._api_servers = servers
+            sync_runner.inputs_changed()
+
         def changed(changes: list[AnyChange]) -> None:
             self.log_missing()
             sync_runner.changed(changes)
@@ -135,6 +141,7 @@ class NodeProxy:
         coroutines = {
             "follow": follow(self.source, self.state, changed, stats, scope=scope, timing=timing),
             "sync runner": sync_runner.run(),
+            "API servers": watch_api_servers(self.source, moved),
             "addresses": watch_node_addresses(addressed),
             "conntrack": conntrack.run(),
             "service health": service_health.run(),

@@ -78,7 +78,7 @@ def node_plan(options: NodePlanOptions) -> NodePlan:
     snapshot = asyncio.run(_snapshot(options))
     name = chosen_node(snapshot, options.node or settings.node_name, warn)
     node = snapshot.state.nodes.get(("", name))
-    config = proxy_config(settings, node, snapshot.service_cidrs)
+    config = proxy_config(settings, node, snapshot.service_cidrs, snapshot.api_servers)
     if settings.detect_local_mode == "NodeCIDR" and not config.local_pods:
         warn(f"detectLocalMode is NodeCIDR, but node {name} has no podCIDRs: its Pods cannot be told from others")
     view = node_view(node, name, bind_address=settings.bind_address)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from kdns import __version__
+from kdns import __version__, logs
 from kdns.aio.connections import Kind, share_out
 from kdns.aio.dataplane.modes import clean_up
 from kdns.aio.files.proxy_config import settings_of, write_settings
@@ -71,9 +71,15 @@ async def _proxy(flags: FlagValues, settings: Settings) -> None:
     else:
         share_out(Kind.NODE_SITES, Kind.RELAYS)
         master, flagz = str(flags.given.get("master", "")), all_flags(flags.given)
+        level = click.get_current_context().find_root().params.get("log_level") or "info"
+
+        def node(settings: Settings) -> app.NodeProxy:
+            logs.configure(level, as_json=settings.logging.format == "json")
+            return app.NodeProxy(settings, app.api_source(settings, master), flags=flagz)
+
         await app.supervise(
             lambda: app.checked_mode(settings_of(flags, lambda _: None)),
-            lambda read: app.NodeProxy(read, app.api_source(read, master), flags=flagz),
+            node,
             stop_event(),
             file=Path(flags.config) if flags.config else None,
             say=say,

@@ -151,6 +151,7 @@ class ServiceMeta(Slim, frozen=True):
     namespace: str = ""
     labels: ServiceLabels | None = None
     annotations: ServiceAnnotations | None = None
+    creation_timestamp: str | None = None
 
 
 class Service(Slim, frozen=True):

@@ -45,10 +45,10 @@ NODE = NodeView("here", "z1", (ip_address("192.0.2.1"),), (ip_address("192.0.2.1
 CONFIG = ProxyConfig(local_pods=LocalPods((ip_network("10.1.0.0/24"),)), service_cidrs=(ip_network("10.96.0.0/24"),))
 
 names = st.sampled_from(NAMES)
-addresses = st.sampled_from(("10.96.0.1", "10.96.0.2", "192.0.2.9", "2001:db8::1", "2001:DB8::2"))
+addresses = st.sampled_from(("10.96.0.1", "10.96.0.2", "192.0.2.1", "192.0.2.9", "2001:db8::1", "2001:DB8::2"))
 ports = st.builds(
     ServicePort,
-    st.sampled_from((80, 443)),
+    st.sampled_from((80, 22, 6443, 30080, 32000)),
     st.sampled_from(("", "x")),
     st.sampled_from(("TCP", "UDP")),
     st.sampled_from((0, 30080, 30443)),
@@ -69,7 +69,10 @@ specs = st.builds(
 statuses = st.lists(st.builds(Ingress, addresses, st.sampled_from((None, "VIP", "Proxy"))), max_size=2).map(
     lambda rows: ServiceStatus(LoadBalancerStatus(tuple(rows)))
 )
-services = st.builds(Service, names.map(lambda name: ServiceMeta(name, "shop")), specs, statuses)
+metas = st.builds(
+    ServiceMeta, names, st.just("shop"), creation_timestamp=st.sampled_from(("2026-01-01T00:00:00Z", None))
+)
+services = st.builds(Service, metas, specs, statuses)
 flags = st.sampled_from((None, True, False))
 endpoints = st.builds(
     Endpoint,
@@ -89,13 +92,20 @@ slices = st.builds(
         st.builds(EndpointPort, st.sampled_from(("", "x", None)), st.sampled_from((8080, 0, None))), max_size=2
     ).map(tuple),
 )
+api_servers = st.builds(
+    EndpointSlice,
+    st.just(SliceMeta("kubernetes", "default", SliceLabels("kubernetes"))),
+    endpoints=st.sampled_from(("192.0.2.1", "192.0.2.9", "2001:db8::1")).map(lambda address: (Endpoint((address,)),)),
+    ports=st.sampled_from((80, 6443)).map(lambda number: (EndpointPort("https", number),)),
+)
 deletions = st.one_of(
+    st.just((EndpointSlice, ("default", "kubernetes"))),
     names.map(lambda name: (Service, ("shop", name))),
     st.sampled_from(("s1", "s2", "s3")).map(lambda name: (EndpointSlice, ("shop", name))),
 )
 
 
-@given(st.lists(st.lists(st.one_of(services, slices, deletions), max_size=3), max_size=8))
+@given(st.lists(st.lists(st.one_of(services, slices, api_servers, deletions), max_size=3), max_size=8))
 def test_following_equals_planning_afresh(rounds: list[list[Write]]) -> None:
     state = State()
     planner = Planner(state, NODE, CONFIG)
@@ -125,7 +135,11 @@ def test_following_equals_planning_afresh(rounds: list[list[Write]]) -> None:
             }
 
 
-@given(st.lists(st.tuples(st.lists(st.one_of(services, slices, deletions), max_size=3), st.booleans()), max_size=6))
+@given(
+    st.lists(
+        st.tuples(st.lists(st.one_of(services, slices, api_servers, deletions), max_size=3), st.booleans()), max_size=6
+    )
+)
 def test_a_table_that_followed_equals_one_made_afresh(rounds: list[tuple[list[Write], bool]]) -> None:
     state = State()
     planner = Planner(state, NODE, CONFIG)

@@ -128,3 +128,10 @@ def test_what_libraries_log_is_a_line_like_the_others(pipe: tuple[int, TextIO]) 
     logging.getLogger("asyncio").error("Task %s failed", "t")
     (line,) = lines_of(reading, "Task t failed")
     assert (line["level"], line["source"]) == ("error", "asyncio")
+
+
+def test_a_terminal_gets_json_where_that_is_wanted() -> None:
+    stream = Stream(is_terminal=True)
+    logs.configure("info", stream, as_json=True)
+    logs.get("test").info("rules synced", services=3)
+    assert json.loads(stream.getvalue())["services"] == 3

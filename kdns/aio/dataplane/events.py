@@ -18,10 +18,11 @@ from kdns.cluster.watch import Timing
 from kdns.errors import ApiServerError, KubeconfigError
 
 LEFT_OUT: Final = "LeftOutOfRules"
+REFUSED: Final = "AddressRefused"
 MAX_QUEUED: Final = 100
 """Events that wait for the API; while so many do, further ones are in the log only."""
 MAX_LEFT_OUT: Final = 20
-"""Services that get an Event when many are left out of the rules at once: the first ones."""
+"""Services that get an Event when many are left out of the rules at once, or do not get an address: the first ones."""
 
 log = logs.get(__name__)
 
@@ -63,9 +64,11 @@ class EventRecorder:
             log.info("event not written", reason=f"{MAX_QUEUED} others wait for the API")
 
     def synced(self, result: SyncResult) -> None:
-        """Record that Services are left out of the rules from now on."""
+        """Record which Services are left out from now on, and which do not get an address that they name."""
         for (namespace, name), reason in islice(result.rejected.items(), MAX_LEFT_OUT):
             self.warn(namespace, name, LEFT_OUT, f"the kernel refuses its rules: {reason}")
+        for ((namespace, name), front), reason in islice(result.refused.items(), MAX_LEFT_OUT):
+            self.warn(namespace, name, REFUSED, f"this node does not serve {front} for it: {reason}")
 
     async def run(self) -> None:
         """Write what is recorded, until cancelled."""

@@ -54,13 +54,14 @@ class SyncResult:
     """What has just been applied: the plan, and the Services that were planned again.
 
     `differences` are from the plan before, None after a full sync. `rejected` are Services that are left out from now
-    on, with the reason.
+    on, with the reason. `refused` are the fronts that Services do not get from now on, as in `Plan.refusals`.
     """
 
     plan: Plan
     services: Mapping[Key, None]
     differences: Mapping[Family, Difference] | None
     rejected: Mapping[Key, str] = field(default_factory=dict)
+    refused: Mapping[tuple[Key, str], str] = field(default_factory=dict)
 
 
 class SyncRunner:
@@ -83,6 +84,7 @@ class SyncRunner:
         self.state, self.proxier, self.timing = state, proxier, timing
         self.stats = SyncStats(now_s, wall_s)
         self.rejected: dict[Key, str] = {}
+        self._refusals: Mapping[tuple[Key, str], str] = {}
         self.established = asyncio.Event()
         self.subscribers: list[Callable[[SyncResult], None]] = []
         self._plan_inputs, self._kinds, self._now_s = inputs, kinds, now_s
@@ -246,7 +248,9 @@ class SyncRunner:
         assert self._planner  # noqa: S101 - _sync_full has set it
         unreported = {key: reason for key, reason in rejections.items() if self.rejected.get(key) != reason}
         self.rejected = rejections
-        return SyncResult(self._planner.plan, services, differences, unreported)
+        known, self._refusals = self._refusals, self._planner.plan.refusals
+        refused = {key: reason for key, reason in self._refusals.items() if known.get(key) != reason}
+        return SyncResult(self._planner.plan, services, differences, unreported, refused)
 
     async def _sync_full(self, planner: Planner) -> None:
         self._planner = planner

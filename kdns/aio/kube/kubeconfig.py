@@ -75,6 +75,14 @@ def kubeconfig(text: str, context: str) -> tuple[Json, Json]:
     return content, user
 
 
+def kubeconfig_server(text: str, context: str) -> str:
+    """The URL of the API server of the context."""
+    content, _ = kubeconfig(text, context)
+    (chosen, *_) = [each for each in content["contexts"] if each["name"] == (context or content["current-context"])]
+    (cluster, *_) = [each for each in content["clusters"] if each["name"] == chosen["context"]["cluster"]]
+    return str(cluster["cluster"]["server"])
+
+
 def _merged(paths: Sequence[Path]) -> Json:
     content: Json = {kind: [] for kind in KINDS} | {"current-context": ""}
     for path in paths:

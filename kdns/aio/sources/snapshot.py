@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from kdns.aio.kube.api_servers import api_servers
 from kdns.aio.kube.pager import list_objects
 from kdns.cluster.objects import EndpointSlice, Node, Object, Service, ServiceCIDR
 from kdns.cluster.source import Source
@@ -19,6 +20,7 @@ from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, NODE, SERVICE, SERVICE_CIDR, Json
 from kdns.controlplane.server.api import Api
 from kdns.errors import ApiServerError, InputError
+from kdns.net import Address
 
 _KINDS: Final = (Service, EndpointSlice, Node)
 
@@ -27,12 +29,13 @@ _KINDS: Final = (Service, EndpointSlice, Node)
 class Snapshot:
     """Services, EndpointSlices and Nodes; `service_cidrs` is empty where they are unknown.
 
-    `node_names` are the candidates where --node is not given.
+    `node_names` are the candidates where --node is not given. `api_servers` is where the server was asked.
     """
 
     state: State = field(default_factory=State)
     service_cidrs: tuple[str, ...] = ()
     node_names: tuple[str, ...] = ()
+    api_servers: tuple[tuple[Address, int], ...] = ()
 
 
 async def snapshot_from_manifests(
@@ -67,8 +70,9 @@ async def snapshot_from_server(server: str, kubeconfig: str, warn: Callable[[str
     # Late: importing an HTTP client takes long, and manifests do not need it.
     from kdns.aio.kube.connection import Connection, RestStats  # noqa: PLC0415
 
-    snapshot = Snapshot()
-    async with Connection(Source(kubeconfig=kubeconfig, endpoint=server), RestStats(), Timing()) as connection:
+    source = Source(kubeconfig=kubeconfig, endpoint=server)
+    snapshot = Snapshot(api_servers=await api_servers(source))
+    async with Connection(source, RestStats(), Timing()) as connection:
 
         async def list_all(kind: type[Object]) -> None:
             def skip(failure: DecodeFailure) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from kdns.net import VERSION, Address, Family, Network
 from kdns.proxy.plan.modes import NFTABLES, Mode
@@ -58,12 +58,32 @@ class NodeView:
         return address.is_loopback or address in self.addresses
 
 
+class ProtectedPort(NamedTuple):
+    """A destination that no Service gets by an external IP, a load balancer's address or a node port.
+
+    `owner` says in messages what it is. `protocol` "" means all; `network` None means the node's own addresses.
+    """
+
+    owner: str
+    port: int
+    protocol: str = ""
+    network: Network | None = None
+
+
+OF_THE_NODE: Final = (
+    ProtectedPort("ssh of this node", 22, "TCP"),
+    ProtectedPort("the kubelet of this node", 10250, "TCP"),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class ProxyConfig:
     """The settings that the plan depends on, named as in KubeProxyConfiguration.
 
     `node_port_addresses`: empty for every address of the node. `service_cidrs`: empty where they are not known.
-    `node_hints` is the feature gate PreferSameTrafficDistribution. `masquerade_mark` has one bit: masqueradeBit.
+    `node_hints` is the feature gate PreferSameTrafficDistribution, `external_ips` is AllowServiceExternalIPs. The
+    endpoints of the Service `kubernetes` are protected beside `protected_ports`. `masquerade_mark` has one bit:
+    masqueradeBit.
     """
 
     mode: Mode = NFTABLES
@@ -73,4 +93,6 @@ class ProxyConfig:
     localhost_node_ports: bool = True
     service_cidrs: tuple[Network, ...] = ()
     node_hints: bool = True
+    external_ips: bool = True
+    protected_ports: tuple[ProtectedPort, ...] = OF_THE_NODE
     masquerade_mark: int = DEFAULT_MARK

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple, assert_never
 
-from kdns.net import Address, Family, Network
+from kdns.cluster.objects import Key
+from kdns.net import Address, Family, Network, join_host_port
 from kdns.proxy.plan.branches import Branch, Branches, Client, Verdict
 from kdns.proxy.plan.config import DEFAULT_MARK, LocalPods, NodeView
 from kdns.proxy.plan.endpoints import EndpointLists, ServiceEndpoint
@@ -59,6 +60,9 @@ class FrontKey(NamedTuple):
     protocol: str
     port: int
 
+    def __str__(self) -> str:
+        return f"{join_host_port(self.address or '*', self.port)}/{self.protocol}"
+
 
 @dataclass(frozen=True, slots=True)
 class PortPlan:
@@ -68,6 +72,7 @@ class PortPlan:
     theirs. `source_ranges` are the networks that the branches for clients outside of them mean.
     `hairpins` are the addresses of endpoints that are masqueraded when they are their own client.
     `affinity_s` is 0 for none. `health_check_port` is where load balancers ask for local endpoints, 0 for nowhere.
+    `created` is the Service's creationTimestamp: older claims to a front come first.
     `proxy_protocol` is the version, "v1" or "v2", in which a relay tells endpoints of clients of the load balancer's
     addresses, or "". `serving` are a UDP port's endpoints on any node that still answer, in use or not.
     """
@@ -84,6 +89,7 @@ class PortPlan:
     health_check_port: int = 0
     proxy_protocol: str = ""
     serving: tuple[ServiceEndpoint, ...] = ()
+    created: str = ""
 
     def branches(self, kind: FrontKind) -> Branches:
         """The branches of a front of this kind."""
@@ -117,10 +123,19 @@ class Front:
         return self.port.source_ranges if self.branches[0].client is Client.OUTSIDE_SOURCE_RANGES else ()
 
 
+class Refusal(NamedTuple):
+    """A Service port that does not get a front which it names, as what it names it, and why."""
+
+    name: PortName
+    kind: FrontKind
+    reason: str
+
+
 @dataclass(frozen=True, slots=True)
 class FamilyPlan:
     """One family's half.
 
+    `refused` are the Service ports that do not get a front, by that front.
     `external_local` are the branches of externalTrafficPolicy Local where this node has endpoints, whatever the
     Service. `undefined_ports` is the verdict for a port of a cluster IP that no Service port has, None for no verdict.
     `unallocated` are the service ranges: packets to an address in them that is no cluster IP are dropped; empty where
@@ -133,6 +148,7 @@ class FamilyPlan:
     node_ports: NodePortAddresses
     ports: Mapping[PortName, PortPlan] = field(default_factory=dict)
     fronts: Mapping[FrontKey, Front] = field(default_factory=dict)
+    refused: Mapping[FrontKey, tuple[Refusal, ...]] = field(default_factory=dict)
     cluster_ips: Mapping[str, int] = field(default_factory=dict)
     local_pods: LocalPods | None = None
     external_local: Branches = ()
@@ -146,6 +162,13 @@ class FamilyPlan:
         if front is None and destination in self.node_ports:
             front = self.fronts.get(FrontKey("", protocol, port))
         return front
+
+    def refusals(self, destination: Address, protocol: str, port: int) -> tuple[Refusal, ...]:
+        """The Service ports that name this destination and do not get it."""
+        refusals = self.refused.get(FrontKey(str(destination), protocol, port), ())
+        if destination in self.node_ports:
+            refusals += self.refused.get(FrontKey("", protocol, port), ())
+        return refusals
 
     def branch(self, front: Front, source: Address, interface: str = "") -> Branch:
         """The branch that a client takes; `interface` is where its packets arrive, "" where that is not known."""
@@ -183,3 +206,13 @@ class Plan:
     def of(self, family: Family) -> FamilyPlan:
         """One half."""
         return self.ipv4 if family == "IPv4" else self.ipv6
+
+    @property
+    def refusals(self) -> dict[tuple[Key, str], str]:
+        """The reason why a Service does not get a front that it names, by both: "external IP 192.0.2.1:22/TCP"."""
+        return {
+            (each.name[:2], f"{each.kind.value} {key}"): each.reason
+            for half in (self.ipv4, self.ipv6)
+            for key, refusals in half.refused.items()
+            for each in refusals
+        }

@@ -1,23 +1,18 @@
 """The plan of a changing cluster: a change replaces the plans of the Services it affects and yields the difference.
 
-Where two Service ports claim one address and port, a cluster IP has precedence over a load balancer's address and that
-over an external IP; then the first by name has the front, and the other gets it when the first releases it. The result
-depends on the state alone, so an updated plan equals a new one.
-
-Differs: in kube-proxy the Service port that it handles last has the front. Any author of a Service may set any external
-IP, so an external IP must not take the traffic of another's cluster IP.
+A front goes to one of the claims to it (claims.py), and to the next when that one is gone. The result depends on the
+state alone, so an updated plan equals a new one.
 """
 
 from __future__ import annotations
 
-from bisect import insort
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple
 
 from kdns.cluster.objects import EndpointSlice, Key, Service
 from kdns.cluster.state import AnyChange, State
 from kdns.net import FAMILIES, Family
+from kdns.proxy.plan.claims import API_SERVICE, Claims
 from kdns.proxy.plan.config import NodeView, ProxyConfig
 from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKey, FrontKind, Plan, PortName, PortPlan
 from kdns.proxy.plan.service_ports import empty_plan, plan_service
@@ -49,7 +44,7 @@ class Planner:
         self, state: State, node: NodeView, config: ProxyConfig, *, services: Iterable[Key] | None = None
     ) -> None:
         self.state, self.node, self.config = state, node, config
-        self._halves = {family: _Half(empty_plan(family, config, node)) for family in FAMILIES}
+        self._halves = {family: _Half(empty_plan(family, config, node), config) for family in FAMILIES}
         self.plan = self._planned()
         self.update(state.services if services is None else services)
 
@@ -66,6 +61,7 @@ class Planner:
 
     def _update(self, family: Family, keys: Iterable[Key]) -> Difference:
         half = self._halves[family]
+        half.claims.protect_api_servers(self.state.slices_by_service.get(API_SERVICE, {}).values())
         for key in keys:
             service = self.state.services.get(key)
             slices = self.state.slices_by_service.get(key, {}).values()
@@ -86,32 +82,14 @@ def affected_services(change: AnyChange) -> Iterable[Key]:
             yield obj.service_key
 
 
-class _Claim(NamedTuple):
-    """A Service port's claim to a front. Claims are ordered: the first has the front."""
-
-    rank: int
-    name: PortName
-    kind: FrontKind
-
-
-_RANKS: Final = {
-    kind: rank
-    for rank, kind in enumerate(
-        (FrontKind.CLUSTER_IP, FrontKind.LOAD_BALANCER_IP, FrontKind.EXTERNAL_IP, FrontKind.NODE_PORT)
-    )
-}
-
-
 class _Half:
     """One family's plan with the claims to its fronts, so that a change costs what changes."""
 
-    def __init__(self, start: FamilyPlan) -> None:
-        self.plan = start
+    def __init__(self, start: FamilyPlan, config: ProxyConfig) -> None:
+        self.plan, self.claims = start, Claims(start, config)
         self._ports: dict[PortName, PortPlan] = {}
         self._by_service: dict[Key, tuple[PortName, ...]] = {}
-        self._claims: dict[FrontKey, list[_Claim]] = {}
         self._old_ports: dict[PortName, PortPlan | None] = {}
-        self._changed_fronts: dict[FrontKey, None] = {}
 
     def replace(self, service: Key, ports: tuple[PortPlan, ...]) -> None:
         """Replace the Service's ports by these."""
@@ -126,20 +104,25 @@ class _Half:
             self._old_ports.setdefault(name, old)
             if old:
                 del self._ports[name]
-                self._unclaim(old)
+                self.claims.remove(old)
             if now:
                 self._ports[name] = now
-                self._claim(now)
+                self.claims.add(now)
 
     def settle(self) -> Difference:
         """Make the plan of all replacements since the last call; the difference to the plan before."""
-        if not self._old_ports:
+        if not self._old_ports and not self.claims.changed:
             return Difference()
         before = self.plan
-        fronts, cluster_ips = dict(before.fronts), dict(before.cluster_ips)
+        fronts, cluster_ips, refused = dict(before.fronts), dict(before.cluster_ips), dict(before.refused)
         changed: dict[FrontKey, tuple[Front | None, Front | None]] = {}
-        for key in self._changed_fronts:
-            old, new = before.fronts.get(key), self._winner(key)
+        for key in self.claims.changed:
+            winner, refusals = self.claims.decision(key)
+            if refusals:
+                refused[key] = refusals
+            else:
+                refused.pop(key, None)
+            old, new = before.fronts.get(key), Front(key, winner.kind, self._ports[winner.name]) if winner else None
             if old == new:
                 continue
             changed[key] = old, new
@@ -154,23 +137,6 @@ class _Half:
                 del cluster_ips[key.address]
         ports = {name: (old, self._ports.get(name)) for name, old in self._old_ports.items()}
         ports = {name: pair for name, pair in ports.items() if pair[0] != pair[1]}
-        self.plan = replace(before, ports=dict(self._ports), fronts=fronts, cluster_ips=cluster_ips)
-        self._old_ports, self._changed_fronts = {}, {}
+        self.plan = replace(before, ports=dict(self._ports), fronts=fronts, cluster_ips=cluster_ips, refused=refused)
+        self._old_ports, self.claims.changed = {}, {}
         return Difference(changed, ports)
-
-    def _claim(self, port: PortPlan) -> None:
-        for key, kind in port.fronts:
-            insort(self._claims.setdefault(key, []), _Claim(_RANKS[kind], port.name, kind))
-            self._changed_fronts[key] = None
-
-    def _unclaim(self, port: PortPlan) -> None:
-        for key, kind in port.fronts:
-            claims = self._claims[key]
-            claims.remove(_Claim(_RANKS[kind], port.name, kind))
-            if not claims:
-                del self._claims[key]
-            self._changed_fronts[key] = None
-
-    def _winner(self, key: FrontKey) -> Front | None:
-        claims = self._claims.get(key)
-        return Front(key, claims[0].kind, self._ports[claims[0].name]) if claims else None

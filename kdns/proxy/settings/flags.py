@@ -3,7 +3,8 @@
 With --config, flags that set a field are ignored, except those of logging and --hostname-override, as in kube-proxy.
 Periods are those of the mode: --ipvs-*sync-period in mode ipvs, --iptables-*sync-period in all others.
 
-Differs: --proxy-port-range and --udp-timeout exist, which kube-proxy removed with its mode userspace.
+Differs: --proxy-port-range and --udp-timeout exist, which kube-proxy removed with its mode userspace, and
+--protected-ports.
 """
 
 from __future__ import annotations
@@ -67,6 +68,7 @@ FLAGS: Final = (
     Flag("pod-interface-name-prefix", "string", "detect_local.interface_name_prefix", "… by interfaces named so."),
     Flag("cluster-cidr", "string", "cluster_cidr", "… by these addresses, at most one range per family."),
     Flag("nodeport-addresses", "stringSlice", "node_port_addresses", "Where node ports are; CIDRs, or primary."),
+    Flag("protected-ports", "stringSlice", "protected_ports", "Ports that no Service gets; [CIDR:]PORT[/PROTOCOL]."),
     Flag("oom-score-adj", "int32", "oom_score_adj", "The process's oom_score_adj, from -1000 to 1000."),
     Flag("conntrack-max-per-core", "int32", "conntrack.max_per_core", "Tracked connections per CPU; 0 leaves it."),
     Flag("conntrack-min", "int32", "conntrack.min", "Tracked connections at least."),

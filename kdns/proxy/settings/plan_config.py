@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Literal
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final, Literal, TypeAlias
 
 from kdns.cluster.objects import Node
-from kdns.net import Address, Network, parse_network, parse_unmapped_address
+from kdns.net import Address, Network, parse_network, parse_port, parse_unmapped_address, split_host_port
 from kdns.proxy.modes import semantics
-from kdns.proxy.plan.config import PRIMARY, LocalPods, NodeView, ProxyConfig
+from kdns.proxy.plan.config import OF_THE_NODE, PRIMARY, LocalPods, NodeView, ProtectedPort, ProxyConfig
 from kdns.proxy.settings.settings import Settings
+
+SocketAddress: TypeAlias = tuple[Address, int]
+"""An address and a port."""
+
+_PROTECTED_PORT: Final = re.compile(
+    r"(?:(?:\[(?P<ipv6>[^\]]*)\]|(?P<ipv4>[0-9./]+)):)?(?P<port>[0-9]{1,5})(?:/(?P<protocol>tcp|udp|sctp))?",
+    re.IGNORECASE,
+)
 
 
 def node_view(
@@ -41,10 +50,15 @@ def _reported_addresses(node: Node | None) -> tuple[Address, ...]:
     return tuple(dict.fromkeys(address for text in by_type if (address := parse_unmapped_address(text))))
 
 
-def proxy_config(settings: Settings, node: Node | None, service_cidrs: Iterable[str] = ()) -> ProxyConfig:
+def proxy_config(
+    settings: Settings,
+    node: Node | None,
+    service_cidrs: Iterable[str] = (),
+    api_servers: Iterable[SocketAddress] = (),
+) -> ProxyConfig:
     """The plan's configuration from the settings; with detectLocalMode NodeCIDR it depends on the node's podCIDRs.
 
-    InputError for a mode without a plan.
+    `api_servers` are where the node's client reaches the API. InputError for a mode without a plan.
     """
     return ProxyConfig(
         semantics(settings.mode),
@@ -54,8 +68,33 @@ def proxy_config(settings: Settings, node: Node | None, service_cidrs: Iterable[
         localhost_node_ports=settings.iptables.localhost_node_ports,
         service_cidrs=_networks(service_cidrs),
         node_hints=settings.node_hints,
+        external_ips=settings.external_ips,
+        protected_ports=(*OF_THE_NODE, *_protected_ports(settings, api_servers)),
         masquerade_mark=settings.mark,
     )
+
+
+def _protected_ports(settings: Settings, api_servers: Iterable[SocketAddress]) -> Iterator[ProtectedPort]:
+    _, text = split_host_port(settings.healthz_bind_address) or ("", "")
+    if port := parse_port(text):
+        yield ProtectedPort("where this node's kdns serves /healthz", port, "TCP")
+    for address, port in api_servers:
+        yield ProtectedPort("the API server", port, "TCP", parse_network(str(address)))
+    for text in settings.protected_ports:
+        if each := protected_port(text):
+            yield each
+
+
+def protected_port(text: str) -> ProtectedPort | None:
+    """A row of protectedPorts: 22, 22/tcp, 8.8.8.8:53, 192.0.2.0/24:10250, [2001:db8::/32]:22/tcp; None for others."""
+    match = _PROTECTED_PORT.fullmatch(text.strip())
+    port, network = parse_port(match["port"]) if match else None, None
+    if not match or not port:
+        return None
+    for wanted, cidr in ((4, match["ipv4"]), (6, match["ipv6"])):
+        if cidr is not None and ((network := parse_network(cidr)) is None or network.version != wanted):
+            return None
+    return ProtectedPort("named by protectedPorts", port, (match["protocol"] or "").upper(), network)
 
 
 def _local_pods(settings: Settings, node: Node | None) -> LocalPods | None:

@@ -4,7 +4,7 @@ Fields are the API's in snake case; a duration's name ends in _s. A field that a
 value of its type, has its default. A field marked by `pointer` is a pointer in Go: its zero value counts.
 
 Differs: mode "" is nftables, the fastest of kdns's modes; kube-proxy's is iptables. Mode userspace, which kube-proxy
-had up to 1.25, is one of the modes, and brings udpIdleTimeout along.
+had up to 1.25, is one of the modes, and brings udpIdleTimeout along. protectedPorts is kdns's own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,11 @@ LOCAL_MODES: Final = ("ClusterCIDR", "NodeCIDR", "BridgeInterface", "InterfaceNa
 HEALTHZ_PORT: Final = 10256
 METRICS_PORT: Final = 10249
 SAME_TRAFFIC_DISTRIBUTION: Final = "PreferSameTrafficDistribution"
-"""The feature gate of endpoint hints for nodes; on by default."""
+"""The feature gate of endpoint hints for nodes."""
+EXTERNAL_IPS: Final = "AllowServiceExternalIPs"
+"""The feature gate of external IPs."""
+GATES: Final = (EXTERNAL_IPS, "ComponentFlagz", "ComponentStatusz", SAME_TRAFFIC_DISTRIBUTION)
+"""The feature gates that there are; all of them are on by default."""
 
 
 def pointer(default: T) -> T:
@@ -82,7 +86,7 @@ class NFTables:
 
 @dataclass(frozen=True, slots=True)
 class Winkernel:
-    """Mode kernelspace of Windows: accepted without effect, so that one file can serve all nodes."""
+    """Mode kernelspace of Windows: kdns takes the defaults only, so that a file with every field can be read."""
 
     network_name: str = ""
     source_vip: str = ""
@@ -175,6 +179,7 @@ class Settings:
     detect_local: DetectLocal = DetectLocal()
     cluster_cidr: str = ""
     node_port_addresses: tuple[str, ...] = ()
+    protected_ports: tuple[str, ...] = ()
     oom_score_adj: int = pointer(-999)
     conntrack: Conntrack = Conntrack()
     config_sync_period_s: float = 900.0
@@ -223,6 +228,11 @@ class Settings:
                 return range(int(first), int(last) + 1 + (int(first) if separator == "+" else 0))
         port = int(self.port_range or 0)
         return range(port, port + 1) if port else range(0)
+
+    @property
+    def external_ips(self) -> bool:
+        """Whether Services get their external IPs."""
+        return self.feature_gates.get(EXTERNAL_IPS, True)
 
     @property
     def node_hints(self) -> bool:

@@ -2,7 +2,7 @@
 
 Differs: fields are named as in a file (iptables.masqueradeBit), where kube-proxy 1.36 names the types of its source
 (KubeProxyConfiguration.KubeProxyIPTablesConfiguration.MasqueradeBit). An empty --metrics-bind-address turns metrics
-off, as its help says. Unknown feature gates are no error: see `remarks`.
+off, as its help says. What kube-proxy takes and kdns cannot do is refused: a setting without effect would deceive.
 """
 
 from __future__ import annotations
@@ -17,13 +17,16 @@ from kdns.net import parse_network, parse_port, parse_unmapped_address, split_ho
 from kdns.proxy.modes import MODES
 from kdns.proxy.plan.config import PRIMARY
 from kdns.proxy.settings.document import Problem
+from kdns.proxy.settings.plan_config import protected_port
 from kdns.proxy.settings.settings import (
     DEFAULT_MODE,
+    GATES,
     IPVS,
     LOCAL_MODES,
-    SAME_TRAFFIC_DISTRIBUTION,
+    ClientConnection,
     Logging,
     Settings,
+    Winkernel,
     api_name,
 )
 
@@ -35,21 +38,21 @@ _CIDR_BLOCK: Final = "must be a valid CIDR block (e.g. 10.100.0.0/16 or fde4:8db
 _CIDR_PAIR: Final = (
     "must be a either a single CIDR or dual-stack pair of CIDRs (e.g. [10.100.0.0/16, fde4:8dba:82e1::/48]"
 )
-_KNOWN_GATES: Final = frozenset(
-    {SAME_TRAFFIC_DISTRIBUTION, "ComponentFlagz", "ComponentStatusz", "AllAlpha", "AllBeta"}
-)
+_PROTECTED_PORT: Final = "must be [IP or CIDR:]PORT[/PROTOCOL] (e.g. 2222, 8.8.8.8:53 or [fde4:8dba:82e1::/48]:22/tcp)"
+_CONTENT_TYPES: Final = frozenset({ClientConnection().content_type, "application/json"})
 _INTERFACE_NAME: Final = re.compile(r"[^\s/\"*\\]{1,15}")
 _PREFIX: Final = re.compile(r"[^\s/\"*\\]{1,14}")
 _NO_INTERFACE: Final = "must be at most {} characters, without blanks, slashes, quotes and asterisks"
 
 
 def problems(settings: Settings) -> tuple[Problem, ...]:
-    """Every mistake that kube-proxy would not start with."""
-    return (*_modes(settings), *_numbers(settings), *_addresses(settings), *_local(settings), *_rest(settings))
+    """Every mistake that kube-proxy would not start with, and every setting that kdns cannot do."""
+    parts = (_modes, _numbers, _addresses, _local, _rest, _unsupported)
+    return tuple(problem for part in parts for problem in part(settings))
 
 
 def remarks(settings: Settings) -> tuple[Problem, ...]:
-    """What is valid, but has no effect, or an effect that may be unexpected."""
+    """What is valid, but has an effect that may be unexpected."""
     return tuple(_remarks(settings))
 
 
@@ -137,6 +140,9 @@ def _addresses(settings: Settings) -> Iterator[Problem]:
             break
         if not _is_cidr(value):
             yield _invalid(field, value, _CIDR)
+    for index, value in enumerate(settings.protected_ports):
+        if not protected_port(value):
+            yield _invalid(f"protectedPorts[{index}]", value, _PROTECTED_PORT)
 
 
 def _host_port(field: str, text: str) -> Iterator[Problem]:
@@ -193,7 +199,7 @@ def _rest(settings: Settings) -> Iterator[Problem]:
         only = f"must be omitted or have the value '{_PREVIOUS_MINOR}'. Only the previous minor version is allowed"
         field = "showHiddenMetricsForVersion"
         yield _invalid(field, settings.show_hidden_metrics_for_version, f"--show-hidden-metrics-for-version {only}")
-    yield from _logging(settings.logging, alpha=settings.feature_gates.get("LoggingAlphaOptions", False))
+    yield from _logging(settings.logging)
 
 
 def _is_port_range(text: str) -> bool:
@@ -207,32 +213,38 @@ def _is_port_range(text: str) -> bool:
     return first <= last <= 65535
 
 
-def _logging(logging: Logging, *, alpha: bool) -> Iterator[Problem]:
+def _logging(logging: Logging) -> Iterator[Problem]:
     if logging.format not in {"text", "json"}:
         yield _invalid("logging.format", logging.format, "Unsupported log format")
-    if logging.verbosity < 0:
-        yield _negative("logging.verbosity", logging.verbosity)
-    if logging.vmodule and logging.format != "text":
-        yield Problem("logging.vmodule", "Forbidden: Only supported for text log format")
-    for index, item in enumerate(logging.vmodule):
-        field = f"logging.vmodule[{index}]"
-        if not item.file_pattern:
-            yield Problem(field, "Required value: File pattern must not be empty")
-        if "=" in item.file_pattern or "," in item.file_pattern:
-            yield _invalid(field, item.file_pattern, "File pattern must not contain equal sign or comma")
     for name in ("text", "json"):
         routing = getattr(logging.options, name)
         wanted = {"splitStream": routing.split_stream, "infoBufferSize": routing.info_buffer_size != "0"}
-        for field in (field for field, is_used in wanted.items() if is_used and not alpha):
+        for field in (field for field, is_used in wanted.items() if is_used):
             yield Problem(f"logging.options.{name}.{field}", "Forbidden: Feature LoggingAlphaOptions is disabled")
 
 
-def _remarks(settings: Settings) -> Iterator[Problem]:
-    for name in ("format", "verbosity", "vmodule"):
+def _unsupported(settings: Settings) -> Iterator[Problem]:
+    """What kube-proxy takes and kdns cannot do, where it is not the default."""
+    for gate in sorted(set(settings.feature_gates) - set(GATES)):
+        yield Problem(f"featureGates.{gate}", f"Forbidden: kdns has no such feature gate; it has {', '.join(GATES)}")
+    level = "`kdns --log-level LEVEL proxy` says how much is logged"
+    for name, reason in (
+        ("verbosity", level),
+        ("vmodule", level),
+        ("flush_frequency_s", "every line is written at once"),
+    ):
         if getattr(settings.logging, name) != getattr(Logging(), name):
-            yield Problem(f"logging.{name}", "has no effect in kdns: `kdns --log-level` says how much is logged")
-    for gate in sorted(set(settings.feature_gates) - _KNOWN_GATES):
-        yield Problem(f"featureGates.{gate}", "has no effect in kdns")
+            yield Problem(f"logging.{api_name(name)}", f"Forbidden: kdns does not have it: {reason}")
+    client = settings.client_connection
+    for field, value in (("contentType", client.content_type), ("acceptContentTypes", client.accept_content_types)):
+        if value and not _CONTENT_TYPES.intersection(part.strip() for part in value.split(",")):
+            yield _invalid(f"clientConnection.{field}", value, "kdns reads and writes application/json")
+    if settings.winkernel != Winkernel() or settings.windows_run_as_service:
+        field = "windowsRunAsService" if settings.windows_run_as_service else "winkernel"
+        yield Problem(field, "Forbidden: kdns does not run on Windows")
+
+
+def _remarks(settings: Settings) -> Iterator[Problem]:
     if settings.mode in {"iptables", "ipvs"} and not settings.node_port_addresses:
         why = "is unset; NodePort connections will be accepted on all local IPs. Consider using `primary`"
         yield Problem("nodePortAddresses", why)

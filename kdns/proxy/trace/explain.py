@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from kdns.cluster.objects import EndpointSlice, Service
 from kdns.cluster.state import State
@@ -13,6 +14,8 @@ from kdns.proxy.plan.config import NodeView
 from kdns.proxy.plan.endpoints import PORTS, Candidate, ServiceEndpoint, candidates
 from kdns.proxy.plan.plan import FamilyPlan, FrontKey, Plan, PortName
 from kdns.proxy.trace.trace import Packet, Trace, trace
+
+_SHOWN: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +40,22 @@ def explained(state: State, plan: Plan, packet: Packet) -> Explanation:
     """The trace of a packet; `plan` is of this state."""
     result = trace(plan, packet)
     half = plan.of(family_of(packet.destination))
+    refusals = tuple(_refusals(half, packet))
     if result.front is None:
-        return Explanation(packet, result, (*result.reasons, *_hints(state, half, packet)))
+        return Explanation(packet, result, (*result.reasons, *refusals, *_hints(state, half, packet)))
     if result.verdict is None or (result.verdict in LISTS and not result.endpoints):
-        return Explanation(packet, result, result.reasons)  # the client is what keeps it from the endpoints
+        return Explanation(packet, result, (*result.reasons, *refusals))  # it is the client that cannot reach them
     remarks, unused = _selection(state, half, result.front.port.name, result.verdict, result.endpoints)
-    return Explanation(packet, result, (*result.reasons, *remarks), unused)
+    return Explanation(packet, result, (*result.reasons, *remarks, *refusals), unused)
+
+
+def _refusals(half: FamilyPlan, packet: Packet) -> Iterator[str]:
+    """Which Services name the destination and do not get it; of many the first."""
+    refusals = half.refusals(packet.destination, packet.protocol, packet.port)
+    for each in refusals[:_SHOWN]:
+        yield f"Service {each.name} names it as {each.kind.value} and does not get it: {each.reason}"
+    if len(refusals) > _SHOWN:
+        yield f"and {len(refusals) - _SHOWN} more Services name it"
 
 
 def _selection(

@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from ipaddress import ip_network
 from itertools import product
-from typing import Final
+from typing import Any, Final
 
-from small_cluster import CONFIG, NODE_VIEW, Case, Row, both, case, endpoints, service
+from small_cluster import CONFIG, NODE_VIEW, PROTOCOLS, Case, Row, both, case, endpoints, service
+from world import NODE
 
-from kdns.proxy.plan.config import LocalPods
+from kdns.proxy.plan.config import LocalPods, ProtectedPort
 
 VERDICTS: Final = """
 # to        policy   endpoints  pod1      pod2      remote      outside     node
@@ -58,6 +59,12 @@ VERDICT_CASE: Final = Case(
     ),
     tuple(verdict_rows()),
 )
+
+
+def at(port: int) -> list[dict[str, Any]]:
+    """The ports of a Service that has this one with every protocol."""
+    return [{"name": each.lower(), "protocol": each, "port": port} for each in PROTOCOLS]
+
 
 HERE, BOTH = endpoints(1, "p1", "p2"), endpoints(1, "p1", "r1")
 WHO: Final = "pod1,pod2,remote,outside,node"
@@ -339,7 +346,37 @@ PROMISES: Final = (
         """,
     ),
     case(
-        "two Services with one external address and port: the first by name has it",
+        "what belongs to the node is not captured: a protected port, and another's node port",
+        [
+            service(1, endpoints(1, "r1")),
+            *(
+                service(number, endpoints(number, "p1"), externalIPs=[NODE[0], NODE[2]], ports=at(port))
+                for number, port in ((2, 80), (3, 81), (4, 30001))
+            ),
+        ],
+        """
+        outside,pod1             node:81     nobody
+        outside                  node:30001  r1 masq
+        outside                  node:80     p1 masq
+        """,
+        protected_ports=(ProtectedPort("protected", 81),),
+    ),
+    case(
+        "two Services with one external address and port: the older one has it",
+        [
+            service(
+                2, endpoints(2, "r1"), externalIPs=["198.51.100.1", "2001:db8:5::1"], created="2026-01-01T00:00:00Z"
+            ),
+            service(1, endpoints(1, "p1"), created="2026-01-01T00:00:01Z"),
+        ],
+        """
+        outside                  ext1        r1 masq
+        outside                  vip1        p1 masq
+        outside                  lb1         p1 masq
+        """,
+    ),
+    case(
+        "two Services of one age with one external address and port: the first by name has it",
         [
             service(2, endpoints(2, "r1"), externalIPs=["198.51.100.1", "2001:db8:5::1"]),
             service(1, endpoints(1, "p1")),

@@ -148,6 +148,7 @@ def service(
     internal: str = "Cluster",
     external: str = "Cluster",
     ingress: Iterable[dict[str, str]] | None = None,
+    created: str | None = None,
     **spec: Any,
 ) -> tuple[Object, ...]:
     """A Service of type LoadBalancer with addresses of every kind in both families, and its slices.
@@ -167,7 +168,7 @@ def service(
     }
     ingress = [{"ip": address} for address in both("lb", number)] if ingress is None else ingress
     row = {
-        "metadata": {"name": f"s{number}", "namespace": "shop"},
+        "metadata": {"name": f"s{number}", "namespace": "shop", "creationTimestamp": created},
         "spec": told | spec,
         "status": {"loadBalancer": {"ingress": ingress}},
     }

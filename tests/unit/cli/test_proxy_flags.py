@@ -14,7 +14,7 @@ from kdns.aio.files.proxy_config import settings_of
 from kdns.cli.proxy import flag_texts, kube_proxy_flags
 from kdns.errors import InputError, SettingsError
 from kdns.proxy.settings.flags import BY_NAME, FLAGS, flag_values, settings_from_flags
-from kdns.proxy.settings.settings import Settings, VModule
+from kdns.proxy.settings.settings import Settings
 
 
 def from_flags(line: str) -> Settings:
@@ -42,7 +42,9 @@ def test_flags_and_files_have_the_same_defaults() -> None:
         ("--detect-local-mode=BridgeInterface --pod-bridge-interface=cni0",
          "detectLocalMode: BridgeInterface\ndetectLocal: {bridgeInterface: cni0}"),
         ("--pod-interface-name-prefix=veth", "detectLocal: {interfaceNamePrefix: veth}"),
-        ("--feature-gates=A=true,B=false", "featureGates: {A: true, B: false}"),
+        ("--feature-gates=AllowServiceExternalIPs=false,ComponentFlagz=true",
+         "featureGates: {AllowServiceExternalIPs: false, ComponentFlagz: true}"),
+        ("--protected-ports=2222,8.8.8.8:53", "protectedPorts: [2222, '8.8.8.8:53']"),
         ("--kube-api-qps=9.5 --kube-api-burst=20 --kubeconfig=/k",
          "clientConnection: {qps: 9.5, burst: 20, kubeconfig: /k}"),
         ("--conntrack-tcp-timeout-established=0s --conntrack-max-per-core=0 --conntrack-tcp-be-liberal=true",
@@ -113,21 +115,19 @@ def test_what_is_wrong_with_a_flag_names_the_flag() -> None:
 
 def test_beside_a_file_few_flags_count(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
-    path.write_text(
-        yaml.safe_dump({**HEAD, "clusterCIDR": "10.0.0.0/8", "logging": {"vmodule": [{"filePattern": "b"}]}})
-    )
-    texts = {"config": str(path), "hostname-override": "N1", "v": "3", "vmodule": "a=1"}
+    path.write_text(yaml.safe_dump({**HEAD, "clusterCIDR": "10.0.0.0/8"}))
+    texts = {"config": str(path), "hostname-override": "N1", "logging-format": "json"}
     ignored = {"cluster-cidr": "10.1.0.0/16", "healthz-port": "0"}
     warnings: list[str] = []
     settings = settings_of(flag_values(texts | ignored), warnings.append)
-    assert (settings.cluster_cidr, settings.node_name, settings.logging.verbosity) == ("10.0.0.0/8", "n1", 3)
-    assert settings.logging.vmodule == (VModule("a", 1), VModule("b", 0))
+    assert (settings.cluster_cidr, settings.node_name, settings.logging.format) == ("10.0.0.0/8", "n1", "json")
     assert settings.healthz_bind_address == "0.0.0.0:10256"
     assert warnings == [
         "--healthz-port is deprecated, use --healthz-bind-address",
         "with --config these do not count: --cluster-cidr, --healthz-port",
-        f"{path}:5: logging.vmodule: has no effect in kdns: `kdns --log-level` says how much is logged",
     ]
+    with pytest.raises(SettingsError, match="--v: Forbidden: kdns does not have it: `kdns --log-level LEVEL proxy`"):
+        settings_of(flag_values({"config": str(path), "v": "3"}), warnings.append)
 
 
 def test_flags_on_a_command_line() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
-from kdns.aio.dataplane.events import LEFT_OUT, MAX_LEFT_OUT, EventRecorder
+from kdns.aio.dataplane.events import LEFT_OUT, MAX_LEFT_OUT, REFUSED, EventRecorder
 from kdns.aio.dataplane.sync_runner import SyncResult
 from kdns.cluster.objects import Key
 from kdns.cluster.source import Source
@@ -34,3 +35,11 @@ def test_each_refusal_is_told_and_of_many_the_first() -> None:
     assert events.told == [("shop", "web", LEFT_OUT, "the kernel refuses its rules: no such protocol")]
     events.synced(synced({("shop", f"s{number}"): "all" for number in range(1000)}))
     assert [each[1] for each in events.told[1:]] == [f"s{number}" for number in range(MAX_LEFT_OUT)]
+
+
+def test_an_address_that_a_service_does_not_get_is_told() -> None:
+    events = Noted()
+    refused = {(("shop", "web"), "external IP 192.0.2.1:22/TCP"): "it is ssh of this node"}
+    events.synced(replace(synced({}), refused=refused))
+    message = "this node does not serve external IP 192.0.2.1:22/TCP for it: it is ssh of this node"
+    assert events.told == [("shop", "web", REFUSED, message)]

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 from dataplane_rig import Rig, endpoint_slice, hurry, service
+from msgspec.structs import replace as replace_struct
 
 from kdns.aio.dataplane import rejections
 from kdns.aio.dataplane import sync_runner as module
-from kdns.cluster.objects import Key, Service
+from kdns.cluster.objects import Key, Service, ServicePort
 
 
 @pytest.fixture(autouse=True)
@@ -186,3 +187,23 @@ async def test_a_kernel_that_takes_no_rules_at_all_has_nothing_against_a_service
         return f"no capability, for {keys}"
 
     assert await rejections.rejected_services(ask, [("d", "a")]) == {}
+
+
+async def test_what_a_service_does_not_get_is_news_once() -> None:
+    rig = Rig()
+    asking = service(2)
+    ssh = replace_struct(asking.spec, external_ips=("192.0.2.1",), ports=(ServicePort(22, "p"),))
+    asking = replace_struct(asking, spec=ssh)
+    subject = ("d", "s2"), "external IP 192.0.2.1:22/TCP"
+    async with rig.running():
+        rig.put(asking)
+        rig.list_all()
+        await rig.until(lambda: rig.has(1, 2))
+        assert rig.synced[-1].refused == {subject: "it is ssh of this node"}
+        rig.put(service(3))
+        await rig.until(lambda: rig.has(1, 2, 3))
+        assert rig.synced[-1].refused == {}
+        rig.put(service(2))
+        await rig.until(lambda: not rig.plane.plan or not rig.plane.plan.refusals)
+        rig.put(asking)
+        await rig.until(lambda: rig.synced[-1].refused == {subject: "it is ssh of this node"})

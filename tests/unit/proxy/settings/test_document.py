@@ -15,7 +15,7 @@ from settings_text import BIT, HEAD, read, said
 from kdns.aio.files.proxy_config import load_settings, parse_settings, write_settings
 from kdns.errors import InputError, ManifestError, SettingsError
 from kdns.proxy.settings.document import decoded, encoded
-from kdns.proxy.settings.settings import Settings, VModule
+from kdns.proxy.settings.settings import Settings
 from kdns.proxy.settings.validation import problems
 
 
@@ -65,10 +65,12 @@ from kdns.proxy.settings.validation import problems
         ("nodePortAddresses: [primary]", "node_port_addresses", ("primary",)),
         ("featureGates: {PreferSameTrafficDistribution: false}", "node_hints", False),
         ("", "node_hints", True),
-        ("winkernel: {sourceVip: 10.0.0.1, enableDSR: true, rootHnsEndpointName: x}", "winkernel.enable_dsr", True),
-        ("logging: {flushFrequency: 2s, verbosity: 4}", "logging.flush_frequency_s", 2.0),
+        ("featureGates: {AllowServiceExternalIPs: false}", "external_ips", False),
+        ("", "external_ips", True),
+        ("protectedPorts: [2222, '8.8.8.8:53']", "protected_ports", ("2222", "8.8.8.8:53")),
+        ("logging: {flushFrequency: 0s, verbosity: 0}", "logging.flush_frequency_s", 5.0),
         ("logging: {flushFrequency: 5000000000}", "logging.flush_frequency_s", 5.0),
-        ("logging: {vmodule: [{filePattern: a*, verbosity: 9}]}", "logging.vmodule", (VModule("a*", 9),)),
+        ("logging: {vmodule: []}", "logging.vmodule", ()),
         ("logging: {options: {json: {infoBufferSize: 0}}}", "logging.options.json.info_buffer_size", "0"),
         ("showHiddenMetricsForVersion: '1.35'", "show_hidden_metrics_for_version", "1.35"),
         ("hostnameOverride: ' N1 '", "node_name", "n1"),
@@ -76,7 +78,7 @@ from kdns.proxy.settings.validation import problems
         ("mode: nftables\niptables: {masqueradeAll: true}", "masquerade_all", False),
         ("mode: ipvs\niptables: {masqueradeAll: true, masqueradeBit: 3}", "mark", 8),
         ("mode: userspace\nnftables: {masqueradeBit: 1}", "mark", 2),
-        ("windowsRunAsService: true", "windows_run_as_service", True),
+        ("windowsRunAsService: false", "windows_run_as_service", False),
     ],
 )  # fmt: skip
 def test_what_a_file_says(text: str, path: str, value: object) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from ipaddress import ip_address
 from typing import Any
 
 import pytest
@@ -81,5 +82,22 @@ def test_the_rest_of_the_configuration_of_the_plan() -> None:
         True,
     )
     assert not proxy_config(read("featureGates: {PreferSameTrafficDistribution: false}"), None).node_hints
+    assert not proxy_config(read("featureGates: {AllowServiceExternalIPs: false}"), None).external_ips
     with pytest.raises(InputError, match="mode ipvs is not built yet"):
         proxy_config(read("mode: ipvs"), None)
+
+
+def test_the_protected_ports() -> None:
+    text = "healthzBindAddress: 0.0.0.0:10300\nprotectedPorts: [2222, '10.0.0.0/8:22/tcp', '[2001:db8::/32]:53/UDP']"
+    api_servers = [(ip_address("203.0.113.1"), 443), (ip_address("2001:db8::1"), 443)]
+    found = proxy_config(read(text), None, (), api_servers)
+    assert [(each.port, each.protocol, str(each.network or "")) for each in found.protected_ports] == [
+        (22, "TCP", ""),
+        (10250, "TCP", ""),
+        (10300, "TCP", ""),
+        (443, "TCP", "203.0.113.1/32"),
+        (443, "TCP", "2001:db8::1/128"),
+        (2222, "", ""),
+        (22, "TCP", "10.0.0.0/8"),
+        (53, "UDP", "2001:db8::/32"),
+    ]

@@ -15,6 +15,11 @@ LOCAL_MODES = 'supported values: "ClusterCIDR", "NodeCIDR", "BridgeInterface", "
 MODES = (
     "must be iptables, ipvs, nftables, userspace or blank (blank means the best-available proxy [currently nftables])"
 )
+JSON = "kdns reads and writes application/json"
+PROTECTED = "must be [IP or CIDR:]PORT[/PROTOCOL] (e.g. 2222, 8.8.8.8:53 or [fde4:8dba:82e1::/48]:22/tcp)"
+NO_GATE = "Forbidden: kdns has no such feature gate; it has "
+NO_GATE += "AllowServiceExternalIPs, ComponentFlagz, ComponentStatusz, PreferSameTrafficDistribution"
+NO_LEVELS = "Forbidden: kdns does not have it: `kdns --log-level LEVEL proxy` says how much is logged"
 MINOR = "must be omitted or have the value '1.35'. Only the previous minor version is allowed"
 
 
@@ -76,9 +81,15 @@ MINOR = "must be omitted or have the value '1.35'. Only the previous minor versi
         ("showHiddenMetricsForVersion: '1.29'", "showHiddenMetricsForVersion", '"1.29"',
          f"--show-hidden-metrics-for-version {MINOR}"),
         ("logging: {format: xml}", "logging.format", '"xml"', "Unsupported log format"),
-        ("logging: {verbosity: -1}", "logging.verbosity", "-1", NOT_NEGATIVE),
-        ("logging: {vmodule: [{filePattern: 'a=b'}]}", "logging.vmodule[0]", '"a=b"',
-         "File pattern must not contain equal sign or comma"),
+        ("clientConnection: {contentType: text/plain}", "clientConnection.contentType", '"text/plain"', JSON),
+        ("clientConnection: {acceptContentTypes: application/cbor}", "clientConnection.acceptContentTypes",
+         '"application/cbor"', JSON),
+        ("protectedPorts: [22, 8.8.8.8]", "protectedPorts[1]", '"8.8.8.8"', PROTECTED),
+        ("protectedPorts: [0]", "protectedPorts[0]", '"0"', PROTECTED),
+        ("protectedPorts: [65536]", "protectedPorts[0]", '"65536"', PROTECTED),
+        ("protectedPorts: ['53/icmp']", "protectedPorts[0]", '"53/icmp"', PROTECTED),
+        ("protectedPorts: ['2001:db8::1:53']", "protectedPorts[0]", '"2001:db8::1:53"', PROTECTED),
+        ("protectedPorts: ['[10.0.0.0/8]:53']", "protectedPorts[0]", '"[10.0.0.0/8]:53"', PROTECTED),
     ],
 )  # fmt: skip
 def test_values_that_are_refused(text: str, field: str, shown: str, reason: str) -> None:
@@ -96,11 +107,16 @@ def test_a_period_below_zero_is_below_the_least_period_too() -> None:
     ("text", "says"),
     [
         ("detectLocalMode: Guess", f'detectLocalMode: Unsupported value: "Guess": {LOCAL_MODES}'),
+        ("featureGates: {AllAlpha: false}", f"featureGates.AllAlpha: {NO_GATE}"),
+        ("featureGates: {Zeta: true, PreferSameTrafficDistribution: true}", f"featureGates.Zeta: {NO_GATE}"),
+        ("logging: {verbosity: 2}", f"logging.verbosity: {NO_LEVELS}"),
+        ("logging: {vmodule: [{filePattern: a}]}", f"logging.vmodule: {NO_LEVELS}"),
         (
-            "logging: {format: json, vmodule: [{filePattern: a}]}",
-            "logging.vmodule: Forbidden: Only supported for text log format",
+            "logging: {flushFrequency: 2s}",
+            "logging.flushFrequency: Forbidden: kdns does not have it: every line is written at once",
         ),
-        ("logging: {vmodule: [{}]}", "logging.vmodule[0]: Required value: File pattern must not be empty"),
+        ("windowsRunAsService: true", "windowsRunAsService: Forbidden: kdns does not run on Windows"),
+        ("winkernel: {enableDSR: true}", "winkernel: Forbidden: kdns does not run on Windows"),
         (
             "logging: {options: {text: {splitStream: true}}}",
             "logging.options.text.splitStream: Forbidden: Feature LoggingAlphaOptions is disabled",
@@ -125,7 +141,10 @@ def test_values_that_are_refused_in_other_words(text: str, says: str) -> None:
         "mode: iptables\nnftables: {masqueradeBit: 99}",
         "portRange: 300+1700",
         "portRange: '300'",
-        "featureGates: {LoggingAlphaOptions: true}\nlogging: {options: {text: {splitStream: true}}}",
+        "featureGates: {AllowServiceExternalIPs: false, ComponentFlagz: true, PreferSameTrafficDistribution: true}",
+        "clientConnection: {contentType: '', acceptContentTypes: 'application/cbor, application/json'}",
+        "protectedPorts: [22, 53/UDP, 8.8.8.8:53, '10.0.0.0/8:10250/tcp', '[2001:db8::/32]:22', '[::1]:22/sctp']",
+        "logging: {format: json, flushFrequency: 5s, verbosity: 0}",
     ],
 )
 def test_values_that_are_fine(text: str) -> None:
@@ -139,11 +158,6 @@ def test_values_that_are_fine(text: str) -> None:
         ("", ["clusterCIDR"]),
         ("nftables: {masqueradeAll: true}", []),
         ("detectLocalMode: NodeCIDR\nmode: iptables", ["nodePortAddresses"]),
-        ("detectLocalMode: NodeCIDR\nfeatureGates: {Zeta: true, Alpha: false, PreferSameTrafficDistribution: true}",
-         ["featureGates.Alpha", "featureGates.Zeta"]),
-        ("clusterCIDR: 10.0.0.0/8\nlogging: {format: text, flushFrequency: 5s, verbosity: 0}", []),
-        ("clusterCIDR: 10.0.0.0/8\nlogging: {format: json, verbosity: 2}", ["logging.format", "logging.verbosity"]),
-        ("clusterCIDR: 10.0.0.0/8\nlogging: {vmodule: [{filePattern: a*, verbosity: 9}]}", ["logging.vmodule"]),
     ],
 )  # fmt: skip
 def test_what_is_remarked(text: str, fields: list[str]) -> None:

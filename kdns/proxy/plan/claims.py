@@ -1,0 +1,168 @@
+"""Claims of Service ports to fronts: which of them has a front, and why the others do not get it.
+
+Whoever may write a Service may name any address in it. So some destinations are protected from external IPs, load
+balancer's addresses and node ports: the API server, ssh and the kubelet of this node, what protectedPorts names, and
+at the node's addresses the node ports and health check node ports of other Services. Other ports of the node's
+addresses may be claimed, as in kube-proxy.
+
+Of several claims to one front, that of a cluster IP has precedence over a load balancer's address, and that over an
+external IP; then the oldest Service has it, and of those the first by namespace and name.
+
+Differs: kube-proxy protects no destination but, in mode ipvs, the node's own addresses; and where two Service ports
+claim one front, the one that it handles last has it. Here an author of a Service cannot take another's traffic, nor the
+node's.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple, TypeAlias
+
+from kdns.cluster.objects import EndpointSlice, Key
+from kdns.net import Address, canonical_address, is_link_local_ipv6, parse_unmapped_address
+from kdns.proxy.plan.config import ProtectedPort, ProxyConfig
+from kdns.proxy.plan.plan import FamilyPlan, FrontKey, FrontKind, PortName, PortPlan, Refusal
+
+API_SERVICE: Final[Key] = ("default", "kubernetes")
+"""The Service whose endpoints are the API servers."""
+
+_RANKS: Final = {
+    kind: rank
+    for rank, kind in enumerate(
+        (FrontKind.CLUSTER_IP, FrontKind.LOAD_BALANCER_IP, FrontKind.EXTERNAL_IP, FrontKind.NODE_PORT)
+    )
+}
+_UNKNOWN_AGE: Final = "~"
+"""Sorts behind every time: a Service that cannot show its age takes nothing from one that can."""
+
+_NodePort: TypeAlias = tuple[str, int]
+"""Protocol and port at the node's addresses."""
+
+
+class Claim(NamedTuple):
+    """A Service port's claim to a front. Claims are ordered: the first that is not refused has the front."""
+
+    rank: int
+    created: str
+    name: PortName
+    kind: FrontKind
+
+
+class Claims:
+    """The claims to the fronts of one family. `changed` are fronts whose decision may be another than before."""
+
+    def __init__(self, half: FamilyPlan, config: ProxyConfig) -> None:
+        self._half, self._has_external_ips = half, config.external_ips
+        self._protected: dict[int, tuple[ProtectedPort, ...]] = {}
+        for each in config.protected_ports:
+            self._protected[each.port] = (*self._protected.get(each.port, ()), each)
+        self._own = tuple(address for address in half.node.addresses if address in half.node_ports)
+        self._api_servers: frozenset[FrontKey] = frozenset()
+        self._claims: dict[FrontKey, list[Claim]] = {}
+        self._at_addresses: dict[_NodePort, dict[FrontKey, None]] = {}
+        self._node_ports: dict[_NodePort, dict[PortName, str]] = {}
+        self.changed: dict[FrontKey, None] = {}
+
+    def add(self, port: PortPlan) -> None:
+        """Add the claims of a Service port."""
+        for key, kind in port.fronts:
+            insort(self._claims.setdefault(key, []), _claim(port, kind))
+            self.changed[key] = None
+            if kind in {FrontKind.EXTERNAL_IP, FrontKind.LOAD_BALANCER_IP}:
+                self._at_addresses.setdefault(key[1:], {})[key] = None
+        for node_port, what in _node_ports(port):
+            self._node_ports.setdefault(node_port, {})[port.name] = what
+            self.changed |= self._at_addresses.get(node_port, {})
+
+    def remove(self, port: PortPlan) -> None:
+        """Remove the claims of a Service port that were added."""
+        for key, kind in port.fronts:
+            claims = self._claims[key]
+            del claims[bisect_left(claims, _claim(port, kind))]
+            if not claims:
+                del self._claims[key]
+                if keys := self._at_addresses.get(key[1:]):
+                    keys.pop(key, None)
+            self.changed[key] = None
+        for node_port, _ in _node_ports(port):
+            self._node_ports[node_port].pop(port.name, None)
+            self.changed |= self._at_addresses.get(node_port, {})
+
+    def protect_api_servers(self, slices: Iterable[EndpointSlice]) -> None:
+        """Protect the endpoints of these slices, and no others any more."""
+        fronts = frozenset(_api_servers(slices))
+        for key in self._api_servers ^ fronts:
+            self.changed |= {each: None for each in (key, key._replace(address="")) if each in self._claims}
+        self._api_servers = fronts
+
+    def decision(self, key: FrontKey) -> tuple[Claim | None, tuple[Refusal, ...]]:
+        """The claim that has the front, and the others with the reason."""
+        winner, refusals = None, []
+        for claim in self._claims.get(key, ()):
+            reason = self._protection(key, claim) or (_precedence(winner, claim) if winner else "")
+            if reason:
+                refusals.append(Refusal(claim.name, claim.kind, reason))
+            else:
+                winner = claim
+        return winner, tuple(refusals)
+
+    def _protection(self, key: FrontKey, claim: Claim) -> str:
+        """Why this claim is refused, whatever others there are; "" where it is not."""
+        if claim.kind is FrontKind.CLUSTER_IP:
+            return ""
+        if claim.kind is FrontKind.EXTERNAL_IP and not self._has_external_ips:
+            return "the feature gate AllowServiceExternalIPs is off"
+        for address in self._addresses(key):
+            for each in self._protected.get(key.port, ()):
+                if each.protocol in {"", key.protocol} and self._covers(each, address):
+                    return f"it is {each.owner}"
+            if key._replace(address=str(address)) in self._api_servers:
+                return "it is the API server"
+            if key.address and address in self._half.node_ports:
+                owners = self._node_ports.get(key[1:], {})
+                others = [(name, what) for name, what in owners.items() if name[:2] != claim.name[:2]]
+                for name, what in sorted(others)[:1]:
+                    return f"it is the {what} of Service {name}"
+        return ""
+
+    def _addresses(self, key: FrontKey) -> tuple[Address, ...]:
+        """The addresses of a front; those of a node port are the node's."""
+        if not key.address:
+            return self._own
+        address = parse_unmapped_address(key.address)
+        return (address,) if address else ()
+
+    def _covers(self, protected: ProtectedPort, address: Address) -> bool:
+        if protected.network is None:
+            return self._half.node.has(address) or is_link_local_ipv6(address)
+        return address in protected.network
+
+
+def _claim(port: PortPlan, kind: FrontKind) -> Claim:
+    return Claim(_RANKS[kind], port.created or _UNKNOWN_AGE, port.name, kind)
+
+
+def _node_ports(port: PortPlan) -> Iterator[tuple[_NodePort, str]]:
+    """The ports of the node's addresses that are this Service port's, and what they are."""
+    if port.health_check_port:
+        yield ("TCP", port.health_check_port), "health check node port"
+    for key, kind in port.fronts:
+        if kind is FrontKind.NODE_PORT:
+            yield key[1:], FrontKind.NODE_PORT.value
+
+
+def _api_servers(slices: Iterable[EndpointSlice]) -> Iterator[FrontKey]:
+    for each in slices:
+        addresses = [canonical_address(text) for endpoint in each.endpoints or () for text in endpoint.addresses]
+        for port in each.ports or ():
+            yield from (FrontKey(address, port.protocol or "TCP", port.port or 0) for address in addresses)
+
+
+def _precedence(winner: Claim, claim: Claim) -> str:
+    """Why the one comes before the other."""
+    if winner.rank != claim.rank:
+        return f"it is the {winner.kind.value} of Service {winner.name}"
+    if winner.created != claim.created:
+        return f"Service {winner.name} has it, which is older"
+    return f"Service {winner.name} has it, which is as old and comes first by name"

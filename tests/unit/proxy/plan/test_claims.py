@@ -1,0 +1,230 @@
+"""Destinations that no Service gets, and which of several Services gets one: alike in every mode, and trace says why.
+
+192.0.2.1 is an address of the node with node ports, 192.0.2.2 one without; 203.0.113.5 and 2001:db8::5 are elsewhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from ipaddress import ip_address, ip_network
+from typing import Any
+
+import msgspec
+import pytest
+
+from kdns.cluster.objects import EndpointSlice, Service
+from kdns.cluster.state import State
+from kdns.proxy.plan.claims import API_SERVICE
+from kdns.proxy.plan.config import OF_THE_NODE, NodeView, ProtectedPort, ProxyConfig
+from kdns.proxy.plan.modes import IPTABLES, NFTABLES, USERSPACE, Mode
+from kdns.proxy.plan.plan import FrontKey, Plan
+from kdns.proxy.plan.planner import Planner, plan
+from kdns.proxy.trace.explain import explained
+from kdns.proxy.trace.trace import Packet
+
+NODE = NodeView("here", "", (ip_address("192.0.2.1"),), (ip_address("192.0.2.1"), ip_address("192.0.2.2")))
+MODES = (NFTABLES, IPTABLES, USERSPACE)
+CLIENT = {4: ip_address("203.0.113.9"), 6: ip_address("2001:db8::9")}
+OLD, NEW = "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"
+
+
+def config(mode: Mode = NFTABLES, **changed: Any) -> ProxyConfig:
+    return replace(ProxyConfig(mode), **changed)
+
+
+def service(name: str, *external_ips: str, created: str | None = None, ports: Any = None, **rest: Any) -> Service:
+    """A Service with the number of its name in its cluster IPs; without `ports` it has port 80/TCP."""
+    number = sum(map(ord, name)) % 200
+    spec = {
+        "type": "LoadBalancer",
+        "clusterIP": f"10.96.0.{number}",
+        "clusterIPs": [f"10.96.0.{number}", f"fd00:96::{number:x}"],
+        "externalIPs": list(external_ips),
+        "ports": ports or [{"port": 80}],
+    }
+    row = {"metadata": {"name": name, "namespace": "shop", "creationTimestamp": created}, "spec": spec | rest}
+    return msgspec.convert(row, Service)
+
+
+def balanced(name: str, address: str, port: int, created: str | None = None) -> Service:
+    one = service(name, created=created, ports=[{"port": port}])
+    return msgspec.convert(
+        msgspec.to_builtins(one) | {"status": {"loadBalancer": {"ingress": [{"ip": address}]}}}, Service
+    )
+
+
+def api_servers(*addresses: str, port: int = 6443) -> EndpointSlice:
+    namespace, name = API_SERVICE
+    labels = {"kubernetes.io/service-name": name}
+    row = {
+        "metadata": {"name": name, "namespace": namespace, "labels": labels},
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": [address]} for address in addresses],
+        "ports": [{"name": "https", "port": port}],
+    }
+    return msgspec.convert(row, EndpointSlice)
+
+
+def state(*objects: Service | EndpointSlice) -> State:
+    found = State()
+    for each in objects:
+        found.upsert(each)
+    return found
+
+
+def owner(made: Plan, address: str, port: int, protocol: str = "TCP") -> str:
+    """The Service that has this destination, "" for none."""
+    parsed = ip_address(address)
+    front = made.of("IPv4" if parsed.version == 4 else "IPv6").front_of(parsed, protocol, port)
+    return front.port.name.service if front else ""
+
+
+def reasons(known: State, made: Plan, address: str, port: int, protocol: str = "TCP") -> str:
+    destination = ip_address(address)
+    packet = Packet(CLIENT[destination.version], destination, protocol, port)
+    return "\n".join(explained(known, made, packet).reasons)
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
+@pytest.mark.parametrize(
+    ("address", "port", "protocol", "why"),
+    [
+        ("192.0.2.1", 22, "TCP", "it is ssh of this node"),
+        ("192.0.2.2", 22, "TCP", "it is ssh of this node"),
+        ("192.0.2.1", 10250, "TCP", "it is the kubelet of this node"),
+        ("192.0.2.1", 6443, "TCP", "it is the API server"),
+        ("203.0.113.5", 6443, "TCP", "it is the API server"),
+        ("203.0.113.7", 443, "TCP", "it is the API server as clients know it"),
+        ("8.8.8.8", 53, "UDP", "it is named by protectedPorts"),
+        ("2001:db8:7::1", 53, "TCP", "it is named by protectedPorts"),
+        ("192.0.2.1", 30080, "TCP", "it is the node port of Service shop/victim"),
+        ("192.0.2.1", 32000, "TCP", "it is the health check node port of Service shop/victim"),
+        # … and what stays possible, as in kube-proxy
+        ("192.0.2.1", 443, "TCP", ""),
+        ("192.0.2.1", 22, "UDP", ""),
+        ("192.0.2.1", 30080, "UDP", ""),
+        ("192.0.2.2", 30080, "TCP", ""),
+        ("192.0.2.1", 30090, "TCP", ""),
+        ("203.0.113.5", 22, "TCP", ""),
+        ("203.0.113.5", 6444, "TCP", ""),
+        ("8.8.4.4", 53, "UDP", ""),
+    ],
+)
+def test_destinations_that_no_service_gets(mode: Mode, address: str, port: int, protocol: str, why: str) -> None:
+    named = (
+        *OF_THE_NODE,
+        ProtectedPort("the API server as clients know it", 443, "TCP", ip_network("203.0.113.7")),
+        ProtectedPort("named by protectedPorts", 53, "", ip_network("8.8.8.0/24")),
+        ProtectedPort("named by protectedPorts", 53, "", ip_network("2001:db8:7::/48")),
+    )
+    victim = service(
+        "victim",
+        ports=[{"port": 80, "nodePort": 30080}],
+        externalTrafficPolicy="Local",
+        healthCheckNodePort=32000,
+    )
+    ports = [{"name": "a", "port": port, "protocol": protocol}, {"name": "own", "port": 81, "nodePort": 30090}]
+    wanted = "" if why else "claims"
+    before = "victim" if "30080" in f"{port}" and why else ""
+    for asking in (
+        service("claims", address, created=OLD, ports=ports),
+        balanced("claims", address, port) if protocol == "TCP" else None,
+    ):
+        if not asking:
+            continue
+        known = state(asking, victim, api_servers("192.0.2.1", "203.0.113.5"))
+        made = plan(known, NODE, config(mode, protected_ports=named))
+        assert owner(made, address, port, protocol) == (wanted or before)
+        assert (why in reasons(known, made, address, port, protocol)) if why else True
+        refused = {str(key): each.reason for half in (made.ipv4, made.ipv6) for key, (each,) in half.refused.items()}
+        assert list(refused.values()) == ([why] if why else [])
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
+@pytest.mark.parametrize("port", [22, 6443, 10250, 30022])
+def test_a_node_port_takes_nothing_of_the_node_either(mode: Mode, port: int) -> None:
+    known = state(service("wide", ports=[{"port": 80, "nodePort": port}]), api_servers("192.0.2.1"))
+    made = plan(known, NODE, config(mode))
+    assert owner(made, "192.0.2.1", port) == ("wide" if port == 30022 else "")
+    assert (FrontKey("", "TCP", port) in made.ipv4.refused) == (port != 30022)
+    elsewhere = plan(known, replace(NODE, primary=(), addresses=()), config(mode))
+    assert FrontKey("", "TCP", port) in elsewhere.ipv4.fronts
+
+
+def test_a_cluster_ip_is_given_by_the_api_server_and_never_refused() -> None:
+    known = state(service("a", clusterIP="192.0.2.1", clusterIPs=["192.0.2.1"], ports=[{"port": 22}]))
+    assert owner(plan(known, NODE, config()), "192.0.2.1", 22) == "a"
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
+@pytest.mark.parametrize(
+    ("first", "second", "wanted", "why"),
+    [
+        (("zoo", NEW), ("ant", OLD), "ant", "Service shop/ant has it, which is older"),
+        (("zoo", OLD), ("ant", NEW), "zoo", "Service shop/zoo has it, which is older"),
+        (("zoo", OLD), ("ant", OLD), "ant", "Service shop/ant has it, which is as old and comes first by name"),
+        (("zoo", NEW), ("ant", None), "zoo", "Service shop/zoo has it, which is older"),
+        (("zoo", None), ("ant", None), "ant", "which is as old and comes first by name"),
+    ],
+)
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_two_claims_the_older_service_has_it(
+    mode: Mode, first: tuple[str, str], second: tuple[str, str], wanted: str, why: str, order: int
+) -> None:
+    services = [service(name, "203.0.113.5", created=created) for name, created in (first, second)]
+    known = state(*services[::order])
+    made = plan(known, NODE, config(mode))
+    assert owner(made, "203.0.113.5", 80) == wanted
+    assert why in reasons(known, made, "203.0.113.5", 80)
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
+def test_an_older_external_ip_takes_neither_a_cluster_ip_nor_a_balancers_address(mode: Mode) -> None:
+    taken = service("taken", created=NEW)
+    known = state(
+        service("old", taken.spec.cluster_ip, "203.0.113.5", created=OLD),
+        taken,
+        balanced("new", "203.0.113.5", 80, NEW),
+    )
+    made = plan(known, NODE, config(mode))
+    assert owner(made, taken.spec.cluster_ip, 80) == "taken"
+    assert owner(made, "203.0.113.5", 80) == "new"
+    assert "it is the cluster IP of Service shop/taken" in reasons(known, made, taken.spec.cluster_ip, 80)
+    assert "it is the load balancer IP of Service shop/new" in reasons(known, made, "203.0.113.5", 80)
+
+
+def test_a_claim_waits_until_what_refuses_it_is_gone() -> None:
+    asking = service("asks", "192.0.2.1", "203.0.113.5", ports=[{"name": "n", "port": 30080}, {"port": 6443}])
+    victim = service("victim", ports=[{"port": 80, "nodePort": 30080}])
+    known = state(asking)
+    planner = Planner(known, NODE, config())
+
+    def owners() -> list[str]:
+        assert planner.plan == plan(known, NODE, config())
+        return [
+            owner(planner.plan, address, port)
+            for address, port in (("192.0.2.1", 30080), ("192.0.2.1", 6443), ("203.0.113.5", 6443))
+        ]
+
+    assert owners() == ["asks", "asks", "asks"]
+    for obj, wanted in (
+        (victim, ["victim", "asks", "asks"]),
+        (api_servers("192.0.2.1"), ["victim", "", "asks"]),
+        (api_servers("203.0.113.5"), ["victim", "asks", ""]),
+        (service("victim"), ["asks", "asks", ""]),
+    ):
+        change = known.upsert(obj)
+        assert change
+        differences = planner.changed([change])
+        assert differences["IPv4"]
+        assert owners() == wanted
+
+
+def test_without_external_ips_none_is_served_and_trace_says_why() -> None:
+    known = state(service("a", "203.0.113.5"), balanced("b", "203.0.113.6", 80))
+    made = plan(known, NODE, config(external_ips=False))
+    assert [owner(made, f"203.0.113.{number}", 80) for number in (5, 6)] == ["", "b"]
+    assert (
+        "Service shop/a names it as external IP and does not get it: the feature gate AllowServiceExternalIPs is off"
+        in reasons(known, made, "203.0.113.5", 80)
+    )
