@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
+
+from kdns.controlplane.meta.kinds import Json
+
+_NUMBER: Final = re.compile(r"[0-9]{1,18}")
+"""Text of clients has any length, and Python refuses to read a number of thousands of digits."""
 
 MANIFEST: Final = "kdns/manifest"
 """The path of the manifest file that defines an object."""
@@ -14,3 +20,9 @@ MANIFEST_ANNOTATIONS: Final = frozenset({MANIFEST, LAST_APPLIED})
 
 KUBECTL_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 """The same of `kubectl apply` without --server-side."""
+
+
+def annotated_number(obj: Json, annotation: str) -> int | None:
+    """The number in an annotation, None for none."""
+    text = (obj["metadata"].get("annotations") or {}).get(annotation) or ""
+    return int(text) if _NUMBER.fullmatch(text) else None

@@ -15,6 +15,8 @@ from kdns.net import Address, parse_address
 
 Format: TypeAlias = Callable[[str], list[str]]
 
+_PREFIX_DIGITS = 18
+"""Python refuses to read a number of thousands of digits; leading zeros may be refused later."""
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _LABEL_1035 = "[a-z]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
@@ -206,6 +208,7 @@ def cidr_problems(text: str, kept: Collection[str] = (), *, strict: bool = True)
         or not slash
         or not length.isascii()
         or not length.isdigit()
+        or len(length) > _PREFIX_DIGITS
         or int(length) > parsed.max_prefixlen
     ):
         return [NOT_A_CIDR]

@@ -10,12 +10,15 @@ _SUFFIXES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15
 _SUFFIXES |= {f"{letter}i": 1024**power for power, letter in enumerate("KMGTPE", 1)}
 _NANO, _BINARY = 10**9, 1024
 _SMALL = {"m": 10**3, "u": 10**6, "n": 10**9}
+_MAX_CHARS = 256
+"""Differs: kube-apiserver reads longer ones, and caps what they say at 2^63 - 1."""
 _QUANTITY = re.compile(r"([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))(?:([eE][+-]?[0-9]{1,3})|([a-zA-Z]{0,2}))")
 
 
 def quantity(value: object) -> Fraction | None:
     """The value of a quantity; None for a text that is not a quantity."""
-    found = _QUANTITY.fullmatch(str(value))
+    text = str(value)
+    found = _QUANTITY.fullmatch(text) if len(text) <= _MAX_CHARS else None
     if not found:
         return None
     number, exponent, suffix = found.groups()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.meta.errors import StatusError, conflict, gone
+from kdns.controlplane.meta.errors import StatusError, bad_request, conflict, gone
 from kdns.controlplane.meta.kinds import Json, Kind
 from kdns.controlplane.storage.watch import QUEUE_BYTES, Commit, Filter, Subscription, Version, WatchEvent, version_of
 
@@ -22,6 +22,7 @@ HISTORY_COMMITS, HISTORY_BYTES = 4096, 32 * 1024 * 1024
 """Of each kind."""
 
 QUEUE_EVENTS = 10_000
+_UINT64_DIGITS = 20
 _DECODED_COMMITS = 64
 """How many of the newest replaced versions stay decoded; older ones are seldom read."""
 
@@ -217,10 +218,16 @@ def _forget(collection: _Collection, watcher: Subscription) -> None:
 
 
 def parsed_revision(text: str) -> int:
-    """A resourceVersion as a number; raises ValueError with the API's message."""
+    """A resourceVersion as a number; raises ValueError with the API's message for text, 400 for more than 64 bits.
+
+    Differs: kube-apiserver answers a watch and a PUT with 500 for both.
+    """
     if not (text.isascii() and text.isdigit()):
         raise ValueError(f'Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax')
-    return int(text)
+    digits = text.lstrip("0") or "0"
+    if len(digits) > _UINT64_DIGITS or int(digits) >= 1 << 64:
+        raise bad_request(f"resourceVersion: found a number of {len(digits)} digits, wanted one of 64 bits")
+    return int(digits)
 
 
 def too_large(revision: int, current: int) -> StatusError:

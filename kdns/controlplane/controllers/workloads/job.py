@@ -15,6 +15,7 @@ from kdns.controlplane.controllers.controller import Action, Notice, Outcome, Su
 from kdns.controlplane.controllers.events import combined_notices
 from kdns.controlplane.controllers.workloads.index import ACTIONS_MAX, WorkloadIndex
 from kdns.controlplane.controllers.workloads.pods import Suffix, generated_names, is_active, new_pod
+from kdns.controlplane.meta.annotations import annotated_number
 from kdns.controlplane.meta.human_duration import seconds_of
 from kdns.controlplane.meta.kinds import JOB, POD, Json, Kind
 from kdns.controlplane.resources.pod.pod import is_ready
@@ -200,8 +201,7 @@ def _expiry(job: Json, now_s: float) -> Outcome:
 
 def index_of(pod: Json) -> int | None:
     """The completion index of a Pod."""
-    text = (pod["metadata"].get("annotations") or {}).get(INDEX, "")
-    return int(text) if text.isdigit() else None
+    return annotated_number(pod, INDEX)
 
 
 def indexes_text(indexes: Collection[int]) -> str:

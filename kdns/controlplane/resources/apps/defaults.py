@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kdns.controlplane.meta.annotations import annotated_number
 from kdns.controlplane.meta.kinds import Json
 from kdns.controlplane.resources.defaults import without_nulls
 from kdns.controlplane.resources.pod.defaults import default_pod
@@ -69,9 +70,8 @@ def counted_template(new: Json, old: Json | None) -> Json:
     metadata = new["metadata"]
     count = 1
     if old is not None:
-        kept = (old["metadata"].get("annotations") or {}).get(TEMPLATE_GENERATION, "1")
         changed = (old.get("spec") or {}).get("template") != (new.get("spec") or {}).get("template")
-        count = (int(kept) if kept.isdecimal() else 1) + int(changed)
+        count = (annotated_number(old, TEMPLATE_GENERATION) or 1) + int(changed)
     annotations = {**(metadata.get("annotations") or {}), TEMPLATE_GENERATION: str(count)}
     return {**new, "metadata": {**metadata, "annotations": annotations}}
 

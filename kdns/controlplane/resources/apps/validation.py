@@ -20,7 +20,7 @@ _NOT_A_PERCENT = (
     "a valid percent string must be a numeric string followed by an ending '%' "
     "(e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')"
 )
-_PERCENT = re.compile(r"([0-9]+)%")
+_PERCENT = re.compile(r"([0-9]{1,9})%")
 MISMATCH = "`selector` does not match template `labels`"
 FIXED_SET = (
     "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', "

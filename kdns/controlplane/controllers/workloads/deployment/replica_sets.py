@@ -12,7 +12,6 @@ from kdns.controlplane.controllers.owner_references import inherited_annotations
 from kdns.controlplane.controllers.workloads.deployment.rolling import (
     DESIRED,
     MAX,
-    annotated_number,
     budget,
     is_rolling,
     oldest_first,
@@ -21,7 +20,7 @@ from kdns.controlplane.controllers.workloads.deployment.rolling import (
 from kdns.controlplane.controllers.workloads.deployment.status import NO_LIMIT
 from kdns.controlplane.controllers.workloads.replicas import count, desired_replicas
 from kdns.controlplane.controllers.workloads.revisions import safe_hash
-from kdns.controlplane.meta.annotations import KUBECTL_LAST_APPLIED
+from kdns.controlplane.meta.annotations import KUBECTL_LAST_APPLIED, annotated_number
 from kdns.controlplane.meta.kinds import DEPLOYMENT, REPLICA_SET, Json
 from kdns.controlplane.storage.object_meta import is_terminating
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from kdns.cluster.objects import Key
 from kdns.controlplane.controllers.workloads.replicas import count, desired_replicas, int_or_percent
+from kdns.controlplane.meta.annotations import annotated_number
 from kdns.controlplane.meta.kinds import Json
 
 DESIRED = "deployment.kubernetes.io/desired-replicas"
@@ -112,12 +113,6 @@ def _share(deployment: Json, replica_set: Json, surge: int) -> int:
     if not before:
         return 0
     return int(size * (desired_replicas(deployment) + surge) / before + 0.5) - size
-
-
-def annotated_number(obj: Json, annotation: str) -> int | None:
-    """The number in an annotation, None for none."""
-    text = (obj["metadata"].get("annotations") or {}).get(annotation) or ""
-    return int(text) if text.isdecimal() and text.isascii() else None
 
 
 def was_scaled(deployment: Json, replica_sets: Iterable[Json]) -> bool:

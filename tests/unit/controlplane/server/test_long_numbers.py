@@ -1,0 +1,93 @@
+"""Numbers of thousands of digits in clients' text, which Python refuses to read: 4xx, or no number, and never 500."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from verbs_api import new_api, pod, service
+
+from kdns.controlplane.controllers.workloads.deployment.replica_sets import REVISION
+from kdns.controlplane.controllers.workloads.job import INDEX, index_of
+from kdns.controlplane.meta.annotations import annotated_number
+from kdns.controlplane.meta.errors import StatusError
+from kdns.controlplane.meta.kinds import DAEMON_SET, DEPLOYMENT, DISRUPTION_BUDGET, POD, SERVICE, Json
+from kdns.controlplane.resources.apps.defaults import TEMPLATE_GENERATION
+from kdns.controlplane.server.api import Api
+from kdns.controlplane.storage.store import parsed_revision
+
+LONG = "1" * 5000
+LABELS = {"a": "b"}
+TEMPLATE = {"metadata": {"labels": LABELS}, "spec": pod()["spec"]}
+
+
+def deployment(**rolling: str) -> Json:
+    strategy = {"type": "RollingUpdate", "rollingUpdate": rolling}
+    spec = {"selector": {"matchLabels": LABELS}, "template": TEMPLATE, "strategy": strategy}
+    return {"metadata": {"name": "web"}, "spec": spec}
+
+
+def asking(resource: str) -> Json:
+    container = {"name": "c", "image": "i", "resources": {"requests": {resource: LONG}}}
+    return {"metadata": {"name": "p"}, "spec": {"containers": [container]}}
+
+
+def ranged() -> Json:
+    obj = service()
+    obj["spec"] |= {"type": "LoadBalancer", "loadBalancerSourceRanges": [f"10.0.0.0/{LONG}"]}
+    return obj
+
+
+@pytest.mark.parametrize(
+    ("call", "code"),
+    [
+        (lambda api: api.watch(POD, "default", resource_version=LONG), 400),
+        (lambda api: api.list(POD, "default", resource_version=LONG), 400),
+        (lambda api: api.create(DEPLOYMENT, "default", deployment(maxSurge=f"{LONG}%")), 422),
+        (lambda api: api.create(DEPLOYMENT, "default", deployment(maxUnavailable=f"{LONG}%")), 422),
+        (
+            lambda api: api.create(
+                DISRUPTION_BUDGET, "default", {"metadata": {"name": "p"}, "spec": {"minAvailable": f"{LONG}%"}}
+            ),
+            422,
+        ),
+        (lambda api: api.create(SERVICE, "default", ranged()), 422),
+    ],
+)
+def test_the_clients_mistake(call: Callable[[Api], object], code: int) -> None:
+    with pytest.raises(StatusError) as caught:
+        call(new_api())
+    assert caught.value.code == code
+    assert "int_max_str_digits" not in caught.value.message
+
+
+@pytest.mark.parametrize("resource", ["cpu", "memory"])
+def test_a_quantity_may_have_any_length(resource: str) -> None:
+    made = new_api().create(POD, "default", asking(resource))
+    assert made["spec"]["containers"][0]["resources"]["requests"] == {resource: LONG}
+
+
+@pytest.mark.parametrize("text", [LONG, "\u00b2", "-1", "", "1.0"])
+def test_annotations_that_are_no_numbers(text: str) -> None:
+    obj = pod(annotations={INDEX: text, REVISION: text})
+    assert (index_of(obj), annotated_number(obj, REVISION)) == (None, None)
+
+
+def test_a_daemon_set_counts_from_one_where_its_annotation_is_no_number() -> None:
+    api = new_api()
+    spec = {"selector": {"matchLabels": LABELS}, "template": TEMPLATE}
+    made = api.create(DAEMON_SET, "default", {"metadata": {"name": "d"}, "spec": spec})
+    made["metadata"]["annotations"] = {TEMPLATE_GENERATION: LONG}
+    updated = api.update(DAEMON_SET, "default", "d", made)
+    assert updated["metadata"]["annotations"] == {TEMPLATE_GENERATION: "1"}
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("0", 0), ("0" * 5000 + "7", 7), (str(2**64 - 1), 2**64 - 1), (str(2**64), None), (LONG, None)]
+)
+def test_revisions_have_64_bits(text: str, number: int | None) -> None:
+    if number is None:
+        with pytest.raises(StatusError, match="wanted one of 64 bits"):
+            parsed_revision(text)
+    else:
+        assert parsed_revision(text) == number
