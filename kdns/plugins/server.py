@@ -115,14 +115,13 @@ class Server:
         query = read_query(packet)
         block = self.block_of(query.labels) if isinstance(query, Query) else None
         if block is None or isinstance(query, Malformed):
-            answer = error_answer(packet, SERVFAIL) if len(packet) >= HEADER_BYTES else None
-            return (self._counted(answer, packet, lane) if answer else SILENCE), None
+            return self._servfail(query, packet, lane), None
         request = Request(query, client, self.local, lane.transport, block.zone, received_s)
         return self._exchange(request, Response(SERVFAIL), block, lane, None, -1), block
 
     def overloaded(self, packet: bytes, lane: Lane) -> Exchange:
-        """SERVFAIL without reading the packet: too many queries are pending."""
-        return self._counted(error_answer(packet, SERVFAIL), packet, lane)
+        """SERVFAIL without asking any directive: too many queries are pending."""
+        return self._servfail(read_query(packet), packet, lane)
 
     async def _exchange_later(
         self, request: Request, reply: Awaitable[Reply], block: Block, lane: Lane, key: bytes | None, epoch: int
@@ -173,6 +172,12 @@ class Server:
             self._turns.clear()
         self._turns[key] = turn = self._turns.get(key, 0) + 1
         return turn
+
+    def _servfail(self, query: Query | Malformed, packet: bytes, lane: Lane) -> Exchange:
+        """SERVFAIL with the question that was read: resolvers drop an answer without it (RFC 5452 §9.1)."""
+        if len(packet) < HEADER_BYTES:
+            return SILENCE
+        return self._counted(error_answer(packet, SERVFAIL, query.question_end, query.edns), packet, lane)
 
     def _counted(self, answer: Answer, packet: bytes, lane: Lane) -> Exchange:
         lane.counts.add(answer.kind)

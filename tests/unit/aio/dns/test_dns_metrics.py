@@ -5,16 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
+from dns_chain import server_of
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 from kdns.aio.dns.clusters import Cluster
-from kdns.aio.dns.metrics import gauges
+from kdns.aio.dns.exchange import failed, respond
+from kdns.aio.dns.metrics import gauges, sent_by
 from kdns.aio.dns.request_metrics import DURATION_BUCKETS_S, SIZE_BUCKETS_BYTES, DnsCollector, Requests, Sent
 from kdns.aio.metrics import Gauges, Histogram, Sample
 from kdns.cluster.objects import Service
 from kdns.cluster.source import Scope, Source
+from kdns.dns.message import query
+from kdns.dns.query import HEADER_BYTES
+from kdns.dns.types import SERVFAIL
+from kdns.plugins.chain import Plugin, Reply, Request, Serve
+from kdns.plugins.server import Exchange
 
 
 def scraped(*collectors: Collector) -> dict[str, float]:
@@ -99,6 +106,51 @@ def test_what_is_exposed(key: str, value: float) -> None:
     udp.observe(2, 0.1)
     tcp.observe(1, 0.1)
     assert scraped(DnsCollector(lambda: rows, {"dns://:53": [udp, tcp]}))[key] == value
+
+
+class Failing(Plugin):
+    def serve(self, request: Request, next: Serve) -> Reply:  # noqa: A002 - as in Plugin
+        del request, next
+        raise ZeroDivisionError
+
+
+HEADER = b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00"
+QUESTION = query("a.example.", 1)[HEADER_BYTES:]
+ODD: dict[str, tuple[bytes, str, str, str]] = {
+    "a header alone": (HEADER, "FORMERR", "other", "dropped"),
+    "an UPDATE": (HEADER[:2] + b"\x28\x00" + HEADER[4:] + QUESTION, "NOTIMP", "other", "dropped"),
+    "another version of EDNS": (
+        HEADER[:-1] + b"\x01" + QUESTION + b"\0\0\x29\x04\xd0\0\x01\0\0\0\0", "BADVERS", "A", "dropped",
+    ),
+    "no block's": (query("a.test.", 1), "REFUSED", "A", "dropped"),
+    "a defect": (query("a.example.", 1), "SERVFAIL", "A", "example."),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_errors_are_counted_like_answers(case: str) -> None:
+    packet, rcode, qtype, zone = ODD[case]
+    server, requests = server_of(Failing(), zone="example."), Requests()
+    outcome = respond(server, requests, packet, b"", server.table.lane("udp", 4), ("192.0.2.1", 5353), 0.0)
+    assert isinstance(outcome, Exchange)
+    (row,) = sent_by([server])
+    assert (row.rcode, row.qtype, row.zone, row.times) == (rcode, qtype, zone, 1)
+    assert (row.request_bytes, row.response_bytes) == (len(packet), len(outcome.wire))
+    assert requests.panics == (case == "a defect")
+
+
+@pytest.mark.parametrize("zone", ["example.", "test."])
+@pytest.mark.parametrize("payload_bytes", [0, 1232])
+def test_servfail_has_the_question(zone: str, payload_bytes: int) -> None:
+    packet = query("A.example.", 1, payload_bytes=payload_bytes)
+    server = server_of(Failing(), zone=zone)
+    lane = server.table.lane("udp", 4)
+    failure = failed(ZeroDivisionError(), server, Requests(), packet, lane, ("192.0.2.1", 5353), 0.0)
+    for exchange in (failure, server.overloaded(packet, lane)):
+        assert exchange.wire[3] & 15 == SERVFAIL
+        assert exchange.wire[4:6] == b"\0\1"
+        assert exchange.wire[HEADER_BYTES:].startswith(QUESTION.replace(b"\1a", b"\1A"))
+        assert exchange.wire[10:12] == (b"\0\1" if payload_bytes else b"\0\0")
 
 
 def test_counters_are_read_at_the_scrape() -> None:
