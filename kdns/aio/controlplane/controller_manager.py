@@ -1,15 +1,16 @@
 """Runs the controllers in the process of the API server, in the event loop iteration of each change.
 
 A change wakes the manager once per iteration. It passes on all events, then reconciles subjects until the queue is
-empty or the time slice is used up, so that a large queue does not starve the DNS server. When the queue is empty, it
-deletes dependents of deleted objects, a few at a time.
+empty or the time slice is used up, also in the middle of what one reconcile writes, so that large queues and large
+workloads do not starve the clients of the API. When the queue is empty, it deletes dependents of deleted objects, a
+few at a time.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from time import monotonic, time
 from typing import TypeAlias
 
@@ -61,6 +62,7 @@ class ControllerManager:
         self._stop()
         self._controllers = tuple(self._new_controllers())
         self._queue: OrderedDict[Task, float] = OrderedDict()  # popping the first entry is O(1), unlike with dict
+        self._at_work: tuple[Task, float, Iterator[None]] | None = None
         self._own_writes: dict[tuple[int, Kind, Key], int] = {}
         self._recorder = EventRecorder()
         self._followers: dict[Kind, list[tuple[int, Controller]]] = {}
@@ -121,8 +123,8 @@ class ControllerManager:
             if not self._drain(until):
                 self._wake()
                 return
-            if self._queue:
-                self._attempt(*self._queue.popitem(last=False))
+            if self._at_work or self._queue:
+                self._attempt(until)
             elif not self._api.backlog.is_left:
                 self.idle.set()
                 return
@@ -185,26 +187,40 @@ class ControllerManager:
                 for subject in subjects:
                     self._queue.setdefault((index, subject), self._now_s())
 
-    def _attempt(self, task: Task, since_s: float) -> None:
+    def _attempt(self, until: float) -> None:
+        """Go on with the subject at work, or begin with the next, until it is done or the time slice is used up."""
+        if self._at_work is None:
+            task, since_s = self._queue.popitem(last=False)
+            self._at_work = task, since_s, self._writes(task, since_s)
+        task, since_s, writes = self._at_work
+        try:
+            for _ in writes:
+                if monotonic() > until:
+                    return
+        except KdnsError as error:
+            self._failed(task, since_s, error)
+        except Exception as error:  # one subject must not stop the others
+            name = self._controllers[task[0]].name
+            log.exception("controller failed", controller=name, subject="/".join(task[1]))
+            self._failed(task, since_s, error)
+        self._at_work = None
+
+    def _writes(self, task: Task, since_s: float) -> Iterator[None]:
+        """Reconcile a subject; yields after each write."""
         index, subject = task
         controller = self._controllers[index]
         if waiting := self._later.pop(task, None):
             waiting.cancel()
-        try:
-            outcome = controller.reconcile(subject, since_s, self._now_s())
-            for action in outcome.actions:
-                self._write(index, action)
-            for notice in outcome.notices:
-                self._record(controller, notice)
-        except KdnsError as error:
-            self._failed(task, since_s, error)
-        except Exception as error:  # one subject must not stop the others
-            log.exception("controller failed", controller=controller.name, subject="/".join(subject))
-            self._failed(task, since_s, error)
-        else:
-            self._failures.pop(task, None)
-            if outcome.again_s is not None:
-                self._reconcile_later(task, outcome.again_s)
+        outcome = controller.reconcile(subject, since_s, self._now_s())
+        for action in outcome.actions:
+            self._write(index, action)
+            yield
+        for notice in outcome.notices:
+            self._record(controller, notice)
+            yield
+        self._failures.pop(task, None)
+        if outcome.again_s is not None:
+            self._reconcile_later(task, outcome.again_s)
 
     def _failed(self, task: Task, since_s: float, error: Exception) -> None:
         index, subject = task

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable
+from itertools import pairwise
 
 import pytest
 from structlog.testing import capture_logs
 from test_controllers import Cluster
 
+from kdns.aio.controlplane import controller_manager
 from kdns.aio.controlplane.controller_manager import ControllerManager
 from kdns.cluster.objects import Key
 from kdns.controlplane.controllers.controller import Action, Notice, Outcome, Subject
@@ -174,3 +177,24 @@ async def test_nobody_insists_on_what_goes_with_its_namespace(cluster: Cluster) 
         await cluster.settled()
     assert "held" in maker.read
     assert [each["event"] for each in logs] == ["controller stops"]
+
+
+class MakerOfMany(Maker):
+    """Makes many ConfigMaps at once."""
+
+    def reconcile(self, subject: Subject, since_s: float, now_s: float) -> Outcome:
+        (action,) = super().reconcile(subject, since_s, now_s).actions
+        return Outcome((action,) * 50)
+
+
+async def test_a_time_slice_ends_in_the_middle_of_an_outcome(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(controller_manager, "TIME_SLICE_S", 0.0)
+    cluster.controllers.close()
+    cluster.controllers = ControllerManager(cluster.api, lambda: [MakerOfMany()])
+    cluster.controllers.start()
+    written: list[int] = []
+    while not cluster.controllers.idle.is_set():
+        written.append(len(cluster.api.list(CONFIG_MAP, None).items))
+        await asyncio.sleep(0)
+    assert max(after - before for before, after in pairwise(written)) == 1
+    assert len(cluster.api.list(CONFIG_MAP, None).items) == 50 * len(cluster.api.list(NAMESPACE, None).items)
