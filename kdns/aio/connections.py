@@ -64,7 +64,8 @@ LOG_EVERY_S: Final = 60.0
 _OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _INTERFACE_BITS: Final = 64
 
-_shares: dict[Kind, int] = {}
+_kinds: Final = set(Kind)
+"""Among what the descriptors are shared out: all kinds, unless the process says what it accepts."""
 
 
 def raise_open_files_limit() -> int:
@@ -93,16 +94,14 @@ def shares(limit: int, kinds: Iterable[Kind]) -> dict[Kind, int]:
 
 
 def share_out(*kinds: Kind) -> None:
-    """Raise the limit of open files and share it among what the process accepts; without this call, among all kinds."""
-    _shares.clear()
-    _shares.update(shares(raise_open_files_limit(), kinds))
+    """Raise the limit of open files; from now on only these kinds have shares of it."""
+    raise_open_files_limit()
+    _kinds.intersection_update(kinds)
 
 
 def maximum(kind: Kind) -> int:
     """The share of a kind."""
-    if kind not in _shares:
-        _shares.update(shares(raise_open_files_limit(), Kind))
-    return _shares[kind]
+    return shares(raise_open_files_limit(), _kinds | {kind})[kind]
 
 
 class RareWarning:
@@ -147,7 +146,11 @@ class Connections:
         return len(self._entries)
 
     def add(self, connection: Hashable, address: str, abort: Callable[[], object]) -> bool:
-        """Count an idle connection of a client, or False where there is no room. `abort` is called when it must go."""
+        """Count an idle connection of a client, or False where there is no room. `abort` is called when it must go.
+
+        One that is counted already keeps its place.
+        """
+        self.remove(connection)
         if len(self._entries) >= self.maximum:
             self._full.log()
             if not self._evict():
@@ -224,7 +227,8 @@ def client_of(address: str) -> str:
 class Listener:
     """Accepts the connections of a bound socket in small bursts, each with a protocol of its own.
 
-    Under TLS, handshakes have to end within HANDSHAKE_S, and count among `handshakes` until then.
+    Under TLS, handshakes have to end within HANDSHAKE_S. They count among `handshakes` under their protocols, which
+    keep their places there until they remove themselves.
     """
 
     def __init__(
@@ -250,13 +254,14 @@ class Listener:
         return host, port
 
     def close(self) -> None:
-        """Stop accepting. Connections stay."""
+        """Stop accepting, and end handshakes. Connections stay."""
         if self._paused:
             self._paused.cancel()
         self._loop.remove_reader(self._socket)
         self._socket.close()
-        for task in self._connecting:
-            task.cancel()
+        if self._tls:
+            for task in self._connecting:
+                task.cancel()
 
     def _accept(self) -> None:
         for _ in range(BURST):
@@ -280,18 +285,21 @@ class Listener:
     def _connect(self, client: socket.socket, address: str) -> None:
         tls = self._tls
         times = {"ssl_handshake_timeout": HANDSHAKE_S, "ssl_shutdown_timeout": TLS_CLOSE_S} if tls else {}
-        connected = self._loop.connect_accepted_socket(self._protocol, client, ssl=tls, **times)
+        protocol = self._protocol()
+        connected = self._loop.connect_accepted_socket(lambda: protocol, client, ssl=tls, **times)
         task: asyncio.Task[object] = self._loop.create_task(connected)
         self._connecting.add(task)
-        task.add_done_callback(partial(self._connected, client))
-        if self._handshakes is not None and not self._handshakes.add(task, address, task.cancel):
+        task.add_done_callback(partial(self._connected, client, protocol))
+        if self._handshakes is not None and not self._handshakes.add(protocol, address, task.cancel):
             task.cancel()
 
-    def _connected(self, client: socket.socket, task: asyncio.Task[object]) -> None:
+    def _connected(self, client: socket.socket, protocol: asyncio.BaseProtocol, task: asyncio.Task[object]) -> None:
         self._connecting.discard(task)
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if error is None:
+            return
+        client.close()
         if self._handshakes is not None:
-            self._handshakes.remove(task)
-        if task.cancelled():
-            client.close()
-        elif (error := task.exception()) and not isinstance(error, OSError):  # gone, or speaks no TLS
+            self._handshakes.remove(protocol)
+        if not isinstance(error, OSError | asyncio.CancelledError):  # gone, or speaks no TLS
             log.error("connection failed", exc_info=error)

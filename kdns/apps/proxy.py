@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kdns import logs
+from kdns.aio.connections import Connections, Kind
 from kdns.aio.dataplane.events import EventRecorder
 from kdns.aio.dataplane.health import ProxyHealth, ServiceHealthServers
 from kdns.aio.dataplane.host_settings import apply_oom_score, apply_sysctls
@@ -118,7 +119,8 @@ class NodeProxy:
             FollowStats(),
         )
         health = ProxyHealth(sync_runner, lambda: self.node)
-        service_health = ServiceHealthServers(self.state, self.name, health, events)
+        connections = Connections(Kind.NODE_SITES)
+        service_health = ServiceHealthServers(self.state, self.name, health, events, connections)
         sync_runner.subscribers += [conntrack.synced, service_health.synced, events.synced]
         sync_runner.subscribers.append(lambda _: self.established.set())
         row = MODES[settings.mode]
@@ -147,7 +149,7 @@ class NodeProxy:
             "service health": service_health.run(),
             "events": events.run(),
             "first sync": self._first_sync(sync_runner),
-            **self._http_servers(health, sources),
+            **self._http_servers(health, sources, connections),
         }
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -189,10 +191,10 @@ class NodeProxy:
             apply_sysctls(self.settings.conntrack)
         trim_memory()
 
-    def _http_servers(self, health: ProxyHealth, sources: MetricSources) -> dict[str, Any]:
-        settings = self.settings
+    def _http_servers(self, health: ProxyHealth, sources: MetricSources, connections: Connections) -> dict[str, Any]:
+        settings, hard_fail = self.settings, self.settings.bind_address_hard_fail
         return {
-            name: serve(*listen_address(address), paths, hard_fail=settings.bind_address_hard_fail)
+            name: serve(*listen_address(address), paths, connections, hard_fail=hard_fail)
             for name, (address, paths) in http_servers(settings, self.flags, health, sources).items()
             if address
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import ipaddress
+import ssl
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,3 +52,11 @@ def issue(ca: Authority, name: str, folder: Path) -> tuple[Path, Path]:
     encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
     key_path.write_bytes(key.private_bytes(encoding, form, serialization.NoEncryption()))
     return cert_path, key_path
+
+
+def contexts(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """The TLS contexts of a server and of a client that trusts it."""
+    ca = authority("ca")
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    server.load_cert_chain(*issue(ca, "server", folder))
+    return server, ssl.create_default_context(cadata=ca.pem.decode())

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from kdns.controlplane.meta.errors import StatusError
 from kdns.errors import InputError
-from kdns.net import is_loopback
+from kdns.net import is_loopback, parse_port, split_host_port
 
 OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz", "/version"})
 """Paths that need no token, as in a cluster of kubeadm."""
@@ -38,7 +38,6 @@ class RestConfig:
     tokens: tuple[str, ...] = ()
     ssl_context: ssl.SSLContext | None = None
     hosts: tuple[str, ...] = ()
-    connections_max: int = 2000
     idle_s: float = 120.0
     watches_max: int = 1000
     body_bytes_max: int = 3 * 1024 * 1024
@@ -60,12 +59,16 @@ def check_config(config: RestConfig) -> None:
         )
 
 
-def check_request(config: RestConfig, path: str, headers: Mapping[str, str]) -> None:
-    """With tokens, 401 for a request without a valid one; without tokens, 403 for a request of a web page."""
+def check_request(config: RestConfig, path: str, headers: Mapping[str, str]) -> bool:
+    """With tokens, 401 for a request without a valid one; without tokens, 403 for a request of a web page.
+
+    False for a request that is served without having been authenticated.
+    """
     if config.tokens:
-        if path not in OPEN_PATHS:
-            _check_token(config.tokens, headers.get("Authorization", ""))
-        return
+        if path in OPEN_PATHS:
+            return False
+        _check_token(config.tokens, headers.get("Authorization", ""))
+        return True
     origin = headers.get("Origin")
     if origin is not None:
         raise _forbidden(f"requests from web pages are refused, this one is from origin {origin!r}")
@@ -75,9 +78,10 @@ def check_request(config: RestConfig, path: str, headers: Mapping[str, str]) -> 
     referer = headers.get("Referer")
     if referer is not None and referer.split("/")[2:3] != [headers.get("Host")]:
         raise _forbidden(f"requests from web pages are refused, this one is from {referer[:100]!r}")
-    host = _without_port(headers.get("Host", ""))
+    host = _host(headers.get("Host", ""))
     if not (is_loopback(host) or host.lower() in {config.host, *config.hosts}):
         raise _forbidden(f"the Host header {host!r} is not this server's; use {config.host}, or configure the name")
+    return True
 
 
 def _check_token(tokens: tuple[str, ...], authorization: str) -> None:
@@ -92,7 +96,7 @@ def _forbidden(why: str) -> StatusError:
     return StatusError(403, "Forbidden", f"forbidden: {why}", {})
 
 
-def _without_port(host: str) -> str:
-    if host.startswith("["):
-        return host.partition("]")[0] + "]"
-    return host.partition(":")[0]
+def _host(header: str) -> str:
+    """The host of a Host header with or without a port (RFC 9110 §7.2), or all of it where it is none."""
+    host, port = split_host_port(header) or (header, "")
+    return header if port and parse_port(port) is None else host

@@ -12,9 +12,11 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from kdns.aio.connections import Connections
 from kdns.aio.dataplane.events import EventRecorder
 from kdns.aio.dataplane.sync_runner import SyncResult, SyncRunner
-from kdns.aio.http.sites import Handler, Site, start_site
+from kdns.aio.http.server import Handler, HttpServer
+from kdns.aio.http.sites import ANY_PATH, start_site
 from kdns.cluster.objects import Key, Node
 from kdns.cluster.state import State
 from kdns.errors import ListenError
@@ -49,14 +51,14 @@ class ProxyHealth:
         pending_s, sync_s = self._sync_runner.stats.oldest_pending_s, self._sync_runner.timing.sync_s
         return is_current(established=established, oldest_pending_s=pending_s, now_s=time.monotonic(), sync_s=sync_s)
 
-    async def answer_healthz(self, _request: web.Request) -> web.Response:
+    async def answer_healthz(self, _request: web.BaseRequest) -> web.Response:
         """/healthz, which load balancers ask: 200 while the node should get new connections."""
         eligible = is_eligible(self._node())
         response = self._response(self.is_current, self.is_current and eligible, {"nodeEligible": eligible})
         self.healthz[response.status] += 1
         return response
 
-    async def answer_livez(self, _request: web.Request) -> web.Response:
+    async def answer_livez(self, _request: web.BaseRequest) -> web.Response:
         """/livez, which the kubelet asks: 503 where a restart may help."""
         response = self._response(self.is_alive, self.is_alive, {})
         self.livez[response.status] += 1
@@ -73,11 +75,14 @@ class ProxyHealth:
 class ServiceHealthServers:
     """HTTP servers at health check node ports: how many local endpoints a Service has on this node."""
 
-    def __init__(self, state: State, node_name: str, health: ProxyHealth, events: EventRecorder) -> None:
+    def __init__(
+        self, state: State, node_name: str, health: ProxyHealth, events: EventRecorder, connections: Connections
+    ) -> None:
         self._state, self._node_name, self._health, self._events = state, node_name, health, events
+        self._connections = connections
         self._places: dict[Key, Mapping[HealthCheckPort, HealthCheck]] = {}
         self._checks: dict[tuple[str, int], HealthCheck] = {}
-        self._sites: dict[tuple[str, int], Site] = {}
+        self._sites: dict[tuple[str, int], HttpServer] = {}
         self._failed: set[tuple[str, int]] = set()
         self._changed = asyncio.Event()
 
@@ -129,7 +134,7 @@ class ServiceHealthServers:
             if at in self._sites:
                 continue
             try:
-                self._sites[at] = await start_site(*at, {"/{path:.*}": self._answer(at)})
+                self._sites[at] = await start_site(*at, {ANY_PATH: self._answer(at)}, self._connections)
                 self._failed.discard(at)
             except ListenError as error:
                 if at not in self._failed:
@@ -138,7 +143,7 @@ class ServiceHealthServers:
                     self._events.warn(check.namespace, check.service, FAILED_TO_START, message)
 
     def _answer(self, at: tuple[str, int]) -> Handler:
-        async def answer(_request: web.Request) -> web.Response:
+        async def answer(_request: web.BaseRequest) -> web.Response:
             check = self._checks.get(at)
             if check is None:  # about to be closed
                 return web.Response(status=503)

@@ -10,10 +10,12 @@ from typing import Final
 from aiohttp import web
 
 from kdns import logs
+from kdns.aio.connections import Connections
 from kdns.aio.dataplane.health import ProxyHealth
 from kdns.aio.dataplane.metrics import MetricSources, metrics, slis
 from kdns.aio.http.profiling import profiles
-from kdns.aio.http.sites import Handler, start_site
+from kdns.aio.http.server import Handler
+from kdns.aio.http.sites import start_site
 from kdns.aio.http.zpages import HealthChecks, zpages
 from kdns.errors import ListenError
 from kdns.proxy.settings.document import encoded
@@ -50,12 +52,12 @@ def http_servers(
     }
 
 
-async def serve(host: str, port: int, paths: dict[str, Handler], *, hard_fail: bool) -> None:
+async def serve(host: str, port: int, paths: dict[str, Handler], connections: Connections, *, hard_fail: bool) -> None:
     """Serve until cancelled. An address that cannot be listened on is retried, or with `hard_fail` a ListenError."""
     is_logged = False
     while True:
         try:
-            site = await start_site(host, port, paths)
+            site = await start_site(host, port, paths, connections)
         except ListenError as error:
             if hard_fail:
                 raise
@@ -70,9 +72,9 @@ async def serve(host: str, port: int, paths: dict[str, Handler], *, hard_fail: b
             await site.close()
 
 
-async def _text(_request: web.Request, *, text: str) -> web.Response:
+async def _text(_request: web.BaseRequest, *, text: str) -> web.Response:
     return web.Response(text=text, headers={"X-Content-Type-Options": "nosniff"})
 
 
-async def _configz(_request: web.Request, *, settings: Settings) -> web.Response:
+async def _configz(_request: web.BaseRequest, *, settings: Settings) -> web.Response:
     return web.json_response({CONFIGZ: encoded(settings)})

@@ -23,7 +23,8 @@ from kdns.aio.dataplane.proxier import Counters, Mode
 from kdns.aio.dataplane.stale_flows import FlowStats
 from kdns.aio.dataplane.sync_runner import SyncRunner
 from kdns.aio.dataplane.sync_stats import Changes
-from kdns.aio.http.sites import Handler, exposition, scraped
+from kdns.aio.http.server import Handler
+from kdns.aio.http.sites import exposition, scraped
 from kdns.aio.http.zpages import HealthChecks
 from kdns.aio.kube.informer import FollowStats
 from kdns.aio.metrics import Distribution, Gauges, Histogram, Sample
@@ -54,7 +55,7 @@ def metrics(sources: MetricSources) -> Handler:
     registry.register(_rows(sources))
     ProcessCollector(registry=registry)
 
-    async def answer(request: web.Request) -> web.Response:
+    async def answer(request: web.BaseRequest) -> web.Response:
         if sources.sync_runner.plan:
             await sources.counters.read(sources.sync_runner.plan)
         return scraped(registry, request.headers.get("Accept", ""))

@@ -14,7 +14,8 @@ from kdns.aio.dns.listeners import Listeners
 from kdns.aio.dns.metrics import Enabled, Registry
 from kdns.aio.dns.request_metrics import Requests
 from kdns.aio.dns.setup import BlockSetup, Page, Process
-from kdns.aio.http.sites import Handler, HealthProbe, Sites, exposition
+from kdns.aio.http.server import Handler
+from kdns.aio.http.sites import HealthProbe, Sites, exposition
 from kdns.aio.metrics import Gauges
 from kdns.aio.tasks import observed
 from kdns.cluster.source import Source

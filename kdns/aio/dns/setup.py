@@ -11,7 +11,8 @@ from kdns import logs
 from kdns.aio.dns.clusters import Cluster, Clusters
 from kdns.aio.dns.files import WatchedFile
 from kdns.aio.dns.interfaces import WILDCARD, bound_addresses, own_addresses
-from kdns.aio.http.sites import Handler, plain_page
+from kdns.aio.http.server import Handler
+from kdns.aio.http.sites import plain_page
 from kdns.aio.metrics import Sample
 from kdns.aio.netlink.addresses import InterfaceAddress
 from kdns.aio.tasks import observed

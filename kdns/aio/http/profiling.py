@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from kdns.aio.http.sites import Handler
+from kdns.aio.http.server import Handler
 
 SECONDS: Final = range(1, 121)
 """The durations of a profile. The default is 30, as in Go."""
@@ -35,7 +35,7 @@ def profiles() -> dict[str, Handler]:
     """The handlers, by path."""
     gate = threading.Lock()
 
-    async def profile(request: web.Request) -> web.Response:
+    async def profile(request: web.BaseRequest) -> web.Response:
         text = request.query.get("seconds", str(DEFAULT_S))
         if text not in map(str, SECONDS):
             raise web.HTTPBadRequest(text=f"seconds: wanted {SECONDS.start} to {SECONDS.stop - 1}, found {text!r}\n")
@@ -72,11 +72,11 @@ def sampled(seconds: float, over: threading.Event) -> Counter[str]:
             return found
 
 
-async def _to_index(_request: web.Request) -> web.Response:
+async def _to_index(_request: web.BaseRequest) -> web.Response:
     raise web.HTTPMovedPermanently("/debug/pprof/")
 
 
-async def _index(_request: web.Request) -> web.Response:
+async def _index(_request: web.BaseRequest) -> web.Response:
     return web.Response(
         text="/debug/pprof/\n\n"
         f"{len(asyncio.all_tasks())} tasks, {threading.active_count()} threads\n\n"
@@ -86,11 +86,11 @@ async def _index(_request: web.Request) -> web.Response:
     )
 
 
-async def _cmdline(_request: web.Request) -> web.Response:
+async def _cmdline(_request: web.BaseRequest) -> web.Response:
     return web.Response(text="\0".join(sys.argv))
 
 
-async def _stacks(_request: web.Request) -> web.Response:
+async def _stacks(_request: web.BaseRequest) -> web.Response:
     return web.Response(text="\n".join(_dump(asyncio.all_tasks())))
 
 

@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
-from collections.abc import Awaitable, Callable
-from typing import Final, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Final
 
 import aiohttp
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
-from kdns.aio.http.log import HttpLog
+from kdns.aio.connections import Connections, Kind
+from kdns.aio.http.server import Handler, HttpServer
 from kdns.aio.metrics import Histogram
-from kdns.errors import InputError, ListenError
-from kdns.net import HostPort, join_host_port
+from kdns.errors import InputError
+from kdns.net import HostPort
 
 PROBE_BUCKETS_S: Final = tuple(0.00025 * 10**k for k in range(5))
 PROBE_TIMEOUT_S: Final = 5.0
 
-Handler: TypeAlias = Callable[[web.Request], Awaitable[web.Response]]
+METHODS: Final = ("GET", "HEAD")
+ANY_PATH: Final = "*"
 
 
 def plain_page(page: Callable[[], tuple[int, str]]) -> Handler:
     """The handler of a page that is made of a status and a text."""
 
-    async def answer(_request: web.Request) -> web.Response:
+    async def answer(_request: web.BaseRequest) -> web.Response:
         status, text = page()
         return web.Response(text=text, status=status)
 
@@ -37,7 +38,7 @@ def plain_page(page: Callable[[], tuple[int, str]]) -> Handler:
 def exposition(registry: CollectorRegistry) -> Handler:
     """The handler of /metrics: all metrics in the format that the scraper accepts."""
 
-    async def metrics(request: web.Request) -> web.Response:
+    async def metrics(request: web.BaseRequest) -> web.Response:
         return scraped(registry, request.headers.get("Accept", ""))
 
     return metrics
@@ -71,38 +72,24 @@ class HealthProbe:
                 await asyncio.sleep(1.0)
 
 
-class Site:
-    """An HTTP listener with some paths."""
+async def start_site(host: str, port: int, paths: Mapping[str, Handler], connections: Connections) -> HttpServer:
+    """A site on this address ("" is all addresses); ListenError where it cannot be bound.
 
-    def __init__(self, runner: web.AppRunner) -> None:
-        self._runner = runner
+    Its connections are counted among `connections`. `paths` are looked up at each request: they may change. The handler
+    of ANY_PATH gets what has no path of its own.
+    """
 
-    @property
-    def address(self) -> tuple[str, int]:
-        """The bound address and port."""
-        host, port = self._runner.addresses[0][:2]
-        return str(host), int(port)
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        handler = paths.get(request.path) or paths.get(ANY_PATH)
+        if handler is None:
+            raise web.HTTPNotFound
+        if request.method not in METHODS:
+            raise web.HTTPMethodNotAllowed(request.method, METHODS)
+        return await handler(request)
 
-    async def close(self) -> None:
-        """Finish the requests in flight, then close."""
-        await self._runner.cleanup()
-
-
-async def start_site(host: str, port: int, paths: dict[str, Handler]) -> Site:
-    """A site on this address ("" is all addresses); ListenError where it cannot be bound."""
-    app = web.Application()
-    for path, handler in paths.items():
-        app.router.add_get(path, handler)
-    runner = web.AppRunner(app, access_log=None, logger=HttpLog(), shutdown_timeout=2)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, host or None, port).start()
-    except OSError as error:
-        await runner.cleanup()
-        number = error.errno or 0  # negative for a host name that does not resolve
-        reason = os.strerror(number) if number > 0 else error.strerror or str(error)
-        raise ListenError(join_host_port(host, port), reason) from error
-    return Site(runner)
+    server = HttpServer(answer, connections)
+    await server.listen(host, port)
+    return server
 
 
 class Sites:
@@ -113,7 +100,8 @@ class Sites:
 
     def __init__(self) -> None:
         self._pages: dict[HostPort, dict[str, Handler]] = {}
-        self._sites: dict[HostPort, Site] = {}
+        self._sites: dict[HostPort, HttpServer] = {}
+        self._connections = Connections(Kind.SITES)
 
     def add(self, address: HostPort, path: str, handler: Handler) -> None:
         """Serve a page; InputError where the listeners run and this page has not been among theirs."""
@@ -124,8 +112,7 @@ class Sites:
     async def start(self) -> None:
         """Listen; ListenError for an address that cannot be had."""
         for address, pages in self._pages.items():
-            handlers = {path: _current(pages, path) for path in pages}
-            self._sites[address] = await start_site(address.host, address.port, handlers)
+            self._sites[address] = await start_site(address.host, address.port, pages, self._connections)
 
     @property
     def addresses(self) -> dict[str, tuple[str, int]]:
@@ -136,10 +123,3 @@ class Sites:
         """Finish what is being answered, then close."""
         for site in self._sites.values():
             await site.close()
-
-
-def _current(pages: dict[str, Handler], path: str) -> Handler:
-    async def answer(request: web.Request) -> web.Response:
-        return await pages[path](request)
-
-    return answer

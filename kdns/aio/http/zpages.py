@@ -19,7 +19,7 @@ from typing import Any, Final
 from aiohttp import web
 
 import kdns
-from kdns.aio.http.sites import Handler
+from kdns.aio.http.server import Handler
 
 GROUP: Final = "config.k8s.io"
 VERSIONS: Final = ("v1beta1", "v1alpha1")
@@ -38,7 +38,7 @@ class HealthChecks:
 
     results: Counter[tuple[str, str, str]] = field(default_factory=Counter)
 
-    async def answer(self, request: web.Request) -> web.Response:
+    async def answer(self, request: web.BaseRequest) -> web.Response:
         """The response: `ping` always passes."""
         self.results["ping", "success", "healthz"] += 1
         text = "[+]ping ok\nhealthz check passed\n" if "verbose" in request.query else "ok"
@@ -83,7 +83,7 @@ def _status_lines(started_s: float, up_s: int, paths: Iterable[str]) -> Iterator
 
 
 async def _answer(
-    request: web.Request, *, kind: str, title: str, pages: Callable[[], tuple[Mapping[str, Any], Iterator[str]]]
+    request: web.BaseRequest, *, kind: str, title: str, pages: Callable[[], tuple[Mapping[str, Any], Iterator[str]]]
 ) -> web.Response:
     version = wanted(request.headers.get("Accept", ""), kind)
     if version is None:

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import re
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
 
+import aiohttp
 import pytest
+from fake_api_certs import contexts
 from verbs_api import new_api
 
 from kdns.aio.apiserver import body
 from kdns.aio.apiserver import server as rest
-from kdns.aio.apiserver.authentication import RestConfig
+from kdns.aio.apiserver.authentication import RestConfig, check_request
+from kdns.aio.connections import MAX_CONNECTIONS, Kind
+from kdns.controlplane.meta.errors import StatusError
 
 DEADLINE_S = 60.0
 VERSION = b"GET /version HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -53,10 +64,117 @@ async def test_a_body_that_does_not_come_is_408(monkeypatch: pytest.MonkeyPatch)
     await server.close()
 
 
-async def test_far_too_many_connections_are_dropped_at_once() -> None:
-    server = await rest.start(new_api(), RestConfig(port=0, connections_max=2))
-    waiting = [await asyncio.open_connection(*server.address) for _ in range(4)]
-    assert await answer_until_closed(server, b"") == b""
-    for _, writer in waiting:
-        writer.close()
+@dataclass
+class Client:
+    """A connection that stays open between requests."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    async def get(self, path: str, token: str = "") -> int:
+        """The status of the response, 0 where the connection ended without one."""
+        authorization = f"Authorization: Bearer {token}\r\n" if token else ""
+        self.writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{authorization}\r\n".encode())
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                head = await self.reader.readuntil(b"\r\n\r\n")
+                length = re.search(rb"(?i)content-length: (\d+)", head)
+                await self.reader.readexactly(int(length[1]) if length else 0)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            return 0
+        return int(head.split()[1])
+
+
+Connect: TypeAlias = Callable[..., Awaitable[Client]]
+LIST = "/api/v1/namespaces"
+
+
+@pytest.fixture
+async def connect() -> AsyncIterator[Connect]:
+    """Connects to a server, and closes the connections at the end."""
+    writers: list[asyncio.StreamWriter] = []
+
+    async def connected(server: rest.RestServer, trust: ssl.SSLContext | None = None) -> Client:
+        reader, writer = await asyncio.open_connection(*server.address, ssl=trust)
+        writers.append(writer)
+        return Client(reader, writer)
+
+    yield connected
+    for writer in writers:
+        writer.transport.abort()
+
+
+@pytest.mark.parametrize("has_tls", [False, True])
+async def test_connections_without_a_token_take_no_places_of_those_with_one(
+    has_tls: bool, connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(MAX_CONNECTIONS, Kind.UNAUTHENTICATED, 4)
+    tls, trust = contexts(tmp_path) if has_tls else (None, None)
+    server = await rest.start(new_api(), RestConfig(port=0, tokens=("good",), ssl_context=tls))
+    early = [await connect(server, trust) for _ in range(10)]
+    assert [await each.get(LIST, "good") for each in early[6:]] == [200] * 4
+    for _ in range(20):
+        await connect(server)  # which sends nothing, under TLS not even a ClientHello
+    useless = [await connect(server, trust) for _ in range(20)]
+    assert [await each.get("/version") for each in useless[17:]] == [200] * 3
+    late = await connect(server, trust)
+    assert await late.get(LIST, "good") == 200
+    assert [await each.get(LIST, "good") for each in early[6:]] == [200] * 4
+    assert [await each.get("/version") for each in useless[:15]] == [0] * 15
     await server.close()
+
+
+async def test_who_has_no_token_is_done_after_one_answer(connect: Connect) -> None:
+    server = await rest.start(new_api(), RestConfig(port=0, tokens=("good",)))
+    client = await connect(server)
+    assert [await client.get(LIST, "bad"), await client.get(LIST, "good")] == [401, 0]
+    await server.close()
+
+
+async def test_idle_connections_give_way_and_watches_do_not(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(MAX_CONNECTIONS, Kind.API, 2)
+    server = await rest.start(new_api(), RestConfig(port=0))
+    idle, watching, late = await connect(server), await connect(server), await connect(server)
+    assert await idle.get(LIST) == 200
+    assert await watching.get(f"{LIST}?watch=1") == 200
+    assert await late.get(LIST) == 200
+    assert await idle.get(LIST) == 0
+    assert await late.get(f"{LIST}?watch=1") == 200
+    assert await (await connect(server)).get(LIST) == 429
+    assert server.watching == 2
+    await server.close()
+
+
+@pytest.mark.parametrize(("token", "status"), [("good", 415), ("bad", 401)])
+async def test_no_body_is_inflated(token: str, status: int) -> None:
+    server = await rest.start(new_api(), RestConfig(port=0, tokens=("good",)))
+    headers = {"Authorization": f"Bearer {token}", "Content-Encoding": "gzip"}
+    async with (
+        aiohttp.ClientSession("http://{}:{}".format(*server.address)) as session,
+        session.post(LIST, data=gzip.compress(b"{}"), headers=headers) as response,
+    ):
+        assert response.status == status
+    await server.close()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost:80", "LOCALHOST.:80", "[::1]:80", "[::1]", "127.0.0.1:"])
+def test_own_hosts(host: str) -> None:
+    assert check_request(RestConfig(), LIST, {"Host": host})
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.0.0.1:80@evil.com",
+        "127.0.0.1:evil.com",
+        "127.0.0.1:80:80",
+        "127.0.0.1@evil.com",
+        "[::1]@evil.com",
+        "[::1].evil.com:80",
+        "localhost.evil.com",
+        "",
+    ],
+)
+def test_foreign_hosts(host: str) -> None:
+    with pytest.raises(StatusError, match="the Host header"):
+        check_request(RestConfig(), LIST, {"Host": host})

@@ -16,10 +16,12 @@ import aiohttp
 import pytest
 
 import kdns
+from kdns.aio.connections import Connections, Kind
 from kdns.aio.dataplane.metrics import slis
 from kdns.aio.http import profiling
 from kdns.aio.http.profiling import profiles, sampled
-from kdns.aio.http.sites import Handler, start_site
+from kdns.aio.http.server import Handler
+from kdns.aio.http.sites import start_site
 from kdns.aio.http.zpages import WARNING, HealthChecks, wanted, zpages
 from kdns.proxy.settings.flags import FLAGS, all_flags, flag_values
 
@@ -35,7 +37,7 @@ class Answer:
 
 @asynccontextmanager
 async def site(paths: dict[str, Handler]) -> AsyncIterator[str]:
-    made = await start_site("127.0.0.1", 0, paths)
+    made = await start_site("127.0.0.1", 0, paths, Connections(Kind.NODE_SITES))
     try:
         yield f"http://127.0.0.1:{made.address[1]}"
     finally:

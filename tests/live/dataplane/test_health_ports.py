@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from kdns.aio.connections import Connections, Kind
 from kdns.aio.dataplane.events import MAX_QUEUED, EventRecorder
 from kdns.aio.dataplane.health import ProxyHealth, ServiceHealthServers
 from kdns.aio.dataplane.sync_runner import SyncResult, SyncRunner, SyncTiming
@@ -56,10 +57,11 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
 async def test_no_port_waits_for_an_event_to_be_written() -> None:
     state, view = State(), NodeView("here", "", (NODE,), (NODE,))
     runner = SyncRunner(state, UserspaceProxier(), lambda: None, SyncTiming())
+    connections = Connections(Kind.NODE_SITES)
     silent = socket.create_server(("127.0.0.1", 0))
     blocked = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
     events = EventRecorder(Source(endpoint=f"http://127.0.0.1:{silent.getsockname()[1]}"), "here")
-    servers = ServiceHealthServers(state, "here", ProxyHealth(runner, lambda: None), events)
+    servers = ServiceHealthServers(state, "here", ProxyHealth(runner, lambda: None), events, connections)
     ports = [each.getsockname()[1] for each in blocked]
     config = ProxyConfig(USERSPACE)  # which has node ports at loopback addresses too
 

@@ -7,12 +7,18 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
-from kdns.aio.http.sites import start_site
+from kdns.aio.connections import Connections, Kind
+from kdns.aio.http import server
+from kdns.aio.http.sites import ANY_PATH, plain_page, start_site
 from kdns.errors import ListenError
+
+DEADLINE_S = 60.0
+PAGES = {"/health": plain_page(lambda: (200, "OK"))}
+GET = b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n"
 
 
 async def test_a_site_tells_its_log_of_bytes_that_are_no_http() -> None:
-    site = await start_site("127.0.0.1", 0, {})
+    site = await start_site("127.0.0.1", 0, {}, Connections(Kind.SITES))
     with capture_logs() as logs:
         reader, writer = await asyncio.open_connection(*site.address)
         writer.write(b"GET / HTTP/9.9 x\r\n\r\n")
@@ -32,4 +38,70 @@ async def test_a_site_tells_its_log_of_bytes_that_are_no_http() -> None:
 )
 async def test_a_site_that_cannot_listen_says_why(host: str, message: str) -> None:
     with pytest.raises(ListenError, match=f"^{message}$"):
-        await start_site(host, 9153, {})
+        await start_site(host, 9153, {}, Connections(Kind.SITES))
+
+
+async def answer(address: tuple[str, int], sent: bytes) -> bytes:
+    """The first line that comes, b"" where the connection ends without one."""
+    reader, writer = await asyncio.open_connection(*address)
+    writer.write(sent)
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            return await reader.readline()
+    except ConnectionError:
+        return b""
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (GET, 200),
+        (GET.replace(b"GET", b"HEAD"), 200),
+        (GET.replace(b"GET", b"POST"), 405),
+        (GET.replace(b"/health", b"/else"), 404),
+        (GET.replace(b"Host", b"Content-Length: 0\r\nHost"), 200),
+        (GET.replace(b"Host", b"Content-Length: 1000000\r\nContent-Encoding: gzip\r\nHost"), 413),
+        (GET.replace(b"Host", b"Transfer-Encoding: chunked\r\nHost") + b"1\r\nx\r\n0\r\n\r\n", 413),
+    ],
+)
+async def test_a_site_reads_no_bodies(sent: bytes, status: int) -> None:
+    site = await start_site("127.0.0.1", 0, PAGES, Connections(Kind.SITES))
+    assert (await answer(site.address, sent)).split()[1] == str(status).encode()
+    await site.close()
+
+
+async def test_a_site_with_a_page_for_any_path() -> None:
+    site = await start_site("127.0.0.1", 0, PAGES | {ANY_PATH: plain_page(lambda: (503, ""))}, Connections(Kind.SITES))
+    assert [
+        (await answer(site.address, GET.replace(b"/health", path))).split()[1] for path in (b"/health", b"/a/b")
+    ] == [
+        b"200",
+        b"503",
+    ]
+    await site.close()
+
+
+async def test_idle_connections_give_way_to_new_ones() -> None:
+    connections = Connections(Kind.SITES, 3)
+    site = await start_site("127.0.0.1", 0, PAGES, connections)
+    async with asyncio.timeout(DEADLINE_S):
+        idle = [await asyncio.open_connection(*site.address) for _ in range(20)]
+        for _, writer in idle[-2:]:
+            writer.write(GET)
+        assert (await answer(site.address, GET)).split()[1] == b"200"
+        ended = [await reader.read() for reader, _ in idle[:17]]
+    assert ended == [b""] * 17
+    for _, writer in idle:
+        writer.close()
+    await site.close()
+    assert len(connections) == 0
+
+
+@pytest.mark.parametrize("sent", [b"", GET[:-2]])
+async def test_a_connection_without_a_whole_request_ends(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "FIRST_REQUEST_S", 0.05)
+    site = await start_site("127.0.0.1", 0, PAGES, Connections(Kind.SITES))
+    assert await answer(site.address, sent) == b""
+    await site.close()
