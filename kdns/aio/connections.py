@@ -96,7 +96,8 @@ def shares(limit: int, kinds: Iterable[Kind]) -> dict[Kind, int]:
 def share_out(*kinds: Kind) -> None:
     """Raise the limit of open files; from now on only these kinds have shares of it."""
     raise_open_files_limit()
-    _kinds.intersection_update(kinds)
+    _kinds.clear()
+    _kinds.update(kinds)
 
 
 def maximum(kind: Kind) -> int:
