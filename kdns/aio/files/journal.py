@@ -4,8 +4,9 @@ A commit is queued, and a thread writes all queued commits in one transaction (W
 the transaction ends). HTTP responses to writers, readers and watchers wait for `durable()`, so a crash loses nothing
 that a client has seen.
 
-While the disk fails, requests get 500, nothing new is committed, and the queued commits are retried each second. A
-write that was answered with 500 may therefore take effect later, like one whose response was lost.
+While the disk fails, or the file is deleted or replaced, requests get 500, nothing new is committed, and the queued
+commits are retried each second. A write that was answered with 500 may therefore take effect later, like one whose
+response was lost.
 
 After a crash the revision starts above all revisions that were handed out (a reserved block is skipped), and watches
 from older ones get 410 Gone.
@@ -63,6 +64,7 @@ class Journal:
         self.objects: tuple[Version, ...] = tuple(_objects(connection))
         self._latest = self.revision
         self._reserved = self._reserve(self.revision)
+        self._identities = sqlite.identities(path)
 
     def append(self, commit: Commit) -> None:
         """Queue a commit; 500 while earlier ones cannot be written. Needs a running event loop."""
@@ -148,7 +150,17 @@ class Journal:
             self._execute_many("DELETE FROM objects WHERE ", " OR ", _HERE, gone)
             if latest + _RESERVED_REVISIONS // 2 > reserved:
                 reserved = self._reserve(latest)
+        self._check_present()
         self._latest, self._reserved = latest, reserved
+
+    def _check_present(self) -> None:
+        """OSError where what was written cannot be found by a restart: SQLite goes on writing to deleted files."""
+        try:
+            is_present = sqlite.identities(self.path) == self._identities
+        except FileNotFoundError:
+            is_present = False
+        if not is_present:
+            raise OSError("it, or its -wal file, was deleted or replaced by another; put both back")
 
     def _execute_many(self, statement: str, between: str, each: str, rows: Sequence[tuple[object, ...]]) -> None:
         """Execute a statement for many rows at a time.

@@ -10,12 +10,15 @@ import fcntl
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Final
 
 import kdns
+from kdns import logs
 from kdns.errors import InputError
+
+log = logs.get(__name__)
 
 FILE, LOCK = "kdns.sqlite", "kdns.lock"
 APPLICATION_ID: Final = 0x6B646E73
@@ -56,13 +59,20 @@ def opened(directory: Path) -> tuple[Path, sqlite3.Connection, IO[str]]:
     """
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        was_used = (directory / LOCK).exists()
         lock = _locked(directory)
-        path = directory / FILE
-        path.touch(mode=0o600)
     except OSError as error:
         raise InputError(f"cannot use the data directory {directory}: {error.strerror}") from error
+    path = directory / FILE
     try:
+        if not path.exists():
+            _make(path)
+            if was_used:
+                log.warning("data file missing: starting empty", path=str(path))
         connection = _connected(path)
+    except OSError as error:
+        lock.close()
+        raise InputError(f"cannot use the data directory {directory}: {error.strerror}") from error
     except (sqlite3.Error, LookupError, TypeError) as error:
         lock.close()
         raise unusable(path, error) from error
@@ -71,6 +81,11 @@ def opened(directory: Path) -> tuple[Path, sqlite3.Connection, IO[str]]:
         raise
     _restrict(path)
     return path, connection, lock
+
+
+def identities(path: Path) -> tuple[tuple[int, int], ...]:
+    """Device and inode of the file and of its write-ahead log; OSError where one is missing."""
+    return tuple((stat.st_dev, stat.st_ino) for stat in (path.stat(), path.with_name(f"{FILE}-wal").stat()))
 
 
 def _restrict(path: Path) -> None:
@@ -116,18 +131,31 @@ def _locked(directory: Path) -> IO[str]:
     return lock
 
 
+def _make(path: Path) -> None:
+    """Create the file whole: a crash leaves none, so that an empty one is known for damaged."""
+    if (rest := path.with_name(f"{FILE}-wal")).exists():
+        raise InputError(
+            f"{path} is missing, but its {rest.name} is there; restore both, or move it away to start empty"
+        )
+    new = path.with_name(f"{FILE}.new")
+    for each in (new, path.with_name(f"{FILE}.new-journal")):
+        each.unlink(missing_ok=True)
+    new.touch(mode=0o600)
+    with closing(sqlite3.connect(new, isolation_level=None)) as connection, transaction(connection):
+        _create(connection)
+    new.replace(path)
+
+
 def _connected(path: Path) -> sqlite3.Connection:
-    is_new = not path.exists() or path.stat().st_size == 0
+    if path.stat().st_size == 0:
+        raise InputError(f"{path} is damaged: it has 0 bytes; restore a copy, or move it away to start empty")
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     try:
-        layout = None if is_new else _checked_layout(path, connection)
+        layout = _checked_layout(path, connection)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         with transaction(connection):
-            if layout is None:
-                _create(connection)
-            else:
-                _migrate(connection, layout)
+            _migrate(connection, layout)
             connection.execute("DELETE FROM writer")
             connection.execute("INSERT INTO writer VALUES (?)", (kdns.__version__,))
     except BaseException:

@@ -11,11 +11,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 import kdns
 from kdns.aio.files import journal as module
 from kdns.aio.files.journal import Journal, open_journal
-from kdns.aio.files.sqlite import APPLICATION_ID, FILE, LAYOUT
+from kdns.aio.files.sqlite import APPLICATION_ID, FILE, LAYOUT, LOCK
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import SERVICE
 from kdns.controlplane.storage.store import Store
@@ -162,6 +163,10 @@ def no_database(path: Path) -> None:
     path.write_bytes(b"these are not the bytes of a database" * 100)
 
 
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
 def foreign(path: Path) -> None:
     connection = sqlite3.connect(path)
     connection.execute("CREATE TABLE t (x)")
@@ -195,6 +200,7 @@ def headless(path: Path) -> None:
     ("make", "message"),
     [
         (no_database, "damaged or no SQLite file"),
+        (empty, "is damaged: it has 0 bytes; restore a copy, or move it away to start empty"),
         (foreign, "not kdns's"),
         (newer, f"has format 99, this kdns .* reads formats up to {LAYOUT}; use the kdns that wrote it"),
         (newest, r"use the kdns that wrote it \(99\.1\)"),
@@ -261,6 +267,49 @@ async def test_while_the_disk_refuses_nothing_is_acknowledged(
     again = open_journal(tmp_path)
     assert [version.key[1] for version in again.objects] == ["a", "b"], "what could not be written at first is, later"
     await again.close()
+
+
+@pytest.mark.parametrize("names", [[FILE], [f"{FILE}-wal"], [FILE, f"{FILE}-wal", f"{FILE}-shm", LOCK]])
+@pytest.mark.parametrize("is_replaced", [False, True])
+async def test_files_that_are_deleted_under_a_server_are_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: list[str], is_replaced: bool
+) -> None:
+    monkeypatch.setattr(module, "RETRY_S", 0.01)
+    data, away = tmp_path / "data", tmp_path / "away"
+    away.mkdir()
+    journal = open_journal(data)
+    store = Store(journal.objects, revision=journal.revision, persist=journal.append)
+    for name in names:
+        (data / name).rename(away / name)
+        if is_replaced:
+            (data / name).write_bytes(b"")
+    store.put(SERVICE, ("x", "a"), service("a"), None)
+    with pytest.raises(StatusError, match="deleted or replaced by another; put both back"):
+        await journal.durable()
+    with pytest.raises(StatusError, match="cannot write"):
+        store.put(SERVICE, ("x", "b"), service("b"), None)
+    for name in names:
+        (away / name).replace(data / name)
+    await until_durable(journal)
+    await journal.close()
+    again = open_journal(data)
+    assert [version.key[1] for version in again.objects] == ["a"]
+    await again.close()
+
+
+async def test_a_file_that_is_missing_at_the_start(tmp_path: Path) -> None:
+    """It is told, and what is left of it must go first."""
+    await open_journal(tmp_path).close()
+    (tmp_path / FILE).unlink()
+    (tmp_path / f"{FILE}-wal").write_bytes(b"x")
+    with pytest.raises(InputError, match=r"is missing, but its kdns\.sqlite-wal is there; restore both"):
+        open_journal(tmp_path)
+    (tmp_path / f"{FILE}-wal").unlink()
+    (tmp_path / f"{FILE}.new").write_bytes(b"of a start that was killed")
+    with capture_logs() as logs:
+        await open_journal(tmp_path).close()
+        await open_journal(tmp_path).close()
+    assert [entry["event"] for entry in logs] == ["data file missing: starting empty"]
 
 
 async def until_durable(journal: Journal) -> None:
