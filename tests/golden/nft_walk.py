@@ -274,6 +274,10 @@ def _keys(words: Words, at: At, ip: str) -> Iterator[tuple[str, Words]]:
                 found = [at.saddr if side == "saddr" else at.daddr]
             case ["meta", "l4proto", *rest]:
                 found = [at.protocol]
+            case ["@nh,96,96", *rest] if ip == "ip6":
+                found = [str(int(ip_address(at.saddr)) & (1 << 96) - 1)]
+            case ["(meta", "priority", "and", mask, *rest]:
+                found = [str(int(at.priority) & int(mask.rstrip(")"), 16))]
             case ["meta", "priority", *rest]:
                 found = [at.priority]
             case ["th" | "tcp" | "udp" | "sctp" as protocol, "dport", *rest]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from kdns.net import FAMILIES, VERSION, Address, Family
+from kdns.proxy.nftables.affinity import EndpointIds
 from kdns.proxy.nftables.frame import Delivery
 from kdns.proxy.nftables.fronts import REJECT_CHAIN, Content, ListChain, put_front
 from kdns.proxy.nftables.objects import Chain, ElementKey, expression
@@ -29,7 +30,8 @@ def capture_table(half: FamilyPlan, ports: Mapping[RelayKey, int], to: Address |
     one plan to the next.
     """
 
-    def content_of(fronts: Iterable[Front], half: FamilyPlan) -> Content:
+    def content_of(fronts: Iterable[Front], half: FamilyPlan, ids: EndpointIds) -> Content:
+        del ids  # relays know their clients themselves
         content = Content()
         for capture in captured(half.family, fronts, ports):
             put_front(content, capture.front, half, _relay_chain(capture.ports, to), masquerades=False)

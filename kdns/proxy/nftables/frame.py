@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from kdns.proxy.nftables.affinity import EndpointIds
 from kdns.proxy.nftables.fronts import (
     REJECT_CHAIN,
     Content,
@@ -17,6 +18,7 @@ from kdns.proxy.nftables.fronts import (
 from kdns.proxy.nftables.objects import DESTINATION, SOURCE, Chain, Hook, Set, expression
 from kdns.proxy.nftables.sets import (
     ADDRESSES,
+    CLIENTS,
     CLUSTER_IPS,
     FIREWALL_RANGES,
     FIREWALLED,
@@ -30,7 +32,7 @@ from kdns.proxy.nftables.sets import (
 from kdns.proxy.plan.branches import LISTS, Verdict
 from kdns.proxy.plan.plan import FamilyPlan, Front
 
-ContentOf: TypeAlias = Callable[[Iterable[Front], FamilyPlan], Content]
+ContentOf: TypeAlias = Callable[[Iterable[Front], FamilyPlan, EndpointIds], Content]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ class Delivery:
 
 
 TO_ENDPOINTS: Final = Delivery(
-    content_of, PROTOCOLS, lambda maps: (maps.endpoints, maps.ids, maps.by_id), sets=(HAIRPINS,)
+    content_of, PROTOCOLS, lambda maps: (maps.endpoints, maps.ids, maps.by_id), sets=(HAIRPINS, CLIENTS)
 )
 
 

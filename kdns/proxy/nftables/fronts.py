@@ -2,26 +2,21 @@
 
 A front is an element of a verdict map that leads to a chain for *so many endpoints*. That chain's one rule draws a
 number and looks up the endpoint in another map. Services differ in elements only, and a change adds and deletes
-elements. Session affinity is the exception: a Service port with affinity has a map of its clients, and chains of its
-own with six rules each.
+elements. With session affinity the chain is for so many endpoints and one timeout, and has seven rules.
 """
 
 from __future__ import annotations
 
-from base64 import b32encode
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
-from hashlib import sha256
+from functools import lru_cache, partial
 from ipaddress import collapse_addresses
 from typing import Final, Protocol
-from zlib import crc32
 
 from kdns.net import Family, Network
+from kdns.proxy.nftables.affinity import EndpointIds, affinity_chain
 from kdns.proxy.nftables.objects import (
     NFT_FAMILY,
-    PRIORITY,
-    SOURCE,
     AddressPort,
     Chain,
     Data,
@@ -30,7 +25,6 @@ from kdns.proxy.nftables.objects import (
     Goto,
     Set,
     expression,
-    identifier,
     quoted,
 )
 from kdns.proxy.nftables.sets import (
@@ -45,22 +39,18 @@ from kdns.proxy.nftables.sets import (
 )
 from kdns.proxy.plan.branches import LISTS, Branches, Client, Verdict
 from kdns.proxy.plan.config import LocalPods
-from kdns.proxy.plan.endpoints import ServiceEndpoint
-from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKind, PortName, PortPlan
+from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKind
 
-OWN_NAME_CHARACTERS: Final = 210
-"""The length of a name that belongs to one Service port, without its prefix."""
 REJECT_CHAIN: Final = "reject-chain"
 MARK: Final = "jump mark-for-masquerade"
 
 
 @dataclass(slots=True)
 class Content:
-    """What fronts put into the table: elements by the set's name, chains by name, maps of clients by name."""
+    """What fronts put into the table: elements by the set's name, chains by name."""
 
     elements: dict[str, dict[ElementKey, Data]] = field(default_factory=dict)
     chains: dict[str, Chain] = field(default_factory=dict)
-    client_maps: dict[str, Set] = field(default_factory=dict)
 
     def put(self, into: Set, key: ElementKey, data: Data = None) -> None:
         """Add one element."""
@@ -74,11 +64,11 @@ class ListChain(Protocol):
         """`key` is the front's among those of its side."""
 
 
-def content_of(fronts: Iterable[Front], half: FamilyPlan) -> Content:
+def content_of(fronts: Iterable[Front], half: FamilyPlan, ids: EndpointIds) -> Content:
     """Everything that these fronts of a half put into a table that sends to endpoints."""
     content = Content()
     for front in fronts:
-        put_front(content, front, half, _endpoint_chain, masquerades=True)
+        put_front(content, front, half, partial(_endpoint_chain, ids), masquerades=True)
         for address in front.port.hairpins:
             content.put(HAIRPINS, (address, address))
     return content
@@ -160,18 +150,23 @@ def _client_match(client: Client, local_pods: LocalPods | None, family: Family) 
     return f"{NFT_FAMILY[family]} saddr {local_pods.networks[0]} "
 
 
-def _endpoint_chain(content: Content, front: Front, key: ElementKey, verdict: Verdict, family: Family) -> str:
+def _endpoint_chain(
+    ids: EndpointIds, content: Content, front: Front, key: ElementKey, verdict: Verdict, family: Family
+) -> str:
     """The chain that sends to one of a list's endpoints."""
     side, endpoints, protocol = side_of(front.kind), front.port.list_of(verdict), str(key[-2])
     maps, place = side.endpoint_maps[verdict, protocol], (*key[:-2], key[-1])
-    if front.port.affinity_s:
-        name = f"{side.lists[verdict].name}-{_own_name(front.port.name, family)}"
-        rules = _affinity_rules(content, front.port, place, maps, endpoints, family)
-        content.chains[name] = Chain(name, rules)
-        return name
+    affinity_s = front.port.affinity_s
     for draw, endpoint in enumerate(endpoints):
-        content.put(maps.endpoints, (*place, draw), AddressPort(endpoint.address, endpoint.port))
-    chain = _draw_chain(maps, len(endpoints), family)
+        target = AddressPort(endpoint.address, endpoint.port)
+        if affinity_s:
+            number = ids.of(front.port.name, endpoint)
+            content.put(maps.ids, (*place, draw), number)
+            content.put(maps.by_id, (*place, number), target)
+        else:
+            content.put(maps.endpoints, (*place, draw), target)
+    count = len(endpoints)
+    chain = affinity_chain(maps, count, affinity_s, family) if affinity_s else _draw_chain(maps, count, family)
     content.chains[chain.name] = chain
     return chain.name
 
@@ -182,62 +177,6 @@ def _draw_chain(maps: EndpointMaps, count: int, family: Family) -> Chain:
     name = maps.endpoints.name
     draw = f"{expression(maps.key, family)} . numgen random mod {count}"
     return Chain(f"{name}-{count}", (f"dnat {NFT_FAMILY[family]} addr . port to {draw} map @{name}",))
-
-
-def _affinity_rules(
-    content: Content,
-    port: PortPlan,
-    place: ElementKey,
-    maps: EndpointMaps,
-    endpoints: tuple[ServiceEndpoint, ...],
-    family: Family,
-) -> tuple[str, ...]:
-    """A client goes to its last endpoint; one that is new, or whose endpoint is gone, goes to any.
-
-    The result of one look-up reaches the next as a field of the packet. Its priority is free to use, since these rules
-    see only the first packet of a connection. A client whose endpoint is gone has to be deleted before it gets another,
-    since an update does not overwrite. An endpoint may go between draw and look-up: then the list's first is taken.
-    """
-    clients = Set(f"affinity-{_own_name(port.name, family)}", (SOURCE,), (PRIORITY,), is_dynamic=True)
-    content.client_maps[clients.name] = clients
-    for draw, (number, endpoint) in enumerate(endpoint_ids(endpoints)):
-        content.put(maps.ids, (*place, draw), number)
-        content.put(maps.by_id, (*place, number), AddressPort(endpoint.address, endpoint.port))
-    key, source, ip = expression(maps.key, family), expression(clients.key, family), NFT_FAMILY[family]
-    remember = f"update @{clients.name} {{ {source} timeout {port.affinity_s}s : meta priority }}"
-    send = f"dnat {ip} addr . port to {key} . meta priority map @{maps.by_id.name}"
-    draw_any, draw_first = (
-        f"meta priority set {key} . numgen random mod {count} map @{maps.ids.name}" for count in (len(endpoints), 1)
-    )
-    return (
-        f"meta priority set {source} map @{clients.name} {remember} {send}",
-        f"delete @{clients.name} {{ {source} : meta priority }}",
-        f"{draw_any} {remember}",
-        send,
-        draw_first,
-        send,
-    )
-
-
-def endpoint_ids(endpoints: Iterable[ServiceEndpoint]) -> Iterator[tuple[int, ServiceEndpoint]]:
-    """An ID for each endpoint that does not depend on the others; of two with the same ID, the second gets the next.
-
-    The last four bits are 0, as in the priority of ordinary packets, since they select the device's queue.
-    """
-    taken = set()
-    for endpoint in endpoints:
-        number = crc32(f"{endpoint.address} {endpoint.port}".encode()) & ~0xF
-        while number in taken:
-            number = (number + 0x10) & 0xFFFFFFFF
-        taken.add(number)
-        yield number, endpoint
-
-
-def _own_name(name: PortName, family: Family) -> str:
-    """A name for what belongs to one Service port, unique by its hash and readable by the rest."""
-    text = f"{name.namespace}/{name.service}/{name.protocol.lower()}/{name.port}"
-    digest = b32encode(sha256(f"{NFT_FAMILY[family]} {text}".encode()).digest())[:8].decode()
-    return f"{digest}-{identifier(text)}"[:OWN_NAME_CHARACTERS]
 
 
 def collapsed(networks: Iterable[Network]) -> Iterator[Network]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from kdns.proxy.nftables.objects import (
+    CLIENT,
     DESTINATION,
     DRAW,
     PORT,
@@ -19,6 +20,7 @@ from kdns.proxy.nftables.objects import (
     PROTOCOL,
     SOURCE,
     VERDICT,
+    Part,
     Parts,
     Set,
     port_of,
@@ -32,6 +34,17 @@ RELAYED: Final = ("tcp", "udp")
 
 _FRONT: Final = (DESTINATION, PROTOCOL, PORT)
 CLUSTER_IPS: Final = Set("cluster-ips", (DESTINATION,), comment="cluster IPs in use")
+MAX_CLIENTS: Final = 1 << 18
+"""A client of two Service ports counts twice. The kernel takes about 100 bytes for each."""
+CLIENT_OF_PORT: Final = (CLIENT, Part("(meta priority and 0xffff0000)", "classid"))
+"""A client with the Service port's number, which is the upper half of every endpoint ID of that Service port."""
+CLIENTS: Final = Set(
+    "affinity-clients",
+    (CLIENT, PRIORITY),
+    (PRIORITY,),
+    "client and Service port to endpoint ID",
+    dynamic_size=MAX_CLIENTS,
+)
 HAIRPINS: Final = Set("hairpin-connections", (SOURCE, DESTINATION), comment="endpoint to itself: masqueraded")
 FIREWALLED: Final = Set("firewalled", _FRONT, comment="fronts with loadBalancerSourceRanges")
 FIREWALL_RANGES: Final = Set(

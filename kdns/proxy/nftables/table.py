@@ -8,9 +8,10 @@ from itertools import islice
 from typing import Final
 
 from kdns.net import FAMILIES
+from kdns.proxy.nftables.affinity import EndpointIds
 from kdns.proxy.nftables.frame import TO_ENDPOINTS, Delivery, frame
 from kdns.proxy.nftables.fronts import Content
-from kdns.proxy.nftables.objects import NFT_FAMILY, TABLE, Chain, ElementKey, table_text
+from kdns.proxy.nftables.objects import NFT_FAMILY, TABLE, Chain, ElementKey, Set, table_text
 from kdns.proxy.nftables.sets import BY_ID, DRAWN, LISTED, SERVICES, SHARED
 from kdns.proxy.nftables.transaction import Transaction, commands
 from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKey, Plan
@@ -34,11 +35,11 @@ class Table:
     def __init__(self, half: FamilyPlan, delivery: Delivery = TO_ENDPOINTS) -> None:
         self.half, self._delivery = half, delivery
         self._chains: dict[str, Chain] = {}
-        self._maps: set[str] = set()
+        self._endpoint_ids = EndpointIds()
         self._uses: Counter[tuple[str, ElementKey | str]] = Counter()
         self._stale: dict[str, dict[ElementKey, None]] = {}
         self._stale_ends: set[str] = set()
-        """Chains and maps to which stale elements lead."""
+        """Chains to which stale elements lead."""
         self._start: tuple[str, ...] = tuple(line for change in self._loaded() for line in commands(change))
 
     def whole(self) -> str:
@@ -50,18 +51,19 @@ class Table:
     def takeover(self, there: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
         """As `whole`, in commands, where the kernel's table has these objects: names by "chain", "map" and "set".
 
-        Maps of clients that are still used keep their clients. An object whose name is still used is not deleted but
+        The map of clients keeps them. An object whose name is still used is not deleted but
         filled again, so that no packet finds it missing.
         """
         table = f"{NFT_FAMILY[self.half.family]} {TABLE}"
         objects = frame(self.half, self._delivery)
-        framed = {each.name for each in objects}
+        kept = {each.name for each in objects} | self._chains.keys()
+        flushed = {each.name for each in objects if isinstance(each, Set) and not each.dynamic_size}
         emptied = [f"add table {table}", f"flush table {table}"]
         for sort, names in sorted(there.items(), reverse=True):  # maps have references to chains
             for name in names:
-                if name not in framed | self._chains.keys() | self._maps:
+                if name not in kept:
                     emptied.append(f"delete {sort} {table} {name}")
-                elif name in framed and sort != "chain":
+                elif name in flushed:
                     emptied.append(f"flush {sort} {table} {name}")
         return *emptied, table_text(self.half.family, objects), *self._start
 
@@ -72,10 +74,13 @@ class Table:
     def follow(self, half: FamilyPlan, difference: Difference) -> Transaction:
         """The transaction that leads to this plan."""
         self.half = half
-        return self._followed(difference.fronts)
+        change = self._followed(difference.fronts)
+        for name, (_, port) in difference.ports.items():
+            self._endpoint_ids.release(name, port)
+        return change
 
     def sweep(self) -> Transaction:
-        """Deletes what has no references any more: chains, maps of clients, and stale elements. Call `swept` when done.
+        """Deletes what has no references any more: chains and stale elements. Call `swept` when done.
 
         A packet keeps the rules with which it began while the elements change: it may look up one map before a change
         and the next map after it. It may have drawn a number for which there is no endpoint now, its front may have had
@@ -86,11 +91,8 @@ class Table:
         deleted by the sweep after the one that deletes the elements.
         """
         chains = tuple(name for name in self._chains if not self._uses["chain", name] and name not in self._stale_ends)
-        maps = tuple(
-            name for name in sorted(self._maps) if not self._uses["map", name] and name not in self._stale_ends
-        )
         stale = {name: list(keys) for name, keys in self._stale.items() if keys}
-        return Transaction(self.half.family, delete=stale, remove_chains=chains, remove_maps=maps)
+        return Transaction(self.half.family, delete=stale, remove_chains=chains)
 
     def swept(self, done: Transaction) -> None:
         """A sweep is carried out."""
@@ -98,7 +100,6 @@ class Table:
         self._stale_ends.clear()
         for name in done.remove_chains:
             del self._chains[name]
-        self._maps.difference_update(done.remove_maps)
 
     def _loaded(self) -> Iterator[Transaction]:
         """All fronts, some at a time: their text takes a fraction of the memory of their elements."""
@@ -109,11 +110,9 @@ class Table:
     def _followed(self, fronts: Mapping[FrontKey, tuple[Front | None, Front | None]]) -> Transaction:
         change, content_of = Transaction(self.half.family), self._delivery.content_of
         for old, new in fronts.values():
-            before = content_of((old,) if old else (), self.half)
-            after = content_of((new,) if new else (), self.half)
+            before = content_of((old,) if old else (), self.half, self._endpoint_ids)
+            after = content_of((new,) if new else (), self.half, self._endpoint_ids)
             self._elements(change, before, after)
-            change.maps += [each for name, each in after.client_maps.items() if name not in self._maps]
-            self._maps.update(after.client_maps)
             self._count(before, -1)
             self._count(after, 1)
             for name, chain in after.chains.items():
@@ -125,8 +124,6 @@ class Table:
     def _count(self, part: Content, step: int) -> None:
         for name in part.chains:
             self._uses["chain", name] += step
-        for name in part.client_maps:
-            self._uses["map", name] += step
 
     def _elements(self, change: Transaction, before: Content, after: Content) -> None:
         for name in dict.fromkeys((*before.elements, *after.elements)):
@@ -142,7 +139,7 @@ class Table:
             for key, data in old.items():
                 if lingers and key not in new:
                     stale[key] = None
-                    self._stale_ends.update((*before.chains, *before.client_maps) if name in LISTED else ())
+                    self._stale_ends.update(before.chains if name in LISTED else ())
                 elif new.get(key, _ABSENT) != data and self._is_gone(name, key):
                     _delete(change, name, key)
             for key, data in new.items():

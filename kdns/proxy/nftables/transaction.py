@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kdns.net import Family
-from kdns.proxy.nftables.objects import NFT_FAMILY, TABLE, Chain, Data, ElementKey, Set, element, element_key
+from kdns.proxy.nftables.objects import NFT_FAMILY, TABLE, Chain, Data, ElementKey, element, element_key
 
 _ELEMENTS_A_LINE: Final = 1000
 
@@ -16,26 +16,23 @@ _ELEMENTS_A_LINE: Final = 1000
 class Transaction:
     """What changes in the table, in this order.
 
-    Maps of clients made, chains made or refilled, elements deleted, elements added, and chains and maps removed.
+    Chains made or refilled, elements deleted, elements added, and chains removed.
     Chains and elements are by name of the chain or set.
     """
 
     family: Family
-    maps: list[Set] = field(default_factory=list)
     chains: dict[str, Chain] = field(default_factory=dict)
     delete: dict[str, list[ElementKey]] = field(default_factory=dict)
     add: dict[str, dict[ElementKey, Data]] = field(default_factory=dict)
     remove_chains: tuple[str, ...] = ()
-    remove_maps: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.maps or self.chains or self.delete or self.add or self.remove_chains or self.remove_maps)
+        return bool(self.chains or self.delete or self.add or self.remove_chains)
 
 
 def commands(change: Transaction) -> Iterator[str]:
     """The transaction as nft commands. Chains are made before they are filled, since they lead to each other."""
     table = f"{NFT_FAMILY[change.family]} {TABLE}"
-    yield from (each.command(change.family) for each in change.maps)
     yield from (f"add chain {table} {name}" for name in change.chains)
     for name, chain in change.chains.items():
         yield f"flush chain {table} {name}"
@@ -48,7 +45,6 @@ def commands(change: Transaction) -> Iterator[str]:
             yield f"add element {table} {name} {{ {', '.join(element(key, elements[key]) for key in some)} }}"
     yield from (f"flush chain {table} {name}" for name in change.remove_chains)
     yield from (f"delete chain {table} {name}" for name in change.remove_chains)
-    yield from (f"delete map {table} {name}" for name in change.remove_maps)
 
 
 def _batches(keys: list[ElementKey]) -> Iterator[list[ElementKey]]:

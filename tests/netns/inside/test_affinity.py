@@ -7,6 +7,7 @@ import json
 import subprocess
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Final, TypeAlias
 
 from patience import surely
@@ -15,6 +16,11 @@ from world import World
 
 from kdns.aio.dataplane.nftables.proxier import NftablesProxier, clean_up
 from kdns.cluster.objects import Object
+from kdns.proxy.nftables.frame import TO_ENDPOINTS
+from kdns.proxy.nftables.sets import CLIENTS as CLIENT_MAP
+from kdns.proxy.nftables.sets import HAIRPINS
+from kdns.proxy.nftables.table import Table
+from kdns.proxy.plan.plan import FamilyPlan
 from kdns.proxy.plan.planner import Planner
 
 MANY: Final = range(1, 31)
@@ -29,8 +35,14 @@ Choices: TypeAlias = dict[tuple[int, str], str]
 class Node:
     """The dataplane with MANY Services, all with the same endpoints."""
 
-    def __init__(self, world: World, loop: asyncio.AbstractEventLoop, timeout_s: int = 10800) -> None:
-        self._world, self._loop, self._mode = world, loop, NftablesProxier()
+    def __init__(
+        self,
+        world: World,
+        loop: asyncio.AbstractEventLoop,
+        timeout_s: int = 10800,
+        proxier: type[NftablesProxier] = NftablesProxier,
+    ) -> None:
+        self._world, self._loop, self._mode = world, loop, proxier()
         self._state = state(*self._services(timeout_s))
         self._planner = Planner(self._state, NODE_VIEW, CONFIG)
         loop.run_until_complete(clean_up())  # else it remembers the clients of the test before
@@ -155,6 +167,23 @@ def test_who_starts_again_remembers(world: World, loop: asyncio.AbstractEventLoo
     first = node.choices("outside")
     node.sync_full()
     assert node.choices("outside") == first
+
+
+class WithRoomForTwo(NftablesProxier):
+    """Remembers two clients."""
+
+    def _table(self, half: FamilyPlan) -> Table:
+        return Table(half, replace(TO_ENDPOINTS, sets=(HAIRPINS, replace(CLIENT_MAP, dynamic_size=2))))
+
+
+def test_clients_beyond_the_maps_size_are_served_without_affinity(
+    world: World, loop: asyncio.AbstractEventLoop
+) -> None:
+    node = Node(world, loop, proxier=WithRoomForTwo)
+    first, second = node.choices("outside"), node.choices("outside")
+    assert kept() == 2
+    assert first != second
+    assert len(set(first.values())) > 1
 
 
 def kept() -> int:

@@ -29,6 +29,7 @@ from kdns.aio.dataplane.userspace.proxier import UserspaceProxier
 from kdns.cluster.objects import EndpointSlice, Service
 from kdns.errors import ApplyError
 from kdns.net import FAMILIES
+from kdns.proxy.nftables.affinity import EndpointIds
 from kdns.proxy.nftables.frame import TO_ENDPOINTS
 from kdns.proxy.nftables.fronts import Content, content_of
 from kdns.proxy.nftables.objects import Chain
@@ -116,9 +117,9 @@ class Poisoned(NftablesProxier):
         return Table(half, replace(TO_ENDPOINTS, content_of=poisoned))
 
 
-def poisoned(fronts: Iterable[Front], half: FamilyPlan) -> Content:
+def poisoned(fronts: Iterable[Front], half: FamilyPlan, ids: EndpointIds) -> Content:
     fronts = tuple(fronts)
-    made = content_of(fronts, half)
+    made = content_of(fronts, half, ids)
     for front in fronts:
         if front.port.name.service in REFUSED:
             made.chains["poison"] = Chain("poison", ("jump nowhere",))

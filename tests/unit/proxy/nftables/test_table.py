@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from itertools import takewhile
+from typing import Final
 
 import nft_walk
 import pytest
 from small_cluster import CONFIG, ENDPOINTS, NODE_VIEW, endpoints, service, state
 
 from kdns.cluster.objects import Object
-from kdns.proxy.nftables.fronts import endpoint_ids
+from kdns.proxy.nftables.affinity import MAX_NUMBER, EndpointIds, Numbers
+from kdns.proxy.nftables.sets import CLIENTS
 from kdns.proxy.nftables.table import Table
 from kdns.proxy.nftables.transaction import Transaction, commands
 from kdns.proxy.plan.endpoints import ServiceEndpoint
+from kdns.proxy.plan.plan import PortName
 from kdns.proxy.plan.planner import Planner, plan
+
+WEB: Final = PortName("shop", "s1", "tcp", "TCP")
 
 
 class Followed:
@@ -62,7 +67,7 @@ def test_the_maps_of_a_former_policy_stay_for_packets_on_their_way() -> None:
     assert not swept.remove_chains
     gone = followed.sweep().remove_chains
     assert len(gone) == 2
-    assert all(name.startswith("local-endpoint-") for name in gone)
+    assert all(name.startswith("endpoint-ids-local-") for name in gone)
     assert not followed.sweep()
     followed.change(local[0])
     assert not followed.change(cluster[0]).delete.get("local-endpoint")
@@ -82,7 +87,7 @@ def test_a_list_of_affinity_that_nobody_uses_stays_and_comes_back_with_the_endpo
     (gone,) = {key[2] for key in back.delete["endpoints-by-id-tcp"]} - {
         key[2] for key in back.add["endpoints-by-id-tcp"]
     }
-    assert gone == next(number for number, _ in endpoint_ids([ServiceEndpoint("10.1.1.2", 8080, is_local=False)]))
+    assert gone == EndpointIds().of(WEB, ServiceEndpoint("10.1.1.2", 8080))
     assert not followed.sweep().delete.get("endpoints-by-id-tcp")
     followed.change(without)
     assert len(followed.sweep().delete["endpoints-by-id-tcp"]) == 4
@@ -97,34 +102,71 @@ def test_a_change_with_affinity_is_one_of_elements_and_of_the_draw() -> None:
     assert [key[:2] for key in changed.delete["endpoints-by-id-tcp"]] == places
     assert changed.delete["endpoint-ids-tcp"] == [(*place, 1) for place in places]
     assert "endpoints-by-id-tcp" not in changed.add
-    assert not changed.maps
-    assert {len(chain.rules) for name, chain in changed.chains.items() if not name.startswith("masquerade-")} == {6}
+    assert {name for name in changed.chains if not name.startswith("masquerade-")} == {
+        "endpoint-ids-tcp-2-10800s",
+        "endpoint-ids-nodeports-tcp-2-10800s",
+    }
     followed.change(*service(1, protocols=("TCP",), externalIPs=[]))
-    (gone,) = followed.sweep().remove_maps
-    assert gone.startswith("affinity-")
+    assert "endpoint-ids-tcp-2-10800s" in followed.sweep().remove_chains
 
 
 @pytest.mark.parametrize(("kept", "wanted"), [("p1", ["p1"]), ("r1", ["r1"]), ("r2", ["p1", "r1"])])
 def test_who_is_known_goes_to_the_same_endpoint_if_it_is_still_there(kept: str, wanted: list[str]) -> None:
     table = Table(plan(state(service(1, endpoints(1, "p1", "r1"), sessionAffinity="ClientIP")), NODE_VIEW, CONFIG).ipv4)
     rules = nft_walk.read(table.whole())
-    ((number, _),) = endpoint_ids([ServiceEndpoint(ENDPOINTS[kept][0], 8080)])
-    (clients,) = (name for name in rules.elements if name.startswith("affinity-") and "/tcp/" in name)
-    rules.elements[clients]["192.0.2.7"] = str(number)
+    number = EndpointIds().of(WEB, ServiceEndpoint(ENDPOINTS[kept][0], 8080))
+    rules.elements[CLIENTS.name][f"192.0.2.7 . {number & 0xFFFF0000}"] = str(number)
     ends = nft_walk.walk(rules, nft_walk.At("192.0.2.7", "10.96.0.1", "tcp", 80), [])
     assert [end.daddr for end in ends] == [ENDPOINTS[end][0] for end in wanted]
 
 
-def test_endpoints_with_the_same_number_get_two() -> None:
-    alike = [ServiceEndpoint(address, 80) for address in ("10.196.84.20", "10.24.43.192")]
-    ((first, _),), ((second, _),) = (endpoint_ids([each]) for each in alike)
-    assert first == second
-    assert [number for number, _ in endpoint_ids(alike)] == [first, first + 16]
+def test_numbers_are_the_same_in_another_order_unless_two_values_have_one_hash() -> None:
+    values = list(range(300))
+    forwards, backwards = Numbers[int](MAX_NUMBER), Numbers[int](MAX_NUMBER)
+    numbers = [forwards.of(each) for each in values]
+    assert len(set(numbers)) == len(values)
+    assert (
+        sum(backwards.of(each) != number for each, number in zip(reversed(values), reversed(numbers), strict=True)) < 10
+    )
+    forwards.release_all_but(values[:100])
+    forwards.of(1000)
+    assert [forwards.of(each) for each in values[:100]] == numbers[:100]
 
 
-def test_the_number_of_rules_does_not_depend_on_the_number_of_services() -> None:
+def test_values_beyond_the_last_number_share_one_until_one_is_free() -> None:
+    numbers = Numbers[int](1)
+    assert sorted(numbers.of(each) for each in range(MAX_NUMBER)) == list(range(1, MAX_NUMBER + 1))
+    assert numbers.of(-1) == numbers.of(-2) == 0
+    numbers.release(7)
+    assert numbers.of(-1) != 0
+    numbers.release(-2)
+    assert numbers.of(-2) == 0
+
+
+def test_endpoint_ids_are_all_different_and_mostly_end_in_zeros() -> None:
+    ids = EndpointIds()
+    few, many = ({ids.of(WEB, ServiceEndpoint("10.1.0.1", port)) for port in range(count)} for count in (1000, 20000))
+    assert len(few) == 1000
+    assert not {each & 0xF for each in few} - {0}
+    assert len(many) == 20000
+    assert len({each & 0xFFFF0000 for each in many}) == 1
+
+
+@pytest.mark.parametrize("affinity", ["None", "ClientIP"])
+def test_the_number_of_rules_does_not_depend_on_the_number_of_services(affinity: str) -> None:
     few, many = (
-        Table(plan(state(*(service(number, endpoints(number, "p1", "r1")) for number in some)), NODE_VIEW, CONFIG).ipv4)
+        Table(
+            plan(
+                state(
+                    *(
+                        service(number, endpoints(number, "p1", "r1"), sessionAffinity=affinity, external="Local")
+                        for number in some
+                    )
+                ),
+                NODE_VIEW,
+                CONFIG,
+            ).ipv4
+        )
         for some in (range(1, 2), range(1, 200))
     )
     assert rules(few.whole()) == rules(many.whole())
@@ -140,9 +182,8 @@ def test_a_takeover_empties_what_it_keeps_and_removes_the_rest() -> None:
         state(service(1, endpoints(1, "p1"), protocols=("TCP",), sessionAffinity="ClientIP")), NODE_VIEW, CONFIG
     )
     table = Table(made.ipv4)
-    (kept,) = (name for name in " ".join(table.takeover({})).split() if name.startswith("affinity-"))
     there = {
-        "map": ["service-ips", kept, "affinity-old"],
+        "map": ["service-ips", CLIENTS.name, "affinity-old"],
         "set": ["cluster-ips", "a-set"],
         "chain": ["services", "old"],
     }
