@@ -133,7 +133,7 @@ def _add_syncs(rows: Gauges, sync_runner: SyncRunner, mode: Mode) -> None:
         counter=True,
     )
     text = "Services that the kernel rejects, which are left out."
-    rows.add("kdns_proxy_services_left_out", text, (), _one(lambda: len(sync_runner.rejected)))
+    rows.add("kdns_proxy_services_left_out", text, (), _one(lambda: len(sync_runner.left_out)))
 
 
 def _changes(changes: Changes, what: str) -> Iterator[Sample]:

@@ -2,21 +2,26 @@
 
 The first change after a quiet time is synced at once, later ones min_sync_s after the end of the run before. A sync
 that fails is retried as a full one, with the reason in the log; until then the kernel keeps the rules it has.
-Services that the kernel rejects are found and left out, until they change or the next full sync.
+Services that the kernel rejects are found and left out, until they change or the next full sync. While many are
+suspected, those that it accepts are applied in several syncs.
 There is a full sync once an hour, as in kube-proxy, in case that a foreign change was not noticed.
+
+What goes on failing takes a quarter of the time at most: the next attempt, and the next repair of foreign changes in a
+row, wait for three times as long as the last one took. Where the kernel rejects even a plan without Services, it is
+asked about that one until it accepts it, and nothing is planned.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from kdns import logs
 from kdns.aio.dataplane.proxier import Proxier
-from kdns.aio.dataplane.rejections import rejected_services
+from kdns.aio.dataplane.rejections import RejectionSearch
 from kdns.aio.dataplane.sync_stats import SyncStats
 from kdns.cluster.objects import EndpointSlice, Key, Node, Object, Service, ServiceCIDR
 from kdns.cluster.state import AnyChange, State
@@ -33,7 +38,11 @@ FULL_SYNC_S: Final = 3600.0
 CONFLICT_S: Final = 60.0
 """A foreign change within this time of the last repair counts as one in a row with it."""
 IMMEDIATE_REPAIRS: Final = 3
-"""How many foreign changes in a row are repaired at once; from then on kdns waits longer each time."""
+"""How many foreign changes in a row are repaired at once, however long the repairs take."""
+REST: Final = 3.0
+"""How long kdns rests after failures and repairs in a row, as a multiple of how long the last one took."""
+SEARCH_S: Final = 5.0
+"""How long Services are checked before those that the kernel accepts are applied."""
 
 log = logs.get(__name__)
 
@@ -84,6 +93,7 @@ class SyncRunner:
         self.state, self.proxier, self.timing = state, proxier, timing
         self.stats = SyncStats(now_s, wall_s)
         self.rejected: dict[Key, str] = {}
+        """The Services that the kernel rejects, with the reason."""
         self._refusals: Mapping[tuple[Key, str], str] = {}
         self.established = asyncio.Event()
         self.subscribers: list[Callable[[SyncResult], None]] = []
@@ -92,7 +102,10 @@ class SyncRunner:
         self._pending: dict[Key, None] = {}
         self._full_pending = True
         self._foreign_pending = False
-        self._repaired_s, self._conflicts = float("-inf"), 0
+        self._repaired_s, self._repair_took_s, self._conflicts = float("-inf"), 0.0, 0
+        self._search = RejectionSearch()
+        self._unreported: dict[Key, str] = {}
+        self._is_refused = False
         self._wake = asyncio.Event()
         self._last_full_s = now_s()
         self._sweep_due_from_s: float | None = None
@@ -102,6 +115,11 @@ class SyncRunner:
     def plan(self) -> Plan | None:
         """The plan that was applied last, or is being applied."""
         return self._planner.plan if self._planner else None
+
+    @property
+    def left_out(self) -> set[Key]:
+        """The Services that the kernel rejects, and those of which it is not known yet."""
+        return self._search.undecided | self.rejected.keys()
 
     @property
     def is_ready(self) -> bool:
@@ -152,8 +170,11 @@ class SyncRunner:
                 self._full_pending = True
             if self._foreign_pending and self._now_s() >= self._repair_s():
                 self._full_pending = True
-            if not (self._pending or self._full_pending) or not self.is_ready:
+            is_due = self._pending or self._full_pending or self._search.undecided
+            is_resting = self._is_refused and self._retry_s is not None and self._now_s() < self._retry_s
+            if not is_due or is_resting or not self.is_ready:
                 continue
+            started_s = self._now_s()
             try:
                 await self._sync()
             except ApplyError as error:
@@ -161,18 +182,18 @@ class SyncRunner:
                 delay_s = min(FIRST_RETRY_S * 2.0 ** min(failures - 1, 16), self.timing.sync_s)
                 log.warning("rules not synced", mode=self.proxier.name, reason=str(error), retry_in_s=delay_s)
                 self._retry_s = self._now_s() + delay_s
-                await asyncio.sleep(min(delay_s, FIRST_RETRY_S))
+                await asyncio.sleep(min(delay_s, max(FIRST_RETRY_S, REST * (self._now_s() - started_s))))
             else:
                 failures, self._retry_s = 0, None
                 await asyncio.sleep(self.timing.min_sync_s)
 
     def _repair_s(self) -> float:
-        """When foreign changes are to be repaired: at once, or later each time while they go on.
+        """When foreign changes are to be repaired: at once, or after a rest where they go on.
 
         Changes of the cluster are synced meanwhile.
         """
-        repeated = self._conflicts - IMMEDIATE_REPAIRS
-        return self._repaired_s + (min(2.0**repeated, self.timing.sync_s) if repeated >= 0 else 0.0)
+        is_storm = self._conflicts >= IMMEDIATE_REPAIRS
+        return self._repaired_s + (min(REST * self._repair_took_s, self.timing.sync_s) if is_storm else 0.0)
 
     async def _wait(self) -> None:
         """Wait until something is due."""
@@ -182,6 +203,7 @@ class SyncRunner:
             due_s = [self._last_full_s + FULL_SYNC_S] if self.established.is_set() else []
             due_s += [self._sweep_due_from_s + SWEEP_DELAY_S] if self._sweep_due_from_s is not None else []
             due_s += [self._repair_s()] if self._foreign_pending else []
+            due_s += [self._now_s()] if self._search.undecided else []
         try:
             async with asyncio.timeout(max(min(due_s) - self._now_s(), 0.0) if due_s and self.is_ready else None):
                 await self._wake.wait()
@@ -196,9 +218,10 @@ class SyncRunner:
         services, self._pending = self._pending, {}
         waiting = self.stats.begin()
         is_full, self._full_pending = self._full_pending or self._planner is None, False
-        if self._foreign_pending and is_full:
+        is_repair = self._foreign_pending and is_full
+        if is_repair:
             self._conflicts = self._conflicts + 1 if started_s - self._repaired_s < CONFLICT_S else 0
-            self._foreign_pending, self._repaired_s = False, started_s
+            self._foreign_pending = False
         try:
             result = await self._apply(services, inputs, is_full=is_full)
         except BaseException:
@@ -207,7 +230,10 @@ class SyncRunner:
             self.stats.failed(waiting)
             raise
         finally:
-            self.stats.took(self._now_s() - started_s, is_full=is_full)
+            ended_s = self._now_s()
+            self.stats.took(ended_s - started_s, is_full=is_full)
+            if is_repair:
+                self._repaired_s, self._repair_took_s = ended_s, ended_s - started_s
         self.stats.succeeded(waiting)
         if result.differences is None:
             self._last_full_s = self._now_s()
@@ -216,7 +242,7 @@ class SyncRunner:
                 "rules synced",
                 mode=self.proxier.name,
                 full=result.differences is None,
-                services=len(self.state.services) if result.differences is None else len(services),
+                services=len(self.state.services) if result.differences is None else len(result.services),
                 took_s=round(self._now_s() - started_s, 4),
             )
         for key, reason in result.rejected.items():
@@ -226,31 +252,66 @@ class SyncRunner:
             subscriber(result)
 
     async def _apply(self, services: Mapping[Key, None], inputs: PlanInputs, *, is_full: bool) -> SyncResult:
-        """Sync; where the kernel rejects some of the Services, sync fully without them."""
-        rechecked = [key for key in (self.rejected if is_full else services) if key in self.rejected]
-        rejections = {key: reason for key, reason in self.rejected.items() if key not in rechecked}
-        rejections |= await self._rejections(rechecked, inputs)
+        """Sync without the Services that are left out; where the kernel rejects more of them, find those first."""
+        if self._is_refused:
+            await self._require_acceptance(inputs)
+        left_out = self.left_out
+        accepted = [key for key in services if key not in left_out]
         differences: Mapping[Family, Difference] | None = None
         try:
             if is_full or self._planner is None:
-                await self._sync_full(self._new_planner(inputs, rejections))
+                await self._sync_full(self._new_planner(inputs))
+                self._search.add(self.rejected)
             else:
-                accepted = [key for key in services if key not in rejections]
+                self._search.add(key for key in services if key in left_out)
+                accepted += await self._accepted(inputs)
                 differences = await self._sync_partial(self._planner, accepted)
         except ApplyError:
+            await self._require_acceptance(inputs)
             self.stats.failures += 1
-            suspects = [key for key in (self.state.services if is_full else services) if key not in rejections]
-            new = await self._rejections(suspects, inputs)
-            planner = self._new_planner(inputs, rejections := rejections | new)
-            if not new or not (planner.plan.ipv4.fronts or planner.plan.ipv6.fronts):
-                raise
-            await self._sync_full(planner)
+            await self._sync_without_rejected(self.state.services if is_full else accepted, inputs)
         assert self._planner  # noqa: S101 - _sync_full has set it
-        unreported = {key: reason for key, reason in rejections.items() if self.rejected.get(key) != reason}
-        self.rejected = rejections
+        unreported, self._unreported = self._unreported, {}
         known, self._refusals = self._refusals, self._planner.plan.refusals
         refused = {key: reason for key, reason in self._refusals.items() if known.get(key) != reason}
-        return SyncResult(self._planner.plan, services, differences, unreported, refused)
+        synced = {**services, **dict.fromkeys(accepted)}
+        return SyncResult(self._planner.plan, synced, differences, unreported, refused)
+
+    async def _require_acceptance(self, inputs: PlanInputs) -> None:
+        """ApplyError where the kernel rejects even a plan without Services: no Service is the reason."""
+        reason = await self.proxier.check(Planner(self.state, *inputs, services=()).plan)
+        self._is_refused = bool(reason)
+        if reason:
+            self.stats.failures += 1
+            raise ApplyError((self.proxier.name,), reason)
+
+    async def _sync_without_rejected(self, suspects: Iterable[Key], inputs: PlanInputs) -> None:
+        """Find out which of the suspects the kernel rejects, and sync fully without them.
+
+        Where there are none, or nothing would be left, the error that is being handled is raised again.
+        """
+        before, left_out = dict(self.rejected), self.left_out
+        self._search.add(key for key in suspects if key not in left_out)
+        await self._accepted(inputs)
+        planner = self._new_planner(inputs)
+        if self.left_out <= left_out or not (planner.plan.ipv4.fronts or planner.plan.ipv6.fronts):
+            self.rejected, self._search, self._unreported = before, RejectionSearch(), {}
+            raise  # noqa: PLE0704 - called by a handler
+        await self._sync_full(planner)
+
+    async def _accepted(self, inputs: PlanInputs) -> list[Key]:
+        """Check undecided Services for SEARCH_S at most; those that the kernel accepts."""
+
+        async def check(keys: Sequence[Key]) -> str:
+            return await self.proxier.check(Planner(self.state, *inputs, services=keys).plan)
+
+        until_s = self._now_s() + SEARCH_S
+        accepted, rejected = await self._search.decide(check, lambda: self._now_s() >= until_s)
+        for key in accepted:
+            self.rejected.pop(key, None)
+        self._unreported |= {key: reason for key, reason in rejected.items() if self.rejected.get(key) != reason}
+        self.rejected |= rejected
+        return accepted
 
     async def _sync_full(self, planner: Planner) -> None:
         self._planner = planner
@@ -264,14 +325,9 @@ class SyncRunner:
                 self._sweep_due_from_s = self._now_s()
         return differences
 
-    def _new_planner(self, inputs: PlanInputs, without: Container[Key]) -> Planner:
-        return Planner(self.state, *inputs, services=[key for key in self.state.services if key not in without])
-
-    async def _rejections(self, suspects: Sequence[Key], inputs: PlanInputs) -> dict[Key, str]:
-        async def check(keys: Sequence[Key]) -> str:
-            return await self.proxier.check(Planner(self.state, *inputs, services=keys).plan)
-
-        return await rejected_services(check, suspects)
+    def _new_planner(self, inputs: PlanInputs) -> Planner:
+        left_out = self.left_out
+        return Planner(self.state, *inputs, services=[key for key in self.state.services if key not in left_out])
 
     async def _sweep(self) -> None:
         try:

@@ -40,7 +40,8 @@ VIEW = NodeView("here", "", (ip_address("192.0.2.1"),), (ip_address("192.0.2.1")
 class Kernel:
     """A backend that notes what it is asked for; `refusals` are the reasons of the next ones.
 
-    It takes no rules for the addresses of `poison`, and tidies up in as many steps as there are `leftovers`.
+    It takes no rules for the addresses of `poison`, and tidies up in as many steps as there are `leftovers`. Every
+    check takes `check_s` of the rig's clock, every sync `sync_s`, which are told to `passed`.
     """
 
     name = "fake"
@@ -49,6 +50,9 @@ class Kernel:
         self.did: list[str] = []
         self.refusals: list[str] = []
         self.poison: set[str] = set()
+        self.rejects_everything = False
+        self.check_s = self.sync_s = 0.0
+        self.passed: Callable[[float], None] = lambda _: None
         self.leftovers = 0
         self.fronts: set[FrontKey] = set()
         self.busy = asyncio.Event()
@@ -74,6 +78,9 @@ class Kernel:
 
     async def check(self, plan: Plan) -> str:
         self.did.append(f"check {len(plan.ipv4.fronts)}")
+        self.passed(self.check_s)
+        if self.rejects_everything:
+            return "no rules at all"
         found = {front.address for front in plan.ipv4.fronts} & self.poison
         return f"bad: {sorted(found)}" if found else ""
 
@@ -81,6 +88,9 @@ class Kernel:
         self.did.append(what)
         self.busy.set()
         await self.go_on.wait()
+        self.passed(self.sync_s)
+        if self.rejects_everything:
+            raise ApplyError(("nft",), "no rules at all")
         if self.refusals:
             raise ApplyError(("nft",), self.refusals.pop(0))
         if found := {front.address for front in fronts} & self.poison:
@@ -138,6 +148,12 @@ class Rig:
         async with asyncio.timeout(DEADLINE_S):
             while not wanted():  # noqa: ASYNC110 - what is waited for has no event
                 await asyncio.sleep(0.001)
+
+    def pass_s(self, seconds: float) -> None:
+        self.clock_s += seconds
+
+    def has_all(self, *numbers: int) -> bool:
+        return {key.address for key in self.kernel.fronts} >= {f"10.96.0.{number}" for number in numbers}
 
     def has(self, *numbers: int) -> bool:
         return {key.address for key in self.kernel.fronts} == {f"10.96.0.{number}" for number in numbers}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterable, MutableMapping, Sequence
 from typing import Any
@@ -13,6 +14,7 @@ from msgspec.structs import replace as replace_struct
 from kdns.aio.dataplane import rejections
 from kdns.aio.dataplane import sync_runner as module
 from kdns.cluster.objects import Key, Service, ServicePort
+from kdns.proxy.plan.planner import Planner
 
 
 @pytest.fixture(autouse=True)
@@ -122,7 +124,7 @@ async def test_services_that_the_kernel_refuses_are_left_out_until_they_change(
         rig.kernel.did.clear()
         rig.put(endpoint_slice(3, "10.1.0.9"), service(11))  # asked about, and left out again
         await rig.until(lambda: rig.has(1, 2, 4, 5, 6, 8, 9, 10, 11))
-        assert [what for what in rig.kernel.did if what != "sweep"] == ["check 0", "check 1", "sync_partial"]
+        assert [what for what in rig.kernel.did if what != "sweep"] == ["check 1", "sync_partial"]
         assert rig.synced[-1].rejected == {}  # which is no news
 
         rig.kernel.poison = {"10.96.0.7"}
@@ -165,28 +167,112 @@ async def test_where_nothing_would_be_left_it_is_not_for_the_services() -> None:
         assert rig.plane.stats.oldest_pending_s is not None
 
 
+@pytest.mark.parametrize("slices", [1, 7])
 @pytest.mark.parametrize(
-    ("bad", "questions"),
-    [((), 2), ((5,), 30), (range(0, 1000, 100), 160), (range(1000), rejections.MAX_CHECKS + 2)],
+    ("bad", "checks"),
+    [((), 4), ((5,), 20), (range(0, 1000, 100), 160), (range(0, 1000, 10), 1000), (range(1000), 2000)],
 )
-async def test_the_refused_are_found_by_halves(bad: Iterable[int], questions: int) -> None:
-    suspects, asked = [("d", str(number)) for number in range(1000)], 0
+async def test_rejected_services_are_found_by_halves(bad: Iterable[int], checks: int, slices: int) -> None:
+    """Also where the search is interrupted after so many checks. The first are accepted after a few."""
+    suspects, checked = [("d", str(number)) for number in range(1000)], 0
     wanted = {("d", str(number)) for number in bad}
+    accepted, rejected = list[Key](), dict[Key, str]()
+    first_accepted = 0
 
-    async def ask(keys: Sequence[Key]) -> str:
-        nonlocal asked
-        asked += 1
-        return "bad" if wanted & set(keys) else ""
+    async def check(keys: Sequence[Key]) -> str:
+        nonlocal checked, first_accepted
+        checked += 1
+        is_bad = bool(wanted & set(keys))
+        if not is_bad and not first_accepted:
+            first_accepted = checked
+        return "bad" if is_bad else ""
 
-    assert await rejections.rejected_services(ask, suspects) == dict.fromkeys(wanted, "bad")
-    assert asked <= questions
+    search = rejections.RejectionSearch()
+    search.add(suspects)
+    search.add(suspects)
+    while undecided := search.undecided:
+        assert undecided | rejected.keys() | set(accepted) == set(suspects)
+        until = checked + slices
+        decisions = await search.decide(check, lambda until=until: checked >= until)  # type: ignore[misc]
+        accepted += decisions.accepted
+        rejected |= decisions.rejected
+    assert rejected == dict.fromkeys(wanted, "bad")
+    assert sorted(accepted) == sorted(set(suspects) - wanted)
+    assert checked <= checks
+    assert first_accepted <= 10
 
 
-async def test_a_kernel_that_takes_no_rules_at_all_has_nothing_against_a_service() -> None:
-    async def ask(keys: Sequence[Key]) -> str:
-        return f"no capability, for {keys}"
+async def test_those_that_the_kernel_accepts_are_applied_while_others_are_undecided(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Changes of the cluster and repairs of the rules are not held up either."""
+    monkeypatch.setattr(module, "SEARCH_S", 10.0)
+    monkeypatch.setattr(rejections, "MAX_GROUP", 4)
+    rig = Rig()
+    rig.kernel.poison = {f"10.96.0.{number}" for number in range(3, 250, 3)}
+    rig.kernel.check_s = 1.0  # of the rig's clock
+    rig.kernel.passed = rig.pass_s
+    good = [number for number in range(1, 250) if number % 3]
+    async with rig.running():
+        rig.put(*map(service, range(2, 250)))
+        rig.list_all()
+        await rig.until(rig.plane.established.is_set)
+        assert 0 < len(rig.kernel.fronts) < 20
+        assert rig.plane.left_out
+        rig.put(service(251))
+        await rig.until(lambda: rig.has_all(251))
+        assert rig.plane.left_out - rig.plane.rejected.keys()
+        rig.plane.foreign_change("by nft (process 7)")
+        await rig.until(lambda: rig.has(*good, 251))
+        await rig.until(lambda: not rig.plane.left_out - rig.plane.rejected.keys())
+        assert {f"10.96.0.{key[1][1:]}" for key in rig.plane.rejected} == rig.kernel.poison
 
-    assert await rejections.rejected_services(ask, [("d", "a")]) == {}
+
+@pytest.mark.parametrize("at", ["start", "change"])
+async def test_a_kernel_that_rejects_everything_is_asked_about_nothing_more(
+    monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    """One plan is made, and none for a retry or a change until the kernel accepts a plan without Services."""
+    planned = list[int]()
+    original = Planner
+
+    def counted(*args: Any, services: Iterable[Key]) -> Any:
+        planned.append(len(services := list(services)))
+        return original(*args, services=services)
+
+    monkeypatch.setattr(module, "Planner", counted)
+    rig = Rig()
+    async with rig.running():
+        rig.put(*map(service, range(2, 10)))
+        if at == "change":
+            rig.list_all()
+            await rig.until(lambda: rig.has(*range(1, 10)))
+            planned.clear()
+        rig.kernel.rejects_everything = True
+        if at == "start":
+            rig.list_all()
+        for number in range(10, 15):
+            rig.put(service(number))
+            failures = rig.plane.stats.failures
+            await rig.until(lambda failures=failures: rig.plane.stats.failures > failures)  # type: ignore[misc]
+        assert len([count for count in planned if count]) == (1 if at == "start" else 0)
+        assert rig.plane.rejected == {}
+        rig.kernel.rejects_everything = False
+        await rig.until(lambda: rig.has(*range(1, 15)))
+
+
+async def test_changes_do_not_hurry_a_kernel_that_rejects_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FIRST_RETRY_S", 3600.0)
+    rig = Rig(sync_s=3600.0)
+    rig.kernel.rejects_everything = True
+    async with rig.running():
+        rig.list_all()
+        await rig.until(lambda: rig.plane.stats.failures == 1)
+        before = list(rig.kernel.did)
+        for number in range(2, 20):
+            rig.put(service(number))
+            await asyncio.sleep(0)
+        assert rig.kernel.did == before
 
 
 async def test_what_a_service_does_not_get_is_news_once() -> None:

@@ -11,7 +11,6 @@ import pytest
 from dataplane_rig import VIEW, Rig, endpoint_slice, hurry, service
 
 from kdns.aio.dataplane import sync_runner as module
-from kdns.aio.dataplane.sync_runner import SyncTiming
 from kdns.cluster.objects import Meta, Node, NodeMeta, ServiceCIDR, ServiceCIDRSpec
 from kdns.proxy.plan.config import ProxyConfig
 
@@ -90,29 +89,52 @@ async def test_what_cannot_be_healed_yet_takes_no_time(monkeypatch: pytest.Monke
             rig.inputs, turns = None, 0
 
 
-async def test_a_quarrel_about_the_rules_gets_slower() -> None:
-    rig = Rig(sync_s=0.5)
+async def test_a_storm_of_foreign_changes_takes_a_quarter_of_the_time() -> None:
+    rig = Rig(sync_s=3600.0)
+    rig.kernel.sync_s, rig.kernel.passed = 10.0, rig.pass_s
     async with rig.running():
         rig.list_all()
         await rig.until(lambda: rig.has(1))
-        began_s = time.monotonic()
-        for turn in range(module.IMMEDIATE_REPAIRS + 3):
+
+        def repairs() -> int:
+            return rig.kernel.did.count("sync_full") - 1
+
+        async def until_repaired(times: int) -> None:
             rig.plane.foreign_change("by nft (process 7)")
             rig.plane.foreign_change("by nft (process 8)")
-            await rig.until(lambda turn=turn: len(rig.kernel.did) == turn + 2)  # type: ignore[misc]
-        assert time.monotonic() - began_s > 0.9  # two waits of 0.5 s, the first ones without
-        rig.plane.timing = SyncTiming(0.0, 3600.0)
+            await rig.until(lambda: repairs() == times and rig.plane._wake.is_set() is False)  # noqa: SLF001
+
+        for times in range(1, module.IMMEDIATE_REPAIRS + 2):
+            await until_repaired(times)
+        times = repairs()
         rig.plane.foreign_change("by nft (process 7)")
+        rig.kernel.sync_s = 0.0
         rig.put(service(2))  # changes of the cluster do not wait for the end of it
         await rig.until(lambda: rig.has(1, 2))
+        rig.clock_s += module.REST * 10.0 - 5.0  # of the rest
         rig.put(service(3))
         await rig.until(lambda: rig.has(1, 2, 3))
-        assert rig.kernel.did.count("sync_full") == module.IMMEDIATE_REPAIRS + 4
-        rig.clock_s = module.CONFLICT_S
-        rig.plane.foreign_change("by nft (process 9)")
-        for more in (5, 6):  # peace: it is done at once again
-            await rig.until(lambda more=more: rig.kernel.did.count("sync_full") == module.IMMEDIATE_REPAIRS + more)  # type: ignore[misc]
-            rig.plane.foreign_change("by nft (process 9)")
+        assert repairs() == times
+        rig.clock_s += 6.0
+        rig.plane.foreign_change("by nft (process 7)")
+        await rig.until(lambda: repairs() == times + 1)
+        for more in (2, 3):  # small clusters are repaired at once, however often
+            await until_repaired(times + more)
+
+
+async def test_foreign_changes_now_and_then_are_repaired_at_once() -> None:
+    """However many there are: the next one comes when the rest is over."""
+    rig = Rig(sync_s=3600.0)
+    rig.kernel.sync_s, rig.kernel.passed = 0.1, rig.pass_s
+    async with rig.running():
+        rig.list_all()
+        await rig.until(lambda: rig.has(1))
+        for times in range(2, 30):
+            rig.clock_s += 5.0
+            rig.kernel.fronts = set()
+            rig.plane.foreign_change("by nft (process 7)")
+            await rig.until(lambda: rig.has(1))
+            assert rig.kernel.did.count("sync_full") == times
 
 
 async def test_a_run_that_is_cancelled_in_the_middle_begins_from_scratch() -> None:
