@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 import secrets
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -24,6 +24,7 @@ from kdns.aio.controlplane.manifest_follower import Applied, ManifestFollower
 from kdns.aio.files.journal import Journal, open_journal
 from kdns.aio.http.sites import scraped
 from kdns.aio.process import gc_paused
+from kdns.aio.tasks import observed
 from kdns.controlplane.bootstrap import Listening, api_objects, establish, initial_objects
 from kdns.controlplane.controllers.table import controllers_of
 from kdns.controlplane.meta.cluster_config import ClusterConfig
@@ -31,7 +32,7 @@ from kdns.controlplane.resources.registry import Registry
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.deletion import grace_period_s
 from kdns.controlplane.storage.store import Store
-from kdns.errors import KdnsError, ManifestError
+from kdns.errors import ManifestError
 
 log = logs.get(__name__)
 
@@ -47,42 +48,44 @@ class LocalCluster:
     rest_config: RestConfig
     data: Path | None = None
     address: tuple[str, int] = ("", 0)
-    _journal: Journal | None = None
+    _running: AsyncExitStack = field(init=False)
     _api: Api = field(init=False)
     _registry: Registry = field(init=False)
     _controllers: ControllerManager = field(init=False)
-    _keeper: KubernetesServiceKeeper = field(init=False)
-    _rest: server.RestServer = field(init=False)
-    _following: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Open the store, serve the API, run the controllers.
+        """Open the store, serve the API, run the controllers; what was started is stopped where that fails.
 
         InputError for a data folder that cannot be used and for an address that needs authentication, ListenError for
         an address that is in use.
         """
+        async with AsyncExitStack() as stack:
+            await self._start(stack)
+            self._running = stack.pop_all()
+
+    async def _start(self, stack: AsyncExitStack) -> None:
         check_config(self.rest_config)
         allocation = AllocationMetrics()
         self._registry = Registry(self.config, random.randrange, allocation.metrics)
         with gc_paused():
-            self._api = self._opened()
+            journal = open_journal(self.data) if self.data else None
+            if journal:
+                stack.push_async_callback(journal.close)
+            self._api = self._api_of(journal)
         for lost in self._registry.lost:
             log.warning("allocation lost", allocation=lost)
-        durable = {"durable": self._journal.durable} if self._journal else {}
+        durable = {"durable": journal.durable} if journal else {}
         metrics = partial(scraped, allocation.registry(self._registry.services))
-        try:
-            self._rest = await server.start(self._api, self.rest_config, metrics=metrics, **durable)
-        except KdnsError:
-            if self._journal:
-                await self._journal.close()
-            raise
-        self.address = self._rest.address
+        rest = await server.start(self._api, self.rest_config, metrics=metrics, **durable)
+        stack.push_async_callback(rest.close)
+        self.address = rest.address
         self._establish(api=Listening(*self.address))
         self._controllers = ControllerManager(
             self._api, lambda: controllers_of(self.config, random.randrange, self._registry.services)
         )
+        stack.callback(self._controllers.close)
         self._controllers.start()
-        self._keeper = KubernetesServiceKeeper(self._api, self._serve)
+        stack.callback(KubernetesServiceKeeper(self._api, self._serve).close)
 
     def dns_at(self, host: str, port: int) -> None:
         """Create Service kube-dns, whose endpoint is the DNS server at this address."""
@@ -92,26 +95,19 @@ class LocalCluster:
         """Apply the manifests and follow their changes; ManifestError for a path that does not exist."""
         follower = ManifestFollower(self._api, paths, report=report)
         applied = await follower.start()
-        self._following = asyncio.create_task(follower.follow())
+        self._running.callback(observed(follower.follow(), "manifests").cancel)
         await self._controllers.idle.wait()
         return applied
 
     async def stop(self) -> None:
         """Stop the controllers, finish requests in flight, close the store."""
-        if self._following:
-            self._following.cancel()
-        self._keeper.close()
-        self._controllers.close()
-        await self._rest.close()
-        if self._journal:
-            await self._journal.close()
+        await self._running.aclose()
 
-    def _opened(self) -> Api:
+    def _api_of(self, journal: Journal | None) -> Api:
         # The revision starts at the clock: a client that watched before a restart must not find its revision again.
         store = Store(revision=int(time.time()))
-        if self.data:
-            self._journal = open_journal(self.data)
-            store = Store(self._journal.objects, revision=self._journal.revision, persist=self._journal.append)
+        if journal:
+            store = Store(journal.objects, revision=journal.revision, persist=journal.append)
         grace = {"grace_s": grace_period_s} if self.config.simulate_pods else {}
         return Api(store, self._registry, time.time, lambda: str(uuid.uuid4()), _suffix, **grace)
 

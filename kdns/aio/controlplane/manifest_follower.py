@@ -10,8 +10,9 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Never, Protocol
+from typing import Protocol
 
+from kdns import logs
 from kdns.aio.files.manifests import Scanner, check_exist, text_of
 from kdns.aio.files.yaml import field_line
 from kdns.controlplane.manifests.manifest import Key, Manifest, in_order, source_of
@@ -21,6 +22,8 @@ from kdns.controlplane.meta.kinds import KINDS, NAMESPACE, Json, Kind
 from kdns.controlplane.schema.field_validation import FieldValidator
 from kdns.controlplane.storage.object_meta import is_terminating
 from kdns.errors import ManifestError
+
+log = logs.get(__name__)
 
 POLL_S = 0.25
 BATCH = 50
@@ -107,6 +110,7 @@ class ManifestFollower:
         self._refusals: dict[Key, ManifestError] = {}
         self._reported: set[str] = set()
         self._skipped: set[tuple[str, str]] = set()
+        self._is_applied = False
 
     async def start(self) -> Applied:
         """Apply all manifests, and delete objects of an earlier run that the files no longer define.
@@ -119,17 +123,26 @@ class ManifestFollower:
         deleted = [key for key in self._orphans() if self._delete(key)]
         return await self._apply(len(deleted))
 
-    async def follow(self) -> Never:
-        """Scan and apply until cancelled."""
+    async def follow(self) -> None:
+        """Scan and apply until cancelled. No error ends it: it is logged, once while it lasts."""
+        failure = ""
         while True:
             await asyncio.sleep(self._poll_s)
-            await self.scan()
+            try:
+                await self.scan()
+            except Exception as error:  # a task's boundary: the files are followed whatever failed
+                if repr(error) != failure:
+                    log.exception("manifests not applied")
+                failure = repr(error)
+            else:
+                failure = ""
 
     async def scan(self) -> Applied:
         """One pass: apply what has changed since the last one."""
         if await asyncio.to_thread(self._scanner.scan):
+            self._is_applied = False
             self._define()
-        elif not self._refusals:
+        elif self._is_applied and not self._refusals:
             return Applied()
         removed = [key for key in self._applied if key not in self._manifests]
         removed.sort(key=lambda key: key[0] is NAMESPACE)
@@ -160,6 +173,7 @@ class ManifestFollower:
                 self._applied[manifest.key] = manifest
                 self._refusals.pop(manifest.key, None)
                 applied += 1
+        self._is_applied = True
         self._report_new()
         return Applied(applied, deleted, len(self._refusals))
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from kdns.aio.controlplane.manifest_follower import Applied, ManifestFollower
 from kdns.controlplane.meta.annotations import LAST_APPLIED, MANIFEST
@@ -382,3 +384,32 @@ async def test_unchanged_objects_are_left_alone_after_a_touch(house: House) -> N
     assert await house.settle() == Applied()
     assert house.api.calls == []
     assert house.api.get(SERVICE, "default", "a")["metadata"]["annotations"][LAST_APPLIED] == last
+
+
+async def test_nothing_ends_the_following(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What fails is logged once while it lasts, and the rest of the files are applied as soon as it is over."""
+    house.write("a.yaml", service("a") + service("b"))
+    await house.follower.start()
+    put, failures, applied = house.api._put, 0, asyncio.Event()  # noqa: SLF001 - the store
+
+    def failing(verb: str, kind: Kind, namespace: str, name: str, obj: Json) -> Json:
+        nonlocal failures
+        if failures < 3:
+            failures += 1
+            raise RuntimeError("a defect")
+        if name == "b":
+            applied.set()
+        return put(verb, kind, namespace, name, obj)
+
+    monkeypatch.setattr(house.api, "_put", failing)
+    house.write("a.yaml", service("a", port=81) + service("b", port=81))
+    follower = ManifestFollower(house.api, [house.folder], report=house.report, poll_s=0.001)
+    follower._applied = house.follower._applied  # noqa: SLF001 - it goes on where that one was
+    with capture_logs() as logs:
+        task = asyncio.create_task(follower.follow())
+        async with asyncio.timeout(60):
+            await applied.wait()
+        task.cancel()
+    assert failures == 3
+    assert {obj["spec"]["ports"][0]["port"] for obj in house.api.objects.values()} == {81}
+    assert [entry["event"] for entry in logs] == ["manifests not applied"]
