@@ -26,8 +26,12 @@ from kdns.dns.response import MAX_MESSAGE_BYTES, Response, Subject
 from kdns.dns.rrset import RRset
 from kdns.dns.types import AAAA, BADVERS, METRIC_TYPES, A
 
-MAX_UDP_BYTES: Final = 4096
-"""The largest UDP answer, whatever the client says it can take."""
+MAX_UDP_BYTES: Final = 1232
+"""The largest UDP answer where no other limit is configured, whatever the client says it can take.
+
+It fits the smallest IPv6 packet, so it leaves in one piece (DNS flag day 2020).
+Differs: CoreDNS sends as much as the client asks for, which amplifies a query with a forged source up to 70-fold.
+"""
 ANSWER_BYTES: Final = 500
 """What an answer costs beside its key and bodies, about."""
 
@@ -79,11 +83,11 @@ class Answer:
         return packet[:2] + self.head + packet[12 : self.question_end] + body
 
 
-def limit_of(query: Query, *, is_stream: bool) -> int:
-    """The most bytes an answer may have: 64 KiB on streams, else what the client says it takes."""
+def limit_of(query: Query, udp_bytes: int, *, is_stream: bool) -> int:
+    """The most bytes an answer may have: 64 KiB on streams, else what the client takes and `udp_bytes` allow."""
     if is_stream:
         return MAX_MESSAGE_BYTES
-    return min(query.edns.payload_bytes, MAX_UDP_BYTES) if query.edns else PLAIN_PAYLOAD_BYTES
+    return min(query.edns.payload_bytes, udp_bytes) if query.edns else PLAIN_PAYLOAD_BYTES
 
 
 def compile_answer(

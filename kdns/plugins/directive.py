@@ -60,6 +60,10 @@ class Setup(Protocol):
         """Listen on these addresses and interfaces, without those excluded; InputError for an unknown interface."""
         ...
 
+    def limit_udp(self, size_bytes: int) -> None:
+        """Answer with at most so many bytes over UDP."""
+        ...
+
     def cluster(self, source: Source, scope: Scope, changed: OnChange, *, startup_timeout_s: float) -> State:
         """The state of a followed cluster; its server waits so long for the first full list."""
         ...

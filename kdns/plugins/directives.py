@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from kdns.plugins import bind, errors, health, loadbalance, log, prometheus, ready, whoami
+from kdns.plugins import bind, bufsize, errors, health, loadbalance, log, prometheus, ready, whoami
 from kdns.plugins.directive import Row
 from kdns.plugins.kubernetes import plugin as kubernetes
 
 DIRECTIVES: Final[tuple[Row, ...]] = (
+    bufsize.DIRECTIVE,
     bind.DIRECTIVE,
     ready.DIRECTIVE,
     health.DIRECTIVE,

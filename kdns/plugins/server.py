@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from kdns.dns.answer import Answer, compile_answer, error_answer, is_rotated, limit_of, malformed_answer
+from kdns.dns.answer import MAX_UDP_BYTES, Answer, compile_answer, error_answer, is_rotated, limit_of, malformed_answer
 from kdns.dns.message import from_wire
 from kdns.dns.names import Labels, is_below, labels_of
 from kdns.dns.query import HEADER_BYTES, Malformed, Query, read_query
@@ -27,11 +27,15 @@ Client: TypeAlias = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """One server block under one of its zones; `logs_stacks` is what `errors { stacktrace }` asks for."""
+    """One server block under one of its zones; `logs_stacks` is what `errors { stacktrace }` asks for.
+
+    `udp_bytes` is the size of its largest answer over UDP.
+    """
 
     zone: str
     chain: Chain
     logs_stacks: bool = False
+    udp_bytes: int = MAX_UDP_BYTES
 
 
 class Exchange(NamedTuple):
@@ -139,7 +143,7 @@ class Server:
         is_kept = (
             reuse is not NEVER and query.is_plain and block.chain.is_cacheable and epoch == self.table.epoch
         )  # an answer that was begun before something was forgotten may be made of that
-        answer = self._answer(request, reply, lane, once=not is_kept)
+        answer = self._answer(request, reply, block, lane, once=not is_kept)
         wire = answer.wire(query.packet)
         if is_kept:
             self.table.remember(lane, key_of(query.packet) if key is None else key, answer, reuse)
@@ -147,15 +151,15 @@ class Server:
             lane.counts.add(answer.kind)
         following: tuple[bytes, ...] = ()
         if reply.following and lane.is_stream:
-            more = [self._answer(request, one, lane, once=True) for one in reply.following]
+            more = [self._answer(request, one, block, lane, once=True) for one in reply.following]
             for answer in more:
                 lane.counts.add(answer.kind)
             following = tuple(answer.wire(query.packet) for answer in more)
         return Exchange(wire, reply, request, block, following)
 
-    def _answer(self, request: Request, response: Response, lane: Lane, *, once: bool) -> Answer:
+    def _answer(self, request: Request, response: Response, block: Block, lane: Lane, *, once: bool) -> Answer:
         query = request.query
-        limit_bytes = limit_of(query, is_stream=lane.is_stream)
+        limit_bytes = limit_of(query, block.udp_bytes, is_stream=lane.is_stream)
         if response.wire and not fits(query, response.wire, limit_bytes):
             response = from_wire(response)
         turn = self._next_turn(response, once=once) if is_rotated(response) else 0

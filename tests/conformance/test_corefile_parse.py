@@ -14,7 +14,7 @@ from dns_chain import only
 from kdns.cluster import selectors
 from kdns.corefile.parse import parse
 from kdns.errors import CorefileError
-from kdns.plugins import health, loadbalance, prometheus, ready
+from kdns.plugins import bufsize, health, loadbalance, prometheus, ready
 from kdns.plugins.directives import BY_NAME, COREDNS_ONLY
 from kdns.plugins.kubernetes import plugin as kubernetes
 from kdns.plugins.kubernetes.config import KubernetesConfig
@@ -103,6 +103,8 @@ def understood(case: dict[str, Any], server: ServerConfig) -> bool:
             return only(server, loadbalance.DIRECTIVE).policy == (
                 "weighted" if "weighted" in case["input"] else "round_robin"
             )
+        case "bufsize":
+            return only(server, bufsize.DIRECTIVE).size_bytes == int(expected["expectedData"])
         case "health":
             return len(server.configs(health.DIRECTIVE)) == 1
         case _:

@@ -45,6 +45,9 @@ class FakeSetup:
     def listen(self, hosts: Sequence[str], exclude: Sequence[str]) -> None:
         raise NotImplementedError
 
+    def limit_udp(self, size_bytes: int) -> None:
+        raise NotImplementedError
+
     def cluster(self, source: Source, scope: Scope, changed: OnChange, *, startup_timeout_s: float) -> State:
         del source, scope, startup_timeout_s
         self.changed.append(changed)

@@ -18,6 +18,7 @@ from kdns.aio.netlink.addresses import InterfaceAddress
 from kdns.aio.tasks import observed
 from kdns.cluster.source import Scope, Source
 from kdns.cluster.state import State
+from kdns.dns.answer import MAX_UDP_BYTES
 from kdns.dns.response import Subject
 from kdns.errors import CorefileError, InputError
 from kdns.net import HostPort
@@ -70,6 +71,7 @@ class BlockSetup:
     servers: list[Server] = field(default_factory=list)
     lameduck_s: float = 0.0
     logs_stacks: bool = False
+    udp_bytes: int = MAX_UDP_BYTES
     pages: dict[Page, Handler] = field(default_factory=dict)
     probed: Page | None = None
     families: list[Family] = field(default_factory=list)
@@ -129,6 +131,10 @@ class BlockSetup:
     def listen(self, hosts: Sequence[str], exclude: Sequence[str]) -> None:
         """See Setup."""
         self._hosts = [*(self._hosts or ()), *bound_addresses(hosts, exclude, self.process.interfaces)]
+
+    def limit_udp(self, size_bytes: int) -> None:
+        """See Setup."""
+        self.udp_bytes = size_bytes
 
     def cluster(self, source: Source, scope: Scope, changed: OnChange, *, startup_timeout_s: float) -> State:
         """See Setup."""
@@ -211,7 +217,7 @@ class BlockSetup:
 
     def block(self, zone: str) -> Block:
         """The server block under one of its zones."""
-        return Block(zone, self.chain, self.logs_stacks)
+        return Block(zone, self.chain, self.logs_stacks, self.udp_bytes)
 
     def located(self, error: InputError) -> InputError:
         """The error with the server block that led to it."""

@@ -23,7 +23,7 @@ TIMING = Timing(page_objects=10, backoff_s=0.02, backoff_cap_s=0.1, healthy_s=0.
 SITES = "health 127.0.0.1:0\nready 127.0.0.1:0\nprometheus 127.0.0.1:0\n"
 SERVICES = 30
 MANY = 60
-"""Endpoints of the Service `many`: too many for 512 bytes, few enough for 4096."""
+"""Endpoints of the Service `many`: too many for 512 bytes, few enough for 1232."""
 
 
 def cluster() -> Cluster:

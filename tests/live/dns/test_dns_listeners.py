@@ -119,16 +119,24 @@ async def test_two_servers_cannot_be_made_to_talk_to_each_other(server: DnsServe
 
 async def test_what_does_not_fit_is_cut_and_whole_over_tcp(server: DnsServer) -> None:
     with Udp(port_of(server)) as udp:
-        for payload_bytes, limit in ((0, 512), (512, 512), (700, 700), (4096, 4096), (65535, 4096)):
+        for payload_bytes, limit in ((0, 512), (512, 512), (700, 700), (4096, 1232), (65535, 1232)):
             response = await udp.ask(packet(MANY_NAME, payload_bytes=payload_bytes))
             assert len(response) <= limit
-            whole = limit == 4096
+            whole = limit == 1232
             assert read(response).header.tc == (not whole)
             assert (len(answers(response)) == MANY) == whole
     async with await Tcp.connect(port_of(server)) as stream:
         response = await stream.ask(packet(MANY_NAME))
     assert len(answers(response)) == MANY
     assert not read(response).header.tc
+
+
+async def test_bufsize_is_the_limit_of_answers_over_udp(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving(api.url, monkeypatch, more="bufsize 600") as server:
+        with Udp(port_of(server)) as udp:
+            response = await udp.ask(packet(MANY_NAME, payload_bytes=4096))
+    assert 512 < len(response) <= 600
+    assert read(response).header.tc
 
 
 async def test_dig_asks_again_over_tcp(server: DnsServer) -> None:

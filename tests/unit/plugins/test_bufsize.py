@@ -1,0 +1,46 @@
+"""How large an answer over UDP may be: what the client takes, and what the server block allows."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+import pytest
+from dns_chain import respond
+
+from kdns.dns.message import decode, query
+from kdns.dns.response import Response
+from kdns.dns.rrset import RRset
+from kdns.dns.types import A
+from kdns.plugins.chain import Chain, Plugin, Reply, Request, Sees, Serve
+from kdns.plugins.server import Block, Server
+
+ADDRESSES = tuple((0x0A000000 + number).to_bytes(4, "big") for number in range(300))
+"""An answer of 4.8 kB."""
+
+
+class Many(Plugin):
+    sees = Sees.PACKET
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        del next
+        return Response(answer=(RRset(request.query.name, A, 5, ADDRESSES),))
+
+
+@pytest.mark.parametrize(
+    ("payload_bytes", "udp_bytes", "limit"),
+    [
+        (0, 1232, 512), (512, 1232, 512), (700, 1232, 700), (1232, 1232, 1232), (4096, 1232, 1232), (65535, 1232, 1232),
+        (4096, 4096, 4096), (65535, 4096, 4096), (1400, 4096, 1400), (0, 4096, 512), (4096, 512, 512),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_cut_over_udp_only(payload_bytes: int, udp_bytes: int, limit: int) -> None:
+    server = Server("dns://:53", (Block(".", Chain((Many(),)), udp_bytes=udp_bytes),))
+    packet = query("many.example.", A, payload_bytes=payload_bytes)
+    for _ in range(2):
+        cut, whole = respond(server, packet), respond(server, packet, "tcp")
+        assert cut is not None
+        assert whole is not None
+        assert limit - 16 < len(cut) <= limit
+        assert "tc" in decode(cut).flags
+        assert "tc" not in decode(whole).flags
+        assert len(decode(whole).answer) == len(ADDRESSES)
