@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from kdns.aio.apiserver.body import decode_body, read_body
+from kdns.aio.apiserver.body import decoded_body, read_body
 from kdns.aio.apiserver.response import response_to
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.server import access_reviews, protobuf, representation
@@ -23,5 +23,6 @@ async def review(request: web.BaseRequest) -> web.Response | None:
         raise StatusError(405, "MethodNotAllowed", message, {})
     media_type = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     body = await read_body(request)
-    obj = {} if media_type == protobuf.MEDIA_TYPE else decode_body(body, media_type, strictly=False).obj
+    is_decoded = media_type != protobuf.MEDIA_TYPE
+    obj = (await decoded_body(body, media_type, strictly=False)).obj if is_decoded else {}
     return response_to(request, representation.encoded(access_reviews.reviewed(kind, obj)), status=201)

@@ -9,11 +9,12 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from kdns.aio.apiserver.aside import aside
 from kdns.aio.files import yaml
 from kdns.controlplane.meta import gotext
 from kdns.controlplane.meta.errors import StatusError, bad_request
 from kdns.controlplane.meta.kinds import Json
-from kdns.controlplane.schema.field_validation import duplicate_fields
+from kdns.controlplane.schema.field_validation import ERRORS_MAX, duplicate_fields
 from kdns.controlplane.server import protobuf
 from kdns.controlplane.server.patch import APPLY_PATCH
 from kdns.controlplane.server.representation import JSON, YAML
@@ -21,9 +22,6 @@ from kdns.errors import ManifestError
 
 READ_TIMEOUT_S = 60.0
 """How long a body may take to arrive."""
-
-_THREAD_FROM_BYTES = 64 * 1024
-"""Bodies of this size and more are decoded in a thread."""
 
 _YAML_TYPES = frozenset({YAML, "application/x-yaml", "text/yaml", "text/x-yaml", APPLY_PATCH})
 _JSON_TYPES = frozenset({JSON, "application/octet-stream", ""})
@@ -38,6 +36,7 @@ class Body:
 
     value: Any
     duplicates: tuple[str, ...] = ()
+    size_bytes: int = 0
 
     @property
     def obj(self) -> Json:
@@ -83,19 +82,17 @@ async def read_body(request: web.BaseRequest) -> bytes:
 async def decoded_body(body: bytes, media_type: str, *, strictly: bool) -> Body:
     """The value of a body; 400 when it cannot be decoded, 415 for a media type that the server does not read.
 
-    `strictly` looks for duplicate fields. A large body is decoded in a thread, so that it delays no other request.
+    `strictly` looks for duplicate fields.
     """
-    if len(body) < _THREAD_FROM_BYTES:
-        return decode_body(body, media_type, strictly=strictly)
-    return await asyncio.to_thread(decode_body, body, media_type, strictly=strictly)
+    return await aside(lambda: _decoded(body, media_type, strictly=strictly), len(body))
 
 
-def decode_body(body: bytes, media_type: str, *, strictly: bool) -> Body:
-    """`decoded_body` without a thread."""
+def _decoded(body: bytes, media_type: str, *, strictly: bool) -> Body:
+    """`decoded_body` at once."""
     if media_type in _YAML_TYPES:
         return _from_yaml(body, strictly=strictly)
     if media_type == protobuf.MEDIA_TYPE:
-        return Body(protobuf.decoded(body))
+        return Body(protobuf.decoded(body), size_bytes=len(body))
     if media_type not in _JSON_TYPES and not media_type.endswith("+json"):
         message = f"the body of the request was in an unknown format - accepted media types include: {_READ}"
         raise StatusError(415, "UnsupportedMediaType", message)
@@ -104,8 +101,8 @@ def decode_body(body: bytes, media_type: str, *, strictly: bool) -> Body:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise bad_request(f"{_UNREADABLE}the body is no JSON: {error}") from error
     if not strictly or msgspec.json.encode(value) == body.rstrip():  # decoding lost nothing, so there was no duplicate
-        return Body(value)
-    return Body(value, tuple(f'duplicate field "{path}"' for path in duplicate_fields(body)))
+        return Body(value, size_bytes=len(body))
+    return Body(value, tuple(f'duplicate field "{path}"' for path in duplicate_fields(body)), len(body))
 
 
 def _from_yaml(body: bytes, *, strictly: bool) -> Body:
@@ -113,7 +110,7 @@ def _from_yaml(body: bytes, *, strictly: bool) -> Body:
     try:
         value = msgspec.json.decode(body)
         if not strictly or not duplicate_fields(body):
-            return Body(value)
+            return Body(value, size_bytes=len(body))
     except (msgspec.DecodeError, UnicodeDecodeError):
         pass
     repeated: list[tuple[int, str]] = []
@@ -123,6 +120,6 @@ def _from_yaml(body: bytes, *, strictly: bool) -> Body:
         raise bad_request(f"{_UNREADABLE}the body is no YAML: {error}") from error
     if len(documents) != 1:
         raise bad_request(f"{_UNREADABLE}wanted one YAML document, found {len(documents)}")
-    lines = [f'line {line}: key "{key}" already set in map' for line, key in repeated]
+    lines = [f'line {line}: key "{key}" already set in map' for line, key in repeated[:ERRORS_MAX]]
     duplicates = ("\n  ".join(["yaml: unmarshal errors:", *lines]),) if lines and strictly else ()
-    return Body(documents[0].value, duplicates)
+    return Body(documents[0].value, duplicates, len(body))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import zlib
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from aiohttp import web
 from kdns.aio.files.yaml import dumped
 from kdns.controlplane.server.representation import JSON, YAML, Representation
 
-_COMPRESSED_FROM_BYTES, _THREAD_FROM_BYTES = 128 * 1024, 256 * 1024
+_COMPRESSED_FROM_BYTES = 128 * 1024
 _WARNINGS_MAX, _WARNING_CHARACTERS, _WARNINGS_CHARACTERS = 100, 256, 4096
 _CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _BROWSERS = ("curl/", "Wget/", "Mozilla/")
@@ -41,13 +40,6 @@ def response_to(
         response.headers["Content-Encoding"] = "gzip"
         response.headers["Vary"] = "Accept-Encoding"
     return response
-
-
-async def large_response_to(request: web.BaseRequest, body: bytes, *, shape: Representation) -> web.Response:
-    """`response_to`, in a thread for a large body, so that converting or compressing it delays no other request."""
-    if len(body) < _THREAD_FROM_BYTES:
-        return response_to(request, body, shape=shape)
-    return await asyncio.to_thread(response_to, request, body, shape=shape)
 
 
 def add_warnings(response: web.StreamResponse, warnings: list[str]) -> None:

@@ -10,10 +10,11 @@ from random import uniform
 from aiohttp import web
 
 from kdns.aio.apiserver import watch
+from kdns.aio.apiserver.aside import aside
 from kdns.aio.apiserver.authentication import RestConfig
-from kdns.aio.apiserver.body import decode_body, read_body
+from kdns.aio.apiserver.body import decoded_body, read_body
 from kdns.aio.apiserver.request import ResourceRequest
-from kdns.aio.apiserver.response import add_warnings, large_response_to, response_to
+from kdns.aio.apiserver.response import add_warnings, response_to
 from kdns.aio.apiserver.watch import WatchStream, WatchTimes
 from kdns.controlplane.meta import gotext
 from kdns.controlplane.meta.errors import StatusError, bad_request, method_not_allowed
@@ -28,6 +29,7 @@ from kdns.controlplane.server.options import WriteOptions
 from kdns.controlplane.server.patch import APPLY_PATCH, JSON_PATCH, PATCH_TYPES, STRATEGIC_MERGE_PATCH
 from kdns.controlplane.server.routes import Target
 from kdns.controlplane.server.subresources import POSTS
+from kdns.controlplane.storage.listing import ListResult
 from kdns.controlplane.storage.object_meta import is_terminating
 from kdns.controlplane.storage.watch import Subscription
 
@@ -76,15 +78,20 @@ class Verbs:
             shown = self.api.get(
                 target.kind, target.space, target.name, subresource=target.subresource, form=target.form
             )
-            return self._object(call, shown, [])
+            return await self._object(call, shown, [])
         version = self.api.find(target.kind, target.space, target.name)
-        body = version.encoded if not renderer.shape.form else renderer.one(version.obj, self.api.now_s())
-        return response_to(call.request, body, shape=renderer.shape)
+        now_s = self.api.now_s()
+
+        def response() -> web.Response:
+            body = version.encoded if not renderer.shape.form else renderer.one(version.obj, now_s)
+            return response_to(call.request, body, shape=renderer.shape)
+
+        return await aside(response, len(version.encoded))
 
     async def list_(self, call: ResourceRequest) -> web.StreamResponse:
         """GET of a collection."""
         call.check_options()
-        renderer = call.renderer
+        _ = call.renderer  # 406 comes first
         listed = self.api.list(
             call.target.kind,
             call.target.namespace,
@@ -95,8 +102,15 @@ class Verbs:
             resource_version=call.text("resourceVersion"),
             resource_version_match=call.text("resourceVersionMatch"),
         )
-        body = renderer.many(listed, self.api.now_s())
-        return await large_response_to(call.request, body, shape=renderer.shape)
+        return await self._page(call, listed)
+
+    async def _page(self, call: ResourceRequest, listed: ListResult) -> web.StreamResponse:
+        renderer, now_s = call.renderer, self.api.now_s()
+
+        def response() -> web.Response:
+            return response_to(call.request, renderer.many(listed, now_s), shape=renderer.shape)
+
+        return await aside(response, sum(len(version.encoded) for version in listed.stored))
 
     async def create(self, call: ResourceRequest) -> web.StreamResponse:
         """POST on a collection."""
@@ -110,7 +124,7 @@ class Verbs:
             field_manager=options.manager,
             form=target.form,
         )
-        return self._object(call, created, warnings, status=201)
+        return await self._object(call, created, warnings, status=201)
 
     async def post(self, call: ResourceRequest) -> web.StreamResponse:
         """POST on a subresource such as pods/eviction; the response is a Status."""
@@ -137,7 +151,7 @@ class Verbs:
             field_manager=options.manager,
             form=target.form,
         )
-        return self._object(call, updated, warnings, status=200 if existed else 201)
+        return await self._object(call, updated, warnings, status=200 if existed else 201)
 
     async def patch(self, call: ResourceRequest) -> web.StreamResponse:
         """PATCH on an object; server-side apply also creates one."""
@@ -165,7 +179,7 @@ class Verbs:
             form=target.form,
             validate=validator,
         )
-        return self._object(call, changed, validator.warnings)
+        return await self._object(call, changed, validator.warnings)
 
     async def _apply(self, call: ResourceRequest, options: WriteOptions) -> web.StreamResponse:
         target, body = call.target, await call.body(strictly=options.policy != "Ignore")
@@ -183,7 +197,7 @@ class Verbs:
             form=target.form,
             validate=validator,
         )
-        return self._object(call, made, validator.warnings, status=200 if existed else 201)
+        return await self._object(call, made, validator.warnings, status=200 if existed else 201)
 
     def _exists(self, target: Target) -> bool:
         return self.api.store.get(target.kind, (target.space, target.name)) is not None
@@ -196,14 +210,14 @@ class Verbs:
         remains = self.api.store.get(target.kind, (target.space, target.name)) is not None
         shows_object = STRATEGIES[target.kind].return_deleted_object
         if shows_object or is_terminating(last) or (remains and not dry_run):
-            return self._object(call, call.renderer.shown(last), [])
+            return await self._object(call, call.renderer.shown(last), [])
         body = representation.encoded(representation.deleted(call.kind, last))
         return response_to(call.request, body, shape=call.renderer.shape)
 
     async def delete_collection(self, call: ResourceRequest) -> web.StreamResponse:
         """DELETE of a collection, a few objects at a time, so that other requests are served in between."""
         options, kind = await self._delete_options(call), call.target.kind
-        dry_run, renderer = call.dry_run(options), call.renderer
+        dry_run = call.dry_run(options)
         listed = self.api.list(
             kind,
             call.target.namespace,
@@ -213,8 +227,7 @@ class Verbs:
         for start in range(0, len(listed.stored), _DELETED_AT_ONCE):
             self.api.delete_all(kind, listed.stored[start : start + _DELETED_AT_ONCE], options=options, dry_run=dry_run)
             await asyncio.sleep(0)
-        body = renderer.many(listed, self.api.now_s())
-        return await large_response_to(call.request, body, shape=renderer.shape)
+        return await self._page(call, listed)
 
     async def _watch(self, call: ResourceRequest) -> web.StreamResponse:
         if len(self.watches) >= self.config.watches_max:
@@ -253,7 +266,7 @@ class Verbs:
     async def _delete_options(self, call: ResourceRequest) -> Json:
         """DeleteOptions of the body and the query; 400 for another kind and for values of the wrong type."""
         body = await read_body(call.request)
-        options = decode_body(body, call.media_type, strictly=False).obj if body.strip() else {}
+        options = (await decoded_body(body, call.media_type, strictly=False)).obj if body.strip() else {}
         if (kind := options.get("kind") or "DeleteOptions") != "DeleteOptions":
             raise bad_request(f"the body is {kind}, wanted DeleteOptions")
         if wrong := check.delete_options_errors(options):
@@ -264,21 +277,25 @@ class Verbs:
             options["gracePeriodSeconds"] = call.number("gracePeriodSeconds")
         return options
 
-    def _object(
+    async def _object(
         self, call: ResourceRequest, obj: Json, warnings: list[str], *, status: int = 200
     ) -> web.StreamResponse:
         renderer = call.renderer
         body = renderer.one(obj, self.api.now_s())
         if call.request.method in {"POST", "PUT", "PATCH"} and not call.target.subresource:
             warnings = [*warnings, *STRATEGIES[call.target.kind].warnings(obj)]
-        return response_to(call.request, body, status=status, shape=renderer.shape, warnings=warnings)
+
+        def response() -> web.Response:
+            return response_to(call.request, body, status=status, shape=renderer.shape, warnings=warnings)
+
+        return await aside(response, len(body))
 
 
 async def _reviewed(call: ResourceRequest, options: WriteOptions) -> tuple[Json, list[str]]:
     """The object in the body, checked against the schema, and the warnings of that check."""
     body = await call.body(strictly=options.policy != "Ignore")
     validator = FieldValidator(call.kind, options.policy, body.duplicates)
-    return validator(body.obj), validator.warnings
+    return await aside(lambda: validator(body.obj), body.size_bytes), validator.warnings
 
 
 def _deprecations(kind: Kind) -> list[str]:

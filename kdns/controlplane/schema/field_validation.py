@@ -19,7 +19,7 @@ from kdns.controlplane.schema import check
 Policy: TypeAlias = Literal["Ignore", "Warn", "Strict"]
 """Drop unknown and duplicate fields silently, drop them with a warning, or refuse the write."""
 
-_ERRORS_MAX = 100
+ERRORS_MAX = 100
 """Errors in one message, and duplicate fields of one body, as in kube-apiserver."""
 
 
@@ -45,7 +45,7 @@ class FieldValidator:
 
     def _report(self, obj: Json, errors: list[str]) -> None:
         if errors and self.policy == "Strict":
-            message = f"strict decoding error: {', '.join(errors[:_ERRORS_MAX])}"
+            message = f"strict decoding error: {', '.join(errors[:ERRORS_MAX])}"
             raise self._refusal(obj, message if self.patch is not None else _unhandled(self.kind, message))
         self.warnings += errors
 
@@ -91,7 +91,7 @@ def duplicate_fields(text: bytes) -> list[str]:
     if not has_duplicates:
         return []
     paths = dict.fromkeys(_duplicates(json.loads(text, object_pairs_hook=_Pairs), ""))
-    return [path.removeprefix(".") for path in paths][:_ERRORS_MAX]
+    return [path.removeprefix(".") for path in paths][:ERRORS_MAX]
 
 
 class _Pairs(list[tuple[str, Any]]):

@@ -37,9 +37,10 @@ class Version:
     @property
     def obj(self) -> Json:
         """The object."""
-        if self._obj is None:
-            self._obj = msgspec.json.decode(self.encoded)
-        return self._obj
+        obj = self._obj
+        if obj is None:  # also while another thread calls `rest`
+            obj = self._obj = msgspec.json.decode(self.encoded)
+        return obj
 
     @property
     def is_decoded(self) -> bool:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import gzip
 import json
+import threading
 from collections.abc import AsyncIterator
 
 import pytest
 from rest_client import SERVICES, TABLE, Client, service, serving
 
+from kdns.aio.apiserver import response
+from kdns.aio.files import yaml
 from kdns.controlplane.meta.kinds import SERVED
+from kdns.controlplane.schema import check
+from kdns.controlplane.server import representation
 
 
 @pytest.fixture
@@ -84,3 +89,31 @@ async def test_discovery(client: Client) -> None:
         assert (await client("GET", f"/openapi/v3/{path}"))[0] == 200
     assert (await client("GET", "/openapi/v3/apis/nothing/v1"))[0] == 404
     assert (await client("GET", "/openapi/v2"))[1]["swagger"] == "2.0"
+
+
+async def test_large_bodies_are_read_checked_and_made_beside_the_event_loop(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_loop: dict[str, bool] = {}
+
+    def watch(module: object, name: str) -> None:
+        function = getattr(module, name)
+
+        def called(*args: object, **kwargs: object) -> object:
+            in_loop[name] = in_loop.get(name, False) or threading.current_thread() is threading.main_thread()
+            return function(*args, **kwargs)
+
+        monkeypatch.setattr(module, name, called)
+
+    watch(yaml, "documents")
+    watch(check, "type_errors")
+    watch(response, "dumped")
+    watch(representation, "table")
+    path = "/api/v1/namespaces/default/configmaps"
+    text = "metadata: {name: large}\ndata:\n" + "".join(f"  key-{number}: value\n" for number in range(3000))
+    status, _, _ = await client("POST", path, text, Content_Type="application/yaml")
+    assert status == 201
+    for url in (path, f"{path}/large"):
+        for accept in (TABLE, "application/yaml"):
+            assert (await client("GET", url, Accept=accept))[0] == 200
+    assert in_loop == dict.fromkeys(("documents", "type_errors", "dumped", "table"), False)
