@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from kdns.aio.apiserver.secure_serving import read_tokens
 from kdns.aio.connections import Kind, share_out
 from kdns.aio.dns.interfaces import reachable
+from kdns.aio.files.permissions import open_folders, open_secrets
 from kdns.aio.kube.kubeconfig import OWN_NAME, write_kubeconfig
 from kdns.aio.process import gc_paused, reload_event, stop_event
 from kdns.aio.tasks import log_failure
@@ -63,6 +64,11 @@ async def up(options: UpOptions, say: Callable[[str], None], warn: Callable[[str
     share_out(Kind.DNS, Kind.SITES, *node)
     stop, reload_wanted = stop_event(), reload_event()
     given = options.control_plane
+    tls_key = given.tls_key or given.tls_cert  # one file may hold both
+    for problem in open_secrets({"--token-file": given.token_file, "--tls-key": Path(tls_key) if tls_key else None}):
+        warn(problem)
+    for problem in open_folders({"--data": given.data}):
+        warn(problem)
     tokens = read_tokens(given.token_file) if given.token_file else ()
     servers = dns_config(options) if options.corefile else ()  # a mistake in the file ends the command here
     control_plane = ControlPlane(given, warn)

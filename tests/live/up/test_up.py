@@ -225,3 +225,13 @@ def test_wrong_input_is_named(tmp_path: Path, args: tuple[str, ...], message: st
     assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert time.monotonic() - started_s < DEADLINE_S
+
+
+def test_files_that_are_open_to_all_are_warned_of(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data").chmod(0o777)
+    (tmp_path / "tokens").write_text("s3cret\n")
+    (tmp_path / "tokens").chmod(0o644)
+    with kdns_up(tmp_path, "--data", "data", "--token-file", "tokens") as running:
+        running.wait_for("--token-file tokens: all users of this machine may read it .mode 0644.; wanted: chmod 600")
+        running.wait_for("--data data: all users of this machine may write there .mode 0777.; wanted: chmod 700")
