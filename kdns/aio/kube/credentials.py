@@ -2,7 +2,8 @@
 
 Every mistake of the user is a KubeconfigError. The kubernetes package obtains the credentials (exec plugins, tokens,
 token files, client certificates, basic, Google), oidc.py those of OpenID Connect. This module is the only door to that
-package. Its import costs about 0.2 s and 20 MiB: connection.py imports it at the first login.
+package, and imports no more of it than that: its `__init__` files would import its clients of every API, which take
+20 MiB and 0.2 s, and which the image leaves out.
 """
 
 from __future__ import annotations
@@ -10,24 +11,61 @@ from __future__ import annotations
 import logging
 import socket
 import ssl
+import sys
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TypeAlias
+from types import ModuleType
+from typing import Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
 import aiohttp
-from kubernetes.aio.client.configuration import Configuration
-from kubernetes.aio.client.rest import RESTClientObject
-from kubernetes.aio.config.config_exception import ConfigException
-from kubernetes.aio.config.incluster_config import InClusterConfigLoader
-from kubernetes.aio.config.kube_config import KubeConfigLoader
 
 from kdns.aio.kube.kubeconfig import kubeconfig, server_url
 from kdns.aio.kube.oidc import id_token
 from kdns.cluster.source import ClientTLS, Source
 from kdns.errors import ApiServerError, KubeconfigError
 from kdns.net import is_loopback
+
+_PACKAGES: Final = ("", "aio", "aio.client", "aio.config", "aio.utils")
+
+
+@contextmanager
+def _kubernetes_without_init() -> Iterator[Any]:
+    """Inside, modules of the kubernetes package are imported without the `__init__` of their folders.
+
+    The value is the folder aio.client. Its modules ask it for two names: Configuration, and ApiClient, which only
+    functions use that kdns does not. A later import of the package by others is a whole one.
+    """
+    spec = find_spec("kubernetes")
+    if spec is None or not spec.submodule_search_locations:
+        raise ModuleNotFoundError("No module named 'kubernetes'", name="kubernetes")
+    before = {name: sys.modules.pop(name) for name in tuple(sys.modules) if f"{name}.".startswith("kubernetes.")}
+    folders = {f"kubernetes.{name}".rstrip("."): ModuleType(f"kubernetes.{name}".rstrip(".")) for name in _PACKAGES}
+    for name, folder in folders.items():
+        below = name.split(".")[1:]
+        folder.__path__ = [str(Path(root, *below)) for root in spec.submodule_search_locations]
+    sys.modules.update(folders)
+    client: Any = folders["kubernetes.aio.client"]
+    client.ApiClient = None
+    try:
+        yield client
+    finally:
+        for name in tuple(sys.modules):
+            if f"{name}.".startswith("kubernetes."):
+                del sys.modules[name]
+        sys.modules.update(before)
+
+
+with _kubernetes_without_init() as _client:
+    from kubernetes.aio.client.configuration import Configuration
+
+    _client.Configuration = Configuration
+    from kubernetes.aio.client.rest import RESTClientObject
+    from kubernetes.aio.config.config_exception import ConfigException
+    from kubernetes.aio.config.incluster_config import InClusterConfigLoader
+    from kubernetes.aio.config.kube_config import KubeConfigLoader
 
 AddrInfo: TypeAlias = tuple[int | socket.AddressFamily, int | socket.SocketKind, int, str, tuple[Any, ...]]
 
