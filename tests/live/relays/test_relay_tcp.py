@@ -271,7 +271,8 @@ async def test_there_is_a_bound_and_it_is_told(capsys: pytest.CaptureFixture[str
     async with rig(limit=1 + 6 * 3) as made, served(echo) as pair:
         port = free_port()
         await made.have(service("web", port), pair)
-        opened = [await asyncio.open_connection(VIP, port) for _ in range(3)]
+        sources = [(f"127.0.0.{number}", 0) for number in (11, 12, 13)]
+        opened = [await asyncio.open_connection(VIP, port, local_addr=each) for each in sources]
         await until(lambda: made.counters("web").active == 3)
         assert [await heard(port) for _ in range(2)] == ["ConnectionResetError"] * 2
         assert made.counters("web").turned_away == 2
@@ -283,6 +284,47 @@ async def test_there_is_a_bound_and_it_is_told(capsys: pytest.CaptureFixture[str
         assert await reader.readexactly(1) == b"x"
         for _, each in (*opened, (reader, writer)):
             each.close()
+
+
+async def test_a_client_leaves_as_much_as_it_holds_to_others(capsys: pytest.CaptureFixture[str]) -> None:
+    """One that takes all that it can get has half, the next one a quarter; what ends is free again."""
+    async with rig(limit=1 + 6 * 16) as made, served(echo) as pair:
+        port = free_port()
+        await made.have(service("web", port), pair)
+        held = dict[str, list[asyncio.StreamWriter]]()
+
+        async def greedy(source: str) -> int:
+            while True:
+                try:
+                    reader, writer = await asyncio.open_connection(VIP, port, local_addr=(source, 0))
+                except ConnectionResetError:
+                    return len(held[source])
+                try:
+                    writer.write(b"x")
+                    await asyncio.wait_for(reader.readexactly(1), DEADLINE_S)
+                except (ConnectionError, asyncio.IncompleteReadError):
+                    writer.close()
+                    return len(held[source])
+                held.setdefault(source, []).append(writer)
+
+        assert [await greedy(f"127.0.0.{number}") for number in (11, 12, 13)] == [8, 4, 2]
+        assert await heard_echo(port, "127.0.0.14")
+        assert capsys.readouterr().out.count("a client has its share of the descriptors for relays") == 1
+        for writer in held.pop("127.0.0.11"):
+            writer.close()
+        await until(lambda: made.counters("web").active == 6)
+        assert await greedy("127.0.0.15") == 5
+        for writers in held.values():
+            for writer in writers:
+                writer.close()
+
+
+async def heard_echo(port: int, source: str) -> bool:
+    reader, writer = await asyncio.open_connection(VIP, port, local_addr=(source, 0))
+    writer.write(b"x")
+    is_heard = await asyncio.wait_for(reader.readexactly(1), DEADLINE_S) == b"x"
+    writer.close()
+    return is_heard
 
 
 HEADERS = [

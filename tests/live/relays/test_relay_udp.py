@@ -146,7 +146,7 @@ async def test_flows_end_with_their_endpoint_and_with_their_service() -> None:
 async def test_there_is_a_bound() -> None:
     async with AsyncExitStack() as stack:
         pair, _ = await stack.enter_async_context(answering(b"a", "127.1.0.1"))
-        made = await stack.enter_async_context(rig(limit=1 + 2, udp_idle_s=DEADLINE_S))
+        made = await stack.enter_async_context(rig(limit=1 + 4, udp_idle_s=DEADLINE_S))
         port = free_port(kind=socket.SOCK_DGRAM)
         await made.have(service("dns", port, "UDP"), pair)
         clients = [await stack.enter_async_context(client(port)) for _ in range(3)]

@@ -72,7 +72,7 @@ class RelaySet:
             self.missing.pop(key, None)
             self.captured_ports.pop(key, None)
             if key in self._relays:
-                self._resources.descriptors.give(len(self.listening.pop(key).addresses))
+                self._resources.descriptors.used -= len(self.listening.pop(key).addresses)
                 self._relays.pop(key).close()
 
     def end_stale_flows(self, family: Family, port: PortPlan) -> None:

@@ -3,45 +3,56 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from kdns import logs
-from kdns.aio.connections import Kind, maximum
+from kdns.aio.connections import Kind, RareWarning, maximum
 from kdns.aio.dataplane.userspace.poller import Poller
 from kdns.aio.dataplane.userspace.splice import Pipes
+from kdns.net import Address
 from kdns.proxy.userspace.sessions import Sessions
 
 DATAGRAM_BYTES: Final = 65535
-LOG_EVERY_S: Final = 60.0
-
-log = logs.get(__name__)
 
 
 class DescriptorBudget:
-    """The descriptors that relays have in use, and their limit."""
+    """The descriptors that relays have in use, and their limit.
 
-    def __init__(self, limit: int, now_s: Callable[[], float]) -> None:
+    A client may hold as many as are free: alone it gets half of them, and n that take all they can get leave one part
+    of n + 1 to others. A client is an address, since the Pods of a node may have one network of 64 bits.
+    """
+
+    def __init__(self, limit: int) -> None:
         self.limit, self.used = limit, 0
-        self._now_s, self._logged_s = now_s, -LOG_EVERY_S
+        self._clients: Counter[Address] = Counter()
+        self._exhausted = RareWarning("no descriptors left for relays: new clients are reset", limit=limit)
+        self._unshared = RareWarning("a client has its share of the descriptors for relays", limit=limit)
 
-    def take(self, count: int) -> bool:
-        """Whether so many descriptors are within the limit; then they are in use."""
-        if self.used + count <= self.limit:
-            self.used += count
-            return True
-        self.log_exhausted()
-        return False
+    def take(self, count: int, client: Address) -> bool:
+        """Whether so many descriptors are free, and within the client's share; then they are in use."""
+        free = self.limit - self.used
+        if count > free:
+            self.log_exhausted()
+            return False
+        held = self._clients[client] + count
+        if held > free:
+            self._unshared.log(client=str(client), held=held - count)
+            return False
+        self._clients[client] = held
+        self.used += count
+        return True
 
     def log_exhausted(self) -> None:
-        """Log that clients are turned away, at most once in LOG_EVERY_S."""
-        if self._now_s() - self._logged_s >= LOG_EVERY_S:
-            self._logged_s = self._now_s()
-            log.warning("no descriptors left for relays: new clients are reset", used=self.used, limit=self.limit)
+        """Log that clients are turned away, at most once a minute."""
+        self._exhausted.log(used=self.used)
 
-    def give(self, count: int) -> None:
-        """So many descriptors are not in use any more."""
+    def give(self, count: int, client: Address) -> None:
+        """So many descriptors of the client are not in use any more."""
         self.used -= count
+        self._clients[client] -= count
+        if not self._clients[client]:
+            del self._clients[client]
 
 
 class Connection(Protocol):
@@ -64,7 +75,7 @@ class RelayResources:
         self.connections: set[Connection] = set()
         self.datagram = memoryview(bytearray(DATAGRAM_BYTES))
         """A buffer for the datagram that is being relayed."""
-        self.descriptors = DescriptorBudget(maximum(Kind.RELAYS) if limit is None else limit, now_s)
+        self.descriptors = DescriptorBudget(maximum(Kind.RELAYS) if limit is None else limit)
 
     def close(self) -> None:
         """Reset the connections that are left: a FIN would mean that all data was sent."""

@@ -80,7 +80,7 @@ class TcpRelay:
                 reset(client)
             else:
                 client.close()
-        elif not resources.descriptors.take(DESCRIPTORS):
+        elif not resources.descriptors.take(DESCRIPTORS, session.client):
             counters.turned_away += 1
             reset(client)
         else:
@@ -201,4 +201,4 @@ class _Connection:
         del splice
         self._resources.connections.discard(self)
         self._counters.active -= 1
-        self._resources.descriptors.give(DESCRIPTORS)
+        self._resources.descriptors.give(DESCRIPTORS, self._session.client)

@@ -107,12 +107,12 @@ class UdpRelay:
         if not session.endpoints:
             counters.refused += 1
             return None
-        if not resources.descriptors.take(1):
+        if not resources.descriptors.take(1, session.client):
             counters.turned_away += 1
             return None
         flow = _Flow(session, client, listener, self._reply_info(local), counters)
         if not self._connect(flow, (client, local)):
-            resources.descriptors.give(1)
+            resources.descriptors.give(1, session.client)
             return None
         counters.flows += 1
         counters.active += 1
@@ -191,7 +191,7 @@ class UdpRelay:
 
     def _ended(self, flow: _Flow) -> None:
         flow.counters.active -= 1
-        self._resources.descriptors.give(1)
+        self._resources.descriptors.give(1, flow.session.client)
 
 
 def _connected(target: ServiceEndpoint) -> socket.socket | None:
