@@ -219,7 +219,7 @@ async def run(count: int, table_mib: int) -> None:
     """Send the packets and print what came back."""
     server, _ = cluster_server(state(), Options(ttl_s=30), order=Order(rotate=True))
     if table_mib:
-        server.table.max_bytes = table_mib << 20
+        server.table.generations.max_bytes = table_mib << 20
     listening = socket.socket(type=socket.SOCK_DGRAM)
     listening.bind(("127.0.0.1", 0))
     requests = Requests()

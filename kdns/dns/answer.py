@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from struct import Struct, pack, unpack_from
 from typing import Final, NamedTuple
+
+import msgspec
 
 from kdns.dns.encode import QUESTION_POINTER, Names, encode_opt, encode_section
 from kdns.dns.names import labels_of
@@ -32,10 +35,10 @@ MAX_UDP_BYTES: Final = 1232
 It fits the smallest IPv6 packet, so it leaves in one piece (DNS flag day 2020).
 Differs: CoreDNS sends as much as the client asks for, which amplifies a query with a forged source up to 70-fold.
 """
-ANSWER_BYTES: Final = 500
-"""What an answer costs beside its key and bodies, about."""
+CACHED_KINDS: Final = 4096
+"""Kinds of responses that are the same object in all of their answers."""
 
-_HEAD: Final = Struct("!HHHHH")
+_HEAD: Final = lru_cache(1024)(Struct("!HHHHH").pack)
 _SETTABLE: Final = AA | TC | RA | AD
 _REPEATED: Final = RD | CD
 _ADDRESSES: Final = frozenset((A, AAAA))
@@ -56,31 +59,39 @@ class ResponseKind(NamedTuple):
     plugin: str = ""
 
 
-class Answer:
+response_kind = lru_cache(CACHED_KINDS)(ResponseKind)
+
+
+class Answer(msgspec.Struct, eq=False, gc=False):
     """A compiled response: `head` goes behind the id, one of `bodies` behind the question.
 
-    The bodies are one answer with its addresses rotated; `hits` counts uses and picks the next one.
-    `subjects` is what it depends on, as the table's index has it.
+    The bodies are one answer with its addresses rotated; `hits` counts uses and picks the next one. A list of bodies
+    is shared with other answers. The fields from `key` on are the table's: `subjects` and `expires_s` say when the
+    answer is to be forgotten, `counted` are the hits that its counters have.
+    The garbage collector does not look at answers, of which there may be 100,000: what they hold may not hold them.
     """
 
-    __slots__ = ("bodies", "count", "expires_s", "head", "hits", "kind", "question_end", "size_bytes", "subjects")
+    head: bytes
+    question_end: int
+    bodies: tuple[bytes, ...] | list[bytes]
+    kind: ResponseKind
+    count: int = 0
+    hits: int = 0
+    key: bytes = b""
+    subjects: tuple[Subject, ...] = ()
+    expires_s: int | None = None
+    counted: int = 0
+    weight_bytes: int = 0
+    generation: int = 0
 
-    def __init__(self, head: bytes, question_end: int, bodies: list[bytes], kind: ResponseKind) -> None:
-        self.head = head
-        self.question_end = question_end
-        self.bodies = bodies
-        self.count = len(bodies)
-        self.kind = kind
-        self.hits = 0
-        self.size_bytes = ANSWER_BYTES
-        self.subjects: tuple[Subject, ...] = ()
-        self.expires_s: float | None = None
+    def __post_init__(self) -> None:
+        self.count = len(self.bodies)
 
     def wire(self, packet: bytes) -> bytes:
         """The whole response to `packet`, counted."""
         self.hits = hits = self.hits + 1
-        body = self.bodies[hits % self.count]
-        return packet[:2] + self.head + packet[12 : self.question_end] + body
+        bodies = self.bodies
+        return b"".join((packet[:2], self.head, packet[12 : self.question_end], bodies[hits % self.count]))
 
 
 def limit_of(query: Query, udp_bytes: int, *, is_stream: bool) -> int:
@@ -103,9 +114,9 @@ def compile_answer(
     at = query.question_end
     soa = response.soa
     if soa is not None and not response.answer:
-        bodies = soa.tail(at - 4, opt)
+        shared = soa.tail(at - 4, opt)
         head = _head(query, response, 0, 1, edns is not None)
-        return Answer(head, at, bodies, _kind(query, response, block_zone, at + len(bodies[0])))
+        return Answer(head, at, shared, _kind(query, response, block_zone, at + len(shared[0])))
     if response.wire:
         return _answer_of_wire(query, response, limit_bytes, block_zone)
     end = limit_bytes - len(opt)
@@ -156,24 +167,24 @@ def error_answer(
     if rcode == BADVERS and edns:
         edns = Edns(edns.payload_bytes, False, 0)
     opt = encode_opt(edns, rcode >> 4) if edns else b""
-    head = _HEAD.pack(flags, has_question, 0, 0, bool(opt))
+    head = _HEAD(flags, has_question, 0, 0, bool(opt))
     qtype = int.from_bytes(packet[question_end - 4 : question_end - 2], "big") if has_question else 0
     do = edns is not None and edns.do
     counted = qtype if qtype in METRIC_TYPES else 0
-    kind = ResponseKind(zone, counted, rcode, do, len(packet), question_end + len(opt))
-    return Answer(head, question_end, [opt], kind)
+    kind = response_kind(zone, counted, rcode, do, len(packet), question_end + len(opt))
+    return Answer(head, question_end, (opt,), kind)
 
 
 def _head(query: Query, response: Response, answers: int, authorities: int, additionals: int, flags: int = 0) -> bytes:
     flags |= QR | (query.flags & _REPEATED) | (response.flags & _SETTABLE) | (response.rcode & 15)
-    return _HEAD.pack(flags, 1, answers, authorities, additionals)
+    return _HEAD(flags, 1, answers, authorities, additionals)
 
 
 def _kind(query: Query, response: Response, zone: str, response_bytes: int) -> ResponseKind:
     qtype = query.qtype if query.qtype in METRIC_TYPES else 0
     edns = query.edns
     do = edns is not None and edns.do
-    return ResponseKind(zone, qtype, response.rcode, do, len(query.packet), response_bytes, response.plugin)
+    return response_kind(zone, qtype, response.rcode, do, len(query.packet), response_bytes, response.plugin)
 
 
 def _own_addresses(query: Query, response: Response, end: int) -> list[bytes] | None:
@@ -198,28 +209,28 @@ def _answer_of_wire(query: Query, response: Response, limit_bytes: int, zone: st
         raise ValueError("an upstream's bytes that do not fit the question: from_wire makes records of them")
     (flags,) = unpack_from("!H", wire, 2)
     kind = _kind(query, response._replace(rcode=flags & 15), zone, len(wire))
-    return Answer(wire[2:HEADER_BYTES], end, [wire[end:]], kind)
+    return Answer(wire[2:HEADER_BYTES], end, (wire[end:],), kind)
 
 
 def _bodies(
     response: Response, records: list[bytes], rrsets: tuple[RRset, ...], tail: bytes, turn: int, *, once: bool
-) -> list[bytes]:
+) -> tuple[bytes, ...]:
     """The body in every order that its addresses take in turn; CNAMEs stay in front of them.
 
     Records may change places where their owner is written alike: all but the first point at the same name, and
     the first as well if the question or a CNAME holds it.
     """
     if len(records) < 2 or rrsets[-1].rtype not in _ADDRESSES:
-        return [b"".join((*records, tail))]
+        return (b"".join((*records, tail)),)
     fixed = sum(len(rrset.rdata) for rrset in rrsets[:-1])
     front, movable = records[:fixed], records[fixed:]
     if len(movable) < 2 or len({*map(len, movable)}) > 1:
-        return [b"".join((*records, tail))]
+        return (b"".join((*records, tail)),)
     turns = response.order.turns(rrsets[-1], len(movable), turn)
     if once:
         turns = turns[:1]
     made = {order: b"".join((*front, *(movable[index] for index in order), tail)) for order in set(turns)}
-    return [made[order] for order in turns]
+    return tuple(made[order] for order in turns)
 
 
 def _fitting(records: list[bytes], room_bytes: int) -> tuple[list[bytes], int]:

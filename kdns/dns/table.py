@@ -6,17 +6,34 @@ key holds everything an answer depends on. A packet that differs in anything els
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from heapq import heappop, heappush
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
 from itertools import count
 from math import inf
-from typing import Final
+from typing import Final, TypeVar
 
 from kdns.dns.answer import Answer, ResponseKind
 from kdns.dns.response import EVERYTHING, Reuse, Subject
 
+Name = TypeVar("Name", bound=Hashable)
+
 MAX_TABLE_BYTES: Final = 64 << 20
-"""Memory that a table's answers may take, about; arbitrary questions cannot make it larger."""
+"""Memory of the process that answers may take, all tables and indexes included."""
+GENERATIONS: Final = 8
+"""An answer that was not used while so many generations began is dropped, at the latest."""
+MAX_DEPENDENTS: Final = 4096
+"""Answers about one subject that a change drops one by one, in a few milliseconds; of more, the table is cleared."""
+SWEEP_STEPS: Final = 64
+"""Answers that are looked at for one that comes, where they need not make room."""
+
+# What CPython takes beside the bytes themselves, as tests measure it.
+_ANSWER_BYTES: Final = 300
+"""An answer, its key and its places in two dicts; dicts grow by doubling, so this is a mean."""
+_BODY_BYTES: Final = 48
+_SUBJECT_BYTES: Final = 150
+"""A subject of an answer, without its text, which is about half of the key's."""
+_GROUP_BYTES: Final = 390
+"""A dict of answers that belong together, and its place in another one."""
 
 _QUESTION_TAIL: Final = 4
 _OPT_TAIL: Final = 15  # qtype, qclass and an OPT without options
@@ -56,70 +73,148 @@ def _power_of_two(size_bytes: int) -> int:
     return 1 << (size_bytes - 1).bit_length()
 
 
+@dataclass(slots=True, eq=False)
+class Shelf:
+    """Answers of a lane. The lane begins another one when it is cleared, and the old one empties slowly."""
+
+    lane: Lane
+    answers: dict[bytes, Answer] = field(default_factory=dict)
+
+
 class Lane:
     """The answers for one transport and address family; `answers` is the hot path's dict."""
 
-    def __init__(self, transport: str, family: int) -> None:
+    def __init__(self, table: AnswerTable, transport: str, family: int) -> None:
+        self.table = table
         self.transport = transport
         self.family = family
-        self.answers: dict[bytes, Answer] = {}
         self.is_stream = transport != "udp"
         self.counts = ResponseCounts()
+        self.shelf = Shelf(self)
+        self.shelves = [self.shelf]
+
+    @property
+    def answers(self) -> dict[bytes, Answer]:
+        """The answers that are given; another dict after the lane was cleared."""
+        return self.shelf.answers
 
     def totals(self) -> Iterable[tuple[ResponseKind, int]]:
         """How often each kind of response was sent since the start, from the table and not."""
+        uses: dict[int, int] = {}  # by identity: to hash a kind costs more than all the rest
+        kinds: dict[int, ResponseKind] = {}
+        for shelf in self.shelves:
+            for answer in shelf.answers.values():
+                if answer.hits != answer.counted:
+                    number = id(answer.kind)
+                    kinds[number] = answer.kind
+                    uses[number] = uses.get(number, 0) + answer.hits - answer.counted
         totals = dict(self.counts.by_kind)
-        for answer in self.answers.values():
-            if answer.hits:
-                totals[answer.kind] = totals.get(answer.kind, 0) + answer.hits
+        for number, kind in kinds.items():
+            totals[kind] = totals.get(kind, 0) + uses[number]
         return totals.items()
+
+    def count(self, answer: Answer) -> None:
+        """Count the uses of an answer up to now."""
+        self.counts.add(answer.kind, answer.hits - answer.counted)
+        answer.counted = answer.hits
+
+    def clear(self) -> None:
+        """Give none of the answers any more."""
+        self.shelf = Shelf(self)
+        self.shelves = [shelf for shelf in self.shelves if shelf.answers] + [self.shelf]
+
+
+class Generations:
+    """The answers of all tables of a process, oldest first, within `max_bytes`.
+
+    When memory is short, the oldest generation is emptied: answers that were used since they came into it get a place
+    in the youngest one (second chance), others are dropped. Each answer that comes makes only a few steps of it.
+    """
+
+    def __init__(self, max_bytes: int = MAX_TABLE_BYTES) -> None:
+        self.max_bytes = max_bytes
+        self.size_bytes = 0
+        self._by_number: dict[int, dict[Answer, Shelf]] = {0: {}}
+        self._youngest = 0
+        self._youngest_bytes = 0
+
+    def add(self, answer: Answer, shelf: Shelf) -> None:
+        """Put an answer into the youngest generation."""
+        if self._youngest_bytes * GENERATIONS >= self.max_bytes:
+            self._youngest += 1
+            self._youngest_bytes = 0
+            self._by_number[self._youngest] = {}
+        answer.generation = self._youngest
+        self._by_number[self._youngest][answer] = shelf
+        self._youngest_bytes += answer.weight_bytes
+
+    def remove(self, answer: Answer) -> Shelf:
+        """Take an answer out of its generation; where it is otherwise."""
+        return self._by_number[answer.generation].pop(answer)
+
+    def sweep(self) -> None:
+        """Make room, and empty what is too old."""
+        for step in count():
+            has_room = self.size_bytes <= self.max_bytes
+            if has_room and (step >= SWEEP_STEPS or len(self._by_number) <= GENERATIONS + 1):
+                return
+            number, oldest = next(iter(self._by_number.items()))
+            if not oldest:
+                if number == self._youngest:
+                    return
+                del self._by_number[number]
+                continue
+            answer, shelf = oldest.popitem()
+            if answer.hits != answer.counted and step < SWEEP_STEPS and shelf is shelf.lane.shelf:
+                shelf.lane.count(answer)
+                self.add(answer, shelf)
+            else:
+                shelf.lane.table.unlink(answer, shelf)
 
 
 class AnswerTable:
-    """The answers of one server, by lane, and which subjects they depend on; about `max_bytes` of them.
+    """The answers of one server, by lane, and which subjects they depend on.
 
     `epoch` counts what was forgotten: an answer whose making began in another epoch may be stale.
     `next_expiry_s` is when `expire` has something to do, or earlier.
     """
 
-    def __init__(self) -> None:
-        self.max_bytes = MAX_TABLE_BYTES
+    def __init__(self, generations: Generations | None = None) -> None:
+        self.generations = generations or Generations()
         self.lanes: dict[tuple[str, int], Lane] = {}
         self.epoch = 0
         self.next_expiry_s = inf
-        self._entries: dict[Subject, dict[tuple[Lane, bytes], None]] = {}
-        self._expiries: list[tuple[float, int, Lane, bytes, Answer]] = []
-        self._order = count()
-        self._size_bytes = 0
+        self._dependents: dict[Subject, dict[Answer, None]] = {}
+        self._expiring: dict[int, dict[Answer, None]] = {}
 
     def lane(self, transport: str, family: int) -> Lane:
         """The lane of a transport ("udp", "tcp", …) and family (4 or 6)."""
-        return self.lanes.setdefault((transport, family), Lane(transport, family))
+        key = (transport, family)
+        if key not in self.lanes:
+            self.lanes[key] = Lane(self, transport, family)
+        return self.lanes[key]
 
     def remember(self, lane: Lane, key: bytes, answer: Answer, reuse: Reuse) -> None:
-        """Keep an answer until one of its subjects is touched or it expires; a full table starts afresh."""
-        if self._size_bytes > self.max_bytes:
-            self.clear()
+        """Keep an answer until one of its subjects is touched, it expires, or others need its room.
+
+        It expires with the second that `reuse.expires_s` lies in, never later.
+        """
         if key in lane.answers:  # two queries were answered at the same time
-            self._remove(lane, key)
-        answer.size_bytes += sum(map(len, answer.bodies)) + len(key)
-        self._size_bytes += answer.size_bytes
+            self._drop(lane.answers[key])
+        answer.key = key
+        answer.subjects = subjects = tuple(dict.fromkeys(reuse.subjects))
+        answer.weight_bytes = weight_of(answer)
+        lane.count(answer)
         lane.answers[key] = answer
-        subjects = reuse.subjects
-        if len(subjects) > 1:
-            subjects = tuple(dict.fromkeys(subjects))
-        entry = (lane, key)
+        self.generations.size_bytes += answer.weight_bytes
+        self.generations.add(answer, lane.shelf)
         for subject in subjects:
-            entries = self._entries.get(subject)
-            if entries is None:
-                self._entries[subject] = {entry: None}
-            else:
-                entries[entry] = None
-        answer.subjects = subjects
+            self._link(self._dependents, subject, answer)
         if reuse.expires_s is not None:
-            answer.expires_s = reuse.expires_s
-            heappush(self._expiries, (reuse.expires_s, next(self._order), lane, key, answer))
-            self.next_expiry_s = self._expiries[0][0]
+            answer.expires_s = int(reuse.expires_s)
+            self._link(self._expiring, answer.expires_s, answer)
+            self.next_expiry_s = min(self.next_expiry_s, answer.expires_s)
+        self.generations.sweep()
 
     def forget(self, subjects: Iterable[Subject]) -> None:
         """Drop every answer that depends on one of these subjects."""
@@ -127,39 +222,65 @@ class AnswerTable:
         for subject in subjects:
             if subject == EVERYTHING:
                 self.clear()
-            for lane, key in tuple(self._entries.get(subject, ())):
-                self._remove(lane, key)
+            dependents = self._dependents.get(subject, {})
+            if len(dependents) > MAX_DEPENDENTS:
+                self.clear()
+                del self._dependents[subject]
+                self.generations.size_bytes -= _GROUP_BYTES
+            else:
+                for answer in tuple(dependents):
+                    self._drop(answer)
 
     def expire(self, now_s: float) -> None:
         """Drop every answer whose time has come."""
-        expiries = self._expiries
-        while expiries and expiries[0][0] <= now_s:
-            _, _, lane, key, answer = heappop(expiries)
-            if lane.answers.get(key) is answer:
-                self._remove(lane, key)
-        self.next_expiry_s = expiries[0][0] if expiries else inf
-
-    def _remove(self, lane: Lane, key: bytes) -> None:
-        answer = lane.answers.pop(key)
-        self._size_bytes -= answer.size_bytes
-        lane.counts.add(answer.kind, answer.hits)
-        for subject in answer.subjects:
-            entries = self._entries[subject]
-            del entries[lane, key]
-            if not entries:
-                del self._entries[subject]
+        for second in [second for second in self._expiring if second <= now_s]:
+            for answer in tuple(self._expiring[second]):
+                self._drop(answer)
+        self.next_expiry_s = min(self._expiring, default=inf)
 
     def clear(self) -> None:
-        """Drop every answer."""
+        """Give none of the answers any more. Their memory is freed a little with each one that comes later."""
         self.epoch += 1
         for lane in self.lanes.values():
-            for answer in lane.answers.values():
-                lane.counts.add(answer.kind, answer.hits)
-            lane.answers.clear()
-        self._entries.clear()
-        self._expiries.clear()
-        self.next_expiry_s = inf
-        self._size_bytes = 0
+            lane.clear()
+
+    def unlink(self, answer: Answer, shelf: Shelf) -> None:
+        """Drop an answer that is in no generation any more."""
+        lane = shelf.lane
+        lane.count(answer)
+        del shelf.answers[answer.key]
+        if not shelf.answers and shelf is not lane.shelf:
+            lane.shelves.remove(shelf)
+        self.generations.size_bytes -= answer.weight_bytes
+        for subject in answer.subjects:
+            self._unlink(self._dependents, subject, answer)
+        if answer.expires_s is not None:
+            self._unlink(self._expiring, answer.expires_s, answer)
+
+    def _drop(self, answer: Answer) -> None:
+        self.unlink(answer, self.generations.remove(answer))
+
+    def _link(self, index: dict[Name, dict[Answer, None]], name: Name, answer: Answer) -> None:
+        group = index.get(name)
+        if group is None:
+            group = index[name] = {}
+            self.generations.size_bytes += _GROUP_BYTES
+        group[answer] = None
+
+    def _unlink(self, index: dict[Name, dict[Answer, None]], name: Name, answer: Answer) -> None:
+        group = index.get(name, {})
+        if group.pop(answer, self) is None and not group:  # a group of too many was forgotten as a whole
+            del index[name]
+            self.generations.size_bytes -= _GROUP_BYTES
 
     def __len__(self) -> int:
         return sum(len(lane.answers) for lane in self.lanes.values())
+
+
+def weight_of(answer: Answer) -> int:
+    """The memory that a kept answer takes, within some percent; bodies that are shared with others weigh nothing."""
+    key_bytes, subjects, bodies = len(answer.key), len(answer.subjects), answer.bodies
+    weight_bytes = _ANSWER_BYTES + key_bytes + subjects * (_SUBJECT_BYTES + key_bytes // 2)
+    if isinstance(bodies, tuple):
+        weight_bytes += sum(map(len, bodies)) + len(bodies) * _BODY_BYTES
+    return weight_bytes

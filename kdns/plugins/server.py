@@ -15,7 +15,7 @@ from kdns.dns.message import from_wire
 from kdns.dns.names import Labels, is_below, labels_of
 from kdns.dns.query import HEADER_BYTES, Malformed, Query, read_query
 from kdns.dns.response import NEVER, Response
-from kdns.dns.table import AnswerTable, Lane, key_of
+from kdns.dns.table import AnswerTable, Generations, Lane, key_of
 from kdns.dns.types import REFUSED, SERVFAIL
 from kdns.plugins.chain import Chain, Reply, Request
 
@@ -66,10 +66,12 @@ Outcome: TypeAlias = Exchange | Coroutine[Any, Any, Exchange]
 class Server:
     """All blocks of one listening address; `label` is its name in metrics and logs, such as `dns://:53`."""
 
-    def __init__(self, label: str, blocks: Iterable[Block], local: str = "") -> None:
+    def __init__(
+        self, label: str, blocks: Iterable[Block], local: str = "", generations: Generations | None = None
+    ) -> None:
         self.label = label
         self.local = local
-        self.table = AnswerTable()
+        self.table = AnswerTable(generations)
         self.blocks: tuple[Block, ...] = ()
         self._by_zone: tuple[tuple[Labels, Block], ...] = ()
         self._turn = 0

@@ -258,4 +258,4 @@ def test_the_index_of_subjects_does_not_grow_with_changes(events: list[tuple[str
         apply(state, Service(ServiceMeta(name, "a"), ServiceSpec(cluster_ip=f"10.0.0.{number}")), cluster, 1.0)
         answered(server, ("alias.a.svc.cluster.local", "A"))
     assert len(server.table) == 1
-    assert sum(map(len, server.table._entries.values())) == 3  # noqa: SLF001 - what the index keeps is the point
+    assert sum(map(len, server.table._dependents.values())) == 3  # noqa: SLF001 - what the index keeps is the point

@@ -149,7 +149,7 @@ steps = st.lists(
 class World:
     """The same plugins behind a table and behind none."""
 
-    def __init__(self, parts: list[type[Part]]) -> None:
+    def __init__(self, parts: list[type[Part]], table_bytes: int = 64 << 20) -> None:
         self.setup = FakeSetup()
         self.parts = [part(self.setup) for part in parts]
         self.now_s = 0.0
@@ -157,6 +157,7 @@ class World:
         bare.is_cacheable = False
         self.kept, self.anew = (Server("dns://:53", (Block(".", one),)) for one in (chain, bare))
         self.setup.servers += [self.kept, self.anew]
+        self.kept.table.generations.max_bytes = table_bytes
 
     def change(self, number: int, change: Change) -> None:
         if self.parts:
@@ -194,9 +195,11 @@ def nothing() -> None:
 
 
 @settings(max_examples=400, deadline=None)
-@given(chains, steps)
-def test_the_table_changes_no_answer(parts: list[type[Part]], happening: list[tuple[object, ...]]) -> None:
-    world = World(parts)
+@given(chains, steps, st.sampled_from([64 << 20, 2000]))
+def test_the_table_changes_no_answer(
+    parts: list[type[Part]], happening: list[tuple[object, ...]], table_bytes: int
+) -> None:
+    world = World(parts, table_bytes)
     for step in happening:
         match step:
             case ("change", int(number), change):

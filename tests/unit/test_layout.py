@@ -86,7 +86,7 @@ DOORS = {
     "jsonpatch": ("kdns.controlplane.server.patch",),
     "jsonpointer": ("kdns.controlplane.server.patch",),
     "kubernetes": ("kdns.aio.kube.credentials",),
-    "msgspec": ("kdns.aio", "kdns.cluster", "kdns.controlplane", "kdns.proxy.plan"),
+    "msgspec": ("kdns.aio", "kdns.cluster", "kdns.controlplane", "kdns.dns.answer", "kdns.proxy.plan"),
     "prometheus_client": (
         "kdns.aio.metrics",
         "kdns.aio.http.sites",

@@ -7,6 +7,7 @@ from kdns.aio.dns.request_metrics import Requests
 from kdns.aio.dns.tcp import TcpClients, TcpListener
 from kdns.aio.dns.udp import Misses, UdpListener
 from kdns.aio.netlink.addresses import InterfaceAddress
+from kdns.dns.table import Generations
 from kdns.net import join_host_port
 from kdns.plugins.server import Block, Server
 from kdns.plugins.server_config import Place
@@ -25,6 +26,7 @@ class Listeners:
         self._clients = TcpClients()
         self._listeners: list[UdpListener | TcpListener] = []
         self._misses = Misses()
+        self._generations = Generations()
 
     async def listen(self, place: Place, blocks: tuple[Block, ...], interfaces: tuple[InterfaceAddress, ...]) -> Server:
         """A server of these blocks at this place; ListenError for an address that cannot be had."""
@@ -32,7 +34,7 @@ class Listeners:
         sockets = dns_sockets(hosts, port)
         port = sockets[0].port
         label = f"dns://:{port}" if hosts == WILDCARD else f"dns://{join_host_port(hosts[0], port)}"
-        server = Server(label, blocks, hosts[0])
+        server = Server(label, blocks, hosts[0], self._generations)
         for pair in sockets:
             requests = Requests(zone=_only_zone(blocks))
             udp = UdpListener(pair.udp, server, requests, self._misses)

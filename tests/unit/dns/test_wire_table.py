@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable
+from itertools import pairwise
+from math import inf
 
 import pytest
 
@@ -10,7 +13,7 @@ from kdns.dns import table
 from kdns.dns.answer import Answer, ResponseKind
 from kdns.dns.message import query
 from kdns.dns.response import Reuse, Subject
-from kdns.dns.table import AnswerTable, ResponseCounts, key_of
+from kdns.dns.table import AnswerTable, Generations, Lane, ResponseCounts, key_of
 from kdns.plugins.kubernetes.subjects import APEX, NAMESPACES, of_service
 
 A, HTTPS, LOWER_HTTPS = 1, 65, 97
@@ -18,7 +21,7 @@ WEB, DB = of_service(("shop", "web")), of_service(("shop", "db"))
 
 
 def answer(zone: str = ".", bodies: Iterable[bytes] = (b"body",)) -> Answer:
-    return Answer(b"HEADHEADHE", 12, list(bodies), ResponseKind(zone, A, 0, False, 30, 40))
+    return Answer(b"HEADHEADHE", 12, tuple(bodies), ResponseKind(zone, A, 0, False, 30, 40))
 
 
 @pytest.mark.parametrize(
@@ -42,7 +45,7 @@ def test_keys(one: bytes, other: bytes, is_same: bool) -> None:
 
 def test_an_answer_keeps_the_id_and_takes_its_bodies_in_turn() -> None:
     packet = b"\x12\x34" + b"x" * 30
-    made = Answer(b"0123456789", 20, [b"one", b"two", b"three"], answer().kind)
+    made = Answer(b"0123456789", 20, (b"one", b"two", b"three"), answer().kind)
     wires = [made.wire(packet) for _ in range(6)]
     assert {wire[:20] for wire in wires} == {b"\x12\x34" + b"0123456789" + b"x" * 8}
     assert sorted(wire[20:] for wire in wires) == [b"one", b"one", b"three", b"three", b"two", b"two"]
@@ -98,18 +101,115 @@ def test_counts_outlive_the_answers() -> None:
     assert {kind.zone: times for kind, times in lane.totals()} == expected
 
 
-def test_a_full_table_starts_afresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    size_bytes = answer().size_bytes + len(b"body") + 2
-    monkeypatch.setattr(table, "MAX_TABLE_BYTES", 9 * size_bytes)
-    answers = AnswerTable()
+def numbered(number: int) -> bytes:
+    return number.to_bytes(2, "big")
+
+
+def filled(generations: Generations, count: int, subjects: tuple[Subject, ...] = ()) -> tuple[AnswerTable, Lane]:
+    """A table of so many answers, none of them used."""
+    answers = AnswerTable(generations)
     lane = answers.lane("udp", 4)
+    for number in range(count):
+        answers.remember(lane, numbered(number), answer(), Reuse(subjects))
+    return answers, lane
+
+
+def uses(lane: Lane) -> int:
+    return sum(times for _, times in lane.totals())
+
+
+def test_what_is_used_survives_a_flood() -> None:
+    generations = Generations(100_000)
+    answers, lane = filled(generations, 10)
     sizes = []
-    for number in range(35):
-        answers.remember(lane, number.to_bytes(2, "big"), answer(), Reuse((WEB,)))
+    for number in range(10, 5000):
+        for hot in range(10):
+            if number % 20 == 0:
+                lane.answers[numbered(hot)].wire(bytes(20))
+        answers.remember(lane, numbered(number), answer(), Reuse((WEB,)))
         sizes.append(len(answers))
-        assert len(lane.answers) == len(answers)
-    assert max(sizes) == 10
-    assert (34).to_bytes(2, "big") in lane.answers
+        assert generations.size_bytes <= generations.max_bytes
+    assert set(map(numbered, (*range(10), 4999))) <= lane.answers.keys()
+    assert 100 < sizes[-1] < 1000
+    assert max(before - after for before, after in pairwise(sizes)) <= 1, "room is made little by little"
+    assert uses(lane) == 10 * len(range(20, 5000, 20))
+
+
+def test_the_tables_of_a_process_have_one_budget() -> None:
+    generations = Generations(100_000)
+    first, _ = filled(generations, 1000)
+    alone = len(first)
+    second, _ = filled(generations, alone // 2)
+    assert abs(len(first) + len(second) - alone) <= 1
+    assert second.generations is first.generations
+
+
+def test_a_table_of_hot_answers_goes_on() -> None:
+    """Where each answer was used, the oldest one goes all the same: no new one looks at all of them."""
+    generations = Generations(100_000)
+    answers, lane = filled(generations, 200)
+    for number in range(200, 2000):
+        for each in lane.answers.values():
+            each.wire(bytes(20))
+        answers.remember(lane, numbered(number), answer(), Reuse())
+        assert generations.size_bytes <= generations.max_bytes
+
+
+def test_a_cleared_table_gives_no_answer_and_frees_its_memory_slowly() -> None:
+    generations = Generations(100_000)
+    answers, lane = filled(generations, 150, (WEB,))
+    for each in lane.answers.values():
+        each.wire(bytes(20))
+    used_bytes = generations.size_bytes
+    answers.clear()
+    assert (len(answers), lane.answers, uses(lane), generations.size_bytes) == (0, {}, 150, used_bytes)
+    sizes = []
+    for number in range(1000):
+        answers.remember(lane, numbered(number), answer(), Reuse((DB,)))
+        sizes.append(len(answers))
+    assert sorted(sizes) == sizes, "what was cleared goes before what came later"
+    assert (uses(lane), len(lane.shelves)) == (150, 1)
+
+
+def test_what_many_answers_depend_on_is_forgotten_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table, "MAX_DEPENDENTS", 10)
+    generations = Generations()
+    answers, lane = filled(generations, 10, (WEB,))
+    answers.remember(lane, b"db", answer(), Reuse((DB,)))
+    answers.forget((WEB,))
+    assert lane.answers.keys() == {b"db"}
+    for number in range(11):
+        answers.remember(lane, numbered(number), answer(), Reuse((WEB, DB)))
+    answers.forget((WEB,))
+    assert lane.answers == {}
+    answers.remember(lane, b"web", answer(), Reuse((WEB,)))
+    answers.forget((WEB,))
+    assert lane.answers == {}
+    answers.forget((DB,))
+    for number in range(10):  # what is left of them takes no room for ever
+        generations.max_bytes = 0
+        answers.remember(lane, numbered(number), answer(), Reuse())
+    assert (generations.size_bytes, lane.answers) == (0, {})
+
+
+def test_an_answer_that_is_dropped_early_leaves_nothing() -> None:
+    generations = Generations()
+    answers = AnswerTable(generations)
+    lane = answers.lane("udp", 4)
+    for number in range(1000):
+        answers.remember(lane, b"web", answer(), Reuse((WEB,), 1000.0 + number))
+        answers.forget((WEB,))
+    assert generations.size_bytes == 0
+    answers.remember(lane, b"web", answer(), Reuse((WEB,), 1000.7))
+    answers.expire(999.9)
+    assert len(answers) == 1
+    answers.expire(1000.0)  # with its second, not later
+    assert (len(answers), answers.next_expiry_s) == (0, inf)
+
+
+def test_the_garbage_collector_does_not_look_at_answers() -> None:
+    _, lane = filled(Generations(), 100, (WEB,))
+    assert not any(map(gc.is_tracked, (lane.answers, *lane.answers.values())))
 
 
 def test_padded_packets_make_few_counts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -229,6 +229,7 @@ async def test_an_answer_is_remembered_until_a_subject_is_touched_or_it_expires(
         assert len(behind.asked) == 1
         forget()
         behind.asked.clear()
+    table.expire(50.0)
     assert server.table.next_expiry_s == inf
     assert len(server.table) == 0
 
