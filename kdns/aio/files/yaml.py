@@ -90,32 +90,31 @@ def dumped(value: Any, *, sort_keys: bool = False) -> str:
     emitter = yaml.CSafeDumper(text, allow_unicode=True)
     emitter.emit(yaml.StreamStartEvent())
     emitter.emit(yaml.DocumentStartEvent(explicit=False))
-    for event in _events(value, sort_keys=sort_keys):
-        emitter.emit(event)
+    _emit(emitter.emit, value, sort_keys=sort_keys)
     emitter.emit(yaml.DocumentEndEvent(explicit=False))
     emitter.emit(yaml.StreamEndEvent())
     return text.getvalue()
 
 
-def _events(value: Any, *, sort_keys: bool) -> Iterator[_Event]:
+def _emit(emit: Callable[[_Event], None], value: Any, *, sort_keys: bool) -> None:
     match value:
         case dict():
-            yield yaml.MappingStartEvent(None, None, True, flow_style=not value)
+            emit(yaml.MappingStartEvent(None, None, True, flow_style=not value))
             for key, item in sorted(value.items()) if sort_keys else value.items():
-                yield from _events(key, sort_keys=sort_keys)
-                yield from _events(item, sort_keys=sort_keys)
-            yield yaml.MappingEndEvent()
+                _emit(emit, key, sort_keys=sort_keys)
+                _emit(emit, item, sort_keys=sort_keys)
+            emit(yaml.MappingEndEvent())
         case list() | tuple():
-            yield yaml.SequenceStartEvent(None, None, True, flow_style=not value)
+            emit(yaml.SequenceStartEvent(None, None, True, flow_style=not value))
             for item in value:
-                yield from _events(item, sort_keys=sort_keys)
-            yield yaml.SequenceEndEvent()
+                _emit(emit, item, sort_keys=sort_keys)
+            emit(yaml.SequenceEndEvent())
         case str():
-            yield yaml.ScalarEvent(None, None, (_reads_as_text(value), True), value)
+            emit(yaml.ScalarEvent(None, None, (_reads_as_text(value), True), value))
         case _:
             text = json.dumps(value)
             shown = text.replace("e", ".0e") if isinstance(value, float) and "." not in text else text
-            yield yaml.ScalarEvent(None, None, (True, False), shown)
+            emit(yaml.ScalarEvent(None, None, (True, False), shown))
 
 
 def _reads_as_text(text: str) -> bool:
