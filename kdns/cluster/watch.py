@@ -193,9 +193,9 @@ def _decode_one_by_one(resource: Resource, body: bytes) -> ListPage:
     return ListPage(objects, tuple(failures), page.metadata.resource_version, page.metadata.continue_)
 
 
-def check_event(resource: Resource, event: Event) -> None:
-    """Raises one of DECODE_ERRORS for an event, other than ERROR, about an object that is not of this kind."""
-    found = _type_meta(event.object)
+def check_object(resource: Resource, raw: msgspec.Raw | bytes) -> None:
+    """Raises one of DECODE_ERRORS for an object, of an event or of its own, that is not of this kind."""
+    found = _type_meta(raw)
     _check_type(found.kind, found.api_version, resource.kind.__name__, resource.api_version)
 
 

@@ -34,7 +34,7 @@ from kdns.cluster.watch import (
     Resource,
     Timing,
     backoff_s,
-    check_event,
+    check_object,
     decode_event,
     decode_list,
     decode_status,
@@ -323,7 +323,7 @@ class Reflector:
             for event in events:
                 if event.type == "ERROR":
                     raise self._error(event)
-                check_event(self.resource, event)
+                check_object(self.resource, event.object)
                 last = event
                 if event.type != "BOOKMARK":
                     self._store(event, changes)

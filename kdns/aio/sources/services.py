@@ -14,7 +14,7 @@ from kdns.aio.files.yaml import field_line
 from kdns.aio.kube.kubeconfig import paths_of
 from kdns.aio.kube.pager import list_objects
 from kdns.cluster.objects import Service, ServiceMeta, ServiceSpec
-from kdns.cluster.watch import RESOURCES, DecodeFailure, Timing
+from kdns.cluster.watch import RESOURCES, DecodeFailure, Timing, check_object
 from kdns.controlplane.manifests.manifest import Manifest
 from kdns.controlplane.meta.kinds import SERVICE
 from kdns.env import MASTER_SERVICE
@@ -58,6 +58,7 @@ async def services_from_server(server: str, kubeconfig: str, namespace: str) -> 
         if namespace != master_namespace:
             try:
                 body = await connection.get(f"{resource.path_in(master_namespace)}/{master_name}", {})
+                check_object(resource, body)
                 services.append(msgspec.json.decode(body, type=Service))
             except msgspec.DecodeError as error:
                 raise ApiServerError(connection.server, f"not the answer of a Kubernetes API: {error}") from error

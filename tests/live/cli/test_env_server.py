@@ -22,7 +22,7 @@ LIST_TYPE = {"kind": "ServiceList", "apiVersion": "v1"}
 async def in_pages(request: web.Request) -> web.Response:
     """Two pages of shop's Services; default has one Service, named kubernetes."""
     if request.path == "/api/v1/namespaces/default/services/kubernetes":
-        return web.json_response(service("kubernetes", "10.96.0.1") | {"kind": "Service"})
+        return web.json_response(service("kubernetes", "10.96.0.1") | {"kind": "Service", "apiVersion": "v1"})
     if request.path != "/api/v1/namespaces/shop/services":
         return web.json_response({"kind": "Status", "code": 404, "message": "no"}, status=404)
     assert request.query["limit"] == "500"
@@ -35,6 +35,12 @@ async def in_pages(request: web.Request) -> web.Response:
 async def without_master(request: web.Request) -> web.Response:
     if request.path.endswith("/kubernetes"):
         return web.json_response({"kind": "Status", "code": 404, "message": "no"}, status=404)
+    return web.json_response(LIST_TYPE | {"items": [], "metadata": {}})
+
+
+async def of_another_kind(request: web.Request) -> web.Response:
+    if request.path.endswith("/kubernetes"):
+        return web.json_response(service("kubernetes", "10.96.0.1") | {"kind": "Pod", "apiVersion": "v1"})
     return web.json_response(LIST_TYPE | {"items": [], "metadata": {}})
 
 
@@ -51,6 +57,7 @@ async def forbidden(_: web.Request) -> web.Response:
     [
         (in_pages, ["a", "b", "kubernetes"], ""),
         (without_master, [], ""),
+        (of_another_kind, [], "found kind Pod of v1, wanted Service of v1"),
         (no_kubernetes, [], "not the answer of a Kubernetes API"),
         (forbidden, [], "403 you may not"),
     ],

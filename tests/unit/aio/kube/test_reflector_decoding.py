@@ -16,7 +16,7 @@ from kdns.cluster.watch import (
     RESOURCES,
     Lines,
     backoff_s,
-    check_event,
+    check_object,
     decode_event,
     decode_list,
     is_older,
@@ -95,7 +95,7 @@ def test_another_type_is_an_error_and_never_an_empty_list(items: Any, types: dic
 def test_so_is_an_event_about_another_type(what: str, obj: Any) -> None:
     event = {"type": what, "object": obj | named("a") if isinstance(obj, dict) else obj}
     with pytest.raises(DECODE_ERRORS):
-        check_event(RESOURCES[Service], decode_event(json.dumps(event).encode()))
+        check_object(RESOURCES[Service], decode_event(json.dumps(event).encode()).object)
 
 
 @pytest.mark.parametrize(
