@@ -65,10 +65,10 @@ def check_request(config: RestConfig, path: str, headers: Mapping[str, str]) -> 
     False for a request that is served without having been authenticated.
     """
     if config.tokens:
-        if path in OPEN_PATHS:
-            return False
-        _check_token(config.tokens, headers.get("Authorization", ""))
-        return True
+        is_authenticated = _has_token(config.tokens, headers.get("Authorization", ""))
+        if not is_authenticated and path not in OPEN_PATHS:
+            raise StatusError(401, "Unauthorized", "Unauthorized")
+        return is_authenticated
     origin = headers.get("Origin")
     if origin is not None:
         raise _forbidden(f"requests from web pages are refused, this one is from origin {origin!r}")
@@ -84,12 +84,11 @@ def check_request(config: RestConfig, path: str, headers: Mapping[str, str]) -> 
     return True
 
 
-def _check_token(tokens: tuple[str, ...], authorization: str) -> None:
+def _has_token(tokens: tuple[str, ...], authorization: str) -> bool:
     scheme, _, credentials = authorization.partition(" ")
     sent = credentials.strip().encode(errors="surrogateescape")
     equal = [hmac.compare_digest(sent, token.encode()) for token in tokens]  # all of them: no timing tells which
-    if scheme.lower() != "bearer" or not any(equal):
-        raise StatusError(401, "Unauthorized", "Unauthorized")
+    return scheme.lower() == "bearer" and any(equal)
 
 
 def _forbidden(why: str) -> StatusError:

@@ -18,7 +18,7 @@ from kdns.aio.apiserver.authentication import READY_PATHS, RestConfig, check_con
 from kdns.aio.apiserver.response import response_to
 from kdns.aio.apiserver.verbs import Verbs
 from kdns.aio.connections import Connections, Kind
-from kdns.aio.http.server import HttpServer
+from kdns.aio.http.server import HttpServer, connection_of
 from kdns.controlplane.meta.errors import StatusError, bad_request, internal
 from kdns.controlplane.server import representation, routes, subresources
 from kdns.controlplane.server.api import Api
@@ -105,9 +105,9 @@ class _Handler:
             return _error_response(request, internal("see the server's log"))
 
     def _admit(self, request: web.BaseRequest) -> None:
-        """Authenticate the request; the connection does not count among the unauthenticated ones any more."""
+        """Authenticate the request and admit its connection; one to an open path is served without."""
         may_stay = check_request(self.config, request.path, request.headers)
-        if may_stay and not self.server.move(request, self.connections):
+        if may_stay and not connection_of(request).admit(self.connections):
             raise StatusError(429, "TooManyRequests", "too many connections, try again later", {"retryAfterSeconds": 1})
 
 
@@ -115,8 +115,6 @@ def _error_response(request: web.BaseRequest, error: StatusError) -> web.Respons
     response = response_to(request, representation.encoded(error.body()), status=error.code)
     if error.code == 401:
         response.headers[hdrs.WWW_AUTHENTICATE] = "Bearer"
-        response.force_close()
     if error.code == 429:
         response.headers[hdrs.RETRY_AFTER] = "1"
-        response.force_close()
     return response

@@ -1,4 +1,7 @@
-"""HTTP/1.1 servers whose connections are bounded in number, in time without a request, and in memory."""
+"""HTTP/1.1 servers whose connections are bounded in number, in time without a request, and in memory.
+
+A connection is new until the server admits it, which it does for a client that it trusts. A new one has one request.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import asyncio
 import os
 import ssl
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from aiohttp import StreamReader, web
 from aiohttp.abc import AbstractStreamWriter
@@ -24,39 +27,110 @@ IDLE_S: Final = 120.0
 """How long a connection may be idle between two requests."""
 LINGER_S: Final = 2.0
 """How long the rest of a request is read that is answered already."""
+HEAD_BYTES_MAX: Final = 32 * 1024
+"""How much a connection may send before its first answer, beside a body."""
 READ_BUFFER_BYTES: Final = 16 * 1024
+RECEIVE_BYTES: Final = 256 * 1024
+"""What asyncio receives at a time. As much of a body may be there before it is known whether it is read."""
 SHUTDOWN_S: Final = 2.0
 
 Handler: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
+class HttpConnection(RequestHandler):
+    """The connection of a client, which counts as idle while none of its requests is handled."""
+
+    def __init__(self, server: HttpServer, connections: Connections, bytes_max: int, **options: Any) -> None:
+        super().__init__(server, loop=asyncio.get_running_loop(), **options)
+        self._place, self._bytes_left = connections, bytes_max
+        self._transport: asyncio.Transport
+        self._deadline: asyncio.TimerHandle | None = None
+        self.is_admitted = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Count the connection and wait for its first request."""
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - asyncio gives stream servers no other kind
+        super().connection_made(transport)
+        self._transport = transport
+        if self._place.add(self, self._address, transport.abort):
+            wait_s = min(FIRST_REQUEST_S, self.keepalive_timeout)
+            self._deadline = asyncio.get_running_loop().call_later(wait_s, transport.abort)
+        else:
+            transport.abort()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Forget the connection."""
+        self._place.remove(self)
+        self._end_wait()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take what the client sends, so long as it is not too much for a new one."""
+        if not self.is_admitted:
+            self._bytes_left -= len(data)
+            if self._bytes_left < 0:
+                self._transport.abort()
+                return
+        super().data_received(data)
+
+    def admit(self, connections: Connections) -> bool:
+        """Count it among others from now on, with any number of requests; False where these are taken and at work."""
+        if not self.is_admitted:
+            if not connections.add(self, self._address, self._transport.abort):
+                return False
+            self._place.remove(self)
+            self._place, self.is_admitted = connections, True
+            connections.occupy(self)
+        return True
+
+    def occupy(self) -> None:
+        """A request is handled."""
+        self._end_wait()
+        self._place.occupy(self)
+
+    def release(self) -> None:
+        """The request was handled."""
+        self._place.touch(self)
+
+    def end(self, response: web.StreamResponse) -> None:
+        """Take no further request: this is the last response."""
+        response.force_close()
+        self.close()
+
+    def _end_wait(self) -> None:
+        if self._deadline:
+            self._deadline.cancel()
+
+    @property
+    def _address(self) -> str:
+        """The client's address, "" for one that is gone already."""
+        peer = self._transport.get_extra_info("peername")
+        return str(peer[0]) if peer else ""
+
+
 class HttpServer(web.Server):
-    """An HTTP server. A connection counts as idle while none of its requests is handled.
+    """An HTTP server. A new connection counts among `connections`.
 
     A body arrives as it was sent: nothing is inflated. One of more than `body_bytes_max` cannot be read, and where that
     is 0, a request with a body is refused with 413.
     """
 
     def __init__(
-        self,
-        handler: Handler,
-        connections: Connections,
-        *,
-        body_bytes_max: int = 0,
-        idle_s: float = IDLE_S,
+        self, handler: Handler, connections: Connections, *, body_bytes_max: int = 0, idle_s: float = IDLE_S
     ) -> None:
-        self._handler, self._pool, self._body_bytes_max = handler, connections, body_bytes_max
-        self._first_request_s = min(FIRST_REQUEST_S, idle_s)
-        self._places: dict[RequestHandler, tuple[Connections, asyncio.Transport]] = {}
-        self._waits: dict[RequestHandler, asyncio.TimerHandle] = {}
+        super().__init__(self._answer, request_factory=self._request, handler_cancellation=True)
+        self._handler, self._pool, self._body_bytes_max, self._idle_s = handler, connections, body_bytes_max, idle_s
         self._listeners: list[Listener] = []
-        super().__init__(
-            self._counted,
-            request_factory=self._request,
-            handler_cancellation=True,
+
+    def __call__(self) -> HttpConnection:
+        """A new connection."""
+        return HttpConnection(
+            self,
+            self._pool,
+            HEAD_BYTES_MAX + (RECEIVE_BYTES if self._body_bytes_max else 0),
             access_log=None,
             auto_decompress=False,
-            keepalive_timeout=idle_s,
+            keepalive_timeout=self._idle_s,
             lingering_time=LINGER_S,
             logger=HttpLog(),
             read_bufsize=READ_BUFFER_BYTES,
@@ -92,38 +166,6 @@ class HttpServer(web.Server):
         self.pre_shutdown()
         await self.shutdown(SHUTDOWN_S)
 
-    def move(self, request: web.BaseRequest, connections: Connections) -> bool:
-        """Count the request's connection among others from now on; False where these are all taken and at work."""
-        protocol = request.protocol
-        before, transport = self._places.get(protocol, (connections, None))
-        if transport is not None and before is not connections:
-            if not connections.add(protocol, _address(transport), transport.abort):
-                return False
-            before.remove(protocol)
-            connections.occupy(protocol)
-            self._places[protocol] = connections, transport
-        return True
-
-    def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
-        """Count the connection and wait for its first request."""
-        super().connection_made(handler, transport)
-        if not self._pool.add(handler, _address(transport), transport.abort):
-            transport.abort()
-            return
-        self._places[handler] = self._pool, transport
-        self._waits[handler] = asyncio.get_running_loop().call_later(self._first_request_s, transport.abort)
-
-    def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
-        """Forget the connection."""
-        if handler in self._places:
-            self._places.pop(handler)[0].remove(handler)
-            self._end_wait(handler)
-        super().connection_lost(handler, exc)
-
-    def _end_wait(self, handler: RequestHandler) -> None:
-        if wait := self._waits.pop(handler, None):
-            wait.cancel()
-
     def _request(
         self,
         message: RawRequestMessage,
@@ -132,26 +174,30 @@ class HttpServer(web.Server):
         writer: AbstractStreamWriter,
         task: asyncio.Task[None],
     ) -> web.BaseRequest:
-        self._end_wait(protocol)
         loop = asyncio.get_running_loop()
         return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=self._body_bytes_max)
 
-    async def _counted(self, request: web.BaseRequest) -> web.StreamResponse:
-        if request.body_exists and not self._body_bytes_max:
-            refusal = web.Response(status=413, text="no body is read here\n")
-            refusal.force_close()
-            return refusal
-        protocol = request.protocol
-        if protocol in self._places:
-            self._places[protocol][0].occupy(protocol)
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        connection = connection_of(request)
+        connection.occupy()
         try:
-            return await self._handler(request)
+            if request.body_exists and not self._body_bytes_max:
+                raise web.HTTPRequestEntityTooLarge(0, text="no body is read here\n")
+            response = await self._handler(request)
+        except web.HTTPException as refusal:
+            if not connection.is_admitted:
+                connection.end(refusal)
+            raise
+        else:
+            if not connection.is_admitted:
+                connection.end(response)
+            return response
         finally:
-            if protocol in self._places:
-                self._places[protocol][0].touch(protocol)
+            connection.release()
 
 
-def _address(transport: asyncio.Transport) -> str:
-    """The client's address; "" for one that is gone already."""
-    peer = transport.get_extra_info("peername")
-    return str(peer[0]) if peer else ""
+def connection_of(request: web.BaseRequest) -> HttpConnection:
+    """The connection of a request to an HttpServer."""
+    connection = request.protocol
+    assert isinstance(connection, HttpConnection)  # noqa: S101 - the server makes no others
+    return connection

@@ -117,6 +117,7 @@ async def test_connections_without_a_token_take_no_places_of_those_with_one(
         await connect(server)  # which sends nothing, under TLS not even a ClientHello
     useless = [await connect(server, trust) for _ in range(20)]
     assert [await each.get("/version") for each in useless[17:]] == [200] * 3
+    assert [await each.get("/version") for each in useless[17:]] == [0] * 3
     late = await connect(server, trust)
     assert await late.get(LIST, "good") == 200
     assert [await each.get(LIST, "good") for each in early[6:]] == [200] * 4
@@ -128,6 +129,10 @@ async def test_who_has_no_token_is_done_after_one_answer(connect: Connect) -> No
     server = await rest.start(new_api(), RestConfig(port=0, tokens=("good",)))
     client = await connect(server)
     assert [await client.get(LIST, "bad"), await client.get(LIST, "good")] == [401, 0]
+    client = await connect(server)
+    assert [await client.get("/version"), await client.get(LIST, "good")] == [200, 0]
+    client = await connect(server)
+    assert [await client.get("/version", "good"), await client.get("/version")] == [200, 200]
     await server.close()
 
 

@@ -105,3 +105,22 @@ async def test_a_connection_without_a_whole_request_ends(sent: bytes, monkeypatc
     site = await start_site("127.0.0.1", 0, PAGES, Connections(Kind.SITES))
     assert await answer(site.address, sent) == b""
     await site.close()
+
+
+async def test_a_connection_has_one_request() -> None:
+    site = await start_site("127.0.0.1", 0, PAGES, Connections(Kind.SITES))
+    reader, writer = await asyncio.open_connection(*site.address)
+    writer.write(GET * 100)
+    async with asyncio.timeout(DEADLINE_S):
+        received = await reader.read()
+    assert received.count(b"HTTP/1.1 200 OK") == received.count(b"Connection: close") == 1
+    writer.close()
+    await site.close()
+
+
+async def test_a_head_is_not_endless() -> None:
+    site = await start_site("127.0.0.1", 0, PAGES, Connections(Kind.SITES))
+    endless = GET[:-2] + b"".join(b"X-%d: %s\r\n" % (number, b"a" * 8000) for number in range(6))
+    assert await answer(site.address, endless) == b""
+    assert (await answer(site.address, GET[:-2] + b"X: %s\r\n\r\n" % (b"a" * 8000))).split()[1] == b"200"
+    await site.close()
