@@ -21,6 +21,7 @@ from kdns.aio.dataplane.userspace.counters import RelayCounters
 from kdns.aio.dataplane.userspace.relay_set import SOCKET_KINDS, ListenAddresses, RelaySet, listen_addresses
 from kdns.aio.dataplane.userspace.resources import RelayResources
 from kdns.aio.dataplane.userspace.sockets import is_own_address, supported_families
+from kdns.aio.tasks import observed
 from kdns.errors import ApplyError
 from kdns.net import FAMILIES, Family, is_loopback
 from kdns.proxy.plan.plan import FamilyPlan, Front, Plan, PortName, PortPlan
@@ -172,7 +173,7 @@ class UserspaceProxier:
         if self._relays is None:
             self._resources = RelayResources(self._sessions, limit=self._limit, now_s=self._now_s)
             self._relays = RelaySet(self._resources, self._ports, self._udp_idle_s)
-            self._upkeep = asyncio.create_task(self._run_upkeep())
+            self._upkeep = observed(self._run_upkeep(), "upkeep of relays")
             if self._families != FAMILIES:
                 log.warning("virtual IPs of IPv6 are not served", reason="this machine has no IPv6")
             if self._capture:
