@@ -10,6 +10,7 @@ from typing import Any, Final
 from kdns.aio.connections import Connections, Kind, Listener
 from kdns.aio.dns.exchange import failed, respond
 from kdns.aio.dns.request_metrics import Requests
+from kdns.dns.fair_queue import FairQueue
 from kdns.dns.query import HEADER_BYTES
 from kdns.dns.table import Lane, key_of
 from kdns.net import is_ipv6
@@ -25,6 +26,10 @@ MAX_HELD_BYTES: Final = 16 << 20
 """What all connections of the process together may hold: messages that are incomplete, and answers that are unsent."""
 READ_BYTES: Final = 4096
 """How much of one connection is read before the others may be."""
+SLICE_S: Final = 0.001
+"""How long questions over TCP are answered before the loop reads other sockets again."""
+TURN: Final = 16
+"""Questions of one connection that are answered before others get their turn."""
 KERNEL_SEND_BYTES: Final = 32 << 10
 KERNEL_RECEIVE_BYTES: Final = 16 << 10
 """Buffers of each connection in the kernel, which doubles them. It counts them as memory of the container."""
@@ -36,12 +41,48 @@ _received = memoryview(bytearray(READ_BYTES))
 
 
 class TcpClients:
-    """The connections of a process, and what they hold; too many or too much costs those that make no progress."""
+    """The connections of a process: how many there are, what they hold, and whose turn it is.
+
+    Too many or too much costs those that make no progress. Answers are made in slices of time, in which clients take
+    turns: UDP waits for a slice at most, and who asks little does not wait for who asks much.
+    """
 
     def __init__(self) -> None:
         self.connections = Connections(Kind.DNS)
         self.held_bytes = 0
         self._held: dict[TcpConnection, int] = {}
+        self._waiting: FairQueue[TcpConnection] = FairQueue(2 * self.connections.maximum)
+        """It has room for all connections of one client."""
+        self._slice_end_s = 0.0
+        self._is_scheduled = False
+
+    def serve(self, connection: TcpConnection) -> None:
+        """Have a connection answer: at once if nobody waits and the slice lasts, else when it is its turn."""
+        if self._waiting or asyncio.get_running_loop().time() >= self._slice_end_s:
+            self.wait(connection)
+        else:
+            connection.answer()
+
+    def wait(self, connection: TcpConnection) -> None:
+        """Have a connection answer in a slice of the next iterations, when it is its turn."""
+        if not self._waiting.put(connection.address, connection):
+            connection.evict()
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._work)
+
+    def _work(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._slice_end_s = loop.time() + SLICE_S
+        try:
+            while self._waiting:
+                self._waiting.take().answer()
+                if loop.time() >= self._slice_end_s:
+                    break
+        finally:
+            self._is_scheduled = bool(self._waiting)
+            if self._is_scheduled:
+                loop.call_soon(self._work)
 
     def hold(self, connection: TcpConnection, size_bytes: int) -> None:
         """Note what a connection holds now. Over the limit, those go that have held something the longest."""
@@ -78,6 +119,7 @@ class TcpConnection(asyncio.BufferedProtocol):
         self._client = ("", 0)
         self._buffer = b""
         self._is_unread = False
+        self._is_waiting = False
         self._is_ending = False
         self._queries = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -114,10 +156,9 @@ class TcpConnection(asyncio.BufferedProtocol):
         return _received
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Answer every whole message; keep the rest."""
+        """Answer every whole message when it is this connection's turn; keep the rest."""
         self._buffer += _received[:nbytes]
-        self._work()
-        self._note_held()
+        self._go_on()
 
     def eof_received(self) -> bool:
         """Answer what the client has asked, then close: it may still read."""
@@ -127,7 +168,6 @@ class TcpConnection(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         """The client does not read its answers: take no more questions."""
         self._is_unread = True
-        self._transport.pause_reading()
 
     def resume_writing(self) -> None:
         """The client reads again."""
@@ -144,8 +184,34 @@ class TcpConnection(asyncio.BufferedProtocol):
     def end(self) -> None:
         """Send the answers that are pending, then close."""
         self._is_ending = True
-        if not self._tasks:
-            self._transport.close()
+        self._go_on()
+
+    def answer(self) -> None:
+        """Answer some whole messages, as far as there is room for their answers."""
+        self._is_waiting = False
+        received, position = self._buffer, 0
+        for _ in range(TURN):
+            if self._is_full or self._transport.is_closing():
+                break
+            end = _message_end(received, position)
+            if end > len(received):
+                break
+            self._answer(received[position + 2 : end])
+            position = end
+        if self._transport.is_closing():
+            return
+        if position:
+            self._buffer = received[position:]
+            self._is_active()
+        self._is_waiting = self._is_answerable
+        if self._is_waiting:
+            self._clients.wait(self)
+        self._read_on()
+
+    @property
+    def address(self) -> str:
+        """The client's IP address."""
+        return self._client[0]
 
     @property
     def pending(self) -> set[asyncio.Task[None]]:
@@ -157,6 +223,33 @@ class TcpConnection(asyncio.BufferedProtocol):
         """Whether answers must be read, or arrive from elsewhere, before more questions are taken."""
         return self._is_unread or len(self._tasks) >= MAX_PENDING
 
+    @property
+    def _is_answerable(self) -> bool:
+        """Whether there is a whole message, and room for its answer."""
+        return not self._is_full and _message_end(self._buffer, 0) <= len(self._buffer)
+
+    def _go_on(self) -> None:
+        """Have the messages at hand answered, and read more when there are none."""
+        if self._transport.is_closing():
+            return
+        if not self._is_waiting and self._is_answerable:
+            self._is_waiting = True
+            self._clients.serve(self)
+        else:
+            self._read_on()
+
+    def _read_on(self) -> None:
+        """Read if that is of use now, and close behind the last answer."""
+        self._note_held()
+        if self._transport.is_closing():
+            return
+        if self._is_ending and not (self._tasks or self._is_waiting):
+            self._transport.close()
+        elif self._is_full or self._is_waiting or self._is_ending:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+
     def _leave(self) -> None:
         self._connections.discard(self)
         self._clients.connections.remove(self)
@@ -165,32 +258,6 @@ class TcpConnection(asyncio.BufferedProtocol):
     def _note_held(self) -> None:
         if self in self._connections:
             self._clients.hold(self, len(self._buffer) + self._transport.get_write_buffer_size())
-
-    def _work(self) -> None:
-        """Answer the whole messages at hand, as far as there is room for their answers."""
-        received, position = self._buffer, 0
-        while len(received) - position >= 2 and not self._is_full:
-            end = position + 2 + int.from_bytes(received[position : position + 2], "big")
-            if end > len(received):
-                break
-            self._answer(received[position + 2 : end])
-            position = end
-            if self._transport.is_closing():
-                return
-        if position:
-            self._buffer = received[position:]
-            self._is_active()
-
-    def _go_on(self) -> None:
-        """Answer what had to wait, then read on, or close behind the last answer."""
-        if not self._transport.is_closing():
-            self._work()
-        self._note_held()
-        if self._is_ending:
-            if not self._tasks:
-                self._transport.close()
-        elif not (self._is_full or self._transport.is_closing()):
-            self._transport.resume_reading()
 
     def _answer(self, packet: bytes) -> None:
         received_s = self._loop.time()
@@ -218,8 +285,6 @@ class TcpConnection(asyncio.BufferedProtocol):
         task = self._loop.create_task(self._answer_later(packet, outcome, received_s))
         self._tasks.add(task)
         task.add_done_callback(self._done)
-        if len(self._tasks) >= MAX_PENDING:
-            self._transport.pause_reading()
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -250,12 +315,17 @@ class TcpConnection(asyncio.BufferedProtocol):
     def _watch_idle(self) -> None:
         """Abort the connection when it has been idle for IDLE_S, and nobody else is to blame."""
         now_s = self._loop.time()
-        if self._tasks:
+        if self._tasks or self._is_waiting:
             self._active_s = now_s
         if now_s - self._active_s >= IDLE_S:
             self._transport.abort()
         else:
             self._timer = self._loop.call_at(self._active_s + IDLE_S, self._watch_idle)
+
+
+def _message_end(received: bytes, start: int) -> int:
+    """Where the message that starts at `start` ends, or would end (RFC 1035 §4.2.2)."""
+    return start + 2 + int.from_bytes(received[start : start + 2], "big")
 
 
 class TcpListener:

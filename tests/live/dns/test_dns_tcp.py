@@ -31,11 +31,13 @@ class Addresses(Plugin):
 
     def __init__(self) -> None:
         self.asked = 0
+        self.clients: list[str] = []
         self.may_answer = asyncio.Event()
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
         del next
         self.asked += 1
+        self.clients.append(request.client[0])
         count = MANY if request.query.name.startswith("many.") else 1
         addresses = tuple((0x0A000001 + number).to_bytes(4, "big") for number in range(count))
         response = Response(answer=(RRset(request.query.name, A, 5, addresses),))
@@ -55,6 +57,14 @@ class Rig:
     requests: Requests
     listener: TcpListener
     port: int
+
+    async def connected(self, host: str) -> socket.socket:
+        """A connection from an address of loopback."""
+        sock = socket.socket()
+        sock.bind((host, 0))
+        sock.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", self.port))
+        return sock
 
     async def unread(self, questions: int) -> socket.socket:
         """A connection that asks for large answers and reads none."""
@@ -97,10 +107,10 @@ async def test_who_does_not_read_is_asked_for_no_more_questions() -> None:
 
 async def test_who_reads_late_gets_every_answer_in_order() -> None:
     async with listening() as rig, await Tcp.connect(rig.port) as stream:
-        questions = b"".join(framed(packet("many.example", number=number)) for number in range(300))
+        questions = b"".join(framed(packet("many.example", number=number)) for number in range(100))
         asking = asyncio.create_task(stream.send(questions))
         await until(lambda: rig.clients.held_bytes > 0)
-        assert [(await stream.receive())[:2] for _ in range(300)] == [n.to_bytes(2, "big") for n in range(300)]
+        assert [(await stream.receive())[:2] for _ in range(100)] == [n.to_bytes(2, "big") for n in range(100)]
         await asking
 
 
@@ -116,6 +126,21 @@ async def test_all_connections_together_hold_no_more_than_the_budget(monkeypatch
             sock.close()
         await until(lambda: not len(rig.clients.connections))
         assert rig.clients.held_bytes == 0
+
+
+async def test_clients_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tcp, "SLICE_S", 0.0)
+    async with listening() as rig:
+        busy = [await rig.connected("127.0.0.1") for _ in range(10)]
+        other = await rig.connected("127.0.0.2")
+        await until(lambda: len(rig.clients.connections) == 11)
+        for sock in busy:
+            sock.send(framed(packet("one.example")) * 100)
+        other.send(framed(packet("one.example")))
+        await until(lambda: rig.plugin.asked == 1001)
+        assert rig.plugin.clients.index("127.0.0.2") <= 4 * tcp.TURN
+        for sock in (*busy, other):
+            sock.close()
 
 
 async def test_incomplete_messages_count_as_held(monkeypatch: pytest.MonkeyPatch) -> None:
