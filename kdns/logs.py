@@ -33,7 +33,7 @@ class LogWriter:
 
     def __init__(self, descriptor: int) -> None:
         self.lost = 0
-        self._descriptor = descriptor
+        self.descriptor = descriptor
         self._lines: list[bytes] = []
         self._waiting_bytes = 0
         self._changed = threading.Condition()
@@ -91,12 +91,12 @@ class LogWriter:
         """Whether the data could be written; it may take any time."""
         while data:
             try:
-                data = data[os.write(self._descriptor, data) :]
+                data = data[os.write(self.descriptor, data) :]
             except OSError as error:
                 if error.errno != errno.EAGAIN:  # nobody reads any more, or the disk is full
                     return False
                 waiting = select.poll()
-                waiting.register(self._descriptor, select.POLLOUT)
+                waiting.register(self.descriptor, select.POLLOUT)
                 waiting.poll()
         return True
 
@@ -154,16 +154,19 @@ def configure(level: str = "info", stream: TextIO | None = None, *, as_json: boo
 def _unblocking(stream: TextIO) -> TextIO:
     """What writes to the stream without waiting; the stream itself where it has no descriptor, and so no reader."""
     global _writer  # noqa: PLW0603 - logs are the process's
-    if _writer:
-        atexit.unregister(_writer.close)
-        _writer.close()
-        _writer = None
     try:
         descriptor = stream.fileno()
     except OSError:
+        descriptor = None
+    if _writer and _writer.descriptor != descriptor:
+        atexit.unregister(_writer.close)
+        _writer.close()
+        _writer = None
+    if descriptor is None:
         return stream
-    _writer = LogWriter(descriptor)
-    atexit.register(_writer.close)
+    if _writer is None:
+        _writer = LogWriter(descriptor)
+        atexit.register(_writer.close)
     return cast("TextIO", _writer)
 
 

@@ -88,6 +88,7 @@ def test_who_logs_into_a_full_pipe_does_not_wait_and_what_was_lost_is_counted(pi
     writing.start()
     writing.join(60)
     assert not writing.is_alive()
+    logs.configure("info", stream)  # again, as after a change of the configuration: it does not wait either
     lost = logs.lost_lines()
     assert 0 < lost < count
     *written, told = lines_of(reading, "log lines lost")
