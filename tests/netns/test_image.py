@@ -17,7 +17,7 @@ import yaml
 PROJECT = Path(__file__).parents[2]
 DEPLOY = PROJECT / "deploy"
 IMAGE = Path(__file__).parent / "image"
-PROGRAMS = ("unshare", "ip", "dig", "setcap")
+PROGRAMS = ("unshare", "ip", "dig", "nft", "setcap")
 MAX_MIB = 60
 
 IMPORTS = """

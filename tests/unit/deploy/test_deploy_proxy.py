@@ -34,7 +34,8 @@ def settings() -> Settings:
 
 
 def test_all_files_are_in_the_kustomization_and_not_in_that_of_dns() -> None:
-    assert {path.name for path in FILES} | {"kustomization.yaml"} == {path.name for path in FOLDER.iterdir()}
+    others = {"kustomization.yaml", "cleanup.yaml"}
+    assert {path.name for path in FILES} | others == {path.name for path in FOLDER.iterdir()}
     assert "proxy" not in (DEPLOY / "kustomization.yaml").read_text()
     for kind, obj in OBJECTS.items():
         assert obj["metadata"].get("namespace") == (None if kind.startswith("ClusterRole") else "kube-system")
@@ -131,3 +132,15 @@ def test_the_image_has_what_it_takes() -> None:
     version = re.search(r"python:(\d\.\d+)-slim", last)
     assert version
     assert path == f"/opt/kdns/lib/python{version[1]}/site-packages"
+
+
+def test_cleaning_up_runs_as_the_dataplane_does_and_then_does_nothing() -> None:
+    pod = yaml.safe_load((FOLDER / "cleanup.yaml").read_text())["spec"]["template"]["spec"]
+    (cleanup,), (done,) = pod["initContainers"], pod["containers"]
+    assert cleanup["args"] == ["--cleanup"]
+    for name in ("image", "command", "securityContext"):
+        assert cleanup[name] == CONTAINER[name]
+    assert cleanup["env"] == [each for each in CONTAINER["env"] if each["name"] == "PYTHONPATH"]
+    for name in ("hostNetwork", "tolerations", "nodeSelector", "securityContext"):
+        assert pod[name] == POD[name]
+    assert (done["image"], done["command"]) == (CONTAINER["image"], ["sleep", "infinity"])
