@@ -14,6 +14,7 @@ import resource
 import socket
 import ssl
 import time
+from asyncio import sslproto
 from collections.abc import Callable, Hashable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -59,6 +60,8 @@ PAUSE_S: Final = 1.0
 HANDSHAKE_S: Final = 10.0
 TLS_CLOSE_S: Final = 2.0
 """How long the client may take to confirm the end of a TLS connection."""
+TLS_BUFFER_BYTES: Final = 32 * 1024
+"""asyncio's own are 256 KiB, which is more than everything else that a connection holds."""
 LOG_EVERY_S: Final = 60.0
 
 _OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
@@ -244,6 +247,8 @@ class Listener:
         self._connecting: set[asyncio.Task[object]] = set()
         self._paused: asyncio.TimerHandle | None = None
         self._out_of_descriptors = RareWarning("no descriptors left: nothing is accepted for a moment")
+        if tls:
+            sslproto.SSLProtocol.max_size = TLS_BUFFER_BYTES  # of all connections: it is no argument of anything
         sock.setblocking(False)
         sock.listen(BACKLOG)
         self._loop.add_reader(sock, self._accept)

@@ -26,6 +26,8 @@ class Greeter(asyncio.Protocol):
         self.connections = connections
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        protocol = getattr(transport, "_ssl_protocol", None)
+        assert protocol is None or len(protocol.get_buffer(-1)) == connections.TLS_BUFFER_BYTES
         assert isinstance(transport, asyncio.Transport)
         transport.write(b"hello\n")
         transport.close()
