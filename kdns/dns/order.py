@@ -19,6 +19,8 @@ Weights: TypeAlias = Mapping[str, Mapping[bytes, int]]
 
 MAX_TURNS: Final = 16
 """Different orders of one answer that are kept ready."""
+MAX_TURNED: Final = 16_384
+"""Places of addresses in all of these orders together."""
 MAX_WEIGHTED_TURNS: Final = 1024
 """The length of a weighted turn; weights that add up to more are scaled down."""
 
@@ -73,8 +75,9 @@ def rotated_turns(sizes: list[int], start: int) -> list[tuple[int, ...]]:
     Every address of the first group comes first equally often, if there are at most MAX_TURNS.
     """
     lead = sizes[0]
-    turns = min(lead, MAX_TURNS)
-    turns = lcm(*sizes) if lcm(*sizes) <= MAX_TURNS else turns * (MAX_TURNS // turns)
+    most = min(MAX_TURNS, max(1, MAX_TURNED // sum(sizes)))
+    turns = min(lead, most)
+    turns = lcm(*sizes) if lcm(*sizes) <= most else turns * (most // turns)
     return [tuple(_rotated(sizes, turn, turns, start)) for turn in range(turns)]
 
 

@@ -7,12 +7,11 @@ Names made from cluster objects are in lower case.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 
-@dataclass(frozen=True, slots=True)
-class Srv:
-    """SRV rdata (RFC 2782)."""
+class Srv(NamedTuple):
+    """SRV rdata (RFC 2782); a Service may have thousands."""
 
     priority: int
     weight: int

@@ -147,7 +147,7 @@ def _folded(rdata: object) -> Any:
         case str():
             return rdata.lower()
         case Srv():
-            return replace(rdata, target=rdata.target.lower())
+            return rdata._replace(target=rdata.target.lower())
         case Soa():
             return replace(rdata, serial=0, mname=rdata.mname.lower(), rname=rdata.rname.lower())
     return rdata

@@ -105,7 +105,9 @@ ports = st.lists(
 @st.composite
 def slices(draw: st.DrawFn) -> EndpointSlice:
     owner = draw(st.sampled_from([*SERVICES, *SERVICES, ""]))
-    meta = SliceMeta(draw(st.sampled_from(["e1", "e2", "e3"])), draw(spaces), SliceLabels(owner) if owner else None)
+    meta = SliceMeta(
+        draw(st.sampled_from(["e1", "e2", "e3", "e4", "e5"])), draw(spaces), SliceLabels(owner) if owner else None
+    )
     if draw(st.integers(0, 5)) == 0:
         return EndpointSlice(meta, "FQDN", tuple(draw(st.lists(fqdn_endpoints, max_size=1))), draw(ports))
     return EndpointSlice(meta, "IPv4", tuple(draw(st.lists(endpoints, max_size=3))), draw(ports))
@@ -121,7 +123,7 @@ def pods(draw: st.DrawFn) -> Pod:
 
 namespaces = spaces.map(lambda name: Namespace(Meta(name)))
 puts = st.one_of(services(), slices(), slices(), pods(), namespaces)
-keys = st.tuples(spaces, st.sampled_from([*SERVICES, "e1", "e2", "e3", "p", "q"]))
+keys = st.tuples(spaces, st.sampled_from([*SERVICES, "e1", "e2", "e3", "e4", "e5", "p", "q"]))
 deletes = st.one_of(
     st.tuples(st.sampled_from(KINDS[:3]), keys),
     st.tuples(st.just(Namespace), spaces.map(lambda name: ("", name))),

@@ -2,13 +2,15 @@
 
 Kubernetes DNS specification 1.1.0 §2.3 (cluster IP), §2.4 (headless) and §2.5 (ExternalName). Keys of a tree are
 the labels left of the Service's own name: () for the Service, ("_http", "_tcp"), ("web-0",), and ("_tcp",) for the
-empty non-terminal between them.
+empty non-terminal between them. A node is made when its name is asked for, from parts by EndpointSlice: after a change
+only the part of that slice is made anew.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import TypeAlias
 
 from kdns.cluster.objects import Endpoint, EndpointPort, EndpointSlice, Service
@@ -20,7 +22,8 @@ from kdns.plugins.kubernetes.dashed import dashed
 from kdns.plugins.kubernetes.options import Options
 
 Node: TypeAlias = dict[int, tuple[Rdata, ...]]
-Tree: TypeAlias = dict[tuple[str, ...], Node]
+Pairs: TypeAlias = list[tuple[str, int]]
+"""(host, port) of SRV records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,39 +56,99 @@ def ready_targets(slices: Iterable[EndpointSlice], base: str, options: Options) 
                         yield Target(host, packed(address), endpoint_slice.ports or ())
 
 
-def service_tree(service: Service, slices: Iterable[EndpointSlice], zone: str, options: Options) -> Tree | None:
+class SliceNames:
+    """What the ready endpoints of one EndpointSlice give to the names below a Service."""
+
+    __slots__ = ("addresses", "aliases", "by_label", "endpoint_slice", "named", "pairs")
+
+    def __init__(self, endpoint_slice: EndpointSlice, base: str, options: Options) -> None:
+        self.endpoint_slice = endpoint_slice
+        targets = tuple(ready_targets((endpoint_slice,), base, options))
+        self.aliases = tuple(fqdn_aliases((endpoint_slice,)))
+        self.addresses = address_node(targets)
+        self.pairs = pairs(targets)
+        self.named = pairs_by_name(targets)
+        self.by_label: dict[str, list[Target]] = {}
+        for target in targets:
+            self.by_label.setdefault(target.host.split(".", 1)[0], []).append(target)
+
+
+class ServiceTree:
+    """All names at and below one Service."""
+
+    def __init__(self, service: Service, parts: tuple[SliceNames, ...], base: str) -> None:
+        self.parts = parts
+        self._service = service
+        self._aliases = tuple(chain.from_iterable(part.aliases for part in parts))
+        self._nodes: dict[tuple[str, ...], Node] = {}
+        ports = tuple(EndpointPort(port.name, port.port, port.protocol) for port in service.ports)
+        self._own = [Target(base, packed(ip), ports) for ip in service.virtual_ips if packed(ip)]
+        named = [part.named for part in parts] if service.is_headless else [pairs_by_name(self._own)]
+        self._named = [] if service.is_external_name else named
+
+    def get(self, labels: tuple[str, ...]) -> Node | None:
+        """The records of a name, empty for an empty non-terminal; None for a name that does not exist."""
+        node = self._nodes.get(labels)
+        if node is None:
+            node = self._node(labels)
+            if node is not None:
+                self._nodes[labels] = node
+        return node
+
+    def addresses(self, label: str) -> Node:
+        """A and AAAA of a host, of the Service itself for ""."""
+        return address_node(self._hosts(label)) if label else self.get(()) or {}
+
+    def _node(self, labels: tuple[str, ...]) -> Node | None:
+        if not labels:
+            return self._own_node()
+        if hosts := self._hosts(labels[0]) if len(labels) == 1 else []:
+            return {**address_node(hosts), **srv_node(pairs(hosts))}
+        if aliases := [alias for label, alias in self._aliases if (label,) == labels]:
+            return {CNAME: (aliases[-1],)}
+        if found := list(chain.from_iterable(named.get(labels, ()) for named in self._named)):
+            return srv_node(found)
+        return {} if any(name[1:] == labels for named in self._named for name in named) else None
+
+    def _own_node(self) -> Node:
+        service = self._service
+        if service.is_external_name:
+            return external_node(service.spec.external_name)
+        if not service.is_headless:
+            return {**address_node(self._own), **srv_node(pairs(self._own))}
+        node: dict[int, dict[Rdata, None]] = {}
+        for part in self.parts:
+            for rtype, rdata in part.addresses.items():
+                node.setdefault(rtype, {}).update(dict.fromkeys(rdata))
+        if not node:
+            return alias_node(self._aliases)
+        found = list(chain.from_iterable(part.pairs for part in self.parts))
+        return {**{rtype: tuple(rdata) for rtype, rdata in node.items()}, **srv_node(found)}
+
+    def _hosts(self, label: str) -> list[Target]:
+        return [target for part in self.parts for target in part.by_label.get(label, ())]
+
+
+def service_tree(
+    service: Service, slices: Iterable[EndpointSlice], zone: str, options: Options, old: ServiceTree | None = None
+) -> ServiceTree | None:
     """All names at and below the Service, None where the Service has no name at all.
 
     A headless Service without a ready endpoint does not exist (§2.4.1), and neither does an empty
-    Service under `ignore empty_service`.
+    Service under `ignore empty_service`. `old` is an earlier tree of the Service in the same zone, with parts to reuse.
     """
     namespace, name = service.key
     base = f"{name}.{namespace}.svc.{zone.lstrip('.')}"
-    if service.is_external_name:
-        return {(): external_node(service.spec.external_name)}
-    slices = tuple(slices) if options.endpoints else ()
-    endpoints = tuple(ready_targets(slices, base, options))
-    aliases = tuple(fqdn_aliases(slices))
-    if not endpoints and not aliases and (service.is_headless or options.ignore_empty_service):
+    made = {id(part.endpoint_slice): part for part in old.parts} if old else {}
+    is_empty = service.is_external_name or not options.endpoints
+    parts = tuple(
+        made.get(id(endpoint_slice)) or SliceNames(endpoint_slice, base, options)
+        for endpoint_slice in (() if is_empty else slices)
+    )
+    has_names = any(part.addresses or part.aliases for part in parts)
+    if not (has_names or service.is_external_name) and (service.is_headless or options.ignore_empty_service):
         return None
-    hosts: dict[str, list[Target]] = {}
-    for target in endpoints:
-        hosts.setdefault(target.host.split(".", 1)[0], []).append(target)
-    tree: Tree = {(label,): {CNAME: (alias,)} for label, alias in aliases}
-    tree |= {(label,): {**address_node(targets), **srv_node(pairs(targets))} for label, targets in hosts.items()}
-    if service.is_headless:
-        own = endpoints
-        tree[()] = {**(alias_node(aliases) if not endpoints else {}), **address_node(own)}
-    else:
-        ports = tuple(EndpointPort(port.name, port.port, port.protocol) for port in service.ports)
-        own = tuple(Target(base, packed(ip), ports) for ip in service.virtual_ips if packed(ip))
-        tree[()] = address_node(own)
-    if CNAME not in tree[()]:
-        tree[()] |= srv_node(pairs(own))
-    for labels, named in pairs_by_name(own).items():
-        tree.setdefault(labels[1:], {})
-        tree[labels] = srv_node(named)
-    return tree
+    return ServiceTree(service, parts, base)
 
 
 def own_addresses(service: Service, slices: Iterable[EndpointSlice], options: Options) -> Node | None:
@@ -160,14 +223,14 @@ def address_node(targets: Iterable[Target]) -> Node:
     return {rtype: tuple(rdata) for rtype, rdata in node.items()}
 
 
-def pairs(targets: Iterable[Target]) -> list[tuple[str, int]]:
+def pairs(targets: Iterable[Target]) -> Pairs:
     """(host, port) of every open port of every target."""
     return [(target.host, port.port) for target in targets for port in target.ports if port.port]
 
 
-def pairs_by_name(targets: Iterable[Target]) -> dict[tuple[str, ...], list[tuple[str, int]]]:
+def pairs_by_name(targets: Iterable[Target]) -> dict[tuple[str, ...], Pairs]:
     """The same below `_port._proto` (§2.3.2, §2.4.2); an unnamed port answers to `_`, as in CoreDNS."""
-    by_name: dict[tuple[str, ...], list[tuple[str, int]]] = {}
+    by_name: dict[tuple[str, ...], Pairs] = {}
     for target in targets:
         for port in target.ports:
             if port.port:
@@ -176,12 +239,12 @@ def pairs_by_name(targets: Iterable[Target]) -> dict[tuple[str, ...], list[tuple
     return by_name
 
 
-def srv_node(found: list[tuple[str, int]]) -> Node:
+def srv_node(found: Pairs) -> Node:
     """The SRV RRset of these (host, port) pairs, nothing for none."""
     return {SRV: weighted(found)} if found else {}
 
 
-def weighted(found: list[tuple[str, int]]) -> tuple[Srv, ...]:
+def weighted(found: Pairs) -> tuple[Srv, ...]:
     """One SRV for each different (target, port); equal weights that add up to 100 over all pairs.
 
     Pairs are counted before duplicates go, so a dual-stack target weighs half, as in CoreDNS.

@@ -45,8 +45,9 @@ def touched(change: AnyChange, state: State) -> Iterator[Subject]:
                 yield of_service(obj.key)
                 yield from (of_address(packed(ip)) for ip in obj.virtual_ips)
                 yield REVERSE
-                for endpoint_slice in state.slices_by_service.get(obj.key, {}).values():
-                    yield from (of_address(packed(ip)) for ip in slice_addresses(endpoint_slice))
+                if obj is change.new or change.new is None:
+                    for endpoint_slice in state.slices_by_service.get(obj.key, {}).values():
+                        yield from (of_address(packed(ip)) for ip in slice_addresses(endpoint_slice))
             case EndpointSlice():
                 if obj.service_key:
                     yield of_service(obj.service_key)

@@ -14,7 +14,7 @@ from kdns.cluster.objects import EndpointSlice, Namespace, Object, Pod, Service
 from kdns.cluster.state import State
 from kdns.corefile.address import is_reverse
 from kdns.dns.names import Labels, labels_of, reverse_range, reversed_address, text_of
-from kdns.dns.response import Subject
+from kdns.dns.response import MAX_MESSAGE_BYTES, Subject
 from kdns.dns.rrset import RRset, Soa, Srv
 from kdns.dns.types import AAAA, ANY, CNAME, NS, PTR, SOA, SRV, TXT, A, address_type
 from kdns.plugins.chain import MAX_CNAMES
@@ -22,12 +22,16 @@ from kdns.plugins.kubernetes import subjects
 from kdns.plugins.kubernetes.dashed import undashed
 from kdns.plugins.kubernetes.options import Options, PodMode
 from kdns.plugins.kubernetes.reverse import is_above_an_address, is_shown, ptr_targets
-from kdns.plugins.kubernetes.service import Node, Tree, own_addresses, ready_targets, service_tree
+from kdns.plugins.kubernetes.service import Node, ServiceTree, own_addresses, ready_targets, service_tree
 
 SCHEMA_VERSION: Final = b"1.1.0"
 SCHEMA_TTL_S: Final = 28800
 DNS_PORT: Final = 53
 MAX_TREES: Final = 256
+MAX_READ_SLICES: Final = 3
+"""EndpointSlices that are read for each question about a Service's addresses; of more, the tree has the parts ready."""
+MIN_SRV_BYTES: Final = 2 + 10 + 6 + 1
+"""What the shortest SRV record takes: a pointer to its owner, type to length, the numbers, and the root as target."""
 MAX_FIXED_LABELS: Final = 2
 """A name with more labels below its zone exists only if the cluster makes it so; `svc` or `pod` and a namespace."""
 _ADDRESSES: Final = frozenset((A, AAAA))
@@ -66,7 +70,7 @@ class NameRecords(NamedTuple):
 
     node: Node | None
     subject: Subject | None
-    tree: Tree | None = None
+    tree: ServiceTree | None = None
     base: str = ""
     ttl_s: int | None = None
 
@@ -86,7 +90,8 @@ NO_SUCH_NAME: Final = NameRecords(None, None)
 class Zones:
     """The zones of one `kubernetes` directive over one cluster state.
 
-    Trees of recently asked Services are kept until they change, see `forget`; at most MAX_TREES.
+    Trees of recently asked Services are kept until they change, see `forget`; at most MAX_TREES. Of those that changed
+    as many are kept, for the parts that did not.
     """
 
     def __init__(self, state: State, options: Options) -> None:
@@ -97,7 +102,8 @@ class Zones:
         self._zones = sorted(
             (Zone(labels, len(labels), zone, is_reverse(zone)) for labels, zone in zones), key=lambda zone: -zone.depth
         )
-        self._trees: dict[tuple[str, str, str], Tree | None] = {}
+        self._trees: dict[tuple[str, str, str], ServiceTree | None] = {}
+        self._old_trees: dict[tuple[str, str, str], ServiceTree | None] = {}
         self._above: dict[tuple[bytes, bytes], bool] = {}
         self._needs: set[type[Object]] = {Service, Namespace}
         if options.endpoints:
@@ -130,8 +136,10 @@ class Zones:
             self._trees.clear()
         if subjects.NAMESPACES in touched or subjects.REVERSE in touched:
             self._above.clear()
+        if len(self._old_trees) >= MAX_TREES:
+            self._old_trees.clear()
         for tree in [tree for tree in self._trees if subjects.of_service(tree[:2]) in touched]:
-            del self._trees[tree]
+            self._old_trees[tree] = self._trees.pop(tree)
 
     def lookup(self, labels: Labels, qtype: int) -> Result | None:
         """The answer for a folded name and a type, with CNAMEs followed in these zones; None outside of them."""
@@ -254,15 +262,16 @@ class Zones:
         if service is None or not is_shown(namespace, self.state, self.options):
             return NameRecords(None, subject)
         key = (namespace, name, zone)
-        if not below and qtype in _ADDRESSES and key not in self._trees:
-            node = own_addresses(service, self.state.slices_by_service.get(service.key, {}).values(), self.options)
+        slices = self.state.slices_by_service.get(service.key, {}).values()
+        if not below and qtype in _ADDRESSES and key not in self._trees and len(slices) <= MAX_READ_SLICES:
+            node = own_addresses(service, slices, self.options)
             if node is not None:
                 return NameRecords(node, subject)
         if key not in self._trees:
             if len(self._trees) >= MAX_TREES:
                 self._trees.clear()
-            slices = self.state.slices_by_service.get(service.key, {}).values()
-            self._trees[key] = service_tree(service, slices, zone, self.options)
+                self._old_trees.clear()
+            self._trees[key] = service_tree(service, slices, zone, self.options, self._old_trees.pop(key, None))
         tree = self._trees[key]
         node = tree.get(tuple(label.decode("latin-1") for label in below[::-1])) if tree else None
         return NameRecords(node, subject, tree, _below(f"{name}.{namespace}.svc", zone))
@@ -307,16 +316,18 @@ class Zones:
                 if service is None or service.is_external_name or not may_serve_dns(service):
                     continue
                 base = _below(f"{service.key[1]}.{service.key[0]}.svc", self.options.primary_zone)
-                tree = service_tree(service, (endpoint_slice,), self.options.primary_zone, self.options) or {}
+                tree = service_tree(service, (endpoint_slice,), self.options.primary_zone, self.options)
+                if tree is None:
+                    continue
                 if service.is_headless:
                     hosts = {
                         target.host
                         for target in ready_targets((endpoint_slice,), base, self.options)
                         if target.address == address
                     }
-                    found |= {host: tree[(host.split(".", 1)[0],)] for host in hosts}
+                    found |= {host: tree.addresses(host.split(".", 1)[0]) for host in hosts}
                 else:
-                    found[base] = tree.get((), {})
+                    found[base] = tree.addresses("")
         return found or {_below("ns.dns", zone): self._own_node()}
 
     def _own_node(self) -> Node:
@@ -327,11 +338,13 @@ class Zones:
         """Addresses of the targets of SRV (RFC 2782) and NS records, as far as they lie here."""
         if rrset.rtype not in {SRV, NS}:
             return ()
+        if len(rrset.rdata) > MAX_MESSAGE_BYTES // MIN_SRV_BYTES:
+            return ()  # the answer is cut: nothing behind it is sent
         servers = self._name_servers(zone.name) if rrset.rtype == NS else {}
         extra: list[RRset] = []
         for host in dict.fromkeys(r.target if isinstance(r, Srv) else str(r) for r in rrset.rdata):
             label = host.removesuffix(records.base).rstrip(".")
-            node = servers[host] if servers else (records.tree or {}).get((label,) if label else (), {})
+            node = servers[host] if servers else records.tree.addresses(label) if records.tree else {}
             extra += [RRset(host, rtype, self.options.ttl_s, node[rtype]) for rtype in (A, AAAA) if node.get(rtype)]
         return tuple(extra)
 

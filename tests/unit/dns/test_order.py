@@ -203,3 +203,7 @@ def test_a_new_order_replaces_remembered_answers() -> None:
     assert firsts() == {"10.0.0.1": 255, "10.0.0.2": 1}
     setup.readers["w"](f"{NAME}\n10.0.0.2 255")
     assert firsts() == {"10.0.0.2": 255, "10.0.0.1": 1}
+
+
+def test_thousands_of_addresses_take_few_orders() -> None:
+    assert [len(rotated_turns([count], start=0)) for count in (1024, 4095, 65536)] == [MAX_TURNS, 4, 1]

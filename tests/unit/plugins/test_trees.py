@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from dns_chain import FakeSetup
 
 from kdns.cluster.objects import (
     Endpoint,
+    EndpointPort,
     EndpointSlice,
     Meta,
     Namespace,
@@ -27,7 +29,7 @@ from kdns.dns.names import labels_of
 from kdns.plugins.kubernetes.options import Options
 from kdns.plugins.kubernetes.plugin import Kubernetes
 from kdns.plugins.kubernetes.reverse import is_above_an_address
-from kdns.plugins.kubernetes.service import service_tree
+from kdns.plugins.kubernetes.service import ready_targets, service_tree
 
 REVERSE = labels_of("96.10.in-addr.arpa.")
 
@@ -88,3 +90,40 @@ def test_a_change_makes_anew_what_it_touches(
     assert changed
     zones.changed([changed], 1.0)
     assert ask() == (trees, ranges)
+
+
+@pytest.mark.parametrize("slices", [2, 50])
+def test_a_change_reads_the_slice_that_changed(slices: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many endpoints the Service has; but for the addresses of a Service of few, which need no tree."""
+    read: list[str] = []
+
+    def targets(given: Iterable[EndpointSlice], *more: Any) -> Any:
+        given = tuple(given)
+        read.extend(each.metadata.name for each in given)
+        return ready_targets(given, *more)
+
+    def part(number: int, last: int) -> EndpointSlice:
+        endpoints = tuple(Endpoint((f"10.1.{number}.{host}",), hostname=f"a-{number}-{host}") for host in range(last))
+        meta = SliceMeta(f"a-{number}", "shop", SliceLabels("a"))
+        return EndpointSlice(meta, "IPv4", endpoints, (EndpointPort("p", 80),))
+
+    monkeypatch.setattr("kdns.plugins.kubernetes.service.ready_targets", targets)
+    state = State(synced={Namespace, Service, EndpointSlice})
+    parts = [part(number, 10) for number in range(slices)]
+    objects: list[Object] = [Namespace(Meta("shop")), service("a", "None"), *parts]
+    for each in objects:
+        state.upsert(each)
+    zones = Kubernetes(state, Options(), FakeSetup())
+    for last in (10, 11, 9):
+        change = state.upsert(part(1, last))
+        if change:
+            read.clear()
+            zones.changed([change], 1.0)
+        count = 10 * (slices - 1) + last
+        for name, qtype, records in (("", 33, count), ("_p._tcp.", 33, count), ("a-1-0.", 1, 1), ("", 1, count)):
+            result = zones.zones.lookup(labels_of(f"{name}a.shop.svc.cluster.local."), qtype)
+            assert result
+            assert [len(one.rdata) for one in result.answer] == [records]
+        assert len(read) == (1 if change else slices)
+    zones.zones.forget({("service", "shop", f"gone-{number}") for number in range(1000)})
+    assert read == ["a-1"]
