@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+RELOAD_SIGNAL: Final = signal.SIGUSR1
 _CAP_NET_ADMIN: Final = 12  # linux/capability.h
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 
@@ -44,9 +45,9 @@ def stop_event() -> asyncio.Event:
 
 
 def reload_event() -> asyncio.Event:
-    """Set by each SIGUSR1, as it reloads CoreDNS."""
+    """Set by each RELOAD_SIGNAL; CoreDNS has the same one."""
     wanted = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, wanted.set)
+    asyncio.get_running_loop().add_signal_handler(RELOAD_SIGNAL, wanted.set)
     return wanted
 
 

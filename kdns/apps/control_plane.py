@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from kdns import logs
 from kdns.aio.connections import Kind, share_out
-from kdns.aio.process import STOP_SIGNALS, die_with, gc_paused
+from kdns.aio.process import RELOAD_SIGNAL, STOP_SIGNALS, die_with, gc_paused
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.errors import ControlPlaneError, KdnsError
 from kdns.net import HostPort
@@ -135,7 +135,7 @@ class ControlPlane:
 
 def main() -> None:
     """Be the child."""
-    for number in STOP_SIGNALS:
+    for number in (*STOP_SIGNALS, RELOAD_SIGNAL):  # the parent acts on them
         signal.signal(number, signal.SIG_IGN)
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     asyncio.run(_child())

@@ -75,3 +75,15 @@ def test_a_control_plane_that_cannot_start_ends_the_command(tmp_path: Path) -> N
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"Error: {missing}: no such file or folder\n"
+
+
+def test_signals_to_both_processes_are_the_commands(tmp_path: Path) -> None:
+    """As a closed terminal or `pkill` sends them: the control plane goes on until it is told to stop."""
+    with kdns_up(tmp_path) as running:
+        child = control_plane_of(running)
+        for number in (signal.SIGUSR1, signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+            os.kill(child, number)
+        running.process.send_signal(signal.SIGUSR1)
+        running.kubectl("create", "configmap", "a")
+        assert running.rdata(KUBERNETES) == ["10.96.0.1"]
+    assert not is_running(child)
