@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from itertools import zip_longest
 from typing import Any, TypeAlias
 
 import msgspec
@@ -158,11 +159,11 @@ def _capped(kind: Kind, entries: Entries) -> Entries:
         return entries
     oldest = updates[: len(updates) - UPDATERS_MAX + 1]
     bucket = Writer(ANCIENT, time=oldest[-1].get("time", ""))
-    fields: FieldSet = {}
-    for entry in oldest:
-        fields = union(fields, entry["fieldsV1"])
-    others = [entry for entry in entries if all(entry is not each for each in oldest)]
-    return _with_update(kind, others, bucket, fields)
+    combined: list[FieldSet] = [entry["fieldsV1"] for entry in oldest]
+    while len(combined) > 1:  # in pairs: one after the other takes the square of their number
+        combined = [union(one, other or {}) for one, other in zip_longest(combined[::2], combined[1::2])]
+    left = set(map(id, oldest))
+    return _with_update(kind, [entry for entry in entries if id(entry) not in left], bucket, combined[0])
 
 
 def _age(entry: Json) -> tuple[str, str, str]:

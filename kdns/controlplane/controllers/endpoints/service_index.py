@@ -206,10 +206,9 @@ def _service_keys(endpoint_slice: Json | None) -> list[Key]:
 
 
 def _reindex(index: dict[K, dict[Key, None]], key: Key, old: list[K], new: list[K]) -> None:
-    for value in old:
-        if value not in new:
-            index[value].pop(key, None)
-            if not index[value]:
-                del index[value]
+    for value in set(old).difference(new):
+        index[value].pop(key, None)
+        if not index[value]:
+            del index[value]
     for value in new:
         index.setdefault(value, {})[key] = None

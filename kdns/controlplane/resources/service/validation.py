@@ -166,7 +166,7 @@ def _affinity(service: Json) -> list[Cause]:
 
 
 def _external_ips(service: Json, old: Json | None, gates: Gates) -> list[Cause]:
-    kept = spec_of(old).get("externalIPs") or () if old else ()
+    kept = frozenset(spec_of(old).get("externalIPs") or ()) if old else frozenset()
     causes = []
     for index, address in enumerate(spec_of(service).get("externalIPs") or ()):
         wrong = formats.ip_problems(address, kept, strict=gates.strict_ips) or formats.endpoint_ip_problems(address)
@@ -201,7 +201,7 @@ def _same_port(path: str, port: Json) -> Cause:
 def _source_ranges(service: Json, old: Json | None, gates: Gates) -> list[Cause]:
     annotations = (service.get("metadata") or {}).get("annotations") or {}
     ranges = spec_of(service).get("loadBalancerSourceRanges") or []
-    kept = [text.strip() for text in spec_of(old).get("loadBalancerSourceRanges") or []] if old else []
+    kept = {text.strip() for text in spec_of(old).get("loadBalancerSourceRanges") or []} if old else set()
     value = annotations.get(SOURCE_RANGES)
     path = f"metadata.annotations[{SOURCE_RANGES}]"
     if ranges:
@@ -213,7 +213,7 @@ def _source_ranges(service: Json, old: Json | None, gates: Gates) -> list[Cause]
         stored = ((old or {}).get("metadata") or {}).get("annotations") or {}
         unchanged = stored.get(SOURCE_RANGES) == value
         rows = [(path, text.strip()) for text in value.split(",")] if value.strip() and not unchanged else []
-        kept = []
+        kept = set()
     causes = [] if type_of(service) == LOAD_BALANCER else [forbidden(path, ONLY_LOAD_BALANCER)]
     for where, text in rows:
         causes += invalid_values(where, text, formats.cidr_problems(text, kept, strict=gates.strict_ips))
@@ -283,7 +283,7 @@ def validate_load_balancer_status(service: Json, old: Json, gates: Gates = GATES
     ingress = _ingress(service)
     if type_of(service) != LOAD_BALANCER and ingress and ingress != _ingress(old):
         return [forbidden("status.ingress", "may only be used when `spec.type` is 'LoadBalancer'")]
-    kept = [entry["ip"] for entry in _ingress(old) if entry.get("ip")]
+    kept = {entry["ip"] for entry in _ingress(old) if entry.get("ip")}
     for index, entry in enumerate(ingress):
         path, address, mode = f"status.ingress[{index}]", entry.get("ip"), entry.get("ipMode")
         if address:
