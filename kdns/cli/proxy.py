@@ -26,7 +26,7 @@ LISTS: Final = frozenset({"stringSlice", "mapStringBool", "pattern=N"})
 """Kinds of flags whose values add up when they are given several times; of the others the last value counts."""
 
 ONE_SHOT: Final = frozenset({"cleanup", "init-only"})
-"""Flags after which the command ends: no warning of settings without effect is needed then."""
+"""Flags after which the command ends: no remark about settings is needed then."""
 
 
 def kube_proxy_flags(command: Callable[..., None]) -> Callable[..., None]:

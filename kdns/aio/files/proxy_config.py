@@ -24,7 +24,7 @@ def load_settings(path: Path, warn: Callable[[str], None]) -> Settings:
 
 
 def parse_settings(path: str, text: str, warn: Callable[[str], None]) -> Settings:
-    """The settings of a text; `path` is for messages. `warn` gets the settings that have no effect."""
+    """The settings of a text; `path` is for messages. `warn` gets the remarks."""
     found = documents(path, text)
     if len(found) != 1:
         raise ManifestError(path, found[1].line if found else 0, "", f"holds {len(found)} documents, wanted one")

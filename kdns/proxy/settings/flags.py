@@ -86,14 +86,24 @@ FLAGS: Final = (
     Flag("proxy-port-range", "string", "port_range", "Mode userspace: the relays' ports, such as 300-2000."),
     Flag("healthz-port", "int32", "", "The port of /healthz; 0 for nowhere.", "use --healthz-bind-address"),
     Flag("metrics-port", "int32", "", "The port of /metrics; 0 for nowhere.", "use --metrics-bind-address"),
-    Flag("logging-format", "string", "logging.format", "text or json."),
-    Flag("log-flush-frequency", "duration", "logging.flush_frequency_s", "Seconds between log flushes."),
-    Flag("v", "Level", "logging.verbosity", "How much is logged."),
-    Flag("vmodule", "pattern=N", "logging.vmodule", "How much is logged by single files."),
-    Flag("log-text-split-stream", "bool", "logging.options.text.split_stream", "Errors to stderr, the rest to stdout."),
-    Flag("log-text-info-buffer-size", "quantity", "logging.options.text.info_buffer_size", "Bytes of a buffer."),
-    Flag("log-json-split-stream", "bool", "logging.options.json.split_stream", "Errors to stderr, the rest to stdout."),
-    Flag("log-json-info-buffer-size", "quantity", "logging.options.json.info_buffer_size", "Bytes of a buffer."),
+    Flag("logging-format", "string", "logging.format", "text, or json also on a terminal."),
+    Flag("log-flush-frequency", "duration", "logging.flush_frequency_s", "5s only: every line is written at once."),
+    Flag("v", "Level", "logging.verbosity", "0 only: `kdns --log-level` says how much is logged."),
+    Flag("vmodule", "pattern=N", "logging.vmodule", "Refused: `kdns --log-level` says how much is logged."),
+    Flag("log-text-split-stream", "bool", "logging.options.text.split_stream", "Refused: logs go to stderr."),
+    Flag(
+        "log-text-info-buffer-size",
+        "quantity",
+        "logging.options.text.info_buffer_size",
+        "0 only: every line is written at once.",
+    ),
+    Flag("log-json-split-stream", "bool", "logging.options.json.split_stream", "Refused: logs go to stderr."),
+    Flag(
+        "log-json-info-buffer-size",
+        "quantity",
+        "logging.options.json.info_buffer_size",
+        "0 only: every line is written at once.",
+    ),
 )
 BY_NAME: Final = {flag.name: flag for flag in FLAGS}
 
