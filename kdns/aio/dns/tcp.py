@@ -191,7 +191,7 @@ class TcpConnection(asyncio.BufferedProtocol):
         self._is_waiting = False
         received, position = self._buffer, 0
         for _ in range(TURN):
-            if self._is_full or self._transport.is_closing():
+            if position == len(received) or self._is_full or self._transport.is_closing():
                 break
             end = _message_end(received, position)
             if end > len(received):
@@ -226,7 +226,8 @@ class TcpConnection(asyncio.BufferedProtocol):
     @property
     def _is_answerable(self) -> bool:
         """Whether there is a whole message, and room for its answer."""
-        return not self._is_full and _message_end(self._buffer, 0) <= len(self._buffer)
+        received = self._buffer
+        return bool(received) and not self._is_full and _message_end(received, 0) <= len(received)
 
     def _go_on(self) -> None:
         """Have the messages at hand answered, and read more when there are none."""
