@@ -1,4 +1,4 @@
-"""This process: stop signals, capabilities, memory, and the garbage collector."""
+"""This process: signals, memory, and the garbage collector."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Final
 
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 RELOAD_SIGNAL: Final = signal.SIGUSR1
-_CAP_NET_ADMIN: Final = 12  # linux/capability.h
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 
 _GC_THRESHOLDS: Final = (20_000, 20, 10)
@@ -92,13 +90,3 @@ def gc_paused() -> Iterator[None]:
         exempt_from_gc()
     finally:
         gc.enable()
-
-
-def may_administer_network() -> bool:
-    """Whether the process has the capability CAP_NET_ADMIN, as it takes to change the kernel's packet rules."""
-    with suppress(OSError):
-        for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
-            name, _, value = line.partition(":")
-            if name == "CapEff":
-                return bool(int(value, 16) >> _CAP_NET_ADMIN & 1)
-    return False

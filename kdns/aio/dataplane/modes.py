@@ -8,9 +8,9 @@ from typing import Final
 from kdns import logs
 from kdns.aio.dataplane import kube_proxy_rules
 from kdns.aio.dataplane.nftables import proxier as nftables
+from kdns.aio.dataplane.nftables.owner import own_tables
 from kdns.aio.dataplane.nftables.proxier import NftablesProxier
 from kdns.aio.dataplane.proxier import Mode, RunningMode
-from kdns.aio.process import may_administer_network
 from kdns.proxy.settings.settings import Settings
 
 log = logs.get(__name__)
@@ -20,18 +20,19 @@ async def _start_nftables(settings: Settings) -> RunningMode:
     del settings  # what the mode needs of them is in the plan
     await nftables.require_nftables()
     await kube_proxy_rules.report()
-    return NftablesProxier()
+    return NftablesProxier(own_tables())
 
 
 async def _start_userspace(settings: Settings) -> RunningMode:
-    from kdns.aio.dataplane.nftables.capture import NftablesCapture  # noqa: PLC0415 - other modes need none of it
+    from kdns.aio.dataplane.nftables.capture import NftablesCapture, capture_refusal  # noqa: PLC0415 - other modes need none of it
     from kdns.aio.dataplane.userspace.proxier import UserspaceProxier  # noqa: PLC0415
 
-    capture = NftablesCapture() if may_administer_network() else None
-    if capture:
-        await kube_proxy_rules.report()
+    refusal, capture = await capture_refusal(), None
+    if refusal:
+        log.warning("only fronts at this machine's own addresses are served: others are not captured", reason=refusal)
     else:
-        log.info("only fronts at this machine's own addresses are served", wanted="CAP_NET_ADMIN to capture the rest")
+        await kube_proxy_rules.report()
+        capture = NftablesCapture(own_tables())
     return UserspaceProxier(capture, ports=settings.relay_ports, udp_idle_s=settings.udp_idle_timeout_s)
 
 

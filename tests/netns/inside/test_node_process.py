@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 import subprocess
+import sys
 from collections.abc import Awaitable, Iterator
 from functools import partial
 from pathlib import Path
@@ -261,6 +262,47 @@ def test_one_capability_is_enough_and_is_needed(
         assert "wanted: the capability CAP_NET_ADMIN" in started.wait_for("Error: ")
         assert started.ended() == 1
         assert tables() == {""}
+
+
+@pytest.mark.parametrize("mode", ["nftables", "userspace"])
+def test_a_second_one_in_the_network_namespace_is_refused(api: Api, node: Started, folder: Path, mode: str) -> None:
+    """In whatever mode; it names the first. Another network namespace has rules of its own."""
+    assert api.url
+    (folder / "second.yaml").write_text(SETTINGS.replace("mode: nftables", f"mode: {mode}"))
+    second = start("proxy", "--config", "second.yaml", folder=folder)
+    assert f"process {node.process.pid} serves this network namespace already" in second.wait_for("Error: ")
+    assert second.ended() == 1
+    node.process.kill()
+    node.ended()
+    third = start("proxy", "--config", "config.yaml", folder=folder)
+    third.wait_for("ready")
+    assert third.stop() == 0
+
+
+ASKED = """
+import asyncio
+from kdns.aio.dataplane.modes import MODES
+from kdns.proxy.settings.settings import Settings
+
+async def main():
+    mode = await MODES["userspace"].start(Settings(mode="userspace"))
+    print(mode.udp_targets is not None)
+    await mode.close(keep_rules=False)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("namespaces", "captures"),
+    [((), "True"), (("--user", "--map-root-user"), "False"), (("--user", "-r", "-n"), "True")],
+)
+@pytest.mark.usefixtures("world")
+def test_relays_capture_where_nftables_lets_them(namespaces: tuple[str, ...], captures: str) -> None:
+    """In a user namespace the process has every capability, over a network namespace only if that is its own."""
+    command = ["unshare", *namespaces, sys.executable, "-c", ASKED]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.stdout.split()[-1:] == [captures], done.stdout + done.stderr
 
 
 def test_health_metrics_and_configuration_are_served(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping
 
 from kdns.aio.dataplane.nftables import nft
 from kdns.aio.dataplane.nftables.proxier import NftablesProxier
 from kdns.net import Address, Family
 from kdns.proxy.nftables.capture import capture_table
+from kdns.proxy.nftables.objects import TABLE
 from kdns.proxy.nftables.table import Table
 from kdns.proxy.plan.plan import FamilyPlan
 from kdns.proxy.userspace.relays import RelayKey
@@ -16,8 +18,8 @@ from kdns.proxy.userspace.relays import RelayKey
 class NftablesCapture(NftablesProxier):
     """See `kdns.aio.dataplane.userspace.capture.Capture`."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, owner: socket.socket | None = None) -> None:
+        super().__init__(owner)
         self.relay_ports: Mapping[RelayKey, int] = {}
         self.relay_addresses: dict[Family, Address | None] = {}
 
@@ -27,3 +29,16 @@ class NftablesCapture(NftablesProxier):
 
     def _table(self, half: FamilyPlan) -> Table:
         return capture_table(half, self.relay_ports, self.relay_addresses[half.family])
+
+
+async def capture_refusal() -> str:
+    """Why nftables would reject rules that capture, "" if it would not. Nothing is changed.
+
+    The capabilities of the process do not tell: in a user namespace it may have all, and none over the network.
+    """
+    chain = f"ip {TABLE}-check capture"
+    return await nft.check(
+        f"add table ip {TABLE}-check",
+        f"add chain {chain} {{ type nat hook prerouting priority dstnat; }}",
+        f"add rule {chain} meta l4proto tcp redirect to :1",
+    )

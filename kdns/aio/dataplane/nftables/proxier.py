@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
@@ -25,11 +26,12 @@ log = logs.get(__name__)
 
 
 class NftablesProxier:
-    """The proxier of mode nftables."""
+    """The proxier of mode nftables. `owner` is that of the tables, and is closed at the end; see `own_tables`."""
 
     name = "nftables"
 
-    def __init__(self) -> None:
+    def __init__(self, owner: socket.socket | None = None) -> None:
+        self._owner = owner
         self.counters = NftablesCounters()
         self._families = FAMILIES
         self._tables: dict[Family, Table] = {}
@@ -94,8 +96,12 @@ class NftablesProxier:
 
     async def close(self, *, keep_rules: bool) -> None:
         """Remove the tables, unless they are to stay: they work without this process."""
-        if not keep_rules:
-            await clean_up()
+        try:
+            if not keep_rules:
+                await clean_up()
+        finally:
+            if self._owner:
+                self._owner.close()
 
     def _table(self, half: FamilyPlan) -> Table:
         """One family's table. A capture has relays in place of endpoints."""

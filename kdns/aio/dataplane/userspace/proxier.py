@@ -153,8 +153,8 @@ class UserspaceProxier:
                 await self._upkeep
         async with self._lock:
             try:
-                if self._capture and self._relays:
-                    await self._capture.close(keep_rules=False)
+                if self._capture:
+                    await self._capture.close(keep_rules=self._relays is None)
             finally:
                 if self._relays and self._resources:
                     self._relays.close(self._relays.listening)
