@@ -12,16 +12,20 @@ import os
 import socket
 import struct
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Final, NamedTuple
 
 from kdns.aio.netlink.uapi import (
     NETLINK_ADD_MEMBERSHIP,
+    NETLINK_CAP_ACK,
+    NFNL_MSG_BATCH_BEGIN,
+    NFNL_MSG_BATCH_END,
     NLA_F_NESTED,
     NLA_TYPE_MASK,
     NLM_F_ACK,
+    NLM_F_CREATE,
     NLM_F_DUMP,
     NLM_F_DUMP_INTR,
     NLM_F_REQUEST,
@@ -39,6 +43,7 @@ _NLMSGHDR: Final = struct.Struct("=IHHII")
 _NLATTR: Final = struct.Struct("=HH")
 _BUFFER_BYTES: Final = 1 << 20
 _REPLY_S: Final = 5.0
+SO_SNDBUFFORCE: Final = 32
 
 
 class Message(NamedTuple):
@@ -147,6 +152,32 @@ class Requests:
                 _raise_error(buffer, _NLMSGHDR.size)
                 return
 
+    def transact(self, subsystem: int, changes: Iterable[tuple[int, bytes]]) -> None:
+        """Carry out requests to one subsystem of netfilter as one transaction; OSError where the kernel refuses."""
+        header, first = NFGENMSG.pack(socket.AF_UNSPEC, 0, socket.htons(subsystem)), next(self._sequence)
+        parts = [_message(NFNL_MSG_BATCH_BEGIN, NLM_F_REQUEST, first, header)]
+        for kind, body in changes:
+            last = next(self._sequence)
+            parts.append(_message(kind, NLM_F_REQUEST | NLM_F_CREATE, last, body))
+        parts[-1] = _message(kind, NLM_F_REQUEST | NLM_F_CREATE | NLM_F_ACK, last, body)
+        parts.append(_message(NFNL_MSG_BATCH_END, NLM_F_REQUEST, next(self._sequence), header))
+        batch = b"".join(parts)
+        del parts
+        self._socket.setsockopt(SOL_NETLINK, NETLINK_CAP_ACK, 1)
+        with suppress(PermissionError):  # then it has what every socket may have
+            self._socket.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, max(len(batch) + 4096, _BUFFER_BYTES))
+        self._socket.send(batch)
+        error, reply_to = 0, 0
+        while reply_to != last:
+            buffer, at = self._socket.recv(_BUFFER_BYTES), 0
+            while at + _NLMSGHDR.size <= len(buffer):
+                length, message_kind, _, reply_to, _ = _NLMSGHDR.unpack_from(buffer, at)
+                if first <= reply_to and message_kind == NLMSG_ERROR:
+                    error = error or _error(buffer, at + _NLMSGHDR.size)
+                at += _aligned(length)
+        if error:
+            raise OSError(error, os.strerror(error))
+
     def _send(self, kind: int, body: bytes, flags: int) -> int:
         sequence = next(self._sequence)
         header = _NLMSGHDR.pack(_NLMSGHDR.size + len(body), kind, NLM_F_REQUEST | flags, sequence, 0)
@@ -164,11 +195,21 @@ def requests(protocol: int) -> Iterator[Requests]:
         made.close()
 
 
+def _message(kind: int, flags: int, sequence: int, body: bytes) -> bytes:
+    """A message whose body is aligned, as those of attributes are."""
+    return _NLMSGHDR.pack(_NLMSGHDR.size + len(body), kind, flags, sequence, 0) + body
+
+
 def _raise_error(buffer: bytes, at: int) -> None:
-    """Raise the error of an NLMSG_ERROR message; its code is 0 for an acknowledgement."""
+    """Raise the error of an NLMSG_ERROR message."""
+    if code := _error(buffer, at):
+        raise OSError(code, os.strerror(code))
+
+
+def _error(buffer: bytes, at: int) -> int:
+    """The error of an NLMSG_ERROR message, 0 for an acknowledgement."""
     (code,) = struct.unpack_from("=i", buffer, at)
-    if code:
-        raise OSError(-code, os.strerror(-code))
+    return -int(code)
 
 
 def _aligned(length: int) -> int:

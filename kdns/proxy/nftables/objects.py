@@ -31,7 +31,12 @@ def identifier(text: str) -> str:
 
 def quoted(text: str) -> str:
     """The text as a string of nft's language, which has no escapes: characters that it cannot have become "?"."""
-    return f'"{printable(text)[:COMMENT_BYTES]}"'
+    return f'"{comment_text(text)}"'
+
+
+def comment_text(text: str) -> str:
+    """The text as the kernel keeps it for people who list the table."""
+    return printable(text)[:COMMENT_BYTES]
 
 
 def checked_name(name: str) -> str:

@@ -40,36 +40,60 @@ class Table:
         self._stale: dict[str, dict[ElementKey, None]] = {}
         self._stale_ends: set[str] = set()
         """Chains to which stale elements lead."""
-        self._start: tuple[str, ...] = tuple(line for change in self._loaded() for line in commands(change))
+
+    def loaded(self) -> Iterator[Transaction]:
+        """The chains and elements of the first plan, those of some fronts at a time. To be taken once, before `follow`.
+
+        A transaction takes many times the memory of what is sent for it.
+        """
+        fronts = iter(self.half.fronts.items())
+        while some := {key: (None, front) for key, front in islice(fronts, _FRONTS_AT_ONCE)}:
+            yield self._followed(some)
 
     def whole(self) -> str:
-        """The table of the first plan as one nft transaction, in place of any table of its name."""
+        """The table of the first plan as one nft transaction, in place of any table of its name. Takes `loaded`."""
         table = f"{NFT_FAMILY[self.half.family]} {TABLE}"
         objects = table_text(self.half.family, frame(self.half, self._delivery))
-        return "\n".join((f"add table {table}", f"delete table {table}", objects, *self._start, ""))
+        lines = (line for change in self.loaded() for line in commands(change))
+        return "\n".join((f"add table {table}", f"delete table {table}", objects, *lines, ""))
 
-    def takeover(self, there: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
-        """As `whole`, in commands, where the kernel's table has these objects: names by "chain", "map" and "set".
+    @property
+    def sets(self) -> Mapping[str, Set]:
+        """The sets and maps, by name."""
+        return {each.name: each for each in frame(self.half, self._delivery) if isinstance(each, Set)}
 
-        The map of clients keeps them. An object whose name is still used is not deleted but
-        filled again, so that no packet finds it missing.
+    def before_elements(self, there: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
+        """Everything but elements, in commands, where the kernel has these objects: names by "chain", "map" and "set".
+
+        What the elements that are there lead to stays, and the kernel enters the table only where it did before: it
+        enters a new one when `after_elements` has been carried out.
         """
-        table = f"{NFT_FAMILY[self.half.family]} {TABLE}"
-        objects = frame(self.half, self._delivery)
-        kept = {each.name for each in objects} | self._chains.keys()
-        flushed = {each.name for each in objects if isinstance(each, Set) and not each.dynamic_size}
-        emptied = [f"add table {table}", f"flush table {table}"]
-        for sort, names in sorted(there.items(), reverse=True):  # maps have references to chains
-            for name in names:
-                if name not in kept:
-                    emptied.append(f"delete {sort} {table} {name}")
-                elif name in flushed:
-                    emptied.append(f"flush {sort} {table} {name}")
-        return *emptied, table_text(self.half.family, objects), *self._start
+        table, chains = f"{NFT_FAMILY[self.half.family]} {TABLE}", there.get("chain", ())
+        objects = [each for each in frame(self.half, self._delivery) if not _is_new_hook(each, chains)]
+        refilled = {each.name for each in objects}
+        return (
+            f"add table {table}",
+            *(f"flush chain {table} {name}" for name in chains if name in refilled),
+            table_text(self.half.family, objects),
+            *commands(Transaction(self.half.family, chains=self._chains)),
+        )
 
-    def started(self) -> None:
-        """Release the text of the first plan: the kernel has it."""
-        self._start = ()
+    def after_elements(self, there: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
+        """The base chains that were not there, and the removal of what is of no use any more."""
+        table, chains = f"{NFT_FAMILY[self.half.family]} {TABLE}", there.get("chain", ())
+        objects = frame(self.half, self._delivery)
+        hooks = [each for each in objects if _is_new_hook(each, chains)]
+        used = {each.name for each in objects} | self._chains.keys()
+        unused = {sort: [name for name in names if name not in used] for sort, names in there.items()}
+        return (
+            *((table_text(self.half.family, hooks),) if hooks else ()),
+            *(f"flush chain {table} {name}" for name in unused.get("chain", ())),
+            *(
+                f"delete {sort} {table} {name}"
+                for sort, names in sorted(unused.items(), reverse=True)
+                for name in names
+            ),
+        )
 
     def follow(self, half: FamilyPlan, difference: Difference) -> Transaction:
         """The transaction that leads to this plan."""
@@ -100,12 +124,6 @@ class Table:
         self._stale_ends.clear()
         for name in done.remove_chains:
             del self._chains[name]
-
-    def _loaded(self) -> Iterator[Transaction]:
-        """All fronts, some at a time: their text takes a fraction of the memory of their elements."""
-        fronts = iter(self.half.fronts.items())
-        while some := {key: (None, front) for key, front in islice(fronts, _FRONTS_AT_ONCE)}:
-            yield self._followed(some)
 
     def _followed(self, fronts: Mapping[FrontKey, tuple[Front | None, Front | None]]) -> Transaction:
         change, content_of = Transaction(self.half.family), self._delivery.content_of
@@ -158,6 +176,10 @@ class Table:
         if name in SHARED:
             self._uses[name, key] += 1
         return name not in SHARED or self._uses[name, key] == 1
+
+
+def _is_new_hook(each: Set | Chain, chains: Iterable[str]) -> bool:
+    return isinstance(each, Chain) and each.hook is not None and each.name not in chains
 
 
 def _bypasses_lists(part: Content) -> bool:

@@ -13,10 +13,13 @@ import ctypes.util
 import os
 import shutil
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
 from typing import Final
 
+from kdns.aio.dataplane.nftables.elements import Request
+from kdns.aio.netlink.protocol import requests
+from kdns.aio.netlink.uapi import NETLINK_NETFILTER, NFNL_SUBSYS_NFTABLES
 from kdns.errors import ApplyError
 
 LARGE_BYTES: Final = 64 * 1024
@@ -74,7 +77,13 @@ async def apply(*commands: str) -> None:
 
     It is carried out to its end even when the calling task is cancelled.
     """
-    await asyncio.shield(asyncio.ensure_future(_applied(commands)))
+    await asyncio.shield(asyncio.ensure_future(_observed(_run(commands))))
+
+
+async def apply_elements(changes: Sequence[Request]) -> None:
+    """As `apply`, for elements of sets only: they go to the kernel over netlink, without the program or its library."""
+    if changes:
+        await asyncio.shield(asyncio.ensure_future(_observed(asyncio.to_thread(_transact, changes))))
 
 
 async def check(*commands: str) -> str:
@@ -86,11 +95,19 @@ async def check(*commands: str) -> str:
     return ""
 
 
-async def _applied(commands: Sequence[str]) -> None:
+def _transact(changes: Sequence[Request]) -> None:
+    try:
+        with requests(NETLINK_NETFILTER) as kernel:
+            kernel.transact(NFNL_SUBSYS_NFTABLES, changes)
+    except OSError as error:
+        raise ApplyError(("netlink",), _with_advice(error.strerror or str(error))) from error
+
+
+async def _observed(transaction: Awaitable[None]) -> None:
     for observer in observers:
         observer(True)
     try:
-        await _run(commands)
+        await transaction
     finally:
         for observer in observers:
             observer(False)

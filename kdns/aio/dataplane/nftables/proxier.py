@@ -5,11 +5,13 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from itertools import chain
+from dataclasses import replace
+from typing import Final
 
 from kdns import logs
 from kdns.aio.dataplane.nftables import nft
 from kdns.aio.dataplane.nftables.counters import NftablesCounters
+from kdns.aio.dataplane.nftables.elements import Request, element_requests, flushed
 from kdns.aio.dataplane.nftables.monitor import TablesMonitor
 from kdns.aio.dataplane.proxier import ForeignChange, UdpTargets
 from kdns.aio.netlink.nftables import object_names
@@ -17,12 +19,15 @@ from kdns.errors import ApplyError
 from kdns.net import FAMILIES, Family
 from kdns.proxy.nftables.objects import NFT_FAMILY, TABLE
 from kdns.proxy.nftables.table import Table
-from kdns.proxy.nftables.transaction import commands
-from kdns.proxy.plan.plan import FamilyPlan, Plan
+from kdns.proxy.nftables.transaction import Transaction, commands
+from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKey, Plan
 from kdns.proxy.plan.planner import Difference
 from kdns.proxy.plan.stale_flows import serving
 
 log = logs.get(__name__)
+
+CHECKED_ELEMENTS: Final = 20_000
+"""What the program nft checks at once: it takes about 3 KiB of memory for each element."""
 
 
 class NftablesProxier:
@@ -37,47 +42,65 @@ class NftablesProxier:
         self._tables: dict[Family, Table] = {}
 
     async def sync_full(self, plan: Plan) -> None:
-        """Replace both tables in one transaction. Established connections keep their endpoints.
+        """Replace both tables. Established connections keep their endpoints, clients with affinity theirs.
 
-        The sets of session affinity keep their clients, unless the kernel refuses to keep them while the rest of the
-        table is replaced, as kernels before 6.2 may: then the sets are replaced too.
+        Rules come first, then all elements in one transaction, and then what makes a new table effective or is not used
+        any more. So a packet meets the elements of before or those of the plan, with rules that are right for both.
+        Where the kernel refuses rules beside what is there, as that is of another kind, the tables are replaced in one
+        transaction of text.
         """
         families = self._families = await supported_families()
         if not self._tables and families != FAMILIES:
             log.warning("virtual IPs of IPv6 are not served", reason="the kernel's nftables does not support IPv6")
         tables = {family: self._table(plan.of(family)) for family in families}
-        names = {family: await object_names(family, TABLE) for family in families}
-        takeovers = {family: tables[family].takeover(names[family]) for family in families}
+        there = {family: await object_names(family, TABLE) for family in families}
+        requests: list[Request] = []
+        for family, table in tables.items():
+            sets = table.sets
+            requests += flushed(family, (each for each in sets.values() if not each.dynamic_size))
+            for change in table.loaded():
+                requests += element_requests(change, sets)
         try:
-            await nft.apply(*chain.from_iterable(takeovers.values()))
+            await nft.apply(*(line for family in families for line in tables[family].before_elements(there[family])))
         except ApplyError as error:
-            if not any(names.values()):
+            if not any(there.values()):
                 raise
             log.info("tables replaced without the clients of session affinity", reason=error.stderr[:200])
+            tables = {family: self._table(plan.of(family)) for family in families}
             await nft.apply(*(table.whole() for table in tables.values()))
-        for table in tables.values():
-            table.started()
+        else:
+            await nft.apply_elements(requests)
+            if last := [line for family in families for line in tables[family].after_elements(there[family])]:
+                await nft.apply(*last)
         self._tables = tables
 
     async def sync_partial(self, plan: Plan, differences: Mapping[Family, Difference]) -> None:
-        """Apply the differences as one transaction."""
+        """Apply the differences: new chains, to which nothing leads yet, and then all elements in one transaction."""
         changes = [table.follow(plan.of(family), differences[family]) for family, table in self._tables.items()]
-        if any(changes):
-            await nft.apply(*chain.from_iterable(map(commands, changes)))
+        if chains := [line for each in changes for line in commands(Transaction(each.family, chains=each.chains))]:
+            await nft.apply(*chains)
+        await nft.apply_elements(
+            [each for change in changes for each in element_requests(change, self._tables[change.family].sets)]
+        )
 
     async def sweep(self) -> bool:
         """Remove unused chains and sets; True where some are left, since others led to them until now."""
         for table in self._tables.values():
             transaction = table.sweep()
             if transaction:
-                await nft.apply(*commands(transaction))
+                await nft.apply_elements(list(element_requests(transaction, table.sets)))
+                if removed := [*commands(replace(transaction, delete={}))]:
+                    await nft.apply(*removed)
                 table.swept(transaction)
         return any(table.sweep() for table in self._tables.values())
 
     async def check(self, plan: Plan) -> str:
         """Why the kernel would reject these tables, in the families that it supported at the last full sync."""
-        tables = (self._table(plan.of(family)).whole() for family in self._families)
-        return await nft.check(*tables)
+        for family in self._families:
+            for part in _parts(plan.of(family)):
+                if reason := await nft.check(self._table(part).whole()):
+                    return reason
+        return ""
 
     @property
     def udp_targets(self) -> UdpTargets:
@@ -106,6 +129,20 @@ class NftablesProxier:
     def _table(self, half: FamilyPlan) -> Table:
         """One family's table. A capture has relays in place of endpoints."""
         return Table(half)
+
+
+def _parts(half: FamilyPlan) -> Iterator[FamilyPlan]:
+    """The plan of some fronts at a time, with CHECKED_ELEMENTS in sum, or one with more; at least one plan."""
+    some: dict[FrontKey, Front] = {}
+    elements = 0
+    for key, front in half.fronts.items():
+        some[key] = front
+        elements += 1 + len(front.port.endpoints.cluster) + len(front.port.endpoints.local)
+        if elements >= CHECKED_ELEMENTS:
+            yield replace(half, fronts=some)
+            some, elements = {}, 0
+    if some or not half.fronts:
+        yield replace(half, fronts=some)
 
 
 async def supported_families() -> tuple[Family, ...]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from ipaddress import ip_address
 
 import pytest
 from small_cluster import CONFIG, ENDPOINTS, NODE_VIEW, endpoints, service, state
 from structlog.testing import capture_logs
 
 from kdns.aio.dataplane.nftables import nft, proxier
+from kdns.aio.dataplane.nftables.elements import Request
 from kdns.aio.dataplane.nftables.proxier import NftablesProxier, clean_up
 from kdns.errors import ApplyError
 from kdns.net import Family
@@ -22,11 +24,15 @@ class Kernel:
     def __init__(self, *unknown: str) -> None:
         self.unknown = [f"table {family} " for family in unknown]
         self.done: list[str] = []
+        self.elements = b""
 
     async def apply(self, *commands: str) -> None:
         if refused := self._refused(commands):
             raise ApplyError(("nft",), refused)
         self.done.extend(commands)
+
+    async def apply_elements(self, changes: Sequence[Request]) -> None:
+        self.elements += b"".join(body for _, body in changes)
 
     async def check(self, *commands: str) -> str:
         return self._refused(commands)
@@ -44,7 +50,7 @@ class Kernel:
 @pytest.fixture
 def kernel(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Kernel:
     made = Kernel(*request.param)
-    for module, name in ((nft, "apply"), (nft, "check"), (proxier, "object_names")):
+    for module, name in ((nft, "apply"), (nft, "apply_elements"), (nft, "check"), (proxier, "object_names")):
         monkeypatch.setattr(module, name, getattr(made, name))
     return made
 
@@ -74,7 +80,7 @@ def test_what_the_kernel_knows_is_served(kernel: Kernel, served: set[str], told:
         assert not asyncio.run(work())
     text = "\n".join(kernel.done)
     assert {family for family in ("table ip ", "table ip6 ") if family in text} == served
-    assert (ENDPOINTS["r1"][1] in text) == ("table ip6 " in served)
+    assert (ip_address(ENDPOINTS["r1"][1]).packed in kernel.elements) == ("table ip6 " in served)
     assert [row["event"] for row in logs if row["log_level"] == "warning"] == told
 
 

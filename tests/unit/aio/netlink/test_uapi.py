@@ -15,7 +15,16 @@ from kdns.aio.netlink import uapi
 
 MODULES = (netlink, nfnetlink, nlsocket, rtnl, nfctsocket, nftsocket, ifaddrmsg)
 OURS = {name: value for name, value in vars(uapi).items() if isinstance(value, int)}
-UNKNOWN_TO_PYROUTE2 = {"NLA_TYPE_MASK", "NFT_SET_ANONYMOUS", "NFT_SET_MAP"}
+UNKNOWN_TO_PYROUTE2 = {
+    "NETLINK_CAP_ACK",
+    "NFNL_MSG_BATCH_BEGIN",
+    "NFNL_MSG_BATCH_END",
+    "NFT_GOTO",
+    "NFT_SET_ANONYMOUS",
+    "NFT_SET_MAP",
+    "NF_DROP",
+    "NLA_TYPE_MASK",
+}
 
 
 def named_numbers() -> dict[str, int]:

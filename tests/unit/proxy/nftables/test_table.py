@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import takewhile
+from collections import deque
 from typing import Final
 
 import nft_walk
@@ -28,6 +28,7 @@ class Followed:
         self.state = state(*objects)
         self.planner = Planner(self.state, NODE_VIEW, CONFIG)
         self.table = Table(self.planner.plan.ipv4)
+        deque(self.table.loaded(), 0)
 
     def change(self, *objects: Object) -> Transaction:
         changes = [change for each in objects if (change := self.state.upsert(each))]
@@ -177,22 +178,34 @@ def rules(text: str) -> list[str]:
     return sorted(line for line in text.splitlines() if "element" not in line and "flush chain" not in line)
 
 
-def test_a_takeover_empties_what_it_keeps_and_removes_the_rest() -> None:
+def test_a_takeover_fills_what_it_keeps_and_removes_the_rest_when_nothing_leads_to_it() -> None:
     made = plan(
         state(service(1, endpoints(1, "p1"), protocols=("TCP",), sessionAffinity="ClientIP")), NODE_VIEW, CONFIG
     )
     table = Table(made.ipv4)
+    deque(table.loaded(), 0)
     there = {
         "map": ["service-ips", CLIENTS.name, "affinity-old"],
         "set": ["cluster-ips", "a-set"],
-        "chain": ["services", "old"],
+        "chain": ["services", "nat-output", "old"],
     }
-    assert list(takewhile(lambda command: not command.startswith("table "), table.takeover(there))) == [
-        "add table ip kdns",
-        "flush table ip kdns",
-        "flush set ip kdns cluster-ips",
+    before, after = table.before_elements(there), table.after_elements(there)
+    assert before[:3] == ("add table ip kdns", "flush chain ip kdns services", "flush chain ip kdns nat-output")
+    assert "hook output priority -100" in before[3]
+    assert "hook prerouting" not in before[3]
+    assert not any(each.startswith("delete") for each in before)
+    assert "hook prerouting priority -100" in after[0]
+    assert after[1:] == (
+        "flush chain ip kdns old",
         "delete set ip kdns a-set",
-        "flush map ip kdns service-ips",
         "delete map ip kdns affinity-old",
         "delete chain ip kdns old",
-    ]
+    )
+
+
+def test_a_new_table_has_no_effect_before_its_elements_are_there() -> None:
+    table = Table(plan(state(service(1, endpoints(1, "p1"))), NODE_VIEW, CONFIG).ipv4)
+    deque(table.loaded(), 0)
+    assert not any("hook" in each for each in table.before_elements({}))
+    (hooks,) = table.after_elements({})
+    assert hooks.count("hook") == 8

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -48,6 +49,7 @@ def change() -> str:
     known = state(WEB)
     planner = Planner(known, NODE_VIEW, CONFIG)
     table = Table(planner.plan.ipv4)
+    deque(table.loaded(), 0)
     told = []
     for ends in (("p1", "r1", "r2"), ("r2",), ()):
         changes = [done for each in endpoints(1, *ends) if (done := known.upsert(each))]

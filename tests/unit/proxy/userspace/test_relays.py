@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterable
 from ipaddress import ip_address, ip_network
 from typing import Any
@@ -212,6 +213,7 @@ def test_a_change_is_its_difference(name: str, web: Service, slices: EndpointSli
     made = Planner(state, NODE, ProxyConfig(USERSPACE, node_port_addresses=()))
     ports = ports_of(made.plan.ipv4)
     captured = capture_table(made.plan.ipv4, ports, OWN)
+    deque(captured.loaded(), 0)
     changes = [state.upsert(web), state.upsert(slices) if slices else state.delete(EndpointSlice, ("shop", "web"))]
     differences = made.changed([each for each in changes if each])
     ports |= {key: 50000 + number for key, number in ports_of(made.plan.ipv4).items() if key not in ports}
