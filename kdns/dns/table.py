@@ -100,23 +100,18 @@ class Lane:
 
     def totals(self) -> Iterable[tuple[ResponseKind, int]]:
         """How often each kind of response was sent since the start, from the table and not."""
-        uses: dict[int, int] = {}  # by identity: to hash a kind costs more than all the rest
-        kinds: dict[int, ResponseKind] = {}
+        totals = dict(self.counts.by_kind)
         for shelf in self.shelves:
             for answer in shelf.answers.values():
                 if answer.hits != answer.counted:
-                    number = id(answer.kind)
-                    kinds[number] = answer.kind
-                    uses[number] = uses.get(number, 0) + answer.hits - answer.counted
-        totals = dict(self.counts.by_kind)
-        for number, kind in kinds.items():
-            totals[kind] = totals.get(kind, 0) + uses[number]
+                    totals[answer.kind] = totals.get(answer.kind, 0) + answer.hits - answer.counted
         return totals.items()
 
     def count(self, answer: Answer) -> None:
         """Count the uses of an answer up to now."""
-        self.counts.add(answer.kind, answer.hits - answer.counted)
-        answer.counted = answer.hits
+        if answer.hits != answer.counted:
+            self.counts.add(answer.kind, answer.hits - answer.counted)
+            answer.counted = answer.hits
 
     def clear(self) -> None:
         """Give none of the answers any more."""
