@@ -24,6 +24,8 @@ PROXY_CONTEXT: Final = {
 }
 LISTS: Final = frozenset({"stringSlice", "mapStringBool", "pattern=N"})
 """Kinds of flags whose values add up when they are given several times; of the others the last value counts."""
+DEBUG_VERBOSITY: Final = 4
+"""The first verbosity of klog that is for debugging (Kubernetes' logging conventions)."""
 
 ONE_SHOT: Final = frozenset({"cleanup", "init-only"})
 """Flags after which the command ends: no remark about settings is needed then."""
@@ -36,6 +38,8 @@ def kube_proxy_flags(command: Callable[..., None]) -> Callable[..., None]:
         more: dict[str, Any] = {"is_flag": False, "flag_value": "true"} if flag.kind == "bool" else {}
         if flag.kind in LISTS:
             more = {"multiple": True, "callback": lambda _context, _option, given: ",".join(given) if given else None}
+        if flag.name == "v":  # kube-proxy takes -v=2
+            more = {"callback": lambda _context, _option, given: given and given.removeprefix("=")}
         option = click.option(*names, metavar=flag.kind, help=flag.help, hidden=bool(flag.deprecated), **more)
         command = option(command)
     return command
@@ -74,7 +78,7 @@ async def _proxy(flags: FlagValues, settings: Settings) -> None:
         level = click.get_current_context().find_root().params.get("log_level") or "info"
 
         def node(settings: Settings) -> app.NodeProxy:
-            logs.configure(level, as_json=settings.logging.format == "json")
+            logs.configure(log_level(settings, level), as_json=settings.logging.format == "json")
             return app.NodeProxy(settings, app.api_source(settings, master), flags=flagz)
 
         await app.supervise(
@@ -84,3 +88,8 @@ async def _proxy(flags: FlagValues, settings: Settings) -> None:
             file=Path(flags.config) if flags.config else None,
             say=say,
         )
+
+
+def log_level(settings: Settings, level: str) -> str:
+    """What of the logs is written: `level`, or more where the settings ask for it."""
+    return "debug" if settings.logging.verbosity >= DEBUG_VERBOSITY else level

@@ -227,10 +227,8 @@ def _unsupported(settings: Settings) -> Iterator[Problem]:
     """What kube-proxy takes and kdns cannot do, where it is not the default."""
     for gate in sorted(set(settings.feature_gates) - set(GATES)):
         yield Problem(f"featureGates.{gate}", f"Forbidden: kdns has no such feature gate; it has {', '.join(GATES)}")
-    level = "`kdns --log-level LEVEL proxy` says how much is logged"
     for name, reason in (
-        ("verbosity", level),
-        ("vmodule", level),
+        ("vmodule", "`-v` says how much is logged"),
         ("flush_frequency_s", "every line is written at once"),
     ):
         if getattr(settings.logging, name) != getattr(Logging(), name):

@@ -14,9 +14,10 @@ from wholefiles import replace
 from kdns.aio.files.proxy_config import load_settings, other_settings
 from kdns.apps.proxy import NodeProxy, api_source, checked_mode
 from kdns.cli.main import main
+from kdns.cli.proxy import log_level
 from kdns.cluster.objects import Node
 from kdns.errors import InputError
-from kdns.proxy.settings.settings import Settings
+from kdns.proxy.settings.settings import Logging, Settings
 
 
 @pytest.mark.parametrize(
@@ -29,6 +30,8 @@ from kdns.proxy.settings.settings import Settings
          {"feature_gates": {"PreferSameTrafficDistribution": False, "ComponentFlagz": True}}),
         (["--oom-score-adj", "1", "--oom-score-adj", "2"], {"oom_score_adj": 2}),
         (["--oom_score_adj", "3", "--masquerade_all"], {"oom_score_adj": 3, "masquerade_all": True}),
+        (["-v=2"], {"logging": Logging(verbosity=2)}),
+        (["-v", "4"], {"logging": Logging(verbosity=4)}),
     ],
 )  # fmt: skip
 def test_flags_given_twice_or_spelt_with_underscores(
@@ -40,6 +43,11 @@ def test_flags_given_twice_or_spelt_with_underscores(
     assert (done.exit_code, done.output) == (0, "")
     settings = load_settings(written, print)
     assert {name: getattr(settings, name) for name in wanted} == wanted
+
+
+@pytest.mark.parametrize(("verbosity", "level"), [(0, "info"), (3, "info"), (4, "debug"), (9, "debug")])
+def test_verbosity_decides_what_is_logged(verbosity: int, level: str) -> None:
+    assert log_level(Settings(logging=Logging(verbosity=verbosity)), "info") == level
 
 
 def test_the_version() -> None:

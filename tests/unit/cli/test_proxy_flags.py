@@ -126,8 +126,8 @@ def test_beside_a_file_few_flags_count(tmp_path: Path) -> None:
         "--healthz-port is deprecated, use --healthz-bind-address",
         "with --config these do not count: --cluster-cidr, --healthz-port",
     ]
-    with pytest.raises(SettingsError, match="--v: Forbidden: kdns does not have it: `kdns --log-level LEVEL proxy`"):
-        settings_of(flag_values({"config": str(path), "v": "3"}), warnings.append)
+    with pytest.raises(SettingsError, match="--vmodule: Forbidden: kdns does not have it: `-v` says"):
+        settings_of(flag_values({"config": str(path), "vmodule": "a=3"}), warnings.append)
 
 
 def test_flags_on_a_command_line() -> None:
