@@ -23,6 +23,8 @@ MAX_NUMBER: Final = 0xFFFF
 """So many Service ports of a family, and endpoints of a Service port, have numbers of their own."""
 _ORDINARY: Final = 0xFFF
 """Endpoint numbers up to here make IDs whose last four bits are 0."""
+_PROBES: Final = 64
+"""More in a row would take time with the square of the values where there are more of them than hashes."""
 
 Numbered = TypeVar("Numbered", bound=Hashable)
 
@@ -37,6 +39,8 @@ class Numbers(Generic[Numbered]):
         self._hashes = hashes
         self._numbers: dict[Numbered, int] = {}
         self._taken: set[int] = set()
+        self._cursor = hashes
+        """Where a free number is searched for, beyond hashes first, when those after the hash are taken."""
 
     def of(self, value: Numbered) -> int:
         """The value's number, which it has until it is released."""
@@ -46,8 +50,12 @@ class Numbers(Generic[Numbered]):
         if len(self._taken) == MAX_NUMBER:
             return 0
         number = crc32(repr(value).encode()) % self._hashes + 1
-        while number in self._taken:
+        for _ in range(_PROBES):
+            if number not in self._taken:
+                break
             number = number % MAX_NUMBER + 1
+        while number in self._taken:
+            number = self._cursor = self._cursor % MAX_NUMBER + 1
         self._taken.add(number)
         self._numbers[value] = number
         return number
