@@ -27,6 +27,7 @@ _HOST_PORT: Final = re.compile(r"(?:\[([^\[\]]*)\]|([^:\[\]]*)):([^:]*)")
 _PORT: Final = re.compile(r"[0-9]{1,5}")
 _CACHED_ADDRESSES: Final = 8192
 _ADDRESS_CHARACTERS_MAX: Final = 64
+_CLIENT_BYTES: Final = 8
 
 
 # Families
@@ -108,6 +109,14 @@ def packed(text: str) -> bytes:
 def unpacked(address: bytes) -> str:
     """The canonical text of an address of 4 or 16 bytes."""
     return str(ip_address(address))
+
+
+def client_of(address: str) -> str | bytes:
+    """Whom the address of a peer stands for: an IPv4 address for itself, an IPv6 address for its /64.
+
+    Who has one address of such a network has all of them. A zone does not matter.
+    """
+    return packed(address.partition("%")[0])[:_CLIENT_BYTES] if is_ipv6(address) else address
 
 
 def is_link_local_ipv6(address: Address) -> bool:

@@ -20,11 +20,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from ipaddress import IPv6Address
 from typing import Final
 
 from kdns import logs
-from kdns.net import is_ipv6
+from kdns.net import client_of
 
 log = logs.get(__name__)
 
@@ -65,7 +64,6 @@ TLS_BUFFER_BYTES: Final = 32 * 1024
 LOG_EVERY_S: Final = 60.0
 
 _OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-_INTERFACE_BITS: Final = 64
 
 _kinds: Final = set(Kind)
 """Among what the descriptors are shared out: all kinds, unless the process says what it accepts."""
@@ -125,7 +123,7 @@ class RareWarning:
 
 @dataclass(slots=True)
 class _Entry:
-    client: str
+    client: str | bytes
     abort: Callable[[], object]
     is_idle: bool = True
 
@@ -134,15 +132,15 @@ class Connections:
     """The connections of a kind. Where all are taken, a new one takes the place of an idle one.
 
     The client with the most idle connections loses the one that is idle the longest (RFC 7766 §6.2): who holds few
-    loses none to who holds many. Clients of IPv6 are told apart by their /64: who has one address of it has them all.
+    loses none to who holds many. Clients are told apart by `net.client_of`.
     """
 
     def __init__(self, kind: Kind, limit: int | None = None) -> None:
         self.maximum = maximum(kind) if limit is None else limit
         self._entries: dict[Hashable, _Entry] = {}
-        self._idle: dict[str, dict[Hashable, None]] = {}
+        self._idle: dict[str | bytes, dict[Hashable, None]] = {}
         """By client, those that are idle the longest first."""
-        self._holders: dict[int, dict[str, None]] = {}
+        self._holders: dict[int, dict[str | bytes, None]] = {}
         """By the number of idle connections, the clients that have so many."""
         self._full = RareWarning("too many connections: idle ones are closed", of=kind.value, maximum=self.maximum)
 
@@ -200,32 +198,25 @@ class Connections:
         abort()
         return True
 
-    def _join(self, connection: Hashable, client: str) -> None:
+    def _join(self, connection: Hashable, client: str | bytes) -> None:
         idle = self._idle.setdefault(client, {})
         self._count(client, len(idle), len(idle) + 1)
         idle[connection] = None
 
-    def _leave(self, connection: Hashable, client: str) -> None:
+    def _leave(self, connection: Hashable, client: str | bytes) -> None:
         idle = self._idle[client]
         self._count(client, len(idle), len(idle) - 1)
         del idle[connection]
         if not idle:
             del self._idle[client]
 
-    def _count(self, client: str, before: int, after: int) -> None:
+    def _count(self, client: str | bytes, before: int, after: int) -> None:
         if before:
             del self._holders[before][client]
             if not self._holders[before]:
                 del self._holders[before]
         if after:
             self._holders.setdefault(after, {})[client] = None
-
-
-def client_of(address: str) -> str:
-    """Whom an address stands for: itself, or its network of 64 bits."""
-    if not is_ipv6(address):
-        return address
-    return str(int(IPv6Address(address.partition("%")[0])) >> _INTERFACE_BITS)
 
 
 class Listener:

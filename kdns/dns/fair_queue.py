@@ -8,18 +8,11 @@ while one that asks little finds room and is the next but few.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from typing import Final, Generic, TypeVar
+from typing import Generic, TypeVar
 
-from kdns.net import packed
+from kdns.net import client_of
 
 T = TypeVar("T")
-
-_IPV6_CLIENT_BYTES: Final = 8
-
-
-def client_of(address: str) -> str | bytes:
-    """Whose share a query of this address takes: an IPv4 address, or the /64 of an IPv6 address."""
-    return packed(address.partition("%")[0])[:_IPV6_CLIENT_BYTES] if ":" in address else address
 
 
 class FairQueue(Generic[T]):

@@ -110,3 +110,17 @@ def test_joining_host_and_port() -> None:
 )
 def test_ports(text: str, port: int | None) -> None:
     assert net.parse_port(text) == port
+
+
+@pytest.mark.parametrize(
+    ("address", "client"),
+    [
+        ("192.0.2.1", "192.0.2.1"),
+        ("", ""),
+        ("2001:db8:0:7::1", b"\x20\x01\x0d\xb8\0\0\0\7"),
+        ("2001:db8:0:7:8::", b"\x20\x01\x0d\xb8\0\0\0\7"),
+        ("fe80::1%eth0", b"\xfe\x80\0\0\0\0\0\0"),
+    ],
+)
+def test_whom_an_address_stands_for(address: str, client: str | bytes) -> None:
+    assert net.client_of(address) == client

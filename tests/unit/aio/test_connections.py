@@ -13,7 +13,6 @@ from kdns.aio.connections import (
     RESERVED,
     Connections,
     Kind,
-    client_of,
     raise_open_files_limit,
     shares,
 )
@@ -86,7 +85,6 @@ def test_one_network_of_ipv6_is_one_client() -> None:
     pool = Pool(3)
     pool.add("2001:db8::1/1", "2001:db8:0:1::1/1", "2001:db8:0:1::2/1", "10.0.0.1/1")
     assert pool.gone == ["2001:db8:0:1::1/1"]
-    assert client_of("fe80::1%lo") == client_of("fe80::2")
 
 
 def test_one_that_is_at_work_stays() -> None:

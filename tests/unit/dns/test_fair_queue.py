@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kdns.dns.fair_queue import FairQueue, client_of
+from kdns.dns.fair_queue import FairQueue
 
 
 def taken(queue: FairQueue[str]) -> str:
@@ -12,19 +12,6 @@ def taken(queue: FairQueue[str]) -> str:
     while queue:
         items.append(queue.take())
     return " ".join(items)
-
-
-@pytest.mark.parametrize(
-    ("address", "client"),
-    [
-        ("192.0.2.1", "192.0.2.1"),
-        ("2001:db8:0:7::1", b"\x20\x01\x0d\xb8\0\0\0\7"),
-        ("2001:db8:0:7:8::", b"\x20\x01\x0d\xb8\0\0\0\7"),
-        ("fe80::1%eth0", b"\xfe\x80\0\0\0\0\0\0"),
-    ],
-)
-def test_whose_share_an_address_takes(address: str, client: str | bytes) -> None:
-    assert client_of(address) == client
 
 
 def test_clients_take_turns_and_each_keeps_its_order() -> None:
