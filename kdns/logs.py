@@ -23,6 +23,8 @@ GATHER_S: Final = 0.01
 """How long the thread lets lines gather: to be woken for each of them costs who logs more than the line itself."""
 EXIT_S: Final = 2.0
 """How long the end of the process waits for them."""
+RARELY_S: Final = 60.0
+"""How long a RareWarning is not logged again."""
 
 
 class LogWriter:
@@ -179,3 +181,18 @@ def get(name: str) -> structlog.typing.FilteringBoundLogger:
     """The logger of a module."""
     logger: structlog.typing.FilteringBoundLogger = structlog.get_logger(source=name)
     return logger
+
+
+class RareWarning:
+    """A warning of the module `source` that is logged at most once in RARELY_S."""
+
+    def __init__(self, source: str, event: str, **facts: object) -> None:
+        self._log, self._event, self._facts = get(source), event, facts
+        self._logged_s = -RARELY_S
+
+    def log(self, **facts: object) -> None:
+        """Log it, unless it was logged a short time ago."""
+        now_s = time.monotonic()
+        if now_s - self._logged_s >= RARELY_S:
+            self._logged_s = now_s
+            self._log.warning(self._event, **self._facts, **facts)

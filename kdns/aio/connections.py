@@ -13,7 +13,6 @@ import os
 import resource
 import socket
 import ssl
-import time
 from asyncio import sslproto
 from collections.abc import Callable, Hashable, Iterable
 from contextlib import suppress
@@ -61,7 +60,6 @@ TLS_CLOSE_S: Final = 2.0
 """How long the client may take to confirm the end of a TLS connection."""
 TLS_BUFFER_BYTES: Final = 32 * 1024
 """asyncio's own are 256 KiB, which is more than everything else that a connection holds."""
-LOG_EVERY_S: Final = 60.0
 
 _OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
@@ -106,21 +104,6 @@ def maximum(kind: Kind) -> int:
     return shares(raise_open_files_limit(), _kinds | {kind})[kind]
 
 
-class RareWarning:
-    """A warning that is logged at most once in LOG_EVERY_S."""
-
-    def __init__(self, event: str, **facts: object) -> None:
-        self._event, self._facts = event, facts
-        self._logged_s = -LOG_EVERY_S
-
-    def log(self, **facts: object) -> None:
-        """Log it, unless it was logged a short time ago."""
-        now_s = time.monotonic()
-        if now_s - self._logged_s >= LOG_EVERY_S:
-            self._logged_s = now_s
-            log.warning(self._event, **self._facts, **facts)
-
-
 @dataclass(slots=True)
 class _Entry:
     client: str | bytes
@@ -142,7 +125,9 @@ class Connections:
         """By client, those that are idle the longest first."""
         self._holders: dict[int, dict[str | bytes, None]] = {}
         """By the number of idle connections, the clients that have so many."""
-        self._full = RareWarning("too many connections: idle ones are closed", of=kind.value, maximum=self.maximum)
+        self._full = logs.RareWarning(
+            __name__, "too many connections: idle ones are closed", of=kind.value, maximum=self.maximum
+        )
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -237,7 +222,7 @@ class Listener:
         self._loop = asyncio.get_running_loop()
         self._connecting: set[asyncio.Task[object]] = set()
         self._paused: asyncio.TimerHandle | None = None
-        self._out_of_descriptors = RareWarning("no descriptors left: nothing is accepted for a moment")
+        self._out_of_descriptors = logs.RareWarning(__name__, "no descriptors left: nothing is accepted for a moment")
         if tls:
             sslproto.SSLProtocol.max_size = TLS_BUFFER_BYTES  # of all connections: it is no argument of anything
         sock.setblocking(False)

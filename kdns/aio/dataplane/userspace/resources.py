@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from kdns.aio.connections import Kind, RareWarning, maximum
+from kdns import logs
+from kdns.aio.connections import Kind, maximum
 from kdns.aio.dataplane.userspace.poller import Poller
 from kdns.aio.dataplane.userspace.splice import Pipes
 from kdns.net import Address
@@ -26,8 +27,10 @@ class DescriptorBudget:
     def __init__(self, limit: int) -> None:
         self.limit, self.used = limit, 0
         self._clients: Counter[Address] = Counter()
-        self._exhausted = RareWarning("no descriptors left for relays: new clients are reset", limit=limit)
-        self._unshared = RareWarning("a client has its share of the descriptors for relays", limit=limit)
+        self._exhausted = logs.RareWarning(
+            __name__, "no descriptors left for relays: new clients are reset", limit=limit
+        )
+        self._unshared = logs.RareWarning(__name__, "a client has its share of the descriptors for relays", limit=limit)
 
     def take(self, count: int, client: Address) -> bool:
         """Whether so many descriptors are free, and within the client's share; then they are in use."""
