@@ -10,7 +10,7 @@ from typing import Any, Final
 from kdns.aio.connections import Connections, Kind, Listener
 from kdns.aio.dns.exchange import failed, respond
 from kdns.aio.dns.request_metrics import Requests
-from kdns.dns.fair_queue import FairQueue
+from kdns.aio.dns.turns import Turns
 from kdns.dns.query import HEADER_BYTES
 from kdns.dns.table import Lane, key_of
 from kdns.net import is_ipv6
@@ -26,8 +26,6 @@ MAX_HELD_BYTES: Final = 16 << 20
 """What all connections of the process together may hold: messages that are incomplete, and answers that are unsent."""
 READ_BYTES: Final = 4096
 """How much of one connection is read before the others may be."""
-SLICE_S: Final = 0.001
-"""How long questions over TCP are answered before the loop reads other sockets again."""
 TURN: Final = 16
 """Questions of one connection that are answered before others get their turn."""
 KERNEL_SEND_BYTES: Final = 32 << 10
@@ -51,38 +49,21 @@ class TcpClients:
         self.connections = Connections(Kind.DNS)
         self.held_bytes = 0
         self._held: dict[TcpConnection, int] = {}
-        self._waiting: FairQueue[TcpConnection] = FairQueue(2 * self.connections.maximum)
-        """It has room for all connections of one client."""
-        self._slice_end_s = 0.0
-        self._is_scheduled = False
+        self._turns = Turns[TcpConnection](2 * self.connections.maximum, TcpConnection.answer)
+        """There is room for all connections of one client."""
 
     def serve(self, connection: TcpConnection) -> None:
         """Have a connection answer: at once if nobody waits and the slice lasts, else when it is its turn."""
-        if self._waiting or asyncio.get_running_loop().time() >= self._slice_end_s:
-            self.wait(connection)
-        else:
+        if self._turns.has_time:
             connection.answer()
+        else:
+            self.wait(connection)
 
     def wait(self, connection: TcpConnection) -> None:
         """Have a connection answer in a slice of the next iterations, when it is its turn."""
-        if not self._waiting.put(connection.address, connection):
+        if not self._turns.put(connection.address, connection):
             connection.evict()
-        if not self._is_scheduled:
-            self._is_scheduled = True
-            asyncio.get_running_loop().call_soon(self._work)
-
-    def _work(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._slice_end_s = loop.time() + SLICE_S
-        try:
-            while self._waiting:
-                self._waiting.take().answer()
-                if loop.time() >= self._slice_end_s:
-                    break
-        finally:
-            self._is_scheduled = bool(self._waiting)
-            if self._is_scheduled:
-                loop.call_soon(self._work)
+        self._turns.schedule()
 
     def hold(self, connection: TcpConnection, size_bytes: int) -> None:
         """Note what a connection holds now. Over the limit, those go that have held something the longest."""

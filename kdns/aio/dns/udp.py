@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from kdns.aio.dns.exchange import failed, respond
 from kdns.aio.dns.request_metrics import Requests
-from kdns.dns.fair_queue import FairQueue
+from kdns.aio.dns.turns import Turns
 from kdns.dns.query import HEADER_BYTES
 from kdns.dns.table import key_of
 from kdns.plugins.server import Exchange, Server
@@ -21,8 +21,6 @@ BURST: Final = 128
 """Packets read before the loop may do something else."""
 MAX_WAITING: Final = 2048
 """Queries of all sockets that may wait for their turn; what one client has beyond its share is dropped."""
-SLICE_S: Final = 0.001
-"""How long such queries are answered before the sockets are read again; default buffers hold those of some 5 ms."""
 RECEIVE_BYTES: Final = 4096
 SOCKET_BUFFER_BYTES: Final = 4 << 20
 MAX_PENDING: Final = 1000
@@ -39,41 +37,11 @@ class Miss(NamedTuple):
     received_s: float
 
 
-class Misses:
-    """The misses of all sockets of a process, answered in slices, each client in turn."""
+class Misses(Turns[Miss]):
+    """The misses of all sockets of a process."""
 
     def __init__(self) -> None:
-        self._queue = FairQueue[Miss](MAX_WAITING)
-        self._is_scheduled = False
-
-    def put(self, miss: Miss) -> bool:
-        """Have it answered by `work`; False where its client has too many waiting."""
-        return self._queue.put(miss.client[0], miss)
-
-    def work(self) -> None:
-        """Answer for a slice of time, now unless others wait already; the rest follows when the sockets were read."""
-        if not self._is_scheduled:
-            self._work()
-
-    def _work(self) -> None:
-        loop = asyncio.get_running_loop()
-        end_s = loop.time() + SLICE_S
-        try:
-            while self._queue:
-                miss = self._queue.take()
-                miss.listener.answer(miss)
-                if loop.time() >= end_s:
-                    break
-        finally:
-            self._is_scheduled = bool(self._queue)
-            if self._is_scheduled:
-                loop.call_soon(self._work)
-
-    def finish(self) -> None:
-        """Answer all that wait."""
-        while self._queue:
-            miss = self._queue.take()
-            miss.listener.answer(miss)
+        super().__init__(MAX_WAITING, lambda miss: miss.listener.answer(miss))
 
 
 class UdpListener:
@@ -120,7 +88,7 @@ class UdpListener:
             else:
                 key, answer = b"", None
             if answer is None:
-                if not self._misses.put(Miss(self, packet, key, client, started_s)):
+                if not self._misses.put(client[0], Miss(self, packet, key, client, started_s)):
                     self._requests.shed += 1
                 continue
             hits += 1
@@ -129,7 +97,7 @@ class UdpListener:
             except OSError:
                 self._requests.unsent += 1
         self._requests.observe(hits, self._loop.time() - started_s)
-        self._misses.work()
+        self._misses.begin()
 
     def answer(self, miss: Miss) -> None:
         """Answer what the table did not hold when it was received."""

@@ -14,7 +14,7 @@ from dns_client import Tcp, answers, framed, packet, read
 from fake_api import until
 
 from kdns.aio.connections import Connections, Kind
-from kdns.aio.dns import tcp
+from kdns.aio.dns import tcp, turns
 from kdns.aio.dns.request_metrics import Requests
 from kdns.aio.dns.tcp import TcpClients, TcpListener
 from kdns.dns.response import Response
@@ -129,7 +129,7 @@ async def test_all_connections_together_hold_no_more_than_the_budget(monkeypatch
 
 
 async def test_clients_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tcp, "SLICE_S", 0.0)
+    monkeypatch.setattr(turns, "SLICE_S", 0.0)
     async with listening() as rig:
         busy = [await rig.connected("127.0.0.1") for _ in range(10)]
         other = await rig.connected("127.0.0.2")

@@ -11,7 +11,7 @@ from dns_chain import server_of
 from dns_client import packet
 from fake_api import until
 
-from kdns.aio.dns import udp
+from kdns.aio.dns import turns, udp
 from kdns.aio.dns.request_metrics import Requests
 from kdns.dns.query import AA
 from kdns.dns.response import Response, Reuse
@@ -33,7 +33,7 @@ class Slow(Plugin):
     def serve(self, request: Request, next: Serve) -> Reply:  # noqa: A002 - as in Plugin
         del next
         self.clients.append(request.client[0])
-        time.sleep(udp.SLICE_S)
+        time.sleep(turns.SLICE_S)
         return Response(NXDOMAIN, AA, reuse=Reuse())
 
 
