@@ -10,15 +10,16 @@ import asyncio
 import json
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from _cluster import TYPES, list_type, listen
-from _process import TICKS_PER_S, Cores, read_until, running
+from _process import TICKS_PER_S, Cores, descendants, read_until, running
 from aiohttp import web
 
 Json = dict[str, Any]
@@ -27,15 +28,17 @@ SLICES: Final = "/apis/discovery.k8s.io/v1/endpointslices"
 ENDPOINTS: Final = 5
 NODES: Final = 100
 NODE: Final = "node-0"
+LOOK_EVERY_S: Final = 0.02
 FIRST_IP, FIRST_POD = int(ip_address("10.96.0.10")), int(ip_address("10.128.0.1"))
 
 
 class NodeUnderTest(NamedTuple):
-    """The API's ends, `kdns proxy`, and how long it took until its rules were in the kernel."""
+    """The API's ends, `kdns proxy`, how long it took until its rules were in the kernel, and its memory."""
 
     api: subprocess.Popen[str]
     pid: int
     start_s: float
+    peak: Peak
 
     def change(self, number: int, endpoints: int) -> None:
         """Have the API tell that a Service has so many endpoints."""
@@ -63,8 +66,10 @@ def node(count: int, folder: Path, min_sync: str) -> Iterator[NodeUnderTest]:
             source = ["--master", f"http://127.0.0.1:{port}", "--iptables-min-sync-period", min_sync]
             began_s = time.monotonic()
             with running([*kdns, *settings, *source], cores.server | cores.others, log) as process:
+                peak = Peak(process.pid)
+                peak.start()
                 read_until(process, "ready", log)
-                yield NodeUnderTest(api, process.pid, time.monotonic() - began_s)
+                yield NodeUnderTest(api, process.pid, time.monotonic() - began_s, peak)
         finally:
             api.terminate()
 
@@ -73,6 +78,29 @@ def cpu_s(pid: int) -> float:
     """User and system time of a process and of its children that have ended, in seconds (proc(5), fields 14 to 17)."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return sum(map(int, fields[11:15])) / TICKS_PER_S
+
+
+class Peak(threading.Thread):
+    """The most memory that a process and its children, such as nft, had at the same time, looked at now and then."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(daemon=True)
+        self.mib = 0.0
+        self._pid = pid
+
+    def run(self) -> None:
+        """Look until the process has ended."""
+        with suppress(OSError, StopIteration):
+            while True:
+                self.mib = max(self.mib, memory_mib(self._pid, "VmRSS") + self._children_mib())
+                time.sleep(LOOK_EVERY_S)
+
+    def _children_mib(self) -> float:
+        total = 0.0
+        for child in descendants(self._pid):
+            with suppress(OSError, StopIteration):  # it has ended meanwhile
+                total += memory_mib(child, "VmRSS")
+        return total
 
 
 def memory_mib(pid: int, what: str) -> float:
