@@ -4,7 +4,7 @@ The first change after a quiet time is synced at once, later ones min_sync_s aft
 that fails is retried as a full one, with the reason in the log; until then the kernel keeps the rules it has.
 Services that the kernel rejects are found and left out, until they change or the next full sync. While many are
 suspected, those that it accepts are applied in several syncs.
-There is a full sync once an hour, as in kube-proxy, in case that a foreign change was not noticed.
+There is a full sync once an hour, as in kube-proxy, in case a foreign change was not noticed.
 
 What goes on failing takes a quarter of the time at most: the next attempt, and the next repair of foreign changes in a
 row, wait for three times as long as the last one took. Where the kernel rejects even a plan without Services, it is
@@ -105,7 +105,7 @@ class SyncRunner:
         self._repaired_s, self._repair_took_s, self._conflicts = float("-inf"), 0.0, 0
         self._search = RejectionSearch()
         self._unreported: dict[Key, str] = {}
-        self._is_refused = False
+        self._is_everything_rejected = False
         self._wake = asyncio.Event()
         self._last_full_s = now_s()
         self._sweep_due_from_s: float | None = None
@@ -171,7 +171,7 @@ class SyncRunner:
             if self._foreign_pending and self._now_s() >= self._repair_s():
                 self._full_pending = True
             is_due = self._pending or self._full_pending or self._search.undecided
-            is_resting = self._is_refused and self._retry_s is not None and self._now_s() < self._retry_s
+            is_resting = self._is_everything_rejected and self._retry_s is not None and self._now_s() < self._retry_s
             if not is_due or is_resting or not self.is_ready:
                 continue
             started_s = self._now_s()
@@ -253,7 +253,7 @@ class SyncRunner:
 
     async def _apply(self, services: Mapping[Key, None], inputs: PlanInputs, *, is_full: bool) -> SyncResult:
         """Sync without the Services that are left out; where the kernel rejects more of them, find those first."""
-        if self._is_refused:
+        if self._is_everything_rejected:
             await self._require_acceptance(inputs)
         left_out = self.left_out
         accepted = [key for key in services if key not in left_out]
@@ -280,7 +280,7 @@ class SyncRunner:
     async def _require_acceptance(self, inputs: PlanInputs) -> None:
         """ApplyError where the kernel rejects even a plan without Services: no Service is the reason."""
         reason = await self.proxier.check(Planner(self.state, *inputs, services=()).plan)
-        self._is_refused = bool(reason)
+        self._is_everything_rejected = bool(reason)
         if reason:
             self.stats.failures += 1
             raise ApplyError((self.proxier.name,), reason)

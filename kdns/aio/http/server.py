@@ -42,7 +42,7 @@ class HttpConnection(RequestHandler):
 
     def __init__(self, server: HttpServer, connections: Connections, bytes_max: int, **options: Any) -> None:
         super().__init__(server, loop=asyncio.get_running_loop(), **options)
-        self._place, self._bytes_left = connections, bytes_max
+        self._pool, self._bytes_left = connections, bytes_max
         self._transport: asyncio.Transport
         self._deadline: asyncio.TimerHandle | None = None
         self.is_admitted = False
@@ -52,7 +52,7 @@ class HttpConnection(RequestHandler):
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - asyncio gives stream servers no other kind
         super().connection_made(transport)
         self._transport = transport
-        if self._place.add(self, self._address, transport.abort):
+        if self._pool.add(self, self._address, transport.abort):
             wait_s = min(FIRST_REQUEST_S, self.keepalive_timeout)
             self._deadline = asyncio.get_running_loop().call_later(wait_s, transport.abort)
         else:
@@ -60,7 +60,7 @@ class HttpConnection(RequestHandler):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Forget the connection."""
-        self._place.remove(self)
+        self._pool.remove(self)
         self._end_wait()
         super().connection_lost(exc)
 
@@ -78,19 +78,19 @@ class HttpConnection(RequestHandler):
         if not self.is_admitted:
             if not connections.add(self, self._address, self._transport.abort):
                 return False
-            self._place.remove(self)
-            self._place, self.is_admitted = connections, True
+            self._pool.remove(self)
+            self._pool, self.is_admitted = connections, True
             connections.occupy(self)
         return True
 
     def occupy(self) -> None:
         """A request is handled."""
         self._end_wait()
-        self._place.occupy(self)
+        self._pool.occupy(self)
 
     def release(self) -> None:
         """The request was handled."""
-        self._place.touch(self)
+        self._pool.touch(self)
 
     def end(self, response: web.StreamResponse) -> None:
         """Take no further request: this is the last response."""

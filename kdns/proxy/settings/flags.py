@@ -88,7 +88,7 @@ FLAGS: Final = (
     Flag("metrics-port", "int32", "", "The port of /metrics; 0 for nowhere.", "use --metrics-bind-address"),
     Flag("logging-format", "string", "logging.format", "text, or json also on a terminal."),
     Flag("log-flush-frequency", "duration", "logging.flush_frequency_s", "5s only: every line is written at once."),
-    Flag("v", "Level", "logging.verbosity", "What is logged: from 4 on also what helps to find a fault."),
+    Flag("v", "Level", "logging.verbosity", "What is logged: from 4 on debug messages too."),
     Flag("vmodule", "pattern=N", "logging.vmodule", "Refused: -v says how much is logged."),
     Flag("log-text-split-stream", "bool", "logging.options.text.split_stream", "Refused: logs go to stderr."),
     Flag(

@@ -77,13 +77,13 @@ async def apply(*commands: str) -> None:
 
     It is carried out to its end even when the calling task is cancelled.
     """
-    await asyncio.shield(asyncio.ensure_future(_observed(_run(commands))))
+    await asyncio.shield(asyncio.ensure_future(_with_observers(_run(commands))))
 
 
 async def apply_elements(changes: Sequence[Request]) -> None:
     """As `apply`, for elements of sets only: they go to the kernel over netlink, without the program or its library."""
     if changes:
-        await asyncio.shield(asyncio.ensure_future(_observed(asyncio.to_thread(_transact, changes))))
+        await asyncio.shield(asyncio.ensure_future(_with_observers(asyncio.to_thread(_transact, changes))))
 
 
 async def check(*commands: str) -> str:
@@ -103,7 +103,7 @@ def _transact(changes: Sequence[Request]) -> None:
         raise ApplyError(("netlink",), _with_advice(error.strerror or str(error))) from error
 
 
-async def _observed(transaction: Awaitable[None]) -> None:
+async def _with_observers(transaction: Awaitable[None]) -> None:
     for observer in observers:
         observer(True)
     try:
