@@ -172,6 +172,13 @@ def _unblocking(stream: TextIO) -> TextIO:
     return cast("TextIO", _writer)
 
 
+def print_line(text: str) -> None:
+    """Print a line to standard error as it is, without waiting for who reads there."""
+    out = _unblocking(sys.stderr)
+    out.write(text + "\n")
+    out.flush()
+
+
 def level() -> str:
     """The lowest level that is logged."""
     return _level

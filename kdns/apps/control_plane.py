@@ -96,10 +96,12 @@ class ControlPlane:
             self._reading.result()
 
     async def stop(self) -> None:
-        """Have the child finish the requests in flight and close its store."""
+        """Have the child finish the requests in flight and close its store; one that has not started yet is killed."""
         if self._process is None:
             return
-        if self._process.stdin:
+        if not self._started.is_set() and self._process.returncode is None:
+            self._process.kill()
+        elif self._process.stdin:
             self._process.stdin.close()
         try:
             async with asyncio.timeout(_STOP_S):

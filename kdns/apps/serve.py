@@ -13,7 +13,7 @@ from kdns.aio.connections import Kind, share_out
 from kdns.aio.dns.server import DnsServer
 from kdns.aio.files.corefile import load_corefile
 from kdns.aio.process import exempt_from_gc, gc_paused, reload_event, stop_event
-from kdns.aio.tasks import observed
+from kdns.aio.tasks import observed, unless_stopped
 from kdns.errors import InputError
 from kdns.plugins.server_config import ServerConfig
 
@@ -22,19 +22,6 @@ log = logs.get(__name__)
 WAITING: Final = "waiting for the API server: answers are SERVFAIL until it has been listed"
 """Said before `ready`, which comes later then."""
 LOOK_S: Final = 0.1
-
-
-async def start_unless_stopped(server: DnsServer, stop: asyncio.Event) -> None:
-    """Start the server; a signal meanwhile ends the wait for the API server. Raises what `start` raises."""
-    starting, stopping = asyncio.create_task(server.start()), asyncio.create_task(stop.wait())
-    try:
-        await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        stopping.cancel()
-        starting.cancel()
-        await asyncio.wait((starting, stopping))
-    if not starting.cancelled():
-        starting.result()
 
 
 def say_listeners(server: DnsServer, say: Callable[[str], None], *, column: int) -> None:
@@ -93,7 +80,7 @@ async def serve(corefile: str, *, dns_port: int, say: Callable[[str], None]) -> 
     stop, reload_wanted = stop_event(), reload_event()
     try:
         with gc_paused():  # for `startup_timeout`, in which everything is listed as a rule
-            await start_unless_stopped(server, stop)
+            await unless_stopped(server.start(), stop)
         if stop.is_set():
             return
         say_listeners(server, say, column=6)

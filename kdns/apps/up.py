@@ -20,7 +20,7 @@ from kdns.aio.dns.interfaces import reachable
 from kdns.aio.files.permissions import open_folders, open_secrets
 from kdns.aio.kube.kubeconfig import OWN_NAME, write_kubeconfig
 from kdns.aio.process import gc_paused, reload_event, stop_event
-from kdns.aio.tasks import log_failure
+from kdns.aio.tasks import log_failure, unless_stopped
 from kdns.apps.control_plane import ControlPlane, ControlPlaneOptions
 from kdns.cluster.source import Source
 from kdns.net import HostPort, join_host_port
@@ -65,9 +65,8 @@ async def up(options: UpOptions, say: Callable[[str], None], warn: Callable[[str
     stop, reload_wanted = stop_event(), reload_event()
     given = options.control_plane
     tls_key = given.tls_key or given.tls_cert  # one file may hold both
-    for problem in open_secrets({"--token-file": given.token_file, "--tls-key": Path(tls_key) if tls_key else None}):
-        warn(problem)
-    for problem in open_folders({"--data": given.data}):
+    secrets = {"--token-file": given.token_file, "--tls-key": Path(tls_key) if tls_key else None}
+    for problem in (*open_secrets(secrets), *open_folders({"--data": given.data})):
         warn(problem)
     tokens = read_tokens(given.token_file) if given.token_file else ()
     servers = dns_config(options) if options.corefile else ()  # a mistake in the file ends the command here
@@ -77,8 +76,9 @@ async def up(options: UpOptions, say: Callable[[str], None], warn: Callable[[str
         stack = AsyncExitStack()
         dns: DnsServer | None = None
         try:
-            importing = asyncio.to_thread(import_module, "kdns.apps.serve")
-            await asyncio.gather(control_plane.start(), importing)
+            await unless_stopped(started(control_plane), stop)
+            if stop.is_set():
+                return
             control_plane.when_ended(stop.set)
             scheme = "https" if given.tls_cert else "http"
             url = f"{scheme}://{reachable(*control_plane.address)}"
@@ -111,6 +111,11 @@ async def up(options: UpOptions, say: Callable[[str], None], warn: Callable[[str
             if dns:
                 await dns.stop()
             await control_plane.stop()
+
+
+async def started(control_plane: ControlPlane) -> None:
+    """Start the control plane, and import the modules of the DNS server meanwhile."""
+    await asyncio.gather(control_plane.start(), asyncio.to_thread(import_module, "kdns.apps.serve"))
 
 
 @asynccontextmanager

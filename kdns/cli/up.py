@@ -10,7 +10,7 @@ import click
 
 from kdns.aio.process import gc_paused
 from kdns.cli import flags
-from kdns.cli.console import CONTEXT, run, say, warn
+from kdns.cli.console import CONTEXT, run, say, warn_at_once
 from kdns.controlplane.meta.cluster_config import AddressRange, ClusterConfig
 from kdns.errors import InputError
 from kdns.net import Network
@@ -95,7 +95,7 @@ def up(paths: tuple[Path, ...], **given: Any) -> None:
         )
     except InputError as error:
         raise click.UsageError(str(error)) from error
-    run(app.up(options, say, warn))
+    run(app.up(options, say, warn_at_once))
 
 
 def cluster_config(given: Mapping[str, Any]) -> ClusterConfig:

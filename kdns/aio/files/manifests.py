@@ -13,6 +13,8 @@ from kdns.controlplane.manifests.manifest import Manifest, UnknownKind, manifest
 from kdns.errors import ManifestError
 
 SUFFIXES = (".yaml", ".yml", ".json")
+BYTES_MAX = 64 * 1024 * 1024
+"""How large a file may be: its objects take about ten times as much memory."""
 
 Stamp: TypeAlias = tuple[int, int, int]
 """Modification time in nanoseconds, size and inode. A file with another stamp is read again."""
@@ -49,8 +51,10 @@ def stamps(paths: Iterable[Path], absent: set[Path] | None = None) -> dict[Path,
     return found
 
 
-def read(path: Path, stamp: Stamp) -> ManifestFile:
-    """The file, parsed; an error is part of the result."""
+def read(path: Path, stamp: Stamp, *, may_be_pipe: bool = False) -> ManifestFile:
+    """The file, parsed; an error is part of the result. A pipe may never have an end, and is empty the second time."""
+    if not (may_be_pipe or path.is_file()):
+        return ManifestFile(stamp, error=ManifestError(str(path), 0, "", "cannot be read: it is no regular file"))
     try:
         found = [manifest_of(doc.path, doc.line, doc.value) for doc in documents(str(path), text_of(path))]
     except ManifestError as error:
@@ -63,11 +67,14 @@ def read(path: Path, stamp: Stamp) -> ManifestFile:
 
 
 def text_of(path: Path) -> str:
-    """The text of a file; ManifestError if it cannot be read or is not UTF-8."""
+    """The text of a file; ManifestError if it cannot be read, is too large or is not UTF-8."""
     try:
-        content = path.read_bytes()
+        with path.open("rb") as file:
+            content = file.read(BYTES_MAX + 1)
     except OSError as error:
         raise _unreadable(path, error) from error
+    if len(content) > BYTES_MAX:
+        raise ManifestError(str(path), 0, "", f"too large, wanted at most {BYTES_MAX >> 20} MiB")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -81,7 +88,7 @@ def load(paths: Sequence[Path]) -> tuple[list[Manifest], list[UnknownKind]]:
     manifests: list[Manifest] = []
     unknown: list[UnknownKind] = []
     for path, stamp in stamps(paths).items():
-        loaded = read(path, stamp)
+        loaded = read(path, stamp, may_be_pipe=path in paths)
         if loaded.error:
             raise loaded.error
         manifests += loaded.manifests

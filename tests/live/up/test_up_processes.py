@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -87,3 +88,35 @@ def test_signals_to_both_processes_are_the_commands(tmp_path: Path) -> None:
         running.kubectl("create", "configmap", "a")
         assert running.rdata(KUBERNETES) == ["10.96.0.1"]
     assert not is_running(child)
+
+
+def test_a_signal_ends_a_command_whose_control_plane_does_not_start(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "kdns", "up", "--dns", "127.0.0.1:0", "--api", "127.0.0.1:0"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as up:
+        deadline_s = time.monotonic() + DEADLINE_S
+        while not (children := Path(f"/proc/{up.pid}/task/{up.pid}/children").read_text().split()):
+            assert time.monotonic() < deadline_s
+            time.sleep(0.01)
+        child = int(children[0])
+        os.kill(child, signal.SIGSTOP)
+        up.terminate()
+        assert up.wait(DEADLINE_S) == 0
+        assert not is_running(child)
+        assert up.stdout
+        assert up.stdout.read() == ""
+
+
+def test_warnings_that_nobody_reads_do_not_stop_the_command(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
+    for number in range(100):
+        (tmp_path / f"{number}.yaml").write_text("a: [")
+    command = [sys.executable, "-m", "kdns", "up", str(tmp_path), "--dns", "127.0.0.1:0", "--api", "127.0.0.1:0"]
+    command += ["--kubeconfig", str(tmp_path / "kubeconfig")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=writing, text=True) as up:
+        os.close(writing)
+        assert up.stdout
+        assert "ready\n" in iter(up.stdout.readline, "")
+        up.terminate()
+        assert up.wait(DEADLINE_S) == 0
+    os.close(reading)

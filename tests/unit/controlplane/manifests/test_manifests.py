@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kdns.aio.files.manifests import load, stamps
+from kdns.aio.files.manifests import BYTES_MAX, Scanner, load, stamps
 from kdns.aio.files.yaml import documents, field_line
 from kdns.controlplane.manifests.manifest import Manifest, UnknownKind, in_order, manifest_of
 from kdns.controlplane.manifests.three_way_merge import merged
@@ -285,3 +288,32 @@ def test_load_raises_the_first_problem(tmp_path: Path) -> None:
     manifests, unknown = load([tmp_path / "a.yaml"])
     assert [m.name for m in manifests] == ["shop", "cart"]
     assert unknown == []
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["pipe", "device"])
+def test_what_is_no_file_in_a_folder_is_a_problem_of_its_own(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    make(tmp_path / "a.yaml")
+    (tmp_path / "b.yaml").write_text(TWO)
+    scanner = Scanner([tmp_path])
+    assert scanner.scan(settle=False)
+    assert str(scanner.files[tmp_path / "a.yaml"].error) == f"{tmp_path}/a.yaml: cannot be read: it is no regular file"
+    assert len(scanner.files[tmp_path / "b.yaml"].manifests) == 2
+    with pytest.raises(ManifestError, match="no regular file"):
+        load([tmp_path])
+
+
+def test_a_pipe_may_be_given_to_a_command_that_reads_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    writing = threading.Thread(target=(tmp_path / "pipe").write_text, args=(TWO,))
+    writing.start()
+    manifests, _ = load([tmp_path / "pipe"])
+    writing.join()
+    assert len(manifests) == 2
+
+
+def test_a_file_without_end_is_too_large(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").touch()
+    os.truncate(tmp_path / "a.yaml", BYTES_MAX + 1)
+    for path in (tmp_path / "a.yaml", Path("/dev/zero")):
+        with pytest.raises(ManifestError, match="too large, wanted at most 64 MiB"):
+            load([path])
