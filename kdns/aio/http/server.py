@@ -14,7 +14,6 @@ from typing import Any, Final, TypeAlias
 from aiohttp import StreamReader, web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http_parser import RawRequestMessage
-from aiohttp.web_protocol import RequestHandler
 
 from kdns.aio.connections import Connections, Listener
 from kdns.aio.http.log import HttpLog
@@ -37,7 +36,7 @@ SHUTDOWN_S: Final = 2.0
 Handler: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
-class HttpConnection(RequestHandler):
+class HttpConnection(web.RequestHandler):
     """The connection of a client, which counts as idle while none of its requests is handled."""
 
     def __init__(self, server: HttpServer, connections: Connections, bytes_max: int, **options: Any) -> None:
@@ -170,7 +169,7 @@ class HttpServer(web.Server):
         self,
         message: RawRequestMessage,
         payload: StreamReader,
-        protocol: RequestHandler,
+        protocol: web.RequestHandler,
         writer: AbstractStreamWriter,
         task: asyncio.Task[None],
     ) -> web.BaseRequest:
