@@ -180,8 +180,7 @@ class Requests:
 
     def _send(self, kind: int, body: bytes, flags: int) -> int:
         sequence = next(self._sequence)
-        header = _NLMSGHDR.pack(_NLMSGHDR.size + len(body), kind, NLM_F_REQUEST | flags, sequence, 0)
-        self._socket.send(header + body)
+        self._socket.send(_message(kind, NLM_F_REQUEST | flags, sequence, body))
         return sequence
 
 
