@@ -20,7 +20,7 @@ import structlog
 MAX_WAITING_BYTES: Final = 1 << 20
 """Lines that may wait to be written."""
 GATHER_S: Final = 0.01
-"""How long the thread lets lines gather: to be woken for each of them costs who logs more than the line itself."""
+"""How long the thread lets lines gather: to wake it for each line would cost the caller more than the line itself."""
 EXIT_S: Final = 2.0
 """How long the end of the process waits for them."""
 RARELY_S: Final = 60.0
@@ -61,7 +61,7 @@ class LogWriter:
         """Return at once: lines are written when they can be."""
 
     def close(self) -> None:
-        """Wait for the lines at hand, but not longer than EXIT_S, and write no more."""
+        """Wait until all lines are written, but not longer than EXIT_S, and take no more."""
         with self._changed:
             self._changed.wait_for(lambda: not self._waiting_bytes, EXIT_S)
             self._is_closed = True

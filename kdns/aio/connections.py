@@ -82,7 +82,7 @@ def raise_open_files_limit() -> int:
 
 
 def shares(limit: int, kinds: Iterable[Kind]) -> dict[Kind, int]:
-    """How many connections each kind may have under this limit of descriptors; who wants little gets it first."""
+    """How many connections each kind may have under this limit of descriptors; the smallest kinds are served first."""
     left = limit - min(RESERVED, limit // 2)
     waiting = sorted(kinds, key=MAX_CONNECTIONS.__getitem__)
     granted = {}

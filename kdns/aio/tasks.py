@@ -12,7 +12,7 @@ log = logs.get(__name__)
 
 
 def observed(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-    """A task that nobody awaits: that it ends by an error is logged when it happens."""
+    """A task that nobody awaits: an error that ends it is logged at once."""
     task = asyncio.create_task(work, name=name)
     task.add_done_callback(log_failure)
     return task

@@ -1,7 +1,7 @@
-"""Work on large bodies, in few threads beside the event loop, so that it delays no other request.
+"""Work on large bodies, in two threads beside the event loop, so that it delays no other request.
 
-The threads run Python, which lets the loop go on every `sys.getswitchinterval()`; the rest of the work waits for one of
-them, so that what it holds in memory is bounded.
+The loop gets the interpreter back after each `sys.getswitchinterval()`. Further work waits for a thread, which bounds
+the memory that it takes.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class TcpClients:
         """There is room for all connections of one client."""
 
     def serve(self, connection: TcpConnection) -> None:
-        """Have a connection answer: at once if nobody waits and the slice lasts, else when it is its turn."""
+        """Have a connection answer: at once if nothing waits and the slice is not over, else when it is its turn."""
         if self._turns.has_time:
             connection.answer()
         else:
@@ -211,7 +211,7 @@ class TcpConnection(asyncio.BufferedProtocol):
         return bool(received) and not self._is_full and _message_end(received, 0) <= len(received)
 
     def _go_on(self) -> None:
-        """Have the messages at hand answered, and read more when there are none."""
+        """Have the received messages answered, and read more when there are none."""
         if self._transport.is_closing():
             return
         if not self._is_waiting and self._is_answerable:
@@ -221,7 +221,7 @@ class TcpConnection(asyncio.BufferedProtocol):
             self._read_on()
 
     def _read_on(self) -> None:
-        """Read if that is of use now, and close behind the last answer."""
+        """Read further unless that has to wait, and close behind the last answer."""
         self._note_held()
         if self._transport.is_closing():
             return
@@ -295,7 +295,7 @@ class TcpConnection(asyncio.BufferedProtocol):
         self._clients.connections.touch(self)
 
     def _watch_idle(self) -> None:
-        """Abort the connection when it has been idle for IDLE_S, and nobody else is to blame."""
+        """Abort the connection when it has been idle for IDLE_S. It is not while answers are pending."""
         now_s = self._loop.time()
         if self._tasks or self._is_waiting:
             self._active_s = now_s

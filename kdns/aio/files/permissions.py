@@ -1,4 +1,4 @@
-"""Who else may read or change the files of options: told at the start."""
+"""Warnings at the start about files of options that all users may read or change."""
 
 from __future__ import annotations
 
