@@ -29,6 +29,7 @@ from kdns.aio.netlink.uapi import (
     NFTA_VERDICT_CHAIN,
     NFTA_VERDICT_CODE,
 )
+from kdns.errors import ApplyError
 from kdns.net import Family
 from kdns.proxy.nftables.objects import TABLE, AddressPort, Data, Drop, ElementKey, Goto, Set, comment_text
 from kdns.proxy.nftables.transaction import Transaction
@@ -50,7 +51,10 @@ def flushed(family: Family, sets: Iterable[Set]) -> Iterator[Request]:
 
 
 def element_requests(change: Transaction, sets: Mapping[str, Set]) -> Iterator[Request]:
-    """Deletes and adds the elements of a transaction."""
+    """Deletes and adds the elements of a transaction; ApplyError for a value that its type does not have.
+
+    An API that does not validate may send any port or address. The Service is found as one that the kernel rejects.
+    """
     for name, keys in change.delete.items():
         yield from _listed(NFT_MSG_DELSETELEM, change.family, sets[name], ((key, None) for key in keys))
     for name, elements in change.add.items():
@@ -61,7 +65,10 @@ def _listed(kind: int, family: Family, into: Set, elements: Iterable[tuple[Eleme
     head, size = _of(family, into), 0
     part: list[bytes] = []
     for key, data in elements:
-        part.append(attribute(NFTA_LIST_ELEM, _element(family, into, key, data), nested=True))
+        try:
+            part.append(attribute(NFTA_LIST_ELEM, _element(family, into, key, data), nested=True))
+        except (OSError, ValueError, OverflowError, KeyError, struct.error) as error:
+            raise ApplyError(("netlink",), f"{into.name} cannot have the element {key}: {error}") from error
         size += len(part[-1])
         if size > _MESSAGE_BYTES:
             yield _KIND | kind, head + _elements(part)
