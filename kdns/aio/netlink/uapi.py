@@ -10,6 +10,7 @@ from typing import Final
 
 # netlink.h
 NETLINK_ROUTE: Final = 0
+NETLINK_SOCK_DIAG: Final = 4
 NETLINK_NETFILTER: Final = 12
 SOL_NETLINK: Final = 270
 NETLINK_ADD_MEMBERSHIP: Final = 1
@@ -97,3 +98,10 @@ NFTA_COUNTER_BYTES: Final = 1
 NFTA_COUNTER_PACKETS: Final = 2
 NFTA_GEN_PROC_PID: Final = 2
 NFTA_GEN_PROC_NAME: Final = 3
+
+# sock_diag.h, unix_diag.h
+SOCK_DIAG_BY_FAMILY: Final = 20
+UDIAG_SHOW_NAME: Final = 0x01
+UDIAG_SHOW_UID: Final = 0x40
+UNIX_DIAG_NAME: Final = 0
+UNIX_DIAG_UID: Final = 7

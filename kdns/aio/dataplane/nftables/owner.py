@@ -9,6 +9,7 @@ import struct
 from typing import Final
 
 from kdns import logs
+from kdns.aio.netlink.unix_sockets import user_of
 from kdns.errors import KdnsError
 from kdns.proxy.nftables.objects import TABLE
 
@@ -46,9 +47,14 @@ def own_tables() -> socket.socket:
 
 
 def _owner() -> tuple[int, int] | None:
-    """Process and user of the owner; the process is 0 in another PID namespace. None where it does not say."""
+    """Process and user of the owner; None where neither it nor the kernel says.
+
+    The process is 0 in another PID namespace, and where the owner takes no connections: a user who binds the name
+    need not listen.
+    """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as asking:
         if asking.connect_ex(NAME):
-            return None
+            user = user_of(NAME)
+            return None if user is None else (0, user)
         pid, uid, _ = _UCRED.unpack(asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
         return pid, uid

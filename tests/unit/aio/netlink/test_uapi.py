@@ -24,6 +24,11 @@ UNKNOWN_TO_PYROUTE2 = {
     "NFT_SET_MAP",
     "NF_DROP",
     "NLA_TYPE_MASK",
+    "SOCK_DIAG_BY_FAMILY",
+    "UDIAG_SHOW_NAME",
+    "UDIAG_SHOW_UID",
+    "UNIX_DIAG_NAME",
+    "UNIX_DIAG_UID",
 }
 
 
