@@ -13,7 +13,7 @@ import socket
 import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import count
 from typing import Final, NamedTuple
 
@@ -164,8 +164,11 @@ class Requests:
         batch = b"".join(parts)
         del parts
         self._socket.setsockopt(SOL_NETLINK, NETLINK_CAP_ACK, 1)
-        with suppress(PermissionError):  # then it has what every socket may have
-            self._socket.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, max(len(batch) + 4096, _BUFFER_BYTES))
+        room = max(len(batch) + 4096, _BUFFER_BYTES)
+        try:
+            self._socket.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, room)
+        except PermissionError:  # in a user namespace: as much as net.core.wmem_max lets every socket have
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, room)
         self._socket.send(batch)
         error, reply_to = 0, 0
         while reply_to != last:

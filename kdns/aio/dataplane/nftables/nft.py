@@ -25,6 +25,7 @@ from kdns.errors import ApplyError
 LARGE_BYTES: Final = 64 * 1024
 _LIBRARY: Final = "libnftables.so.1"
 _NOT_PERMITTED: Final = "Operation not permitted"
+_TOO_LONG: Final = "Message too long"
 
 observers: list[Callable[[bool], None]] = []
 """Called with True before each transaction of this process, and with False when it has ended, even if it failed."""
@@ -155,7 +156,9 @@ async def _program(commands: Sequence[str], *options: str) -> None:
 
 
 def _with_advice(errors: str) -> str:
-    """The first lines of nft's errors, with advice where the process lacks a capability."""
+    """The first lines of nft's errors, with advice where the process lacks a capability or room for a transaction."""
+    if _TOO_LONG in errors:
+        return f"{_TOO_LONG}; wanted: a larger net.core.wmem_max, which bounds a transaction in a user namespace"
     if _NOT_PERMITTED in errors:
         return f"{_NOT_PERMITTED}; wanted: the capability CAP_NET_ADMIN, as root has it or a container is given it"
     return errors[:2000]
