@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kdns.aio.dns.udp import MAX_WAITING
 from kdns.dns.fair_queue import FairQueue
 
 
@@ -38,3 +39,8 @@ def test_who_asks_much_leaves_room() -> None:
 def test_no_more_clients_than_items() -> None:
     queue = FairQueue[str](100)
     assert [queue.put(f"10.0.{number // 256}.{number % 256}", "x") for number in range(1000)].count(True) == 100
+
+
+def test_a_thousand_clients_behind_one_address_may_ask_for_a_and_aaaa() -> None:
+    queue = FairQueue[int](MAX_WAITING)
+    assert all(queue.put("192.0.2.1", number) for number in range(2000))
