@@ -6,6 +6,8 @@ A message has the place, what was found and what is expected.
 
 from __future__ import annotations
 
+from typing import Final
+
 __all__ = [
     "ApiServerError",
     "ApplyError",
@@ -18,6 +20,9 @@ __all__ = [
     "ManifestError",
     "SettingsError",
 ]
+
+MAX_TOKEN_LENGTH: Final = 200
+"""Of a longer token the message has the beginning: a log refuses lines without end."""
 
 
 class KdnsError(Exception):
@@ -37,7 +42,7 @@ class CorefileError(InputError):
 
     def __init__(self, path: str, line: int, token: str, reason: str) -> None:
         self.path, self.line, self.token, self.reason = path, line, token, reason
-        found = f" (at {token!r})" if token else ""
+        found = f" (at {token[:MAX_TOKEN_LENGTH]!r})" if token else ""
         where = f"{path}:{line}" if line else path
         super().__init__(f"{where}: {reason}{found}")
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
 
 from kdns import logs
+
+T = TypeVar("T")
 
 log = logs.get(__name__)
 
@@ -35,3 +39,22 @@ async def unless_stopped(work: Coroutine[Any, Any, None], stop: asyncio.Event) -
         await asyncio.wait((working, stopping))
     if not working.cancelled():
         working.result()
+
+
+async def in_daemon_thread(call: Callable[[], T]) -> T:
+    """What `call` returns or raises, in a thread that the end of the process does not wait for.
+
+    For files that others name: asyncio.to_thread would keep a process that is to stop until a FIFO or a file system
+    that is away has answered.
+    """
+    result: Future[T] = Future()
+    result.set_running_or_notify_cancel()  # nobody can cancel it: it may be set when nobody waits any more
+
+    def run() -> None:
+        try:
+            result.set_result(call())
+        except Exception as error:  # noqa: BLE001 - it is raised where the result is awaited
+            result.set_exception(error)
+
+    threading.Thread(target=run, name="file", daemon=True).start()
+    return await asyncio.wrap_future(result)

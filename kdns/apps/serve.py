@@ -13,7 +13,7 @@ from kdns.aio.connections import Kind, share_out
 from kdns.aio.dns.server import DnsServer
 from kdns.aio.files.corefile import load_corefile
 from kdns.aio.process import exempt_from_gc, gc_paused, reload_event, stop_event
-from kdns.aio.tasks import observed, unless_stopped
+from kdns.aio.tasks import in_daemon_thread, observed, unless_stopped
 from kdns.errors import InputError
 from kdns.plugins.server_config import ServerConfig
 
@@ -63,7 +63,7 @@ async def _reload(server: DnsServer, wanted: asyncio.Event, read: Callable[[], t
         await wanted.wait()
         wanted.clear()
         try:
-            await server.swap(await asyncio.to_thread(read))
+            await server.swap(await in_daemon_thread(read))
         except InputError as error:
             log.warning("corefile not reloaded", reason=str(error), answers="as before")
         except Exception:  # a task's boundary: the server goes on

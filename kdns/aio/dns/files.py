@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kdns import logs
+from kdns.aio.tasks import in_daemon_thread
 from kdns.errors import CorefileError
 
 log = logs.get(__name__)
@@ -39,7 +40,7 @@ class WatchedFile:
         while True:
             await asyncio.sleep(self.every_s)
             try:
-                text = await asyncio.to_thread(self._load)
+                text = await in_daemon_thread(self._load)
                 if text != self._text or logged:
                     self.read(text)
             except CorefileError as error:

@@ -1,13 +1,17 @@
-"""Tasks that nobody awaits tell when they fail."""
+"""Tasks that nobody awaits tell when they fail, and threads that read files do not keep the process."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
-from kdns.aio.tasks import observed
+from kdns.aio.tasks import in_daemon_thread, observed
 
 
 @pytest.mark.parametrize(
@@ -24,3 +28,30 @@ async def test_a_failure_is_logged_when_it_happens(failure: BaseException | None
         await asyncio.wait((task,))
         await asyncio.sleep(0)
     assert [(entry["event"], entry["task"], entry["reason"]) for entry in logs] == told
+
+
+async def test_a_thread_returns_and_raises() -> None:
+    assert await in_daemon_thread(lambda: 1) == 1
+    with pytest.raises(ValueError, match="no int"):
+        await in_daemon_thread(lambda: int("no int"))
+
+
+def test_a_file_that_never_answers_does_not_keep_the_process(tmp_path: Path) -> None:
+    fifo = tmp_path / "Corefile"
+    os.mkfifo(fifo)
+    program = """
+import asyncio, sys
+from pathlib import Path
+from kdns.aio.tasks import in_daemon_thread
+
+async def main():
+    try:
+        async with asyncio.timeout(0.01):
+            await in_daemon_thread(Path(sys.argv[1]).read_text)
+    except TimeoutError:
+        print("ended")
+
+asyncio.run(main())
+"""
+    ended = subprocess.run([sys.executable, "-c", program, fifo], capture_output=True, timeout=60, check=True)
+    assert (ended.stdout, ended.stderr) == (b"ended\n", b"")
