@@ -118,3 +118,9 @@ def test_a_file_that_cannot_be_read_is_reported_where_it_is_imported(error: Exce
 
     with pytest.raises(CorefileError, match=r"^Corefile:2: cannot read dir/x: .* \(at 'dir/x'\)$"):
         parse(". {\nimport dir/x\n}\n", read=read)
+
+
+def test_a_message_has_the_beginning_of_a_word_without_end() -> None:
+    with pytest.raises(CorefileError, match=r"^Corefile:1: a `\{` that opens") as caught:
+        parse("{" * 1_000_000, "Corefile")
+    assert (len(str(caught.value)) < 1000, len(caught.value.token)) == (True, 1_000_000)
