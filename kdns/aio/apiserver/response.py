@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import zlib
 from collections.abc import Iterator
@@ -12,6 +13,9 @@ from aiohttp import web
 from kdns.aio.files.yaml import dumped
 from kdns.controlplane.server.representation import JSON, YAML, Representation
 
+_PIECE_BYTES = 256 * 1024
+_STALLED_S = 60.0
+"""How long a client may leave a piece unread."""
 _COMPRESSED_FROM_BYTES = 128 * 1024
 _WARNINGS_MAX, _WARNING_CHARACTERS, _WARNINGS_CHARACTERS = 100, 256, 4096
 _CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
@@ -40,6 +44,20 @@ def response_to(
         response.headers["Content-Encoding"] = "gzip"
         response.headers["Vary"] = "Accept-Encoding"
     return response
+
+
+async def send(request: web.BaseRequest, response: web.Response, body: bytes) -> None:
+    """Send a large body in pieces; the connection of a client that leaves one unread is aborted."""
+    await response.prepare(request)
+    try:
+        for start in range(0, len(body), _PIECE_BYTES):
+            async with asyncio.timeout(_STALLED_S):
+                await response.write(body[start : start + _PIECE_BYTES])
+    except TimeoutError:
+        if transport := request.transport:
+            transport.abort()
+        return
+    await web.StreamResponse.write_eof(response)
 
 
 def add_warnings(response: web.StreamResponse, warnings: list[str]) -> None:

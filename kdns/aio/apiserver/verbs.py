@@ -10,11 +10,11 @@ from random import uniform
 from aiohttp import web
 
 from kdns.aio.apiserver import watch
-from kdns.aio.apiserver.aside import aside
+from kdns.aio.apiserver.aside import LARGE_BYTES, aside
 from kdns.aio.apiserver.authentication import RestConfig
 from kdns.aio.apiserver.body import decoded_body, read_body
 from kdns.aio.apiserver.request import ResourceRequest
-from kdns.aio.apiserver.response import add_warnings, response_to
+from kdns.aio.apiserver.response import add_warnings, response_to, send
 from kdns.aio.apiserver.watch import WatchStream, WatchTimes
 from kdns.controlplane.meta import gotext
 from kdns.controlplane.meta.errors import StatusError, bad_request, method_not_allowed
@@ -35,6 +35,8 @@ from kdns.controlplane.storage.watch import Subscription
 
 _SUBRESOURCE_VERBS = {"GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "POST": "create"}
 _DELETED_AT_ONCE = 20
+UNSENT_BYTES_MAX = 256 * 1024 * 1024
+"""How much large responses may hold together until their clients have read them."""
 _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 
@@ -46,6 +48,7 @@ class Verbs:
     config: RestConfig
     durable: Callable[[], Awaitable[None]]
     watches: dict[Subscription, None]
+    unsent_bytes: int = 0
 
     async def run(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
         """The response to a request; StatusError for one that is refused."""
@@ -69,7 +72,24 @@ class Verbs:
         response = await method(self, call)
         await self.durable()
         add_warnings(response, _deprecations(target.kind))
+        if isinstance(response, web.Response) and request.method != "HEAD":
+            await self._send(request, response)
         return response
+
+    async def _send(self, request: web.BaseRequest, response: web.Response) -> None:
+        """Send a large response; 429 for one to a GET where others are unread that together are too large."""
+        body = response.body
+        if not isinstance(body, bytes) or len(body) < LARGE_BYTES:
+            return
+        if request.method == "GET" and self.unsent_bytes and self.unsent_bytes + len(body) > UNSENT_BYTES_MAX:
+            raise StatusError(
+                429, "TooManyRequests", "too many large responses are unread, try again later", {"retryAfterSeconds": 1}
+            )
+        self.unsent_bytes += len(body)
+        try:
+            await send(request, response, body)
+        finally:
+            self.unsent_bytes -= len(body)
 
     async def get(self, call: ResourceRequest) -> web.StreamResponse:
         """GET of one object."""

@@ -12,6 +12,7 @@ import pytest
 from rest_client import SERVICES, TABLE, new_api, service
 
 from kdns.aio.apiserver import server as rest
+from kdns.aio.apiserver import verbs
 from kdns.aio.apiserver import watch as rest_watch
 from kdns.aio.apiserver.authentication import RestConfig
 from kdns.controlplane.meta.kinds import SERVICE, Json
@@ -38,17 +39,14 @@ def large(name: str, size: int) -> Json:
     return service(name, annotations={"note": "x" * size})
 
 
-async def unread(server: rest.RestServer) -> socket.socket:
-    """A watch whose client reads nothing."""
+async def unread(server: rest.RestServer, sent: bytes) -> socket.socket:
+    """A request whose client reads nothing."""
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     client.setblocking(False)
     loop = asyncio.get_running_loop()
     await loop.sock_connect(client, server.address)
-    await loop.sock_sendall(client, WATCH)
-    async with asyncio.timeout(DEADLINE_S):
-        while not server.watching:  # noqa: ASYNC110 - the server offers a count, not an event
-            await asyncio.sleep(0.01)
+    await loop.sock_sendall(client, sent)
     return client
 
 
@@ -85,7 +83,10 @@ async def test_a_client_that_reads_nothing_is_cut_off_and_others_are_not(
     api: Api, server: rest.RestServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rest_watch, "_STALLED_S", 1.0)
-    client = await unread(server)
+    client = await unread(server, WATCH)
+    async with asyncio.timeout(DEADLINE_S):
+        while not server.watching:  # noqa: ASYNC110 - the server offers a count, not an event
+            await asyncio.sleep(0.01)
     host, port = server.address
     async with aiohttp.ClientSession(f"http://{host}:{port}") as session, asyncio.timeout(DEADLINE_S):
         reader = await session.get(f"{SERVICES}?watch=1")
@@ -96,6 +97,30 @@ async def test_a_client_that_reads_nothing_is_cut_off_and_others_are_not(
             await asyncio.sleep(0.01)
         reader.close()
     client.close()
+
+
+async def test_lists_that_nobody_reads_are_bounded_together(
+    api: Api, server: rest.RestServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(100):
+        api.create(SERVICE, "default", large(f"s{number}", 200_000))  # more than the kernel's buffers take
+    host, port = server.address
+    async with aiohttp.ClientSession(f"http://{host}:{port}") as session, asyncio.timeout(DEADLINE_S):
+
+        async def until(status: int) -> bytes:
+            while True:
+                async with session.get(SERVICES) as response:
+                    body = await response.read()
+                if response.status == status:
+                    return body
+                await asyncio.sleep(0.01)
+
+        whole = await until(200)
+        monkeypatch.setattr(verbs, "UNSENT_BYTES_MAX", len(whole))
+        client = await unread(server, WATCH.replace(b"?watch=1", b""))
+        assert json.loads(await until(429))["details"] == {"retryAfterSeconds": 1}
+        client.close()
+        assert await until(200) == whole
 
 
 async def test_tables_are_made_once_for_all_who_watch_alike(
