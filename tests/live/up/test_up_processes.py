@@ -98,6 +98,9 @@ def test_a_signal_ends_a_command_whose_control_plane_does_not_start(tmp_path: Pa
             assert time.monotonic() < deadline_s
             time.sleep(0.01)
         child = int(children[0])
+        while b"kdns.apps.control_plane" not in Path(f"/proc/{child}/cmdline").read_bytes():  # until exec, `up` waits
+            assert time.monotonic() < deadline_s
+            time.sleep(0.01)
         os.kill(child, signal.SIGSTOP)
         up.terminate()
         assert up.wait(DEADLINE_S) == 0
