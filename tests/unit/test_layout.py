@@ -80,7 +80,7 @@ IMPURE_CALLS = frozenset({"open", "print", "input", "exec", "eval", "__import__"
 DOORS = {
     "aiohttp": ("kdns.aio.apiserver", "kdns.aio.dataplane", "kdns.aio.http", "kdns.aio.kube"),
     "asyncio_throttle": ("kdns.aio.kube.connection",),
-    "cachetools": ("kdns.controlplane.controllers.events",),
+    "cachetools": ("kdns.controlplane.controllers.events", "kdns.aio.dataplane.events"),
     "click": ("kdns.cli",),
     "dnslib": ("kdns.dns.message",),
     "jsonpatch": ("kdns.controlplane.server.patch",),

@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Final
 
+from cachetools import TTLCache
+
 from kdns import logs
 from kdns.aio.dataplane.sync_runner import SyncResult
 from kdns.aio.kube.connection import Connection, RestStats
@@ -23,6 +25,11 @@ MAX_QUEUED: Final = 100
 """Events that wait for the API; while so many do, further ones are in the log only."""
 MAX_LEFT_OUT: Final = 20
 """Services that get an Event when many are left out of the rules at once, or do not get an address: the first ones."""
+SERVICE_EVENTS: Final = 25
+"""Warnings about one Service until there were none for QUIET_S; further ones are dropped, as client-go does it."""
+QUIET_S: Final = 300.0
+MAX_SERVICES: Final = 4096
+"""Services whose warnings are counted."""
 
 log = logs.get(__name__)
 
@@ -36,9 +43,14 @@ class EventRecorder:
     def __init__(self, source: Source, node_name: str, *, wall_s: Callable[[], float] = time.time) -> None:
         self._source, self._node_name, self._wall_s = source, node_name, wall_s
         self._queue: asyncio.Queue[tuple[str, Mapping[str, object]]] = asyncio.Queue(MAX_QUEUED)
+        self._recent: TTLCache[tuple[str, str], int] = TTLCache(MAX_SERVICES, QUIET_S, wall_s)
 
     def warn(self, namespace: str, service: str, reason: str, message: str) -> None:
-        """Record a Warning about a Service; an Event that cannot be written is logged and dropped."""
+        """Log and record a Warning about a Service, unless there were too many; what cannot be written is dropped."""
+        recent = self._recent.get((namespace, service), 0)
+        if recent >= SERVICE_EVENTS:
+            return
+        self._recent[namespace, service] = recent + 1
         log.warning("event", service=f"{namespace}/{service}", reason=reason, message=message)
         now_s = self._wall_s()
         now = datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -41,6 +41,11 @@ LOGIN_S = 60.0
 RENEW_S = 10.0
 """Credentials younger than this are not renewed: the server rejects them for another reason."""
 
+MAX_BODY_BYTES = 256 << 20
+"""The longest body that is read: a page of 500 objects has a few MiB, and deploy/ allows 512 MiB of memory in all."""
+
+MAX_ERROR_BYTES = 1 << 20
+
 BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
@@ -107,11 +112,14 @@ class Connection:
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
         try:
-            return await response.read()
+            if len(body := await _beginning(response, MAX_BODY_BYTES)) > MAX_BODY_BYTES:
+                raise ApiServerError(self.server, f"a response of more than {MAX_BODY_BYTES} bytes")
         except (aiohttp.ClientError, OSError) as error:
             raise ApiServerError(self.server, _reason(error)) from error
+        else:
+            return body
         finally:
-            response.release()
+            response.release()  # one that was not read to its end is closed
 
     @asynccontextmanager
     async def stream(self, path: str, params: Mapping[str, str]) -> AsyncIterator[AsyncIterator[bytes]]:
@@ -166,7 +174,7 @@ class Connection:
             code = str(response.status)
             if not response.ok:
                 async with response:
-                    raise _error_of(host, response, await response.read())
+                    raise _error_of(host, response, await _beginning(response, MAX_ERROR_BYTES))
         except (aiohttp.ClientError, OSError) as error:
             # With TLS 1.3, a rejected client certificate ends the connection without a response.
             unanswered = session.configuration.cert_file and isinstance(error, aiohttp.ServerDisconnectedError)
@@ -216,6 +224,16 @@ class Connection:
         self._fingerprint = fingerprint
         self._logins, self._login_s = self._logins + 1, self._now_s()
         return self._session
+
+
+async def _beginning(response: aiohttp.ClientResponse, enough: int) -> bytes:
+    """The body, or little more than `enough` bytes of it."""
+    body = bytearray()
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > enough:
+            break
+    return bytes(body)
 
 
 def _error_of(server: str, response: aiohttp.ClientResponse, body: bytes) -> ApiServerError:

@@ -29,7 +29,8 @@ async def pages(
 ) -> AsyncIterator[ListPage]:
     """The pages of a list, the next one requested when the caller is done with one. `page_objects` 0: one page.
 
-    Raises ApiServerError (410 Gone where the server has compacted the list's revision), or one of DECODE_ERRORS.
+    Raises ApiServerError (410 Gone where the server has compacted the list's revision, also where a list does not end),
+    or one of DECODE_ERRORS.
     """
     query = dict(params) | ({"limit": str(page_objects)} if page_objects else {})
     while True:
@@ -37,6 +38,8 @@ async def pages(
         yield page
         if not page.continue_token:
             return
+        if page.continue_token == query.get("continue"):
+            raise ApiServerError(connection.server, f"{resource.path}: the same page follows itself")
         query["continue"] = page.continue_token
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from kdns.aio.dataplane.events import LEFT_OUT, MAX_LEFT_OUT, REFUSED, EventRecorder
+from structlog.testing import capture_logs
+
+from kdns.aio.dataplane.events import LEFT_OUT, MAX_LEFT_OUT, QUIET_S, REFUSED, SERVICE_EVENTS, EventRecorder
 from kdns.aio.dataplane.sync_runner import SyncResult
 from kdns.cluster.objects import Key
 from kdns.cluster.source import Source
@@ -43,3 +45,18 @@ def test_an_address_that_a_service_does_not_get_is_told() -> None:
     events.synced(replace(synced({}), refused=refused))
     message = "this node does not serve external IP 192.0.2.1:22/TCP for it: it is ssh of this node"
     assert events.told == [("shop", "web", REFUSED, message)]
+
+
+def test_a_service_that_is_warned_of_again_and_again_is_so_for_a_while() -> None:
+    seconds = [1000.0]
+    events = EventRecorder(Source(endpoint="http://127.0.0.1:1"), "here", wall_s=lambda: seconds[0])
+
+    def warnings(service: str) -> int:
+        with capture_logs() as lines:
+            for number in range(200):
+                events.warn("shop", service, REFUSED, f"address {number}")
+        return len([line for line in lines if line["event"] == "event"])
+
+    assert [warnings("web"), warnings("web"), warnings("other")] == [SERVICE_EVENTS, 0, SERVICE_EVENTS]
+    seconds[0] += QUIET_S + 1
+    assert warnings("web") == SERVICE_EVENTS
