@@ -70,8 +70,7 @@ def clients(world: World, target: str) -> Iterator[None]:
 def test_no_packet_falls_between(world: World, loop: asyncio.AbstractEventLoop, kind: str, affinity: str) -> None:
     world.forget()
     target, turns = CHANGES[kind]
-    with clients(world, target):
-        loop.run_until_complete(change(target, turns, affinity))
+    loop.run_until_complete(change(world, target, turns, affinity))
     listed = subprocess.run(["nft", "-j", "list", "table", "ip", "others"], capture_output=True, check=True).stdout
     subprocess.run(["nft", "delete", "table", "ip", "others"], check=True)
     rules = [row["rule"]["expr"] for row in json.loads(listed)["nftables"] if "rule" in row]
@@ -80,24 +79,25 @@ def test_no_packet_falls_between(world: World, loop: asyncio.AbstractEventLoop, 
     assert arrived > 100
 
 
-async def change(target: str, turns: tuple[tuple[str, tuple[str, ...]], ...], affinity: str) -> None:
-    """Let the Service be these in turn, as fast as can be, or start again and again."""
+async def change(world: World, target: str, turns: tuple[tuple[str, tuple[str, ...]], ...], affinity: str) -> None:
+    """Let the Service be these in turn, as fast as can be, or start again and again, under the load of clients."""
     known = state(made("Cluster", ALL, affinity))
     planner, mode = Planner(known, NODE_VIEW, CONFIG), NftablesProxier()
     await mode.sync_full(planner.plan)
     await nft.apply(COUNTERS.format(to=target))
     tidy_s = time.monotonic()
     until_s = tidy_s + LONG_S
-    while time.monotonic() < until_s:
-        if not turns:
-            await NftablesProxier().sync_full(planner.plan)
-        for policy, ends in turns:
-            changes = [done for one in made(policy, ends, affinity) if (done := known.upsert(one))]
-            differences = planner.changed(changes)
-            await mode.sync_partial(planner.plan, differences)
-        if time.monotonic() - tidy_s > TIDY_EVERY_S:
-            await mode.sweep()
-            tidy_s = time.monotonic()
+    with clients(world, target):  # now: a flow from before the first rules stays as it was
+        while time.monotonic() < until_s:
+            if not turns:
+                await NftablesProxier().sync_full(planner.plan)
+            for policy, ends in turns:
+                changes = [done for one in made(policy, ends, affinity) if (done := known.upsert(one))]
+                differences = planner.changed(changes)
+                await mode.sync_partial(planner.plan, differences)
+            if time.monotonic() - tidy_s > TIDY_EVERY_S:
+                await mode.sweep()
+                tidy_s = time.monotonic()
 
 
 def made(policy: str, ends: tuple[str, ...], affinity: str) -> tuple[Object, ...]:
