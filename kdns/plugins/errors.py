@@ -5,13 +5,9 @@ REGEX is one of RE2, as Go's are: it takes a time linear in the text, which hold
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, Protocol
-
-import re2
 
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
@@ -19,22 +15,10 @@ from kdns.dns.response import NEVER, Response
 from kdns.dns.types import SERVFAIL, type_name
 from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.plugins.directive import Directive, Level, Setup
+from kdns.plugins.patterns import Pattern, regex
 from kdns.plugins.stanza import Option, configured, count, duration_s
 
 LEVELS: dict[str, Level] = {level: level for level in ("warning", "error", "info", "debug")}
-MAX_REGEX_CHARS = 10_000
-
-_OPTIONS: Final = re2.Options()
-_OPTIONS.log_errors = False  # the library would write them to standard error
-_SINGLE_BYTE: Final = re.compile(r"(?<!\\)(?:\\\\)*\\C")
-_GROUP_NAME: Final = re.compile(r"\(\?P?<(\w+)>")
-
-
-class Pattern(Protocol):
-    """A compiled regular expression."""
-
-    def search(self, text: str) -> object:
-        """Whether the text has a match."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +54,7 @@ def _consolidate(config: ErrorsConfig, line: Line) -> ErrorsConfig:
     show_first = bool(rest) and rest[0].text == "show_first"
     if wrong := rest[show_first:]:
         raise wrong[0].error(f"wanted a level ({', '.join(LEVELS)}) and then show_first, each at most once")
-    rule = Consolidate(_period_s(period), _regex(pattern), level, show_first)
+    rule = Consolidate(_period_s(period), regex(pattern), level, show_first)
     return replace(config, consolidate=(*config.consolidate, rule))
 
 
@@ -79,28 +63,6 @@ def _period_s(token: Token) -> float:
     if not period_s:
         raise token.error("errors are consolidated over a time longer than 0")
     return period_s
-
-
-def compiled(text: str) -> Pattern:
-    """ValueError, with the reason, for a text that Go's regexp does not read either."""
-    names = _GROUP_NAME.findall(text)
-    if _SINGLE_BYTE.search(text) or len(names) != len(set(names)):  # RE2 reads both
-        raise ValueError("\\C and two groups of one name are refused")
-    try:
-        pattern: Pattern = re2.compile(text, _OPTIONS)
-    except re2.error as error:
-        (reason,) = error.args
-        raise ValueError(reason.decode("utf-8", "replace")) from error
-    return pattern
-
-
-def _regex(token: Token) -> Pattern:
-    if len(token.text) > MAX_REGEX_CHARS:
-        raise token.error(f"a regular expression of more than {MAX_REGEX_CHARS} characters")
-    try:
-        return compiled(token.text)
-    except ValueError as error:
-        raise token.error(f"not a regular expression of RE2, as Go's are: {error}") from error
 
 
 OPTIONS = {

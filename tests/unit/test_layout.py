@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from kdns.plugins.directive import Row
+from kdns.plugins.directives import BY_NAME, DIRECTIVES
+
 PACKAGE = Path(__file__).parents[2] / "kdns"
 MODULES = {
     ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__"): path
@@ -95,7 +98,7 @@ DOORS = {
         "kdns.aio.apiserver.metrics",
         "kdns.aio.dataplane.metrics",
     ),
-    "re2": ("kdns.plugins.errors",),
+    "re2": ("kdns.plugins.patterns",),
     "sqlite3": ("kdns.aio.files.journal", "kdns.aio.files.sqlite"),
     "structlog": ("kdns.logs",),
     "yaml": ("kdns.aio.files.yaml",),
@@ -112,7 +115,7 @@ PUBLIC = ("kdns.cluster.objects", "kdns.env", "kdns.errors")
 """Modules that other programs may import: `__all__` changes with the major version only (docs/env.md)."""
 
 MAX_MODULES = 15
-"""Modules of a folder."""
+"""Modules of a folder; those of a directive's name stand in kdns.plugins without being counted."""
 
 
 def is_within(module: str, place: str) -> bool:
@@ -201,8 +204,15 @@ def test_packages_hold_a_docstring_and_nothing_else() -> None:
 def test_every_folder_is_a_package_of_a_handful_of_files() -> None:
     for folder in {path.parent for path in PACKAGE.rglob("*.py")}:
         assert (folder / "__init__.py").exists(), f"{folder}: no __init__.py"
-        modules = [path for path in folder.glob("*.py") if path.name != "__init__.py"]
+        uncounted = {"__init__", *(BY_NAME if folder == PACKAGE / "plugins" else ())}
+        modules = [path for path in folder.glob("*.py") if path.stem not in uncounted]
         assert len(modules) <= MAX_MODULES, f"{folder} has {len(modules)} modules: which room is missing?"
+
+
+@pytest.mark.parametrize("row", DIRECTIVES, ids=lambda row: row.name)
+def test_a_directive_has_a_file_or_folder_of_its_name_and_a_page(row: Row) -> None:
+    assert is_within(row.build.__module__, f"kdns.plugins.{row.name}")
+    assert (PACKAGE.parent / "docs" / "directives" / f"{row.name}.md").is_file()
 
 
 def declared_dependencies() -> set[str]:

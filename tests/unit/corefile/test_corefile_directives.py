@@ -12,7 +12,7 @@ import yaml
 from kdns.corefile.lexer import Token
 from kdns.corefile.parse import parse
 from kdns.errors import CorefileError
-from kdns.plugins import errors, log
+from kdns.plugins import errors, log, patterns
 from kdns.plugins.directives import BY_NAME
 from kdns.plugins.stanza import duration_s
 
@@ -84,12 +84,12 @@ def test_ptr_records_point_into_the_first_forward_zone(zones: str, primary: str)
 RULES: list[tuple[str, errors.Consolidate]] = [
     (
         'consolidate 5m ".* i/o timeout$" warning',
-        errors.Consolidate(300, errors.compiled(".* i/o timeout$"), "warning"),
+        errors.Consolidate(300, patterns.compiled(".* i/o timeout$"), "warning"),
     ),
-    ("consolidate 30s ^Failed", errors.Consolidate(30, errors.compiled("^Failed"))),
-    ("consolidate 1s x show_first", errors.Consolidate(1, errors.compiled("x"), show_first=True)),
-    ("consolidate 1s x info show_first", errors.Consolidate(1, errors.compiled("x"), "info", show_first=True)),
-    ("consolidate 1s x debug", errors.Consolidate(1, errors.compiled("x"), "debug")),
+    ("consolidate 30s ^Failed", errors.Consolidate(30, patterns.compiled("^Failed"))),
+    ("consolidate 1s x show_first", errors.Consolidate(1, patterns.compiled("x"), show_first=True)),
+    ("consolidate 1s x info show_first", errors.Consolidate(1, patterns.compiled("x"), "info", show_first=True)),
+    ("consolidate 1s x debug", errors.Consolidate(1, patterns.compiled("x"), "debug")),
 ]
 
 
@@ -159,8 +159,8 @@ def test_what_go_refuses_is_no_regular_expression(text: str, capfd: pytest.Captu
     ],
 )  # fmt: skip
 def test_what_go_reads_is_one(pattern: str, text: str) -> None:
-    assert errors.compiled(pattern).search(text)
+    assert patterns.compiled(pattern).search(text)
 
 
 def test_looking_for_one_takes_linear_time() -> None:
-    assert not errors.compiled("^(a+)+$").search("a" * 100_000 + "b")
+    assert not patterns.compiled("^(a+)+$").search("a" * 100_000 + "b")

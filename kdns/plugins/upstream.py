@@ -1,0 +1,82 @@
+"""Servers that questions are sent to: what a directive says of one, what it is given, and how an exchange fails."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias
+
+from kdns.dns.query import Query
+from kdns.errors import KdnsError
+from kdns.net import HostPort
+
+Scheme: TypeAlias = Literal["dns", "tls", "https"]
+"""UDP and TCP (RFC 1035), DNS over TLS (RFC 7858), DNS over HTTPS (RFC 8484)."""
+Transport: TypeAlias = Literal["udp", "tcp"]
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSpec:
+    """How an upstream proves who it is: `server_name` is the name in its certificate, "" for its address.
+
+    `ca_path` has the roots that are trusted, "" for those of the system; `cert_path` and `key_path` are the client's
+    own certificate.
+    """
+
+    server_name: str = ""
+    ca_path: str = ""
+    cert_path: str = ""
+    key_path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamSpec:
+    """One server. `host` is an IP address, with an IPv6 zone if need be; times in seconds.
+
+    Connections that were idle for `expire_s`, or that are older than `max_age_s`, are not used again; at most
+    `max_idle` of them are kept, None for the default bound. `path` and `doh_method` are those of DNS over HTTPS.
+    """
+
+    address: HostPort
+    scheme: Scheme = "dns"
+    tls: TlsSpec = TlsSpec()
+    expire_s: float = 10.0
+    max_age_s: float | None = None
+    max_idle: int | None = None
+    source_address: str = ""
+    path: str = "/dns-query"
+    doh_method: Literal["GET", "POST"] = "POST"
+
+
+class UpstreamError(KdnsError):
+    """An exchange that gave no response. The message says what went wrong, without the address."""
+
+
+class UpstreamUnreachableError(UpstreamError):
+    """No connection was made: nothing was sent, so another attempt costs the upstream nothing."""
+
+
+class UpstreamTimeoutError(UpstreamError):
+    """Nothing came in time."""
+
+
+class Upstream(Protocol):
+    """One server, with the sockets and connections that are kept for it."""
+
+    @property
+    def spec(self) -> UpstreamSpec:
+        """What it was made of."""
+        ...
+
+    async def exchange(self, query: Query, transport: Transport, timeout_s: float) -> bytes:
+        """The response to a query: a whole message, its id the query's own, its question the one that was sent.
+
+        The packet that is sent is the query's own, with another id, its name in random case over UDP, and without
+        the options that concern one hop only (cookie, keepalive, padding).
+        `transport` matters for the scheme `dns` only. What does not answer this query (source, id, question) is
+        ignored over UDP and an error elsewhere. UpstreamError where there is no response.
+        """
+        ...
+
+    def close(self) -> None:
+        """Close the sockets; exchanges under way fail."""
+        ...
