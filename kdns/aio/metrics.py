@@ -10,6 +10,8 @@ from typing import NamedTuple, TypeAlias
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from kdns.dns.response import Tally
+
 
 class Histogram:
     """Counts by upper bound, and their sum."""
@@ -48,6 +50,44 @@ class Sample(NamedTuple):
 
 Distribution: TypeAlias = tuple[tuple[str, ...], Histogram]
 """One histogram of a family: label values and counts."""
+
+
+class Counters:
+    """A family of counters that directives add to."""
+
+    def __init__(self, text: str, labels: tuple[str, ...]) -> None:
+        self.text, self.labels = text, labels
+        self._tallies: dict[tuple[str, ...], Tally] = {}
+
+    def tally(self, *values: str) -> Tally:
+        """The counter with these label values."""
+        tally = self._tallies.get(values)
+        if tally is None:
+            tally = self._tallies[values] = Tally()
+        return tally
+
+    def samples(self) -> list[Sample]:
+        """All counters, as they are now."""
+        return [Sample(values, tally.count) for values, tally in self._tallies.items()]
+
+
+class Histograms:
+    """A family of histograms that directives add to."""
+
+    def __init__(self, text: str, labels: tuple[str, ...], bounds: tuple[float, ...]) -> None:
+        self.text, self.labels, self.bounds = text, labels, bounds
+        self._histograms: dict[tuple[str, ...], Histogram] = {}
+
+    def observe(self, values: tuple[str, ...], measured: float) -> None:
+        """Count a measured value under these label values."""
+        histogram = self._histograms.get(values)
+        if histogram is None:
+            histogram = self._histograms[values] = Histogram(self.bounds)
+        histogram.add(measured)
+
+    def samples(self) -> list[Distribution]:
+        """All histograms, as they are now."""
+        return list(self._histograms.items())
 
 
 class Gauges(Collector):

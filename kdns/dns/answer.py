@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from struct import Struct, pack, unpack_from
+from math import inf
+from struct import Struct, pack, pack_into, unpack_from
 from typing import Final, NamedTuple
 
 import msgspec
@@ -25,9 +26,10 @@ from kdns.dns.query import (
     Malformed,
     Query,
 )
-from kdns.dns.response import MAX_MESSAGE_BYTES, Response, Subject
+from kdns.dns.response import MAX_MESSAGE_BYTES, Response, Subject, Tally
 from kdns.dns.rrset import RRset
-from kdns.dns.types import AAAA, BADVERS, METRIC_TYPES, A
+from kdns.dns.types import AAAA, BADVERS, METRIC_TYPES, OPT, A
+from kdns.dns.wire import records
 
 MAX_UDP_BYTES: Final = 1232
 """The largest UDP answer where no other limit is configured, whatever the client says it can take.
@@ -35,6 +37,8 @@ MAX_UDP_BYTES: Final = 1232
 It fits the smallest IPv6 packet, so it leaves in one piece (DNS flag day 2020).
 Differs: CoreDNS sends as much as the client asks for, which amplifies a query with a forged source up to 70-fold.
 """
+OPT_BYTES: Final = 11
+"""An OPT without options."""
 CACHED_KINDS: Final = 4096
 """Kinds of responses that are the same object in all of their answers."""
 
@@ -47,7 +51,7 @@ _ADDRESSES: Final = frozenset((A, AAAA))
 class ResponseKind(NamedTuple):
     """What metrics tell of a response: all of it is the same each time the answer is sent.
 
-    `zone` is the server block's, `qtype` a `metric_type`, `plugin` the directive that answered.
+    `zone` and `view` are the server block's, `qtype` a `metric_type`, `plugin` the directive that answered.
     """
 
     zone: str
@@ -57,6 +61,7 @@ class ResponseKind(NamedTuple):
     request_bytes: int
     response_bytes: int
     plugin: str = ""
+    view: str = ""
 
 
 response_kind = lru_cache(CACHED_KINDS)(ResponseKind)
@@ -66,8 +71,10 @@ class Answer(msgspec.Struct, eq=False, gc=False):
     """A compiled response: `head` goes behind the id, one of `bodies` behind the question.
 
     The bodies are one answer with its addresses rotated; `hits` counts uses and picks the next one. A list of bodies
-    is shared with other answers. The fields from `key` on are the table's: `subjects` and `expires_s` say when the
-    answer is to be forgotten, `counted` are the hits that its counters have.
+    is shared with other answers. `until_s` is when the answer needs `renew` before it is used again: its TTLs, which
+    stand at the positions `ttls` of each body, count down from `aged_from_s`.
+    The fields from `key` on are the table's: `subjects` and `expires_s` say when the answer is to be forgotten,
+    `counted` are the hits that its counters have.
     The garbage collector does not look at answers, of which there may be 100,000: what they hold may not hold them.
     """
 
@@ -77,9 +84,13 @@ class Answer(msgspec.Struct, eq=False, gc=False):
     kind: ResponseKind
     count: int = 0
     hits: int = 0
+    tallies: tuple[Tally, ...] = ()
+    until_s: float = inf
+    aged_from_s: float = 0.0
+    ttls: tuple[tuple[int, int], ...] = ()
     key: bytes = b""
     subjects: tuple[Subject, ...] = ()
-    expires_s: int | None = None
+    expires_s: float = inf
     counted: int = 0
     weight_bytes: int = 0
     generation: int = 0
@@ -93,6 +104,23 @@ class Answer(msgspec.Struct, eq=False, gc=False):
         bodies = self.bodies
         return b"".join((packet[:2], self.head, packet[12 : self.question_end], bodies[hits % self.count]))
 
+    def renew(self, now_s: float) -> bool:
+        """Whether the answer may be used at this time, its TTLs counted down to it in whole seconds."""
+        if now_s >= self.expires_s:
+            return False
+        if self.ttls:
+            age_s = max(0, int(now_s - self.aged_from_s))
+            self.bodies = tuple(_aged(body, self.ttls, age_s) for body in self.bodies)
+            self.until_s = min(self.expires_s, self.aged_from_s + age_s + 1)
+        return True
+
+
+def _aged(body: bytes, ttls: tuple[tuple[int, int], ...], age_s: int) -> bytes:
+    changed = bytearray(body)
+    for position, ttl in ttls:
+        pack_into("!I", changed, position, max(0, ttl - age_s))
+    return bytes(changed)
+
 
 def limit_of(query: Query, udp_bytes: int, *, is_stream: bool) -> int:
     """The most bytes an answer may have: 64 KiB on streams, else what the client takes and `udp_bytes` allow."""
@@ -102,13 +130,42 @@ def limit_of(query: Query, udp_bytes: int, *, is_stream: bool) -> int:
 
 
 def compile_answer(
-    query: Query, response: Response, limit_bytes: int, block_zone: str, turn: int = 0, *, once: bool = False
+    query: Query,
+    response: Response,
+    limit_bytes: int,
+    block_zone: str,
+    turn: int = 0,
+    *,
+    once: bool = False,
+    now_s: float = 0.0,
+    view: str = "",
 ) -> Answer:
-    """The answer to `query`, at most `limit_bytes` long; `block_zone` is the server block's zone, for metrics.
+    """The answer to `query`, at most `limit_bytes` long; `block_zone` and `view` are the server block's, for metrics.
 
     Additional records are left out first, silently; then answers, with TC set (RFC 2181 §9).
     `turn` is the first of the orders that the addresses take; `once` makes a body for that one only.
+    `now_s` is the time to which TTLs are counted down, on the clock of `Response.aged_from_s`.
     """
+    answer = _compiled(query, response, limit_bytes, (block_zone, view), turn, once=once)
+    answer.tallies = response.tallies
+    if response.aged_from_s is not None:
+        answer.aged_from_s = response.aged_from_s
+        answer.ttls = _ttls(query.packet, answer)
+        answer.renew(now_s)
+    return answer
+
+
+def _ttls(packet: bytes, answer: Answer) -> tuple[tuple[int, int], ...]:
+    """Where the TTLs stand in each of the bodies, and what they are."""
+    body = answer.bodies[0]
+    message = b"".join((packet[:2], answer.head, packet[HEADER_BYTES : answer.question_end], body))
+    found = [record for record in records(message) if record.rtype != OPT]
+    return tuple((record.ttl_at - answer.question_end, record.ttl) for record in found)
+
+
+def _compiled(
+    query: Query, response: Response, limit_bytes: int, place: tuple[str, str], turn: int, *, once: bool
+) -> Answer:
     edns = query.edns
     opt = encode_opt(edns, response.rcode >> 4, response.options) if edns else b""
     at = query.question_end
@@ -116,9 +173,9 @@ def compile_answer(
     if soa is not None and not response.answer:
         shared = soa.tail(at - 4, opt)
         head = _head(query, response, 0, 1, edns is not None)
-        return Answer(head, at, shared, _kind(query, response, block_zone, at + len(shared[0])))
+        return Answer(head, at, shared, _kind(query, response, place, at + len(shared[0])))
     if response.wire:
-        return _answer_of_wire(query, response, limit_bytes, block_zone)
+        return _answer_of_wire(query, response, limit_bytes, place, opt)
     end = limit_bytes - len(opt)
     rrsets = response.answer
     answer = _own_addresses(query, response, end) if len(rrsets) == 1 else None
@@ -142,7 +199,7 @@ def compile_answer(
     head = _head(
         query, response, len(answer), len(authority), len(additional) + (edns is not None), TC if is_cut else 0
     )
-    return Answer(head, at, bodies, _kind(query, response, block_zone, at + len(bodies[0])))
+    return Answer(head, at, bodies, _kind(query, response, place, at + len(bodies[0])))
 
 
 def is_rotated(response: Response) -> bool:
@@ -180,11 +237,12 @@ def _head(query: Query, response: Response, answers: int, authorities: int, addi
     return _HEAD(flags, 1, answers, authorities, additionals)
 
 
-def _kind(query: Query, response: Response, zone: str, response_bytes: int) -> ResponseKind:
+def _kind(query: Query, response: Response, place: tuple[str, str], response_bytes: int) -> ResponseKind:
     qtype = query.qtype if query.qtype in METRIC_TYPES else 0
     edns = query.edns
     do = edns is not None and edns.do
-    return response_kind(zone, qtype, response.rcode, do, len(query.packet), response_bytes, response.plugin)
+    zone, view = place
+    return response_kind(zone, qtype, response.rcode, do, len(query.packet), response_bytes, response.plugin, view)
 
 
 def _own_addresses(query: Query, response: Response, end: int) -> list[bytes] | None:
@@ -202,14 +260,24 @@ def _own_addresses(query: Query, response: Response, end: int) -> list[bytes] | 
     return [start + address for address in rdata]
 
 
-def _answer_of_wire(query: Query, response: Response, limit_bytes: int, zone: str) -> Answer:
+def _answer_of_wire(query: Query, response: Response, limit_bytes: int, place: tuple[str, str], opt: bytes) -> Answer:
     """An upstream's bytes behind the client's own id and question; they must fit and be about that question."""
     wire, end = response.wire, query.question_end
-    if len(wire) > limit_bytes or wire[HEADER_BYTES:end].lower() != query.packet[HEADER_BYTES:end].lower():
+    if not fits(query, response, limit_bytes):
         raise ValueError("an upstream's bytes that do not fit the question: from_wire makes records of them")
-    (flags,) = unpack_from("!H", wire, 2)
-    kind = _kind(query, response._replace(rcode=flags & 15), zone, len(wire))
-    return Answer(wire[2:HEADER_BYTES], end, (wire[end:],), kind)
+    flags, _, answers, authorities, additionals = unpack_from("!HHHHH", wire, 2)
+    flags = QR | (flags & (_SETTABLE | 15)) | (query.flags & _REPEATED)
+    head = _HEAD(flags, 1, answers, authorities, additionals + bool(opt))
+    kind = _kind(query, response, place, len(wire) + len(opt))
+    return Answer(head, end, (wire[end:] + opt,), kind)
+
+
+def fits(query: Query, response: Response, limit_bytes: int) -> bool:
+    """Whether an upstream's bytes can be sent to this client as they are: about the same question, and small enough."""
+    wire, end = response.wire, query.question_end
+    is_same = wire[HEADER_BYTES:end].lower() == query.packet[HEADER_BYTES:end].lower()
+    opt_bytes = OPT_BYTES + sum(4 + len(data) for _, data in response.options) if query.edns else 0
+    return is_same and wire[4:6] == b"\0\1" and len(wire) + opt_bytes <= limit_bytes
 
 
 def _bodies(

@@ -13,8 +13,8 @@ from typing import Final
 
 from kdns.dns.names import MAX_NAME_BYTES, POINTER, Labels, encode_labels, encode_name, is_below, labels_of
 from kdns.dns.query import HEADER_BYTES, Edns, encode_options
-from kdns.dns.rrset import RRset, Soa, Srv
-from kdns.dns.types import AAAA, TXT, A
+from kdns.dns.rrset import Mx, Rdata, RRset, Soa, Srv
+from kdns.dns.types import AAAA, A
 
 OWN_PAYLOAD_BYTES: Final = 1232
 """The UDP payload kdns can take without fragments, as it says in its OPT (DNS flag day 2020)."""
@@ -113,11 +113,11 @@ def encode_rrset(rrset: RRset, names: Names, at: int, end: int = ENDLESS) -> lis
             if rrset.rtype in _ADDRESSES and isinstance(rdata, bytes):
                 body = rdata
             else:
-                body = _rdata(rdata, rrset.rtype, names, at + len(owner) + 10)
+                body = _rdata(rdata, names, at + len(owner) + 10)
         except (ValueError, UnicodeEncodeError):
             names.forget_from(at)
             continue
-        record = owner + pack("!HHIH", rrset.rtype, 1, rrset.ttl, len(body)) + body
+        record = owner + pack("!HHIH", rrset.rtype, rrset.rclass, rrset.ttl, len(body)) + body
         records.append(record)
         at += len(record)
         if at > end:
@@ -128,10 +128,8 @@ def encode_rrset(rrset: RRset, names: Names, at: int, end: int = ENDLESS) -> lis
 _ADDRESSES: Final = frozenset((A, AAAA))
 
 
-def _rdata(rdata: object, rtype: int, names: Names, at: int) -> bytes:
+def _rdata(rdata: Rdata, names: Names, at: int) -> bytes:
     match rdata:
-        case bytes() if rtype == TXT:
-            return bytes((len(rdata),)) + rdata
         case bytes():
             return rdata
         case Srv():
@@ -141,8 +139,10 @@ def _rdata(rdata: object, rtype: int, names: Names, at: int) -> bytes:
             rname = names.encode(rdata.rname, at + len(mname))
             times = (rdata.serial, rdata.refresh, rdata.retry, rdata.expire, rdata.minimum)
             return mname + rname + pack("!IIIII", *times)
-        case _:
-            return names.encode(str(rdata), at)
+        case Mx():
+            return pack("!H", rdata.preference) + names.encode(rdata.exchange, at + 2)
+        case str():
+            return names.encode(rdata, at)
 
 
 def encode_section(rrsets: Iterable[RRset], names: Names, at: int, end: int = ENDLESS) -> list[bytes]:

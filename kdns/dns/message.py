@@ -8,9 +8,8 @@ import dnslib
 
 from kdns.dns import types
 from kdns.dns.names import text_of
-from kdns.dns.query import AA, AD, RA, TC
-from kdns.dns.response import Response
-from kdns.dns.rrset import Rdata, RRset, Soa, Srv
+from kdns.dns.rdata import expanded, rdata_of
+from kdns.dns.rrset import Rdata, RRset
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +57,8 @@ def query(name: str, rtype: int, *, message_id: int = 1, payload_bytes: int = 0,
     return bytes(message.pack())
 
 
-def from_wire(response: Response) -> Response:
-    """The same response with its `wire` taken apart into records; ValueError for bytes that are no message."""
-    decoded = decode(response.wire)
-    flags = sum(bit for name, bit in (("aa", AA), ("tc", TC), ("ra", RA), ("ad", AD)) if name in decoded.flags)
-    sections = (decoded.answer, decoded.authority, decoded.additional)
-    return Response(types.rcode_number(decoded.rcode), flags, *sections, reuse=response.reuse, plugin=response.plugin)
-
-
 def _rrset(record: dnslib.RR) -> RRset:
-    return RRset(_name(record.rname), record.rtype, record.ttl, (_rdata(record),))
+    return RRset(_name(record.rname), record.rtype, record.ttl, (_rdata(record),), record.rclass)
 
 
 def _name(label: dnslib.DNSLabel) -> str:
@@ -75,16 +66,7 @@ def _name(label: dnslib.DNSLabel) -> str:
 
 
 def _rdata(record: dnslib.RR) -> Rdata:
-    rd = record.rdata
-    match record.rtype:
-        case types.A | types.AAAA:
-            return bytes(rd.data)
-        case types.SRV:
-            return Srv(rd.priority, rd.weight, rd.port, _name(rd.target))
-        case types.SOA:
-            return Soa(_name(rd.mname), _name(rd.rname), *rd.times)
-        case types.TXT:
-            return b"".join(rd.data)
-        case types.NS | types.CNAME | types.PTR:
-            return _name(rd.label)
-    return str(rd).encode()
+    buffer = dnslib.DNSBuffer()
+    record.rdata.pack(buffer)
+    packed = bytes(buffer.data)
+    return rdata_of(record.rtype, expanded(record.rtype, packed, 0, len(packed)))

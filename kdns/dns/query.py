@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from struct import Struct, pack
+from types import EllipsisType
 from typing import Final, NamedTuple
 
 from kdns.dns.names import Labels, encode_name, read_name, skip_name, text_of
@@ -75,23 +76,35 @@ class Query(NamedTuple):
         """DNSSEC OK (RFC 3225)."""
         return self.edns is not None and self.edns.do
 
-    def with_question(self, labels: Labels, qtype: int | None = None) -> Query:
-        """The same query about another name, and type if one is given; its packet says so too.
+    def changed(
+        self,
+        labels: Labels | None = None,
+        qtype: int | None = None,
+        *,
+        qclass: int | None = None,
+        flags: int | None = None,
+        edns: Edns | EllipsisType | None = ...,
+    ) -> Query:
+        """The same query but for what is given; its packet says so too, and holds nothing but question and OPT.
 
         Raises ValueError for a name that is too long.
         """
+        name = self.packet[HEADER_BYTES : self.question_end - 4] if labels is None else encode_name(labels)
         qtype = self.qtype if qtype is None else qtype
-        question = encode_name(labels) + _QUESTION.pack(qtype, self.qclass)
-        header = self.packet[:4] + pack("!HHHH", 1, 0, 0, self.edns is not None)
+        qclass = self.qclass if qclass is None else qclass
+        flags = self.flags if flags is None else flags
+        edns = self.edns if isinstance(edns, EllipsisType) else edns
+        header = self.packet[:2] + pack("!HHHHH", flags, 1, 0, 0, edns is not None)
+        question = name + _QUESTION.pack(qtype, qclass)
         return Query(
-            b"".join((header, question, _opt(self.edns) if self.edns else b"")),
-            self.flags,
-            tuple(label.lower() for label in labels),
+            b"".join((header, question, _opt(edns) if edns else b"")),
+            flags,
+            self.labels if labels is None else tuple(label.lower() for label in labels),
             qtype,
-            self.qclass,
+            qclass,
             HEADER_BYTES + len(question),
-            self.edns,
-            self.edns is None or not self.edns.options,
+            edns,
+            edns is None or not edns.options,
         )
 
 
@@ -165,12 +178,12 @@ def _read_records(packet: bytes, position: int, others: int, additionals: int) -
         if rtype == OPT:
             if edns or packet[start] != 0 or number < others:
                 raise ValueError("OPT belongs once, to the root, in the additional section")
-            options = _options(packet[position - rdata_bytes : position])
+            options = options_of(packet[position - rdata_bytes : position])
             edns = Edns(max(payload_bytes, PLAIN_PAYLOAD_BYTES), bool(extended & QR), version, options)
     return edns, position
 
 
-def _options(rdata: bytes) -> tuple[tuple[int, bytes], ...]:
+def options_of(rdata: bytes) -> tuple[tuple[int, bytes], ...]:
     """The options of an OPT; what is behind the last whole one is left out."""
     options = []
     position = 0

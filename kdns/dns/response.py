@@ -41,6 +41,15 @@ NEVER: Final = Reuse(("never",), 0.0)
 """The response is for this query only. Compared by identity."""
 
 
+class Tally:
+    """A number that metrics show. Answers of the table add to it when they are counted, not at each use."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
 class ZoneSoa:
     """The SOA of a zone that changes under answers which have been compiled.
 
@@ -83,8 +92,11 @@ class Response(NamedTuple):
     """A response to one query; immutable, `_replace` makes another one.
 
     `flags` are those of AA, RA, AD and TC that are to be set (kdns.dns.query). `soa` is the authority section of a
-    negative answer from a zone that changes. `options` go into the OPT, if the client sent one. `wire` are an
-    upstream's own bytes, sent as they are but for the id; the sections are empty then (kdns.dns.message.from_wire).
+    negative answer from a zone that changes. `options` go into the OPT, if the client sent one. `wire` is an
+    upstream's own message without its OPT, sent as it is but for the id, the flags of the query and the spelling of the
+    question; the sections are empty then (kdns.dns.wire.from_wire), `rcode` and `options` are the message's.
+    `aged_from_s` is when the TTLs were as they stand, on the clock of `expires_s`: they are counted down from then on;
+    None for TTLs that stay. `tallies` count the uses of the answer.
     `order` says which address comes first. `plugin` is the directive that made it, for metrics.
     `zone` is the zone of the answer: the part of the question's name that other names may end in a pointer to.
     `following` are further messages of a zone transfer (RFC 5936 §2.2), for streams only.
@@ -103,6 +115,8 @@ class Response(NamedTuple):
     options: tuple[tuple[int, bytes], ...] = ()
     wire: bytes = b""
     following: Iterable[Response] = ()
+    aged_from_s: float | None = None
+    tallies: tuple[Tally, ...] = ()
 
     def in_order(self, order: Order) -> Response:
         """The same response with its addresses in this order; a fraction of what `_replace` costs."""

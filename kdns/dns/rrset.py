@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
+from kdns.dns.types import IN
+
 
 class Srv(NamedTuple):
     """SRV rdata (RFC 2782); a Service may have thousands."""
@@ -17,6 +19,13 @@ class Srv(NamedTuple):
     weight: int
     port: int
     target: str
+
+
+class Mx(NamedTuple):
+    """MX rdata (RFC 1035 §3.3.9)."""
+
+    preference: int
+    exchange: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +41,17 @@ class Soa:
     minimum: int
 
 
-Rdata: TypeAlias = bytes | str | Srv | Soa
-"""bytes: a packed address or one TXT string; str: the name in CNAME, NS and PTR."""
+Rdata: TypeAlias = bytes | str | Srv | Soa | Mx
+"""str: the name that is all there is in CNAME, NS, PTR and DNAME; Srv, Soa and Mx: those types; bytes: the rdata of any
+other type as in a message, names in it written out (RFC 3597 §4)."""
 
 
 @dataclass(frozen=True, slots=True)
 class RRset:
-    """The records of one owner and type (RFC 2181 §5); the TTL is in seconds, the class is IN."""
+    """The records of one owner, type and class (RFC 2181 §5); the TTL is in seconds."""
 
     owner: str
     rtype: int
     ttl: int
     rdata: tuple[Rdata, ...]
+    rclass: int = IN

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from itertools import count
-from math import inf
 from typing import Final, TypeVar
 
 from kdns.dns.answer import Answer, ResponseKind
@@ -99,19 +98,20 @@ class Lane:
         return self.shelf.answers
 
     def totals(self) -> Iterable[tuple[ResponseKind, int]]:
-        """How often each kind of response was sent since the start, from the table and not."""
-        totals = dict(self.counts.by_kind)
+        """How often each kind of response was sent since the start. Tallies are exact then, too."""
         for shelf in self.shelves:
             for answer in shelf.answers.values():
-                if answer.hits != answer.counted:
-                    totals[answer.kind] = totals.get(answer.kind, 0) + answer.hits - answer.counted
-        return totals.items()
+                self.count(answer)
+        return self.counts.by_kind.items()
 
     def count(self, answer: Answer) -> None:
         """Count the uses of an answer up to now."""
-        if answer.hits != answer.counted:
-            self.counts.add(answer.kind, answer.hits - answer.counted)
+        uses = answer.hits - answer.counted
+        if uses:
+            self.counts.add(answer.kind, uses)
             answer.counted = answer.hits
+            for tally in answer.tallies:
+                tally.count += uses
 
     def clear(self) -> None:
         """Give none of the answers any more."""
@@ -171,16 +171,14 @@ class AnswerTable:
     """The answers of one server, by lane, and which subjects they depend on.
 
     `epoch` counts what was forgotten: an answer whose making began in another epoch may be stale.
-    `next_expiry_s` is when `expire` has something to do, or earlier.
+    An answer that has expired is not given any more, and stays until another one takes its place or its room.
     """
 
     def __init__(self, generations: Generations | None = None) -> None:
         self.generations = generations or Generations()
         self.lanes: dict[tuple[str, int], Lane] = {}
         self.epoch = 0
-        self.next_expiry_s = inf
         self._dependents: dict[Subject, dict[Answer, None]] = {}
-        self._expiring: dict[int, dict[Answer, None]] = {}
 
     def lane(self, transport: str, family: int) -> Lane:
         """The lane of a transport ("udp", "tcp", …) and family (4 or 6)."""
@@ -190,10 +188,7 @@ class AnswerTable:
         return self.lanes[key]
 
     def remember(self, lane: Lane, key: bytes, answer: Answer, reuse: Reuse) -> None:
-        """Keep an answer until one of its subjects is touched, it expires, or others need its room.
-
-        It expires with the second that `reuse.expires_s` lies in, never later.
-        """
+        """Keep an answer until one of its subjects is touched, it expires, or others need its room."""
         if key in lane.answers:  # two queries were answered at the same time
             self._drop(lane.answers[key])
         answer.key = key
@@ -206,9 +201,8 @@ class AnswerTable:
         for subject in subjects:
             self._link(self._dependents, subject, answer)
         if reuse.expires_s is not None:
-            answer.expires_s = int(reuse.expires_s)
-            self._link(self._expiring, answer.expires_s, answer)
-            self.next_expiry_s = min(self.next_expiry_s, answer.expires_s)
+            answer.expires_s = reuse.expires_s
+            answer.until_s = min(answer.until_s, reuse.expires_s)
         self.generations.sweep()
 
     def forget(self, subjects: Iterable[Subject]) -> None:
@@ -226,13 +220,6 @@ class AnswerTable:
                 for answer in tuple(dependents):
                     self._drop(answer)
 
-    def expire(self, now_s: float) -> None:
-        """Drop every answer whose time has come."""
-        for second in [second for second in self._expiring if second <= now_s]:
-            for answer in tuple(self._expiring[second]):
-                self._drop(answer)
-        self.next_expiry_s = min(self._expiring, default=inf)
-
     def clear(self) -> None:
         """Give none of the answers any more. Their memory is freed a little with each one that comes later."""
         self.epoch += 1
@@ -249,8 +236,6 @@ class AnswerTable:
         self.generations.size_bytes -= answer.weight_bytes
         for subject in answer.subjects:
             self._unlink(self._dependents, subject, answer)
-        if answer.expires_s is not None:
-            self._unlink(self._expiring, answer.expires_s, answer)
 
     def _drop(self, answer: Answer) -> None:
         self.unlink(answer, self.generations.remove(answer))

@@ -12,11 +12,11 @@ from functools import partial
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
-from kdns.dns.message import from_wire
 from kdns.dns.names import Labels, labels_of
 from kdns.dns.query import TC, Query
 from kdns.dns.response import NEVER, Response
 from kdns.dns.types import CNAME, IN, REFUSED, SERVFAIL, TRANSFERS
+from kdns.dns.wire import from_wire
 
 MAX_CNAMES: Final = 11
 """CNAMEs of one answer that are followed, as in CoreDNS."""
@@ -26,9 +26,11 @@ NO_METADATA: Final[Mapping[str, str]] = MappingProxyType({})
 class Request(NamedTuple):
     """One query as plugins see it; immutable, `_replace` makes another one.
 
-    `client` is its address and port, `local` the address that it was sent to, as the listener knows it, `transport`
-    "udp" or "tcp", `zone` the zone of the server block. `received_s` is of the event loop's clock, in seconds.
+    `client` is its address and port, `local` and `local_port` what it was sent to, as the listener knows it,
+    `transport` "udp", "tcp", "tls", "https" or "quic". `zone` and `view` are the server block's, `server` is the
+    label of its server, such as `dns://:53`. `received_s` is of the event loop's clock, in seconds.
     `metadata` are facts that a directive adds for those behind it, by CoreDNS's labels such as `kubernetes/service`.
+    `depth` is how many questions of the server's own led to this one, 0 for a client's.
     """
 
     query: Query
@@ -38,10 +40,19 @@ class Request(NamedTuple):
     zone: str = "."
     received_s: float = 0.0
     metadata: Mapping[str, str] = NO_METADATA
+    server: str = ""
+    view: str = ""
+    local_port: int = 0
+    depth: int = 0
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether an answer may have 64 KiB."""
+        return self.transport != "udp"
 
     def about(self, labels: Labels, qtype: int | None = None) -> Request:
         """The same request with another question; ValueError for a name that is too long."""
-        return self._replace(query=self.query.with_question(labels, qtype))
+        return self._replace(query=self.query.changed(labels, qtype))
 
 
 Reply: TypeAlias = Response | None

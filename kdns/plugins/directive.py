@@ -6,7 +6,7 @@ the world (files, clocks, sockets, clusters) comes through Setup: directives do 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
@@ -14,9 +14,9 @@ from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 from kdns.cluster.source import Scope, Source
 from kdns.cluster.state import AnyChange, State
 from kdns.corefile.lines import Stanza
-from kdns.dns.response import Subject
+from kdns.dns.response import Subject, Tally
 from kdns.net import HostPort
-from kdns.plugins.chain import Plugin
+from kdns.plugins.chain import Plugin, Reply, Request
 
 Config = TypeVar("Config")
 
@@ -38,6 +38,38 @@ class Repeat(Enum):
     """The last one counts, as in CoreDNS: an imported file may override what stands above it."""
     ADD = "add"
     """All of them count."""
+
+
+class Counters(Protocol):
+    """A family of counters in the process's metrics."""
+
+    def tally(self, *values: str) -> Tally:
+        """The counter with these label values; it goes on from 0, and across reloads."""
+        ...
+
+
+class Histograms(Protocol):
+    """A family of histograms in the process's metrics."""
+
+    def observe(self, values: tuple[str, ...], measured: float) -> None:
+        """Count a measured value under these label values."""
+        ...
+
+
+class Chance(Protocol):
+    """Numbers that nobody can guess (random.SystemRandom), or that a test chose."""
+
+    def random(self) -> float:
+        """At least 0 and below 1."""
+        ...
+
+    def randrange(self, stop: int, /) -> int:
+        """At least 0 and below `stop`."""
+        ...
+
+    def getrandbits(self, k: int, /) -> int:
+        """So many bits."""
+        ...
 
 
 class Setup(Protocol):
@@ -72,6 +104,17 @@ class Setup(Protocol):
         """Drop the answers that depend on these from the tables in front of the chain."""
         ...
 
+    def plugins(self) -> tuple[Plugin, ...]:
+        """The plugins of the server block, in the chain's order; () until all are built."""
+        ...
+
+    def resolve(self, request: Request) -> Reply | Awaitable[Reply]:
+        """What the whole server replies to a question of a directive's own: any block may answer it.
+
+        SERVFAIL before the server listens, and where one question led to another too often.
+        """
+        ...
+
     def watch_file(self, kind: str, path: str, every_s: float, read: Callable[[str], None]) -> None:
         """Give a file's text to `read`, now and whenever it changes; it is looked at every `every_s` seconds, 0: once.
 
@@ -91,6 +134,14 @@ class Setup(Protocol):
         self, name: str, text: str, labels: Sequence[str], samples: Callable[[], Iterable[Sample]], *, counter: bool
     ) -> None:
         """Add a family to the process's metrics; `samples` is called at each scrape."""
+        ...
+
+    def counters(self, name: str, text: str, labels: Sequence[str]) -> Counters:
+        """A family of counters in the process's metrics; `name` has no `_total`. Clients choose no label values."""
+        ...
+
+    def histograms(self, name: str, text: str, labels: Sequence[str], bounds: Sequence[float]) -> Histograms:
+        """A family of histograms in the process's metrics, with these upper bounds."""
         ...
 
     def readiness(self, name: str, is_ready: Callable[[], bool]) -> None:
@@ -115,6 +166,15 @@ class Setup(Protocol):
 
     def now_s(self) -> float:
         """The event loop's clock, which `Request.received_s` is read from, in seconds."""
+        ...
+
+    def unix_s(self) -> float:
+        """The time in seconds since 1970."""
+        ...
+
+    @property
+    def chance(self) -> Chance:
+        """Random numbers."""
         ...
 
     def call_later(self, delay_s: float, call: Callable[[], None]) -> object:

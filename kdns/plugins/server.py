@@ -10,15 +10,26 @@ from collections.abc import Awaitable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from kdns.dns.answer import MAX_UDP_BYTES, Answer, compile_answer, error_answer, is_rotated, limit_of, malformed_answer
-from kdns.dns.message import from_wire
+from kdns.dns.answer import (
+    MAX_UDP_BYTES,
+    Answer,
+    compile_answer,
+    error_answer,
+    fits,
+    is_rotated,
+    limit_of,
+    malformed_answer,
+)
 from kdns.dns.names import Labels, is_below, labels_of
 from kdns.dns.query import HEADER_BYTES, Malformed, Query, read_query
 from kdns.dns.response import NEVER, Response
 from kdns.dns.table import AnswerTable, Generations, Lane, key_of
 from kdns.dns.types import REFUSED, SERVFAIL
-from kdns.plugins.chain import Chain, Reply, Request
+from kdns.dns.wire import from_wire
+from kdns.plugins.chain import NOT_SERVED, UNHANDLED, Chain, Reply, Request, then
 
+MAX_DEPTH: Final = 10
+"""Questions of the server's own, each asked for the sake of the one before."""
 MAX_TURNS_KEPT: Final = 10_000
 """Names whose next order of addresses is remembered where no answer is."""
 
@@ -29,13 +40,14 @@ Client: TypeAlias = tuple[str, int]
 class Block:
     """One server block under one of its zones; `logs_stacks` is what `errors { stacktrace }` asks for.
 
-    `udp_bytes` is the size of its largest answer over UDP.
+    `udp_bytes` is the size of its largest answer over UDP. `view` is its name among blocks of one zone, "" as a rule.
     """
 
     zone: str
     chain: Chain
     logs_stacks: bool = False
     udp_bytes: int = MAX_UDP_BYTES
+    view: str = ""
 
 
 class Exchange(NamedTuple):
@@ -64,13 +76,22 @@ Outcome: TypeAlias = Exchange | Coroutine[Any, Any, Exchange]
 
 
 class Server:
-    """All blocks of one listening address; `label` is its name in metrics and logs, such as `dns://:53`."""
+    """All blocks of one listening address; `label` is its name in metrics and logs, such as `dns://:53`.
+
+    `local` and `port` are what it listens on.
+    """
 
     def __init__(
-        self, label: str, blocks: Iterable[Block], local: str = "", generations: Generations | None = None
+        self,
+        label: str,
+        blocks: Iterable[Block],
+        local: str = "",
+        generations: Generations | None = None,
+        port: int = 0,
     ) -> None:
         self.label = label
         self.local = local
+        self.port = port
         self.table = AnswerTable(generations)
         self.blocks: tuple[Block, ...] = ()
         self._by_zone: tuple[tuple[Labels, Block], ...] = ()
@@ -107,12 +128,38 @@ class Server:
         if block is None:
             refused = error_answer(packet, REFUSED, query.question_end, query.edns)
             return self._counted(refused, packet, lane)
-        request = Request(query, client, self.local, lane.transport, block.zone, received_s)
+        request = self._request(query, client, lane, block, received_s)
         epoch = self.table.epoch
         reply = block.chain.serve(request)
         if reply is None or isinstance(reply, Response):
             return self._exchange(request, reply, block, lane, key, epoch)
         return self._exchange_later(request, reply, block, lane, key, epoch)
+
+    def resolve(self, request: Request) -> Reply | Awaitable[Reply]:
+        """What all blocks together reply to a question of the server's own, as if a client had asked it.
+
+        SERVFAIL where one led to another too often.
+        """
+        block = self.block_of(request.query.labels)
+        if block is None:
+            return NOT_SERVED
+        if request.depth >= MAX_DEPTH:
+            return UNHANDLED
+        reply = block.chain.serve(request._replace(zone=block.zone, view=block.view, depth=request.depth + 1))
+        return reply if block.chain.is_cacheable else then(reply, _for_once)
+
+    def _request(self, query: Query, client: Client, lane: Lane, block: Block, received_s: float) -> Request:
+        return Request(
+            query,
+            client,
+            self.local,
+            lane.transport,
+            block.zone,
+            received_s,
+            server=self.label,
+            view=block.view,
+            local_port=self.port,
+        )
 
     def failed(
         self, packet: bytes, lane: Lane, client: Client = ("", 0), received_s: float = 0.0
@@ -122,7 +169,7 @@ class Server:
         block = self.block_of(query.labels) if isinstance(query, Query) else None
         if block is None or isinstance(query, Malformed):
             return self._servfail(query, packet, lane), None
-        request = Request(query, client, self.local, lane.transport, block.zone, received_s)
+        request = self._request(query, client, lane, block, received_s)
         return self._exchange(request, Response(SERVFAIL), block, lane, None, -1), block
 
     def overloaded(self, packet: bytes, lane: Lane) -> Exchange:
@@ -150,22 +197,24 @@ class Server:
         if is_kept:
             self.table.remember(lane, key_of(query.packet) if key is None else key, answer, reuse)
         else:
-            lane.counts.add(answer.kind)
+            lane.count(answer)
         following: tuple[bytes, ...] = ()
         if reply.following and lane.is_stream:
             more = [self._answer(request, one, block, lane, once=True) for one in reply.following]
-            for answer in more:
-                lane.counts.add(answer.kind)
             following = tuple(answer.wire(query.packet) for answer in more)
+            for answer in more:
+                lane.count(answer)
         return Exchange(wire, reply, request, block, following)
 
     def _answer(self, request: Request, response: Response, block: Block, lane: Lane, *, once: bool) -> Answer:
         query = request.query
         limit_bytes = limit_of(query, block.udp_bytes, is_stream=lane.is_stream)
-        if response.wire and not fits(query, response.wire, limit_bytes):
+        if response.wire and not fits(query, response, limit_bytes):
             response = from_wire(response)
         turn = self._next_turn(response, once=once) if is_rotated(response) else 0
-        return compile_answer(query, response, limit_bytes, request.zone, turn, once=once)
+        return compile_answer(
+            query, response, limit_bytes, block.zone, turn, once=once, now_s=request.received_s, view=block.view
+        )
 
     def _next_turn(self, response: Response, *, once: bool) -> int:
         """Which order of addresses is the first; where no answer is kept each name has its own count."""
@@ -190,8 +239,6 @@ class Server:
         return Exchange(answer.wire(packet))
 
 
-def fits(query: Query, wire: bytes, limit_bytes: int) -> bool:
-    """Whether an upstream's bytes can be sent to this client as they are: same question, an OPT only if it sent one."""
-    end = query.question_end
-    is_same = wire[HEADER_BYTES:end].lower() == query.packet[HEADER_BYTES:end].lower()
-    return is_same and len(wire) <= limit_bytes and (query.edns is not None or wire[10:HEADER_BYTES] == b"\0\0")
+def _for_once(reply: Reply) -> Reply:
+    """A reply of a block whose directives see every query is for this query only."""
+    return reply and reply._replace(reuse=NEVER)

@@ -113,7 +113,7 @@ def text_of(rrset: RRset) -> str:
         case bytes() if rrset.rtype in {1, 28}:
             text = f"{'A' if rrset.rtype == 1 else 'AAAA'} {ip_address(rdata)}"
         case bytes():
-            text = f'TXT "{rdata.decode()}"'
+            text = f'TXT "{rdata[1:].decode()}"'
         case _:
             text = f"{ {2: 'NS', 5: 'CNAME', 12: 'PTR'}[rrset.rtype] } {str(rdata).lower()}"
     return f"{rrset.owner} {text}"

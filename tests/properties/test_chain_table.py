@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Generator
 from typing import TypeAlias
 
-from dns_chain import FakeSetup
+from dns_chain import FakeSetup, held
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -165,11 +165,8 @@ class World:
 
     def ask(self, server: Server, packet: bytes, client: Client, meanwhile: Callable[[], None]) -> bytes:
         """What a listener sends; `meanwhile` happens while a plugin waits."""
-        table = server.table
-        if self.now_s >= table.next_expiry_s:
-            table.expire(self.now_s)
-        key, lane = key_of(packet), table.lane("udp", 4)
-        if answer := lane.answers.get(key):
+        key, lane = key_of(packet), server.table.lane("udp", 4)
+        if answer := held(lane, packet, self.now_s):
             return answer.wire(packet)
         outcome = server.respond(packet, lane, client, self.now_s, key)
         while not isinstance(outcome, Exchange):

@@ -29,6 +29,7 @@ from kdns.dns.answer import compile_answer
 from kdns.dns.message import Decoded, decode, query
 from kdns.dns.order import Order
 from kdns.dns.query import AA, Query, read_query
+from kdns.dns.rdata import text_rdata
 from kdns.dns.response import Response
 from kdns.dns.rrset import Rdata, RRset, Soa, Srv
 from kdns.net import packed
@@ -52,7 +53,7 @@ RDATA: dict[int, st.SearchStrategy[Any]] = {
     types.PTR: NAMES,
     types.SRV: st.builds(Srv, NUMBERS, NUMBERS, NUMBERS, NAMES),
     types.SOA: st.builds(Soa, NAMES, NAMES, SECONDS, SECONDS, SECONDS, SECONDS, SECONDS),
-    types.TXT: st.binary(max_size=255),
+    types.TXT: st.binary(max_size=255).map(text_rdata),
 }
 
 

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
+from random import Random
 from typing import Any
 
+from kdns.aio.metrics import Counters, Histograms
 from kdns.cluster.source import Scope, Source
 from kdns.cluster.state import State
+from kdns.dns.answer import MAX_UDP_BYTES, Answer
 from kdns.dns.message import Decoded, decode, query
 from kdns.dns.order import Order
 from kdns.dns.query import Query, read_query
 from kdns.dns.response import Subject
-from kdns.dns.table import key_of
+from kdns.dns.table import Lane, key_of
 from kdns.dns.types import type_number
 from kdns.net import HostPort
-from kdns.plugins.chain import Chain, Plugin, Reply, Request, Sees, Serve
-from kdns.plugins.directive import Config, Directive, Level, OnChange, Page, Sample
+from kdns.plugins.chain import UNHANDLED, Chain, Plugin, Reply, Request, Sees, Serve
+from kdns.plugins.directive import Chance, Config, Directive, Level, OnChange, Page, Sample
 from kdns.plugins.kubernetes.options import Options
 from kdns.plugins.kubernetes.plugin import Kubernetes
 from kdns.plugins.loadbalance import Loadbalance, LoadbalanceConfig
@@ -40,13 +43,20 @@ class FakeSetup:
     at_stop: list[Callable[[], None]] = field(default_factory=list)
     readers: dict[str, Callable[[str], None]] = field(default_factory=dict)
     has_stacks: bool = False
+    built: tuple[Plugin, ...] = ()
+    exposed: dict[str, Callable[[], Iterable[Sample]]] = field(default_factory=dict)
+    counted: dict[str, Counters] = field(default_factory=dict)
+    measured: dict[str, Histograms] = field(default_factory=dict)
+    chance: Chance = field(default_factory=lambda: Random(0))
+    works: list[Callable[[], Coroutine[Any, Any, None]]] = field(default_factory=list)
+    udp_bytes: int = MAX_UDP_BYTES
     _due: list[tuple[float, Callable[[], None]]] = field(default_factory=list)
 
     def listen(self, hosts: Sequence[str], exclude: Sequence[str]) -> None:
         raise NotImplementedError
 
     def limit_udp(self, size_bytes: int) -> None:
-        raise NotImplementedError
+        self.udp_bytes = size_bytes
 
     def cluster(self, source: Source, scope: Scope, changed: OnChange, *, startup_timeout_s: float) -> State:
         del source, scope, startup_timeout_s
@@ -56,6 +66,12 @@ class FakeSetup:
     def forget(self, subjects: Iterable[Subject]) -> None:
         for server in self.servers:
             server.table.forget(subjects)
+
+    def plugins(self) -> tuple[Plugin, ...]:
+        return self.built
+
+    def resolve(self, request: Request) -> Reply | Awaitable[Reply]:
+        return self.servers[0].resolve(request) if self.servers else UNHANDLED
 
     def watch_file(self, kind: str, path: str, every_s: float, read: Callable[[str], None]) -> None:
         del kind, every_s
@@ -72,7 +88,14 @@ class FakeSetup:
     def expose(
         self, name: str, text: str, labels: Sequence[str], samples: Callable[[], Iterable[Sample]], *, counter: bool
     ) -> None:
-        raise NotImplementedError
+        del text, labels, counter
+        self.exposed[name] = samples
+
+    def counters(self, name: str, text: str, labels: Sequence[str]) -> Counters:
+        return self.counted.setdefault(name, Counters(text, tuple(labels)))
+
+    def histograms(self, name: str, text: str, labels: Sequence[str], bounds: Sequence[float]) -> Histograms:
+        return self.measured.setdefault(name, Histograms(text, tuple(labels), tuple(bounds)))
 
     def readiness(self, name: str, is_ready: Callable[[], bool]) -> None:
         pass
@@ -92,12 +115,15 @@ class FakeSetup:
     def now_s(self) -> float:
         return self.clock_s
 
+    def unix_s(self) -> float:
+        return self.clock_s
+
     def call_later(self, delay_s: float, call: Callable[[], None]) -> object:
         self._due.append((self.clock_s + delay_s, call))
         return None
 
     def spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        raise NotImplementedError
+        self.works.append(work)
 
     def on_stop(self, call: Callable[[], None]) -> None:
         self.at_stop.append(call)
@@ -148,11 +174,17 @@ def cluster_server(
 def respond(server: Server, packet: bytes, transport: str = "udp", family: int = 4) -> bytes | None:
     """The response to a packet as a listener gives it: from the table first; None for silence. Nobody may wait."""
     lane = server.table.lane(transport, family)
-    if len(packet) > 12 and (answer := lane.answers.get(key_of(packet))):
+    if len(packet) > 12 and (answer := held(lane, packet)):
         return answer.wire(packet)
     found = server.respond(packet, lane)
     assert isinstance(found, Exchange)
     return found.wire or None
+
+
+def held(lane: Lane, packet: bytes, now_s: float = 0.0) -> Answer | None:
+    """What the table has for a packet at this time, as listeners look it up."""
+    answer = lane.answers.get(key_of(packet))
+    return answer if answer and (answer.until_s > now_s or answer.renew(now_s)) else None
 
 
 def read(packet: bytes) -> Query:
@@ -165,7 +197,7 @@ def read(packet: bytes) -> Query:
 async def wire(server: Server, packet: bytes) -> bytes:
     """The response to a packet over UDP, from the table first, b"" for silence."""
     lane = server.table.lane("udp", 4)
-    if answer := lane.answers.get(key_of(packet)):
+    if answer := held(lane, packet):
         return answer.wire(packet)
     found = server.respond(packet, lane)
     return (found if isinstance(found, Exchange) else await found).wire

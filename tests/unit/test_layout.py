@@ -85,6 +85,7 @@ DOORS = {
     "asyncio_throttle": ("kdns.aio.kube.connection",),
     "cachetools": ("kdns.controlplane.controllers.events", "kdns.aio.dataplane.events"),
     "click": ("kdns.cli",),
+    "dns": ("kdns.dns.zonefile",),
     "dnslib": ("kdns.dns.message",),
     "jsonpatch": ("kdns.controlplane.server.patch",),
     "jsonpointer": ("kdns.controlplane.server.patch",),
@@ -108,7 +109,7 @@ DOORS = {
 DEPENDENCIES_NOT_IMPORTED: dict[str, str] = {}
 """Declared dependency → why nothing in kdns/ imports it."""
 
-IMPORT_NAMES = {"google-re2": "re2", "pyyaml": "yaml"}
+IMPORT_NAMES = {"dnspython": "dns", "google-re2": "re2", "pyyaml": "yaml"}
 """Distribution → the package that it installs, where the names differ by more than dashes."""
 
 PUBLIC = ("kdns.cluster.objects", "kdns.env", "kdns.errors")

@@ -34,7 +34,7 @@ class Listeners:
         sockets = dns_sockets(hosts, port)
         port = sockets[0].port
         label = f"dns://:{port}" if hosts == WILDCARD else f"dns://{join_host_port(hosts[0], port)}"
-        server = Server(label, blocks, hosts[0], self._generations)
+        server = Server(label, blocks, hosts[0], self._generations, port)
         for pair in sockets:
             requests = Requests(zone=_only_zone(blocks))
             udp = UdpListener(pair.udp, server, requests, self._misses)

@@ -67,6 +67,7 @@ def sent_by(servers: Iterable[Server]) -> Iterator[Sent]:
                 yield Sent(
                     server.label,
                     kind.zone,
+                    kind.view,
                     lane.transport,
                     "2" if lane.family == 6 else "1",
                     type_label(kind.qtype),

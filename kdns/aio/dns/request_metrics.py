@@ -41,6 +41,7 @@ class Sent(NamedTuple):
 
     server: str
     zone: str
+    view: str
     proto: str
     family: str
     qtype: str
@@ -70,7 +71,7 @@ class DnsCollector(Collector):
         dnssec_by: dict[tuple[str, ...], float] = {}
         sizes: dict[tuple[str, ...], tuple[Histogram, Histogram]] = {}
         for sent in self._sent():
-            base = (sent.server, sent.zone, "")
+            base = (sent.server, sent.zone, sent.view)
             _add(asked_by, (*base, sent.proto, sent.family, sent.qtype), sent.times)
             _add(answered_by, (*base, sent.rcode, sent.plugin), sent.times)
             if sent.do:

@@ -180,6 +180,10 @@ class DnsServer:
         """The pages and metrics of the process are those of these blocks."""
         self._setups = setups
         self._gauges.clear()
+        for name, counters in self._process.counters.items():
+            self._gauges.add(name, counters.text, counters.labels, counters.samples, counter=True)
+        for name, histograms in self._process.histograms.items():
+            self._gauges.add_histogram(name, histograms.text, histograms.labels, histograms.samples)
         for setup in setups:
             for (address, path), handler in setup.pages.items():
                 self._sites.add(address, path, handler)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from random import SystemRandom
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from kdns import logs
 from kdns.aio.dns.clusters import Cluster, Clusters
@@ -13,7 +15,7 @@ from kdns.aio.dns.files import WatchedFile
 from kdns.aio.dns.interfaces import WILDCARD, bound_addresses, own_addresses
 from kdns.aio.http.server import Handler
 from kdns.aio.http.sites import plain_page
-from kdns.aio.metrics import Sample
+from kdns.aio.metrics import Counters, Histograms, Sample
 from kdns.aio.netlink.addresses import InterfaceAddress
 from kdns.aio.tasks import observed
 from kdns.cluster.source import Scope, Source
@@ -22,8 +24,8 @@ from kdns.dns.answer import MAX_UDP_BYTES
 from kdns.dns.response import Subject
 from kdns.errors import CorefileError, InputError
 from kdns.net import HostPort
-from kdns.plugins.chain import Chain, Plugin
-from kdns.plugins.directive import Level, OnChange
+from kdns.plugins.chain import UNHANDLED, Chain, Plugin, Reply, Request
+from kdns.plugins.directive import Chance, Level, OnChange
 from kdns.plugins.directive import Page as PlainPage
 from kdns.plugins.directive import Sample as PlainSample
 from kdns.plugins.directives import DIRECTIVES
@@ -35,6 +37,9 @@ log = logs.get("kdns.plugins")
 
 Page: TypeAlias = tuple[HostPort, str]
 """An HTTP page: where it is served, and its path."""
+
+
+_CHANCE: Final = SystemRandom()
 
 
 class Family(NamedTuple):
@@ -49,12 +54,14 @@ class Family(NamedTuple):
 
 @dataclass(slots=True)
 class Process:
-    """What the server blocks of one process share."""
+    """What the server blocks of one process share; counters and histograms of directives go on after a reload."""
 
     clusters: Clusters
     unready: Callable[[], tuple[str, ...]]
     metrics_page: Callable[[bool], Handler]
     interfaces: tuple[InterfaceAddress, ...] = ()
+    counters: dict[str, Counters] = field(default_factory=dict)
+    histograms: dict[str, Histograms] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -150,6 +157,17 @@ class BlockSetup:
         for server in self.servers:
             server.table.forget(subjects)
 
+    def plugins(self) -> tuple[Plugin, ...]:
+        """See Setup."""
+        return self.chain.plugins
+
+    def resolve(self, request: Request) -> Reply | Awaitable[Reply]:
+        """See Setup."""
+        if not self.servers:
+            return UNHANDLED
+        server = next((server for server in self.servers if server.label == request.server), self.servers[0])
+        return server.resolve(request)
+
     def watch_file(self, kind: str, path: str, every_s: float, read: Callable[[str], None]) -> None:
         """See Setup."""
         file = WatchedFile(kind, path, every_s, read)
@@ -179,6 +197,14 @@ class BlockSetup:
         rows = lambda: [Sample(*sample) for sample in samples()]  # noqa: E731 - a scrape calls it
         self.families.append(Family(name, text, tuple(labels), rows, counter))
 
+    def counters(self, name: str, text: str, labels: Sequence[str]) -> Counters:
+        """See Setup."""
+        return self.process.counters.setdefault(name, Counters(text, tuple(labels)))
+
+    def histograms(self, name: str, text: str, labels: Sequence[str], bounds: Sequence[float]) -> Histograms:
+        """See Setup."""
+        return self.process.histograms.setdefault(name, Histograms(text, tuple(labels), tuple(bounds)))
+
     def readiness(self, name: str, is_ready: Callable[[], bool]) -> None:
         """See Setup."""
         self.readiness_checks.append((name, is_ready))
@@ -202,6 +228,15 @@ class BlockSetup:
     def now_s(self) -> float:
         """See Setup."""
         return asyncio.get_running_loop().time()
+
+    def unix_s(self) -> float:
+        """See Setup."""
+        return time.time()
+
+    @property
+    def chance(self) -> Chance:
+        """See Setup."""
+        return _CHANCE
 
     def call_later(self, delay_s: float, call: Callable[[], None]) -> object:
         """See Setup."""

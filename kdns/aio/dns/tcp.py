@@ -244,12 +244,9 @@ class TcpConnection(asyncio.BufferedProtocol):
     def _answer(self, packet: bytes) -> None:
         received_s = self._loop.time()
         self._queries += 1
-        table = self._server.table
-        if received_s >= table.next_expiry_s:
-            table.expire(received_s)
         key = key_of(packet) if len(packet) > HEADER_BYTES else b""
         answer = self._lane.answers.get(key)
-        if answer is not None:
+        if answer is not None and (answer.until_s > received_s or answer.renew(received_s)):
             self._write(answer.wire(packet))
         else:
             outcome = respond(self._server, self._requests, packet, key, self._lane, self._client, received_s)

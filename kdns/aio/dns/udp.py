@@ -76,9 +76,6 @@ class UdpListener:
         receive, send = self._socket.recvfrom, self._socket.sendto
         held = self._lane.answers.get
         started_s = self._loop.time()
-        table = self._server.table
-        if started_s >= table.next_expiry_s:
-            table.expire(started_s)
         hits = 0
         for _ in range(BURST):
             try:
@@ -92,7 +89,7 @@ class UdpListener:
                 answer = held(key)
             else:
                 key, answer = b"", None
-            if answer is None:
+            if answer is None or (answer.until_s <= started_s and not answer.renew(started_s)):
                 if not self._misses.put(client[0], Miss(self, packet, key, client, started_s)):
                     self._requests.shed += 1
                 continue
@@ -108,10 +105,8 @@ class UdpListener:
         """Answer what the table did not hold when it was received."""
         _, packet, key, client, received_s = miss
         now_s = self._loop.time()
-        if now_s >= self._server.table.next_expiry_s:
-            self._server.table.expire(now_s)
         answer = self._lane.answers.get(key)
-        if answer is not None:  # the same was asked twice
+        if answer is not None and (answer.until_s > now_s or answer.renew(now_s)):  # the same was asked twice
             self._send(Exchange(answer.wire(packet)), client)
         else:
             self._respond(packet, key, client, received_s)

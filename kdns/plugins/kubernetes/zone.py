@@ -14,6 +14,7 @@ from kdns.cluster.objects import EndpointSlice, Namespace, Object, Pod, Service
 from kdns.cluster.state import State
 from kdns.corefile.address import is_reverse
 from kdns.dns.names import Labels, labels_of, reverse_range, reversed_address, text_of
+from kdns.dns.rdata import text_rdata
 from kdns.dns.response import MAX_MESSAGE_BYTES, Subject
 from kdns.dns.rrset import RRset, Soa, Srv
 from kdns.dns.types import AAAA, ANY, CNAME, NS, PTR, SOA, SRV, TXT, A, address_type
@@ -24,7 +25,7 @@ from kdns.plugins.kubernetes.options import Options, PodMode
 from kdns.plugins.kubernetes.reverse import is_above_an_address, is_shown, ptr_targets
 from kdns.plugins.kubernetes.service import Node, ServiceTree, own_addresses, ready_targets, service_tree
 
-SCHEMA_VERSION: Final = b"1.1.0"
+SCHEMA_VERSION: Final = text_rdata(b"1.1.0")
 SCHEMA_TTL_S: Final = 28800
 DNS_PORT: Final = 53
 MAX_TREES: Final = 256

@@ -36,6 +36,7 @@ def sent(times: int, **other: object) -> Sent:
     fields = {
         "server": "dns://:53",
         "zone": ".",
+        "view": "",
         "proto": "udp",
         "family": "1",
         "qtype": "A",

@@ -1,0 +1,162 @@
+"""Rdata between messages and values: which types have names in them, and where (RFC 3597 §4).
+
+A type without a row has no names, or is unknown: its rdata are bytes that nobody looks into.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import pack, unpack_from
+from types import MappingProxyType
+from typing import Final
+
+from kdns.dns.names import POINTER, Labels, encode_name, labels_of, text_of
+from kdns.dns.rrset import Mx, Rdata, Soa, Srv
+from kdns.dns.types import CNAME, DNAME, HTTPS, MX, NAPTR, NS, NSEC, PTR, RRSIG, SOA, SRV, SVCB
+
+NAME: Final = "name"
+STRING: Final = "string"
+
+# fmt: off
+LAYOUTS: Final = MappingProxyType({
+    NS: (NAME,), CNAME: (NAME,), PTR: (NAME,), DNAME: (NAME,), SOA: (NAME, NAME, 20), MX: (2, NAME),
+    3: (NAME,), 4: (NAME,), 7: (NAME,), 8: (NAME,), 9: (NAME,), 14: (NAME, NAME), 17: (NAME, NAME), 18: (2, NAME),
+    21: (2, NAME), 24: (18, NAME), 26: (2, NAME, NAME), 30: (NAME,), SRV: (6, NAME),
+    NAPTR: (4, STRING, STRING, STRING, NAME), 36: (2, NAME), RRSIG: (18, NAME), NSEC: (NAME,), 58: (NAME, NAME),
+    SVCB: (2, NAME), HTTPS: (2, NAME), 107: (2, NAME),
+})
+# fmt: on
+"""Type → its first parts: a name, a character string, or so many bytes. What follows them has no names.
+
+MD, MF, MB, MG, MR, MINFO, RP, AFSDB, RT, SIG, PX, NXT, KX, TALINK and LP have numbers only.
+"""
+
+ONLY_A_NAME: Final = frozenset((NS, CNAME, PTR, DNAME))
+MAX_POINTERS: Final = 127
+
+
+def name_at(packet: bytes, position: int) -> tuple[Labels, int]:
+    """The labels of a name that may be compressed, and the position behind it; ValueError for anything else.
+
+    Pointers lead backwards only (RFC 1035 §4.1.4), so that they end.
+    """
+    labels: list[bytes] = []
+    end = size = 0
+    limit = position
+    try:
+        while length := packet[position]:
+            if length >= 0xC0:
+                end = end or position + 2
+                position = (length << 8 | packet[position + 1]) - POINTER
+                if position >= limit:
+                    raise ValueError("a pointer leads forward")
+                limit = position
+                continue
+            if length > 63:
+                raise ValueError("a label of an unknown kind")
+            size += length + 1
+            if size >= 255 or position + length >= len(packet):
+                raise ValueError("the name is too long or runs out of the packet")
+            labels.append(packet[position + 1 : position + 1 + length])
+            position += 1 + length
+    except IndexError:
+        raise ValueError("the name runs out of the packet") from None
+    return tuple(labels), end or position + 1
+
+
+def expanded(rtype: int, packet: bytes, start: int, end: int) -> bytes:
+    """The rdata between two positions of a message, its names written out; ValueError where they do not fit."""
+    layout = LAYOUTS.get(rtype)
+    return packet[start:end] if layout is None else _with_names(layout, packet, start, end, lambda labels: labels)
+
+
+def renamed(rtype: int, rdata: Rdata, change: Callable[[Labels], Labels]) -> Rdata:
+    """The rdata with each of its names changed; ValueError for a name that becomes too long."""
+    layout = LAYOUTS.get(rtype)
+    if layout is None:
+        return rdata
+    wire = wire_of(rtype, rdata)
+    return rdata_of(rtype, _with_names(layout, wire, 0, len(wire), change))
+
+
+def rdata_of(rtype: int, wire: bytes) -> Rdata:
+    """The value of rdata whose names are written out; ValueError for bytes that are none of this type."""
+    if rtype in ONLY_A_NAME:
+        labels, end = name_at(wire, 0)
+        return _whole(text_of(labels), end, wire)
+    if rtype == SRV and len(wire) > 6:
+        labels, end = name_at(wire, 6)
+        priority, weight, port = unpack_from("!HHH", wire)
+        return _whole(Srv(priority, weight, port, text_of(labels)), end, wire)
+    if rtype == MX and len(wire) > 2:
+        labels, end = name_at(wire, 2)
+        return _whole(Mx(int.from_bytes(wire[:2], "big"), text_of(labels)), end, wire)
+    if rtype == SOA and len(wire) > 20:
+        mname, end = name_at(wire, 0)
+        rname, end = name_at(wire, end)
+        if len(wire) == end + 20:
+            return Soa(text_of(mname), text_of(rname), *unpack_from("!IIIII", wire, end))
+    if rtype in {SRV, MX, SOA}:
+        raise ValueError("rdata of the wrong length")
+    return wire
+
+
+def wire_of(rtype: int, rdata: Rdata) -> bytes:
+    """The bytes of a value, names written out; ValueError for a name that cannot be written."""
+    del rtype
+    match rdata:
+        case bytes():
+            return rdata
+        case Srv():
+            return pack("!HHH", rdata.priority, rdata.weight, rdata.port) + encode_name(labels_of(rdata.target))
+        case Mx():
+            return pack("!H", rdata.preference) + encode_name(labels_of(rdata.exchange))
+        case Soa():
+            times = (rdata.serial, rdata.refresh, rdata.retry, rdata.expire, rdata.minimum)
+            return encode_name(labels_of(rdata.mname)) + encode_name(labels_of(rdata.rname)) + pack("!IIIII", *times)
+        case str():
+            return encode_name(labels_of(rdata))
+
+
+def character_strings(wire: bytes) -> tuple[bytes, ...]:
+    """The strings of TXT or HINFO rdata; ValueError where they run out of it."""
+    strings: list[bytes] = []
+    position = 0
+    while position < len(wire):
+        end = position + 1 + wire[position]
+        if end > len(wire):
+            raise ValueError("a character string runs out of the rdata")
+        strings.append(wire[position + 1 : end])
+        position = end
+    return tuple(strings)
+
+
+def text_rdata(*strings: bytes) -> bytes:
+    """TXT rdata of these strings; ValueError for one of more than 255 bytes."""
+    return b"".join(bytes((len(string),)) + string for string in strings)
+
+
+def _whole(rdata: Rdata, end: int, wire: bytes) -> Rdata:
+    if end != len(wire):
+        raise ValueError("rdata of the wrong length")
+    return rdata
+
+
+def _with_names(
+    layout: tuple[str | int, ...], packet: bytes, start: int, end: int, change: Callable[[Labels], Labels]
+) -> bytes:
+    parts: list[bytes] = []
+    position = start
+    for part in layout:
+        if part == NAME:
+            labels, after = name_at(packet, position)
+            parts.append(encode_name(change(labels)))
+        else:
+            if position >= end:
+                raise ValueError("rdata of the wrong length")
+            after = position + (1 + packet[position] if part == STRING else int(part))
+            parts.append(packet[position:after])
+        if after > end:
+            raise ValueError("rdata of the wrong length")
+        position = after
+    return b"".join((*parts, packet[position:end]))

@@ -1,0 +1,114 @@
+"""Messages of others: where their records stand, and what they hold. Bytes from the network, so every error is one."""
+
+from __future__ import annotations
+
+from struct import Struct, unpack_from
+from typing import Final, NamedTuple
+
+from kdns.dns.names import Labels, skip_name, text_of
+from kdns.dns.query import AA, AD, HEADER_BYTES, RA, TC, options_of
+from kdns.dns.rdata import expanded, name_at, rdata_of
+from kdns.dns.response import Response
+from kdns.dns.rrset import RRset
+from kdns.dns.types import OPT
+
+ANSWER: Final = 1
+AUTHORITY: Final = 2
+ADDITIONAL: Final = 3
+
+_COUNTS: Final = Struct("!HHHH")
+_RECORD: Final = Struct("!HHIH")
+_SETTABLE: Final = AA | TC | RA | AD
+
+
+class Record(NamedTuple):
+    """Where one record of a message stands: positions in the packet, its section, type, class and TTL."""
+
+    section: int
+    owner_at: int
+    rtype: int
+    rclass: int
+    ttl: int
+    ttl_at: int
+    rdata_at: int
+    end: int
+
+
+def records(packet: bytes) -> list[Record]:
+    """All records behind the questions, OPT included; ValueError for a message that does not hold what it says."""
+    if len(packet) < HEADER_BYTES:
+        raise ValueError("a message has at least 12 bytes")
+    questions, *counts = _COUNTS.unpack_from(packet, 4)
+    position = HEADER_BYTES
+    size = len(packet)
+    for _ in range(questions):
+        position = skip_name(packet, position) + 4
+    found: list[Record] = []
+    for section, count in enumerate(counts, ANSWER):
+        for _ in range(count):
+            owner_at = position
+            position = skip_name(packet, position)
+            ttl_at, rdata_at = position + 4, position + 10
+            if rdata_at > size:
+                raise ValueError("a record runs out of the packet")
+            rtype, rclass, ttl, rdata_bytes = _RECORD.unpack_from(packet, position)
+            position = rdata_at + rdata_bytes
+            if position > size:
+                raise ValueError("rdata runs out of the packet")
+            found.append(Record(section, owner_at, rtype, rclass, ttl, ttl_at, rdata_at, position))
+    return found
+
+
+def owner_of(packet: bytes, record: Record) -> Labels:
+    """The labels of a record's owner, their case as it stands; ValueError for a name that is none."""
+    return name_at(packet, record.owner_at)[0]
+
+
+def without_opt(packet: bytes) -> tuple[bytes, tuple[tuple[int, bytes], ...], int]:
+    """The message without its OPT, the options of that, and the upper bits of the rcode; ValueError for no message.
+
+    An OPT in front of other records stays, its bytes being counted on by pointers; as a rule it is the last one.
+    """
+    found = records(packet)
+    if not found or found[-1].rtype != OPT:
+        return packet, (), 0
+    opt = found[-1]
+    (additionals,) = unpack_from("!H", packet, 10)
+    bare = packet[:10] + (additionals - 1).to_bytes(2, "big") + packet[HEADER_BYTES : opt.owner_at]
+    return bare, options_of(packet[opt.rdata_at : opt.end]), opt.ttl >> 24 << 4
+
+
+def from_wire(response: Response) -> Response:
+    """The same response with its `wire` taken apart into records; ValueError for bytes that are no message.
+
+    Records of one owner, type, class and TTL that stand next to each other become one RRset.
+    """
+    packet = response.wire
+    sections: tuple[list[RRset], ...] = ([], [], [])
+    options = response.options
+    (flags,) = unpack_from("!H", packet, 2)
+    rcode = flags & 15
+    for record in records(packet):
+        if record.rtype == OPT:
+            options = (*options, *options_of(packet[record.rdata_at : record.end]))
+            rcode |= record.ttl >> 24 << 4
+            continue
+        section = sections[record.section - ANSWER]
+        owner = text_of(owner_of(packet, record))
+        rdata = rdata_of(record.rtype, expanded(record.rtype, packet, record.rdata_at, record.end))
+        last = section[-1] if section else None
+        key = (owner, record.rtype, record.ttl, record.rclass)
+        if last is not None and (last.owner, last.rtype, last.ttl, last.rclass) == key:
+            section[-1] = RRset(owner, record.rtype, record.ttl, (*last.rdata, rdata), record.rclass)
+        else:
+            section.append(RRset(owner, record.rtype, record.ttl, (rdata,), record.rclass))
+    answer, authority, additional = map(tuple, sections)
+    return response._replace(
+        rcode=response.rcode & ~15 | rcode,
+        flags=flags & _SETTABLE,
+        answer=answer,
+        authority=authority,
+        additional=additional,
+        options=options,
+        wire=b"",
+    )

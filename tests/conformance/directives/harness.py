@@ -1,0 +1,204 @@
+"""Recorded cases of directives: blocks made of their Corefile text, stubs behind them, and replies compared."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from struct import pack
+from typing import Any, TypeAlias
+
+import pytest
+from dns_chain import FakeSetup
+
+from kdns.corefile.parse import parse
+from kdns.dns.names import encode_name, labels_of
+from kdns.dns.query import AA, AD, CD, QR, RA, RD, TC, encode_options
+from kdns.dns.response import Response
+from kdns.dns.rrset import RRset
+from kdns.dns.types import rcode_name, rcode_number, type_number
+from kdns.dns.wire import from_wire
+from kdns.dns.zonefile import parse_record, record_texts
+from kdns.plugins.chain import Chain, Plugin, Reply, Request, Serve
+from kdns.plugins.directives import DIRECTIVES
+from kdns.plugins.server import Block, Exchange, Server
+from kdns.plugins.server_config import configure
+
+FOLDER = Path(__file__).parents[3].parent / "shared" / "conformance" / "directives"
+FLAGS = {"qr": QR, "aa": AA, "tc": TC, "rd": RD, "ra": RA, "ad": AD, "cd": CD}
+CLASSES = {"IN": 1, "CH": 3, "HS": 4, "NONE": 254, "ANY": 255}
+SECTIONS = ("answer", "authority", "additional")
+ANY_TTL = 303
+
+Case: TypeAlias = dict[str, Any]
+
+
+def recorded(name: str) -> Case:
+    """The content of NAME-cases.json; the test is skipped where the folder is absent."""
+    path = FOLDER / f"{name}-cases.json"
+    if not path.exists():
+        pytest.skip(f"the conformance data is not here: {path}")
+    content: Case = json.loads(path.read_bytes())
+    return content
+
+
+def files_of(case: Case, content: Case) -> dict[str, str]:
+    """The files of a case, with its references to long texts resolved."""
+    texts: Mapping[str, Any] = case.get("files") or {}
+    return {name: text if isinstance(text, str) else content["files"][text["ref"]] for name, text in texts.items()}
+
+
+def packet_of(query: Case, *, message_id: int = 1) -> bytes:
+    """The packet of a recorded query: RD unless `flags` says otherwise, class IN, and the OPT of `edns`."""
+    flags = sum(FLAGS[flag] for flag in query.get("flags", ["rd"]))
+    edns = query.get("edns")
+    qtype, qclass = query.get("type", "A"), query.get("class", "IN")
+    question = encode_name(labels_of(query["name"])) + pack("!HH", type_number(qtype), CLASSES[qclass])
+    header = pack("!HHHHHH", message_id, flags, 1, 0, 0, edns is not None)
+    return header + question + (opt_of(edns) if edns is not None else b"")
+
+
+def opt_of(edns: Case) -> bytes:
+    """The OPT of a recorded `edns`; its options are written CODE=HEX."""
+    options = tuple(
+        (int(code), bytes.fromhex(data.removeprefix("0x")))
+        for code, _, data in (text.partition("=") for text in edns.get("options") or ())
+    )
+    rdata = encode_options(options)
+    do = 0x8000 if edns.get("do") else 0
+    size_bytes = edns.get("udp_size", 4096)
+    return pack("!BHHBBHH", 0, 41, size_bytes, 0, edns.get("version", 0), do, len(rdata)) + rdata
+
+
+def client_of(query: Case) -> tuple[str, int]:
+    """The client of a recorded query, 10.240.0.1:40212 where it says none."""
+    text: str = query.get("client", "10.240.0.1:40212")
+    if text.startswith("["):
+        host, _, port = text[1:].partition("]:")
+        return host, int(port)
+    host, _, port = text.partition(":") if text.count(":") == 1 else (text, "", "")
+    return host, int(port or 40212)
+
+
+def response_of(message: Case) -> Response:
+    """A recorded message as a plugin's response."""
+    answer, authority, additional = (tuple(map(parse_record, message.get(section) or ())) for section in SECTIONS)
+    flags = sum(FLAGS[flag] for flag in message.get("flags", ())) & (AA | TC | RA | AD)
+    return Response(rcode_number(message.get("rcode", "NOERROR")), flags, answer, authority, additional)
+
+
+@dataclass
+class Behind(Plugin):
+    """What is behind the directives under test: remembers each request, and replies as `reply` says."""
+
+    reply: Callable[[Request], Reply | Awaitable[Reply]]
+    requests: list[Request] = field(default_factory=list)
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        del next
+        self.requests.append(request)
+        return self.reply(request)
+
+
+def server_of(config: str, setup: FakeSetup, *behind: Plugin, zone: str = ".", before: Iterable[Plugin] = ()) -> Server:
+    """A server of one block whose body is `config`, with other plugins before and behind its own."""
+    (server_config,) = configure(parse(f"{zone} {{\n{config}\n}}\n"))
+    setup.zones = server_config.zones
+    plugins: list[Plugin] = [*before]
+    for row in DIRECTIVES:
+        configs = server_config.configs(row)
+        plugin = row.build(configs, setup) if configs else None
+        if plugin is not None:
+            plugins.append(plugin)
+    chain = Chain((*plugins, *behind))
+    setup.built = chain.plugins
+    server = Server("dns://:53", [Block(one, chain) for one in server_config.zones], "127.0.0.1", port=53)
+    setup.servers.append(server)
+    return server
+
+
+async def reply_to(server: Server, query: Case, *, transport: str = "udp", now_s: float = 0.0) -> bytes:
+    """The bytes that a server sends for a recorded query, b"" for silence. The table is not asked."""
+    packet = packet_of(query)
+    lane = server.table.lane(query.get("proto", transport), 4)
+    outcome = server.respond(packet, lane, client_of(query), now_s)
+    return (outcome if isinstance(outcome, Exchange) else await outcome).wire
+
+
+def shown(wire: bytes) -> Case:
+    """A message as the recorded cases write it."""
+    response = from_wire(Response(wire=wire))
+    flags = int.from_bytes(wire[2:4], "big")
+    return {
+        "rcode": rcode_name(response.rcode),
+        "flags": [name for name, bit in FLAGS.items() if flags & bit],
+        "options": [f"{code}={data.hex()}" for code, data in response.options],
+        **{section: texts(getattr(response, section)) for section in SECTIONS},
+    }
+
+
+def texts(rrsets: Iterable[RRset]) -> list[str]:
+    """Each record as a line."""
+    return [line for rrset in rrsets for line in record_texts(rrset)]
+
+
+def comparable(line: str, *, any_ttl: bool = False) -> str:
+    """A record's line without what is not compared: an SOA's numbers, an RRSIG's times and signature, a TTL of 303."""
+    (text,) = record_texts(parse_record(line))
+    owner, ttl, rclass, rtype, *rdata = text.split(" ")
+    if rtype == "SOA":
+        rdata = rdata[:1]
+    if rtype == "RRSIG":
+        rdata = [*rdata[:3], rdata[7]]
+    return " ".join((owner, "*" if any_ttl else ttl, rclass, rtype, *rdata))
+
+
+def difference(expected: Case, got: Case, sections: Iterable[str] = SECTIONS, *, with_flags: bool = False) -> str:
+    """What a reply has otherwise than recorded, "" for nothing; sections that are not recorded are not compared."""
+    if "rcode" in expected and got["rcode"] != expected["rcode"]:
+        return f"rcode {got['rcode']}, recorded {expected['rcode']}"
+    if with_flags and "flags" in expected and set(got["flags"]) != set(expected["flags"]):
+        return f"flags {got['flags']}, recorded {expected['flags']}"
+    for section in sections:
+        if section not in expected:
+            continue
+        unmatched = list(got[section])
+        for line in expected[section]:
+            any_ttl = parse_record(line).ttl == ANY_TTL
+            same = [one for one in unmatched if comparable(one, any_ttl=any_ttl) == comparable(line, any_ttl=any_ttl)]
+            if not same:
+                return f"{section} {got[section]}, recorded {expected[section]}"
+            unmatched.remove(same[0])
+        if unmatched:
+            return f"{section} has more than recorded: {unmatched}"
+    return ""
+
+
+@dataclass
+class Report:
+    """Counts outcomes, and fails the test at its end for what is neither as recorded nor a known deviation."""
+
+    name: str
+    deviations: Mapping[str, str] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
+    failures: list[str] = field(default_factory=list)
+    met: set[str] = field(default_factory=set)
+
+    def add(self, case_id: str, wrong: str) -> None:
+        """Note one case: `wrong` is what differs, "" for nothing."""
+        if not wrong:
+            self.counts["passed"] += 1
+        elif case_id in self.deviations:
+            self.met.add(case_id)
+            self.counts["known deviation"] += 1
+        else:
+            self.failures.append(f"{case_id}: {wrong}")
+            self.counts["failed"] += 1
+
+    def check(self) -> None:
+        """Print the counts, and fail for failures and for deviations that are none any more."""
+        print(f"\n{self.name}: {', '.join(f'{count} {outcome}' for outcome, count in self.counts.items())}")
+        assert not self.failures, "\n".join(self.failures)
+        assert set(self.deviations) - self.met == set(), "deviations that are none any more"
