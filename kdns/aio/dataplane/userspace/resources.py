@@ -9,8 +9,8 @@ from typing import Final, Protocol
 
 from kdns import logs
 from kdns.aio.connections import Kind, maximum
-from kdns.aio.dataplane.userspace.poller import Poller
 from kdns.aio.dataplane.userspace.splice import Pipes
+from kdns.aio.poller import Poller
 from kdns.net import Address
 from kdns.proxy.userspace.sessions import Sessions
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from fcntl import fcntl
 from typing import Final
 
-from kdns.aio.dataplane.userspace.poller import FAILED, ONCE, READABLE, WRITABLE, Poller
+from kdns.aio.poller import FAILED, ONCE, READABLE, WRITABLE, Poller
 from kdns.proxy.userspace.sessions import PortCounters
 
 PIPE_BYTES: Final = 256 * 1024

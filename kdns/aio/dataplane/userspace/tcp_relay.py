@@ -7,10 +7,10 @@ import socket
 from asyncio import TimerHandle
 from typing import Final
 
-from kdns.aio.dataplane.userspace.poller import ONCE, WHILE_READABLE
 from kdns.aio.dataplane.userspace.resources import RelayResources
 from kdns.aio.dataplane.userspace.sockets import address_family, set_tcp_options
 from kdns.aio.dataplane.userspace.splice import Splice, reset_on_close
+from kdns.aio.poller import ONCE, WHILE_READABLE
 from kdns.proxy.plan.endpoints import ServiceEndpoint
 from kdns.proxy.userspace.relays import RelayKey
 from kdns.proxy.userspace.sessions import PortCounters, Session, header

@@ -8,9 +8,9 @@ from collections.abc import Collection
 from contextlib import suppress
 from typing import Any, Final
 
-from kdns.aio.dataplane.userspace.poller import WHILE_READABLE
 from kdns.aio.dataplane.userspace.resources import RelayResources
 from kdns.aio.dataplane.userspace.sockets import IP_PKTINFO, address_family
+from kdns.aio.poller import WHILE_READABLE
 from kdns.proxy.plan.endpoints import ServiceEndpoint
 from kdns.proxy.userspace.relays import RelayKey
 from kdns.proxy.userspace.sessions import PortCounters, Session

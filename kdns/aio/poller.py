@@ -84,7 +84,7 @@ class Poller:
         try:
             handler(events)
         except Exception:  # events of other sockets come only once, and have to be handled
-            log.exception("handler of a relay failed")
+            log.exception("handler of a socket failed")
 
     def _poll(self) -> None:
         self._is_polling = True
