@@ -28,7 +28,7 @@ log = logs.get(__name__)
 
 
 class Kind(Enum):
-    """What accepts connections. The value is its name in the log."""
+    """What accepts connections, and the sockets to upstreams. The value is its name in the log."""
 
     DNS = "DNS over TCP"
     API = "API"
@@ -36,6 +36,7 @@ class Kind(Enum):
     SITES = "health and metrics"
     NODE_SITES = "health and metrics of the node"
     RELAYS = "relays"
+    UPSTREAMS = "upstreams"
 
 
 MAX_CONNECTIONS: Final = {
@@ -45,6 +46,7 @@ MAX_CONNECTIONS: Final = {
     Kind.SITES: 256,
     Kind.NODE_SITES: 256,
     Kind.RELAYS: 1 << 20,
+    Kind.UPSTREAMS: 1000,
 }
 """How many there may be of each kind, for relays in descriptors; fewer where the process may not have so many."""
 RESERVED: Final = 256

@@ -75,7 +75,7 @@ async def _reload(server: DnsServer, wanted: asyncio.Event, read: Callable[[], t
 async def serve(corefile: str, *, dns_port: int, say: Callable[[str], None]) -> None:
     """Run the DNS server until SIGTERM, SIGINT or SIGHUP, then `lameduck` seconds longer. SIGUSR1 reloads."""
     read = partial(load_corefile, corefile, dns_port=dns_port)
-    share_out(Kind.DNS, Kind.SITES)
+    share_out(Kind.DNS, Kind.SITES, Kind.UPSTREAMS)
     server = DnsServer(read(), dns_port=dns_port)
     stop, reload_wanted = stop_event(), reload_event()
     try:

@@ -61,7 +61,7 @@ async def up(options: UpOptions, say: Callable[[str], None], warn: Callable[[str
     `say` gets each address that is listened on, then `ready`.
     """
     node = (Kind.NODE_SITES, Kind.RELAYS) if options.proxy else ()
-    share_out(Kind.DNS, Kind.SITES, *node)
+    share_out(Kind.DNS, Kind.SITES, Kind.UPSTREAMS, *node)
     stop, reload_wanted = stop_event(), reload_event()
     given = options.control_plane
     tls_key = given.tls_key or given.tls_cert  # one file may hold both

@@ -17,6 +17,7 @@ from kdns.corefile.lines import Stanza
 from kdns.dns.response import Subject, Tally
 from kdns.net import HostPort
 from kdns.plugins.chain import Plugin, Reply, Request
+from kdns.plugins.upstream import Upstream, UpstreamSpec
 
 Config = TypeVar("Config")
 
@@ -162,6 +163,13 @@ class Setup(Protocol):
 
     def log_stacks(self) -> None:
         """Write the stack of a query that fails unexpectedly."""
+        ...
+
+    def upstream(self, spec: UpstreamSpec) -> Upstream:
+        """A server that questions are sent to, until the block ends; InputError for an address or file of no use.
+
+        Blocks with the same specification share sockets and connections.
+        """
         ...
 
     def now_s(self) -> float:

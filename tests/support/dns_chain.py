@@ -25,6 +25,7 @@ from kdns.plugins.kubernetes.plugin import Kubernetes
 from kdns.plugins.loadbalance import Loadbalance, LoadbalanceConfig
 from kdns.plugins.server import Block, Exchange, Server
 from kdns.plugins.server_config import ServerConfig
+from kdns.plugins.upstream import Upstream, UpstreamSpec
 
 
 @dataclass
@@ -50,6 +51,7 @@ class FakeSetup:
     chance: Chance = field(default_factory=lambda: Random(0))
     works: list[Callable[[], Coroutine[Any, Any, None]]] = field(default_factory=list)
     udp_bytes: int = MAX_UDP_BYTES
+    upstreams: dict[HostPort, Upstream] = field(default_factory=dict)
     _due: list[tuple[float, Callable[[], None]]] = field(default_factory=list)
 
     def listen(self, hosts: Sequence[str], exclude: Sequence[str]) -> None:
@@ -111,6 +113,9 @@ class FakeSetup:
 
     def log_stacks(self) -> None:
         self.has_stacks = True
+
+    def upstream(self, spec: UpstreamSpec) -> Upstream:
+        return self.upstreams[spec.address]
 
     def now_s(self) -> float:
         return self.clock_s

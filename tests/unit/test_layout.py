@@ -48,8 +48,8 @@ ROOMS: tuple[tuple[str, ...], ...] = (
 
     ("plugins",),
 
-    ("aio.process", "aio.tasks", "aio.metrics", "aio.connections"),
-    ("aio.http", "aio.netlink", "aio.files"),
+    ("aio.process", "aio.tasks", "aio.metrics", "aio.connections", "aio.poller"),
+    ("aio.http", "aio.netlink", "aio.files", "aio.upstream"),
     ("aio.kube",),
     ("aio.dns", "aio.apiserver"),
     ("aio.controlplane",),

@@ -144,6 +144,7 @@ class DnsServer:
             self._probing.cancel()
             await asyncio.gather(self._probing, return_exceptions=True)
         await self._clusters.stop()
+        self._process.upstreams.close()
 
     def _built(
         self, configs: Iterable[ServerConfig]
@@ -173,7 +174,7 @@ class DnsServer:
     def _abandon(self, setups: list[BlockSetup]) -> None:
         """Leave no trace of blocks that are not used."""
         for setup in setups:
-            setup.release()
+            setup.abandon()
         self._clusters.drop_unused()
 
     def _use(self, setups: list[BlockSetup]) -> None:

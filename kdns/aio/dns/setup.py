@@ -18,6 +18,7 @@ from kdns.aio.http.sites import plain_page
 from kdns.aio.metrics import Counters, Histograms, Sample
 from kdns.aio.netlink.addresses import InterfaceAddress
 from kdns.aio.tasks import observed
+from kdns.aio.upstream.upstreams import Upstreams
 from kdns.cluster.source import Scope, Source
 from kdns.cluster.state import State
 from kdns.dns.answer import MAX_UDP_BYTES
@@ -31,9 +32,12 @@ from kdns.plugins.directive import Sample as PlainSample
 from kdns.plugins.directives import DIRECTIVES
 from kdns.plugins.server import Block, Server
 from kdns.plugins.server_config import ServerConfig
+from kdns.plugins.upstream import Upstream, UpstreamSpec
 
 log = logs.get("kdns.plugins")
 
+UPSTREAMS_KEPT_S: Final = 10.0
+"""How long a block that has ended may still send its pending queries to upstreams."""
 
 Page: TypeAlias = tuple[HostPort, str]
 """An HTTP page: where it is served, and its path."""
@@ -62,6 +66,7 @@ class Process:
     interfaces: tuple[InterfaceAddress, ...] = ()
     counters: dict[str, Counters] = field(default_factory=dict)
     histograms: dict[str, Histograms] = field(default_factory=dict)
+    upstreams: Upstreams = field(default_factory=Upstreams)
 
 
 @dataclass(slots=True)
@@ -85,6 +90,7 @@ class BlockSetup:
     readiness_checks: list[tuple[str, Callable[[], bool]]] = field(default_factory=list)
     _hosts: list[str] | None = None
     _clusters: list[tuple[Cluster, OnChange]] = field(default_factory=list)
+    _upstreams: list[Upstream] = field(default_factory=list)
     _works: list[Callable[[], Coroutine[Any, Any, None]]] = field(default_factory=list)
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
     _at_stop: list[Callable[[], None]] = field(default_factory=list)
@@ -110,6 +116,8 @@ class BlockSetup:
         for call in self._at_stop:
             call()
         self.release()
+        for upstream in self._upstreams:
+            asyncio.get_running_loop().call_later(UPSTREAMS_KEPT_S, upstream.close)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -119,6 +127,12 @@ class BlockSetup:
         for cluster, changed in self._clusters:
             cluster.listeners.remove(changed)
         self._clusters.clear()
+
+    def abandon(self) -> None:
+        """End a block that was not started."""
+        self.release()
+        for upstream in self._upstreams:
+            upstream.close()
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -224,6 +238,12 @@ class BlockSetup:
     def log_stacks(self) -> None:
         """See Setup."""
         self.logs_stacks = True
+
+    def upstream(self, spec: UpstreamSpec) -> Upstream:
+        """See Setup."""
+        upstream = self.process.upstreams.of(spec)
+        self._upstreams.append(upstream)
+        return upstream
 
     def now_s(self) -> float:
         """See Setup."""

@@ -17,17 +17,17 @@ from kdns.aio.connections import (
     shares,
 )
 
-SERVE, PROXY = (Kind.DNS, Kind.SITES), (Kind.NODE_SITES, Kind.RELAYS)
+SERVE, PROXY = (Kind.DNS, Kind.SITES, Kind.UPSTREAMS), (Kind.NODE_SITES, Kind.RELAYS)
 
 
 @pytest.mark.parametrize(
     ("limit", "kinds", "expected"),
     [
-        (524288, SERVE, {Kind.DNS: 1000, Kind.SITES: 256}),
-        (1024, SERVE, {Kind.DNS: 512, Kind.SITES: 256}),
+        (524288, SERVE, {Kind.DNS: 1000, Kind.SITES: 256, Kind.UPSTREAMS: 1000}),
+        (1024, SERVE, {Kind.DNS: 256, Kind.SITES: 256, Kind.UPSTREAMS: 256}),
         (1024, PROXY, {Kind.NODE_SITES: 256, Kind.RELAYS: 512}),
         (4096, PROXY, {Kind.NODE_SITES: 256, Kind.RELAYS: 3584}),
-        (64, SERVE, {Kind.DNS: 16, Kind.SITES: 16}),
+        (64, SERVE, {Kind.DNS: 11, Kind.SITES: 10, Kind.UPSTREAMS: 11}),
     ],
 )
 def test_shares(limit: int, kinds: tuple[Kind, ...], expected: dict[Kind, int]) -> None:

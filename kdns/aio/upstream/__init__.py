@@ -1,0 +1,1 @@
+"""The sockets and connections to the servers that questions are forwarded to."""

@@ -1,0 +1,28 @@
+"""Random bytes of the operating system, drawn in batches, as a system call for each query would cost more than it."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+BATCH_BYTES: Final = 4096
+
+
+class Entropy:
+    """What nobody else can guess: message ids, cases of letters, choices of sockets."""
+
+    __slots__ = ("_batch", "_position")
+
+    def __init__(self) -> None:
+        self._batch = b""
+        self._position = 0
+
+    def take(self, size: int) -> bytes:
+        """So many bytes, at most a batch; none of them is given twice."""
+        start = self._position
+        end = start + size
+        if end > len(self._batch):
+            self._batch = os.urandom(BATCH_BYTES)
+            start, end = 0, size
+        self._position = end
+        return self._batch[start:end]

@@ -1,0 +1,63 @@
+"""Queries as they are sent to an upstream, and the messages that answer them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kdns.dns.query import HEADER_BYTES, Query
+
+HOP_BY_HOP: Final = frozenset((10, 11, 12))
+"""EDNS options between two neighbours: cookie (RFC 7873), keepalive (RFC 7828), padding (RFC 7830)."""
+
+_CASE: Final = bytes(0x20 if chr(byte).isalpha() and byte < 0x80 else 0 for byte in range(256))
+"""The bit of each byte that is the case of a letter. A label's length is at most 63, so it is no letter."""
+_ONE_QUESTION: Final = b"\x00\x01"
+_TYPE_AND_CLASS_BYTES: Final = 4
+
+
+def body_of(query: Query) -> bytes:
+    """What is sent behind the id: the query's own bytes, without the options that concern one hop only.
+
+    Records that a client put beside its question and OPT, such as a signature for this server, stay behind too.
+    """
+    if query.is_plain:
+        return query.packet[2:]
+    edns = query.edns
+    if edns is not None:
+        edns = edns._replace(options=tuple(option for option in edns.options if option[0] not in HOP_BY_HOP))
+    return query.changed(edns=edns).packet[2:]
+
+
+def question_of(query: Query) -> bytes:
+    """The question as the client spelled it: name, type and class."""
+    return query.packet[HEADER_BYTES : query.question_end]
+
+
+def in_random_case(question: bytes, entropy: bytes) -> bytes:
+    """The question with each letter's case taken from a bit of `entropy`, which is as long as the question.
+
+    Who forges a response without seeing the query has to guess the case too (draft-vixie-dnsext-dns0x20-00).
+    """
+    size = len(question) - _TYPE_AND_CLASS_BYTES
+    letters = int.from_bytes(question[:size].translate(_CASE), "big") & int.from_bytes(entropy[:size], "big")
+    return (int.from_bytes(question[:size], "big") ^ letters).to_bytes(size, "big") + question[size:]
+
+
+def is_response(message: bytes) -> bool:
+    """Whether a message is a response to a query, with one question or none."""
+    return len(message) >= HEADER_BYTES and message[2] & 0xF8 == 0x80 and message[4:6] <= _ONE_QUESTION
+
+
+def has_question(message: bytes) -> bool:
+    """Whether a response repeats its question. Few errors of few servers do not."""
+    return message[4:6] == _ONE_QUESTION
+
+
+def is_about(message: bytes, question: bytes) -> bool:
+    """Whether a response has this question, whatever the case of the name's letters."""
+    name_end = HEADER_BYTES + len(question) - _TYPE_AND_CLASS_BYTES
+    return (
+        has_question(message)
+        and message.startswith(question[-_TYPE_AND_CLASS_BYTES:], name_end)
+        and message[HEADER_BYTES:name_end].lower() == question[:-_TYPE_AND_CLASS_BYTES].lower()
+    )

@@ -1,0 +1,124 @@
+"""The upstreams of a process: server blocks that name the same one share its sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from kdns.aio.upstream.exchanges import Counts, Exchanges
+from kdns.aio.upstream.place import Place
+from kdns.aio.upstream.streams import Streams
+from kdns.aio.upstream.udp import UdpSockets
+from kdns.dns.query import Query
+from kdns.plugins.upstream import Transport, Upstream, UpstreamError, UpstreamSpec
+
+TIDY_S: Final = 1.0
+"""How often sockets and connections are looked for that were idle for too long."""
+
+Label: TypeAlias = tuple[str, str]
+"""The address of an upstream, and the protocol as CoreDNS's metrics name it."""
+
+
+class SocketUpstream:
+    """One server: its sockets for UDP, and its connections."""
+
+    def __init__(self, spec: UpstreamSpec, exchanges: Exchanges) -> None:
+        self.spec = spec
+        place = Place(spec)
+        self.streams = Streams(spec, place, exchanges)
+        self.udp = UdpSockets(place, exchanges, self.streams)
+        self._is_dns = spec.scheme == "dns"
+
+    def exchange(self, query: Query, transport: Transport, timeout_s: float) -> Coroutine[Any, Any, bytes]:
+        """See Upstream."""
+        if transport == "udp" and self._is_dns:
+            return self.udp.exchange(query, timeout_s)
+        return self.streams.exchange(query, timeout_s)
+
+    def counts(self) -> dict[str, Counts]:
+        """What was done, by protocol."""
+        if self._is_dns:
+            return {"udp": self.udp.counts, "tcp": self.streams.counts}
+        return {"tcp-tls" if self.spec.scheme == "tls" else "https": self.streams.counts}
+
+    def tidy(self, now_s: float) -> None:
+        """Close what was idle for too long."""
+        self.udp.tidy(now_s)
+        self.streams.tidy(now_s)
+
+    def close(self) -> None:
+        """See Upstream."""
+        self.udp.close()
+        self.streams.close()
+
+
+@dataclass(slots=True, eq=False)
+class Lease:
+    """An upstream as one server block has it; its sockets close when nobody has it any more."""
+
+    spec: UpstreamSpec
+    _shared: SocketUpstream
+    _upstreams: Upstreams | None
+
+    def exchange(self, query: Query, transport: Transport, timeout_s: float) -> Coroutine[Any, Any, bytes]:
+        """See Upstream. This is no coroutine of its own, which would cost as much as a system call."""
+        if self._upstreams is None:
+            raise UpstreamError("the upstream is no longer used")
+        return self._shared.exchange(query, transport, timeout_s)
+
+    def close(self) -> None:
+        """See Upstream."""
+        if self._upstreams is not None:
+            self._upstreams.give_back(self._shared)
+            self._upstreams = None
+
+
+class Upstreams:
+    """All upstreams of a process by what they were made of, each with the number of its users."""
+
+    def __init__(self) -> None:
+        self._exchanges: Exchanges | None = None
+        self._shared: dict[UpstreamSpec, SocketUpstream] = {}
+        self._users: dict[UpstreamSpec, int] = {}
+        self._tidying: asyncio.TimerHandle | None = None
+
+    def of(self, spec: UpstreamSpec) -> Upstream:
+        """The upstream of a specification, until it is closed; InputError for an address or file that is of no use."""
+        if self._exchanges is None:
+            self._exchanges = Exchanges()
+        shared = self._shared.get(spec)
+        if shared is None:
+            shared = self._shared[spec] = SocketUpstream(spec, self._exchanges)
+        self._users[spec] = self._users.get(spec, 0) + 1
+        if self._tidying is None:
+            self._tidying = self._exchanges.loop.call_later(TIDY_S, self._tidy)
+        return Lease(spec, shared, self)
+
+    def give_back(self, shared: SocketUpstream) -> None:
+        """One user less; the last one closes the sockets."""
+        if self._shared.get(shared.spec) is not shared:
+            return  # all were closed before
+        self._users[shared.spec] -= 1
+        if not self._users[shared.spec]:
+            del self._users[shared.spec], self._shared[shared.spec]
+            shared.close()
+
+    def close(self) -> None:
+        """Close everything; exchanges under way fail."""
+        for shared in self._shared.values():
+            shared.close()
+        self._shared.clear()
+        self._users.clear()
+        if self._tidying is not None:
+            self._tidying.cancel()
+        if self._exchanges is not None:
+            self._exchanges.close()
+
+    def _tidy(self) -> None:
+        assert self._exchanges is not None  # noqa: S101 - set before the timer is
+        now_s = self._exchanges.loop.time()
+        for shared in self._shared.values():
+            shared.tidy(now_s)
+        self._tidying = self._exchanges.loop.call_later(TIDY_S, self._tidy) if self._shared else None

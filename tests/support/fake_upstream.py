@@ -1,0 +1,157 @@
+"""Servers on loopback that answer queries as a test says, and upstreams that ask them."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from dns_chain import read
+from dns_client import packet
+
+from kdns.aio.upstream.exchanges import Exchanges
+from kdns.aio.upstream.upstreams import SocketUpstream
+from kdns.dns.query import Query
+from kdns.net import HostPort
+from kdns.plugins.upstream import UpstreamSpec
+
+Responses: TypeAlias = Callable[[bytes], Iterable[bytes]]
+"""What is sent back for a query, message by message."""
+ADDRESS = bytes((192, 0, 2, 1))
+RECORD = b"\xc0\x0c\x00\x01\x00\x01\x00\x00\x00\x3c\x00\x04" + ADDRESS
+"""An A record of the question's name."""
+
+
+def answer(query: bytes, record: bytes = RECORD) -> bytes:
+    """A response to a query with one record, and without OPT."""
+    question = question_bytes(query)
+    return query[:2] + b"\x81\x80\x00\x01\x00\x01\x00\x00\x00\x00" + question + record
+
+
+def question_bytes(query: bytes) -> bytes:
+    return query[12 : read(query).question_end]
+
+
+def honest(query: bytes) -> list[bytes]:
+    return [answer(query)]
+
+
+def query_of(name: str = "www.Example.com", **options: Any) -> Query:
+    return read(packet(name, **options))
+
+
+def respond_to(query: Query, record: bytes = RECORD) -> bytes:
+    """The response that an exchange of this query gives, in lower case."""
+    return answer(query.packet, record).lower()
+
+
+@dataclass
+class Silent:
+    """Answers nothing, and remembers the queries."""
+
+    queries: list[bytes] = field(default_factory=list)
+
+    def __call__(self, query: bytes) -> list[bytes]:
+        self.queries.append(query)
+        return []
+
+
+@dataclass
+class FakeServer:
+    """UDP and TCP on one port of 127.0.0.1; what it received, and the ports that queries came from.
+
+    `closes` has each TCP connection closed after its first response.
+    """
+
+    udp: Responses = honest
+    tcp: Responses = honest
+    closes: bool = False
+    received: list[bytes] = field(default_factory=list)
+    ports: list[int] = field(default_factory=list)
+    streamed: list[bytes] = field(default_factory=list)
+    connections: list[asyncio.StreamWriter] = field(default_factory=list)
+    tasks: list[asyncio.Task[Any]] = field(default_factory=list)
+    port: int = 0
+    sock: socket.socket = field(default_factory=lambda: socket.socket(type=socket.SOCK_DGRAM))
+
+    @property
+    def spec(self) -> UpstreamSpec:
+        return UpstreamSpec(HostPort("127.0.0.1", self.port))
+
+    def read_datagrams(self) -> None:
+        while True:
+            try:
+                query, client = self.sock.recvfrom(65535)
+            except BlockingIOError:
+                return
+            self.received.append(query)
+            self.ports.append(client[1])
+            for response in self.udp(query):
+                self.sock.sendto(response, client)
+
+    async def serve_stream(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections.append(writer)
+        if task := asyncio.current_task():
+            self.tasks.append(task)
+        try:
+            while True:
+                query = await reader.readexactly(int.from_bytes(await reader.readexactly(2), "big"))
+                self.streamed.append(query)
+                for response in self.tcp(query):
+                    writer.write(len(response).to_bytes(2, "big") + response)
+                if self.closes:
+                    break
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+
+@asynccontextmanager
+async def fake_server(
+    udp: Responses = honest, tcp: Responses = honest, *, closes: bool = False, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[FakeServer]:
+    server = FakeServer(udp, tcp, closes)
+    loop = asyncio.get_running_loop()
+    with server.sock as sock:
+        listener = await asyncio.start_server(server.serve_stream, "127.0.0.1", 0, ssl=tls)
+        server.port = listener.sockets[0].getsockname()[1]
+        sock.setblocking(False)
+        sock.bind(("127.0.0.1", server.port))
+        loop.add_reader(sock, server.read_datagrams)
+        try:
+            yield server
+        finally:
+            loop.remove_reader(sock)
+            listener.close()
+            for writer in server.connections:
+                writer.transport.abort()
+            await asyncio.gather(*server.tasks)
+            await listener.wait_closed()
+
+
+@asynccontextmanager
+async def upstream_of(
+    spec: UpstreamSpec, *, max_exchanges: int = 4096, max_descriptors: int = 1000
+) -> AsyncIterator[SocketUpstream]:
+    """An upstream that leaves nothing behind: its exchanges have ended and its descriptors are closed."""
+    exchanges = Exchanges(max_exchanges, max_descriptors)
+    upstream = SocketUpstream(spec, exchanges)
+    try:
+        yield upstream
+    finally:
+        upstream.close()
+        left = len(exchanges), exchanges.descriptors
+        exchanges.close()
+        assert left == (0, 0)
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    """Let others work until it is so."""
+    async with asyncio.timeout(30):
+        while not is_so():  # noqa: ASYNC110 - what is waited for raises no event
+            await asyncio.sleep(0)
