@@ -38,6 +38,8 @@ __all__ = [
     "ServiceAnnotations",
     "ServiceCIDR",
     "ServiceCIDRSpec",
+    "ServiceImport",
+    "ServiceImportSpec",
     "ServiceLabels",
     "ServiceMeta",
     "ServicePort",
@@ -189,10 +191,19 @@ class Service(Slim, frozen=True):
         return self.spec.ports or ()
 
 
-class SliceLabels(Slim, frozen=True, rename={"service_name": "kubernetes.io/service-name"}):
-    """The label of an EndpointSlice that is used: its Service."""
+SLICE_LABELS = {
+    "service_name": "kubernetes.io/service-name",
+    "import_name": "multicluster.kubernetes.io/service-name",
+    "source_cluster": "multicluster.kubernetes.io/source-cluster",
+}
+
+
+class SliceLabels(Slim, frozen=True, rename=SLICE_LABELS):
+    """The labels of an EndpointSlice that are used: its Service, or its ServiceImport and the cluster it is from."""
 
     service_name: str = ""
+    import_name: str = ""
+    source_cluster: str = ""
 
 
 class SliceAnnotations(Slim, frozen=True, rename={"trigger_time": "endpoints.kubernetes.io/last-change-trigger-time"}):
@@ -248,6 +259,7 @@ class Endpoint(Slim, frozen=True):
     target_ref: TargetRef | None = None
     node_name: str | None = None
     hints: Hints | None = None
+    zone: str | None = None
 
     @property
     def is_ready(self) -> bool:
@@ -281,6 +293,17 @@ class EndpointSlice(Slim, frozen=True):
         """The Service this slice belongs to, or None for a slice without the label."""
         labels = self.metadata.labels
         return (self.metadata.namespace, labels.service_name) if labels and labels.service_name else None
+
+    @property
+    def import_key(self) -> Key | None:
+        """The ServiceImport this slice belongs to, or None for a slice of this cluster."""
+        labels = self.metadata.labels
+        return (self.metadata.namespace, labels.import_name) if labels and labels.import_name else None
+
+    @property
+    def source_cluster(self) -> str:
+        """The cluster that the endpoints of a ServiceImport are in, "" where the slice does not say."""
+        return self.metadata.labels.source_cluster if self.metadata.labels else ""
 
 
 class PodMeta(Slim, frozen=True):
@@ -422,4 +445,32 @@ class ServiceCIDR(Slim, frozen=True):
         return "", self.metadata.name
 
 
-Object: TypeAlias = Service | EndpointSlice | Pod | Namespace | Node | ServiceCIDR
+class ServiceImportSpec(Slim, frozen=True):
+    """spec of a ServiceImport; `type` is ClusterSetIP or Headless."""
+
+    type: str = "ClusterSetIP"
+    ips: tuple[str, ...] | None = ()
+    ports: tuple[ServicePort, ...] | None = ()
+
+
+class ServiceImport(Slim, frozen=True):
+    """multicluster.x-k8s.io/v1alpha1 ServiceImport: a Service of a set of clusters (KEP-1645)."""
+
+    metadata: Meta
+    spec: ServiceImportSpec = ServiceImportSpec()
+
+    @property
+    def key(self) -> Key:
+        """(namespace, name)."""
+        return self.metadata.namespace, self.metadata.name
+
+    @property
+    def as_service(self) -> Service:
+        """The Service that has the same addresses and ports."""
+        ips = self.spec.ips or ()
+        first = "None" if self.spec.type == "Headless" else next(iter(ips), "")
+        meta = ServiceMeta(self.metadata.name, self.metadata.namespace)
+        return Service(meta, ServiceSpec(cluster_ip=first, cluster_ips=ips, ports=self.spec.ports))
+
+
+Object: TypeAlias = Service | EndpointSlice | Pod | Namespace | Node | ServiceCIDR | ServiceImport

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Generic, TypeAlias, TypeVar
 
-from kdns.cluster.objects import EndpointSlice, Key, Namespace, Node, Object, Pod, Service, ServiceCIDR
+from kdns.cluster.objects import EndpointSlice, Key, Namespace, Node, Object, Pod, Service, ServiceCIDR, ServiceImport
 from kdns.net import packed
 
 T = TypeVar("T", bound=Object)
@@ -27,7 +27,13 @@ class Change(Generic[T]):
 
 
 AnyChange: TypeAlias = (
-    Change[Service] | Change[EndpointSlice] | Change[Pod] | Change[Namespace] | Change[Node] | Change[ServiceCIDR]
+    Change[Service]
+    | Change[EndpointSlice]
+    | Change[Pod]
+    | Change[Namespace]
+    | Change[Node]
+    | Change[ServiceCIDR]
+    | Change[ServiceImport]
 )
 
 
@@ -85,8 +91,10 @@ class State:
     namespaces: dict[Key, Namespace] = field(default_factory=dict)
     nodes: dict[Key, Node] = field(default_factory=dict)
     service_cidrs: dict[Key, ServiceCIDR] = field(default_factory=dict)
+    service_imports: dict[Key, ServiceImport] = field(default_factory=dict)
     synced: set[type[Object]] = field(default_factory=set)
     slices_by_service: dict[Key, dict[Key, EndpointSlice]] = field(default_factory=dict)
+    slices_by_import: dict[Key, dict[Key, EndpointSlice]] = field(default_factory=dict)
     services_by_ip: Index = field(default_factory=Index)
     slices_by_ip: Index = field(default_factory=Index)
     pods_by_ip: Index = field(default_factory=Index)
@@ -107,6 +115,8 @@ class State:
                 return _change(self.nodes, obj.key, obj)
             case ServiceCIDR():
                 return _change(self.service_cidrs, obj.key, obj)
+            case ServiceImport():
+                return _change(self.service_imports, obj.key, obj)
 
     def delete(self, kind: type[Object], key: Key) -> AnyChange | None:
         """Delete an object; None when it is not stored."""
@@ -118,6 +128,8 @@ class State:
             return self._pod(key, None)
         if kind is ServiceCIDR:
             return _change(self.service_cidrs, key, None)
+        if kind is ServiceImport:
+            return _change(self.service_imports, key, None)
         return _change(self.namespaces, key, None) if kind is Namespace else _change(self.nodes, key, None)
 
     def retain(self, kind: type[Object], keys: Collection[Key]) -> list[AnyChange]:
@@ -135,6 +147,7 @@ class State:
             Namespace: self.namespaces.keys(),
             Node: self.nodes.keys(),
             ServiceCIDR: self.service_cidrs.keys(),
+            ServiceImport: self.service_imports.keys(),
         }
         return by_kind[kind]
 
@@ -149,13 +162,10 @@ class State:
         old = _swap(self.slices, key, new)
         if old == new:
             return None
-        if old and old.service_key:
-            siblings = self.slices_by_service[old.service_key]
-            del siblings[key]
-            if not siblings:
-                del self.slices_by_service[old.service_key]
-        if new and new.service_key:
-            self.slices_by_service.setdefault(new.service_key, {})[key] = new
+        for endpoint_slice, is_new in ((old, False), (new, True)):
+            if endpoint_slice:
+                _regroup(self.slices_by_service, endpoint_slice.service_key, endpoint_slice, is_new=is_new)
+                _regroup(self.slices_by_import, endpoint_slice.import_key, endpoint_slice, is_new=is_new)
         self.slices_by_ip.move(key, slice_addresses(old), slice_addresses(new))
         return Change(key, old, new)
 
@@ -165,6 +175,19 @@ class State:
             return None
         self.pods_by_ip.move(key, old.addresses if old else (), new.addresses if new else ())
         return Change(key, old, new)
+
+
+def _regroup(
+    groups: dict[Key, dict[Key, EndpointSlice]], group: Key | None, endpoint_slice: EndpointSlice, *, is_new: bool
+) -> None:
+    """Put a slice into the group that it belongs to, or take it out."""
+    if group and is_new:
+        groups.setdefault(group, {})[endpoint_slice.key] = endpoint_slice
+    elif group:
+        siblings = groups[group]
+        del siblings[endpoint_slice.key]
+        if not siblings:
+            del groups[group]
 
 
 def _change(objects: dict[Key, T], key: Key, new: T | None) -> Change[T] | None:

@@ -12,7 +12,19 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from kdns.cluster.objects import EndpointSlice, Key, Meta, Namespace, Node, Object, Pod, Service, ServiceCIDR, Slim
+from kdns.cluster.objects import (
+    EndpointSlice,
+    Key,
+    Meta,
+    Namespace,
+    Node,
+    Object,
+    Pod,
+    Service,
+    ServiceCIDR,
+    ServiceImport,
+    Slim,
+)
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -105,11 +117,12 @@ class Resource:
     decode: Callable[[msgspec.Raw], Object]
     decode_page: Callable[[bytes], Page[Object]]
     is_optional: bool = False
+    version: str = "v1"
 
     @property
     def api_version(self) -> str:
         """apiVersion of the kind and of its lists."""
-        return f"{self.group}/v1" if self.group else "v1"
+        return f"{self.group}/{self.version}" if self.group else self.version
 
     def path_in(self, namespace: str) -> str:
         """The path of the collection in one namespace; "" is all namespaces."""
@@ -122,11 +135,13 @@ class Resource:
         return f'apiGroups: ["{self.group}"], resources: ["{self.plural}"], verbs: ["list", "watch"]'
 
 
-def _resource(kind: type[Object], group: str, plural: str, *, is_optional: bool = False) -> Resource:
-    root = f"/apis/{group}/v1" if group else "/api/v1"
+def _resource(
+    kind: type[Object], group: str, plural: str, *, is_optional: bool = False, version: str = "v1"
+) -> Resource:
+    root = f"/apis/{group}/{version}" if group else f"/api/{version}"
     decode: Callable[[msgspec.Raw], Object] = msgspec.json.Decoder(kind).decode
     page: msgspec.json.Decoder[Page[Object]] = msgspec.json.Decoder(Page[kind])  # type: ignore[valid-type]
-    return Resource(kind, group, plural, f"{root}/{plural}", decode, page.decode, is_optional)
+    return Resource(kind, group, plural, f"{root}/{plural}", decode, page.decode, is_optional, version)
 
 
 RESOURCES: dict[type[Object], Resource] = {
@@ -138,6 +153,7 @@ RESOURCES: dict[type[Object], Resource] = {
         _resource(Pod, "", "pods"),
         _resource(Node, "", "nodes"),
         _resource(ServiceCIDR, "networking.k8s.io", "servicecidrs", is_optional=True),
+        _resource(ServiceImport, "multicluster.x-k8s.io", "serviceimports", is_optional=True, version="v1alpha1"),
     )
 }
 

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from dns_chain import cluster_server
 
-from kdns.cluster.objects import EndpointSlice, Namespace, Object, Pod, Service
+from kdns.cluster.objects import EndpointSlice, Namespace, Object, Pod, Service, ServiceImport
 from kdns.cluster.selectors import parse as parse_selector
 from kdns.cluster.state import State
 from kdns.corefile.parse import parse
@@ -36,6 +36,7 @@ KINDS: dict[str, type[Object]] = {
     "EndpointSlice": EndpointSlice,
     "Pod": Pod,
     "Namespace": Namespace,
+    "ServiceImport": ServiceImport,
 }
 ANY_TTL = 303
 Json = dict[str, Any]

@@ -23,16 +23,11 @@ from kdns.plugins.server_config import ServerConfig, configure
 CASES = Path(__file__).parents[2].parent / "shared" / "conformance" / "corefile-parse-cases.json"
 NAMES = {"metrics": "prometheus", None: "server address"}
 
-MULTICLUSTER = "`multicluster` is refused until kdns reads ServiceImports"
-ZONAL = "`zonal` is refused until kdns has names by topology zone"
 LISTENER = "the case is about SCHEME://IP:PORT of a listener; the same text as a server block's key reads otherwise"
 
 KNOWN: dict[str, str] = {
     "plugin/health/setup_test.go:21": "a port that is no number is refused at once; CoreDNS finds out when it listens",
     "plugin/kubernetes/setup_test.go:621": "words behind `ignore empty_service` are refused; CoreDNS drops them",
-    "plugin/kubernetes/setup_test.go:674": MULTICLUSTER,
-    "plugin/kubernetes/setup_test.go:700": MULTICLUSTER,
-    "plugin/kubernetes/setup_test.go:839": ZONAL,
     "core/dnsserver/address_test.go:15": LISTENER,
     "core/dnsserver/address_test.go:19": LISTENER,
 }
@@ -49,6 +44,11 @@ def servers(case: dict[str, Any]) -> tuple[ServerConfig, ...]:
 def fallthrough_zones(expected: str) -> tuple[str, ...]:
     named = {"fall.Zero": (), "fall.Root": (".",)}
     return named.get(expected, tuple(expected.split('"')[1::2]))
+
+
+def strings(expected: str) -> tuple[str, ...]:
+    """The strings of a Go slice."""
+    return tuple(expected.split('"')[1::2])
 
 
 def same_selector(found: str, expected: str) -> bool:
@@ -77,7 +77,8 @@ KUBERNETES: dict[str, Callable[[KubernetesConfig, str], bool]] = {
     "expectedBurst": lambda config, text: config.apiserver_burst == int(text),
     "expectedMaxInf": lambda config, text: config.apiserver_max_inflight == int(text),
     "expectedTTL": lambda config, text: config.ttl_s == (5 if text == "defaultTTL" else int(text)),
-    "expectedZonal": lambda _config, text: text == "false",
+    "expectedZonal": lambda config, text: config.zonal == (text == "true"),
+    "expectedMulticlusterZones": lambda config, text: config.multicluster == strings(text),
 }
 ENDPOINTS_COLUMN: dict[str, Callable[[KubernetesConfig, str], bool]] = {
     "TestKubernetesParseNoEndpoints": lambda config, text: config.serve_endpoints == (text == "true"),

@@ -9,8 +9,6 @@ from dns_chain import ask
 from dns_harness import ZoneFile, difference, directive_of, recorded, server_of, state_of
 
 NOT_YET = {
-    "multicluster": "the MCS API is not served yet",
-    "zonal": "zonal names are not served yet",
     "autopath": "the autopath directive does not exist yet",
     "k8s_external": "the k8s_external directive does not exist yet",
 }

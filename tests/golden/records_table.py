@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from kdns.cluster.objects import EndpointSlice, Namespace, Object, Pod, Service
+from kdns.cluster.objects import EndpointSlice, Namespace, Object, Pod, Service, ServiceImport
 from kdns.cluster.selectors import parse as parse_selector
 from kdns.cluster.state import State
 from kdns.corefile.parse import parse
@@ -38,6 +38,7 @@ KINDS: dict[str, type[Object]] = {
     "EndpointSlice": EndpointSlice,
     "Pod": Pod,
     "Namespace": Namespace,
+    "ServiceImport": ServiceImport,
 }
 RCODES = {"NODATA": "NOERROR"}
 

@@ -1,6 +1,6 @@
 """kubernetes [ZONES…] { … }: names of Services, endpoints and pods from a Kubernetes API.
 
-The options are CoreDNS's, except `multicluster` and `zonal`.
+The options are CoreDNS's.
 Differs: an argument too many is always an error; CoreDNS drops it behind `ttl`, `ignore` and `startup_timeout`.
 Differs: `ignore` without an argument is an error; CoreDNS takes it for nothing.
 """
@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 from kdns.cluster import selectors
-from kdns.cluster.objects import EndpointSlice, Namespace, Object, Pod, Service
+from kdns.cluster.objects import EndpointSlice, Namespace, Object, Pod, Service, ServiceImport
 from kdns.cluster.source import ClientTLS, Scope, Source
-from kdns.corefile.address import all_zones, is_reverse
+from kdns.corefile.address import all_zones, is_reverse, zones
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
 from kdns.plugins.kubernetes.options import Options, PodMode
-from kdns.plugins.stanza import UNLIMITED, Option, configured, duration_s, integer, not_yet, rate
+from kdns.plugins.stanza import UNLIMITED, Option, configured, duration_s, integer, rate
 
 MAX_TTL_S = 3600
 NO_TLS = ClientTLS()
@@ -29,7 +29,8 @@ class KubernetesConfig:
 
     Source: a kubeconfig if given, else the first of `endpoints` with `tls`, else the service account in the cluster.
     Rates are 0 where the Corefile sets no limit. `labels` and `namespace_labels` are selectors for the API, "" selects
-    all; no `namespaces` means every namespace. Unknown names in the zones of `fallthrough` go to the next directive.
+    all; no `namespaces` means every namespace. `multicluster` are those of the zones that show ServiceImports.
+    Unknown names in the zones of `fallthrough` go to the next directive.
     """
 
     zones: tuple[str, ...]
@@ -50,6 +51,8 @@ class KubernetesConfig:
     fallthrough: tuple[str, ...] = ()
     ignore_empty_service: bool = False
     startup_timeout_s: float = 5.0
+    multicluster: tuple[str, ...] = ()
+    zonal: bool = False
 
     @property
     def source(self) -> Source:
@@ -72,6 +75,8 @@ class KubernetesConfig:
             kinds.append(EndpointSlice)
         if self.pods is PodMode.VERIFIED:
             kinds.append(Pod)
+        if self.multicluster:
+            kinds.append(ServiceImport)
         return Scope(tuple(kinds), self.labels, self.namespace_labels)
 
     def options(self, own_addresses: tuple[bytes, ...] = ()) -> Options:
@@ -85,6 +90,8 @@ class KubernetesConfig:
             ignore_empty_service=self.ignore_empty_service,
             namespaces=frozenset(self.namespaces) or None,
             own_addresses=own_addresses,
+            multicluster=frozenset(self.multicluster),
+            zonal=self.zonal,
         )
 
 
@@ -168,7 +175,9 @@ def _ttl(config: KubernetesConfig, line: Line) -> KubernetesConfig:
     return replace(config, ttl_s=integer(line.args[0], 0, MAX_TTL_S))
 
 
-def _noendpoints(config: KubernetesConfig, _line: Line) -> KubernetesConfig:
+def _noendpoints(config: KubernetesConfig, line: Line) -> KubernetesConfig:
+    if config.zonal:
+        raise line.error("`noendpoints` and `zonal` exclude each other: names by zone are those of endpoints")
     return replace(config, serve_endpoints=False)
 
 
@@ -184,6 +193,23 @@ def _ignore(config: KubernetesConfig, line: Line) -> KubernetesConfig:
 
 def _startup_timeout(config: KubernetesConfig, line: Line) -> KubernetesConfig:
     return replace(config, startup_timeout_s=duration_s(line.args[0]))
+
+
+def _multicluster(config: KubernetesConfig, line: Line) -> KubernetesConfig:
+    named = list(config.multicluster)
+    for token in line.args:
+        named += zones(token)
+        if missing := [zone for zone in zones(token) if zone not in config.zones]:
+            raise token.error(
+                f"not one of the zones of `kubernetes`: {missing[0]} is none of {', '.join(config.zones)}"
+            )
+    return replace(config, multicluster=tuple(dict.fromkeys(named)))
+
+
+def _zonal(config: KubernetesConfig, line: Line) -> KubernetesConfig:
+    if not config.serve_endpoints:
+        raise line.error("`zonal` and `noendpoints` exclude each other: names by zone are those of endpoints")
+    return replace(config, zonal=True)
 
 
 OPTIONS: dict[str, Option[KubernetesConfig]] = {
@@ -203,8 +229,8 @@ OPTIONS: dict[str, Option[KubernetesConfig]] = {
     "fallthrough": Option("fallthrough [ZONES...]", 0, UNLIMITED, _fallthrough),
     "ignore": Option("ignore empty_service", 1, 1, _ignore),
     "startup_timeout": Option("startup_timeout DURATION", 1, 1, _startup_timeout),
-    "multicluster": Option("multicluster [ZONES...]", 0, UNLIMITED, not_yet("kdns reads no ServiceImports")),
-    "zonal": Option("zonal", 0, UNLIMITED, not_yet("kdns has no names by topology zone")),
+    "multicluster": Option("multicluster [ZONES...]", 0, UNLIMITED, _multicluster),
+    "zonal": Option("zonal", 0, 0, _zonal),
 }
 
 

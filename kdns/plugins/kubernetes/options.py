@@ -25,6 +25,8 @@ class Options:
 
     `zones` are names with a trailing dot, lower case; `primary_zone` holds the targets of PTR records.
     `ttl_s` is 0 to 3600 seconds. `namespaces` None shows every namespace that exists.
+    `multicluster` are the zones whose names are those of ServiceImports in place of Services. `zonal` adds the names
+    of a headless Service's endpoints by their topology zone.
     `own_addresses` are the packed addresses this server answers on, for NS records.
     """
 
@@ -36,6 +38,8 @@ class Options:
     ignore_empty_service: bool = False
     namespaces: frozenset[str] | None = None
     own_addresses: tuple[bytes, ...] = ()
+    multicluster: frozenset[str] = frozenset()
+    zonal: bool = False
 
     @property
     def primary_zone(self) -> str:

@@ -28,11 +28,12 @@ Pairs: TypeAlias = list[tuple[str, int]]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a record may lead: a host name with one of its addresses, and the ports open there."""
+    """Where a record may lead: a host name with one of its addresses, the ports open there, its topology zone."""
 
     host: str
     address: bytes
     ports: tuple[EndpointPort, ...]
+    zone: str = ""
 
 
 def endpoint_label(endpoint: Endpoint, address: str, options: Options) -> str:
@@ -46,20 +47,26 @@ def endpoint_label(endpoint: Endpoint, address: str, options: Options) -> str:
 
 
 def ready_targets(slices: Iterable[EndpointSlice], base: str, options: Options) -> Iterator[Target]:
-    """Every address of every ready endpoint, under the name it has below `base`."""
+    """Every address of every ready endpoint, under the name it has below `base`.
+
+    The label of an endpoint of another cluster stands below that cluster's (KEP-1645).
+    """
     for endpoint_slice in slices:
+        cluster = endpoint_slice.source_cluster.lower() if endpoint_slice.import_key else ""
+        below = f"{cluster}.{base}" if cluster else base
         for endpoint in endpoint_slice.endpoints or ():
             if endpoint.is_ready and endpoint_slice.address_type != "FQDN":
                 for address in endpoint.addresses:
                     if packed(address):
-                        host = f"{endpoint_label(endpoint, address, options)}.{base}"
-                        yield Target(host, packed(address), endpoint_slice.ports or ())
+                        host = f"{endpoint_label(endpoint, address, options)}.{below}"
+                        zone = (endpoint.zone or "").lower()
+                        yield Target(host, packed(address), endpoint_slice.ports or (), zone)
 
 
 class SliceNames:
     """What the ready endpoints of one EndpointSlice give to the names below a Service."""
 
-    __slots__ = ("addresses", "aliases", "by_label", "endpoint_slice", "named", "pairs")
+    __slots__ = ("addresses", "aliases", "by_labels", "by_zone", "clusters", "endpoint_slice", "named", "pairs")
 
     def __init__(self, endpoint_slice: EndpointSlice, base: str, options: Options) -> None:
         self.endpoint_slice = endpoint_slice
@@ -68,16 +75,26 @@ class SliceNames:
         self.addresses = address_node(targets)
         self.pairs = pairs(targets)
         self.named = pairs_by_name(targets)
-        self.by_label: dict[str, list[Target]] = {}
+        self.by_labels: dict[tuple[str, ...], list[Target]] = {}
+        self.by_zone: dict[str, list[Target]] = {}
         for target in targets:
-            self.by_label.setdefault(target.host.split(".", 1)[0], []).append(target)
+            self.by_labels.setdefault(labels_below(target.host, base), []).append(target)
+            if options.zonal and target.zone:
+                self.by_zone.setdefault(target.zone, []).append(target)
+        self.clusters = {labels[1:] for labels in self.by_labels if len(labels) > 1}
+
+
+ZONAL = "_zone"
+"""The label that names by topology zone stand below."""
 
 
 class ServiceTree:
     """All names at and below one Service."""
 
-    def __init__(self, service: Service, parts: tuple[SliceNames, ...], base: str) -> None:
+    def __init__(self, service: Service, parts: tuple[SliceNames, ...], base: str, *, zonal: bool = False) -> None:
         self.parts = parts
+        self._base = base
+        self._is_zonal = zonal and service.is_headless
         self._service = service
         self._aliases = tuple(chain.from_iterable(part.aliases for part in parts))
         self._nodes: dict[tuple[str, ...], Node] = {}
@@ -88,6 +105,8 @@ class ServiceTree:
 
     def get(self, labels: tuple[str, ...]) -> Node | None:
         """The records of a name, empty for an empty non-terminal; None for a name that does not exist."""
+        if self._is_zonal and labels[-1:] == (ZONAL,):
+            return self._zonal_node(labels)  # which zones there are is the client's word: not remembered
         node = self._nodes.get(labels)
         if node is None:
             node = self._node(labels)
@@ -95,20 +114,34 @@ class ServiceTree:
                 self._nodes[labels] = node
         return node
 
-    def addresses(self, label: str) -> Node:
-        """A and AAAA of a host, of the Service itself for ""."""
-        return address_node(self._hosts(label)) if label else self.get(()) or {}
+    def addresses(self, host: str) -> Node:
+        """A and AAAA of a host of the Service, or of its own name."""
+        labels = labels_below(host, self._base)
+        return address_node(self._hosts(labels)) if labels else self.get(()) or {}
 
     def _node(self, labels: tuple[str, ...]) -> Node | None:
         if not labels:
             return self._own_node()
-        if hosts := self._hosts(labels[0]) if len(labels) == 1 else []:
+        if hosts := self._hosts(labels):
             return {**address_node(hosts), **srv_node(pairs(hosts))}
         if aliases := [alias for label, alias in self._aliases if (label,) == labels]:
             return {CNAME: (aliases[-1],)}
         if found := list(chain.from_iterable(named.get(labels, ()) for named in self._named)):
             return srv_node(found)
-        return {} if any(name[1:] == labels for named in self._named for name in named) else None
+        is_above = any(name[1:] == labels for named in self._named for name in named)
+        return {} if is_above or any(labels in part.clusters for part in self.parts) else None
+
+    def _zonal_node(self, labels: tuple[str, ...]) -> Node | None:
+        """`zone.pin._zone`: the endpoints of that zone; `zone.prefer._zone`: the same, or all where it has none."""
+        match labels:
+            case (_,) | (("pin" | "prefer"), _):
+                return {}
+            case (zone, ("pin" | "prefer") as policy, _):
+                targets = [target for part in self.parts for target in part.by_zone.get(zone, ())]
+                if policy == "prefer" and not targets:
+                    return self.get(())
+                return {**address_node(targets), **srv_node(pairs(targets))}
+        return None
 
     def _own_node(self) -> Node:
         service = self._service
@@ -125,8 +158,14 @@ class ServiceTree:
         found = list(chain.from_iterable(part.pairs for part in self.parts))
         return {**{rtype: tuple(rdata) for rtype, rdata in node.items()}, **srv_node(found)}
 
-    def _hosts(self, label: str) -> list[Target]:
-        return [target for part in self.parts for target in part.by_label.get(label, ())]
+    def _hosts(self, labels: tuple[str, ...]) -> list[Target]:
+        return [target for part in self.parts for target in part.by_labels.get(labels, ())]
+
+
+def labels_below(host: str, base: str) -> tuple[str, ...]:
+    """What stands in front of the Service's name in a host's; () for the name itself."""
+    front = host.removesuffix(base)
+    return tuple(front[:-1].split(".")) if front else ()
 
 
 def service_tree(
@@ -148,7 +187,7 @@ def service_tree(
     has_names = any(part.addresses or part.aliases for part in parts)
     if not (has_names or service.is_external_name) and (service.is_headless or options.ignore_empty_service):
         return None
-    return ServiceTree(service, parts, base)
+    return ServiceTree(service, parts, base, zonal=options.zonal)
 
 
 def own_addresses(service: Service, slices: Iterable[EndpointSlice], options: Options) -> Node | None:

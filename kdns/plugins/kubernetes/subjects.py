@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from kdns.cluster.objects import EndpointSlice, Key, Namespace, Node, Pod, Service
+from kdns.cluster.objects import EndpointSlice, Key, Namespace, Node, Pod, Service, ServiceCIDR, ServiceImport
 from kdns.cluster.state import AnyChange, State, slice_addresses
 from kdns.dns.response import EVERYTHING, Subject
 from kdns.net import packed
@@ -22,7 +22,7 @@ NAMESPACES: Final[Subject] = EVERYTHING
 
 
 def of_service(key: Key) -> Subject:
-    """All names at and below one Service."""
+    """All names at and below one Service, or the ServiceImport of that name."""
     return ("service", *key)
 
 
@@ -51,11 +51,15 @@ def touched(change: AnyChange, state: State) -> Iterator[Subject]:
             case EndpointSlice():
                 if obj.service_key:
                     yield of_service(obj.service_key)
+                if obj.import_key:
+                    yield of_service(obj.import_key)
                 yield from (of_address(packed(ip)) for ip in slice_addresses(obj))
                 yield REVERSE
             case Pod():
                 yield from (of_pod(packed(ip)) for ip in obj.addresses)
             case Namespace():
                 yield NAMESPACES
-            case Node() | None:
+            case ServiceImport():
+                yield of_service(obj.key)
+            case Node() | ServiceCIDR() | None:
                 pass

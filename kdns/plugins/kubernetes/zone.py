@@ -10,7 +10,7 @@ from collections.abc import Collection
 from enum import Enum
 from typing import Final, NamedTuple
 
-from kdns.cluster.objects import EndpointSlice, Namespace, Object, Pod, Service
+from kdns.cluster.objects import EndpointSlice, Key, Namespace, Object, Pod, Service, ServiceImport
 from kdns.cluster.state import State
 from kdns.corefile.address import is_reverse
 from kdns.dns.names import Labels, labels_of, reverse_range, reversed_address, text_of
@@ -72,7 +72,6 @@ class NameRecords(NamedTuple):
     node: Node | None
     subject: Subject | None
     tree: ServiceTree | None = None
-    base: str = ""
     ttl_s: int | None = None
 
 
@@ -111,6 +110,8 @@ class Zones:
             self._needs.add(EndpointSlice)
         if options.pods is PodMode.VERIFIED:
             self._needs.add(Pod)
+        if options.multicluster:
+            self._needs.add(ServiceImport)
 
     @property
     def is_synced(self) -> bool:
@@ -150,7 +151,7 @@ class Zones:
         records = self._find(labels, zone, qtype)
         if records is None:
             return Result(Status.SERVFAIL, zone.name)
-        node, subject, _, _, _ = records
+        node, subject, _, _ = records
         touched = () if subject is None else (subject,)
         if node is None:
             return Result(Status.NXDOMAIN, zone.name, (), (), touched)
@@ -259,11 +260,11 @@ class Zones:
 
     def _service(self, namespace: str, name: str, below: Labels, zone: str, qtype: int) -> NameRecords:
         subject = subjects.of_service((namespace, name))
-        service = self.state.services.get((namespace, name))
+        service, of_service = self._service_of((namespace, name), zone)
         if service is None or not is_shown(namespace, self.state, self.options):
             return NameRecords(None, subject)
         key = (namespace, name, zone)
-        slices = self.state.slices_by_service.get(service.key, {}).values()
+        slices = of_service.get(service.key, {}).values()
         if not below and qtype in _ADDRESSES and key not in self._trees and len(slices) <= MAX_READ_SLICES:
             node = own_addresses(service, slices, self.options)
             if node is not None:
@@ -275,7 +276,14 @@ class Zones:
             self._trees[key] = service_tree(service, slices, zone, self.options, self._old_trees.pop(key, None))
         tree = self._trees[key]
         node = tree.get(tuple(label.decode("latin-1") for label in below[::-1])) if tree else None
-        return NameRecords(node, subject, tree, _below(f"{name}.{namespace}.svc", zone))
+        return NameRecords(node, subject, tree)
+
+    def _service_of(self, key: Key, zone: str) -> tuple[Service | None, dict[Key, dict[Key, EndpointSlice]]]:
+        """What has this name in a zone, a Service or a ServiceImport, and where the slices of such are."""
+        if zone in self.options.multicluster:
+            imported = self.state.service_imports.get(key)
+            return imported.as_service if imported else None, self.state.slices_by_import
+        return self.state.services.get(key), self.state.slices_by_service
 
     def _pod(self, namespace: str, label: str) -> NameRecords:
         address = undashed(label)
@@ -326,9 +334,9 @@ class Zones:
                         for target in ready_targets((endpoint_slice,), base, self.options)
                         if target.address == address
                     }
-                    found |= {host: tree.addresses(host.split(".", 1)[0]) for host in hosts}
+                    found |= {host: tree.addresses(host) for host in hosts}
                 else:
-                    found[base] = tree.addresses("")
+                    found[base] = tree.addresses(base)
         return found or {_below("ns.dns", zone): self._own_node()}
 
     def _own_node(self) -> Node:
@@ -344,8 +352,7 @@ class Zones:
         servers = self._name_servers(zone.name) if rrset.rtype == NS else {}
         extra: list[RRset] = []
         for host in dict.fromkeys(r.target if isinstance(r, Srv) else str(r) for r in rrset.rdata):
-            label = host.removesuffix(records.base).rstrip(".")
-            node = servers[host] if servers else records.tree.addresses(label) if records.tree else {}
+            node = servers[host] if servers else records.tree.addresses(host) if records.tree else {}
             extra += [RRset(host, rtype, self.options.ttl_s, node[rtype]) for rtype in (A, AAAA) if node.get(rtype)]
         return tuple(extra)
 

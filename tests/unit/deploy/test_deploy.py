@@ -12,7 +12,7 @@ from dns_chain import only
 
 from kdns import __version__
 from kdns.aio.files.yaml import documents
-from kdns.cluster.objects import EndpointSlice, Namespace, Pod, Service
+from kdns.cluster.objects import EndpointSlice, Namespace, Pod, Service, ServiceImport
 from kdns.cluster.watch import RESOURCES
 from kdns.corefile.parse import parse
 from kdns.plugins import errors, health, loadbalance, prometheus, ready
@@ -63,7 +63,7 @@ def test_the_role_allows_exactly_what_is_watched() -> None:
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
-    watched = [RESOURCES[kind] for kind in (Namespace, Service, EndpointSlice, Pod)]
+    watched = [RESOURCES[kind] for kind in (Namespace, Service, EndpointSlice, Pod, ServiceImport)]
     needed = {(each.group, each.plural, verb) for each in watched for verb in ("list", "watch")}
     assert allowed == needed
     assert all(set(rule) == {"apiGroups", "resources", "verbs"} for rule in OBJECTS["ClusterRole"]["rules"])

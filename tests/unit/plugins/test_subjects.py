@@ -16,6 +16,7 @@ from kdns.cluster.objects import (
     PodMeta,
     PodStatus,
     Service,
+    ServiceImport,
     ServiceMeta,
     ServiceSpec,
     SliceLabels,
@@ -65,6 +66,11 @@ EARLIER = (endpoint_slice("web-0", "web", "10.1.0.7"), endpoint_slice("db-0", "d
             endpoint_slice("s", "web", "10.1.0.1"), endpoint_slice("s", "db", "10.1.0.2", "10.1.0.3"),
             {WEB, DB, REVERSE, *(of_address(ip(f"10.1.0.{number}")) for number in (1, 2, 3))},
             id="a slice changes hands",
+        ),
+        pytest.param(None, ServiceImport(Meta("web", "shop")), {WEB}, id="a ServiceImport comes"),
+        pytest.param(
+            None, EndpointSlice(SliceMeta("s", "shop", SliceLabels(import_name="db"))), {DB, REVERSE},
+            id="a slice of a ServiceImport",
         ),
         pytest.param(
             None, endpoint_slice("s", "", "10.1.0.1"), {REVERSE, of_address(ip("10.1.0.1"))}, id="a slice of nobody"
