@@ -148,6 +148,10 @@ def compile_answer(
     """
     answer = _compiled(query, response, limit_bytes, (block_zone, view), turn, once=once)
     answer.tallies = response.tallies
+    if response.header != (0, 0):
+        (flags,) = unpack_from("!H", answer.head)
+        to_set, to_clear = response.header
+        answer.head = pack("!H", flags & ~to_clear | to_set) + answer.head[2:]
     if response.aged_from_s is not None:
         answer.aged_from_s = response.aged_from_s
         answer.ttls = _ttls(query.packet, answer)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
 from kdns.dns.encode import Names, encode_section
@@ -39,6 +40,9 @@ class Reuse(NamedTuple):
 
 NEVER: Final = Reuse(("never",), 0.0)
 """The response is for this query only. Compared by identity."""
+
+
+NO_METADATA: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Tally:
@@ -97,6 +101,8 @@ class Response(NamedTuple):
     question; the sections are empty then (kdns.dns.wire.from_wire), `rcode` and `options` are the message's.
     `aged_from_s` is when the TTLs were as they stand, on the clock of `expires_s`: they are counted down from then on;
     None for TTLs that stay. `tallies` count the uses of the answer.
+    `header` are bits of the header that are set and cleared when all is done. `error` says why there is no better
+    answer, for logs. `metadata` are those of the request when it came to the directives that write of it.
     `order` says which address comes first. `plugin` is the directive that made it, for metrics.
     `zone` is the zone of the answer: the part of the question's name that other names may end in a pointer to.
     `following` are further messages of a zone transfer (RFC 5936 §2.2), for streams only.
@@ -117,6 +123,9 @@ class Response(NamedTuple):
     following: Iterable[Response] = ()
     aged_from_s: float | None = None
     tallies: tuple[Tally, ...] = ()
+    header: tuple[int, int] = (0, 0)
+    error: str = ""
+    metadata: Mapping[str, str] = NO_METADATA
 
     def in_order(self, order: Order) -> Response:
         """The same response with its addresses in this order; a fraction of what `_replace` costs."""

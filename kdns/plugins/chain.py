@@ -9,18 +9,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from enum import Enum
 from functools import partial
-from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from kdns.dns.names import Labels, labels_of
 from kdns.dns.query import TC, Query
-from kdns.dns.response import NEVER, Response
+from kdns.dns.response import NEVER, NO_METADATA, Response
 from kdns.dns.types import CNAME, IN, REFUSED, SERVFAIL, TRANSFERS
 from kdns.dns.wire import from_wire
 
 MAX_CNAMES: Final = 11
 """CNAMEs of one answer that are followed, as in CoreDNS."""
-NO_METADATA: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Request(NamedTuple):

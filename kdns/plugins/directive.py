@@ -89,6 +89,11 @@ class Setup(Protocol):
         """The packed addresses that the block listens on; all of the machine's where it listens everywhere."""
         ...
 
+    @property
+    def hostname(self) -> str:
+        """The name of this machine, of the Pod in a cluster."""
+        ...
+
     def listen(self, hosts: Sequence[str], exclude: Sequence[str]) -> None:
         """Listen on these addresses and interfaces, without those excluded; InputError for an unknown interface."""
         ...
@@ -170,6 +175,14 @@ class Setup(Protocol):
 
         Blocks with the same specification share sockets and connections.
         """
+        ...
+
+    def log_debug(self) -> None:
+        """Write this server block's lines of the level debug too."""
+        ...
+
+    def within(self, timeout_s: float, reply: Awaitable[Reply]) -> Awaitable[Reply]:
+        """The reply if it comes in time; TimeoutError, and whoever works on it is cancelled, if it does not."""
         ...
 
     def now_s(self) -> float:

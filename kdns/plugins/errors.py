@@ -80,7 +80,7 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ErrorsConfig:
 
 
 class Errors(Plugin):
-    """Logs each SERVFAIL response. Such a response is never reused, so each one passes here."""
+    """Logs each response that is SERVFAIL or has an `error`. Such a response is never reused: each one passes here."""
 
     sees = Sees.PACKET
 
@@ -90,48 +90,57 @@ class Errors(Plugin):
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
         """The next directive's reply."""
         reply = next(request)
-        if isinstance(reply, Response) and reply.rcode != SERVFAIL:
+        if isinstance(reply, Response) and reply.rcode != SERVFAIL and not reply.error:
             return reply
         return then(reply, _once)
 
     def sent(self, request: Request, response: Response, wire: bytes, took_s: float) -> None:
         """Write or count a failed query."""
-        del response, took_s
-        if wire[3] & 15 == SERVFAIL:
+        del took_s
+        rcode = wire[3] & 15
+        if rcode == SERVFAIL or response.error:
             query = request.query
-            self.log.report(f"{query.spelled_name} {type_name(query.qtype)}: the answer is not known (SERVFAIL)")
+            where = f"{rcode} {query.name} {type_name(query.qtype)}"
+            self.log.report(where, response.error or "no directive has the answer")
 
 
 def _once(reply: Reply) -> Reply:
-    return reply._replace(reuse=NEVER) if reply is not None and reply.rcode == SERVFAIL else reply
+    is_error = reply is not None and (reply.rcode == SERVFAIL or reply.error)
+    return reply._replace(reuse=NEVER) if reply is not None and is_error else reply
 
 
 @dataclass(slots=True)
 class Pending:
-    """Errors of one rule that wait to become a line."""
+    """Errors of one rule in its period; `shown` of them were logged at once."""
 
     count: int
     last: str
+    shown: int = 0
 
 
 class ErrorLog:
-    """Error lines; those that match a `consolidate` rule are counted, and are one line when its period is over."""
+    """Error lines; those that match a `consolidate` rule are counted, and are one line when its period is over.
+
+    A pattern is searched in the error alone, without the query that it is about. A single error that was shown at
+    once is not repeated.
+    """
 
     def __init__(self, config: ErrorsConfig, setup: Setup) -> None:
         self._config = config
         self._setup = setup
         self._pending: dict[Consolidate, Pending] = {}
 
-    def report(self, text: str) -> None:
-        """Write or count one error."""
-        rule = next((rule for rule in self._config.consolidate if rule.pattern.search(text)), None)
+    def report(self, where: str, error: str) -> None:
+        """Write or count one error; `where` are the rcode and the query."""
+        text = f"{where}: {error}"
+        rule = next((rule for rule in self._config.consolidate if rule.pattern.search(error)), None)
         if rule is None:
             self._setup.log("error", "query failed", error=text)
         elif pending := self._pending.get(rule):
             pending.count += 1
             pending.last = text
         else:
-            self._pending[rule] = Pending(0 if rule.show_first else 1, text)
+            self._pending[rule] = Pending(1, text, int(rule.show_first))
             self._setup.call_later(rule.period_s, partial(self._end, rule))
             if rule.show_first:
                 self._setup.log(rule.level, "query failed", error=text)
@@ -143,9 +152,14 @@ class ErrorLog:
 
     def _end(self, rule: Consolidate) -> None:
         pending = self._pending.pop(rule, None)
-        if pending and pending.count:
-            facts = {"count": pending.count, "period_s": rule.period_s}
-            self._setup.log(rule.level, "query failed", error=pending.last, **facts)
+        if pending and pending.count > pending.shown:
+            facts = {
+                "count": pending.count,
+                "like": rule.pattern.pattern,
+                "period_s": rule.period_s,
+                "last": pending.last,
+            }
+            self._setup.log(rule.level, "queries failed", **facts)
 
 
 def build(configs: tuple[ErrorsConfig, ...], setup: Setup) -> Errors:

@@ -8,22 +8,33 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias, get_args
+from functools import partial
+from typing import Final, Literal, TypeAlias, get_args
 
 from kdns.corefile.address import all_zones
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
 from kdns.dns.names import Labels, is_below, labels_of
+from kdns.dns.outcome import Outcome, outcome_of_wire
 from kdns.dns.query import AA, AD, CD, PLAIN_PAYLOAD_BYTES, QR, RA, RD, TC
-from kdns.dns.response import Response
-from kdns.dns.types import NOERROR, NXDOMAIN, class_name, rcode_name, type_name
+from kdns.dns.response import MAX_MESSAGE_BYTES, Response
+from kdns.dns.types import class_name, rcode_name, type_name
+from kdns.dns.wire import uncompressed_bytes
 from kdns.net import bracketed
-from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.plugins.directive import Directive, Repeat, Setup
 from kdns.plugins.stanza import UNLIMITED, Option, configured, count
 
 Class: TypeAlias = Literal["all", "success", "denial", "error"]
 CLASSES: dict[str, Class] = {name: name for name in get_args(Class)}
+CLASS_OF: Final[dict[Outcome, Class]] = {
+    Outcome.SUCCESS: "success",
+    Outcome.REFERRAL: "success",
+    Outcome.NODATA: "denial",
+    Outcome.NXDOMAIN: "denial",
+    Outcome.ERROR: "error",
+}
+"""NODATA without an SOA is a success, as in CoreDNS."""
 
 FLAGS = (("qr", QR), ("aa", AA), ("tc", TC), ("rd", RD), ("ra", RA), ("ad", AD), ("cd", CD))
 
@@ -117,54 +128,80 @@ class Log(Plugin):
         ]
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """The next directive's reply: see `sent`."""
-        return next(request)
+        """The next directive's reply, which `sent` writes a line of; silence is written at once."""
+        reply = next(request)
+        if isinstance(reply, Response) and reply.metadata is request.metadata:
+            return reply
+        return then(reply, partial(self._replied, request))
+
+    def _replied(self, request: Request, reply: Reply) -> Reply:
+        if reply is None:
+            self._write(request, None, b"", max(0.0, self._setup.now_s() - request.received_s))
+            return None
+        return reply._replace(metadata=request.metadata)
 
     def sent(self, request: Request, response: Response, wire: bytes, took_s: float) -> None:
         """Write the line that the rules have for this query."""
-        del response
+        self._write(request._replace(metadata=response.metadata), response, wire, took_s)
+
+    def _write(self, request: Request, response: Response | None, wire: bytes, took_s: float) -> None:
         for zones, config in self._rules:
             if any(is_below(request.query.labels, zone) for zone in zones):
-                if config.includes(answer_class(wire)):
-                    fields = query_fields(request, wire, took_s)
-                    self._setup.log("info", "query", line="".join(_text(piece, fields) for piece in config.format))
+                if config.includes(answer_class(response, wire)):
+                    self._setup.log("info", "query", line=line_of(config.format, request, response, wire, took_s))
                 return
 
 
-def answer_class(wire: bytes) -> Class:
-    """The class of a response as the `log` directive names them: denial for NXDOMAIN and NODATA."""
-    rcode = wire[3] & 15
-    if rcode == NXDOMAIN or (rcode == NOERROR and wire[6:8] == b"\x00\x00"):
-        return "denial"
-    return "success" if rcode == NOERROR else "error"
+def answer_class(response: Response | None, wire: bytes) -> Class:
+    """The class of a response as the `log` directive names them; silence is an error."""
+    return CLASS_OF[outcome_of_wire(wire, rcode_of(response, wire))] if response is not None else "error"
 
 
-def query_fields(request: Request, wire: bytes, took_s: float) -> dict[str, str]:
-    """All that a format may name, in CoreDNS's words."""
+def rcode_of(response: Response, wire: bytes) -> int:
+    """The rcode with the upper bits that are in the OPT (RFC 6891 §6.1.3)."""
+    return response.rcode & ~15 | wire[3] & 15
+
+
+def line_of(format: Format, request: Request, response: Response | None, wire: bytes, took_s: float) -> str:  # noqa: A002 - CoreDNS's word
+    """The line of a query; `response` None and `wire` b"" for silence."""
+    named = {piece.name for piece in format if isinstance(piece, Field)}
+    fields = query_fields(request)
+    if response is not None:
+        fields |= answer_fields(response, wire)
+        if "rsize" in named:
+            fields["rsize"] = str(uncompressed_bytes(wire))
+    fields["duration"] = f"{took_s:.9f}".rstrip("0").removesuffix(".") + "s"
+    return "".join(piece if isinstance(piece, str) else fields.get(piece.name, "-") for piece in format)
+
+
+def query_fields(request: Request) -> dict[str, str]:
+    """What a format may say of a query, in CoreDNS's words; the response's size is that of silence."""
     query, (host, port) = request.query, request.client
-    flags = int.from_bytes(wire[2:4], "big")
+    bufsize = query.edns.payload_bytes if query.edns else PLAIN_PAYLOAD_BYTES
     return {
         "type": type_name(query.qtype),
-        "name": query.spelled_name,
+        "name": query.name,
         "class": class_name(query.qclass),
-        "proto": request.transport,
+        "proto": request.transport if request.transport == "udp" else "tcp",
         "size": str(len(query.packet)),
         "remote": bracketed(host),
         "port": str(port),
-        "local": request.local,
+        "local": bracketed(request.local),
         ">id": str(int.from_bytes(query.packet[:2], "big")),
         ">opcode": str(query.flags >> 11 & 15),
         ">do": "true" if query.do else "false",
-        ">bufsize": str(query.edns.payload_bytes if query.edns else PLAIN_PAYLOAD_BYTES),
-        ">rflags": ",".join(name for name, bit in FLAGS if flags & bit),
-        "rcode": rcode_name(flags & 15),
-        "rsize": str(len(wire)),
-        "duration": f"{took_s:.9f}s",
+        ">bufsize": str(MAX_MESSAGE_BYTES if request.is_stream else bufsize),
+        "rsize": "0",
     } | {f"/{label}": value for label, value in request.metadata.items()}
 
 
-def _text(piece: str | Field, fields: dict[str, str]) -> str:
-    return piece if isinstance(piece, str) else fields.get(piece.name, "-")
+def answer_fields(response: Response, wire: bytes) -> dict[str, str]:
+    """What a format may say of a response, without its size."""
+    flags = int.from_bytes(wire[2:4], "big")
+    return {
+        ">rflags": ",".join(name for name, bit in FLAGS if flags & bit),
+        "rcode": rcode_name(rcode_of(response, wire)),
+    }
 
 
 def build(configs: tuple[LogConfig, ...], setup: Setup) -> Log:

@@ -42,6 +42,10 @@ class Match(Protocol):
 class Pattern(Protocol):
     """A compiled regular expression."""
 
+    @property
+    def pattern(self) -> str:
+        """The text that it was compiled from."""
+
     def search(self, text: str) -> Match | None:
         """The first match anywhere in the text."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -44,6 +45,8 @@ class FakeSetup:
     at_stop: list[Callable[[], None]] = field(default_factory=list)
     readers: dict[str, Callable[[str], None]] = field(default_factory=dict)
     has_stacks: bool = False
+    has_debug: bool = False
+    hostname: str = "node-1"
     built: tuple[Plugin, ...] = ()
     exposed: dict[str, Callable[[], Iterable[Sample]]] = field(default_factory=dict)
     counted: dict[str, Counters] = field(default_factory=dict)
@@ -116,6 +119,13 @@ class FakeSetup:
 
     def upstream(self, spec: UpstreamSpec) -> Upstream:
         return self.upstreams[spec.address]
+
+    def log_debug(self) -> None:
+        self.has_debug = True
+
+    async def within(self, timeout_s: float, reply: Awaitable[Reply]) -> Reply:
+        async with asyncio.timeout(timeout_s):
+            return await reply
 
     def now_s(self) -> float:
         return self.clock_s

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -83,6 +84,7 @@ class BlockSetup:
     servers: list[Server] = field(default_factory=list)
     lameduck_s: float = 0.0
     logs_stacks: bool = False
+    logs_debug: bool = False
     udp_bytes: int = MAX_UDP_BYTES
     pages: dict[Page, Handler] = field(default_factory=dict)
     probed: Page | None = None
@@ -148,6 +150,11 @@ class BlockSetup:
     def own_addresses(self) -> tuple[bytes, ...]:
         """See Setup."""
         return own_addresses(self.hosts, self.process.interfaces)
+
+    @property
+    def hostname(self) -> str:
+        """See Setup."""
+        return socket.gethostname()
 
     def listen(self, hosts: Sequence[str], exclude: Sequence[str]) -> None:
         """See Setup."""
@@ -233,7 +240,10 @@ class BlockSetup:
 
     def log(self, level: Level, event: str, **facts: object) -> None:
         """See Setup."""
-        getattr(log, level)(event, **facts)
+        if level == "debug" and self.logs_debug:
+            log.info(event, **facts, is_debug=True)
+        else:
+            getattr(log, level)(event, **facts)
 
     def log_stacks(self) -> None:
         """See Setup."""
@@ -244,6 +254,15 @@ class BlockSetup:
         upstream = self.process.upstreams.of(spec)
         self._upstreams.append(upstream)
         return upstream
+
+    def log_debug(self) -> None:
+        """See Setup."""
+        self.logs_debug = True
+
+    async def within(self, timeout_s: float, reply: Awaitable[Reply]) -> Reply:
+        """See Setup."""
+        async with asyncio.timeout(timeout_s):
+            return await reply
 
     def now_s(self) -> float:
         """See Setup."""

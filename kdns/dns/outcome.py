@@ -1,0 +1,66 @@
+"""What a response comes to: an answer, a denial (RFC 2308 §2), a referral (RFC 1034 §4.3.2) or an error."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+from kdns.dns.names import text_of
+from kdns.dns.response import Response
+from kdns.dns.types import NOERROR, NS, NXDOMAIN, SOA
+from kdns.dns.wire import ANSWER, AUTHORITY, owner_of, records
+
+
+class Outcome(Enum):
+    """The kinds that `log`, `minimal` and `rrl` tell apart. NODATA needs an SOA, as in CoreDNS."""
+
+    SUCCESS = "success"
+    NODATA = "nodata"
+    NXDOMAIN = "nxdomain"
+    REFERRAL = "referral"
+    ERROR = "error"
+
+
+_NO_ANSWER: Final = bytes(2)
+
+
+def outcome_of(response: Response) -> Outcome:
+    """The kind of a response that is still in parts, or an upstream's own bytes."""
+    if response.wire:
+        return outcome_of_wire(response.wire, response.rcode)
+    if response.rcode != NOERROR or response.answer:
+        return _of_rcode(response.rcode)
+    types = {rrset.rtype for rrset in response.authority}
+    return _without_answer(types | {SOA} if response.soa is not None else types)
+
+
+def outcome_of_wire(wire: bytes, rcode: int) -> Outcome:
+    """The kind of a whole message; ValueError for bytes that are none."""
+    if rcode != NOERROR or wire[6:8] != _NO_ANSWER:
+        return _of_rcode(rcode)
+    if wire[8:10] == _NO_ANSWER:
+        return Outcome.SUCCESS
+    return _without_answer({record.rtype for record in records(wire) if record.section == AUTHORITY})
+
+
+def soa_owner(response: Response) -> str:
+    """The owner of the SOA of a denial in lower case, "" where there is none."""
+    if response.soa is not None:
+        return response.soa.rrset.owner.lower()
+    if response.wire:
+        found = (one for one in records(response.wire) if one.section > ANSWER and one.rtype == SOA)
+        return next((text_of(owner_of(response.wire, one)).lower() for one in found), "")
+    return next((rrset.owner.lower() for rrset in response.authority if rrset.rtype == SOA), "")
+
+
+def _of_rcode(rcode: int) -> Outcome:
+    if rcode == NOERROR:
+        return Outcome.SUCCESS
+    return Outcome.NXDOMAIN if rcode == NXDOMAIN else Outcome.ERROR
+
+
+def _without_answer(types: set[int]) -> Outcome:
+    """NOERROR with an empty answer, by the types of its authority section."""
+    if SOA in types:
+        return Outcome.NODATA
+    return Outcome.REFERRAL if NS in types else Outcome.SUCCESS
