@@ -1,13 +1,18 @@
-"""bufsize [SIZE]: the largest answer over UDP, whatever the client can take."""
+"""bufsize [SIZE]: the largest answer over UDP, whatever the client can take.
+
+Later directives see a query that takes no more: upstreams are asked for that much.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Final
 
 from kdns.corefile.lines import Stanza
 from kdns.dns.answer import MAX_UDP_BYTES
 from kdns.dns.query import PLAIN_PAYLOAD_BYTES
+from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.plugins.directive import Directive, Repeat, Setup
 from kdns.plugins.stanza import configured, count, integer
 
@@ -21,6 +26,23 @@ class BufsizeConfig:
     size_bytes: int = MAX_UDP_BYTES
 
 
+class Bufsize(Plugin):
+    """Lowers the size that a query's OPT offers; it depends on the packet alone."""
+
+    sees = Sees.PACKET
+
+    def __init__(self, config: BufsizeConfig) -> None:
+        self._size_bytes = config.size_bytes
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        """The next directive's reply."""
+        edns = request.query.edns
+        if edns is None or edns.payload_bytes <= self._size_bytes:
+            return next(request)
+        limited = edns._replace(payload_bytes=self._size_bytes)
+        return next(request._replace(query=request.query.changed(edns=limited)))
+
+
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> BufsizeConfig:
     """What a `bufsize` stanza says; raises CorefileError."""
     count(stanza, "bufsize [SIZE]", 0, 1)
@@ -28,10 +50,11 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> BufsizeConfig:
     return configured(BufsizeConfig(*sizes), stanza, {})
 
 
-def build(configs: tuple[BufsizeConfig, ...], setup: Setup) -> None:
-    """Limits the answers of the server block."""
+def build(configs: tuple[BufsizeConfig, ...], setup: Setup) -> Bufsize:
+    """The plugin; the answers of the server block are limited as well."""
     (config,) = configs
     setup.limit_udp(config.size_bytes)
+    return Bufsize(config)
 
 
 DIRECTIVE = Directive("bufsize", parse, build, Repeat.LAST)

@@ -7,19 +7,49 @@ from __future__ import annotations
 
 from typing import Final
 
-from kdns.plugins import bind, bufsize, errors, health, loadbalance, log, prometheus, ready, whoami
+from kdns.plugins import (
+    acl,
+    bind,
+    bufsize,
+    cancel,
+    chaos,
+    debug,
+    errors,
+    header,
+    health,
+    loadbalance,
+    local,
+    log,
+    minimal,
+    nsid,
+    prometheus,
+    ready,
+    rrl,
+    whoami,
+)
+from kdns.plugins import any as any_
 from kdns.plugins.directive import Row
 from kdns.plugins.kubernetes import plugin as kubernetes
 
 DIRECTIVES: Final[tuple[Row, ...]] = (
+    cancel.DIRECTIVE,
+    nsid.DIRECTIVE,
     bufsize.DIRECTIVE,
     bind.DIRECTIVE,
+    debug.DIRECTIVE,
     ready.DIRECTIVE,
     health.DIRECTIVE,
     prometheus.DIRECTIVE,
     errors.DIRECTIVE,
     log.DIRECTIVE,
+    local.DIRECTIVE,
+    rrl.DIRECTIVE,
+    acl.DIRECTIVE,
+    any_.DIRECTIVE,
+    chaos.DIRECTIVE,
     loadbalance.DIRECTIVE,
+    header.DIRECTIVE,
+    minimal.DIRECTIVE,
     kubernetes.DIRECTIVE,
     whoami.DIRECTIVE,
 )
@@ -31,13 +61,13 @@ BY_NAME: Final = {row.name: row for row in DIRECTIVES}
 COREDNS_ORDER: Final = (
     "root", "metadata", "geoip", "cancel", "tls", "quic", "proxyproto", "grpc_server", "https", "https3", "timeouts",
     "multisocket", "shed", "reload", "nsid", "bufsize", "bind", "debug", "trace", "ready", "health", "pprof",
-    "prometheus", "errors", "log", "dnstap", "local", "dns64", "acl", "any", "chaos", "loadbalance", "tsig", "cache",
-    "rewrite", "header", "dnssec", "autopath", "minimal", "template", "transfer", "hosts", "route53", "azure",
+    "prometheus", "errors", "log", "dnstap", "local", "dns64", "rrl", "acl", "any", "chaos", "loadbalance", "tsig",
+    "cache", "rewrite", "header", "dnssec", "autopath", "minimal", "template", "transfer", "hosts", "route53", "azure",
     "clouddns", "k8s_external", "kubernetes", "file", "auto", "secondary", "etcd", "loop", "forward", "grpc",
     "erratic", "whoami", "on", "sign", "view", "nomad",
 )
 # fmt: on
-"""The directives of CoreDNS 1.14, in its order."""
+"""The directives of CoreDNS 1.14, in its order, and the external rrl where it is as a rule built in."""
 
 COREDNS_ONLY: Final = frozenset(COREDNS_ORDER) - BY_NAME.keys()
 """Those that kdns does not have. They are refused by name, so that nobody takes one for a typing error."""

@@ -14,7 +14,7 @@ from dns_chain import only
 from kdns.cluster import selectors
 from kdns.corefile.parse import parse
 from kdns.errors import CorefileError
-from kdns.plugins import bufsize, health, loadbalance, prometheus, ready
+from kdns.plugins import bufsize, chaos, health, loadbalance, nsid, prometheus, ready
 from kdns.plugins.directives import BY_NAME, COREDNS_ONLY
 from kdns.plugins.kubernetes import plugin as kubernetes
 from kdns.plugins.kubernetes.config import KubernetesConfig
@@ -106,6 +106,15 @@ def understood(case: dict[str, Any], server: ServerConfig) -> bool:
             )
         case "bufsize":
             return only(server, bufsize.DIRECTIVE).size_bytes == int(expected["expectedData"])
+        case "chaos":
+            config = only(server, chaos.DIRECTIVE)
+            authors = (expected["expectedAuthor"],) if expected["expectedAuthor"] else chaos.DEFAULT_AUTHORS
+            return (config.version, config.authors) == (expected["expectedVersion"], authors)
+        case "nsid":
+            text = expected["expectedData"]
+            return only(server, nsid.DIRECTIVE).text == ("" if text == "defaultNsid" else text)
+        case "acl" | "debug" | "header":
+            return len(server.configs(BY_NAME[case["plugin"]])) > 0
         case "health":
             return len(server.configs(health.DIRECTIVE)) == 1
         case _:

@@ -36,12 +36,15 @@ def plain(found: object) -> object:
     return found if isinstance(found, str | bool | int | float) else str(found)
 
 
+LEAST = {"bind": "bind ::", "header": "header {\n response set ra\n}"}
+
+
 @pytest.mark.parametrize(("directive", "case"), ACCEPTED, ids=[case["stanza"] for _, case in ACCEPTED])
 def test_accepted(directive: str, case: dict[str, Any]) -> None:
     config = configured(case["stanza"])
     expected = {key: value for key, value in case.items() if key != "stanza"}
     assert {key: plain(getattr(config, key)) for key in expected} == expected
-    least = configured({"bind": "bind ::"}.get(directive, directive))
+    least = configured(LEAST.get(directive, directive))
     others = [field.name for field in fields(config) if field.name not in expected]
     assert [getattr(config, name) for name in others] == [getattr(least, name) for name in others]
 

@@ -57,7 +57,7 @@ def test_the_schemes_that_can_be_served_are_an_argument() -> None:
     assert [address.scheme for address in server.addresses] == ["tls", "dns"]
 
 
-MINIMAL = {"bind": "bind ::1"}
+MINIMAL = {"bind": "bind ::1", "header": "header {\nresponse set ra\n}"}
 """The shortest stanza of a directive that needs arguments."""
 
 

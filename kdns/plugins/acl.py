@@ -1,0 +1,199 @@
+"""acl [ZONES…] { allow|block|filter|drop [type QTYPE…] [net SOURCE…] }: who may ask for what.
+
+The first rule that fits a query decides, in the order in which rules and stanzas are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+from ipaddress import ip_network
+from typing import Final, Literal, TypeAlias, get_args
+
+from kdns.corefile.address import all_zones
+from kdns.corefile.lexer import Token
+from kdns.corefile.lines import Line, Stanza
+from kdns.dns.names import is_below, labels_of
+from kdns.dns.response import Response, Reuse, Tally
+from kdns.dns.types import NOERROR, REFUSED, type_number
+from kdns.net import Network, packed
+from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, then
+from kdns.plugins.directive import Directive, Repeat, Setup
+from kdns.plugins.stanza import UNLIMITED, Option, configured, count
+
+Action: TypeAlias = Literal["allow", "block", "filter", "drop"]
+ACTIONS: Final[tuple[Action, ...]] = get_args(Action)
+SECTIONS: Final = ("type", "net")
+USAGE: Final = "[type QTYPE...] [net SOURCE...]"
+
+EDE: Final = 15
+"""The option for extended errors (RFC 8914 §2)."""
+BLOCKED: Final = Response(REFUSED, options=((EDE, (15).to_bytes(2, "big")),), reuse=Reuse(), plugin="acl")
+FILTERED: Final = Response(NOERROR, options=((EDE, (17).to_bytes(2, "big")),), reuse=Reuse(), plugin="acl")
+"""RFC 8914 §4.16 and §4.18. The options are sent to clients that sent an OPT (RFC 6891 §7)."""
+REPLIES: Final[dict[Action, Reply]] = {"block": BLOCKED, "filter": FILTERED, "drop": None}
+COUNTED: Final = {"block": "blocked", "filter": "filtered", "drop": "dropped"}
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What happens to queries for one of `qtypes` from one of `networks`; None stands for every type and client."""
+
+    action: Action
+    qtypes: frozenset[int] | None = None
+    networks: tuple[Network, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AclConfig:
+    """The rules for names in `zones`."""
+
+    zones: tuple[str, ...]
+    rules: tuple[Rule, ...] = ()
+
+
+class Networks:
+    """Whether an address is in one of some networks: one look-up for each of their prefix lengths."""
+
+    __slots__ = ("_prefixes",)
+
+    def __init__(self, networks: Iterable[Network]) -> None:
+        self._prefixes: dict[int, dict[int, set[int]]] = {4: {}, 16: {}}
+        for network in networks:
+            host_bits = network.max_prefixlen - network.prefixlen
+            prefixes = self._prefixes[network.max_prefixlen // 8].setdefault(host_bits, set())
+            prefixes.add(int(network.network_address) >> host_bits)
+
+    def __contains__(self, address: bytes) -> bool:
+        number = int.from_bytes(address, "big")
+        prefixes = self._prefixes.get(len(address), {})
+        return any(number >> host_bits in found for host_bits, found in prefixes.items())
+
+
+class Acl(Plugin):
+    """Answers, drops or passes on each query. Without a rule that names networks it depends on the packet alone."""
+
+    def __init__(self, configs: Iterable[AclConfig], setup: Setup) -> None:
+        self._rules = [
+            (labels_of(zone), zone, rule, None if rule.networks is None else Networks(rule.networks))
+            for config in configs
+            for zone, rule in _in_order(config)
+        ]
+        has_networks = any(networks is not None for *_, networks in self._rules)
+        self.sees = Sees.EVERY if has_networks else Sees.PACKET
+        by_zone, text = ("server", "zone", "view"), "Queries that a rule"
+        self._families = {
+            action: setup.counters(f"coredns_acl_{word}_requests", f"{text} {word}.", by_zone)
+            for action, word in COUNTED.items()
+        }
+        name = "coredns_acl_allowed_requests"
+        self._allowed = setup.counters(name, "Queries that were allowed.", ("server", "view"))
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        """The reply of the first rule that fits, or the next directive's."""
+        action, zone = self._decision(request)
+        if action == "allow":
+            allowed = self._allowed.tally(request.server, request.view)
+            return then(next(request), partial(_tallied, allowed))
+        tally = self._families[action].tally(request.server, zone, request.view)
+        return _tallied(tally, REPLIES[action])
+
+    def _decision(self, request: Request) -> tuple[Action, str]:
+        """The action, and the zone of its rule."""
+        query = request.query
+        client: bytes | None = None
+        for labels, zone, rule, networks in self._rules:
+            if not is_below(query.labels, labels) or not (rule.qtypes is None or query.qtype in rule.qtypes):
+                continue
+            if networks is not None:
+                client = client_address(request.client[0]) if client is None else client
+                if client not in networks:
+                    continue
+            return rule.action, zone
+        return "allow", ""
+
+
+def _in_order(config: AclConfig) -> Iterable[tuple[str, Rule]]:
+    """Each rule of a stanza under each of its zones, the closest zone first: metrics name it."""
+    zones = sorted(config.zones, key=lambda zone: -len(labels_of(zone)))
+    return ((zone, rule) for rule in config.rules for zone in zones)
+
+
+def _tallied(tally: Tally, reply: Reply) -> Reply:
+    """The reply, which counts when it is sent; silence counts at once."""
+    if reply is None:
+        tally.count += 1
+        return None
+    return reply._replace(tallies=(*reply.tallies, tally))
+
+
+def client_address(host: str) -> bytes:
+    """The packed address of a client: IPv4 also where it came as an IPv4-mapped one; no zone."""
+    address = packed(host.partition("%")[0])
+    return address[12:] if len(address) == 16 and address.startswith(_MAPPED) else address
+
+
+_MAPPED: Final = bytes(10) + b"\xff\xff"
+
+
+def _rule(config: AclConfig, line: Line) -> AclConfig:
+    action = next(action for action in ACTIONS if action == line.name)
+    rule = Rule(action)
+    for name, tokens in _sections(line):
+        if any(token.text == "*" for token in tokens):
+            continue
+        if name == "type":
+            rule = replace(rule, qtypes=(rule.qtypes or frozenset()) | {_qtype(token) for token in tokens})
+        else:
+            rule = replace(rule, networks=(*(rule.networks or ()), *(_network(token) for token in tokens)))
+    return replace(config, rules=(*config.rules, rule))
+
+
+def _sections(line: Line) -> list[tuple[str, list[Token]]]:
+    """The words behind each `type` and `net`; CorefileError for words elsewhere, and for none."""
+    sections: list[tuple[str, list[Token]]] = []
+    for token in line.args:
+        if token.text.lower() in SECTIONS:
+            sections.append((token.text.lower(), []))
+        elif not sections:
+            raise token.error(f"`type` or `net` is wanted here, as in: {line.name} {USAGE}")
+        else:
+            sections[-1][1].append(token)
+    for name, tokens in sections:
+        if not tokens:
+            raise line.error(f"nothing follows `{name}`, as in: {line.name} {USAGE}")
+    return sections
+
+
+def _qtype(token: Token) -> int:
+    try:
+        return type_number(token.text)
+    except KeyError:
+        raise token.error("not a type of records, such as A or AAAA; * stands for all") from None
+
+
+def _network(token: Token) -> Network:
+    try:
+        return ip_network(token.text, strict=False)
+    except ValueError:
+        raise token.error("neither an IP address nor a network such as 10.0.0.0/8; * stands for all") from None
+
+
+OPTIONS: Final[dict[str, Option[AclConfig]]] = {
+    action: Option(f"{action} {USAGE}", 0, UNLIMITED, _rule) for action in ACTIONS
+}
+
+
+def parse(stanza: Stanza, zones: tuple[str, ...]) -> AclConfig:
+    """What an `acl` stanza says; raises CorefileError. Without zones it is about those of the server block."""
+    count(stanza, "acl [ZONES...]", 0, UNLIMITED)
+    return configured(AclConfig(all_zones(stanza.args) or zones), stanza, OPTIONS)
+
+
+def build(configs: tuple[AclConfig, ...], setup: Setup) -> Acl:
+    """The plugin for all stanzas of a server block."""
+    return Acl(configs, setup)
+
+
+DIRECTIVE = Directive("acl", parse, build, Repeat.ADD, options=OPTIONS)

@@ -1,0 +1,62 @@
+"""cancel [TIMEOUT]: a query that later directives have not answered in time gets SERVFAIL."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Final
+
+from kdns.corefile.lines import Stanza
+from kdns.dns.response import Response
+from kdns.dns.types import SERVFAIL
+from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.plugins.directive import Directive, Setup
+from kdns.plugins.stanza import configured, count, duration_s
+
+DEFAULT_S: Final = 5.001
+
+
+@dataclass(frozen=True, slots=True)
+class CancelConfig:
+    """The longest time that an answer may take, in seconds."""
+
+    timeout_s: float = DEFAULT_S
+
+
+class Cancel(Plugin):
+    """Ends what waits for too long. An answer that is there at once is not touched."""
+
+    sees = Sees.PACKET
+
+    def __init__(self, config: CancelConfig, setup: Setup) -> None:
+        self._timeout_s = config.timeout_s
+        self._setup = setup
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        """The next directive's reply, or SERVFAIL when the time is over."""
+        reply = next(request)
+        return reply if reply is None or isinstance(reply, Response) else self._in_time(reply)
+
+    async def _in_time(self, reply: Awaitable[Reply]) -> Reply:
+        try:
+            return await self._setup.within(self._timeout_s, reply)
+        except TimeoutError:
+            return Response(SERVFAIL, plugin="cancel")
+
+
+def parse(stanza: Stanza, _zones: tuple[str, ...]) -> CancelConfig:
+    """What a `cancel` stanza says; raises CorefileError."""
+    count(stanza, "cancel [TIMEOUT]", 0, 1)
+    timeouts = [duration_s(token) for token in stanza.args]
+    if 0.0 in timeouts:
+        raise stanza.args[0].error("a time longer than 0 is wanted, as in: cancel 5001ms")
+    return configured(CancelConfig(*timeouts), stanza, {})
+
+
+def build(configs: tuple[CancelConfig, ...], setup: Setup) -> Cancel:
+    """The plugin."""
+    (config,) = configs
+    return Cancel(config, setup)
+
+
+DIRECTIVE = Directive("cancel", parse, build)

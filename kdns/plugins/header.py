@@ -1,0 +1,98 @@
+"""header { query|response set|clear FLAGS… }: flags of the query that later directives see, and of the response."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
+
+from kdns.corefile.lines import Line, Stanza
+from kdns.dns.query import AA, RA, RD
+from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, then
+from kdns.plugins.directive import Directive, Repeat, Setup
+from kdns.plugins.stanza import UNLIMITED, Option, choice, configured, count
+
+FLAGS = {"aa": AA, "ra": RA, "rd": RD}
+USAGE = "set|clear aa|ra|rd..."
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """Bits of the header that are set, and those that are cleared."""
+
+    set: int = 0
+    clear: int = 0
+
+    def then(self, later: Flags) -> Flags:
+        """Both, one after the other: the later one decides what both name."""
+        return Flags(self.set & ~later.clear | later.set, self.clear & ~later.set | later.clear)
+
+    def of(self, flags: int) -> int:
+        """The header's flags, changed."""
+        return flags & ~self.clear | self.set
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderConfig:
+    """What is changed."""
+
+    query: Flags = Flags()
+    response: Flags = Flags()
+
+
+class Header(Plugin):
+    """Changes flags of queries and responses, by the packet alone.
+
+    Differs: RD of a response is the client's own, unless a `response` rule names it (RFC 1035 §4.1.1); CoreDNS copies
+    it from the query that `query` rules have changed.
+    """
+
+    sees = Sees.PACKET
+
+    def __init__(self, config: HeaderConfig) -> None:
+        self._config = config
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        """The next directive's reply to the changed query, changed."""
+        query = request.query
+        flags = self._config.query.of(query.flags)
+        if flags != query.flags:
+            request = request._replace(query=query.changed(flags=flags))
+        return then(next(request), self._changed)
+
+    def _changed(self, reply: Reply) -> Reply:
+        if reply is None:
+            return None
+        flags = Flags(*reply.header).then(self._config.response)
+        return reply._replace(header=(flags.set, flags.clear))
+
+
+def _rule(config: HeaderConfig, line: Line) -> HeaderConfig:
+    action, *names = line.args
+    bits = reduce(or_, (FLAGS[choice(name, tuple(FLAGS))] for name in names))
+    flags = Flags(set=bits) if choice(action, ("set", "clear")) == "set" else Flags(clear=bits)
+    if line.name == "query":
+        return replace(config, query=config.query.then(flags))
+    return replace(config, response=config.response.then(flags))
+
+
+OPTIONS = {name: Option(f"{name} {USAGE}", 2, UNLIMITED, _rule) for name in ("query", "response")}
+
+
+def parse(stanza: Stanza, _zones: tuple[str, ...]) -> HeaderConfig:
+    """What a `header` stanza says; raises CorefileError."""
+    count(stanza, f"header {{ query|response {USAGE} }}", 0, 0)
+    if not stanza.block:
+        raise stanza.error(f"no rule, as in: header {{ query|response {USAGE} }}")
+    return configured(HeaderConfig(), stanza, OPTIONS)
+
+
+def build(configs: tuple[HeaderConfig, ...], _setup: Setup) -> Header:
+    """The plugin for all stanzas of a server block, in order."""
+    query = reduce(Flags.then, (config.query for config in configs))
+    response = reduce(Flags.then, (config.response for config in configs))
+    return Header(HeaderConfig(query, response))
+
+
+DIRECTIVE = Directive("header", parse, build, Repeat.ADD, options=OPTIONS)

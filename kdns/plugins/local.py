@@ -1,0 +1,108 @@
+"""local { localhost_prefix on|off }: localhost and the reverse zones of 0/8, 127/8 and 255/8 (RFC 6303, RFC 6761)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from kdns.corefile.lines import Line, Stanza
+from kdns.dns.names import Labels, is_below, labels_of, text_of
+from kdns.dns.response import Response, Reuse
+from kdns.dns.rrset import Rdata, RRset, Soa
+from kdns.dns.types import AAAA, IN, NOERROR, NS, NXDOMAIN, PTR, SOA, TRANSFERS, A
+from kdns.net import packed
+from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.plugins.directive import Directive, Setup
+from kdns.plugins.stanza import Option, choice, configured, count
+
+TTL_S: Final = 604_800
+SOA_RDATA: Final = Soa("localhost.", "root.localhost.", 1, 0, 0, 0, TTL_S)
+LOCALHOST: Final = (b"localhost",)
+REVERSE: Final = tuple(labels_of(f"{octet}.in-addr.arpa.") for octet in (0, 127, 255))
+LOOPBACK_POINTER: Final = labels_of("1.0.0.127.in-addr.arpa.")
+
+APEX: Final[dict[int, Rdata]] = {SOA: SOA_RDATA, NS: "localhost."}
+ADDRESSES: Final[dict[int, Rdata]] = {A: packed("127.0.0.1"), AAAA: packed("::1")}
+POINTER: Final[dict[int, Rdata]] = {PTR: "localhost."}
+
+
+@dataclass(frozen=True, slots=True)
+class LocalConfig:
+    """`localhost_prefix`: also names such as localhost.example.org., which search paths make, are this machine."""
+
+    localhost_prefix: bool = True
+
+
+class Local(Plugin):
+    """Answers for names that mean this machine, and so keeps them from upstreams. The answers never change.
+
+    Differs: names above 1.0.0.127.in-addr.arpa. exist without records (RFC 8020); CoreDNS denies them.
+    """
+
+    sees = Sees.PACKET
+
+    def __init__(self, config: LocalConfig, setup: Setup) -> None:
+        self._has_prefix = config.localhost_prefix
+        name, text = "coredns_local_localhost_requests", "Queries for names that begin with localhost."
+        self._tally = setup.counters(name, text, ()).tally()
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        """The records of a local name; what the next directive says to every other query."""
+        query = request.query
+        if query.qclass != IN or query.qtype in TRANSFERS:
+            return next(request)
+        labels = query.labels
+        if self._has_prefix and len(labels) > 1 and labels[:1] == LOCALHOST:
+            return local_answer(labels, query.qtype, ADDRESSES, labels)._replace(tallies=(self._tally,))
+        if is_below(labels, LOCALHOST):
+            records = APEX | ADDRESSES if labels == LOCALHOST else ADDRESSES
+            return local_answer(labels, query.qtype, records, labels)
+        zone = next_zone(labels)
+        if zone is None:
+            return next(request)
+        if labels == zone:
+            return local_answer(labels, query.qtype, APEX, zone)
+        if labels == LOOPBACK_POINTER:
+            return local_answer(labels, query.qtype, POINTER, zone)
+        absent = local_answer(labels, query.qtype, {}, zone)
+        return absent if is_below(LOOPBACK_POINTER, labels) else absent._replace(rcode=NXDOMAIN)
+
+
+def next_zone(labels: Labels) -> Labels | None:
+    """The reverse zone that a name is in, None for a name in none."""
+    return next((zone for zone in REVERSE if is_below(labels, zone)), None)
+
+
+def local_answer(labels: Labels, qtype: int, records: dict[int, Rdata], zone: Labels) -> Response:
+    """The record of the type, or NODATA with the SOA of `zone`."""
+    if qtype in records:
+        answer = (RRset(text_of(labels), qtype, TTL_S, (records[qtype],)),)
+        return Response(NOERROR, 0, answer, reuse=Reuse(), plugin="local")
+    soa = RRset(text_of(zone), SOA, TTL_S, (SOA_RDATA,))
+    return Response(NOERROR, 0, (), (soa,), reuse=Reuse(), plugin="local")
+
+
+def _localhost_prefix(config: LocalConfig, line: Line) -> LocalConfig:
+    return replace(config, localhost_prefix=choice(line.args[0], ("on", "off")) == "on")
+
+
+OPTIONS = {"localhost_prefix": Option("localhost_prefix on|off", 1, 1, _localhost_prefix)}
+
+
+def parse(stanza: Stanza, _zones: tuple[str, ...]) -> LocalConfig:
+    """What a `local` stanza says; raises CorefileError.
+
+    Differs: CoreDNS ignores arguments, so that `local yes` and `local no` mean the same.
+    """
+    count(stanza, "local", 0, 0)
+    return configured(LocalConfig(), stanza, OPTIONS)
+
+
+def build(configs: tuple[LocalConfig, ...], setup: Setup) -> Local:
+    """The plugin."""
+    (config,) = configs
+    return Local(config, setup)
+
+
+DIRECTIVE = Directive("local", parse, build, options=OPTIONS)

@@ -1,0 +1,78 @@
+"""minimal: positive answers without authority and additional sections, where the protocol does without them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Final
+
+from kdns.corefile.lines import Stanza
+from kdns.dns.outcome import Outcome, outcome_of
+from kdns.dns.query import HEADER_BYTES
+from kdns.dns.response import Response
+from kdns.dns.types import NSEC, NSEC3
+from kdns.dns.wire import ANSWER, AUTHORITY, records
+from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, then
+from kdns.plugins.directive import Directive, Setup
+from kdns.plugins.stanza import configured, count
+
+PROOFS: Final = frozenset((NSEC, NSEC3))
+
+
+@dataclass(frozen=True, slots=True)
+class MinimalConfig:
+    """There is nothing to configure."""
+
+
+class Minimal(Plugin):
+    """Takes the two sections off positive answers. What it does depends on the answer alone.
+
+    Differs: an answer with NSEC or NSEC3 records keeps its authority section: they prove that a wildcard applies, and
+    without them the answer is bogus (RFC 4035 §3.1.3.3).
+    """
+
+    sees = Sees.PACKET
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        """The next directive's reply; denials, errors and referrals as they are."""
+        reply = next(request)
+        if isinstance(reply, Response):
+            return shortened(reply) if reply.authority or reply.additional or reply.wire else reply
+        return then(reply, shortened)
+
+
+def shortened(reply: Reply) -> Reply:
+    """The reply without the sections that a positive answer does without."""
+    if reply is None or outcome_of(reply) is not Outcome.SUCCESS:
+        return reply
+    if reply.wire:
+        return reply._replace(wire=shortened_wire(reply.wire))
+    has_proof = any(rrset.rtype in PROOFS for rrset in reply.authority)
+    return reply._replace(authority=reply.authority if has_proof else (), additional=())
+
+
+def shortened_wire(wire: bytes) -> bytes:
+    """A message cut off behind the last section that stays: names point backwards only."""
+    found = records(wire)
+    has_proof = any(record.section == AUTHORITY and record.rtype in PROOFS for record in found)
+    last = AUTHORITY if has_proof else ANSWER
+    stays = [record for record in found if record.section <= last]
+    if len(stays) == len(found):
+        return wire
+    end = stays[-1].end if stays else found[0].owner_at
+    authorities = wire[8:10] if has_proof else bytes(2)
+    return wire[:8] + authorities + bytes(2) + wire[HEADER_BYTES:end]
+
+
+def parse(stanza: Stanza, _zones: tuple[str, ...]) -> MinimalConfig:
+    """What a `minimal` stanza says; raises CorefileError."""
+    count(stanza, "minimal", 0, 0)
+    return configured(MinimalConfig(), stanza, {})
+
+
+def build(_configs: tuple[MinimalConfig, ...], _setup: Setup) -> Minimal:
+    """The plugin."""
+    return Minimal()
+
+
+DIRECTIVE = Directive("minimal", parse, build)

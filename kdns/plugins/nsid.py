@@ -1,0 +1,63 @@
+"""nsid [DATA]: the name of this server, for clients that want to know who answered (RFC 5001)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from kdns.corefile.lines import Stanza
+from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, then
+from kdns.plugins.directive import Directive, Setup
+from kdns.plugins.stanza import UNLIMITED, configured, count
+
+NSID: Final = 3
+"""The option's code (RFC 5001 §4.1)."""
+MAX_BYTES: Final = 255
+
+
+@dataclass(frozen=True, slots=True)
+class NsidConfig:
+    """The text; the machine's host name where it is empty."""
+
+    text: str = ""
+
+
+class Nsid(Plugin):
+    """Adds the option to responses to queries that have it. Queries with options are never in the table."""
+
+    sees = Sees.PACKET
+
+    def __init__(self, text: str) -> None:
+        self._add = partial(with_option, (NSID, text.encode()))
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        """The next directive's reply, with the option if it was asked for."""
+        edns = request.query.edns
+        if edns is None or all(code != NSID for code, _ in edns.options):
+            return next(request)
+        return then(next(request), self._add)
+
+
+def with_option(option: tuple[int, bytes], reply: Reply) -> Reply:
+    """The reply with an option of this code in the place of any other."""
+    return reply and reply._replace(options=(*(one for one in reply.options if one[0] != option[0]), option))
+
+
+def parse(stanza: Stanza, _zones: tuple[str, ...]) -> NsidConfig:
+    """What an `nsid` stanza says; raises CorefileError."""
+    count(stanza, "nsid [DATA]", 0, UNLIMITED)
+    text = " ".join(token.text for token in stanza.args)
+    if len(text.encode()) > MAX_BYTES:
+        raise stanza.args[0].error(f"a name of more than {MAX_BYTES} bytes: each answer would carry it")
+    return configured(NsidConfig(text), stanza, {})
+
+
+def build(configs: tuple[NsidConfig, ...], setup: Setup) -> Nsid:
+    """The plugin."""
+    (config,) = configs
+    return Nsid(config.text or setup.hostname)
+
+
+DIRECTIVE = Directive("nsid", parse, build)

@@ -1,0 +1,213 @@
+"""rrl [ZONES…] { … }: how many responses of one kind, and queries, a network of clients gets a second over UDP.
+
+Queries with forged sources make a server flood others; it answers those less. The same as BIND's rate-limit and the
+external plugin rrl of CoreDNS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final, Literal, TypeAlias
+
+from kdns.corefile.address import all_zones
+from kdns.corefile.lines import Line, Stanza
+from kdns.dns.names import is_below, labels_of
+from kdns.dns.outcome import Outcome, outcome_of, soa_owner
+from kdns.dns.query import TC
+from kdns.dns.response import Response
+from kdns.plugins.acl import client_address
+from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, then
+from kdns.plugins.directive import Directive, Setup
+from kdns.plugins.stanza import UNLIMITED, Option, configured, count, integer, rate
+
+Verdict: TypeAlias = Literal["send", "slip", "drop"]
+
+MAX_SLIP: Final = 10
+MAX_TABLE: Final = 10_000_000
+CREDIT_S: Final = 1.0
+"""The most that an account can save: what is allowed in one second may come at once."""
+SWEPT: Final = 2
+"""Accounts that are looked at for one that comes, and dropped where they have nothing to remember."""
+
+
+@dataclass(frozen=True, slots=True)
+class RrlConfig:
+    """How many a second; 0: without limit, None: as many as `responses`. Prefix lengths in bits."""
+
+    zones: tuple[str, ...]
+    window_s: float = 15.0
+    ipv4_prefix: int = 24
+    ipv6_prefix: int = 56
+    responses: float = 0.0
+    nodata: float | None = None
+    nxdomains: float | None = None
+    referrals: float | None = None
+    errors: float | None = None
+    requests: float = 0.0
+    max_table_size: int = 100_000
+    slip_ratio: int = 0
+    report_only: bool = False
+
+    def allowance(self, outcome: Outcome) -> float:
+        """Responses of this kind that are allowed a second."""
+        of_kind = {
+            Outcome.SUCCESS: self.responses,
+            Outcome.NODATA: self.nodata,
+            Outcome.NXDOMAIN: self.nxdomains,
+            Outcome.REFERRAL: self.referrals,
+            Outcome.ERROR: self.errors,
+        }[outcome]
+        return self.responses if of_kind is None else of_kind
+
+
+class Accounts:
+    """What networks of clients may still have, at most `size` accounts; the least recently used one is first.
+
+    An account is the time at which its balance was 0, in seconds: it is credited by the clock. Who has nothing to
+    remember, having saved CREDIT_S, is as good as new and may be dropped. While all others are in use, new ones are not
+    limited.
+    """
+
+    def __init__(self, size: int, window_s: float, slip_ratio: int) -> None:
+        self._size = size
+        self._window_s = window_s
+        self._slip_ratio = slip_ratio
+        self._accounts: dict[object, tuple[float, int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._accounts)
+
+    def debit(self, key: object, allowance: float, now_s: float) -> Verdict:
+        """Take one from an account that is credited `allowance` a second, and what follows from its balance."""
+        zero_s, dropped = self._accounts.pop(key, (now_s - CREDIT_S, 0))
+        balance_s = max(min(now_s - zero_s, CREDIT_S) - 1 / allowance, -self._window_s)
+        verdict: Verdict = "send"
+        if balance_s < 0:
+            dropped += 1
+            verdict = "slip" if self._slip_ratio and dropped % self._slip_ratio == 0 else "drop"
+        self._sweep(now_s)
+        if len(self._accounts) >= self._size:
+            return "send"
+        self._accounts[key] = (now_s - balance_s, dropped)
+        return verdict
+
+    def _sweep(self, now_s: float) -> None:
+        for _ in range(SWEPT):
+            key = next(iter(self._accounts), None)
+            if key is None or now_s - self._accounts[key][0] < CREDIT_S:
+                return
+            del self._accounts[key]
+
+
+class Rrl(Plugin):
+    """Drops or cuts what is too much. Streams are not limited: their clients are who they say they are.
+
+    Differs: denials of one zone share an account, as in BIND, or random names would each have their own; the metrics
+    do not name clients, who could make as many as they like.
+    """
+
+    sees = Sees.EVERY
+
+    def __init__(self, config: RrlConfig, setup: Setup) -> None:
+        self._config = config
+        self._zones = tuple(labels_of(zone) for zone in config.zones)
+        self._accounts = Accounts(config.max_table_size, config.window_s, config.slip_ratio)
+        name, text = "coredns_rrl_responses_exceeded", "Responses above the allowance."
+        self._responses = setup.counters(name, text, ()).tally()
+        name, text = "coredns_rrl_requests_exceeded", "Queries above the allowance."
+        self._requests = setup.counters(name, text, ()).tally()
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        """The next directive's reply, the same cut off, or silence."""
+        config = self._config
+        if request.is_stream or not any(is_below(request.query.labels, zone) for zone in self._zones):
+            return next(request)
+        network = self._network(request.client[0])
+        if config.requests and self._accounts.debit(network, config.requests, request.received_s) != "send":
+            self._requests.count += 1
+            if not config.report_only:
+                return None
+        return then(next(request), partial(self._limited, request, network))
+
+    def _limited(self, request: Request, network: bytes, reply: Reply) -> Reply:
+        if reply is None:
+            return None
+        outcome = outcome_of(reply)
+        allowance = self._config.allowance(outcome)
+        if not allowance:
+            return reply
+        query = request.query
+        key: tuple[object, ...] = (network, outcome)
+        if outcome is Outcome.NXDOMAIN:
+            key = (network, outcome, soa_owner(reply))
+        elif outcome is not Outcome.ERROR:
+            key = (network, outcome, query.labels, query.qtype)
+        verdict = self._accounts.debit(key, allowance, request.received_s)
+        if verdict == "send":
+            return reply
+        self._responses.count += 1
+        if self._config.report_only:
+            return reply
+        return Response(reply.rcode, reply.flags | TC, plugin=reply.plugin) if verdict == "slip" else None
+
+    def _network(self, host: str) -> bytes:
+        """The client's address without the bits that clients of one network differ in."""
+        address = client_address(host)
+        bits = self._config.ipv4_prefix if len(address) == 4 else self._config.ipv6_prefix
+        free = max(len(address) * 8 - bits, 0)
+        return (int.from_bytes(address, "big") >> free << free).to_bytes(len(address), "big")
+
+
+Apply: TypeAlias = Callable[[RrlConfig, Line], RrlConfig]
+
+
+def _allowance(field: str) -> Apply:
+    return lambda config, line: _with(config, field, rate(line.args[0]))
+
+
+def _integer(field: str, least: int, most: int) -> Apply:
+    return lambda config, line: _with(config, field, integer(line.args[0], least, most))
+
+
+def _with(config: RrlConfig, field: str, value: float) -> RrlConfig:
+    changed: dict[str, Any] = {field: value}
+    return replace(config, **changed)
+
+
+def _window(config: RrlConfig, line: Line) -> RrlConfig:
+    return replace(config, window_s=float(integer(line.args[0], 1, 3600)))
+
+
+def _report_only(config: RrlConfig, _line: Line) -> RrlConfig:
+    return replace(config, report_only=True)
+
+
+OPTIONS = {
+    "window": Option("window SECONDS", 1, 1, _window),
+    "ipv4-prefix-length": Option("ipv4-prefix-length LENGTH", 1, 1, _integer("ipv4_prefix", 1, 32)),
+    "ipv6-prefix-length": Option("ipv6-prefix-length LENGTH", 1, 1, _integer("ipv6_prefix", 1, 128)),
+    **{
+        f"{name}-per-second": Option(f"{name}-per-second ALLOWANCE", 1, 1, _allowance(name))
+        for name in ("responses", "nodata", "nxdomains", "referrals", "errors", "requests")
+    },
+    "max-table-size": Option("max-table-size SIZE", 1, 1, _integer("max_table_size", 1, MAX_TABLE)),
+    "slip-ratio": Option("slip-ratio N", 1, 1, _integer("slip_ratio", 0, MAX_SLIP)),
+    "report-only": Option("report-only", 0, 0, _report_only),
+}
+
+
+def parse(stanza: Stanza, zones: tuple[str, ...]) -> RrlConfig:
+    """What an `rrl` stanza says; raises CorefileError. Without zones it is about those of the server block."""
+    count(stanza, "rrl [ZONES...]", 0, UNLIMITED)
+    return configured(RrlConfig(all_zones(stanza.args) or zones), stanza, OPTIONS)
+
+
+def build(configs: tuple[RrlConfig, ...], setup: Setup) -> Rrl:
+    """The plugin."""
+    (config,) = configs
+    return Rrl(config, setup)
+
+
+DIRECTIVE = Directive("rrl", parse, build, options=OPTIONS)

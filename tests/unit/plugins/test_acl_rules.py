@@ -1,0 +1,119 @@
+"""`acl` beyond the recorded cases: addresses as listeners know them, EDNS, metrics, and the table in front of it."""
+
+from __future__ import annotations
+
+from ipaddress import ip_network
+from itertools import pairwise
+
+import pytest
+from dns_chain import FakeSetup, respond
+
+from kdns.corefile.parse import parse
+from kdns.dns.message import query
+from kdns.dns.response import Response, Reuse
+from kdns.dns.rrset import RRset
+from kdns.dns.types import TXT, A
+from kdns.dns.wire import from_wire
+from kdns.net import packed
+from kdns.plugins import acl
+from kdns.plugins.chain import Chain, Plugin, Request, Sees, Serve
+from kdns.plugins.server import Block, Exchange, Server
+from kdns.plugins.server_config import configure
+
+
+class Behind(Plugin):
+    sees = Sees.PACKET
+
+    def serve(self, request: Request, next: Serve) -> Response:  # noqa: A002 - as in Plugin
+        del next
+        return Response(answer=(RRset(request.query.name, A, 5, (packed("192.0.2.1"),)),), reuse=Reuse())
+
+
+def server(stanza: str, setup: FakeSetup) -> Server:
+    (config,) = configure(parse(f"example.org {{\n{stanza}\n}}"))
+    plugin = acl.build(config.configs(acl.DIRECTIVE), setup)
+    return Server("dns://:53", [Block("example.org.", Chain((plugin, Behind())))])
+
+
+def counts(setup: FakeSetup) -> dict[str, dict[tuple[str, ...], float]]:
+    return {
+        name.removeprefix("coredns_acl_").removesuffix("_requests"): {one.labels: one.value for one in family.samples()}
+        for name, family in setup.counted.items()
+        if family.samples()
+    }
+
+
+@pytest.mark.parametrize(
+    ("networks", "inside", "outside"),
+    [
+        (["10.0.0.0/8"], ["10.0.0.0", "10.255.255.255"], ["9.255.255.255", "11.0.0.0", "::a00:0"]),
+        (["10.1.0.0/16", "10.2.3.4"], ["10.1.2.3", "10.2.3.4"], ["10.2.3.5"]),
+        (["0.0.0.0/0"], ["1.2.3.4"], ["::1", ""]),
+        (["fe80::/10", "fd00::1"], ["fe80::1%eth0", "fd00::1"], ["fd00::2", "10.0.0.1"]),
+        (["10.0.0.0/8"], ["::ffff:10.0.0.1"], ["::ffff:11.0.0.1"]),
+        ([], [], ["10.0.0.1", "::1", ""]),
+    ],
+)
+def test_networks(networks: list[str], inside: list[str], outside: list[str]) -> None:
+    found = acl.Networks(ip_network(text) for text in networks)
+    assert [host for host in inside if acl.client_address(host) not in found] == []
+    assert [host for host in outside if acl.client_address(host) in found] == []
+
+
+def test_extended_errors_go_to_who_sent_an_opt() -> None:
+    with_opt, without = query("a.example.org.", A, payload_bytes=1232), query("a.example.org.", A)
+    block = server("acl {\nblock\n}", FakeSetup())
+    got = [from_wire(Response(wire=respond(block, packet) or b"")) for packet in (with_opt, without)]
+    assert [(one.rcode, one.options) for one in got] == [(5, ((15, b"\0\x0f"),)), (5, ())]
+    wire = respond(block, without) or b""
+    assert wire[10:12] == b"\0\0"
+
+
+RULES = """
+acl example.org a.example.org {
+    drop type TXT
+    allow net 10.0.0.0/8
+    block net 192.0.2.0/24
+    filter
+}
+"""
+
+
+def test_the_first_rule_decides_and_is_counted() -> None:
+    setup = FakeSetup()
+    found = server(RULES, setup)
+    lane = found.table.lane("udp", 4)
+    for host, name, qtype, rcode in (
+        ("10.1.1.1", "b.example.org.", A, 0), ("10.1.1.1", "b.example.org.", TXT, None),
+        ("192.0.2.9", "a.a.example.org.", A, 5), ("198.51.100.1", "example.org.", A, 0),
+    ):  # fmt: skip
+        outcome = found.respond(query(name, qtype), lane, (host, 53))
+        assert isinstance(outcome, Exchange)
+        assert (outcome.wire[3] & 15 if outcome.wire else None) == rcode
+    assert len(found.table) == 0
+    assert counts(setup) == {
+        "allowed": {("dns://:53", ""): 1},
+        "dropped": {("dns://:53", "example.org.", ""): 1},
+        "blocked": {("dns://:53", "a.example.org.", ""): 1},
+        "filtered": {("dns://:53", "example.org.", ""): 1},
+    }
+
+
+def test_rules_without_networks_leave_the_table_on_and_the_counts_exact() -> None:
+    setup = FakeSetup()
+    found = server("acl {\nblock type TXT\n}", setup)
+    for packet in (query("a.example.org.", A), query("a.example.org.", TXT)):
+        assert [respond(found, packet) for _ in range(5)]
+    assert len(found.table) == 2
+    for lane in found.table.lanes.values():
+        lane.totals()
+    assert counts(setup) == {
+        "allowed": {("dns://:53", ""): 5},
+        "blocked": {("dns://:53", "example.org.", ""): 5},
+    }
+
+
+def test_many_networks() -> None:
+    networks = acl.Networks(ip_network((number << 8, 24)) for number in range(100_000))
+    assert all(packed(f"0.{high}.{low}.1") in networks for high, low in pairwise(range(0, 250, 10)))
+    assert packed("1.200.0.1") not in networks

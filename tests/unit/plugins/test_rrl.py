@@ -1,0 +1,142 @@
+"""`rrl`: the balance of accounts over time, which responses share one, what slips through, and bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+import pytest
+from dns_chain import FakeSetup, read
+
+from kdns.corefile.parse import parse
+from kdns.dns.message import query
+from kdns.dns.query import TC
+from kdns.dns.response import Response
+from kdns.dns.rrset import RRset, Soa
+from kdns.dns.types import NOERROR, NS, NXDOMAIN, SERVFAIL, SOA, A
+from kdns.plugins import rrl
+from kdns.plugins.chain import Reply, Request
+from kdns.plugins.server_config import configure
+
+ANSWER = Response(NOERROR, answer=(RRset("a.example.org.", A, 5, (bytes(4),)),))
+ZONE_SOA = RRset("example.org.", SOA, 5, (Soa("ns.", "admin.", 1, 2, 3, 4, 5),))
+ABSENT = Response(NXDOMAIN, authority=(ZONE_SOA,))
+EMPTY = Response(NOERROR, authority=(ZONE_SOA,))
+REFERRAL = Response(NOERROR, authority=(RRset("sub.example.org.", NS, 5, ("ns.",)),))
+FAILED = Response(SERVFAIL)
+
+
+class Limited:
+    """The directive in front of one reply."""
+
+    def __init__(self, options: str) -> None:
+        self.setup = FakeSetup()
+        (config,) = configure(parse(f"example.org {{\nrrl {{\n{options}\n}}\n}}"))
+        self.plugin = rrl.build(config.configs(rrl.DIRECTIVE), self.setup)
+
+    def __call__(
+        self,
+        reply: Reply,
+        now_s: float = 0.0,
+        client: str = "192.0.2.1",
+        name: str = "a.example.org.",
+        transport: str = "udp",
+    ) -> str:
+        """sent, cut or dropped."""
+        request = Request(read(query(name, A)), (client, 53), transport=transport, received_s=now_s)
+        got: Reply | Awaitable[Reply] = self.plugin.serve(request, lambda _request: reply)
+        assert got is None or isinstance(got, Response)
+        if got is None:
+            return "dropped"
+        return "cut" if got.flags & TC else "sent"
+
+    @property
+    def exceeded(self) -> dict[str, float]:
+        found = {name.split("_")[2]: family.samples()[0].value for name, family in self.setup.counted.items()}
+        return {name: value for name, value in found.items() if value}
+
+
+def test_a_second_of_allowance_may_come_at_once_and_is_credited_by_the_clock() -> None:
+    limited = Limited("responses-per-second 4")
+    assert [limited(ANSWER) for _ in range(6)] == ["sent"] * 4 + ["dropped"] * 2
+    assert [limited(ANSWER, 0.5) for _ in range(2)] == ["dropped", "dropped"]  # half a second's credit was owed
+    assert limited(ANSWER, 1.5) == "sent"
+    assert [limited(ANSWER, 100) for _ in range(5)] == ["sent"] * 4 + ["dropped"]
+    assert limited.exceeded == {"responses": 5}
+
+
+def test_debt_ends_with_the_window() -> None:
+    limited = Limited("responses-per-second 1\nwindow 3")
+    for _ in range(1000):
+        limited(ANSWER)
+    assert [limited(ANSWER, now_s) for now_s in (3.9, 8.0)] == ["dropped", "sent"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_shared"),
+    [
+        ((ANSWER, "a.example.org.", "192.0.2.1"), (ANSWER, "a.example.org.", "192.0.2.99"), True),
+        ((ANSWER, "a.example.org.", "192.0.2.1"), (ANSWER, "a.example.org.", "192.0.3.1"), False),
+        ((ANSWER, "a.example.org.", "192.0.2.1"), (ANSWER, "b.example.org.", "192.0.2.1"), False),
+        ((ANSWER, "a.example.org.", "192.0.2.1"), (EMPTY, "a.example.org.", "192.0.2.1"), False),
+        ((ABSENT, "a.example.org.", "192.0.2.1"), (ABSENT, "b.example.org.", "192.0.2.1"), True),
+        ((FAILED, "a.example.org.", "192.0.2.1"), (FAILED, "b.example.org.", "192.0.2.1"), True),
+        ((ANSWER, "a.example.org.", "fd00::1"), (ANSWER, "a.example.org.", "fd00::ff:0:0:0:1"), True),
+        ((ANSWER, "a.example.org.", "fd00::1"), (ANSWER, "a.example.org.", "fd00:0:0:100::1"), False),
+        ((ANSWER, "a.example.org.", "192.0.2.1"), (ANSWER, "a.example.org.", "::ffff:192.0.2.1"), True),
+    ],
+)
+def test_who_shares_an_account(
+    first: tuple[Response, str, str], second: tuple[Response, str, str], *, is_shared: bool
+) -> None:
+    limited = Limited("responses-per-second 1")
+    (reply, name, client), (other, other_name, other_client) = first, second
+    assert limited(reply, client=client, name=name) == "sent"
+    assert limited(other, client=other_client, name=other_name) == ("dropped" if is_shared else "sent")
+
+
+@pytest.mark.parametrize(
+    ("option", "reply"),
+    [("nodata", EMPTY), ("nxdomains", ABSENT), ("referrals", REFERRAL), ("errors", FAILED), ("responses", ANSWER)],
+)
+def test_each_kind_has_its_allowance(option: str, reply: Response) -> None:
+    replies = (EMPTY, ABSENT, REFERRAL, FAILED, ANSWER)
+    limited = Limited(f"{option}-per-second 1" + ("\nnodata-per-second 0" if option == "responses" else ""))
+    for one in replies:
+        expected = one is reply or (option == "responses" and one is not EMPTY)
+        assert [limited(one), limited(one)] == ["sent", "dropped" if expected else "sent"]
+
+
+@pytest.mark.parametrize(
+    ("options", "got", "exceeded"),
+    [
+        ("responses-per-second 1\nslip-ratio 1", ["sent", "cut", "cut", "cut", "cut"], {"responses": 4}),
+        ("responses-per-second 1\nslip-ratio 2", ["sent", "dropped", "cut", "dropped", "cut"], {"responses": 4}),
+        ("responses-per-second 1\nreport-only", ["sent"] * 5, {"responses": 4}),
+        ("requests-per-second 2", ["sent"] * 2 + ["dropped"] * 3, {"requests": 3}),
+        ("requests-per-second 2\nreport-only", ["sent"] * 5, {"requests": 3}),
+        ("responses-per-second 0", ["sent"] * 5, {}),
+    ],
+)
+def test_what_becomes_of_too_much(options: str, got: list[str], exceeded: dict[str, float]) -> None:
+    limited = Limited(options)
+    assert [limited(ANSWER) for _ in got] == got
+    assert limited.exceeded == exceeded
+
+
+def test_streams_and_other_zones_are_not_limited() -> None:
+    limited = Limited("responses-per-second 1\nrequests-per-second 1")
+    assert [limited(ANSWER, transport="tcp") for _ in range(3)] == ["sent"] * 3
+    assert [limited(ANSWER, name="example.com.") for _ in range(3)] == ["sent"] * 3
+
+
+def test_accounts_are_bounded_and_forgotten_when_they_say_nothing() -> None:
+    accounts = rrl.Accounts(100, 15.0, 0)
+    for number in range(1000):
+        accounts.debit(number, 1.0, 0.0)
+    assert len(accounts) == 100
+    assert accounts.debit("new", 1.0, 0.0) == accounts.debit("new", 1.0, 0.0) == "send"
+    assert accounts.debit(5, 1.0, 0.0) == "drop"
+    for number in range(200):
+        accounts.debit(("later", number), 1.0, 10.0)
+    assert accounts.debit(("later", 50), 1.0, 10.0) == "drop"
+    assert len(accounts) == 100
