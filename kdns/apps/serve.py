@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Final
 
@@ -12,6 +12,7 @@ from kdns import logs
 from kdns.aio.connections import Kind, share_out
 from kdns.aio.dns.server import DnsServer
 from kdns.aio.files.corefile import load_corefile
+from kdns.aio.node_local.settings import NodeLocal
 from kdns.aio.process import exempt_from_gc, gc_paused, reload_event, stop_event
 from kdns.aio.tasks import in_daemon_thread, observed, unless_stopped
 from kdns.errors import InputError
@@ -22,6 +23,7 @@ log = logs.get(__name__)
 WAITING: Final = "waiting for the API server: answers are SERVFAIL until it has been listed"
 """Said before `ready`, which comes later then."""
 LOOK_S: Final = 0.1
+SETUP_ERRORS: Final = "coredns_nodecache_setup_errors"
 
 
 def say_listeners(server: DnsServer, say: Callable[[str], None], *, column: int) -> None:
@@ -72,11 +74,27 @@ async def _reload(server: DnsServer, wanted: asyncio.Event, read: Callable[[], t
             log.info("corefile reloaded", servers=len(server.servers))
 
 
-async def serve(corefile: str, *, dns_port: int, say: Callable[[str], None]) -> None:
-    """Run the DNS server until SIGTERM, SIGINT or SIGHUP, then `lameduck` seconds longer. SIGUSR1 reloads."""
-    read = partial(load_corefile, corefile, dns_port=dns_port)
+async def serve(
+    corefile: str, *, dns_port: int, say: Callable[[str], None], node_local: NodeLocal | None = None
+) -> None:
+    """Run the DNS server until SIGTERM, SIGINT or SIGHUP, then `lameduck` seconds longer. SIGUSR1 reloads.
+
+    With `node_local`, the node has its addresses and rules meanwhile.
+    """
+    filled = node_local.filled if node_local else str
+    read = partial(load_corefile, corefile, dns_port=dns_port, filled=filled)
     share_out(Kind.DNS, Kind.SITES, Kind.UPSTREAMS)
     server = DnsServer(read(), dns_port=dns_port)
+    async with AsyncExitStack() as stack:
+        if node_local:
+            from kdns.aio.node_local.upkeep import established  # noqa: PLC0415 - pyroute2 takes 12 MB
+
+            errors = server.counters(SETUP_ERRORS, "Repairs of the node-local cache that failed.", ("errortype",))
+            await stack.enter_async_context(established(node_local, errors))
+        await _serve(server, read, say)
+
+
+async def _serve(server: DnsServer, read: Callable[[], tuple[ServerConfig, ...]], say: Callable[[str], None]) -> None:
     stop, reload_wanted = stop_event(), reload_event()
     try:
         with gc_paused():  # for `startup_timeout`, in which everything is listed as a rule

@@ -59,6 +59,14 @@ def host_port(flag: str, text: str) -> HostPort:
     return HostPort("127.0.0.1" if host == "localhost" else host, port)
 
 
+def addresses(flag: str, text: str) -> tuple[str, ...]:
+    """169.254.20.10,10.96.0.10: IP addresses; none for an empty text."""
+    try:
+        return tuple(dict.fromkeys(str(ip_address(part.strip())) for part in text.split(","))) if text else ()
+    except ValueError as error:
+        raise InputError(f"{flag} {text!r}: {error}; wanted IP[,IP...], such as 169.254.20.10,10.96.0.10") from error
+
+
 def networks(flag: str, text: str) -> tuple[Network, ...]:
     """One or two networks of different families."""
     try:

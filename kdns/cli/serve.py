@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
+from kdns.aio.node_local.settings import NodeLocal, service_host
 from kdns.apps import serve as app
-from kdns.cli.console import CONTEXT, run, say
+from kdns.cli.console import CONTEXT, reported_errors, run, say
+from kdns.cli.flags import addresses
 
 
 @click.command("serve", context_settings=CONTEXT)
@@ -14,9 +18,65 @@ from kdns.cli.console import CONTEXT, run, say
     "--dns.port", "-dns.port", "dns_port", default=53, show_default=True, type=click.IntRange(0, 65535),
     help="The port where the Corefile names none.",
 )  # fmt: skip
-def serve(conf: str, dns_port: int) -> None:
+@click.option(
+    "--local-ip",
+    "-localip",
+    metavar="IP[,IP...]",
+    default="",
+    help="Be a node-local DNS cache: addresses that the node gets on an interface of its own.",
+)
+@click.option(
+    "--interface-name",
+    "-interfacename",
+    default="nodelocaldns",
+    show_default=True,
+    metavar="NAME",
+    help="The interface for --local-ip.",
+)
+@click.option(
+    "--setup-interface/--no-setup-interface",
+    default=True,
+    show_default=True,
+    help="Make the interface for --local-ip. Without, the addresses have to be there.",
+)
+@click.option(
+    "--setup-rules/--no-setup-rules",
+    default=True,
+    show_default=True,
+    help="With --local-ip, exempt its packets from connection tracking.",
+)
+@click.option(
+    "--skip-teardown",
+    "-skipteardown",
+    is_flag=True,
+    help="Leave interface and rules of --local-ip at the end.",
+)
+@click.option(
+    "--upstream-service", "-upstreamsvc", default="kube-dns", show_default=True, metavar="SERVICE",
+    help="With --local-ip, the Service whose cluster IP is __PILLAR__CLUSTER__DNS__ in the Corefile.",
+)  # fmt: skip
+def serve(
+    conf: str,
+    dns_port: int,
+    *,
+    local_ip: str,
+    interface_name: str,
+    setup_interface: bool,
+    setup_rules: bool,
+    skip_teardown: bool,
+    upstream_service: str,
+) -> None:
     """Answer DNS queries from a Kubernetes API, as the Corefile says.
 
-    CoreDNS's own arguments -conf and -dns.port work.
+    CoreDNS's own arguments -conf and -dns.port work, with --local-ip those of NodeLocal DNSCache too.
     """
-    run(app.serve(conf, dns_port=dns_port, say=say))
+    with reported_errors():
+        local = NodeLocal(
+            addresses("--local-ip", local_ip),
+            interface_name if setup_interface else "",
+            (dns_port,),
+            has_rules=setup_rules,
+            is_kept=skip_teardown,
+            cluster_dns=service_host(upstream_service, os.environ),
+        )
+    run(app.serve(conf, dns_port=dns_port, say=say, node_local=local if local.addresses else None))

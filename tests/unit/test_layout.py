@@ -55,7 +55,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("aio.controlplane",),
     ("aio.sources", "aio.dataplane"),
     ("aio.dataplane.nftables", "aio.dataplane.userspace"),
-    ("aio.dataplane.modes",),
+    ("aio.dataplane.modes", "aio.node_local"),
 
     ("apps",),
     ("cli",),
@@ -99,6 +99,7 @@ DOORS = {
         "kdns.aio.apiserver.metrics",
         "kdns.aio.dataplane.metrics",
     ),
+    "pyroute2": ("kdns.aio.node_local.interface",),
     "re2": ("kdns.plugins.patterns",),
     "sqlite3": ("kdns.aio.files.journal", "kdns.aio.files.sqlite"),
     "structlog": ("kdns.logs",),

@@ -16,7 +16,7 @@ from kdns.aio.dns.request_metrics import Requests
 from kdns.aio.dns.setup import BlockSetup, Page, Process
 from kdns.aio.http.server import Handler
 from kdns.aio.http.sites import HealthProbe, Sites, exposition
-from kdns.aio.metrics import Gauges
+from kdns.aio.metrics import Counters, Gauges
 from kdns.aio.tasks import observed
 from kdns.cluster.source import Source
 from kdns.errors import InputError
@@ -74,6 +74,10 @@ class DnsServer:
     def lameduck_s(self) -> float:
         """How long a stopping server goes on answering, in seconds."""
         return max((setup.lameduck_s for setup in self._setups), default=0.0)
+
+    def counters(self, name: str, text: str, labels: tuple[str, ...]) -> Counters:
+        """A family of counters in the process's metrics; to be called before the start."""
+        return self._process.counters.setdefault(name, Counters(text, labels))
 
     def unready(self) -> tuple[str, ...]:
         """The directives that cannot answer yet."""

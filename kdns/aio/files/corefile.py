@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from kdns.corefile.parse import parse
@@ -12,13 +12,18 @@ from kdns.errors import CorefileError
 from kdns.plugins.server_config import ServerConfig, configure
 
 
-def load_corefile(path: str, *, dns_port: int) -> tuple[ServerConfig, ...]:
-    """The servers of a Corefile; CorefileError, with file and line, for one that is invalid."""
+def load_corefile(
+    path: str, *, dns_port: int, filled: Callable[[str], str] = lambda text: text
+) -> tuple[ServerConfig, ...]:
+    """The servers of a Corefile; CorefileError, with file and line, for one that is invalid.
+
+    `filled` gives the text that counts for the text of the file.
+    """
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise CorefileError(path, 0, "", f"cannot be read: {_reason(error)}") from error
-    return parse_corefile(text, path, dns_port=dns_port)
+    return parse_corefile(filled(text), path, dns_port=dns_port)
 
 
 def parse_corefile(text: str, path: str, *, dns_port: int) -> tuple[ServerConfig, ...]:

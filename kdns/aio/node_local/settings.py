@@ -1,0 +1,44 @@
+"""What a node-local DNS cache is to have, and the words of its Corefile that are known on the node only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from kdns.errors import InputError
+
+CLUSTER_DNS: Final = "__PILLAR__CLUSTER__DNS__"
+UPSTREAM_SERVERS: Final = "__PILLAR__UPSTREAM__SERVERS__"
+RESOLV_CONF: Final = "/etc/resolv.conf"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLocal:
+    """Addresses, the link that has them ("" for none of kdns's), ports, and whether rules are wanted.
+
+    `is_kept` leaves interface and rules when the process ends: another one is to serve the addresses soon.
+    `cluster_dns` is the address of the Service that the cluster's DNS servers are behind, "" where it is not known.
+    """
+
+    addresses: tuple[str, ...]
+    interface: str = "nodelocaldns"
+    ports: tuple[int, ...] = (53,)
+    health_port: int | None = 8080
+    has_rules: bool = True
+    is_kept: bool = False
+    cluster_dns: str = ""
+
+    def filled(self, text: str) -> str:
+        """The text of a Corefile with the variables that NodeLocal DNSCache fills in; InputError for one without value.
+
+        The upstream servers are those of the node's /etc/resolv.conf.
+        """
+        if CLUSTER_DNS in text and not self.cluster_dns:
+            raise InputError(f"the Corefile has {CLUSTER_DNS}; wanted: --upstream-service with a Service of the Pod's")
+        return text.replace(CLUSTER_DNS, self.cluster_dns).replace(UPSTREAM_SERVERS, RESOLV_CONF)
+
+
+def service_host(service: str, environ: Mapping[str, str]) -> str:
+    """The cluster IP of a Service of the Pod's own namespace, from the kubelet's variables; "" where there is none."""
+    return environ.get(f"{service.upper().replace('-', '_')}_SERVICE_HOST", "")

@@ -1,0 +1,68 @@
+"""Interface and rules of a node-local DNS cache, for as long as the process serves it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from kdns import logs
+from kdns.aio.dataplane.nftables import nft
+from kdns.aio.metrics import Counters
+from kdns.aio.node_local import interface, rules
+from kdns.aio.node_local.settings import NodeLocal
+from kdns.aio.tasks import observed
+from kdns.errors import ApplyError
+
+log = logs.get(__name__)
+
+CHECK_S: Final = 60.0
+"""How often it is made sure that both are still there."""
+
+
+@asynccontextmanager
+async def established(wanted: NodeLocal, errors: Counters) -> AsyncIterator[None]:
+    """Inside, interface and rules are there; what is missing is repaired, and `errors` counts repairs that failed.
+
+    ApplyError where they cannot be made at the start.
+    """
+    await _establish(wanted)
+    task = observed(_keep(wanted, errors), "node-local cache")
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait((task,))
+        if not wanted.is_kept:
+            await _remove(wanted)
+
+
+async def _establish(wanted: NodeLocal) -> bool:
+    was_missing = False
+    if wanted.interface:
+        was_missing = await asyncio.to_thread(interface.establish, wanted.interface, wanted.addresses)
+    if wanted.has_rules:
+        await nft.apply(rules.ruleset(wanted.addresses, wanted.ports, wanted.health_port))
+    return was_missing
+
+
+async def _keep(wanted: NodeLocal, errors: Counters) -> None:
+    while True:
+        await asyncio.sleep(CHECK_S)
+        try:
+            if await _establish(wanted):
+                log.warning("node-local interface was gone or lacked an address", interface=wanted.interface)
+        except ApplyError as error:
+            errors.tally("interface_add" if error.argv == ("netlink",) else "nftables").count += 1
+            log.error("node-local cache not repaired", reason=str(error))  # noqa: TRY400 - the reason is enough
+
+
+async def _remove(wanted: NodeLocal) -> None:
+    try:
+        if wanted.has_rules:
+            await nft.apply(rules.removal())
+        if wanted.interface:
+            await asyncio.to_thread(interface.remove, wanted.interface)
+    except ApplyError as error:
+        log.error("node-local cache not removed", reason=str(error))  # noqa: TRY400 - the reason is enough

@@ -1,0 +1,57 @@
+"""`kdns serve --local-ip`: Pods ask it at addresses that only their node has, and none of it is tracked."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+from node_process import start
+from world import PODS, World
+
+from kdns.dns.message import decode, query
+
+ADDRESSES = ("169.254.20.10", "10.96.0.10")
+COREFILE = f".:53 {{\n    bind {' '.join(ADDRESSES)}\n    whoami\n}}\n"
+TRACKING = (
+    "table ip seen { chain input { type filter hook input priority 0; udp dport 53 ct state untracked counter; }; }"
+)
+"""Has the kernel track connections, and counts queries that are not."""
+
+
+def run(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def ask(world: World, address: str) -> str:
+    """The rcode that a Pod gets from an address of its node."""
+    client = world.socket("pod1", PODS["pod1"][0], socket.SOCK_DGRAM)
+    client.settimeout(30)
+    with client:
+        client.connect((address, 53))
+        client.send(query("who.example.", 1))
+        return decode(client.recv(512)).rcode
+
+
+def test_pods_ask_the_cache_of_their_node(world: World, tmp_path: Path) -> None:
+    (tmp_path / "Corefile").write_text(COREFILE)
+    run("nft", TRACKING)
+    cache = start("serve", "--conf", "Corefile", "--local-ip", ",".join(ADDRESSES), folder=tmp_path)
+    cache.wait_for("ready")
+    assert [ask(world, address) for address in ADDRESSES] == ["NOERROR", "NOERROR"]
+    assert "counter packets 2 " in run("nft", "list", "table", "ip", "seen")
+    assert "dport=53 " not in Path("/proc/net/nf_conntrack").read_text()
+    assert cache.stop() == 0
+    assert "kdns-node-local" not in run("nft", "list", "tables")
+    assert "nodelocaldns" not in run("ip", "link")
+
+
+@pytest.mark.usefixtures("world")
+def test_what_is_missing_is_told_and_nothing_is_left(tmp_path: Path) -> None:
+    (tmp_path / "Corefile").write_text(".:53 {\n    bind 192.0.2.77\n    whoami\n}\n")
+    cache = start("serve", "--conf", "Corefile", "--local-ip", ADDRESSES[0], folder=tmp_path)
+    cache.wait_for("cannot listen on 192.0.2.77:53")
+    assert cache.ended() == 1
+    assert "kdns-node-local" not in run("nft", "list", "tables")
+    assert "nodelocaldns" not in run("ip", "link")
