@@ -1,0 +1,215 @@
+"""Values of expressions: their kinds, what operators take and give, and the bounds on all of them.
+
+Integers have 64 bits, as in Go: a larger one is an error, as is a string of more than MAX_CHARS.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, Final, TypeAlias
+
+from kdns.errors import KdnsError
+
+Value: TypeAlias = Any
+"""None, bool, int, float, str, tuple or range."""
+
+MAX_CHARS: Final = 65536
+MAX_RANGE: Final = 1_000_000
+_INT_BITS: Final = 63
+
+
+class EvaluationError(KdnsError):
+    """An expression that has no value for this query."""
+
+
+class Kind(Enum):
+    """The kinds of values; ANY is known at evaluation only."""
+
+    NIL = "nil"
+    BOOL = "bool"
+    INT = "int"
+    FLOAT = "float"
+    STRING = "string"
+    LIST = "list"
+    ANY = "any"
+
+
+NUMBERS: Final = frozenset((Kind.INT, Kind.FLOAT))
+_KINDS: Final = {
+    type(None): Kind.NIL,
+    bool: Kind.BOOL,
+    int: Kind.INT,
+    float: Kind.FLOAT,
+    str: Kind.STRING,
+    tuple: Kind.LIST,
+    range: Kind.LIST,
+}
+
+
+def kind_of(value: Value) -> Kind:
+    """The kind of a value."""
+    return _KINDS[type(value)]
+
+
+def fits(kind: Kind, wanted: Kind) -> bool:
+    """Whether a value of one kind may be one of another; an integer stands for a float."""
+    return kind is wanted or Kind.ANY in {kind, wanted} or (kind, wanted) == (Kind.INT, Kind.FLOAT)
+
+
+def are_comparable(left: Kind, right: Kind) -> bool:
+    """Whether == and != make sense between two kinds."""
+    return fits(left, right) or fits(right, left) or Kind.NIL in {left, right}
+
+
+def same(left: Value, right: Value) -> bool:
+    """Equality, in which true is no number."""
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    return bool(left == right)
+
+
+def text_of(value: Value) -> str:
+    """A value as Go prints it."""
+    match value:
+        case None:
+            return "<nil>"
+        case bool():
+            return "true" if value else "false"
+        case float():
+            return str(int(value)) if value.is_integer() and abs(value) < 1e21 else repr(value)
+        case tuple() | range():
+            return f"[{' '.join(text_of(one) for one in value)}]"
+    return str(value)
+
+
+def bounded_text(text: str) -> str:
+    """The same text; EvaluationError for one that is too long."""
+    if len(text) > MAX_CHARS:
+        raise EvaluationError(f"a string of more than {MAX_CHARS} characters")
+    return text
+
+
+def bounded_number(number: Value) -> Value:
+    """The same number; EvaluationError for an integer of more than 64 bits, and for what is no finite number."""
+    if isinstance(number, int):
+        if number.bit_length() > _INT_BITS:
+            raise EvaluationError("an integer of more than 64 bits")
+    elif not math.isfinite(number):
+        raise EvaluationError("a number beyond all bounds")
+    return number
+
+
+def _sum(left: Value, right: Value) -> Value:
+    return bounded_text(left + right) if isinstance(left, str) else bounded_number(left + right)
+
+
+def _difference(left: Value, right: Value) -> Value:
+    return bounded_number(left - right)
+
+
+def _product(left: Value, right: Value) -> Value:
+    return bounded_number(left * right)
+
+
+def _quotient(left: Value, right: Value) -> Value:
+    if not right:
+        raise EvaluationError("a division by zero")
+    return left / right
+
+
+def _remainder(left: Value, right: Value) -> Value:
+    if not right:
+        raise EvaluationError("a division by zero")
+    return int(math.copysign(abs(left) % abs(right), left)) if left else 0
+
+
+def _power(left: Value, right: Value) -> Value:
+    try:
+        return math.pow(left, right)
+    except (OverflowError, ValueError) as error:
+        raise EvaluationError("a power that is no finite number") from error
+
+
+def _range(left: Value, right: Value) -> Value:
+    if right - left >= MAX_RANGE:
+        raise EvaluationError(f"a range of more than {MAX_RANGE} numbers")
+    return range(left, right + 1)
+
+
+def _is_in(left: Value, right: Value) -> bool:
+    if isinstance(right, range):
+        return kind_of(left) is Kind.INT and left in right
+    return any(same(left, one) for one in right)
+
+
+def _is_less(left: Value, right: Value) -> bool:
+    return bool(left < right)
+
+
+def _is_at_most(left: Value, right: Value) -> bool:
+    return bool(left <= right)
+
+
+def _is_more(left: Value, right: Value) -> bool:
+    return bool(left > right)
+
+
+def _is_at_least(left: Value, right: Value) -> bool:
+    return bool(left >= right)
+
+
+APPLY: Final[dict[str, Callable[[Value, Value], Value]]] = {
+    "==": same,
+    "!=": lambda left, right: not same(left, right),
+    "<": _is_less,
+    "<=": _is_at_most,
+    ">": _is_more,
+    ">=": _is_at_least,
+    "+": _sum,
+    "-": _difference,
+    "*": _product,
+    "/": _quotient,
+    "%": _remainder,
+    "**": _power,
+    "^": _power,
+    "..": _range,
+    "in": _is_in,
+    "contains": lambda left, right: right in left,
+    "startsWith": lambda left, right: left.startswith(right),
+    "endsWith": lambda left, right: left.endswith(right),
+}
+"""What each operator on two values does, once their kinds are right."""
+
+_ORDERS: Final = frozenset(("<", "<=", ">", ">="))
+_TEXTUAL: Final = frozenset(("contains", "startsWith", "endsWith"))
+_FLOAT_RESULTS: Final = frozenset(("/", "**", "^"))
+
+
+def result_kind(operator: str, left: Kind, right: Kind) -> Kind | None:
+    """What an operator makes of two kinds; None where it does not take them."""
+    if operator in {"==", "!="}:
+        return Kind.BOOL if are_comparable(left, right) else None
+    if operator == "in":
+        return Kind.BOOL if fits(right, Kind.LIST) else None
+    kinds = {left, right}
+    textual = fits(left, Kind.STRING) and fits(right, Kind.STRING)
+    if operator in _TEXTUAL:
+        return Kind.BOOL if textual else None
+    numeric = kinds <= NUMBERS | {Kind.ANY}
+    if operator in _ORDERS:
+        return Kind.BOOL if numeric or textual else None
+    if operator == "+" and textual:
+        return Kind.ANY if kinds == {Kind.ANY} else Kind.STRING
+    if operator in {"%", ".."}:
+        wanted = kinds <= {Kind.INT, Kind.ANY}
+        result = Kind.INT if operator == "%" else Kind.LIST
+        return result if wanted else None
+    if not numeric:
+        return None
+    if operator in _FLOAT_RESULTS:
+        return Kind.FLOAT
+    if Kind.ANY in kinds:
+        return Kind.ANY
+    return Kind.INT if kinds == {Kind.INT} else Kind.FLOAT
