@@ -60,6 +60,7 @@ _TYPES: Final = {
 }  # fmt: skip
 _NUMBERS: Final = {name: number for number, name in _TYPES.items()}
 _CLASSES: Final = {1: "IN", 3: "CH", 4: "HS", 254: "NONE", 255: "ANY"}
+_CLASS_NUMBERS: Final = {name: number for number, name in _CLASSES.items()}
 _RCODES: Final = {
     0: "NOERROR", 1: "FORMERR", 2: "SERVFAIL", 3: "NXDOMAIN", 4: "NOTIMP", 5: "REFUSED", 6: "YXDOMAIN", 7: "YXRRSET",
     8: "NXRRSET", 9: "NOTAUTH", 10: "NOTZONE", 16: "BADVERS",
@@ -91,6 +92,11 @@ def metric_type(qtype: int) -> int:
 def class_name(qclass: int) -> str:
     """The mnemonic, or CLASS1234 (RFC 3597 §5)."""
     return _CLASSES.get(qclass, f"CLASS{qclass}")
+
+
+def class_number(name: str) -> int:
+    """The number of a mnemonic in upper case; KeyError for any other text."""
+    return _CLASS_NUMBERS[name]
 
 
 def rcode_name(rcode: int) -> str:

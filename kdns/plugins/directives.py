@@ -30,6 +30,7 @@ from kdns.plugins import (
 from kdns.plugins import any as any_
 from kdns.plugins.directive import Row
 from kdns.plugins.kubernetes import plugin as kubernetes
+from kdns.plugins.rewrite import plugin as rewrite
 
 DIRECTIVES: Final[tuple[Row, ...]] = (
     cancel.DIRECTIVE,
@@ -48,6 +49,7 @@ DIRECTIVES: Final[tuple[Row, ...]] = (
     any_.DIRECTIVE,
     chaos.DIRECTIVE,
     loadbalance.DIRECTIVE,
+    rewrite.DIRECTIVE,
     header.DIRECTIVE,
     minimal.DIRECTIVE,
     kubernetes.DIRECTIVE,

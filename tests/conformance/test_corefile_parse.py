@@ -113,7 +113,7 @@ def understood(case: dict[str, Any], server: ServerConfig) -> bool:
         case "nsid":
             text = expected["expectedData"]
             return only(server, nsid.DIRECTIVE).text == ("" if text == "defaultNsid" else text)
-        case "acl" | "debug" | "header":
+        case "acl" | "debug" | "header" | "rewrite":
             return len(server.configs(BY_NAME[case["plugin"]])) > 0
         case "health":
             return len(server.configs(health.DIRECTIVE)) == 1

@@ -1,0 +1,1 @@
+"""rewrite [continue | stop] FIELD …: questions and answers made into others."""

@@ -1,0 +1,318 @@
+"""What a `rewrite` stanza says: one rule, on its line or in its block, whose lines are read as if they were one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, TypeAlias
+
+from kdns.corefile.lexer import Token
+from kdns.corefile.lines import Stanza
+from kdns.dns.names import encode_name, labels_of
+from kdns.dns.types import class_number, rcode_number, type_number
+from kdns.plugins.directive import Setup
+from kdns.plugins.rewrite.answers import (
+    Change,
+    LimitTtls,
+    RenameRecords,
+    ReplaceRcode,
+    RestoreOption,
+    RetargetCname,
+    by_pattern,
+)
+from kdns.plugins.rewrite.options import (
+    ACTIONS,
+    NSID,
+    OF_PACKET,
+    SUBNET,
+    VARIABLES,
+    OptionRule,
+    Value,
+    metadata_value,
+    subnet_value,
+)
+from kdns.plugins.rewrite.patterns import KINDS, NamePattern, pattern_of
+from kdns.plugins.rewrite.rules import AnswerRule, ClassRule, ExactNameRule, NameRule, Rule, TypeRule, restored_suffix
+
+MAX_TTL_S: Final = 2**31 - 1
+"""RFC 2181 §8."""
+MAX_RCODE: Final = 4095
+
+MakeRule: TypeAlias = Callable[[Setup], Rule]
+Words: TypeAlias = Sequence[Token]
+
+USAGES: Final = {
+    "type": "type FROM TO",
+    "class": "class FROM TO",
+    "name": f"name [{'|'.join(KINDS)}] FROM TO [answer auto] [answer name|value FROM TO]...",
+    "edns0": "edns0 local|nsid|subnet set|append|replace|unset ...",
+    "ttl": f"ttl [{'|'.join(KINDS)}] FROM SECONDS|MIN-MAX|MIN-|-MAX",
+    "cname": f"cname [{'|'.join(KINDS)}] FROM TO",
+    "rcode": f"rcode [{'|'.join(KINDS)}] FROM RCODE RCODE",
+}
+EDNS_USAGES: Final = {
+    "local": "edns0 local set|append|replace CODE DATA [revert], or edns0 local unset CODE",
+    "nsid": "edns0 nsid set|append|replace [revert], or edns0 nsid unset",
+    "subnet": "edns0 subnet set|append|replace IPV4BITS IPV6BITS [revert], or edns0 subnet unset",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteConfig:
+    """One rule, made when the server block is built; `stops` says that where it applies no other one does."""
+
+    make: MakeRule
+    stops: bool = True
+
+
+def parse(stanza: Stanza, _zones: tuple[str, ...]) -> RewriteConfig:
+    """What one `rewrite` stanza says; raises CorefileError."""
+    words = list(stanza.args)
+    if len(words) > 1 and stanza.block:
+        raise stanza.block[0].error("a rule stands on the line of `rewrite` or in its block, not in both")
+    words += [word for line in stanza.block for word in line.words]
+    stops = True
+    if words and words[0].text.lower() in {"stop", "continue"}:
+        stops = words.pop(0).text.lower() == "stop"
+    if not words:
+        raise stanza.error(f"a rule is missing, such as: rewrite {USAGES['name']}")
+    field, rest = words[0], words[1:]
+    kind = field.text.lower()
+    if kind == "answer":
+        raise field.error("`answer` stands behind a rule of kind `name`")
+    if kind not in FIELDS:
+        raise field.error(f"unknown kind of rule; there are {', '.join(FIELDS)}")
+    return RewriteConfig(FIELDS[kind](field, rest), stops)
+
+
+def _count(field: Token, words: Words, usage: str, least: int, most: int) -> None:
+    if len(words) < least:
+        raise field.error(f"an argument is missing, as in: rewrite {usage}")
+    if len(words) > most:
+        raise words[most].error(f"one argument too many for: rewrite {usage}")
+
+
+def _type(field: Token, words: Words) -> MakeRule:
+    _count(field, words, USAGES["type"], 2, 2)
+    rule = TypeRule(_type_number(words[0]), _type_number(words[1]))
+    return lambda _setup: rule
+
+
+def _type_number(word: Token) -> int:
+    try:
+        number = type_number(word.text.upper())
+    except KeyError:
+        number = 0
+    if not 0 < number < 65536:
+        raise word.error("not a type of records, such as A, AAAA or TYPE65280")
+    return number
+
+
+def _class(field: Token, words: Words) -> MakeRule:
+    _count(field, words, USAGES["class"], 2, 2)
+    rule = ClassRule(_class_number(words[0]), _class_number(words[1]))
+    return lambda _setup: rule
+
+
+def _class_number(word: Token) -> int:
+    try:
+        return class_number(word.text.upper())
+    except KeyError:
+        raise word.error("not a class: IN, CH, HS, NONE or ANY") from None
+
+
+def _kind(words: Words, least: int) -> tuple[str, Words]:
+    """How names are matched, and the words behind that; `least` words are there without it."""
+    kind = words[0].text.lower()
+    return (kind, words[1:]) if kind in KINDS and len(words) > least else ("exact", words)
+
+
+def _name(field: Token, words: Words) -> MakeRule:
+    _count(field, words, USAGES["name"], 2, len(words))
+    kind, rest = _kind(words, 2)
+    pattern = pattern_of(kind, rest[0], rest[1])
+    auto, answers = _answers(rest[2:], words[0])
+    if kind == "exact":
+        rule: Rule = ExactNameRule(_labels(rest[0], pattern.text), _labels(rest[1], pattern.to), answers)
+    elif kind == "suffix" and auto:
+        rule = NameRule(pattern, False, (restored_suffix(pattern.text, pattern.to), *answers))
+    else:
+        rule = NameRule(pattern, auto, answers)
+    return lambda _setup: rule
+
+
+def _labels(word: Token, name: str) -> tuple[bytes, ...]:
+    try:
+        labels = labels_of(name)
+        encode_name(labels)
+    except ValueError as error:
+        raise word.error(f"not a name: {error}") from error
+    return labels
+
+
+def _answers(words: Words, first: Token) -> tuple[bool, tuple[Change, ...]]:
+    """What is said of answers: whether names are to be as before by themselves, and expressions for names and values.
+
+    The word `answer` may be left out before all but the first.
+    """
+    auto = False
+    changes: list[Change] = []
+    position = 0
+    while position < len(words):
+        word = words[position]
+        if word.text.lower() == "answer":
+            position += 1
+        elif not position:
+            meant = f"; `{first.text}` is not one of {', '.join(KINDS)}" if first.text not in KINDS else ""
+            raise word.error(f"`answer` is wanted here, as in: rewrite {USAGES['name']}{meant}")
+        what = words[position] if position < len(words) else word
+        match what.text.lower():
+            case "auto" if what is not word or position:
+                auto = True
+                position += 1
+            case "name" | "value" as part:
+                if len(words) < position + 3:
+                    raise what.error(
+                        "2 arguments required: an expression, and what is to be in place of what it matches"
+                    )
+                pattern = pattern_of("regex", words[position + 1], words[position + 2])
+                changes.append(RenameRecords(by_pattern(pattern), part == "name", part == "value"))
+                position += 3
+            case _:
+                raise what.error("not one of auto, name, value: what is to be done to the answer")
+    return auto, tuple(changes)
+
+
+def _ttl(field: Token, words: Words) -> MakeRule:
+    _count(field, words, USAGES["ttl"], 2, 3)
+    kind, rest = _matched(words, 2, USAGES["ttl"])
+    rule = AnswerRule(pattern_of(kind, rest[0]), _limits(rest[1]))
+    return lambda _setup: rule
+
+
+def _matched(words: Words, count: int, usage: str) -> tuple[str, Words]:
+    """How names are matched, and the `count` words behind that."""
+    if len(words) == count:
+        return "exact", words
+    kind = words[0].text.lower()
+    if kind not in KINDS:
+        raise words[0].error(f"not one of {', '.join(KINDS)}, as in: rewrite {usage}")
+    return kind, words[1:]
+
+
+def _limits(word: Token) -> LimitTtls:
+    least, dash, most = word.text.partition("-")
+    bounds = [text for text in (least, most) if text]
+    if not bounds or not all(text.isascii() and text.isdecimal() and int(text[:11]) <= MAX_TTL_S for text in bounds):
+        raise word.error(f"not a TTL in seconds up to {MAX_TTL_S}, nor bounds such as 30-300, 30- or -300")
+    if not dash:
+        return LimitTtls(int(least), int(least))
+    limits = LimitTtls(int(least or 0), int(most or MAX_TTL_S))
+    if limits.least_s > limits.most_s:
+        raise word.error("the lower bound is above the upper one")
+    return limits
+
+
+def _cname(field: Token, words: Words) -> MakeRule:
+    _count(field, words, USAGES["cname"], 2, 3)
+    kind, rest = _matched(words, 2, USAGES["cname"])
+    pattern = pattern_of(kind, rest[0], rest[1])
+    if kind == "exact":
+        _labels(rest[1], pattern.to)
+    return partial(_cname_rule, pattern)
+
+
+def _cname_rule(pattern: NamePattern, setup: Setup) -> Rule:
+    return AnswerRule(None, RetargetCname(pattern, setup.resolve))
+
+
+def _rcode(field: Token, words: Words) -> MakeRule:
+    _count(field, words, USAGES["rcode"], 3, 4)
+    kind, rest = _matched(words, 3, USAGES["rcode"])
+    rule = AnswerRule(pattern_of(kind, rest[0]), ReplaceRcode(_rcode_number(rest[1]), _rcode_number(rest[2])))
+    return lambda _setup: rule
+
+
+def _rcode_number(word: Token) -> int:
+    text = word.text.upper()
+    try:
+        number = int(text) if text.isascii() and text.isdecimal() and len(text) < 5 else rcode_number(text)
+    except KeyError:
+        number = MAX_RCODE + 1
+    if number > MAX_RCODE:
+        raise word.error("not a response code, such as NXDOMAIN or 3")
+    return number
+
+
+def _edns0(field: Token, words: Words) -> MakeRule:
+    _count(field, words, USAGES["edns0"], 2, len(words))
+    option, action_word, rest = words[0], words[1], list(words[2:])
+    kind, action = option.text.lower(), ACTIONS.get(action_word.text.lower())
+    if kind not in EDNS_USAGES:
+        raise option.error(f"not one of {', '.join(EDNS_USAGES)}, as in: rewrite {USAGES['edns0']}")
+    if action is None:
+        raise action_word.error(f"not one of {', '.join(ACTIONS)}, as in: rewrite {EDNS_USAGES[kind]}")
+    usage = EDNS_USAGES[kind]
+    count = {"local": 2, "nsid": 0, "subnet": 2}[kind] if action != "unset" else int(kind == "local")
+    reverts = len(rest) == count + 1 and action != "unset" and rest[-1].text.lower() == "revert"
+    _count(field, rest, usage, count, count + reverts)
+    code = {"nsid": NSID, "subnet": SUBNET}.get(kind) or _number(rest[0], 65535)
+    changes = (RestoreOption(code),) if reverts else ()
+    if action == "unset" or kind == "nsid":
+        rule = OptionRule(code, action, lambda _request: b"", reverts=changes)
+    elif kind == "subnet":
+        value = subnet_value(_number(rest[0], 32), _number(rest[1], 128))
+        rule = OptionRule(code, action, value, reads_client=True, needs_value=True, reverts=changes)
+    else:
+        value, reads_client, is_variable = _data(rest[1])
+        rule = OptionRule(code, action, value, reads_client, is_variable, changes)
+    return lambda _setup: rule
+
+
+def _number(word: Token, most: int) -> int:
+    """A number as Go writes it: 65518, 0xffee, 0o17, 0b11."""
+    text = word.text
+    try:
+        number = int(text, 0) if text.isascii() and len(text) < 20 and text[:1].isdecimal() else -1
+    except ValueError:
+        number = -1
+    if not 0 <= number <= most:
+        raise word.error(f"not a number from 0 to {most}, such as {min(most, 24)} or {min(most, 24):#x}")
+    return number
+
+
+def _data(word: Token) -> tuple[Value, bool, bool]:
+    """The data of a local option; whether they depend on more than the packet, and whether they may be missing."""
+    text = word.text
+    if text.startswith("{") and text.endswith("}"):
+        if text in VARIABLES:
+            return VARIABLES[text], text not in OF_PACKET, True
+        if is_label(text[1:-1]):
+            return metadata_value(text[1:-1]), True, True
+        raise word.error(f"unknown variable; there are {', '.join(VARIABLES)}, and labels of metadata such as {{a/b}}")
+    if text.startswith("0x"):
+        try:
+            data = bytes.fromhex(text[2:]) if text[2:].isalnum() else b""
+        except ValueError as error:
+            raise word.error("behind 0x stand pairs of hexadecimal digits") from error
+    else:
+        data = text.encode("utf-8")
+    return lambda _request: data, False, False
+
+
+def is_label(text: str) -> bool:
+    """Whether this is a label of metadata: a directive's name, a slash, and more."""
+    plugin, slash, rest = text.partition("/")
+    return bool(plugin and slash and rest)
+
+
+FIELDS: Final[dict[str, Callable[[Token, Words], MakeRule]]] = {
+    "type": _type,
+    "class": _class,
+    "name": _name,
+    "edns0": _edns0,
+    "ttl": _ttl,
+    "cname": _cname,
+    "rcode": _rcode,
+}

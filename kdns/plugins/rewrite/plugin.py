@@ -1,0 +1,97 @@
+"""rewrite [continue | stop] FIELD …: questions and answers made into others.
+
+The rules of a server block are tried in the order of the Corefile; `stop`, the default, ends that where its rule
+applies, `continue` goes on with the changed question. Answers are changed back in the opposite order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from typing import Final, NamedTuple
+
+from kdns.dns.response import NEVER, Response
+from kdns.dns.types import SERVFAIL
+from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.plugins.directive import Directive, Repeat, Setup
+from kdns.plugins.rewrite.answers import Change, taken_apart
+from kdns.plugins.rewrite.config import USAGES, RewriteConfig, parse
+from kdns.plugins.rewrite.rules import Step
+
+NO_NAME: Final = Response(SERVFAIL, plugin="rewrite")
+"""The response to a question that was to become one about a name that cannot be."""
+
+
+class Rewrite(Plugin):
+    """Applies rules to each query, and undoes in the answer what they did to the question.
+
+    Differs: the name that a rule makes is checked where the Corefile is read, if it is a whole one.
+    """
+
+    sees = Sees.PACKET
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self._steps = tuple(steps)
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        """The next directive's reply to the rewritten query."""
+        current, name = request, request.query.name
+        changes: tuple[Change, ...] = ()
+        is_of_packet = True
+        try:
+            for rule, stops in self._steps:
+                outcome = rule.apply(current, name)
+                if outcome is None:
+                    is_of_packet = is_of_packet and not rule.reads_client
+                    continue
+                is_of_packet = is_of_packet and outcome.is_of_packet
+                changes = (*outcome.changes, *changes)
+                if outcome.request is not current:
+                    current = outcome.request
+                    name = current.query.name
+                if stops:
+                    break
+        except ValueError:
+            return NO_NAME
+        reply = next(current)
+        if current is request and not changes and is_of_packet:
+            return reply
+        work = _Work(request, current, changes, is_of_packet)
+        return work.done(reply) if reply is None or isinstance(reply, Response) else work.done_later(reply)
+
+
+class _Work(NamedTuple):
+    """What is left to do with the reply to a rewritten query; `request` is the client's, `current` was answered."""
+
+    request: Request
+    current: Request
+    changes: tuple[Change, ...]
+    is_of_packet: bool
+
+    def done(self, reply: Reply) -> Reply | Awaitable[Reply]:
+        """The reply as the client is to see it."""
+        if reply is None:
+            return None
+        query, answered = self.request.query, self.current.query
+        is_same = (query.labels, query.qtype, query.qclass) == (answered.labels, answered.qtype, answered.qclass)
+        response = reply
+        if self.changes or not is_same:
+            response = taken_apart(response, query.labels)
+        for index, change in enumerate(self.changes):
+            changed = change(self.request, response)
+            if not isinstance(changed, Response):
+                return self._replace(changes=self.changes[index + 1 :]).done_later(changed)
+            response = changed
+        return response if self.is_of_packet else response._replace(reuse=NEVER)
+
+    async def done_later(self, reply: Awaitable[Reply]) -> Reply:
+        """The same for a reply that is on its way."""
+        done = self.done(await reply)
+        return done if done is None or isinstance(done, Response) else await done
+
+
+def build(configs: tuple[RewriteConfig, ...], setup: Setup) -> Rewrite:
+    """The plugin for all stanzas of a server block."""
+    return Rewrite([Step(config.make(setup), config.stops) for config in configs])
+
+
+DIRECTIVE: Final = Directive("rewrite", parse, build, Repeat.ADD, options=USAGES)

@@ -1,0 +1,146 @@
+"""The rules of `rewrite`: whether one concerns a query, and what it makes of the query and of its answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from kdns.dns.names import Labels, labels_of
+from kdns.plugins.chain import Request
+from kdns.plugins.rewrite.answers import Change, RenameRecords, by_pattern, by_suffix
+from kdns.plugins.rewrite.patterns import NamePattern
+
+
+class Outcome(NamedTuple):
+    """What a rule makes of a query: the next one, and the changes to its answer, in order.
+
+    `is_of_packet` says that both depend on nothing but the packet.
+    """
+
+    request: Request
+    changes: tuple[Change, ...] = ()
+    is_of_packet: bool = True
+
+
+class Rule(Protocol):
+    """One rule. `reads_client` says that it looks at more than the packet, also where it does nothing."""
+
+    @property
+    def reads_client(self) -> bool:
+        """Whether it looks at more than the packet."""
+        ...
+
+    def apply(self, request: Request, name: str) -> Outcome | None:
+        """What becomes of a query about this name, None where the rule does not concern it.
+
+        ValueError for a name that is none.
+        """
+        ...
+
+
+class Step(NamedTuple):
+    """A rule, and whether those behind it are left out where it applies."""
+
+    rule: Rule
+    stops: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TypeRule:
+    """Questions for one type become questions for another."""
+
+    qtype: int
+    to: int
+    reads_client: bool = False
+
+    def apply(self, request: Request, name: str) -> Outcome | None:
+        """See Rule."""
+        del name
+        query = request.query
+        if query.qtype != self.qtype:
+            return None
+        return Outcome(request._replace(query=query.changed(qtype=self.to)))
+
+
+@dataclass(frozen=True, slots=True)
+class ClassRule:
+    """Questions in one class become questions in another."""
+
+    qclass: int
+    to: int
+    reads_client: bool = False
+
+    def apply(self, request: Request, name: str) -> Outcome | None:
+        """See Rule."""
+        del name
+        query = request.query
+        if query.qclass != self.qclass:
+            return None
+        return Outcome(request._replace(query=query.changed(qclass=self.to)))
+
+
+@dataclass(frozen=True, slots=True)
+class ExactNameRule:
+    """Questions about one name become questions about another, and the answer is about the first again."""
+
+    labels: Labels
+    to: Labels
+    answers: tuple[Change, ...] = ()
+    reads_client: bool = False
+
+    def apply(self, request: Request, name: str) -> Outcome | None:
+        """See Rule."""
+        del name
+        if request.query.labels != self.labels:
+            return None
+        return Outcome(request.about(self.to), (RenameRecords(by_suffix(self.to, self.labels)), *self.answers))
+
+
+@dataclass(frozen=True, slots=True)
+class NameRule:
+    """Questions about names that match become questions about others.
+
+    With `auto` the answer is about the first name again, and so is what lies below it; for a suffix, all names that
+    have the new one.
+    """
+
+    pattern: NamePattern
+    auto: bool = False
+    answers: tuple[Change, ...] = ()
+    reads_client: bool = False
+
+    def apply(self, request: Request, name: str) -> Outcome | None:
+        """See Rule."""
+        replaced = self.pattern.replaced(name)
+        if replaced is None:
+            return None
+        labels = labels_of(replaced)
+        changed = request.about(labels)
+        if not self.auto:
+            return Outcome(changed, self.answers)
+        return Outcome(changed, (RenameRecords(by_suffix(changed.query.labels, request.query.labels)), *self.answers))
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerRule:
+    """Answers to questions about names that match are changed."""
+
+    pattern: NamePattern | None
+    change: Change
+    reads_client: bool = False
+
+    def apply(self, request: Request, name: str) -> Outcome | None:
+        """See Rule. Without a pattern it concerns all names."""
+        if self.pattern is None or self.pattern.matches(name):
+            return Outcome(request, (self.change,))
+        return None
+
+
+def restored_suffix(suffix: str, to: str) -> Change:
+    """Names that end in `to` end in `suffix` again."""
+    back = NamePattern("suffix", to, suffix, lambda name: name.endswith(to), lambda name: _resuffixed(name, to, suffix))
+    return RenameRecords(by_pattern(back))
+
+
+def _resuffixed(name: str, suffix: str, to: str) -> str | None:
+    return name[: -len(suffix)] + to if name.endswith(suffix) else None

@@ -1,0 +1,101 @@
+"""For random rules of `rewrite`, questions, clients and changes: the table in front of them changes no answer."""
+
+from __future__ import annotations
+
+from dns_chain import FakeSetup, held
+from harness import Behind, server_of, shown
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kdns.dns.message import query
+from kdns.dns.names import is_below
+from kdns.dns.query import AA
+from kdns.dns.response import Response, Reuse, ZoneSoa
+from kdns.dns.rrset import RRset, Soa
+from kdns.dns.types import AAAA, CNAME, NOERROR, NXDOMAIN, A
+from kdns.plugins.chain import Reply, Request, Sees
+from kdns.plugins.server import Exchange, Server
+
+NAMES = ("a.x.", "b.x.", "a.y.", "b.y.", "x.", "z.")
+
+RULES = st.sampled_from(
+    (
+        "name a.x. b.y.", "name suffix .x. .y. answer auto", "name suffix .y. .x.",
+        "name regex ^a(.*)$ b{1} answer auto",
+        "name substring .x .y answer name ^(.*)y\\.$ {1}x", "ttl suffix y. 7", "rcode suffix x. NXDOMAIN NOERROR",
+        "type AAAA A", "edns0 local set 65001 {client_ip}", "edns0 local set 65001 {qname}", "edns0 nsid set revert",
+        "cname exact z. b.y.", "cname suffix .y. .x.",
+    )
+)  # fmt: skip
+STANZAS = st.lists(st.tuples(st.sampled_from(("stop", "continue")), RULES), min_size=1, max_size=4)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(NAMES), st.sampled_from((A, AAAA)), st.sampled_from((0, 1232)), st.integers(1, 2)),
+        st.tuples(st.just("change"), st.sampled_from(NAMES), st.integers(0, 2)),
+    ),
+    max_size=25,
+)
+
+
+class Zone:
+    """A zone y. whose SOA counts changes, and other names: addresses, CNAMEs to z., or nothing.
+
+    The options of a query come back, so that what rules put into it can be seen.
+    """
+
+    def __init__(self, setup: FakeSetup) -> None:
+        self.setup = setup
+        self.values: dict[str, int] = {}
+        self.serial = 1
+        self.soa = ZoneSoa(self.soa_rrset())
+
+    def soa_rrset(self) -> RRset:
+        return RRset("y.", 6, 5, (Soa("ns.y.", "m.y.", self.serial, 2, 3, 4, 5),))
+
+    def change(self, name: str, value: int) -> None:
+        self.values[name] = value
+        self.serial += 1
+        self.soa.renew(self.soa_rrset())
+        self.setup.forget((name,))
+
+    def reply(self, request: Request) -> Reply:
+        name, edns = request.query.name, request.query.edns
+        value, reuse = self.values.get(name, 0), Reuse((name,))
+        options = edns.options if edns else ()
+        if value == 1:
+            return Response(NOERROR, AA, (RRset(name, CNAME, 5, ("z.",)),), reuse=reuse, options=options)
+        if value and request.query.qtype == A:
+            return Response(
+                NOERROR, AA, (RRset(name, A, 5, (bytes((10, 0, 0, value)),)),), reuse=reuse, options=options
+            )
+        if is_below(request.query.labels, (b"y",)):
+            return Response(NXDOMAIN, AA, soa=self.soa, reuse=reuse, zone="y.", options=options)
+        return Response(NXDOMAIN, AA, reuse=reuse, options=options)
+
+
+def ask(server: Server, packet: bytes, client: int, *, from_table: bool) -> bytes:
+    lane = server.table.lane("udp", 4)
+    if from_table and (answer := held(lane, packet)):
+        return answer.wire(packet)
+    outcome = server.respond(packet, lane, (f"192.0.2.{client}", 40000))
+    assert isinstance(outcome, Exchange)
+    return outcome.wire
+
+
+@settings(max_examples=200)
+@given(STANZAS, STEPS)
+def test_the_table_changes_no_rewritten_answer(stanzas: list[tuple[str, str]], steps: list[tuple[object, ...]]) -> None:
+    setup = FakeSetup()
+    zone = Zone(setup)
+    config = "\n".join(f"rewrite {mode} {rule}" for mode, rule in stanzas)
+    behind = Behind(zone.reply)
+    behind.sees = Sees.PACKET
+    server = server_of(config, setup, behind)
+    for step in steps:
+        match step:
+            case ("change", str(name), int(value)):
+                zone.change(name, value)
+            case (str(name), int(qtype), int(payload_bytes), int(client)):
+                packet = query(name, qtype, payload_bytes=payload_bytes)
+                kept, anew = (ask(server, packet, client, from_table=from_table) for from_table in (True, False))
+                assert shown(kept) == shown(anew), (config, name, client)

@@ -1,0 +1,195 @@
+"""Rules of `rewrite`: mistakes at their words, names that match, answers changed back, and what the table may keep."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+from dns_chain import FakeSetup, held
+from harness import Behind, server_of, texts
+
+from kdns.corefile.parse import parse
+from kdns.dns.message import query
+from kdns.dns.query import AD, read_query
+from kdns.dns.response import Response, Reuse, ZoneSoa
+from kdns.dns.rrset import RRset, Soa
+from kdns.dns.types import NXDOMAIN, A
+from kdns.dns.wire import from_wire
+from kdns.dns.zonefile import parse_record
+from kdns.errors import CorefileError
+from kdns.plugins.chain import Reply, Request, Sees
+from kdns.plugins.server import Exchange, Server
+from kdns.plugins.server_config import configure
+
+MISTAKES = [
+    ("", "rewrite", "a rule is missing"),
+    ("stop", "rewrite", "a rule is missing"),
+    ("nmae a b", "nmae", "unknown kind of rule"),
+    ("answer name a b", "answer", "behind a rule of kind `name`"),
+    ("name a", "name", "an argument is missing"),
+    ("name prefx a b", "b", "`prefx` is not one of exact"),
+    ("name regex (a b", "(a", "not a regular expression"),
+    ("name regex (a) {2}", "{2}", "no group {2}"),
+    ("name a..b c", "a..b", "not a name"),
+    ("name a b answer", "answer", "not one of auto, name, value"),
+    ("name a b answer ttl", "ttl", "not one of auto, name, value"),
+    ("name a b answer name x", "name", "2 arguments required"),
+    ("name a b answer name (x {1}", "(x", "not a regular expression"),
+    ('name "" b', "", "an empty word"),
+    ("name ü€ b", "ü€", "not a name"),
+    ("type A", "type", "an argument is missing"),
+    ("type A B", "B", "not a type"),
+    ("type A AAAA MX", "MX", "one argument too many"),
+    ("class IN XX", "XX", "not a class"),
+    ("ttl a 30-20", "30-20", "above the upper"),
+    ("ttl a 2147483648", "2147483648", "not a TTL"),
+    ("ttl sufix a 30", "sufix", "not one of exact"),
+    ("rcode a NXDOMAIN OOPS", "OOPS", "not a response code"),
+    ("rcode a 4096 0", "4096", "not a response code"),
+    ("cname a b c d", "d", "one argument too many"),
+    ("edns0 cookie set", "cookie", "not one of local"),
+    ("edns0 nsid put", "put", "not one of set"),
+    ("edns0 local set 65536 a", "65536", "not a number from 0 to 65535"),
+    ("edns0 local set 65001 {name}", "{name}", "unknown variable"),
+    ("edns0 local set 65001 0xabc", "0xabc", "pairs of hexadecimal"),
+    ("edns0 local unset 65001 revert", "revert", "one argument too many"),
+    ("edns0 subnet set 33 56", "33", "from 0 to 32"),
+    ("stop name a b {\nttl a 5\n}", "ttl", "not in both"),
+]
+
+
+@pytest.mark.parametrize(("stanza", "token", "reason"), MISTAKES)
+def test_mistakes_are_errors_at_their_words(stanza: str, token: str, reason: str) -> None:
+    with pytest.raises(CorefileError) as caught:
+        configure(parse(f". {{\nrewrite {stanza}\n}}\n"))
+    assert (caught.value.token, reason in caught.value.reason) == (token, True), caught.value
+
+
+def records(*lines: str, **parts: object) -> Callable[[Request], Reply]:
+    """A directive that answers with these records; `{qname}` is the question's name."""
+    return lambda request: Response(
+        answer=tuple(parse_record(line.replace("{qname}", request.query.name)) for line in lines),
+        reuse=Reuse(),
+        **parts,  # type: ignore[arg-type] # fields of Response
+    )
+
+
+async def answered(server: Server, name: str, qtype: int = A, client: str = "192.0.2.1") -> Response:
+    packet = query(name, qtype, payload_bytes=4096)
+    outcome = server.respond(packet, server.table.lane("udp", 4), (client, 40000))
+    got = outcome if isinstance(outcome, Exchange) else await outcome
+    return from_wire(Response(wire=got.wire))
+
+
+NAMES = [
+    ("name prefix foo bar", "foobar.example.", "barbar.example."),
+    ("name prefix foo. bar", "foobar.example.", "foobar.example."),
+    ("name prefix foo bar.", "foo.example.", "bar.example."),
+    ("name substring us-west eu-north", "a.us-west-1.example.", "a.eu-north-1.example."),
+    ("name substring a bb", "a.a.example.", "bb.bb.exbbmple."),
+    ("name suffix .example .example.net", "a.example.", "a.example.net."),
+    ("name suffix ample org", "a.example.", "a.exorg."),
+    ("name Exact A.Example B.Example", "a.example.", "b.example."),
+    (r"name regex ^(x\.)?(.*)\.example\.$ {1}{2}.org", "a.example.", "a.org."),
+    ("continue name a. b.\nrewrite name b. c.", "a.", "c."),
+    ("name a. b.\nrewrite name b. c.", "a.", "b."),
+    ("name b. c.\nrewrite name a. b.", "a.", "b."),
+    ("continue {\nname a. b.\n}\nrewrite {\nname b. d.\n}", "a.", "d."),
+    ("cname x. y.\nrewrite name a. b.", "a.", "a."),
+]
+
+
+@pytest.mark.parametrize(("rules", "name", "asked"), NAMES)
+async def test_names_that_match_become_others(rules: str, name: str, asked: str) -> None:
+    behind = Behind(records())
+    await answered(server_of(f"rewrite {rules}", FakeSetup(), behind), name)
+    assert behind.requests[0].query.name == asked
+    assert behind.requests[0].query == read_query(behind.requests[0].query.packet)
+
+
+async def test_a_name_that_cannot_be_is_servfail() -> None:
+    behind = Behind(records())
+    server = server_of(f"rewrite name suffix .example .{'a' * 64}.example", FakeSetup(), behind)
+    assert ((await answered(server, "a.example.")).rcode, behind.requests) == (2, [])
+
+
+LONG = f"{'a' * 63}.{'a' * 63}.{'a' * 63}.{'a' * 59}.y."
+"""A name of 255 bytes."""
+
+ANSWERS = [
+    ("name a.x. b.y.", "a.x.", ["B.y. 5 IN SRV 0 0 1 c.b.Y."], ["a.x. 5 IN SRV 0 0 1 c.a.x."]),
+    ("name a.x. b.y.", "a.x.", ["b.y. 5 IN CNAME bb.y."], ["a.x. 5 IN CNAME bb.y."]),
+    ("name suffix .x. .y. answer auto", "a.x.", ["a.y. 5 IN MX 1 mail.y."], ["a.x. 5 IN MX 1 mail.x."]),
+    (r"name prefix a b answer value ^b\.(.*)$ c.{1}", "a.x.", ["b.x. 5 IN CNAME b.z."], ["b.x. 5 IN CNAME c.z."]),
+    ("name prefix a b answer auto", "a.x.", ['{qname} 5 IN TXT "b.x."'], ['a.x. 5 IN TXT "b.x."']),
+    ("name a.x. b.x.", "a.x.", ["b.x. 5 IN HTTPS 1 c.b.x. alpn=h2"], ['a.x. 5 IN HTTPS 1 c.a.x. alpn="h2"']),
+    ("name a.x. y.", "a.x.", [f"{LONG} 5 IN A 10.0.0.1"], [f"{LONG} 5 IN A 10.0.0.1"]),
+    ("ttl suffix .x. 30-60", "a.x.", ["a.x. 5 IN A 10.0.0.1"], ["a.x. 30 IN A 10.0.0.1"]),
+    ("ttl suffix .x. 30-60", "a.x.", ["a.x. 99 IN A 10.0.0.1"], ["a.x. 60 IN A 10.0.0.1"]),
+]
+
+
+@pytest.mark.parametrize(("rules", "name", "given", "expected"), ANSWERS)
+async def test_answers_are_changed_back(rules: str, name: str, given: list[str], expected: list[str]) -> None:
+    server = server_of(f"rewrite {rules}", FakeSetup(), Behind(records(*given, flags=AD)))
+    got = await answered(server, name)
+    assert texts(got.answer) == expected
+    assert bool(got.flags & AD) is (given == expected or "ttl" in rules)
+
+
+async def test_an_upstream_s_bytes_are_taken_apart_only_where_something_changes() -> None:
+    def upstream(request: Request) -> Reply:
+        packet = request.query.packet
+        wire = packet[:2] + b"\x81\x80\0\1\0\1\0\0\0\0" + packet[12 : request.query.question_end]
+        return Response(wire=wire + b"\xc0\x0c\0\1\0\1\0\0\0\x05\0\x04\x0a\0\0\1", reuse=Reuse())
+
+    server = server_of("rewrite name a.x. b.yy.", FakeSetup(), Behind(upstream))
+    assert texts((await answered(server, "a.x.")).answer) == ["a.x. 5 IN A 10.0.0.1"]
+    assert texts((await answered(server, "c.x.")).answer) == ["c.x. 5 IN A 10.0.0.1"]
+
+
+async def test_the_soa_of_another_zone_is_written_out() -> None:
+    soa = ZoneSoa(RRset("y.", 6, 5, (Soa("ns.y.", "m.y.", 1, 2, 3, 4, 5),)))
+    behind = Behind(lambda _request: Response(NXDOMAIN, soa=soa, reuse=Reuse(), zone="y."))
+    behind.sees = Sees.PACKET
+    server = server_of("rewrite name suffix .x. .y.\nrewrite name a.y. b.y.", FakeSetup(), behind)
+    for name, kept in (("a.x.", False), ("a.y.", True)):
+        got = await answered(server, name)
+        assert texts(got.authority) == ["y. 5 IN SOA ns.y. m.y. 1 2 3 4 5"]
+        assert (held(server.table.lane("udp", 4), query(name, A, payload_bytes=4096)) is not None) is kept
+
+
+async def test_a_lookup_that_waits_is_awaited_and_the_next_changes_follow() -> None:
+    async def found(request: Request) -> Reply:
+        return records(f"{request.query.name} 50 IN A 10.0.0.9")(request)
+
+    async def waited(request: Request) -> Reply:
+        return records("{qname} 5 IN CNAME b.old.", "b.old. 5 IN A 10.0.0.1")(request)
+
+    setup = FakeSetup()
+    setup.resolve = found  # type: ignore[method-assign] # stands in for the server
+    behind: Callable[[Request], Awaitable[Reply]] = waited
+    rules = "rewrite continue ttl suffix .x. 20\nrewrite continue cname suffix .old. .new.\n"
+    server = server_of(rules, setup, Behind(behind))
+    assert texts((await answered(server, "a.x.")).answer) == ["a.x. 20 IN CNAME b.new.", "b.new. 20 IN A 10.0.0.9"]
+
+
+KEPT = [
+    ("name a. b.", True),
+    ("ttl a. 5", True),
+    ("edns0 local set 65001 {qtype}", True),
+    ("edns0 nsid set", True),
+    ("edns0 local set 65001 {client_ip}", False),
+    ("edns0 local replace 65001 {client_ip}", False),
+    ("edns0 subnet set 24 56", False),
+    ("edns0 local set 65001 {a/b}", False),
+]
+
+
+@pytest.mark.parametrize(("rule", "is_kept"), KEPT)
+async def test_the_table_keeps_what_depends_on_the_packet_alone(rule: str, is_kept: bool) -> None:
+    behind = Behind(records("{qname} 5 IN A 10.0.0.1"))
+    behind.sees = Sees.PACKET
+    server = server_of(f"rewrite {rule}", FakeSetup(), behind)
+    await answered(server, "a.")
+    assert len(server.table) == is_kept
