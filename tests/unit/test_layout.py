@@ -87,6 +87,8 @@ DOORS = {
     "click": ("kdns.cli",),
     "dns": ("kdns.dns.zonefile",),
     "dnslib": ("kdns.dns.message",),
+    "h11": ("kdns.aio.upstream.http",),
+    "h2": ("kdns.aio.upstream.http",),
     "jsonpatch": ("kdns.controlplane.server.patch",),
     "jsonpointer": ("kdns.controlplane.server.patch",),
     "kubernetes": ("kdns.aio.kube.credentials",),
