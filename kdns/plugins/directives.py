@@ -20,6 +20,7 @@ from kdns.plugins import (
     loadbalance,
     local,
     log,
+    metadata,
     minimal,
     nsid,
     prometheus,
@@ -33,6 +34,7 @@ from kdns.plugins.kubernetes import plugin as kubernetes
 from kdns.plugins.rewrite import plugin as rewrite
 
 DIRECTIVES: Final[tuple[Row, ...]] = (
+    metadata.DIRECTIVE,
     cancel.DIRECTIVE,
     nsid.DIRECTIVE,
     bufsize.DIRECTIVE,

@@ -14,7 +14,7 @@ from dns_chain import only
 from kdns.cluster import selectors
 from kdns.corefile.parse import parse
 from kdns.errors import CorefileError
-from kdns.plugins import bufsize, chaos, health, loadbalance, nsid, prometheus, ready
+from kdns.plugins import bufsize, chaos, health, loadbalance, metadata, nsid, prometheus, ready
 from kdns.plugins.directives import BY_NAME, COREDNS_ONLY
 from kdns.plugins.kubernetes import plugin as kubernetes
 from kdns.plugins.kubernetes.config import KubernetesConfig
@@ -87,9 +87,19 @@ ENDPOINTS_COLUMN: dict[str, Callable[[KubernetesConfig, str], bool]] = {
 """One column's name serves two tests."""
 
 
+CHECKS: dict[str, Callable[[ServerConfig, dict[str, str]], bool]] = {
+    "metadata": lambda server, expected: (
+        only(server, metadata.DIRECTIVE).zones == (strings(expected["zones"]) or server.zones)
+    ),
+}
+"""By directive: whether it was understood as recorded."""
+
+
 def understood(case: dict[str, Any], server: ServerConfig) -> bool:
     """Whether every column the case expects agrees with what kdns read."""
     expected: dict[str, str] = {key: text for key, text in (case.get("expect") or {}).items() if "Err" not in key}
+    if check := CHECKS.get(case.get("plugin", "")):
+        return check(server, expected)
     match case.get("plugin"):
         case "kubernetes":
             checks = {**KUBERNETES, "expectedEndpointsInit": ENDPOINTS_COLUMN.get(case["test"], lambda *_: False)}
