@@ -17,6 +17,7 @@ from kdns.corefile.lines import Stanza
 from kdns.dns.response import Subject, Tally
 from kdns.net import HostPort
 from kdns.plugins.chain import Plugin, Reply, Request
+from kdns.plugins.listener import ListenerOptions
 from kdns.plugins.upstream import Upstream, UpstreamSpec
 
 Config = TypeVar("Config")
@@ -98,6 +99,22 @@ class Setup(Protocol):
         """Listen on these addresses and interfaces, without those excluded; InputError for an unknown interface."""
         ...
 
+    def listener(self, change: Callable[[ListenerOptions], ListenerOptions]) -> None:
+        """Change the options of the block's listeners; of blocks at one address, the last one that says so counts."""
+        ...
+
+    def root(self, folder: str) -> None:
+        """Look for files in this folder from now on."""
+        ...
+
+    def path(self, name: str) -> str:
+        """Where a file of this name is: in the folder of `root`, unless the name begins with a slash."""
+        ...
+
+    def reload(self, interval_s: float, jitter_s: float) -> None:
+        """Look at the Corefile so often, plus or minus the jitter; 0 for never. The last server block counts."""
+        ...
+
     def limit_udp(self, size_bytes: int) -> None:
         """Answer with at most so many bytes over UDP."""
         ...
@@ -134,6 +151,10 @@ class Setup(Protocol):
 
     def metrics(self, address: HostPort, *, runtime: bool) -> None:
         """Serve the process's metrics as /metrics, with those of the interpreter if asked for."""
+        ...
+
+    def profiles(self, address: HostPort) -> None:
+        """Serve what the process is doing as /debug/pprof."""
         ...
 
     def expose(
@@ -175,7 +196,6 @@ class Setup(Protocol):
 
         Blocks with the same specification share sockets and connections.
         """
-        ...
 
     def log_debug(self) -> None:
         """Write this server block's lines of the level debug too."""

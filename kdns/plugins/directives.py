@@ -22,10 +22,16 @@ from kdns.plugins import (
     log,
     metadata,
     minimal,
+    multisocket,
     nsid,
+    pprof,
     prometheus,
     ready,
+    reload,
+    root,
     rrl,
+    timeouts,
+    tls,
     whoami,
 )
 from kdns.plugins import any as any_
@@ -34,14 +40,20 @@ from kdns.plugins.kubernetes import plugin as kubernetes
 from kdns.plugins.rewrite import plugin as rewrite
 
 DIRECTIVES: Final[tuple[Row, ...]] = (
+    root.DIRECTIVE,
     metadata.DIRECTIVE,
     cancel.DIRECTIVE,
+    tls.DIRECTIVE,
+    timeouts.DIRECTIVE,
+    multisocket.DIRECTIVE,
+    reload.DIRECTIVE,
     nsid.DIRECTIVE,
     bufsize.DIRECTIVE,
     bind.DIRECTIVE,
     debug.DIRECTIVE,
     ready.DIRECTIVE,
     health.DIRECTIVE,
+    pprof.DIRECTIVE,
     prometheus.DIRECTIVE,
     errors.DIRECTIVE,
     log.DIRECTIVE,

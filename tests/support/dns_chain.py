@@ -23,6 +23,7 @@ from kdns.plugins.chain import UNHANDLED, Chain, Plugin, Reply, Request, Sees, S
 from kdns.plugins.directive import Chance, Config, Directive, Level, OnChange, Page, Sample
 from kdns.plugins.kubernetes.options import Options
 from kdns.plugins.kubernetes.plugin import Kubernetes
+from kdns.plugins.listener import ListenerOptions
 from kdns.plugins.loadbalance import Loadbalance, LoadbalanceConfig
 from kdns.plugins.server import Block, Exchange, Server
 from kdns.plugins.server_config import ServerConfig
@@ -55,9 +56,23 @@ class FakeSetup:
     works: list[Callable[[], Coroutine[Any, Any, None]]] = field(default_factory=list)
     udp_bytes: int = MAX_UDP_BYTES
     upstreams: dict[HostPort, Upstream] = field(default_factory=dict)
+    options: ListenerOptions = field(default_factory=ListenerOptions)
+    folder: str = ""
     _due: list[tuple[float, Callable[[], None]]] = field(default_factory=list)
 
     def listen(self, hosts: Sequence[str], exclude: Sequence[str]) -> None:
+        raise NotImplementedError
+
+    def listener(self, change: Callable[[ListenerOptions], ListenerOptions]) -> None:
+        self.options = change(self.options)
+
+    def root(self, folder: str) -> None:
+        self.folder = folder
+
+    def path(self, name: str) -> str:
+        return f"{self.folder}{name}"
+
+    def reload(self, interval_s: float, jitter_s: float) -> None:
         raise NotImplementedError
 
     def limit_udp(self, size_bytes: int) -> None:
@@ -88,6 +103,9 @@ class FakeSetup:
         self.pages[path] = page
 
     def metrics(self, address: HostPort, *, runtime: bool) -> None:
+        raise NotImplementedError
+
+    def profiles(self, address: HostPort) -> None:
         raise NotImplementedError
 
     def expose(

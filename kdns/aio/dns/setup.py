@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
@@ -13,7 +14,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from kdns import logs
 from kdns.aio.dns.clusters import Cluster, Clusters
 from kdns.aio.dns.files import WatchedFile
-from kdns.aio.dns.interfaces import WILDCARD, bound_addresses, own_addresses
+from kdns.aio.dns.interfaces import bound_addresses, own_addresses
 from kdns.aio.http.server import Handler
 from kdns.aio.http.sites import plain_page
 from kdns.aio.metrics import Counters, Histograms, Sample
@@ -31,8 +32,9 @@ from kdns.plugins.directive import Chance, Level, OnChange
 from kdns.plugins.directive import Page as PlainPage
 from kdns.plugins.directive import Sample as PlainSample
 from kdns.plugins.directives import DIRECTIVES
+from kdns.plugins.listener import ListenerOptions
 from kdns.plugins.server import Block, Server
-from kdns.plugins.server_config import ServerConfig
+from kdns.plugins.server_config import WILDCARD, ServerConfig
 from kdns.plugins.upstream import Upstream, UpstreamSpec
 
 log = logs.get("kdns.plugins")
@@ -85,12 +87,15 @@ class BlockSetup:
     lameduck_s: float = 0.0
     logs_stacks: bool = False
     logs_debug: bool = False
+    options: ListenerOptions = field(default_factory=ListenerOptions)
+    reload_s: tuple[float, float] | None = None
     udp_bytes: int = MAX_UDP_BYTES
     pages: dict[Page, Handler] = field(default_factory=dict)
     probed: Page | None = None
     families: list[Family] = field(default_factory=list)
     readiness_checks: list[tuple[str, Callable[[], bool]]] = field(default_factory=list)
     _hosts: list[str] | None = None
+    _root: str = ""
     _clusters: list[tuple[Cluster, OnChange]] = field(default_factory=list)
     _upstreams: list[Upstream] = field(default_factory=list)
     _works: list[Callable[[], Coroutine[Any, Any, None]]] = field(default_factory=list)
@@ -160,6 +165,22 @@ class BlockSetup:
         """See Setup."""
         self._hosts = [*(self._hosts or ()), *bound_addresses(hosts, exclude, self.process.interfaces)]
 
+    def listener(self, change: Callable[[ListenerOptions], ListenerOptions]) -> None:
+        """See Setup."""
+        self.options = change(self.options)
+
+    def root(self, folder: str) -> None:
+        """See Setup."""
+        self._root = folder
+
+    def path(self, name: str) -> str:
+        """See Setup."""
+        return os.path.join(self._root, name)  # noqa: PTH118 - of two texts of the user
+
+    def reload(self, interval_s: float, jitter_s: float) -> None:
+        """See Setup."""
+        self.reload_s = interval_s, jitter_s
+
     def limit_udp(self, size_bytes: int) -> None:
         """See Setup."""
         self.udp_bytes = size_bytes
@@ -191,7 +212,7 @@ class BlockSetup:
 
     def watch_file(self, kind: str, path: str, every_s: float, read: Callable[[str], None]) -> None:
         """See Setup."""
-        file = WatchedFile(kind, path, every_s, read)
+        file = WatchedFile(kind, self.path(path), every_s, read)
         if every_s:
             self.spawn(file.follow)
 
@@ -204,6 +225,12 @@ class BlockSetup:
     def metrics(self, address: HostPort, *, runtime: bool) -> None:
         """See Setup."""
         self.pages[address, "/metrics"] = self.process.metrics_page(runtime)
+
+    def profiles(self, address: HostPort) -> None:
+        """See Setup."""
+        from kdns.aio.http.profiling import profiles  # noqa: PLC0415 - only where it is used
+
+        self.pages |= {(address, path): handler for path, handler in profiles().items()}
 
     def expose(
         self,
