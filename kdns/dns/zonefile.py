@@ -190,7 +190,7 @@ class _Reader(dns.zonefile.Reader):
             self.current_origin = tokens.get_name(self.current_origin)
             tokens.get_eol()
         elif name == "$GENERATE":
-            self._generate_line()
+            dns.zonefile.Reader._generate_line(self)  # noqa: SLF001 - the base class's own
         elif name == "$INCLUDE":
             self._include(tokens, depth)
         else:

@@ -6,7 +6,7 @@ the world (files, clocks, sockets, clusters) comes through Setup: directives do 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
@@ -15,12 +15,14 @@ from kdns.cluster.source import Scope, Source
 from kdns.cluster.state import AnyChange, State
 from kdns.corefile.lines import Stanza
 from kdns.dns.response import Subject, Tally
+from kdns.errors import CorefileError
 from kdns.net import HostPort
 from kdns.plugins.chain import Plugin, Reply, Request
 from kdns.plugins.listener import ListenerOptions
 from kdns.plugins.upstream import Upstream, UpstreamSpec
 
 Config = TypeVar("Config")
+T = TypeVar("T")
 
 Level: TypeAlias = Literal["debug", "info", "warning", "error"]
 Page: TypeAlias = Callable[[], tuple[int, str]]
@@ -55,6 +57,22 @@ class Histograms(Protocol):
 
     def observe(self, values: tuple[str, ...], measured: float) -> None:
         """Count a measured value under these label values."""
+        ...
+
+
+class UnreadableFileError(CorefileError):
+    """A file or directory that cannot be read at present."""
+
+
+class Files(Protocol):
+    """The files of this machine, for work in a thread."""
+
+    def text(self, path: str) -> str:
+        """The text of a file; UnreadableFileError for none, CorefileError for one that is too large or no UTF-8."""
+        ...
+
+    def names(self, directory: str) -> tuple[str, ...]:
+        """The paths of all files below a directory, sorted; UnreadableFileError for no directory."""
         ...
 
 
@@ -145,6 +163,28 @@ class Setup(Protocol):
         """
         ...
 
+    def in_thread(self, work: Callable[[Files], T]) -> Awaitable[T]:
+        """What `work` makes of files, in a thread: the loop goes on meanwhile."""
+        ...
+
+    def prepare(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Run a coroutine before the block answers its first query.
+
+        An InputError that it raises ends the start, or leaves the old server blocks in use.
+        """
+        ...
+
+    def datagram(self, address: HostPort, packet: bytes, timeout_s: float, source: str = "") -> Awaitable[bytes]:
+        """The response to a message that is sent over UDP, its id and question checked; UpstreamError for none."""
+        ...
+
+    def messages(self, address: HostPort, packet: bytes, timeout_s: float, source: str = "") -> AsyncIterator[bytes]:
+        """The messages that come in answer to one over TCP, until the caller stops; UpstreamError where none comes.
+
+        `timeout_s` is for the connection, and for each message. The ids are checked.
+        """
+        ...
+
     def site(self, address: HostPort, path: str, page: Page, *, is_probed: bool = False) -> None:
         """Serve an HTTP page; with `is_probed` the process asks itself for it each second and measures."""
         ...
@@ -222,8 +262,12 @@ class Setup(Protocol):
         """Call a function after so many seconds."""
         ...
 
+    async def sleep(self, seconds: float) -> None:
+        """Return after so many seconds."""
+        ...
+
     def spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run a coroutine for as long as the server block is there."""
+        """Run a coroutine until it ends or the server block does, as soon as the block answers."""
         ...
 
     def on_stop(self, call: Callable[[], None]) -> None:

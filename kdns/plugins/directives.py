@@ -15,6 +15,7 @@ from kdns.plugins import (
     chaos,
     debug,
     errors,
+    file,
     header,
     health,
     loadbalance,
@@ -32,6 +33,7 @@ from kdns.plugins import (
     rrl,
     timeouts,
     tls,
+    transfer,
     whoami,
 )
 from kdns.plugins import any as any_
@@ -66,7 +68,9 @@ DIRECTIVES: Final[tuple[Row, ...]] = (
     rewrite.DIRECTIVE,
     header.DIRECTIVE,
     minimal.DIRECTIVE,
+    transfer.DIRECTIVE,
     kubernetes.DIRECTIVE,
+    file.DIRECTIVE,
     whoami.DIRECTIVE,
 )
 """In CoreDNS's order of execution. The order in which they stand in a Corefile means nothing."""

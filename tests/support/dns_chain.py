@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
+from typing import Any, NoReturn, TypeVar
 
 from kdns.aio.metrics import Counters, Histograms
 from kdns.cluster.source import Scope, Source
@@ -20,14 +20,36 @@ from kdns.dns.table import Lane, key_of
 from kdns.dns.types import type_number
 from kdns.net import HostPort
 from kdns.plugins.chain import UNHANDLED, Chain, Plugin, Reply, Request, Sees, Serve
-from kdns.plugins.directive import Chance, Config, Directive, Level, OnChange, Page, Sample
+from kdns.plugins.directive import Chance, Config, Directive, Files, Level, OnChange, Page, Sample, UnreadableFileError
 from kdns.plugins.kubernetes.options import Options
 from kdns.plugins.kubernetes.plugin import Kubernetes
 from kdns.plugins.listener import ListenerOptions
 from kdns.plugins.loadbalance import Loadbalance, LoadbalanceConfig
 from kdns.plugins.server import Block, Exchange, Server
 from kdns.plugins.server_config import ServerConfig
-from kdns.plugins.upstream import Upstream, UpstreamSpec
+from kdns.plugins.upstream import Upstream, UpstreamSpec, UpstreamUnreachableError
+
+T = TypeVar("T")
+
+
+@dataclass
+class FakeFiles:
+    """Files that are texts."""
+
+    texts: dict[str, str]
+
+    def text(self, path: str) -> str:
+        if path not in self.texts:
+            raise UnreadableFileError(path, 0, "", "cannot be read: No such file or directory")
+        return self.texts[path]
+
+    def names(self, directory: str) -> tuple[str, ...]:
+        return tuple(sorted(path for path in self.texts if path.startswith(f"{directory}/")))
+
+
+def nobody(address: HostPort, packet: bytes) -> NoReturn:
+    """Nobody answers."""
+    raise UpstreamUnreachableError(f"nobody at {address} for {packet!r}")
 
 
 @dataclass
@@ -48,6 +70,10 @@ class FakeSetup:
     has_stacks: bool = False
     has_debug: bool = False
     hostname: str = "node-1"
+    preparations: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
+    sent: list[tuple[HostPort, bytes]] = field(default_factory=list)
+    responder: Callable[[HostPort, bytes], bytes] = nobody
+    streamer: Callable[[HostPort, bytes], Iterable[bytes]] = nobody
     built: tuple[Plugin, ...] = ()
     exposed: dict[str, Callable[[], Iterable[Sample]]] = field(default_factory=dict)
     counted: dict[str, Counters] = field(default_factory=dict)
@@ -157,6 +183,35 @@ class FakeSetup:
 
     def spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self.works.append(work)
+
+    async def sleep(self, seconds: float) -> None:
+        awake = asyncio.get_running_loop().create_future()
+        self.call_later(seconds, lambda: None if awake.done() else awake.set_result(None))
+        await awake
+
+    async def in_thread(self, work: Callable[[Files], T]) -> T:
+        return work(FakeFiles(self.files))
+
+    def prepare(self, work: Callable[[], Awaitable[None]]) -> None:
+        self.preparations.append(work)
+
+    async def prepared(self) -> None:
+        """Have everything read that is answered from."""
+        for work in self.preparations:
+            await work()
+
+    async def datagram(self, address: HostPort, packet: bytes, timeout_s: float, source: str = "") -> bytes:
+        del timeout_s, source
+        self.sent.append((address, packet))
+        return self.responder(address, packet)
+
+    async def messages(
+        self, address: HostPort, packet: bytes, timeout_s: float, source: str = ""
+    ) -> AsyncIterator[bytes]:
+        del timeout_s, source
+        self.sent.append((address, packet))
+        for message in self.streamer(address, packet):
+            yield message
 
     def on_stop(self, call: Callable[[], None]) -> None:
         self.at_stop.append(call)

@@ -49,7 +49,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("plugins",),
 
     ("aio.process", "aio.tasks", "aio.metrics", "aio.connections", "aio.poller"),
-    ("aio.http", "aio.netlink", "aio.files", "aio.upstream"),
+    ("aio.http", "aio.netlink", "aio.files", "aio.upstream", "aio.zones"),
     ("aio.kube",),
     ("aio.dns", "aio.apiserver"),
     ("aio.controlplane",),

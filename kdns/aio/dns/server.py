@@ -123,6 +123,7 @@ class DnsServer:
         """
         places = await self.build()
         self._clusters.follow()
+        await self._prepare(self._setups)
         pages = _pages(self._setups)
         self._sites.use(pages, await self._sites.bind(pages))
         self._start_probe()
@@ -151,6 +152,7 @@ class DnsServer:
         new_sites: dict[HostPort, HttpServer] = {}
         try:
             self._clusters.follow()
+            await self._prepare(setups)
             await self._clusters.wait()
             pages = _pages(setups)
             new_sites = await self._sites.bind(pages)
@@ -173,6 +175,10 @@ class DnsServer:
         await asyncio.gather(*(site.close() for site in left_sites))
         for setup in old:
             await setup.stop()
+
+    async def _prepare(self, setups: Iterable[BlockSetup]) -> None:
+        """Let the directives of these blocks read what they answer from."""
+        await asyncio.gather(*(setup.prepare_all() for setup in setups))
 
     async def stop(self) -> None:
         """Answer what has arrived, then close everything."""

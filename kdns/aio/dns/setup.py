@@ -6,10 +6,10 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from random import SystemRandom
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from kdns import logs
 from kdns.aio.dns.clusters import Cluster, Clusters
@@ -19,8 +19,10 @@ from kdns.aio.http.server import Handler
 from kdns.aio.http.sites import plain_page
 from kdns.aio.metrics import Counters, Histograms, Sample
 from kdns.aio.netlink.addresses import InterfaceAddress
-from kdns.aio.tasks import observed
+from kdns.aio.tasks import in_daemon_thread, observed
 from kdns.aio.upstream.upstreams import Upstreams
+from kdns.aio.zones import peers
+from kdns.aio.zones.files import LocalFiles
 from kdns.cluster.source import Scope, Source
 from kdns.cluster.state import State
 from kdns.dns.answer import MAX_UDP_BYTES
@@ -28,7 +30,7 @@ from kdns.dns.response import Subject
 from kdns.errors import CorefileError, InputError
 from kdns.net import HostPort
 from kdns.plugins.chain import UNHANDLED, Chain, Plugin, Reply, Request
-from kdns.plugins.directive import Chance, Level, OnChange
+from kdns.plugins.directive import Chance, Files, Level, OnChange
 from kdns.plugins.directive import Page as PlainPage
 from kdns.plugins.directive import Sample as PlainSample
 from kdns.plugins.directives import DIRECTIVES
@@ -41,6 +43,8 @@ log = logs.get("kdns.plugins")
 
 UPSTREAMS_KEPT_S: Final = 10.0
 """How long a block that has ended may still send its pending queries to upstreams."""
+T = TypeVar("T")
+
 
 Page: TypeAlias = tuple[HostPort, str]
 """An HTTP page: where it is served, and its path."""
@@ -92,6 +96,7 @@ class BlockSetup:
     udp_bytes: int = MAX_UDP_BYTES
     pages: dict[Page, Handler] = field(default_factory=dict)
     probed: Page | None = None
+    preparations: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
     families: list[Family] = field(default_factory=list)
     readiness_checks: list[tuple[str, Callable[[], bool]]] = field(default_factory=list)
     _hosts: list[str] | None = None
@@ -99,7 +104,8 @@ class BlockSetup:
     _clusters: list[tuple[Cluster, OnChange]] = field(default_factory=list)
     _upstreams: list[Upstream] = field(default_factory=list)
     _works: list[Callable[[], Coroutine[Any, Any, None]]] = field(default_factory=list)
-    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _is_started: bool = False
     _at_stop: list[Callable[[], None]] = field(default_factory=list)
 
     def build(self) -> None:
@@ -114,9 +120,18 @@ class BlockSetup:
         if not self.hosts:
             raise self.config.error("bind: `except` leaves no address to listen on")
 
+    async def prepare_all(self) -> None:
+        """Wait until the directives can answer; InputError for what they cannot."""
+        try:
+            await asyncio.gather(*(work() for work in self.preparations))
+        except InputError as error:
+            raise self.located(error) from error
+
     def start(self) -> None:
         """Start the tasks that the directives asked for."""
-        self._tasks = [observed(work(), f"directives of {', '.join(self.zones)}") for work in self._works]
+        self._is_started = True
+        for work in self._works:
+            self.spawn(work)
 
     async def stop(self) -> None:
         """End the block: its tasks, and its subscriptions to clusters."""
@@ -125,9 +140,10 @@ class BlockSetup:
         self.release()
         for upstream in self._upstreams:
             asyncio.get_running_loop().call_later(UPSTREAMS_KEPT_S, upstream.close)
-        for task in self._tasks:
+        tasks = tuple(self._tasks)
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def release(self) -> None:
         """Stop receiving changes of clusters."""
@@ -215,6 +231,22 @@ class BlockSetup:
         file = WatchedFile(kind, self.path(path), every_s, read)
         if every_s:
             self.spawn(file.follow)
+
+    def in_thread(self, work: Callable[[Files], T]) -> Awaitable[T]:
+        """See Setup."""
+        return in_daemon_thread(lambda: work(LocalFiles()))
+
+    def prepare(self, work: Callable[[], Awaitable[None]]) -> None:
+        """See Setup."""
+        self.preparations.append(work)
+
+    def datagram(self, address: HostPort, packet: bytes, timeout_s: float, source: str = "") -> Awaitable[bytes]:
+        """See Setup."""
+        return peers.datagram(address, packet, timeout_s, source)
+
+    def messages(self, address: HostPort, packet: bytes, timeout_s: float, source: str = "") -> AsyncIterator[bytes]:
+        """See Setup."""
+        return peers.messages(address, packet, timeout_s, source)
 
     def site(self, address: HostPort, path: str, page: PlainPage, *, is_probed: bool = False) -> None:
         """See Setup."""
@@ -310,7 +342,16 @@ class BlockSetup:
 
     def spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """See Setup."""
-        self._works.append(work)
+        if self._is_started:
+            task = observed(work(), f"directives of {', '.join(self.zones)}")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        else:
+            self._works.append(work)
+
+    async def sleep(self, seconds: float) -> None:
+        """See Setup."""
+        await asyncio.sleep(seconds)
 
     def on_stop(self, call: Callable[[], None]) -> None:
         """See Setup."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Final, Protocol
@@ -147,6 +147,8 @@ class TcpConnection(asyncio.BufferedProtocol):
         self._is_ending = False
         self._queries = 0
         self._tasks: set[asyncio.Task[None]] = set()
+        self._streams: list[Iterator[bytes]] = []
+        self._streaming: asyncio.Handle | None = None
         self._transport: asyncio.Transport
         self._loop = asyncio.get_running_loop()
         self._active_s = self._loop.time()
@@ -200,6 +202,8 @@ class TcpConnection(asyncio.BufferedProtocol):
         """The client reads again."""
         self._is_unread = False
         self._is_active()
+        if self._streaming is None:
+            self._stream_on()
         self._go_on()
 
     def evict(self) -> None:
@@ -248,7 +252,7 @@ class TcpConnection(asyncio.BufferedProtocol):
     @property
     def _is_full(self) -> bool:
         """Whether answers must be read, or arrive from elsewhere, before more questions are taken."""
-        return self._is_unread or len(self._tasks) >= MAX_PENDING
+        return self._is_unread or bool(self._streams) or len(self._tasks) >= MAX_PENDING
 
     @property
     def _is_answerable(self) -> bool:
@@ -271,7 +275,7 @@ class TcpConnection(asyncio.BufferedProtocol):
         self._note_held()
         if self._transport.is_closing():
             return
-        if self._is_ending and not (self._tasks or self._is_waiting):
+        if self._is_ending and not (self._tasks or self._is_waiting or self._streams):
             self._transport.close()
         elif self._is_full or self._is_waiting or self._is_ending:
             self._transport.pause_reading()
@@ -323,11 +327,27 @@ class TcpConnection(asyncio.BufferedProtocol):
         self._send(exchange)
 
     def _send(self, exchange: Exchange) -> None:
-        for wire in (exchange.wire, *exchange.following):
-            if wire:
-                self._write(wire)
         if exchange.wire:
+            self._write(exchange.wire)
             exchange.sent(self._loop.time())
+        if exchange.following:
+            self._streams.append(exchange.following)
+            if self._streaming is None:
+                self._stream_on()
+
+    def _stream_on(self) -> None:
+        """Send the next message of a transfer, when the client has read those before and others had a turn."""
+        self._streaming = None
+        if not self._streams or self._is_unread or self._transport.is_closing():
+            return
+        message = next(self._streams[0], None)
+        if message is None:
+            self._streams.pop(0)
+        else:
+            self._write(message)
+        self._streaming = self._loop.call_soon(self._stream_on)
+        if not self._streams:
+            self._go_on()
 
     def _write(self, response: bytes) -> None:
         if not self._transport.is_closing():

@@ -42,6 +42,8 @@ LEAST = {
     "timeouts": "timeouts {\n idle 1s\n}",
     "bind": "bind ::",
     "header": "header {\n response set ra\n}",
+    "file": "file db",
+    "transfer": "transfer {\n to *\n}",
 }
 
 

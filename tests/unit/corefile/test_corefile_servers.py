@@ -66,6 +66,8 @@ MINIMAL = {
     "timeouts": "timeouts {\nidle 1s\n}",
     "bind": "bind ::1",
     "header": "header {\nresponse set ra\n}",
+    "file": "file db",
+    "transfer": "transfer {\nto *\n}",
 }
 """The shortest stanza of a directive that needs arguments."""
 
