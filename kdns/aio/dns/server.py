@@ -20,6 +20,7 @@ from kdns.aio.http.server import Handler, HttpServer
 from kdns.aio.http.sites import HealthProbe, Sites, exposition
 from kdns.aio.metrics import Counters, Gauges, Sample
 from kdns.aio.tasks import observed
+from kdns.aio.upstream.metrics import gauges as upstream_gauges
 from kdns.cluster.source import Source
 from kdns.errors import InputError
 from kdns.net import HostPort
@@ -261,6 +262,7 @@ class DnsServer:
             self._enabled,
             lambda: self._probe if self._probed else None,
             self._gauges,
+            upstream_gauges(self._process.upstreams),
             runtime_metrics=runtime,
         )
         return exposition(registry)

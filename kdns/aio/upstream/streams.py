@@ -49,10 +49,10 @@ class ClosedError(UpstreamError):
 class Streams:
     """The connections of one upstream. `pipelined` is how many queries one may have unanswered."""
 
-    def __init__(self, spec: UpstreamSpec, place: Place, exchanges: Exchanges) -> None:
+    def __init__(self, spec: UpstreamSpec, place: Place, exchanges: Exchanges, counts: Counts) -> None:
         self.spec, self.place, self.exchanges = spec, place, exchanges
         self.tls = None if spec.scheme == "dns" else Tls(spec)
-        self.counts = Counts()
+        self.counts = counts
         self.pipelined = PIPELINED
         self._idle: list[StreamConnection] = []
         """Those that became idle last stand last."""
