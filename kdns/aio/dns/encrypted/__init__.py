@@ -1,1 +1,0 @@
-"""DNS over TLS, HTTPS and QUIC: imported where a server block has their schemes."""

@@ -1,1 +1,0 @@
-"""Zones as values: their names and records, what they answer, and what of them changes."""
