@@ -14,8 +14,8 @@ import resource
 import socket
 import ssl
 from asyncio import sslproto
-from collections.abc import Callable, Hashable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -209,8 +209,8 @@ class Connections:
 class Listener:
     """Accepts the connections of a bound socket in small bursts, each with a protocol of its own.
 
-    Under TLS, handshakes have to end within HANDSHAKE_S. They count among `handshakes` under their protocols, which
-    keep their places there until they remove themselves.
+    Under TLS, which may be changed, handshakes have to end within HANDSHAKE_S. They count among `handshakes` under
+    their protocols, which keep their places there until they remove themselves.
     """
 
     def __init__(
@@ -220,7 +220,7 @@ class Listener:
         tls: ssl.SSLContext | None = None,
         handshakes: Connections | None = None,
     ) -> None:
-        self._socket, self._protocol, self._tls, self._handshakes = sock, protocol, tls, handshakes
+        self.socket, self._protocol, self.tls, self._handshakes = sock, protocol, tls, handshakes
         self._loop = asyncio.get_running_loop()
         self._connecting: set[asyncio.Task[object]] = set()
         self._paused: asyncio.TimerHandle | None = None
@@ -234,23 +234,23 @@ class Listener:
     @property
     def address(self) -> tuple[str, int]:
         """The bound address and port."""
-        host, port = self._socket.getsockname()[:2]
+        host, port = self.socket.getsockname()[:2]
         return host, port
 
     def close(self) -> None:
         """Stop accepting, and end handshakes. Connections stay."""
         if self._paused:
             self._paused.cancel()
-        self._loop.remove_reader(self._socket)
-        self._socket.close()
-        if self._tls:
+        self._loop.remove_reader(self.socket)
+        self.socket.close()
+        if self.tls:
             for task in self._connecting:
                 task.cancel()
 
     def _accept(self) -> None:
         for _ in range(BURST):
             try:
-                client, address = self._socket.accept()
+                client, address = self.socket.accept()
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as error:
@@ -263,11 +263,11 @@ class Listener:
 
     def _pause(self, number: int) -> None:
         self._out_of_descriptors.log(reason=os.strerror(number), retry_in_s=PAUSE_S)
-        self._loop.remove_reader(self._socket)
-        self._paused = self._loop.call_later(PAUSE_S, self._loop.add_reader, self._socket, self._accept)
+        self._loop.remove_reader(self.socket)
+        self._paused = self._loop.call_later(PAUSE_S, self._loop.add_reader, self.socket, self._accept)
 
     def _connect(self, client: socket.socket, address: str) -> None:
-        tls = self._tls
+        tls = self.tls
         times = {"ssl_handshake_timeout": HANDSHAKE_S, "ssl_shutdown_timeout": TLS_CLOSE_S} if tls else {}
         protocol = self._protocol()
         connected = self._loop.connect_accepted_socket(lambda: protocol, client, ssl=tls, **times)
@@ -287,3 +287,21 @@ class Listener:
             self._handshakes.remove(protocol)
         if not isinstance(error, OSError | asyncio.CancelledError):  # gone, or speaks no TLS
             log.error("connection failed", exc_info=error)
+
+
+@contextmanager
+def shared_ports(sockets: Iterable[socket.socket]) -> Iterator[None]:
+    """Inside, another socket of this process can have the port of these, which are to be closed.
+
+    Both sides need SO_REUSEPORT for TCP, where these listen, and SO_REUSEADDR for UDP.
+    """
+    options = [
+        (sock, socket.SO_REUSEPORT if sock.type == socket.SOCK_STREAM else socket.SO_REUSEADDR) for sock in sockets
+    ]
+    for sock, option in options:
+        sock.setsockopt(socket.SOL_SOCKET, option, 1)
+    try:
+        yield
+    finally:
+        for sock, option in options:
+            sock.setsockopt(socket.SOL_SOCKET, option, 0)

@@ -7,9 +7,12 @@ import ctypes
 import gc
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Final
+
+from kdns.errors import InputError
 
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 RELOAD_SIGNAL: Final = signal.SIGUSR1
@@ -61,6 +64,14 @@ def die_with(parent: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+def write_pid(path: str) -> None:
+    """Write the id of this process to a file; InputError where that cannot be."""
+    try:
+        Path(path).write_text(f"{os.getpid()}\n", encoding="ascii")
+    except OSError as error:
+        raise InputError(f"--pidfile {path}: cannot be written: {error.strerror}") from error
+
+
 def trim_memory() -> None:
     """Return freed memory to the system. glibc keeps it otherwise; with other C libraries this does nothing."""
     with suppress(OSError, AttributeError):
@@ -74,8 +85,10 @@ def exempt_from_gc() -> None:
 
 
 @contextmanager
-def gc_paused() -> Iterator[None]:
+def gc_paused(freeze: Callable[[], bool] = lambda: True) -> Iterator[None]:
     """No garbage collection inside; what exists at the end is exempt from later collections (gc.freeze).
+
+    Only if `freeze` says so at the end.
 
     It is meant for the load of many API objects, which hold no cycles: reference counts free them. With 150,000
     endpoints one full collection takes a third of a second, in which nothing is answered. Within another `gc_paused`
@@ -87,6 +100,7 @@ def gc_paused() -> Iterator[None]:
     gc.disable()
     try:
         yield
-        exempt_from_gc()
+        if freeze():
+            exempt_from_gc()
     finally:
         gc.enable()

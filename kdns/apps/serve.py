@@ -10,13 +10,13 @@ from typing import Final
 
 from kdns import logs
 from kdns.aio.connections import Kind, share_out
+from kdns.aio.dns.reload import Reloader
 from kdns.aio.dns.server import DnsServer
-from kdns.aio.files.corefile import load_corefile
+from kdns.aio.files.corefile import Corefile, read_corefile
 from kdns.aio.node_local.settings import NodeLocal
-from kdns.aio.process import exempt_from_gc, gc_paused, reload_event, stop_event
-from kdns.aio.tasks import in_daemon_thread, observed, unless_stopped
-from kdns.errors import InputError
-from kdns.plugins.server_config import ServerConfig
+from kdns.aio.process import exempt_from_gc, gc_paused, reload_event, stop_event, write_pid
+from kdns.aio.tasks import observed, unless_stopped
+from kdns.plugins.server_config import TRANSPORTS
 
 log = logs.get(__name__)
 
@@ -28,8 +28,8 @@ SETUP_ERRORS: Final = "coredns_nodecache_setup_errors"
 
 def say_listeners(server: DnsServer, say: Callable[[str], None], *, column: int) -> None:
     """Say each address that DNS and HTTP are served on, behind a label of `column` characters."""
-    for host, port in server.addresses:
-        say(f"{'dns':{column}}{host} port {port} (UDP and TCP)")
+    for scheme, host, port in server.listened:
+        say(f"{scheme:{column}}{host} port {port} ({' and '.join(map(str.upper, TRANSPORTS[scheme]))})")
     for path, (host, port) in server.site_addresses.items():
         say(f"{'http':{column}}{host} port {port} {path}")
 
@@ -46,13 +46,13 @@ async def say_ready(server: DnsServer, say: Callable[[str], None], stop: asyncio
 
 @asynccontextmanager
 async def reloading(
-    server: DnsServer, wanted: asyncio.Event, read: Callable[[], tuple[ServerConfig, ...]]
+    server: DnsServer, asked: asyncio.Event, read: Callable[[], Corefile], tried: str = ""
 ) -> AsyncIterator[None]:
-    """Inside, the server answers as the Corefile says whenever that is wanted. One that cannot be used changes nothing.
+    """Inside, the server answers as the Corefile says whenever that is asked for or the file has changed.
 
-    Differs: CoreDNS listens on other addresses after a reload; here that takes a restart, and the log says so.
+    `tried` is the hash of the one in use.
     """
-    task = observed(_reload(server, wanted, read), "reload")
+    task = observed(Reloader(server, read, asked, tried).run(), "reload")
     try:
         yield
     finally:
@@ -60,31 +60,26 @@ async def reloading(
         await asyncio.wait((task,))
 
 
-async def _reload(server: DnsServer, wanted: asyncio.Event, read: Callable[[], tuple[ServerConfig, ...]]) -> None:
-    while True:
-        await wanted.wait()
-        wanted.clear()
-        try:
-            await server.swap(await in_daemon_thread(read))
-        except InputError as error:
-            log.warning("corefile not reloaded", reason=str(error), answers="as before")
-        except Exception:  # a task's boundary: the server goes on
-            log.exception("corefile not reloaded", answers="as before")
-        else:
-            log.info("corefile reloaded", servers=len(server.servers))
-
-
 async def serve(
-    corefile: str, *, dns_port: int, say: Callable[[str], None], node_local: NodeLocal | None = None
+    corefile: str,
+    *,
+    dns_port: int,
+    say: Callable[[str], None],
+    pidfile: str = "",
+    node_local: NodeLocal | None = None,
 ) -> None:
     """Run the DNS server until SIGTERM, SIGINT or SIGHUP, then `lameduck` seconds longer. SIGUSR1 reloads.
 
-    With `node_local`, the node has its addresses and rules meanwhile.
+    The process's id is written to `pidfile`, if one is named. With `node_local`, the node has its addresses and rules
+    meanwhile.
     """
+    if pidfile:
+        write_pid(pidfile)
     filled = node_local.filled if node_local else str
-    read = partial(load_corefile, corefile, dns_port=dns_port, filled=filled)
+    read = partial(read_corefile, corefile, dns_port=dns_port, filled=filled)
     share_out(Kind.DNS, Kind.SITES, Kind.UPSTREAMS)
-    server = DnsServer(read(), dns_port=dns_port)
+    first = read()
+    server = DnsServer(first.checked(), dns_port=dns_port, sha512=first.sha512)
     async with AsyncExitStack() as stack:
         if node_local:
             from kdns.aio.node_local.upkeep import established  # noqa: PLC0415 - pyroute2 takes 12 MB
@@ -94,7 +89,7 @@ async def serve(
         await _serve(server, read, say)
 
 
-async def _serve(server: DnsServer, read: Callable[[], tuple[ServerConfig, ...]], say: Callable[[str], None]) -> None:
+async def _serve(server: DnsServer, read: Callable[[], Corefile], say: Callable[[str], None]) -> None:
     stop, reload_wanted = stop_event(), reload_event()
     try:
         with gc_paused():  # for `startup_timeout`, in which everything is listed as a rule
@@ -102,7 +97,8 @@ async def _serve(server: DnsServer, read: Callable[[], tuple[ServerConfig, ...]]
         if stop.is_set():
             return
         say_listeners(server, say, column=6)
-        async with reloading(server, reload_wanted, read):
+        log.info("running configuration", sha512=server.sha512)
+        async with reloading(server, reload_wanted, read, server.sha512):
             await say_ready(server, say, stop)
             exempt_from_gc()
             await stop.wait()

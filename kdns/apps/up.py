@@ -27,7 +27,7 @@ from kdns.net import HostPort, join_host_port
 
 if TYPE_CHECKING:
     from kdns.aio.dns.server import DnsServer
-    from kdns.plugins.server_config import ServerConfig
+    from kdns.aio.files.corefile import Corefile
 
 KUBECONFIG: Final = "kdns.kubeconfig"
 
@@ -69,7 +69,7 @@ async def up(options: UpOptions, say: Callable[[str], None], warn: Callable[[str
     for problem in (*open_secrets(secrets), *open_folders({"--data": given.data})):
         warn(problem)
     tokens = read_tokens(given.token_file) if given.token_file else ()
-    servers = dns_config(options) if options.corefile else ()  # a mistake in the file ends the command here
+    dns_config(options).checked()  # a mistake in the file ends the command here
     control_plane = ControlPlane(given, warn)
     with ExitStack() as starting:
         starting.enter_context(gc_paused())
@@ -91,17 +91,16 @@ async def up(options: UpOptions, say: Callable[[str], None], warn: Callable[[str
             from kdns.apps.serve import reloading, say_listeners, say_ready  # noqa: PLC0415
 
             source = Source(str(options.kubeconfig), OWN_NAME)  # the user may change the file's current context
-            dns = DnsServer(servers or dns_config(options), dns_port=options.dns.port, default_source=source)
+            servers, sha512 = (corefile := dns_config(options)).checked(), corefile.sha512
+            dns = DnsServer(servers, dns_port=options.dns.port, default_source=source, sha512=sha512)
             await dns.start()
             control_plane.dns_at(*dns.addresses[0])
             say_listeners(dns, say, column=12)
             if options.proxy:
                 await stack.enter_async_context(node_proxy(options))
                 say(f"proxy       {options.proxy}")
-            host, port = dns.addresses[0]
-            say(f"try         dig @{host} -p {port} kubernetes.default.svc.{given.cluster.cluster_domain}")
-            say(f"            kubectl --kubeconfig {options.kubeconfig} get services --all-namespaces")
-            await stack.enter_async_context(reloading(dns, reload_wanted, partial(dns_config, options)))
+            say_commands(dns, options, say)
+            await stack.enter_async_context(reloading(dns, reload_wanted, partial(dns_config, options), sha512))
             await say_ready(dns, say, stop)
             starting.close()
             await stop.wait()
@@ -111,6 +110,14 @@ async def up(options: UpOptions, say: Callable[[str], None], warn: Callable[[str
             if dns:
                 await dns.stop()
             await control_plane.stop()
+
+
+def say_commands(dns: DnsServer, options: UpOptions, say: Callable[[str], None]) -> None:
+    """Say what can be tried."""
+    host, port = dns.addresses[0]
+    domain = options.control_plane.cluster.cluster_domain
+    say(f"try         dig @{host} -p {port} kubernetes.default.svc.{domain}")
+    say(f"            kubectl --kubeconfig {options.kubeconfig} get services --all-namespaces")
 
 
 async def started(control_plane: ControlPlane) -> None:
@@ -150,13 +157,13 @@ async def node_proxy(options: UpOptions) -> AsyncIterator[None]:
         await asyncio.wait((running, ready))
 
 
-def dns_config(options: UpOptions) -> tuple[ServerConfig, ...]:
-    """The server blocks of --corefile, or of the built-in Corefile."""
-    from kdns.aio.files.corefile import load_corefile, parse_corefile  # noqa: PLC0415 - late, as the DNS server
+def dns_config(options: UpOptions) -> Corefile:
+    """--corefile, or the built-in Corefile."""
+    from kdns.aio.files.corefile import corefile_of, read_corefile  # noqa: PLC0415 - late, as the DNS server
 
     if options.corefile:
-        return load_corefile(options.corefile, dns_port=options.dns.port)
+        return read_corefile(options.corefile, dns_port=options.dns.port)
     text = COREFILE.format(
         domain=options.control_plane.cluster.cluster_domain, port=options.dns.port, host=options.dns.host
     )
-    return parse_corefile(text, "built-in Corefile", dns_port=options.dns.port)
+    return corefile_of(text, "built-in Corefile", dns_port=options.dns.port)

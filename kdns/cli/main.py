@@ -20,9 +20,11 @@ kdns proxy                 the dataplane of a node, in kube-proxy's place
 kdns env --namespace NS    the service variables a container would get
 kdns trace --from --to     the path of a packet to a Service, and the reasons
 kdns render                the packet rules of a node, printed
+kdns check FILE            the mistakes in a Corefile
 """
 
 COMMANDS: Final = {
+    "check": "Tell every mistake in Corefiles.",
     "env": "Print the service variables a container would get, as a kubelet sets them.",
     "proxy": "Give Services their virtual IPs on this node, in kube-proxy's place.",
     "render": "Print what would be applied to a node, and apply nothing.",

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
+import platform
 
 import click
 
+import kdns
 from kdns.aio.node_local.settings import NodeLocal, service_host
 from kdns.apps import serve as app
 from kdns.cli.console import CONTEXT, reported_errors, run, say
 from kdns.cli.flags import addresses
+from kdns.plugins.directives import DIRECTIVES
 
 
 @click.command("serve", context_settings=CONTEXT)
 @click.option("--conf", "-conf", default="Corefile", show_default=True, metavar="FILE", help="The Corefile.")
 @click.option(
-    "--dns.port", "-dns.port", "dns_port", default=53, show_default=True, type=click.IntRange(0, 65535),
+    "--dns.port", "-dns.port", "-p", "dns_port", default=53, show_default=True, type=click.IntRange(0, 65535),
     help="The port where the Corefile names none.",
 )  # fmt: skip
 @click.option(
@@ -55,7 +58,11 @@ from kdns.cli.flags import addresses
     "--upstream-service", "-upstreamsvc", default="kube-dns", show_default=True, metavar="SERVICE",
     help="With --local-ip, the Service whose cluster IP is __PILLAR__CLUSTER__DNS__ in the Corefile.",
 )  # fmt: skip
-def serve(
+@click.option("--pidfile", "-pidfile", default="", metavar="FILE", help="Write the process's id to this file.")
+@click.option("--quiet", "-quiet", is_flag=True, help="Do not print the addresses that are listened on.")
+@click.option("--plugins", "-plugins", is_flag=True, help="List the directives, and end.")
+@click.option("--version", "-version", is_flag=True, help="Print the version, and end.")
+def serve(  # noqa: PLR0913 - one for each option
     conf: str,
     dns_port: int,
     *,
@@ -65,11 +72,19 @@ def serve(
     setup_rules: bool,
     skip_teardown: bool,
     upstream_service: str,
+    pidfile: str,
+    quiet: bool,
+    plugins: bool,
+    version: bool,
 ) -> None:
     """Answer DNS queries from a Kubernetes API, as the Corefile says.
 
-    CoreDNS's own arguments -conf and -dns.port work, with --local-ip those of NodeLocal DNSCache too.
+    CoreDNS's own arguments work, with --local-ip those of NodeLocal DNSCache too.
     """
+    if version or plugins:
+        for line in _version() if version else sorted(f"dns.{row.name}" for row in DIRECTIVES):
+            say(line)
+        return
     with reported_errors():
         local = NodeLocal(
             addresses("--local-ip", local_ip),
@@ -79,4 +94,22 @@ def serve(
             is_kept=skip_teardown,
             cluster_dns=service_host(upstream_service, os.environ),
         )
-    run(app.serve(conf, dns_port=dns_port, say=say, node_local=local if local.addresses else None))
+    run(
+        app.serve(
+            conf,
+            dns_port=dns_port,
+            say=_silent if quiet else say,
+            pidfile=pidfile,
+            node_local=local if local.addresses else None,
+        )
+    )
+
+
+def _version() -> tuple[str, str]:
+    """The lines of CoreDNS's -version: program, and machine."""
+    machine = f"{platform.system().lower()}/{platform.machine()}"
+    return f"kdns-{kdns.__version__}", f"{machine}, python{platform.python_version()}"
+
+
+def _silent(_text: str) -> None:
+    """Print nothing."""

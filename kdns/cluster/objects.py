@@ -312,6 +312,7 @@ class PodMeta(Slim, frozen=True):
     name: str
     namespace: str = ""
     deletion_timestamp: str | None = None
+    labels: dict[str, str] | None = None
 
 
 class PodIP(Slim, frozen=True):

@@ -44,7 +44,7 @@ CACHED_KINDS: Final = 4096
 
 _HEAD: Final = lru_cache(1024)(Struct("!HHHHH").pack)
 _SETTABLE: Final = AA | TC | RA | AD
-_REPEATED: Final = RD | CD
+_REPEATED: Final = OPCODE | RD | CD
 _ADDRESSES: Final = frozenset((A, AAAA))
 
 

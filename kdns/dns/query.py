@@ -25,6 +25,8 @@ RA: Final = 0x0080
 AD: Final = 0x0020
 CD: Final = 0x0010
 OPCODE: Final = 0x7800
+NOTIFY: Final = 0x2000
+"""The opcode NOTIFY (RFC 1996), where it stands in the flags."""
 
 _HEADER: Final = Struct("!HHHHH")
 _QUESTION: Final = Struct("!HH")
@@ -128,7 +130,7 @@ def read_query(packet: bytes) -> Query | Malformed:
     flags, questions, answers, authorities, additionals = _HEADER.unpack_from(packet, 2)
     if flags & QR:
         return Malformed(None)
-    if flags & OPCODE:
+    if flags & OPCODE not in {0, NOTIFY}:
         return Malformed(NOTIMP)
     if questions != 1:
         return Malformed(FORMERR)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from kdns.dns.encode import Names, encode_section
 from kdns.dns.names import Labels, encode_name, labels_of
@@ -92,6 +92,17 @@ class ZoneSoa:
         return record
 
 
+class Seal(Protocol):
+    """What is done to the finished bytes of a response: a signature that is put behind them."""
+
+    size_bytes: int
+    """What it adds."""
+
+    def __call__(self, wire: bytes) -> bytes:
+        """The message that is sent; called for each message of a transfer, in order."""
+        ...
+
+
 class Response(NamedTuple):
     """A response to one query; immutable, `_replace` makes another one.
 
@@ -105,7 +116,8 @@ class Response(NamedTuple):
     answer, for logs. `metadata` are those of the request when it came to the directives that write of it.
     `order` says which address comes first. `plugin` is the directive that made it, for metrics.
     `zone` is the zone of the answer: the part of the question's name that other names may end in a pointer to.
-    `following` are further messages of a zone transfer (RFC 5936 §2.2), for streams only.
+    `following` are further messages of a zone transfer (RFC 5936 §2.2), for streams only. `seal` is applied to the
+    bytes of all messages.
     """
 
     rcode: int = NOERROR
@@ -126,6 +138,7 @@ class Response(NamedTuple):
     header: tuple[int, int] = (0, 0)
     error: str = ""
     metadata: Mapping[str, str] = NO_METADATA
+    seal: Seal | None = None
 
     def in_order(self, order: Order) -> Response:
         """The same response with its addresses in this order; a fraction of what `_replace` costs."""

@@ -38,6 +38,8 @@ SERVFAIL: Final = 2
 NXDOMAIN: Final = 3
 NOTIMP: Final = 4
 REFUSED: Final = 5
+YXDOMAIN: Final = 6
+NOTAUTH: Final = 9
 BADVERS: Final = 16
 
 TRANSFERS: Final = frozenset((IXFR, AXFR))

@@ -2,16 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, Final, NoReturn, TypeAlias
+
 import dns.exception
 import dns.name
 import dns.rdata
 import dns.rdataclass
 import dns.rdatatype
+import dns.tokenizer
 import dns.ttl
+import dns.zonefile
 
-from kdns.dns.names import text_of
+from kdns.dns.names import folded, text_of
 from kdns.dns.rdata import rdata_of, wire_of
 from kdns.dns.rrset import Rdata, RRset
+
+MAX_RECORDS: Final = 4_000_000
+"""Records of one zone file with all that it includes and generates."""
+MAX_INCLUDES: Final = 1000
+MAX_DEPTH: Final = 7
+"""Files that include each other, one within the other."""
+
+ReadFile: TypeAlias = Callable[[str, str], tuple[str, str]]
+"""Takes the file that a line stands in and the name that it includes; gives the path and the text.
+
+Raises ZoneFileError's reason as ValueError where it cannot be had.
+"""
+
+
+class ZoneFileError(ValueError):
+    """A mistake in a master file: its path, its line (from 1, 0 for the whole file), and what is wrong."""
+
+    def __init__(self, path: str, line: int, reason: str) -> None:
+        self.path, self.line, self.reason = path, line, reason
+        super().__init__(f"{path}:{line}: {reason}" if line else f"{path}: {reason}")
+
+
+def no_includes(path: str, name: str) -> NoReturn:
+    """No file may be included."""
+    raise ValueError(f"{path}: $INCLUDE {name} is not allowed here")
+
+
+def parse_zone(text: str, origin: str, path: str = "zone", read: ReadFile = no_includes) -> tuple[RRset, ...]:
+    """The records of a master file, one RRset a record, owners in lower case; ZoneFileError for a mistake.
+
+    `origin` is where relative names start; records of names outside of it are left out.
+    """
+    reader = _Reader(text, origin, path, read)
+    reader.read()
+    return tuple(reader.records)
 
 
 def parse_record(text: str, origin: str = ".", default_ttl_s: int = 0) -> RRset:
@@ -70,3 +110,108 @@ def _text(name: dns.name.Name) -> str:
 
 def _rdata(rdata: dns.rdata.Rdata) -> Rdata:
     return rdata_of(int(rdata.rdtype), rdata.to_wire() or b"")
+
+
+class _Records:
+    """What dnspython's reader takes for a transaction: it gets each record as it is read."""
+
+    def __init__(self, origin: dns.name.Name) -> None:
+        self.records: list[RRset] = []
+        self.manager = self
+        self._origin = origin
+        self._last: tuple[dns.name.Name, str] = origin, folded(_text(origin))
+
+    def origin_information(self) -> tuple[dns.name.Name, bool, dns.name.Name]:
+        return self._origin, False, self._origin
+
+    def check_put_rdataset(self, check: object) -> None:
+        """Nothing is checked here: a zone checks its records when it is made."""
+
+    def _set_origin(self, origin: dns.name.Name) -> None:
+        """$ORIGIN concerns the reader alone."""
+
+    def add(self, name: dns.name.Name, ttl: int, rdata: dns.rdata.Rdata) -> None:
+        """Take a record."""
+        if len(self.records) >= MAX_RECORDS:
+            raise dns.exception.SyntaxError(f"more than {MAX_RECORDS:,} records")
+        if name is not self._last[0]:
+            self._last = name, folded(_text(name))
+        try:
+            value = _rdata(rdata)
+        except ValueError as error:
+            raise dns.exception.SyntaxError(str(error)) from error
+        self.records.append(RRset(self._last[1], int(rdata.rdtype), ttl, (value,)))
+
+
+class _Reader(dns.zonefile.Reader):
+    """dnspython's reader of lines, with files that are included by our own rules."""
+
+    def __init__(self, text: str, origin: str, path: str, read: ReadFile) -> None:
+        self._transaction = _Records(dns.name.from_text(origin))
+        self._read_file = read
+        self._includes = 0
+        super().__init__(
+            _tokenizer(text, path),
+            dns.rdataclass.IN,
+            self._transaction,  # type: ignore[arg-type] # it uses these methods only
+        )
+
+    @property
+    def records(self) -> list[RRset]:
+        return self._transaction.records
+
+    def read(self) -> None:
+        """Read everything; ZoneFileError with the place of a mistake."""
+        try:
+            self._read_lines(self.tok, 0)
+        except (dns.exception.DNSException, ValueError, AssertionError) as error:
+            if isinstance(error, ZoneFileError):
+                raise
+            path, line = self.tok.where()
+            raise ZoneFileError(str(path), line, str(error) or "not what can stand here") from error
+
+    def _read_lines(self, tokens: dns.tokenizer.Tokenizer, depth: int) -> None:
+        """The lines of one file; one that it includes leaves origin and owner as they were (RFC 1035 §5.1)."""
+        while not (token := tokens.get(want_leading=True, want_comment=True)).is_eof():
+            if token.is_comment():
+                tokens.get_eol()
+            elif token.is_identifier() and token.value[:1] == "$":
+                self._directive(token.value.upper(), tokens, depth)
+            elif not token.is_eol():
+                tokens.unget(token)
+                self._rr_line()
+
+    def _directive(self, name: str, tokens: dns.tokenizer.Tokenizer, depth: int) -> None:
+        if name == "$TTL":
+            self.default_ttl = dns.ttl.from_text(tokens.get_string())
+            self.default_ttl_known, self.default_ttl_from_soa = True, False
+            tokens.get_eol()
+        elif name == "$ORIGIN":
+            self.current_origin = tokens.get_name(self.current_origin)
+            tokens.get_eol()
+        elif name == "$GENERATE":
+            dns.zonefile.Reader._generate_line(self)  # noqa: SLF001 - the base class's own
+        elif name == "$INCLUDE":
+            self._include(tokens, depth)
+        else:
+            raise dns.exception.SyntaxError(f"{name} is none of $ORIGIN, $TTL, $INCLUDE and $GENERATE")
+
+    def _include(self, tokens: dns.tokenizer.Tokenizer, depth: int) -> None:
+        path = tokens.get_string()
+        token: Any = tokens.get()
+        origin = self.current_origin
+        if not token.is_eol_or_eof():
+            origin = tokens.as_name(token, origin)
+            tokens.get_eol()
+        self._includes += 1
+        if depth == MAX_DEPTH or self._includes > MAX_INCLUDES:
+            raise dns.exception.SyntaxError(f"files included {MAX_DEPTH} deep, or more than {MAX_INCLUDES} of them")
+        included, text = self._read_file(str(tokens.where()[0]), path)
+        saved = self.current_origin, self.last_name
+        self.tok, self.current_origin = _tokenizer(text, included), origin
+        self._read_lines(self.tok, depth + 1)
+        self.tok, (self.current_origin, self.last_name) = tokens, saved
+
+
+def _tokenizer(text: str, path: str) -> dns.tokenizer.Tokenizer:
+    return dns.tokenizer.Tokenizer(text, filename=path)

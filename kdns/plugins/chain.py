@@ -6,7 +6,7 @@ chain in which nobody waits makes no coroutine.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from functools import partial
 from typing import Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 from kdns.dns.names import Labels, labels_of
 from kdns.dns.query import TC, Query
 from kdns.dns.response import NEVER, NO_METADATA, Response
-from kdns.dns.types import CNAME, IN, REFUSED, SERVFAIL, TRANSFERS
+from kdns.dns.types import CNAME, IN, NOTIMP, REFUSED, SERVFAIL, TRANSFERS
 from kdns.dns.wire import from_wire
 
 MAX_CNAMES: Final = 11
@@ -68,9 +68,13 @@ class Sees(Enum):
 
 
 class Plugin(Protocol):
-    """What a directive does to queries. The table stands in front of it only where it says so."""
+    """What a directive does to queries. The table stands in front of it only where it says so.
+
+    With `takes_notify` it also serves NOTIFY (RFC 1996), of which the others are not told.
+    """
 
     sees: Sees = Sees.EVERY
+    takes_notify: bool = False
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - the name it has in CoreDNS
         """The response to a request, or what `next` says to it, or to another one in its place."""
@@ -87,6 +91,7 @@ class Observer(Protocol):
 
 
 UNHANDLED: Final = Response(SERVFAIL)
+NO_NOTIFY: Final = Response(NOTIMP)
 NOT_SERVED: Final = Response(REFUSED)
 
 
@@ -96,22 +101,32 @@ def unhandled(request: Request) -> Reply:
     return NOT_SERVED if query.qclass != IN or query.qtype in TRANSFERS else UNHANDLED
 
 
+def no_notify(_request: Request) -> Reply:
+    """The end of the chain that NOTIFY takes: no directive wants to know of changes."""
+    return NO_NOTIFY
+
+
 class Chain:
-    """The plugins of a server block, in order, as one function.
+    """The plugins of a server block, in order, as one function; `notify` is the same for NOTIFY.
 
     `is_cacheable` says whether the table may stand in front of it. `observers` are called with what was sent.
     """
 
-    __slots__ = ("is_cacheable", "observers", "plugins", "serve")
+    __slots__ = ("is_cacheable", "notify", "observers", "plugins", "serve")
 
     def __init__(self, plugins: Iterable[Plugin] = ()) -> None:
         self.plugins = tuple(plugins)
         self.is_cacheable = all(getattr(plugin, "sees", Sees.EVERY) is Sees.PACKET for plugin in self.plugins)
         self.observers = tuple(plugin for plugin in self.plugins if isinstance(plugin, Observer))
-        serve: Serve = unhandled
-        for plugin in reversed(self.plugins):
-            serve = partial(plugin.serve, next=serve)
-        self.serve = serve
+        self.serve = _linked(self.plugins, unhandled)
+        self.notify = _linked([plugin for plugin in self.plugins if getattr(plugin, "takes_notify", False)], no_notify)
+
+
+def _linked(plugins: Sequence[Plugin], serve: Serve) -> Serve:
+    """The plugins as one function that ends in `serve`."""
+    for plugin in reversed(plugins):
+        serve = partial(plugin.serve, next=serve)
+    return serve
 
 
 def then(reply: Reply | Awaitable[Reply], change: Callable[[Reply], Reply]) -> Reply | Awaitable[Reply]:

@@ -6,7 +6,7 @@ the world (files, clocks, sockets, clusters) comes through Setup: directives do 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
@@ -15,12 +15,14 @@ from kdns.cluster.source import Scope, Source
 from kdns.cluster.state import AnyChange, State
 from kdns.corefile.lines import Stanza
 from kdns.dns.response import Subject, Tally
+from kdns.errors import CorefileError
 from kdns.net import HostPort
 from kdns.plugins.chain import Plugin, Reply, Request
+from kdns.plugins.listener import ListenerOptions
 from kdns.plugins.upstream import Upstream, UpstreamSpec
 
 Config = TypeVar("Config")
-Result = TypeVar("Result")
+T = TypeVar("T")
 
 Level: TypeAlias = Literal["debug", "info", "warning", "error"]
 Page: TypeAlias = Callable[[], tuple[int, str]]
@@ -58,6 +60,22 @@ class Histograms(Protocol):
         ...
 
 
+class UnreadableFileError(CorefileError):
+    """A file or directory that cannot be read at present."""
+
+
+class Files(Protocol):
+    """The files of this machine, for work in a thread."""
+
+    def text(self, path: str) -> str:
+        """The text of a file; UnreadableFileError for none, CorefileError for one that is too large or no UTF-8."""
+        ...
+
+    def names(self, directory: str) -> tuple[str, ...]:
+        """The paths of all files below a directory, sorted; UnreadableFileError for no directory."""
+        ...
+
+
 class Chance(Protocol):
     """Numbers that nobody can guess (random.SystemRandom), or that a test chose."""
 
@@ -71,22 +89,6 @@ class Chance(Protocol):
 
     def getrandbits(self, k: int, /) -> int:
         """So many bits."""
-        ...
-
-
-class Future(Protocol[Result]):
-    """A value that somebody else will give; who awaits it may go away."""
-
-    def done(self) -> bool:
-        """Whether there is a value, or nobody waits any more."""
-        ...
-
-    def set_result(self, result: Result, /) -> None:
-        """Give the value, once."""
-        ...
-
-    def __await__(self) -> Generator[Any, None, Result]:
-        """The value, when it is there."""
         ...
 
 
@@ -115,6 +117,22 @@ class Setup(Protocol):
         """Listen on these addresses and interfaces, without those excluded; InputError for an unknown interface."""
         ...
 
+    def listener(self, change: Callable[[ListenerOptions], ListenerOptions]) -> None:
+        """Change the options of the block's listeners; of blocks at one address, the last one that says so counts."""
+        ...
+
+    def root(self, folder: str) -> None:
+        """Look for files in this folder from now on."""
+        ...
+
+    def path(self, name: str) -> str:
+        """Where a file of this name is: in the folder of `root`, unless the name begins with a slash."""
+        ...
+
+    def reload(self, interval_s: float, jitter_s: float) -> None:
+        """Look at the Corefile so often, plus or minus the jitter; 0 for never. The last server block counts."""
+        ...
+
     def limit_udp(self, size_bytes: int) -> None:
         """Answer with at most so many bytes over UDP."""
         ...
@@ -138,21 +156,32 @@ class Setup(Protocol):
         """
         ...
 
-    def watch_file(
-        self,
-        kind: str,
-        path: str,
-        every_s: float,
-        read: Callable[[Any], None],
-        *,
-        parse: Callable[[str], Any] | None = None,
-        is_optional: bool = False,
-    ) -> None:
+    def watch_file(self, kind: str, path: str, every_s: float, read: Callable[[str], None]) -> None:
         """Give a file's text to `read`, now and whenever it changes; it is looked at every `every_s` seconds, 0: once.
 
         A CorefileError that `read` raises ends the start, and later is logged while the old text counts on.
-        `read` gets what `parse` makes of the text, in a thread: for what takes longer than a few milliseconds.
-        With `is_optional` a file that is not there is empty.
+        """
+        ...
+
+    def in_thread(self, work: Callable[[Files], T]) -> Awaitable[T]:
+        """What `work` makes of files, in a thread: the loop goes on meanwhile."""
+        ...
+
+    def prepare(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Run a coroutine before the block answers its first query.
+
+        An InputError that it raises ends the start, or leaves the old server blocks in use.
+        """
+        ...
+
+    def datagram(self, address: HostPort, packet: bytes, timeout_s: float, source: str = "") -> Awaitable[bytes]:
+        """The response to a message that is sent over UDP, its id and question checked; UpstreamError for none."""
+        ...
+
+    def messages(self, address: HostPort, packet: bytes, timeout_s: float, source: str = "") -> AsyncIterator[bytes]:
+        """The messages that come in answer to one over TCP, until the caller stops; UpstreamError where none comes.
+
+        `timeout_s` is for the connection, and for each message. The ids are checked.
         """
         ...
 
@@ -162,6 +191,10 @@ class Setup(Protocol):
 
     def metrics(self, address: HostPort, *, runtime: bool) -> None:
         """Serve the process's metrics as /metrics, with those of the interpreter if asked for."""
+        ...
+
+    def profiles(self, address: HostPort) -> None:
+        """Serve what the process is doing as /debug/pprof."""
         ...
 
     def expose(
@@ -203,7 +236,6 @@ class Setup(Protocol):
 
         Blocks with the same specification share sockets and connections.
         """
-        ...
 
     def log_debug(self) -> None:
         """Write this server block's lines of the level debug too."""
@@ -230,12 +262,12 @@ class Setup(Protocol):
         """Call a function after so many seconds."""
         ...
 
-    def spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run a coroutine, from the start of the server block or from now on, until the block ends."""
+    async def sleep(self, seconds: float) -> None:
+        """Return after so many seconds."""
         ...
 
-    def future(self) -> Future[Any]:
-        """A value that another coroutine will give."""
+    def spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run a coroutine until it ends or the server block does, as soon as the block answers."""
         ...
 
     def on_stop(self, call: Callable[[], None]) -> None:

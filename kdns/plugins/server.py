@@ -6,7 +6,7 @@ answers is SERVFAIL, as in CoreDNS.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Coroutine, Iterable
+from collections.abc import Awaitable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -21,7 +21,7 @@ from kdns.dns.answer import (
     malformed_answer,
 )
 from kdns.dns.names import Labels, is_below, labels_of
-from kdns.dns.query import HEADER_BYTES, Malformed, Query, read_query
+from kdns.dns.query import HEADER_BYTES, OPCODE, Malformed, Query, read_query
 from kdns.dns.response import NEVER, Response
 from kdns.dns.table import AnswerTable, Generations, Lane, key_of
 from kdns.dns.types import REFUSED, SERVFAIL
@@ -53,14 +53,15 @@ class Block:
 class Exchange(NamedTuple):
     """A response on its way to the client, and whose it is.
 
-    `following` are further messages of a zone transfer. `block` and `request` are None where no block was concerned.
+    `following` are further messages of a zone transfer, each made when it is taken. `block` and `request` are None
+    where no block was concerned.
     """
 
     wire: bytes
     response: Response | None = None
     request: Request | None = None
     block: Block | None = None
-    following: tuple[bytes, ...] = ()
+    following: Iterator[bytes] | None = None
 
     def sent(self, now_s: float) -> None:
         """Call the block's observers; to be called after the response was sent."""
@@ -130,7 +131,7 @@ class Server:
             return self._counted(refused, packet, lane)
         request = self._request(query, client, lane, block, received_s)
         epoch = self.table.epoch
-        reply = block.chain.serve(request)
+        reply = block.chain.notify(request) if query.flags & OPCODE else block.chain.serve(request)
         if reply is None or isinstance(reply, Response):
             return self._exchange(request, reply, block, lane, key, epoch)
         return self._exchange_later(request, reply, block, lane, key, epoch)
@@ -189,26 +190,33 @@ class Server:
             return Exchange(b"", None, request, block)
         query = request.query
         reuse = reply.reuse
-        is_kept = (
-            reuse is not NEVER and query.is_plain and block.chain.is_cacheable and epoch == self.table.epoch
-        )  # an answer that was begun before something was forgotten may be made of that
+        # an answer that was begun before something was forgotten may be made of that
+        is_reusable = reuse is not NEVER and reply.seal is None and block.chain.is_cacheable
+        is_kept = is_reusable and query.is_plain and epoch == self.table.epoch
         answer = self._answer(request, reply, block, lane, once=not is_kept)
         wire = answer.wire(query.packet)
+        if reply.seal:
+            wire = reply.seal(wire)
         if is_kept:
             self.table.remember(lane, key_of(query.packet) if key is None else key, answer, reuse)
         else:
             lane.count(answer)
-        following: tuple[bytes, ...] = ()
-        if reply.following and lane.is_stream:
-            more = [self._answer(request, one, block, lane, once=True) for one in reply.following]
-            following = tuple(answer.wire(query.packet) for answer in more)
-            for answer in more:
-                lane.count(answer)
+        following = self._following(request, reply, block, lane) if reply.following and lane.is_stream else None
         return Exchange(wire, reply, request, block, following)
+
+    def _following(self, request: Request, reply: Response, block: Block, lane: Lane) -> Iterator[bytes]:
+        """The further messages of a transfer, each made when it is taken."""
+        for response in reply.following:
+            answer = self._answer(request, response, block, lane, once=True)
+            wire = answer.wire(request.query.packet)
+            lane.count(answer)
+            yield reply.seal(wire) if reply.seal else wire
 
     def _answer(self, request: Request, response: Response, block: Block, lane: Lane, *, once: bool) -> Answer:
         query = request.query
         limit_bytes = limit_of(query, block.udp_bytes, is_stream=lane.is_stream)
+        if response.seal:
+            limit_bytes -= response.seal.size_bytes
         if response.wire and not fits(query, response, limit_bytes):
             response = from_wire(response)
         turn = self._next_turn(response, once=once) if is_rotated(response) else 0

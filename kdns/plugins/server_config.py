@@ -2,25 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from ipaddress import ip_address
 from itertools import combinations
-from typing import TypeAlias, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from kdns.corefile.address import DEFAULT_PORTS, ZoneAddress
 from kdns.corefile.lines import Stanza
 from kdns.corefile.parse import ServerBlock
 from kdns.errors import CorefileError
-from kdns.plugins import bind
-from kdns.plugins.directive import Directive, Repeat
+from kdns.net import join_host_port
+from kdns.plugins import bind, tls
+from kdns.plugins.advice import ADVICE
+from kdns.plugins.directive import Directive, Repeat, Row
 from kdns.plugins.directives import BY_NAME, COREDNS_ONLY
 
 Config = TypeVar("Config")
 
-Place: TypeAlias = tuple[tuple[str, ...], int]
-"""The addresses of one listener, and its port."""
+WILDCARD: Final = ("0.0.0.0", "::")
+"""Every address of the machine, of both families."""
+TRANSPORTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "dns": ("udp", "tcp"),
+    "tls": ("tcp",),
+}
+"""The schemes that are served, and what each is carried over."""
+NEED_TLS: Final = ("tls",)
+"""Schemes that are nothing without a certificate."""
+
+
+class Place(NamedTuple):
+    """The addresses of one listener, its port (0: any free one) and its scheme."""
+
+    hosts: tuple[str, ...]
+    port: int
+    scheme: str = "dns"
+
+
+def label_of(place: Place) -> str:
+    """The name of what listens there, in metrics and logs: `dns://:53`, `tls://10.0.0.1:853`."""
+    host = "" if place.hosts == WILDCARD else place.hosts[0]
+    return f"{place.scheme}://{join_host_port(host, place.port)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,58 +70,108 @@ class ServerConfig:
 
 
 def configure(
-    blocks: Iterable[ServerBlock], *, dns_port: int = DEFAULT_PORTS["dns"], schemes: Collection[str] = ("dns",)
+    blocks: Iterable[ServerBlock], *, dns_port: int = DEFAULT_PORTS["dns"], schemes: Collection[str] = tuple(TRANSPORTS)
 ) -> tuple[ServerConfig, ...]:
     """The servers that the blocks ask for, in order; raises CorefileError.
 
     `dns_port` stands in for a missing port of dns://, `schemes` are those that can be served.
     """
-    servers = tuple(_server(block) for block in blocks)
+    servers, errors = _checked(blocks, dns_port, schemes)
+    if errors:
+        raise errors[0]
+    return servers
+
+
+def mistakes(
+    blocks: Iterable[ServerBlock], *, dns_port: int = DEFAULT_PORTS["dns"], schemes: Collection[str] = tuple(TRANSPORTS)
+) -> tuple[CorefileError, ...]:
+    """Every mistake of the blocks, in the order in which they stand."""
+    _, errors = _checked(blocks, dns_port, schemes)
+    return tuple(sorted(errors, key=lambda error: (error.path, error.line)))
+
+
+def _checked(
+    blocks: Iterable[ServerBlock], dns_port: int, schemes: Collection[str]
+) -> tuple[tuple[ServerConfig, ...], list[CorefileError]]:
+    """The servers, as far as they can be understood, and what is wrong."""
+    errors: list[CorefileError] = []
+    servers = tuple(_server(block, errors) for block in blocks)
     for server in servers:
         for address in server.addresses:
             if address.scheme not in schemes:
                 served = ", ".join(f"{scheme}://" for scheme in schemes)
-                raise _at(server, address, f"kdns does not serve {address.scheme}:// (yet); it serves {served}")
-    _refuse_overlaps(servers, dns_port)
-    return servers
+                reason = f"kdns does not serve {address.scheme}://; it serves {served}"
+                errors.append(_at(server, address, reason))
+    if not errors:
+        try:
+            _refuse_missing_tls(servers, dns_port)
+            _refuse_overlaps(servers, dns_port)
+        except CorefileError as error:
+            errors.append(error)
+    return servers, errors
 
 
-def _server(block: ServerBlock) -> ServerConfig:
-    _refuse_missing_zones(block)
+def _server(block: ServerBlock, errors: list[CorefileError]) -> ServerConfig:
+    """The server of a block, without what is wrong."""
+    errors += _missing_zones(block)
     zones = tuple(dict.fromkeys(address.zone for address in block.addresses))
     stanzas: dict[str, list[Stanza]] = {}
     parsed: dict[str, list[object]] = {}
     for stanza in block.stanzas:
         row = BY_NAME.get(stanza.name)
         if row is None:
-            raise stanza.error(_unknown(stanza, block))
+            errors.append(stanza.error(_unknown(stanza, block)))
+            continue
         stanzas.setdefault(stanza.name, []).append(stanza)
         first = stanzas[stanza.name][0]
         if first is not stanza and row.repeat is Repeat.ERROR:
-            raise stanza.error(
-                f"`{stanza.name}` may stand only once in a server block; first at {first.path}:{first.line}"
-            )
-        parsed.setdefault(stanza.name, []).append(row.parse(stanza, zones))
+            where = f"{first.path}:{first.line}"
+            errors.append(stanza.error(f"`{stanza.name}` may stand only once in a server block; first at {where}"))
+            continue
+        try:
+            parsed.setdefault(stanza.name, []).append(row.parse(stanza, zones))
+        except CorefileError as error:
+            errors += (error, *_further_mistakes(row, stanza, zones, error))
     counting = {
         name: tuple(parsed[name] if row.repeat is Repeat.ADD else parsed[name][-1:])
         for name, row in BY_NAME.items()
-        if name in parsed
+        if parsed.get(name)
     }
     return ServerConfig(block.path, block.line, block.addresses, counting)
 
 
-def _refuse_missing_zones(block: ServerBlock) -> None:
+def _further_mistakes(row: Row, stanza: Stanza, zones: tuple[str, ...], error: CorefileError) -> list[CorefileError]:
+    """The mistakes in other options of the stanza's block: it is read again without those that are wrong."""
+    further: list[CorefileError] = []
+    while any((line.path, line.line) == (error.path, error.line) for line in stanza.block):
+        block = tuple(line for line in stanza.block if (line.path, line.line) != (error.path, error.line))
+        stanza = replace(stanza, block=block)
+        try:
+            row.parse(stanza, zones)
+        except CorefileError as another:
+            if not any((line.path, line.line) == (another.path, another.line) for line in block):
+                break  # about the stanza as a whole, which lacks an option now
+            further.append(another)
+            error = another
+        else:
+            break
+    return further
+
+
+def _missing_zones(block: ServerBlock) -> Iterator[CorefileError]:
     """`errors` in the first line of a file without braces would be a zone: nobody means that."""
     for address in block.addresses:
         if not block.braces and address.token and address.token.text in BY_NAME:
             name = address.token.text
-            raise address.token.error(
+            yield address.token.error(
                 f"a zone is wanted here and `{name}` is a directive: begin with a line such as `.:53`"
             )
 
 
 def _unknown(stanza: Stanza, block: ServerBlock) -> str:
     name = stanza.name
+    if name in ADVICE:
+        return f"kdns does not have the directive `{name}` of CoreDNS; instead: {ADVICE[name]}"
     if name in COREDNS_ONLY:
         return f"kdns does not have the directive `{name}` (CoreDNS does)"
     if stanza.braces and not block.braces:
@@ -107,6 +180,20 @@ def _unknown(stanza: Stanza, block: ServerBlock) -> str:
     if meant:
         return f"unknown directive `{name}`; did you mean `{meant[0]}`?"
     return f"unknown directive `{name}`; kdns has {', '.join(sorted(BY_NAME))}"
+
+
+def _refuse_missing_tls(servers: Iterable[ServerConfig], dns_port: int) -> None:
+    """A scheme of TLS needs a certificate: of its block, or of another one at its port."""
+    certified = {
+        (address.scheme, address.port_or_default(dns_port))
+        for server in servers
+        if server.configs(tls.DIRECTIVE)
+        for address in server.addresses
+    }
+    for server in servers:
+        for address in server.addresses:
+            if address.scheme in NEED_TLS and (address.scheme, address.port_or_default(dns_port)) not in certified:
+                raise _at(server, address, f"{address.scheme}:// needs the directive `tls` in its block: {tls.USAGE}")
 
 
 def _refuse_overlaps(servers: Iterable[ServerConfig], dns_port: int) -> None:
@@ -134,23 +221,47 @@ def refuse_clashes(places: Mapping[Place, Sequence[tuple[ServerConfig, str]]]) -
     Differs: beside a block without `bind`, CoreDNS lets others of its port listen on single addresses, by sharing the
     port (SO_REUSEPORT); then another process may share it too, and takes a part of the queries.
     """
-    for (hosts, port), parts in places.items():
-        for (first, zone), (second, other) in combinations(parts, 2):
-            if port and zone == other:
-                where = f"{zone} on {_named(hosts)}, port {port},"
+    for place, parts in places.items():
+        for (first, zone), (second, other_zone) in combinations(parts, 2):
+            if place.port and zone == other_zone:
+                where = f"{zone} on {_named(place.hosts)}, port {place.port},"
                 raise second.error(f"{where} is already served by the block at {first.path}:{first.line}")
-    for ((hosts, port), parts), ((others, other_port), other_parts) in combinations(places.items(), 2):
-        if port and port == other_port and any(_meet(host, other) for host in hosts for other in others):
-            (first, _), (second, _) = parts[0], other_parts[0]
+            _refuse_other_certificate(place, first, second)
+    for (place, parts), (other, other_parts) in combinations(places.items(), 2):
+        (first, _), (second, _) = parts[0], other_parts[0]
+        if not _share_transport(place, other):
+            continue
+        if place.scheme != other.scheme and any(_meet(host, theirs) for host in place.hosts for theirs in other.hosts):
             raise second.error(
-                f"port {port} cannot be had on {_named(others)} beside {_named(hosts)}, which the block at "
-                f"{first.path}:{first.line} listens on; wanted: `bind` with addresses in both, or in neither",
+                f"port {place.port} cannot be had for {other.scheme}:// beside {place.scheme}://, which the block at "
+                f"{first.path}:{first.line} listens with"
             )
+        if any(_meet(host, theirs) for host in place.hosts for theirs in other.hosts):
+            raise second.error(
+                f"port {place.port} cannot be had on {_named(other.hosts)} beside {_named(place.hosts)}, which the "
+                f"block at {first.path}:{first.line} listens on; wanted: `bind` with addresses in both, or in neither",
+            )
+
+
+def _refuse_other_certificate(place: Place, first: ServerConfig, second: ServerConfig) -> None:
+    """Two certificates at one place: a client would get either.
+
+    Differs: CoreDNS uses the one of its last block.
+    """
+    mine, theirs = first.configs(tls.DIRECTIVE), second.configs(tls.DIRECTIVE)
+    if place.scheme != "dns" and mine and theirs and mine != theirs:
+        where = f"{first.path}:{first.line}"
+        raise second.error(f"`tls` differs from that of the block at {where}, which listens at the same address")
+
+
+def _share_transport(place: Place, other: Place) -> bool:
+    shared = set(TRANSPORTS[place.scheme]) & set(TRANSPORTS[other.scheme])
+    return bool(place.port) and place.port == other.port and bool(shared)
 
 
 def _meet(host: str, other: str) -> bool:
     mine, theirs = ip_address(host), ip_address(other)
-    return mine.version == theirs.version and (mine.is_unspecified or theirs.is_unspecified)
+    return mine.version == theirs.version and (mine.is_unspecified or theirs.is_unspecified or mine == theirs)
 
 
 def _named(hosts: Sequence[str]) -> str:

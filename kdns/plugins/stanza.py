@@ -50,6 +50,15 @@ def configured(config: Config, stanza: Stanza, options: Mapping[str, Option[Conf
     return config
 
 
+def refuse_repeated(stanza: Stanza) -> None:
+    """Refuse a block in which an option stands twice."""
+    first: dict[str, Line] = {}
+    for line in stanza.block:
+        if line.name in first:
+            raise line.error(f"`{line.name}` may stand only once; first at {line.path}:{first[line.name].line}")
+        first[line.name] = line
+
+
 def _unknown(directive: str, name: str, options: Mapping[str, object]) -> str:
     if not options:
         return f"`{directive}` has no options"

@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from dns_chain import ask
+from dns_chain import FakeSetup, ask, read
 from dns_harness import ZoneFile, difference, directive_of, recorded, server_of, state_of
+
+from kdns.cluster.objects import Pod, PodMeta, PodStatus
+from kdns.cluster.state import State
+from kdns.dns.message import query as make_query
+from kdns.dns.types import type_number
+from kdns.plugins.chain import Request
+from kdns.plugins.kubernetes.options import Options
+from kdns.plugins.kubernetes.plugin import Kubernetes
 
 NOT_YET = {
     "autopath": "the autopath directive does not exist yet",
@@ -57,3 +65,26 @@ async def test_dns_cases() -> None:
     print(f"\ndns-cases.json: {dict(outcomes)}")
     assert not failures, "\n".join(failures)
     assert outcomes["passed"] > 100
+
+
+def test_metadata_cases() -> None:
+    """Two zones as the recorded test has them; its one pod is known where pods are verified."""
+    content = recorded("dns-cases.json")
+    pod = Pod(
+        PodMeta("foo", "podns", labels={"app.kubernetes.io/name": "foo", "bar": "baz"}), PodStatus("", "10.240.0.1")
+    )
+    failures = []
+    for case in content["metadata_cases"]:
+        state = State()
+        if case.get("pods") == "verified":
+            state.upsert(pod)
+        options = Options(zones=("cluster.local.", "clusterset.local."), multicluster=frozenset(("clusterset.local.",)))
+        query = read(make_query(case["qname"], type_number(case["qtype"])))
+        plugin = Kubernetes(state, options, FakeSetup(state=state))
+        facts = plugin.metadata(Request(query, (case["client_ip"], 40212)))
+        if facts != case["metadata"]:
+            failures.append(f"{case['source']} {case['qname']}: {facts}, recorded {case['metadata']}")
+    print(
+        f"\ndns-cases.json, metadata: {len(content['metadata_cases']) - len(failures)} passed, {len(failures)} failed"
+    )
+    assert not failures, "\n".join(failures)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
+from typing import Any, NoReturn, TypeVar
 
 from kdns.aio.metrics import Counters, Histograms
 from kdns.cluster.source import Scope, Source
@@ -20,32 +20,36 @@ from kdns.dns.table import Lane, key_of
 from kdns.dns.types import type_number
 from kdns.net import HostPort
 from kdns.plugins.chain import UNHANDLED, Chain, Plugin, Reply, Request, Sees, Serve
-from kdns.plugins.directive import Chance, Config, Directive, Level, OnChange, Page, Sample
+from kdns.plugins.directive import Chance, Config, Directive, Files, Level, OnChange, Page, Sample, UnreadableFileError
 from kdns.plugins.kubernetes.options import Options
 from kdns.plugins.kubernetes.plugin import Kubernetes
+from kdns.plugins.listener import ListenerOptions
 from kdns.plugins.loadbalance import Loadbalance, LoadbalanceConfig
 from kdns.plugins.server import Block, Exchange, Server
 from kdns.plugins.server_config import ServerConfig
-from kdns.plugins.upstream import Upstream, UpstreamSpec
+from kdns.plugins.upstream import Upstream, UpstreamSpec, UpstreamUnreachableError
+
+T = TypeVar("T")
 
 
-class FakeFuture:
-    """A value that is waited for step by step, with an event loop or by hand."""
+@dataclass
+class FakeFiles:
+    """Files that are texts."""
 
-    def __init__(self) -> None:
-        self.results: list[Any] = []
+    texts: dict[str, str]
 
-    def done(self) -> bool:
-        return bool(self.results)
+    def text(self, path: str) -> str:
+        if path not in self.texts:
+            raise UnreadableFileError(path, 0, "", "cannot be read: No such file or directory")
+        return self.texts[path]
 
-    def set_result(self, result: Any, /) -> None:
-        assert not self.results
-        self.results.append(result)
+    def names(self, directory: str) -> tuple[str, ...]:
+        return tuple(sorted(path for path in self.texts if path.startswith(f"{directory}/")))
 
-    def __await__(self) -> Generator[None, None, Any]:
-        while not self.results:
-            yield
-        return self.results[0]
+
+def nobody(address: HostPort, packet: bytes) -> NoReturn:
+    """Nobody answers."""
+    raise UpstreamUnreachableError(f"nobody at {address} for {packet!r}")
 
 
 @dataclass
@@ -66,18 +70,35 @@ class FakeSetup:
     has_stacks: bool = False
     has_debug: bool = False
     hostname: str = "node-1"
+    preparations: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
+    sent: list[tuple[HostPort, bytes]] = field(default_factory=list)
+    responder: Callable[[HostPort, bytes], bytes] = nobody
+    streamer: Callable[[HostPort, bytes], Iterable[bytes]] = nobody
     built: tuple[Plugin, ...] = ()
     exposed: dict[str, Callable[[], Iterable[Sample]]] = field(default_factory=dict)
     counted: dict[str, Counters] = field(default_factory=dict)
     measured: dict[str, Histograms] = field(default_factory=dict)
     chance: Chance = field(default_factory=lambda: Random(0))
-    running: list[Coroutine[Any, Any, None]] = field(default_factory=list)
     works: list[Callable[[], Coroutine[Any, Any, None]]] = field(default_factory=list)
     udp_bytes: int = MAX_UDP_BYTES
     upstreams: dict[HostPort, Upstream] = field(default_factory=dict)
+    options: ListenerOptions = field(default_factory=ListenerOptions)
+    folder: str = ""
     _due: list[tuple[float, Callable[[], None]]] = field(default_factory=list)
 
     def listen(self, hosts: Sequence[str], exclude: Sequence[str]) -> None:
+        raise NotImplementedError
+
+    def listener(self, change: Callable[[ListenerOptions], ListenerOptions]) -> None:
+        self.options = change(self.options)
+
+    def root(self, folder: str) -> None:
+        self.folder = folder
+
+    def path(self, name: str) -> str:
+        return f"{self.folder}{name}"
+
+    def reload(self, interval_s: float, jitter_s: float) -> None:
         raise NotImplementedError
 
     def limit_udp(self, size_bytes: int) -> None:
@@ -98,25 +119,19 @@ class FakeSetup:
     def resolve(self, request: Request) -> Reply | Awaitable[Reply]:
         return self.servers[0].resolve(request) if self.servers else UNHANDLED
 
-    def watch_file(
-        self,
-        kind: str,
-        path: str,
-        every_s: float,
-        read: Callable[[Any], None],
-        *,
-        parse: Callable[[str], Any] | None = None,
-        is_optional: bool = False,
-    ) -> None:
+    def watch_file(self, kind: str, path: str, every_s: float, read: Callable[[str], None]) -> None:
         del kind, every_s
-        self.readers[path] = lambda text: read(parse(text) if parse else text)
-        self.readers[path](self.files.get(path, "") if is_optional else self.files[path])
+        self.readers[path] = read
+        read(self.files[path])
 
     def site(self, address: HostPort, path: str, page: Page, *, is_probed: bool = False) -> None:
         del address, is_probed
         self.pages[path] = page
 
     def metrics(self, address: HostPort, *, runtime: bool) -> None:
+        raise NotImplementedError
+
+    def profiles(self, address: HostPort) -> None:
         raise NotImplementedError
 
     def expose(
@@ -169,18 +184,34 @@ class FakeSetup:
     def spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self.works.append(work)
 
-    def advance(self) -> None:
-        """Run each spawned coroutine until it waits."""
-        self.running += [work() for work in self.works]
-        self.works.clear()
-        for coroutine in tuple(self.running):
-            try:
-                coroutine.send(None)
-            except StopIteration:
-                self.running.remove(coroutine)
+    async def sleep(self, seconds: float) -> None:
+        awake = asyncio.get_running_loop().create_future()
+        self.call_later(seconds, lambda: None if awake.done() else awake.set_result(None))
+        await awake
 
-    def future(self) -> FakeFuture:
-        return FakeFuture()
+    async def in_thread(self, work: Callable[[Files], T]) -> T:
+        return work(FakeFiles(self.files))
+
+    def prepare(self, work: Callable[[], Awaitable[None]]) -> None:
+        self.preparations.append(work)
+
+    async def prepared(self) -> None:
+        """Have everything read that is answered from."""
+        for work in self.preparations:
+            await work()
+
+    async def datagram(self, address: HostPort, packet: bytes, timeout_s: float, source: str = "") -> bytes:
+        del timeout_s, source
+        self.sent.append((address, packet))
+        return self.responder(address, packet)
+
+    async def messages(
+        self, address: HostPort, packet: bytes, timeout_s: float, source: str = ""
+    ) -> AsyncIterator[bytes]:
+        del timeout_s, source
+        self.sent.append((address, packet))
+        for message in self.streamer(address, packet):
+            yield message
 
     def on_stop(self, call: Callable[[], None]) -> None:
         self.at_stop.append(call)

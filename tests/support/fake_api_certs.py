@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import ipaddress
 import ssl
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +24,13 @@ class Authority:
         return self.certificate.public_bytes(serialization.Encoding.PEM)
 
 
-def _certificate(name: str, key: ec.EllipticCurvePrivateKey, issuer: Authority | None) -> x509.Certificate:
+def _certificate(
+    name: str,
+    key: ec.EllipticCurvePrivateKey,
+    issuer: Authority | None,
+    hosts: Sequence[str] = ("127.0.0.1",),
+    end_h: float = 1,
+) -> x509.Certificate:
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
     now = dt.datetime.now(dt.UTC)
     return (
@@ -32,12 +39,19 @@ def _certificate(name: str, key: ec.EllipticCurvePrivateKey, issuer: Authority |
         .issuer_name(issuer.certificate.subject if issuer else subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(hours=1))
-        .not_valid_after(now + dt.timedelta(hours=1))
+        .not_valid_before(now - dt.timedelta(hours=2))
+        .not_valid_after(now + dt.timedelta(hours=end_h))
         .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(list(map(_general_name, hosts))), critical=False)
         .sign(issuer.key if issuer else key, hashes.SHA256())
     )
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
 
 
 def authority(name: str) -> Authority:
@@ -45,10 +59,13 @@ def authority(name: str) -> Authority:
     return Authority(key, _certificate(name, key, None))
 
 
-def issue(ca: Authority, name: str, folder: Path) -> tuple[Path, Path]:
+def issue(
+    ca: Authority, name: str, folder: Path, hosts: Sequence[str] = ("127.0.0.1",), end_h: float = 1
+) -> tuple[Path, Path]:
+    """A certificate for these hosts, which ends in so many hours, and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     cert_path, key_path = folder / f"{name}.crt", folder / f"{name}.key"
-    cert_path.write_bytes(_certificate(name, key, ca).public_bytes(serialization.Encoding.PEM))
+    cert_path.write_bytes(_certificate(name, key, ca, hosts, end_h).public_bytes(serialization.Encoding.PEM))
     encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
     key_path.write_bytes(key.private_bytes(encoding, form, serialization.NoEncryption()))
     return cert_path, key_path

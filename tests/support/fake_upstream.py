@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from dns_chain import read
 from dns_client import packet
+from fake_api_certs import Authority, issue
 
 from kdns.aio.upstream.exchanges import Exchanges
 from kdns.aio.upstream.upstreams import SocketUpstream
 from kdns.dns.query import Query
 from kdns.net import HostPort
-from kdns.plugins.upstream import UpstreamSpec
+from kdns.plugins.upstream import TlsSpec, UpstreamSpec
 
 Responses: TypeAlias = Callable[[bytes], Iterable[bytes]]
 """What is sent back for a query, message by message."""
@@ -155,3 +157,17 @@ async def until(is_so: Callable[[], bool]) -> None:
     async with asyncio.timeout(30):
         while not is_so():  # noqa: ASYNC110 - what is waited for raises no event
             await asyncio.sleep(0)
+
+
+def server_tls(ca: Authority, folder: Path, hosts: Sequence[str] = ("127.0.0.1",), end_h: float = 1) -> ssl.SSLContext:
+    """The TLS of a server for these hosts, whose certificate ends in so many hours."""
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    made.load_cert_chain(*issue(ca, "server", folder, hosts, end_h))
+    return made
+
+
+def trusting(ca: Authority, folder: Path, **fields: str) -> TlsSpec:
+    """What an upstream is made of that trusts this authority only."""
+    path = folder / "ca.pem"
+    path.write_bytes(ca.pem)
+    return TlsSpec(ca_path=str(path), **fields)

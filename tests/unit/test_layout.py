@@ -49,7 +49,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("plugins",),
 
     ("aio.process", "aio.tasks", "aio.metrics", "aio.connections", "aio.poller"),
-    ("aio.http", "aio.netlink", "aio.files", "aio.upstream"),
+    ("aio.http", "aio.netlink", "aio.files", "aio.upstream", "aio.zones"),
     ("aio.kube",),
     ("aio.dns", "aio.apiserver"),
     ("aio.controlplane",),
@@ -87,6 +87,8 @@ DOORS = {
     "click": ("kdns.cli",),
     "dns": ("kdns.dns.zonefile",),
     "dnslib": ("kdns.dns.message",),
+    "h11": ("kdns.aio.upstream.http",),
+    "h2": ("kdns.aio.upstream.http",),
     "jsonpatch": ("kdns.controlplane.server.patch",),
     "jsonpointer": ("kdns.controlplane.server.patch",),
     "kubernetes": ("kdns.aio.kube.credentials",),

@@ -5,17 +5,19 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from typing import Final
 
+from kdns.aio.connections import BACKLOG
 from kdns.aio.netlink.addresses import InterfaceAddress, interface_addresses
 from kdns.errors import InputError, ListenError
 from kdns.net import HostPort, is_ipv6, is_link_local_ipv6, join_host_port
 
-WILDCARD: Final = ("0.0.0.0", "::")
-"""Every address of the machine, of both families."""
+KERNEL_SEND_BYTES: Final = 32 << 10
+KERNEL_RECEIVE_BYTES: Final = 16 << 10
+"""Buffers of each connection in the kernel, which doubles them. It counts them as memory of the container."""
 MAX_ATTEMPTS: Final = 20
 """How many ports of the kernel's choice are tried until one is free for UDP and TCP."""
 
@@ -62,32 +64,47 @@ def own_addresses(bound: Iterable[str], known: tuple[InterfaceAddress, ...]) -> 
 
 @dataclass(frozen=True, slots=True)
 class DnsSockets:
-    """One address and port, for UDP and TCP."""
+    """One address and port, for UDP and TCP or for one of them. The TCP socket listens.
 
-    udp: socket.socket
-    tcp: socket.socket
+    `closer` are those of UDP for the single addresses of a wildcard.
+    """
+
+    udp: socket.socket | None = None
+    tcp: socket.socket | None = None
+    closer: tuple[socket.socket, ...] = ()
 
     @property
-    def port(self) -> int:
-        """The port of both."""
-        return int(self.udp.getsockname()[1])
+    def all(self) -> list[socket.socket]:
+        """Each of them."""
+        return [sock for sock in (self.udp, self.tcp, *self.closer) if sock]
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """The bound address, and the port of both."""
+        sock = self.udp or self.tcp
+        assert sock  # noqa: S101 - there is one of them at least
+        host, port = sock.getsockname()[:2]
+        return host, port
 
     def close(self) -> None:
-        """Close both."""
-        self.udp.close()
-        self.tcp.close()
+        """Close them."""
+        for sock in self.all:
+            sock.close()
 
 
-def dns_sockets(hosts: Iterable[str], port: int) -> list[DnsSockets]:
+def dns_sockets(
+    hosts: Iterable[str], port: int, transports: Collection[str] = ("udp", "tcp"), *, is_shared: bool = False
+) -> list[DnsSockets]:
     """Bound sockets for each host, all on one port (0: a port that is free everywhere); ListenError where that fails.
 
-    A machine without IPv6 gets none for "::".
+    A machine without IPv6 gets none for "::". With `is_shared` others of this process may have the address meanwhile:
+    see `shared_ports`.
     """
     for attempt in range(MAX_ATTEMPTS):
         sockets: list[DnsSockets] = []
         for host in hosts:
             try:
-                sockets.append(_pair(host, sockets[0].port if sockets else port))
+                sockets.append(_sockets(host, sockets[0].address[1] if sockets else port, transports, is_shared))
             except OSError as error:
                 if host == "::" and sockets and error.errno in {errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL}:
                     continue
@@ -98,6 +115,11 @@ def dns_sockets(hosts: Iterable[str], port: int) -> list[DnsSockets]:
         else:
             return sockets
     raise AssertionError("the last attempt returns or raises")
+
+
+def with_closer(sockets: DnsSockets, known: Iterable[InterfaceAddress]) -> DnsSockets:
+    """The sockets of a wildcard with those for the single addresses that it stands for now."""
+    return replace(sockets, closer=tuple(addressed_sockets(sockets.udp, known))) if sockets.udp else sockets
 
 
 def addressed_sockets(wildcard: socket.socket, known: Iterable[InterfaceAddress]) -> list[socket.socket]:
@@ -126,31 +148,47 @@ def close_all(sockets: Iterable[DnsSockets]) -> None:
         pair.close()
 
 
-def _pair(host: str, port: int) -> DnsSockets:
+def _sockets(host: str, port: int, transports: Collection[str], is_shared: bool) -> DnsSockets:
     family = socket.AF_INET6 if is_ipv6(host) else socket.AF_INET
-    udp = _bound(family, socket.SOCK_DGRAM, host, port)
+    udp = _bound(family, socket.SOCK_DGRAM, host, port, is_shared=is_shared) if "udp" in transports else None
+    if "tcp" not in transports:
+        return DnsSockets(udp)
     try:
-        return DnsSockets(udp, _bound(family, socket.SOCK_STREAM, host, udp.getsockname()[1]))
+        tcp_port = udp.getsockname()[1] if udp else port
+        return DnsSockets(udp, _bound(family, socket.SOCK_STREAM, host, tcp_port, is_shared=is_shared))
     except OSError:
-        udp.close()
+        if udp:
+            udp.close()
         raise
 
 
 def _bound(
     family: socket.AddressFamily, kind: socket.SocketKind, host: str, port: int, *, is_shared: bool = False
 ) -> socket.socket:
-    """A bound socket; an IPv6 one takes no IPv4."""
+    """A bound socket, which listens where it is of TCP; an IPv6 one takes no IPv4."""
     sock = socket.socket(family, kind)
     try:
         if kind == socket.SOCK_STREAM or is_shared:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if kind == socket.SOCK_STREAM and is_shared:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         sock.bind((host, port))
+        if kind == socket.SOCK_STREAM:
+            limit_kernel_buffers(sock)
+            sock.listen(BACKLOG)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 0)
     except OSError:
         sock.close()
         raise
     return sock
+
+
+def limit_kernel_buffers(sock: socket.socket) -> None:
+    """Have the connections of a listening socket begin with small buffers."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, KERNEL_SEND_BYTES)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, KERNEL_RECEIVE_BYTES)
 
 
 def reachable(host: str, port: int) -> HostPort:

@@ -44,6 +44,7 @@ class Registry(CollectorRegistry):
         enabled: Iterable[Enabled],
         probe: Callable[[], HealthProbe | None],
         plugins: Gauges,
+        upstreams: Gauges,
         *,
         runtime_metrics: bool,
     ) -> None:
@@ -51,6 +52,7 @@ class Registry(CollectorRegistry):
         self.register(DnsCollector(lambda: sent_by(servers), requests))
         self.register(gauges(clusters, enabled, servers))
         self.register(plugins)
+        self.register(upstreams)
         self.register(ClusterCollector(clusters))
         self.register(ProbeCollector(probe))
         ProcessCollector(registry=self)

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from random import SystemRandom
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from kdns import logs
 from kdns.aio.dns.clusters import Cluster, Clusters
 from kdns.aio.dns.files import WatchedFile
-from kdns.aio.dns.interfaces import WILDCARD, bound_addresses, own_addresses
+from kdns.aio.dns.interfaces import bound_addresses, own_addresses
 from kdns.aio.http.server import Handler
 from kdns.aio.http.sites import plain_page
 from kdns.aio.metrics import Counters, Histograms, Sample
 from kdns.aio.netlink.addresses import InterfaceAddress
-from kdns.aio.tasks import observed
+from kdns.aio.tasks import in_daemon_thread, observed
 from kdns.aio.upstream.upstreams import Upstreams
+from kdns.aio.zones import peers
+from kdns.aio.zones.files import LocalFiles
 from kdns.cluster.source import Scope, Source
 from kdns.cluster.state import State
 from kdns.dns.answer import MAX_UDP_BYTES
@@ -27,18 +30,21 @@ from kdns.dns.response import Subject
 from kdns.errors import CorefileError, InputError
 from kdns.net import HostPort
 from kdns.plugins.chain import UNHANDLED, Chain, Plugin, Reply, Request
-from kdns.plugins.directive import Chance, Level, OnChange
+from kdns.plugins.directive import Chance, Files, Level, OnChange
 from kdns.plugins.directive import Page as PlainPage
 from kdns.plugins.directive import Sample as PlainSample
 from kdns.plugins.directives import DIRECTIVES
+from kdns.plugins.listener import ListenerOptions
 from kdns.plugins.server import Block, Server
-from kdns.plugins.server_config import ServerConfig
+from kdns.plugins.server_config import WILDCARD, ServerConfig
 from kdns.plugins.upstream import Upstream, UpstreamSpec
 
 log = logs.get("kdns.plugins")
 
 UPSTREAMS_KEPT_S: Final = 10.0
 """How long a block that has ended may still send its pending queries to upstreams."""
+T = TypeVar("T")
+
 
 Page: TypeAlias = tuple[HostPort, str]
 """An HTTP page: where it is served, and its path."""
@@ -85,18 +91,21 @@ class BlockSetup:
     lameduck_s: float = 0.0
     logs_stacks: bool = False
     logs_debug: bool = False
+    options: ListenerOptions = field(default_factory=ListenerOptions)
+    reload_s: tuple[float, float] | None = None
     udp_bytes: int = MAX_UDP_BYTES
     pages: dict[Page, Handler] = field(default_factory=dict)
     probed: Page | None = None
+    preparations: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
     families: list[Family] = field(default_factory=list)
     readiness_checks: list[tuple[str, Callable[[], bool]]] = field(default_factory=list)
     _hosts: list[str] | None = None
+    _root: str = ""
     _clusters: list[tuple[Cluster, OnChange]] = field(default_factory=list)
     _upstreams: list[Upstream] = field(default_factory=list)
     _works: list[Callable[[], Coroutine[Any, Any, None]]] = field(default_factory=list)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _is_started: bool = False
-    _is_stopped: bool = False
     _at_stop: list[Callable[[], None]] = field(default_factory=list)
 
     def build(self) -> None:
@@ -111,30 +120,30 @@ class BlockSetup:
         if not self.hosts:
             raise self.config.error("bind: `except` leaves no address to listen on")
 
+    async def prepare_all(self) -> None:
+        """Wait until the directives can answer; InputError for what they cannot."""
+        try:
+            await asyncio.gather(*(work() for work in self.preparations))
+        except InputError as error:
+            raise self.located(error) from error
+
     def start(self) -> None:
         """Start the tasks that the directives asked for."""
         self._is_started = True
         for work in self._works:
-            self._run(work)
-
-    def _run(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        if self._is_stopped:
-            return
-        task = observed(work(), f"directives of {', '.join(self.zones)}")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+            self.spawn(work)
 
     async def stop(self) -> None:
         """End the block: its tasks, and its subscriptions to clusters."""
-        self._is_stopped = True
         for call in self._at_stop:
             call()
         self.release()
         for upstream in self._upstreams:
             asyncio.get_running_loop().call_later(UPSTREAMS_KEPT_S, upstream.close)
-        for task in self._tasks:
+        tasks = tuple(self._tasks)
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def release(self) -> None:
         """Stop receiving changes of clusters."""
@@ -172,6 +181,22 @@ class BlockSetup:
         """See Setup."""
         self._hosts = [*(self._hosts or ()), *bound_addresses(hosts, exclude, self.process.interfaces)]
 
+    def listener(self, change: Callable[[ListenerOptions], ListenerOptions]) -> None:
+        """See Setup."""
+        self.options = change(self.options)
+
+    def root(self, folder: str) -> None:
+        """See Setup."""
+        self._root = folder
+
+    def path(self, name: str) -> str:
+        """See Setup."""
+        return os.path.join(self._root, name)  # noqa: PTH118 - of two texts of the user
+
+    def reload(self, interval_s: float, jitter_s: float) -> None:
+        """See Setup."""
+        self.reload_s = interval_s, jitter_s
+
     def limit_udp(self, size_bytes: int) -> None:
         """See Setup."""
         self.udp_bytes = size_bytes
@@ -201,20 +226,27 @@ class BlockSetup:
         server = next((server for server in self.servers if server.label == request.server), self.servers[0])
         return server.resolve(request)
 
-    def watch_file(
-        self,
-        kind: str,
-        path: str,
-        every_s: float,
-        read: Callable[[Any], None],
-        *,
-        parse: Callable[[str], Any] | None = None,
-        is_optional: bool = False,
-    ) -> None:
+    def watch_file(self, kind: str, path: str, every_s: float, read: Callable[[str], None]) -> None:
         """See Setup."""
-        file = WatchedFile(kind, path, every_s, read, parse, is_optional)
+        file = WatchedFile(kind, self.path(path), every_s, read)
         if every_s:
             self.spawn(file.follow)
+
+    def in_thread(self, work: Callable[[Files], T]) -> Awaitable[T]:
+        """See Setup."""
+        return in_daemon_thread(lambda: work(LocalFiles()))
+
+    def prepare(self, work: Callable[[], Awaitable[None]]) -> None:
+        """See Setup."""
+        self.preparations.append(work)
+
+    def datagram(self, address: HostPort, packet: bytes, timeout_s: float, source: str = "") -> Awaitable[bytes]:
+        """See Setup."""
+        return peers.datagram(address, packet, timeout_s, source)
+
+    def messages(self, address: HostPort, packet: bytes, timeout_s: float, source: str = "") -> AsyncIterator[bytes]:
+        """See Setup."""
+        return peers.messages(address, packet, timeout_s, source)
 
     def site(self, address: HostPort, path: str, page: PlainPage, *, is_probed: bool = False) -> None:
         """See Setup."""
@@ -225,6 +257,12 @@ class BlockSetup:
     def metrics(self, address: HostPort, *, runtime: bool) -> None:
         """See Setup."""
         self.pages[address, "/metrics"] = self.process.metrics_page(runtime)
+
+    def profiles(self, address: HostPort) -> None:
+        """See Setup."""
+        from kdns.aio.http.profiling import profiles  # noqa: PLC0415 - only where it is used
+
+        self.pages |= {(address, path): handler for path, handler in profiles().items()}
 
     def expose(
         self,
@@ -305,13 +343,15 @@ class BlockSetup:
     def spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """See Setup."""
         if self._is_started:
-            self._run(work)
+            task = observed(work(), f"directives of {', '.join(self.zones)}")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
         else:
             self._works.append(work)
 
-    def future(self) -> asyncio.Future[Any]:
+    async def sleep(self, seconds: float) -> None:
         """See Setup."""
-        return asyncio.get_running_loop().create_future()
+        await asyncio.sleep(seconds)
 
     def on_stop(self, call: Callable[[], None]) -> None:
         """See Setup."""

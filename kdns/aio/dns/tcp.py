@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Coroutine
-from typing import Any, Final
+import ssl
+from collections.abc import Coroutine, Iterator
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any, Final, Protocol
 
 from kdns.aio.connections import Connections, Kind, Listener
 from kdns.aio.dns.exchange import failed, respond
+from kdns.aio.dns.interfaces import limit_kernel_buffers
 from kdns.aio.dns.request_metrics import Requests
 from kdns.aio.dns.turns import Turns
 from kdns.dns.query import HEADER_BYTES
 from kdns.dns.table import Lane, key_of
 from kdns.net import is_ipv6
+from kdns.plugins.listener import UNLIMITED_QUERIES, ListenerOptions
 from kdns.plugins.server import Exchange, Server
 
 IDLE_S: Final = 10.0
@@ -28,14 +33,52 @@ READ_BYTES: Final = 4096
 """How much of one connection is read before the others may be."""
 TURN: Final = 16
 """Questions of one connection that are answered before others get their turn."""
-KERNEL_SEND_BYTES: Final = 32 << 10
-KERNEL_RECEIVE_BYTES: Final = 16 << 10
-"""Buffers of each connection in the kernel, which doubles them. It counts them as memory of the container."""
 CLOSE_S: Final = 2.0
 """How long a server that stops waits for pending answers."""
 
 _received = memoryview(bytearray(READ_BYTES))
 """What has just been read; each connection takes its bytes at once."""
+
+
+@dataclass(slots=True)
+class ConnectionLimits:
+    """How long a connection may be silent, a message may take to arrive, and an answer to be read; and its queries."""
+
+    idle_s: float = field(default_factory=lambda: IDLE_S)
+    read_s: float = field(default_factory=lambda: IDLE_S)
+    write_s: float = field(default_factory=lambda: IDLE_S)
+    max_queries: float = field(default_factory=lambda: MAX_QUERIES)
+
+    def use(self, options: ListenerOptions) -> None:
+        """Be what a server block says; where it says nothing, what kdns says."""
+        own = ConnectionLimits()
+        self.idle_s = options.idle_s or own.idle_s
+        self.read_s = options.read_s or own.read_s
+        self.write_s = options.write_s or own.write_s
+        queries = options.max_tcp_queries or own.max_queries
+        self.max_queries = inf if queries == UNLIMITED_QUERIES else queries
+
+    @property
+    def least_s(self) -> float:
+        """The shortest of the times."""
+        return min(self.idle_s, self.read_s, self.write_s)
+
+
+class StreamClient(Protocol):
+    """A connection that takes its turn with others."""
+
+    @property
+    def address(self) -> str:
+        """The client's IP address."""
+        ...
+
+    def answer(self) -> object:
+        """Answer some of what was received; it is this connection's turn."""
+        ...
+
+    def evict(self) -> None:
+        """End the connection at once."""
+        ...
 
 
 class TcpClients:
@@ -48,24 +91,24 @@ class TcpClients:
     def __init__(self) -> None:
         self.connections = Connections(Kind.DNS)
         self.held_bytes = 0
-        self._held: dict[TcpConnection, int] = {}
-        self._turns = Turns[TcpConnection](2 * self.connections.maximum, TcpConnection.answer)
+        self._held: dict[StreamClient, int] = {}
+        self._turns = Turns[StreamClient](2 * self.connections.maximum, lambda connection: connection.answer())
         """There is room for all connections of one client."""
 
-    def serve(self, connection: TcpConnection) -> None:
+    def serve(self, connection: StreamClient) -> None:
         """Have a connection answer: at once if nothing waits and the slice is not over, else when it is its turn."""
         if self._turns.has_time:
             connection.answer()
         else:
             self.wait(connection)
 
-    def wait(self, connection: TcpConnection) -> None:
+    def wait(self, connection: StreamClient) -> None:
         """Have a connection answer in a slice of the next iterations, when it is its turn."""
         if not self._turns.put(connection.address, connection):
             connection.evict()
         self._turns.schedule()
 
-    def hold(self, connection: TcpConnection, size_bytes: int) -> None:
+    def hold(self, connection: StreamClient, size_bytes: int) -> None:
         """Note what a connection holds now. Over the limit, those go that have held something the longest."""
         held = self._held
         if size_bytes:
@@ -89,13 +132,13 @@ class TcpConnection(asyncio.BufferedProtocol):
         requests: Requests,
         clients: TcpClients,
         connections: set[TcpConnection],
-        transport: str = "tcp",
+        limits: ConnectionLimits | None = None,
     ) -> None:
         self._server = server
         self._requests = requests
         self._clients = clients
         self._connections = connections
-        self._name = transport
+        self._limits = limits or ConnectionLimits()
         self._lane: Lane
         self._client = ("", 0)
         self._buffer = b""
@@ -104,6 +147,8 @@ class TcpConnection(asyncio.BufferedProtocol):
         self._is_ending = False
         self._queries = 0
         self._tasks: set[asyncio.Task[None]] = set()
+        self._streams: list[Iterator[bytes]] = []
+        self._streaming: asyncio.Handle | None = None
         self._transport: asyncio.Transport
         self._loop = asyncio.get_running_loop()
         self._active_s = self._loop.time()
@@ -115,7 +160,7 @@ class TcpConnection(asyncio.BufferedProtocol):
         self._transport = transport
         transport.set_write_buffer_limits(high=0)
         self._client = transport.get_extra_info("peername")[:2]
-        self._lane = self._server.table.lane(self._name, 6 if is_ipv6(self._client[0]) else 4)
+        self._lane = self._server.table.lane("tcp", 6 if is_ipv6(self._client[0]) else 4)
         self._connections.add(self)
         if self._clients.connections.add(self, self._client[0], self.evict):
             self._watch_idle()
@@ -138,6 +183,8 @@ class TcpConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Answer every whole message when it is this connection's turn; keep the rest."""
+        if not self._buffer:
+            self._active_s = self._loop.time()
         self._buffer += _received[:nbytes]
         self._go_on()
 
@@ -148,12 +195,15 @@ class TcpConnection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         """The client does not read its answers: take no more questions."""
+        self._active_s = self._loop.time()
         self._is_unread = True
 
     def resume_writing(self) -> None:
         """The client reads again."""
         self._is_unread = False
         self._is_active()
+        if self._streaming is None:
+            self._stream_on()
         self._go_on()
 
     def evict(self) -> None:
@@ -202,7 +252,7 @@ class TcpConnection(asyncio.BufferedProtocol):
     @property
     def _is_full(self) -> bool:
         """Whether answers must be read, or arrive from elsewhere, before more questions are taken."""
-        return self._is_unread or len(self._tasks) >= MAX_PENDING
+        return self._is_unread or bool(self._streams) or len(self._tasks) >= MAX_PENDING
 
     @property
     def _is_answerable(self) -> bool:
@@ -225,7 +275,7 @@ class TcpConnection(asyncio.BufferedProtocol):
         self._note_held()
         if self._transport.is_closing():
             return
-        if self._is_ending and not (self._tasks or self._is_waiting):
+        if self._is_ending and not (self._tasks or self._is_waiting or self._streams):
             self._transport.close()
         elif self._is_full or self._is_waiting or self._is_ending:
             self._transport.pause_reading()
@@ -257,7 +307,7 @@ class TcpConnection(asyncio.BufferedProtocol):
             else:
                 self._wait_for(packet, outcome, received_s)
         self._requests.observe(1, self._loop.time() - received_s)
-        if self._queries >= MAX_QUERIES:
+        if self._queries >= self._limits.max_queries:
             self._transport.close()
 
     def _wait_for(self, packet: bytes, outcome: Coroutine[Any, Any, Exchange], received_s: float) -> None:
@@ -277,11 +327,27 @@ class TcpConnection(asyncio.BufferedProtocol):
         self._send(exchange)
 
     def _send(self, exchange: Exchange) -> None:
-        for wire in (exchange.wire, *exchange.following):
-            if wire:
-                self._write(wire)
         if exchange.wire:
+            self._write(exchange.wire)
             exchange.sent(self._loop.time())
+        if exchange.following:
+            self._streams.append(exchange.following)
+            if self._streaming is None:
+                self._stream_on()
+
+    def _stream_on(self) -> None:
+        """Send the next message of a transfer, when the client has read those before and others had a turn."""
+        self._streaming = None
+        if not self._streams or self._is_unread or self._transport.is_closing():
+            return
+        message = next(self._streams[0], None)
+        if message is None:
+            self._streams.pop(0)
+        else:
+            self._write(message)
+        self._streaming = self._loop.call_soon(self._stream_on)
+        if not self._streams:
+            self._go_on()
 
     def _write(self, response: bytes) -> None:
         if not self._transport.is_closing():
@@ -292,14 +358,15 @@ class TcpConnection(asyncio.BufferedProtocol):
         self._clients.connections.touch(self)
 
     def _watch_idle(self) -> None:
-        """Abort the connection when it has been idle for IDLE_S. It is not while answers are pending."""
-        now_s = self._loop.time()
+        """Abort the connection when it has been idle for too long. It is not while answers are pending."""
+        now_s, limits = self._loop.time(), self._limits
         if self._tasks or self._is_waiting:
             self._active_s = now_s
-        if now_s - self._active_s >= IDLE_S:
+        limit_s = limits.write_s if self._is_unread else limits.read_s if self._buffer else limits.idle_s
+        if now_s - self._active_s >= limit_s:
             self._transport.abort()
         else:
-            self._timer = self._loop.call_at(self._active_s + IDLE_S, self._watch_idle)
+            self._timer = self._loop.call_at(min(self._active_s + limit_s, now_s + limits.least_s), self._watch_idle)
 
 
 def _message_end(received: bytes, start: int) -> int:
@@ -308,13 +375,37 @@ def _message_end(received: bytes, start: int) -> int:
 
 
 class TcpListener:
-    """One listening TCP socket and its connections."""
+    """One listening TCP socket and its connections; with `tls`, DNS over TLS (RFC 7858).
 
-    def __init__(self, sock: socket.socket, server: Server, requests: Requests, clients: TcpClients) -> None:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, KERNEL_SEND_BYTES)  # connections inherit both
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, KERNEL_RECEIVE_BYTES)
+    Handshakes count among the connections. `limits` are those of all of its connections.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        server: Server,
+        requests: Requests,
+        clients: TcpClients,
+        tls: ssl.SSLContext | None = None,
+        limits: ConnectionLimits | None = None,
+    ) -> None:
+        limit_kernel_buffers(sock)
         self._connections: set[TcpConnection] = set()
-        self._listener = Listener(sock, lambda: TcpConnection(server, requests, clients, self._connections))
+        self._listener = Listener(
+            sock,
+            lambda: TcpConnection(server, requests, clients, self._connections, limits),
+            tls,
+            clients.connections if tls else None,
+        )
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """The bound address and port."""
+        return self._listener.address
+
+    def use(self, tls: ssl.SSLContext | None) -> None:
+        """Begin TLS in this way from now on."""
+        self._listener.tls = tls
 
     async def close(self) -> None:
         """Stop accepting, and close every connection behind its last answer."""

@@ -3,32 +3,75 @@
 from __future__ import annotations
 
 import glob
+import hashlib
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from kdns.corefile.parse import parse
 from kdns.errors import CorefileError
-from kdns.plugins.server_config import ServerConfig, configure
+from kdns.plugins.server_config import ServerConfig, configure, mistakes
 
 
-def load_corefile(
-    path: str, *, dns_port: int, filled: Callable[[str], str] = lambda text: text
-) -> tuple[ServerConfig, ...]:
-    """The servers of a Corefile; CorefileError, with file and line, for one that is invalid.
+@dataclass(frozen=True, slots=True)
+class Corefile:
+    """A Corefile as it was read: its servers, or the mistake in it, and the SHA512 of its text and its imports.
 
-    `filled` gives the text that counts for the text of the file.
+    The hash is "" for a file that could not be read.
     """
+
+    sha512: str
+    servers: tuple[ServerConfig, ...] = ()
+    error: CorefileError | None = None
+
+    def checked(self) -> tuple[ServerConfig, ...]:
+        """The servers; raises the error."""
+        if self.error:
+            raise self.error
+        return self.servers
+
+
+def read_corefile(path: str, *, dns_port: int, filled: Callable[[str], str] = str) -> Corefile:
+    """The Corefile at this path, right or wrong; `filled` gives the text that counts for the text of the file."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise CorefileError(path, 0, "", f"cannot be read: {_reason(error)}") from error
-    return parse_corefile(filled(text), path, dns_port=dns_port)
+        return Corefile("", error=CorefileError(path, 0, "", f"cannot be read: {_reason(error)}"))
+    return corefile_of(filled(text), path, dns_port=dns_port)
+
+
+def corefile_of(text: str, path: str, *, dns_port: int) -> Corefile:
+    """The Corefile of this text; `path` is its name in errors, and imports are relative to its folder."""
+    digest = hashlib.sha512(text.encode())
+
+    def read(pattern: str) -> Sequence[tuple[str, str]]:
+        files = _read_all(pattern)
+        for name, content in files:
+            digest.update(f"\0{name}\0{content}".encode())
+        return files
+
+    try:
+        servers = configure(parse(text, path, environ=os.environ, read=read), dns_port=dns_port)
+    except CorefileError as error:
+        return Corefile(digest.hexdigest(), error=error)
+    return Corefile(digest.hexdigest(), servers)
 
 
 def parse_corefile(text: str, path: str, *, dns_port: int) -> tuple[ServerConfig, ...]:
     """The servers of this text; `path` is its name in errors, and imports are relative to its folder."""
-    return configure(parse(text, path, environ=os.environ, read=_read_all), dns_port=dns_port)
+    return corefile_of(text, path, dns_port=dns_port).checked()
+
+
+def mistakes_of(path: str, *, dns_port: int) -> tuple[CorefileError, ...]:
+    """Every mistake in a Corefile, and in what it imports; the grammar's first one is the only one of its kind."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        return mistakes(parse(text, path, environ=os.environ, read=_read_all), dns_port=dns_port)
+    except (OSError, UnicodeDecodeError) as error:
+        return (CorefileError(path, 0, "", f"cannot be read: {_reason(error)}"),)
+    except CorefileError as error:
+        return (error,)
 
 
 def _read_all(pattern: str) -> Sequence[tuple[str, str]]:

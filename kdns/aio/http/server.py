@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeAlias
@@ -140,14 +141,20 @@ class HttpServer(web.Server):
         """The bound address and port."""
         return self._listeners[0].address
 
-    async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
+    @property
+    def sockets(self) -> list[socket.socket]:
+        """The bound sockets."""
+        return [listener.socket for listener in self._listeners]
+
+    async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None, *, is_shared: bool = False) -> None:
         """Listen on an address ("" is all addresses); ListenError where it cannot be bound.
 
-        Under TLS, handshakes count as connections.
+        Under TLS, handshakes count as connections. With `is_shared` the port may be that of sockets that are to be
+        closed: see connections.shared_ports.
         """
         try:
             bound = await asyncio.get_running_loop().create_server(
-                asyncio.Protocol, host or None, port, start_serving=False
+                asyncio.Protocol, host or None, port, start_serving=False, reuse_port=is_shared or None
             )
         except OSError as error:
             number = error.errno or 0  # negative for a host name that does not resolve
@@ -155,6 +162,8 @@ class HttpServer(web.Server):
             raise ListenError(join_host_port(host, port), reason) from error
         sockets = [sock.dup() for sock in bound.sockets]  # asyncio binds them, but accepts without a bound
         bound.close()
+        for sock in sockets:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 0)
         self._listeners = [Listener(sock, self, tls, self._pool if tls else None) for sock in sockets]
 
     async def close(self) -> None:

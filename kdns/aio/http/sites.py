@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Callable, Collection, Mapping
+from typing import Final, TypeAlias
 
 import aiohttp
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
-from kdns.aio.connections import Connections, Kind
+from kdns.aio.connections import Connections, Kind, shared_ports
 from kdns.aio.http.server import Handler, HttpServer
 from kdns.aio.metrics import Histogram
-from kdns.errors import InputError
 from kdns.net import HostPort
 
 PROBE_BUCKETS_S: Final = tuple(0.00025 * 10**k for k in range(5))
@@ -75,7 +74,9 @@ class HealthProbe:
                 await asyncio.sleep(1.0)
 
 
-async def start_site(host: str, port: int, paths: Mapping[str, Handler], connections: Connections) -> HttpServer:
+async def start_site(
+    host: str, port: int, paths: Mapping[str, Handler], connections: Connections, *, is_shared: bool = False
+) -> HttpServer:
     """A site on this address ("" is all addresses); ListenError where it cannot be bound.
 
     Its connections are counted among `connections`. `paths` are looked up at each request: they may change. The handler
@@ -91,36 +92,69 @@ async def start_site(host: str, port: int, paths: Mapping[str, Handler], connect
         return await handler(request)
 
     server = HttpServer(answer, connections)
-    await server.listen(host, port)
+    await server.listen(host, port, is_shared=is_shared)
     return server
 
 
-class Sites:
-    """The pages of a process by address, and the listeners that serve them once they are started.
+Pages: TypeAlias = Mapping[HostPort, Mapping[str, Handler]]
+"""Handlers by address and path."""
 
-    A page that is added again takes the place of the one before, also in a listener that runs.
-    """
+
+class Sites:
+    """The pages of a process by address, and the listeners that serve them."""
 
     def __init__(self) -> None:
         self._pages: dict[HostPort, dict[str, Handler]] = {}
         self._sites: dict[HostPort, HttpServer] = {}
         self._connections = Connections(Kind.SITES)
 
-    def add(self, address: HostPort, path: str, handler: Handler) -> None:
-        """Serve a page; InputError where the listeners run and this page has not been among theirs."""
-        if self._sites and path not in self._pages.get(address, {}):
-            raise InputError(f"a new page {path} at {address}: wanted one that was there at the start")
-        self._pages.setdefault(address, {})[path] = handler
+    async def bind(self, addresses: Collection[HostPort]) -> dict[HostPort, HttpServer]:
+        """Listeners for those addresses that have none, without pages yet; ListenError where one cannot be had.
 
-    async def start(self) -> None:
-        """Listen; ListenError for an address that cannot be had."""
-        for address, pages in self._pages.items():
-            self._sites[address] = await start_site(address.host, address.port, pages, self._connections)
+        One may have the port of a listener whose address is not among them.
+        """
+        bound: dict[HostPort, HttpServer] = {}
+        leaving = [site for address, site in self._sites.items() if address not in addresses]
+        ports = {sock.getsockname()[1] for site in leaving for sock in site.sockets}
+        with shared_ports(sock for site in leaving for sock in site.sockets):
+            try:
+                for address in dict.fromkeys(addresses):
+                    if address not in self._sites:
+                        pages: dict[str, Handler] = {}
+                        bound[address] = await start_site(
+                            address.host, address.port, pages, self._connections, is_shared=address.port in ports
+                        )
+                        self._pages[address] = pages
+            except BaseException:
+                await self.unbind(bound)
+                raise
+        return bound
+
+    async def unbind(self, bound: Mapping[HostPort, HttpServer]) -> None:
+        """Close what was bound and will not be used."""
+        for address, site in bound.items():
+            del self._pages[address]
+            await site.close()
+
+    def use(self, pages: Pages, bound: Mapping[HostPort, HttpServer]) -> list[HttpServer]:
+        """Serve these pages from now on; the listeners that have none any more are returned, and are to be closed."""
+        self._sites |= bound
+        for address, handlers in pages.items():
+            self._pages[address].clear()
+            self._pages[address].update(handlers)
+        leaving = [address for address in self._sites if address not in pages]
+        for address in leaving:
+            self._pages.pop(address).clear()
+        return [self._sites.pop(address) for address in leaving]
 
     @property
     def addresses(self) -> dict[str, tuple[str, int]]:
         """Where each page is served, by its path."""
         return {path: site.address for address, site in self._sites.items() for path in self._pages[address]}
+
+    def address(self, of: HostPort) -> tuple[str, int]:
+        """Where an address of a Corefile is served: its port may have been 0."""
+        return self._sites[of].address
 
     async def close(self) -> None:
         """Finish what is being answered, then close."""

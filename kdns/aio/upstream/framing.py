@@ -18,7 +18,7 @@ PIPELINED: Final = 128
 
 
 class Framing(Protocol):
-    """One connection's state. `max_pending` is how many queries it may have unanswered."""
+    """One connection's state. `max_pending` is how many queries it may have unanswered, 0 when it takes no more."""
 
     max_pending: int
 

@@ -11,6 +11,7 @@ from typing import Final
 from kdns.aio.connections import TLS_BUFFER_BYTES
 from kdns.aio.upstream.exchanges import Counts, Exchanges, Pending, unreachable
 from kdns.aio.upstream.framing import PIPELINED, Framing, Key, Lengths
+from kdns.aio.upstream.http import framing_of
 from kdns.aio.upstream.message import body_of, is_about, is_response, question_of
 from kdns.aio.upstream.place import Place
 from kdns.aio.upstream.tls import Tls, refusal
@@ -48,10 +49,10 @@ class ClosedError(UpstreamError):
 class Streams:
     """The connections of one upstream. `pipelined` is how many queries one may have unanswered."""
 
-    def __init__(self, spec: UpstreamSpec, place: Place, exchanges: Exchanges) -> None:
+    def __init__(self, spec: UpstreamSpec, place: Place, exchanges: Exchanges, counts: Counts) -> None:
         self.spec, self.place, self.exchanges = spec, place, exchanges
         self.tls = None if spec.scheme == "dns" else Tls(spec)
-        self.counts = Counts()
+        self.counts = counts
         self.pipelined = PIPELINED
         self._idle: list[StreamConnection] = []
         """Those that became idle last stand last."""
@@ -100,6 +101,15 @@ class Streams:
         """Close all connections; their queries fail."""
         for one in (*self._idle, *self._busy):
             one.fail(UpstreamError("the upstream is no longer used"))
+
+    def framing(self, transport: asyncio.Transport) -> Framing:
+        """What is spoken on a connection that is open now."""
+        if self.spec.scheme != "https":
+            return Lengths(self.exchanges.entropy)
+        framing = framing_of(transport.get_extra_info("ssl_object").selected_alpn_protocol(), self.spec)
+        if framing.max_pending == 1:
+            self.pipelined = 1
+        return framing
 
     def occupy(self, one: StreamConnection) -> None:
         """A connection waits for a response."""
@@ -191,15 +201,14 @@ class StreamConnection(asyncio.BufferedProtocol):
         """Send a query, or keep it until the connection is open."""
         self._pool.occupy(self)
         pending.holder = self
-        if self._framing is None or self._transport is None:
+        framing, transport = self._framing, self._transport
+        if framing is None or transport is None or len(self._pending) >= framing.max_pending:
             self._unsent[pending] = body
         else:
-            pending.key, wire = self._framing.query(
-                body, self._pending.keys() | self._late if self._late else self._pending
-            )
+            pending.key, wire = framing.query(body, self._pending.keys() | self._late if self._late else self._pending)
             pending.is_sent = True
             self._pending[pending.key] = pending
-            self._transport.write(wire)
+            transport.write(wire)
 
     def drop(self, pending: Pending) -> None:
         """See Holder. A connection that lets a query wait for so long gets no more of them."""
@@ -238,15 +247,13 @@ class StreamConnection(asyncio.BufferedProtocol):
         if self._is_ended:
             transport.abort()
             return
-        self._framing = Lengths(self._exchanges.entropy)
-        unsent, self._unsent = self._unsent, {}
+        self._framing = self._pool.framing(transport)
         transport.write(self._framing.unsent())
-        for pending, body in unsent.items():
-            self.send(pending, body)
+        self._send_unsent()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail what waits, unless it was this side that ended the connection."""
-        if self._answered and self.load > 1:
+        if self._answered and self.load > 1 and self._pool.spec.scheme != "https":
             self._pool.pipelined = 1
         reason = (
             f"the connection ended ({unreachable(exc)})" if isinstance(exc, OSError) else "the connection was closed"
@@ -271,12 +278,29 @@ class StreamConnection(asyncio.BufferedProtocol):
             self._transport.write(unsent)
         for key, message in arrived:
             self._take(key, message)
-        if self._pending or self._unsent or self._is_ended or not arrived:
+        self._send_unsent()
+        if self._pending or self._unsent or self._is_ended:
             return
         if self.is_retired:
             self.close()
-        else:
+        elif arrived:
             self._pool.rest(self)
+
+    def _send_unsent(self) -> None:
+        """Send what has waited, as far as there is room."""
+        if self._framing is not None and not self._framing.max_pending:
+            self.is_retired = True
+            unsent, self._unsent = self._unsent, {}
+            for pending in unsent:
+                pending.holder = None
+                pending.fail(ClosedError("the connection takes no more queries", was_used=True))
+        while self._unsent and self._framing is not None and len(self._pending) < self._framing.max_pending:
+            pending = next(iter(self._unsent))
+            try:
+                self.send(pending, self._unsent.pop(pending))
+            except UpstreamError as error:
+                pending.holder = None
+                pending.fail(error)
 
     def _take(self, key: Key, message: bytes | UpstreamError) -> None:
         pending = self._pending.pop(key, None)

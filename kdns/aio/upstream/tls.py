@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
+from kdns.aio.upstream.http import ALPN
 from kdns.errors import InputError
 from kdns.plugins.upstream import TlsSpec, UpstreamError, UpstreamSpec, UpstreamUnreachableError
 
@@ -31,14 +32,15 @@ class Tls:
         self.name = spec.tls.server_name.rstrip(".") or spec.address.host.partition("%")[0]
         self._spec = spec.tls
         self._stamps = _stamps(spec.tls)
-        self._context = _context(self._spec, self._stamps) if spec.tls.ca_path else None
+        self._alpn = ALPN if spec.scheme == "https" else ()
+        self._context = _context(self._spec, self._alpn, self._stamps) if spec.tls.ca_path else None
         if spec.tls.cert_path and self._context is None:
             _load_certificate(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), spec.tls)
 
     async def context(self) -> ssl.SSLContext:
         """What connections are made with; TLS 1.2 or later, and the certificate is always checked."""
         if self._context is None:
-            self._context = await asyncio.to_thread(_context, self._spec, self._stamps)
+            self._context = await asyncio.to_thread(_context, self._spec, self._alpn, self._stamps)
         return self._context
 
 
@@ -65,7 +67,7 @@ def _stamps(spec: TlsSpec) -> tuple[int, ...]:
 
 
 @lru_cache(MAX_CONTEXTS)
-def _context(spec: TlsSpec, stamps: tuple[int, ...]) -> ssl.SSLContext:
+def _context(spec: TlsSpec, alpn: tuple[str, ...], stamps: tuple[int, ...]) -> ssl.SSLContext:
     del stamps
     try:
         context = ssl.create_default_context(cafile=spec.ca_path or None)
@@ -73,6 +75,8 @@ def _context(spec: TlsSpec, stamps: tuple[int, ...]) -> ssl.SSLContext:
         raise InputError(f"{spec.ca_path}: there are no certificates of authorities in it: {error}") from error
     if spec.cert_path:
         _load_certificate(context, spec)
+    if alpn:
+        context.set_alpn_protocols(alpn)
     return context
 
 

@@ -49,9 +49,9 @@ class UdpSockets:
     It ends to be so when a response came in another case, and came so over TCP too.
     """
 
-    def __init__(self, place: Place, exchanges: Exchanges, tcp: Repeat) -> None:
+    def __init__(self, place: Place, exchanges: Exchanges, tcp: Repeat, counts: Counts) -> None:
         self.keeps_case = True
-        self.counts = Counts()
+        self.counts = counts
         self._place, self._exchanges, self._tcp = place, exchanges, tcp
         self._slots: list[UdpSocket | None] = [None] * SOCKETS
         self._retired: set[UdpSocket] = set()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 from kdns.aio.upstream.exchanges import Counts, Exchanges
@@ -12,7 +13,7 @@ from kdns.aio.upstream.place import Place
 from kdns.aio.upstream.streams import Streams
 from kdns.aio.upstream.udp import UdpSockets
 from kdns.dns.query import Query
-from kdns.plugins.upstream import Transport, Upstream, UpstreamError, UpstreamSpec
+from kdns.plugins.upstream import Scheme, Transport, Upstream, UpstreamError, UpstreamSpec
 
 TIDY_S: Final = 1.0
 """How often sockets and connections are looked for that were idle for too long."""
@@ -20,28 +21,27 @@ TIDY_S: Final = 1.0
 Label: TypeAlias = tuple[str, str]
 """The address of an upstream, and the protocol as CoreDNS's metrics name it."""
 
+PROTO: Final[Mapping[Scheme, str]] = MappingProxyType({"dns": "tcp", "tls": "tcp-tls", "https": "https"})
+"""The protocol of connections, by the scheme."""
+
 
 class SocketUpstream:
     """One server: its sockets for UDP, and its connections."""
 
-    def __init__(self, spec: UpstreamSpec, exchanges: Exchanges) -> None:
+    def __init__(
+        self, spec: UpstreamSpec, exchanges: Exchanges, counts: Callable[[Label], Counts] = lambda _: Counts()
+    ) -> None:
         self.spec = spec
-        place = Place(spec)
-        self.streams = Streams(spec, place, exchanges)
-        self.udp = UdpSockets(place, exchanges, self.streams)
+        place, to = Place(spec), str(spec.address)
+        self.streams = Streams(spec, place, exchanges, counts((to, PROTO[spec.scheme])))
         self._is_dns = spec.scheme == "dns"
+        self.udp = UdpSockets(place, exchanges, self.streams, counts((to, "udp")) if self._is_dns else Counts())
 
     def exchange(self, query: Query, transport: Transport, timeout_s: float) -> Coroutine[Any, Any, bytes]:
         """See Upstream."""
         if transport == "udp" and self._is_dns:
             return self.udp.exchange(query, timeout_s)
         return self.streams.exchange(query, timeout_s)
-
-    def counts(self) -> dict[str, Counts]:
-        """What was done, by protocol."""
-        if self._is_dns:
-            return {"udp": self.udp.counts, "tcp": self.streams.counts}
-        return {"tcp-tls" if self.spec.scheme == "tls" else "https": self.streams.counts}
 
     def tidy(self, now_s: float) -> None:
         """Close what was idle for too long."""
@@ -76,13 +76,32 @@ class Lease:
 
 
 class Upstreams:
-    """All upstreams of a process by what they were made of, each with the number of its users."""
+    """All upstreams of a process by what they were made of, each with the number of its users.
+
+    `counts` are by address and protocol, and go on when an upstream is made anew.
+    """
 
     def __init__(self) -> None:
+        self.counts: dict[Label, Counts] = {}
         self._exchanges: Exchanges | None = None
         self._shared: dict[UpstreamSpec, SocketUpstream] = {}
         self._users: dict[UpstreamSpec, int] = {}
         self._tidying: asyncio.TimerHandle | None = None
+
+    @property
+    def under_way(self) -> int:
+        """How many queries wait."""
+        return len(self._exchanges) if self._exchanges else 0
+
+    @property
+    def descriptors(self) -> int:
+        """How many sockets are open."""
+        return self._exchanges.descriptors if self._exchanges else 0
+
+    @property
+    def rejected(self) -> int:
+        """How many failed as too many waited."""
+        return self._exchanges.rejected if self._exchanges else 0
 
     def of(self, spec: UpstreamSpec) -> Upstream:
         """The upstream of a specification, until it is closed; InputError for an address or file that is of no use."""
@@ -90,7 +109,7 @@ class Upstreams:
             self._exchanges = Exchanges()
         shared = self._shared.get(spec)
         if shared is None:
-            shared = self._shared[spec] = SocketUpstream(spec, self._exchanges)
+            shared = self._shared[spec] = SocketUpstream(spec, self._exchanges, self._counts_of)
         self._users[spec] = self._users.get(spec, 0) + 1
         if self._tidying is None:
             self._tidying = self._exchanges.loop.call_later(TIDY_S, self._tidy)
@@ -113,8 +132,13 @@ class Upstreams:
         self._users.clear()
         if self._tidying is not None:
             self._tidying.cancel()
+            self._tidying = None
         if self._exchanges is not None:
             self._exchanges.close()
+            self._exchanges = None
+
+    def _counts_of(self, label: Label) -> Counts:
+        return self.counts.setdefault(label, Counts())
 
     def _tidy(self) -> None:
         assert self._exchanges is not None  # noqa: S101 - set before the timer is

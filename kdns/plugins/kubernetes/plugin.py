@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Mapping
 from typing import Final
 
+from kdns.cluster.objects import Pod
 from kdns.cluster.state import AnyChange, State
 from kdns.dns.names import is_below, labels_of
 from kdns.dns.query import AA
@@ -13,6 +14,7 @@ from kdns.dns.types import IN, NOERROR, NXDOMAIN, SERVFAIL, TRANSFERS
 from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, follow
 from kdns.plugins.directive import Directive, Setup
 from kdns.plugins.kubernetes.config import OPTIONS, KubernetesConfig, parse
+from kdns.plugins.kubernetes.facts import client_facts, name_facts
 from kdns.plugins.kubernetes.options import Options
 from kdns.plugins.kubernetes.subjects import APEX, touched
 from kdns.plugins.kubernetes.zone import Result, Status, Zones
@@ -43,7 +45,11 @@ class Kubernetes(Plugin):
 
     def changed(self, changes: Iterable[AnyChange], changed_s: float) -> None:
         """Forget what the changes touch; the SOA serial becomes their time (Unix seconds)."""
-        subjects = {subject for change in changes for subject in touched(change, self.zones.state)}
+        changes = tuple(changes)
+        visible = [change for change in changes if _is_visible(change)]
+        if changes and not visible:
+            return
+        subjects = {subject for change in visible for subject in touched(change, self.zones.state)}
         self.zones.forget(subjects)
         self.renew(_serial(changed_s))
         self._setup.forget(subjects)
@@ -54,6 +60,16 @@ class Kubernetes(Plugin):
             self.zones.serial = serial
             for zone, soa in self._soas.items():
                 soa.renew(self.zones.soa(zone))
+
+    def metadata(self, request: Request) -> Mapping[str, str]:
+        """See kdns.plugins.metadata.Provider."""
+        zones, labels = self.zones, request.query.labels
+        zone = zones.zone_of(labels)
+        facts: dict[str, str] = {}
+        if zone is not None:
+            is_multicluster = zone.name in zones.options.multicluster
+            facts = name_facts(labels[: len(labels) - zone.depth], is_multicluster=is_multicluster)
+        return facts | client_facts(request.client[0], zones.state)
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
         """The records of a name of these zones; `next` for other names, other classes and zone transfers."""
@@ -77,6 +93,12 @@ class Kubernetes(Plugin):
             subjects = (*subjects, APEX)
         reuse = NEVER if status is Status.SERVFAIL else Reuse(subjects)
         return Response(RCODES[status], AA, answer, (), (), self._soas[zone], reuse, NAME, zone)
+
+
+def _is_visible(change: AnyChange) -> bool:
+    """Whether some answer may be another one: labels of a pod are metadata of its queries only."""
+    old, new = change.old, change.new
+    return not (isinstance(old, Pod) and isinstance(new, Pod) and old.addresses == new.addresses)
 
 
 def _serial(changed_s: float) -> int:

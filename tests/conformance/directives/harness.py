@@ -144,9 +144,15 @@ def texts(rrsets: Iterable[RRset]) -> list[str]:
     return [line for rrset in rrsets for line in record_texts(rrset)]
 
 
+def unsigned(line: str) -> str:
+    """A record's line, the signature of an RRSIG left out: some of those that are recorded are no Base64."""
+    words = line.split(" ")
+    return " ".join((*words[:12], "AAAA")) if words[3:4] == ["RRSIG"] else line
+
+
 def comparable(line: str, *, any_ttl: bool = False) -> str:
     """A record's line without what is not compared: an SOA's numbers, an RRSIG's times and signature, a TTL of 303."""
-    (text,) = record_texts(parse_record(line))
+    (text,) = record_texts(parse_record(unsigned(line)))
     owner, ttl, rclass, rtype, *rdata = text.split(" ")
     if rtype == "SOA":
         rdata = rdata[:1]
@@ -166,7 +172,7 @@ def difference(expected: Case, got: Case, sections: Iterable[str] = SECTIONS, *,
             continue
         unmatched = list(got[section])
         for line in expected[section]:
-            any_ttl = parse_record(line).ttl == ANY_TTL
+            any_ttl = parse_record(unsigned(line)).ttl == ANY_TTL
             same = [one for one in unmatched if comparable(one, any_ttl=any_ttl) == comparable(line, any_ttl=any_ttl)]
             if not same:
                 return f"{section} {got[section]}, recorded {expected[section]}"

@@ -16,7 +16,7 @@ from fake_api import until
 from structlog.testing import capture_logs
 
 from kdns.aio.dns.server import DnsServer
-from kdns.aio.files.corefile import load_corefile
+from kdns.aio.files.corefile import read_corefile
 from kdns.aio.process import STOP_SIGNALS, reload_event, stop_event
 from kdns.apps import serve
 from kdns.errors import InputError
@@ -96,8 +96,8 @@ async def test_sigusr1_reloads_the_corefile(tmp_path: Path) -> None:
     """Other answers on the same sockets; what cannot be used is logged and changes nothing."""
     corefile = tmp_path / "Corefile"
     corefile.write_text(ANSWERS)
-    read = partial(load_corefile, str(corefile), dns_port=0)
-    server = DnsServer(read())
+    read = partial(read_corefile, str(corefile), dns_port=0)
+    server = DnsServer(read().checked())
     await server.start()
     try:
         async with asyncio.timeout(60), serve.reloading(server, reload_event(), read):
@@ -116,10 +116,11 @@ async def test_sigusr1_reloads_the_corefile(tmp_path: Path) -> None:
                 assert await reloaded(ANSWERS) == ("NOERROR", "")
                 answer, reason = await reloaded("a {\n nonsense\n}\n")
                 assert (answer, f"{corefile}:2: unknown directive" in reason) == ("NOERROR", True)
-                answer, reason = await reloaded(ANSWERS.replace("127.0.0.1", "127.0.0.2"))
-                assert (answer, "need a restart: +dns://127.0.0.2:0, -dns://127.0.0.1:0" in reason) == ("NOERROR", True)
-                answer, reason = await reloaded(ANSWERS.replace("whoami", "whoami\n health 127.0.0.1:0"))
-                assert (answer, "need a restart: +http://127.0.0.1:0/health" in reason) == ("NOERROR", True)
+                answer, reason = await reloaded(ANSWERS.replace("127.0.0.1", "192.0.2.1"))
+                assert (answer, "cannot listen on 192.0.2.1:0" in reason) == ("NOERROR", True)
+                answer, reason = await reloaded(ANSWERS.replace("whoami", "whoami\n health 192.0.2.1:0"))
+                assert (answer, "cannot listen on 192.0.2.1:0" in reason) == ("NOERROR", True)
+                assert server.failed_reloads == 3
                 corefile.unlink()
                 os.kill(os.getpid(), signal.SIGUSR1)
                 await until(lambda: bool(logs))

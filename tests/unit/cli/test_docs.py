@@ -84,7 +84,7 @@ def test_commands_have_the_options_they_are_shown_with(where: str, words: list[s
     assert used <= options(named(words[0])) | {"-h", "--help"}, where
 
 
-@pytest.mark.parametrize("name", ["env", "render", "serve", "trace", "up"])
+@pytest.mark.parametrize("name", ["check", "env", "render", "serve", "trace", "up"])
 def test_a_commands_page_lists_exactly_its_options(name: str) -> None:
     """The first cell of each row of the page's table of options."""
     command = named(name)

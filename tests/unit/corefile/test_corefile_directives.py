@@ -36,7 +36,15 @@ def plain(found: object) -> object:
     return found if isinstance(found, str | bool | int | float) else str(found)
 
 
-LEAST = {"bind": "bind ::", "header": "header {\n response set ra\n}"}
+LEAST = {
+    "root": "root .",
+    "tls": "tls c k",
+    "timeouts": "timeouts {\n idle 1s\n}",
+    "bind": "bind ::",
+    "header": "header {\n response set ra\n}",
+    "file": "file db",
+    "transfer": "transfer {\n to *\n}",
+}
 
 
 @pytest.mark.parametrize(("directive", "case"), ACCEPTED, ids=[case["stanza"] for _, case in ACCEPTED])

@@ -13,10 +13,11 @@ from kdns.corefile.parse import parse
 from kdns.errors import CorefileError
 from kdns.net import HostPort
 from kdns.plugins import bind, health, loadbalance
+from kdns.plugins.advice import ADVICE
 from kdns.plugins.bind import BindConfig
 from kdns.plugins.directive import Repeat
 from kdns.plugins.directives import BY_NAME, COREDNS_ONLY, COREDNS_ORDER, DIRECTIVES
-from kdns.plugins.server_config import configure
+from kdns.plugins.server_config import TRANSPORTS, configure, mistakes
 
 REFUSED: list[list[str]] = yaml.safe_load(
     (Path(__file__).parents[2] / "golden" / "corefile_directives.yaml").read_text(encoding="utf-8")
@@ -27,7 +28,9 @@ REFUSED: list[list[str]] = yaml.safe_load(
 def test_refused(text: str, message: str) -> None:
     with pytest.raises(CorefileError) as caught:
         configure(parse(text, "F"))
-    assert str(caught.value) == message.replace("{directives}", ", ".join(sorted(BY_NAME)))
+    schemes = ", ".join(f"{scheme}://" for scheme in TRANSPORTS)
+    directives = ", ".join(sorted(BY_NAME))
+    assert str(caught.value) == message.replace("{directives}", directives).replace("{schemes}", schemes)
 
 
 @pytest.mark.parametrize(
@@ -53,11 +56,19 @@ def test_the_default_port_is_an_argument() -> None:
 
 
 def test_the_schemes_that_can_be_served_are_an_argument() -> None:
-    (server,) = configure(parse("tls://a dns://a {\n}"), schemes=("dns", "tls"))
+    (server,) = configure(parse("tls://a dns://a {\ntls c k\n}"), schemes=("dns", "tls"))
     assert [address.scheme for address in server.addresses] == ["tls", "dns"]
 
 
-MINIMAL = {"bind": "bind ::1", "header": "header {\nresponse set ra\n}"}
+MINIMAL = {
+    "root": "root .",
+    "tls": "tls c k",
+    "timeouts": "timeouts {\nidle 1s\n}",
+    "bind": "bind ::1",
+    "header": "header {\nresponse set ra\n}",
+    "file": "file db",
+    "transfer": "transfer {\nto *\n}",
+}
 """The shortest stanza of a directive that needs arguments."""
 
 
@@ -96,3 +107,55 @@ def test_the_rows_are_in_the_order_of_coredns() -> None:
     assert len(BY_NAME) == len(DIRECTIVES)
     assert len(set(COREDNS_ORDER)) == len(COREDNS_ORDER)
     assert {*COREDNS_ORDER} - BY_NAME.keys() == COREDNS_ONLY
+
+
+# fmt: off
+TO_COME = frozenset((
+    "metadata", "quic", "https", "cancel", "nsid", "dnstap", "local", "dns64", "acl", "any", "chaos", "tsig", "cache",
+    "rewrite", "header", "dnssec", "autopath", "minimal", "template", "transfer", "hosts", "k8s_external", "file",
+    "auto", "secondary", "loop", "forward", "view",
+))
+# fmt: on
+"""Directives that others have in work; those of them that have a row need not be here."""
+
+
+def test_each_directive_of_coredns_is_here_or_has_advice() -> None:
+    assert set(COREDNS_ORDER) - BY_NAME.keys() - ADVICE.keys() <= TO_COME
+    assert ADVICE.keys() <= COREDNS_ONLY
+    page = (Path(__file__).parents[3] / "docs" / "corefile.md").read_text(encoding="utf-8")
+    assert [name for name, text in ADVICE.items() if f"| `{name}` | {text} |" not in page] == []
+
+
+def test_every_mistake_is_told_at_its_line() -> None:
+    text = """. {
+        reload 1s
+        pprof {
+            block a
+            blokc
+            block b c
+        }
+        grpc . 1.1.1.1
+        ready
+        ready
+        timeouts {
+            idle 0s
+        }
+    }
+    grpc://a {
+    }
+    """
+    lines = [(error.line, error.token) for error in mistakes(parse(text, "F"))]
+    assert lines == [
+        (2, "1s"),
+        (4, "a"),
+        (5, "blokc"),
+        (6, "c"),
+        (8, "grpc"),
+        (10, "ready"),
+        (12, "0s"),
+        (15, "grpc://a"),
+    ]
+    assert [str(error) for error in mistakes(parse("a {\n}\na {\n}", "F"))] == [
+        "F:3: a. on port 53 is already served by the block at F:1 (at 'a')"
+    ]
+    assert mistakes(parse(". {\nready\n}")) == ()

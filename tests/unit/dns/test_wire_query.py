@@ -62,7 +62,6 @@ REFUSED = {
     "a version of EDNS that is not there yet": (packet(QUESTION + opt(ttl=1 << 16), (1, 0, 0, 1)), BADVERS),
     "IQUERY": (packet(flags=1 << 11), NOTIMP),
     "STATUS": (packet(flags=2 << 11), NOTIMP),
-    "NOTIFY": (packet(flags=4 << 11), NOTIMP),
     "UPDATE": (packet(flags=5 << 11), NOTIMP),
     "an opcode and nonsense behind it": (packet(b"\xff" * 9, (9, 9, 9, 9), 15 << 11), NOTIMP),
 }  # fmt: skip

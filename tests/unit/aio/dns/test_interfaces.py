@@ -12,7 +12,7 @@ from kdns.aio.netlink.addresses import InterfaceAddress
 from kdns.corefile.parse import parse
 from kdns.errors import CorefileError
 from kdns.net import packed
-from kdns.plugins.server_config import configure
+from kdns.plugins.server_config import WILDCARD, configure
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ async def test_link_local_addresses_of_ipv6_are_left_out(machine: list[Interface
     assert [each.address for each in addresses] == ["10.0.0.1", "169.254.20.10", "fd00::1"]
     bound = interfaces.bound_addresses(["eth0"], [], addresses)
     assert bound == ("10.0.0.1", "169.254.20.10", "fd00::1")
-    own = interfaces.own_addresses(interfaces.WILDCARD, addresses)
+    own = interfaces.own_addresses(WILDCARD, addresses)
     assert own == tuple(packed(each) for each in bound)
 
 

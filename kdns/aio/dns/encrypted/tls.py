@@ -1,0 +1,54 @@
+"""The TLS context of a listener."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Sequence
+
+from kdns.errors import CorefileError, InputError
+from kdns.plugins.listener import ClientAuth, TlsConfig
+
+MODES = {
+    ClientAuth.NOCERT: ssl.CERT_NONE,
+    ClientAuth.REQUEST: ssl.CERT_NONE,
+    ClientAuth.REQUIRE: ssl.CERT_REQUIRED,
+    ClientAuth.VERIFY_IF_GIVEN: ssl.CERT_OPTIONAL,
+    ClientAuth.REQUIRE_AND_VERIFY: ssl.CERT_REQUIRED,
+}
+"""Differs: a certificate that is requested and verified by nobody is not requested, and a required one is verified."""
+
+
+def server_context(config: TlsConfig, alpn: Sequence[str]) -> ssl.SSLContext:
+    """TLS 1.2 and later with this certificate; CorefileError for a file that is none.
+
+    Without an authority of its own, clients are verified by those of the system.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(config.cert, config.key)
+    except (OSError, ValueError) as error:
+        raise refused(config, f"no certificate and key in {config.cert} and {config.key}", error) from error
+    context.verify_mode = MODES[config.client_auth]
+    try:
+        if config.ca:
+            context.load_verify_locations(config.ca)
+        elif context.verify_mode != ssl.CERT_NONE:
+            context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
+    except (OSError, ValueError) as error:
+        raise refused(config, f"no certificates in {config.ca}", error) from error
+    if config.keylog:
+        try:
+            context.keylog_filename = config.keylog
+        except OSError as error:
+            raise refused(config, f"keys cannot be written to {config.keylog}", error) from error
+    context.set_alpn_protocols(list(alpn))
+    return context
+
+
+def refused(config: TlsConfig, what: str, error: Exception) -> InputError:
+    """The error at the directive."""
+    reason = error.strerror or str(error) if isinstance(error, OSError) else str(error)
+    if config.at is None:
+        return InputError(f"tls: {what}: {reason}")
+    return CorefileError(config.at.path, config.at.line, config.at.text, f"{what}: {reason}")

@@ -1,0 +1,66 @@
+"""Reading the Corefile again: when that is asked for, and when it is seen to have changed."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kdns import logs
+from kdns.aio.dns.server import DnsServer
+from kdns.aio.files.corefile import Corefile
+from kdns.aio.process import gc_paused
+from kdns.aio.tasks import in_daemon_thread
+from kdns.errors import KdnsError
+
+log = logs.get(__name__)
+
+
+@dataclass(slots=True)
+class Reloader:
+    """Has a server answer as its Corefile says, now and then. A Corefile that cannot be used changes nothing.
+
+    It is read when `asked` is set, and from time to time where the directive `reload` wants that; then it is used only
+    if its text or that of what it imports differs from what was tried last, whose hash is `tried`.
+    """
+
+    server: DnsServer
+    read: Callable[[], Corefile]
+    asked: asyncio.Event
+    tried: str = ""
+
+    async def run(self) -> None:
+        """Go on until cancelled."""
+        while True:
+            is_asked = await self._next()
+            corefile = await in_daemon_thread(self.read)
+            if is_asked or corefile.sha512 != self.tried:
+                self.tried = corefile.sha512
+                await self._use(corefile)
+
+    async def _next(self) -> bool:
+        """Wait until the Corefile is to be looked at, and say whether somebody asked for it."""
+        interval_s, jitter_s = self.server.reload_every_s
+        wait_s = interval_s + random.uniform(-jitter_s, jitter_s) if interval_s else None
+        try:
+            await asyncio.wait_for(self.asked.wait(), wait_s)
+        except TimeoutError:
+            return False
+        self.asked.clear()
+        return True
+
+    async def _use(self, corefile: Corefile) -> None:
+        server = self.server
+        followed = server.clusters
+        try:
+            with gc_paused(freeze=lambda: server.clusters != followed):
+                await server.swap(corefile.checked(), corefile.sha512)
+        except KdnsError as error:
+            server.failed_reloads += 1
+            log.warning("corefile not reloaded", reason=str(error), answers="as before")
+        except Exception:  # a task's boundary: the server goes on
+            server.failed_reloads += 1
+            log.exception("corefile not reloaded", answers="as before")
+        else:
+            log.info("corefile reloaded", addresses=len(server.addresses), sha512=corefile.sha512)

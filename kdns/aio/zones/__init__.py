@@ -1,0 +1,1 @@
+"""What zones need of the world: their files, and exchanges with primaries and secondaries."""

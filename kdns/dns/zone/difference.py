@@ -1,0 +1,72 @@
+"""What changed between two versions of a zone, and the records of a transfer (RFC 5936 §2.2, RFC 1995 §4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from kdns.dns.rrset import Rdata, RRset
+from kdns.dns.zone.zone import Zone
+
+HALF: Final = 1 << 31
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One step from a serial to a later one: the SOA before and after, and the records that went and came."""
+
+    old_soa: RRset
+    removed: tuple[RRset, ...]
+    new_soa: RRset
+    added: tuple[RRset, ...]
+    old_serial: int
+
+    @property
+    def size(self) -> int:
+        """How many records it has."""
+        return 2 + sum(len(rrset.rdata) for rrset in (*self.removed, *self.added))
+
+    def records(self) -> Iterator[RRset]:
+        """As they stand in an incremental transfer."""
+        yield self.old_soa
+        yield from self.removed
+        yield self.new_soa
+        yield from self.added
+
+
+def is_newer(serial: int, than: int) -> bool:
+    """Whether a serial number is later than another one (RFC 1982 §3.2)."""
+    return 0 < (serial - than) % (1 << 32) < HALF
+
+
+def difference(old: Zone, new: Zone) -> Difference:
+    """What has to be done to the old version to get the new one."""
+    before, after = _by_key(old), _by_key(new)
+    removed: list[RRset] = []
+    added: list[RRset] = []
+    for key in before.keys() | after.keys():
+        was, now = before.get(key), after.get(key)
+        if was == now:
+            continue
+        if was and now and was.ttl == now.ttl:
+            removed += _without(was, now.rdata)
+            added += _without(now, was.rdata)
+        else:
+            removed += [was] if was else []
+            added += [now] if now else []
+    return Difference(old.soa, tuple(removed), new.soa, tuple(added), old.serial)
+
+
+def _by_key(zone: Zone) -> dict[tuple[str, int, int], RRset]:
+    return {(rrset.owner, rrset.rtype, _covered(rrset)): rrset for rrset in zone.records()}
+
+
+def _covered(rrset: RRset) -> int:
+    rdata = rrset.rdata[0]
+    return int.from_bytes(rdata[:2], "big") if rrset.rtype == 46 and isinstance(rdata, bytes) else 0
+
+
+def _without(rrset: RRset, others: tuple[Rdata, ...]) -> list[RRset]:
+    rest = tuple(set(rrset.rdata) - set(others))
+    return [replace(rrset, rdata=rest)] if rest else []

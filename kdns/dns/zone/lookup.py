@@ -1,0 +1,275 @@
+"""What a zone answers (RFC 1034 §4.3.2): wildcards (RFC 4592), DNAME (RFC 6672), delegations, proofs (RFC 4035 §3.1).
+
+A positive answer has the NS records of the apex in its authority section, as CoreDNS sends them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from kdns.dns.names import MAX_NAME_BYTES, Labels, is_below, labels_of, read_name, text_of
+from kdns.dns.rrset import Mx, Rdata, RRset, Srv
+from kdns.dns.types import (
+    AAAA,
+    ANY,
+    CNAME,
+    DNAME,
+    DS,
+    HTTPS,
+    MX,
+    NOERROR,
+    NS,
+    NSEC,
+    NXDOMAIN,
+    RRSIG,
+    SERVFAIL,
+    SRV,
+    SVCB,
+    YXDOMAIN,
+    A,
+)
+from kdns.dns.zone import denial
+from kdns.dns.zone.zone import Node, Zone
+
+MAX_CHAIN: Final = 11
+"""CNAME and DNAME records of one answer that are followed within the zone."""
+_ABOUT_THE_NAME_ITSELF: Final = frozenset((CNAME, ANY, RRSIG, NSEC))
+"""Types that are answered at a name with a CNAME, rather than at its target."""
+_WITH_TARGETS: Final = frozenset((NS, MX, SRV, SVCB, HTTPS))
+
+
+class Lookup(NamedTuple):
+    """What a zone says to a question.
+
+    `is_authoritative` is false for a referral. `target` is the name outside of the zone that the answer ends in a
+    CNAME to. `is_bare` says that the name of the question does not exist, or only stands above others.
+    """
+
+    rcode: int = NOERROR
+    answer: tuple[RRset, ...] = ()
+    authority: tuple[RRset, ...] = ()
+    additional: tuple[RRset, ...] = ()
+    is_authoritative: bool = True
+    target: Labels | None = None
+    is_bare: bool = False
+
+
+class Place(NamedTuple):
+    """Where the walk down the tree ended.
+
+    `node` is the name itself, the cut or DNAME above it, or the wildcard that stands for it; None where there is
+    nothing. `at` is the name of that node, with `is_wildcard` its closest encloser, and so without a node.
+    """
+
+    node: Node | None
+    at: Labels
+    is_cut: bool = False
+    is_dname: bool = False
+    is_wildcard: bool = False
+
+
+def place_of(zone: Zone, labels: Labels, qtype: int) -> Place:
+    """Walk from the apex towards the name (RFC 1034 §4.3.2 step 3); `labels` are folded and below the apex."""
+    encloser = zone.labels
+    for depth in range(len(zone.labels), len(labels) + 1):
+        at = labels[len(labels) - depth :]
+        node = zone.nodes.get(at)
+        if node is None:
+            wildcard = zone.nodes.get((denial.WILDCARD, *encloser))
+            return Place(wildcard, encloser, is_wildcard=wildcard is not None)
+        is_whole = depth == len(labels)
+        if depth > len(zone.labels) and NS in node.rrsets and not (is_whole and qtype == DS):
+            return Place(node, at, is_cut=True)
+        if DNAME in node.rrsets and not is_whole:
+            return Place(node, at, is_dname=True)
+        encloser = at
+    return Place(zone.nodes[labels], labels)
+
+
+def closest_encloser(zone: Zone, labels: Labels) -> Labels:
+    """The longest existing name that the name is at or below (RFC 4592 §3.3.1)."""
+    while labels not in zone.nodes:
+        labels = labels[1:]
+    return labels
+
+
+def substituted(labels: Labels, owner: Labels, target: Labels) -> Labels | None:
+    """The name below `owner` moved below `target` (RFC 6672 §2.2); None for one that is not below, or gets too long."""
+    if len(labels) <= len(owner) or not is_below(labels, owner):
+        return None
+    moved = labels[: len(labels) - len(owner)] + target
+    return moved if sum(map(len, moved)) + len(moved) < MAX_NAME_BYTES else None
+
+
+def lookup(zone: Zone, labels: Labels, qtype: int, *, do: bool = False) -> Lookup:
+    """The zone's answer to a question about a name at or below its apex; `labels` are folded."""
+    return _Answer(zone, qtype, do=do).about(labels)
+
+
+class _Answer:
+    """One answer while it is made: what was followed so far."""
+
+    def __init__(self, zone: Zone, qtype: int, *, do: bool) -> None:
+        self._zone = zone
+        self._qtype = qtype
+        self._do = do
+        self._answer: list[RRset] = []
+        self._proofs: list[Node | None] = []
+        self._followed: set[Labels] = set()
+
+    def about(self, labels: Labels) -> Lookup:
+        """Follow CNAME and DNAME within the zone, and say what stands at their end."""
+        while True:
+            self._followed.add(labels)
+            place = place_of(self._zone, labels, self._qtype)
+            node = place.node
+            if node is None:
+                return self._name_error(labels, place.at)
+            if place.is_cut:
+                return self._referral(node, place.at)
+            if place.is_dname:
+                target = self._moved(node, place.at, labels)
+                if target is None:
+                    return Lookup(YXDOMAIN, tuple(self._answer), self._apex_ns())
+            elif CNAME in node.rrsets and self._qtype not in _ABOUT_THE_NAME_ITSELF:
+                self._add(node, node.rrsets[CNAME], self._owner(place, labels))
+                target = _labels(str(node.rrsets[CNAME].rdata[0]))
+                self._prove_wildcard(place, labels)
+            else:
+                return self._at(node, place, labels)
+            if self._qtype == CNAME:
+                return self._positive()
+            if target in self._followed or len(self._followed) > MAX_CHAIN:
+                return self._positive()._replace(rcode=SERVFAIL)
+            if not is_below(target, self._zone.labels):
+                return self._positive()._replace(target=target)
+            labels = target
+
+    def _at(self, node: Node, place: Place, labels: Labels) -> Lookup:
+        """The name exists, or a wildcard stands for it: its records, or NODATA."""
+        owner = self._owner(place, labels)
+        if self._qtype == ANY:
+            rrsets = list(node.rrsets.values())
+        else:
+            rrsets = [rrset for rtype, rrset in node.rrsets.items() if rtype == self._qtype]
+        if self._qtype == RRSIG:
+            signatures = [replace(rrset, owner=owner) for rrset in node.signatures.values()]
+            if signatures:
+                self._answer += signatures
+                return self._positive()
+        if not rrsets:
+            proof = denial.no_type_at_wildcard if place.is_wildcard else None
+            self._proofs += proof(self._zone, labels, place.at) if proof else denial.no_type(self._zone, labels)
+            return self._negative(NOERROR, is_bare=not (node.rrsets or self._answer))
+        for rrset in rrsets:
+            self._add(node, rrset, owner)
+        self._prove_wildcard(place, labels)
+        return self._positive(self._targets(rrsets))
+
+    def _owner(self, place: Place, labels: Labels) -> str:
+        return text_of(labels) if place.is_wildcard or place.node is None else place.node.owner
+
+    def _prove_wildcard(self, place: Place, labels: Labels) -> None:
+        if place.is_wildcard:
+            self._proofs += denial.no_closer_name(self._zone, labels, place.at)
+
+    def _add(self, node: Node, rrset: RRset, owner: str) -> None:
+        """Put an RRset into the answer, with its signatures where they were asked for."""
+        for each in self._signed(node, rrset):
+            self._answer.append(each if each.owner == owner else replace(each, owner=owner))
+
+    def _signed(self, node: Node, rrset: RRset) -> Iterator[RRset]:
+        yield rrset
+        signatures = node.signatures.get(rrset.rtype) if self._do else None
+        if signatures:
+            yield signatures if signatures.ttl == rrset.ttl else replace(signatures, ttl=rrset.ttl)
+
+    def _moved(self, node: Node, at: Labels, labels: Labels) -> Labels | None:
+        """Answer with a DNAME and the CNAME that it makes; None for a name that gets too long."""
+        dname = node.rrsets[DNAME]
+        self._add(node, dname, node.owner)
+        target = substituted(labels, at, labels_of(str(dname.rdata[0])))
+        if target is not None:
+            self._answer.append(RRset(text_of(labels), CNAME, dname.ttl, (text_of(target),)))
+            target = tuple(label.lower() for label in target)
+        return target
+
+    def _positive(self, additional: tuple[RRset, ...] = ()) -> Lookup:
+        answer = tuple(self._answer)
+        is_apex_ns = any(rrset.rtype == NS and rrset.owner == self._zone.name for rrset in answer)
+        authority = (() if is_apex_ns else self._apex_ns()) + self._proof()
+        return Lookup(NOERROR, answer, authority, additional)
+
+    def _apex_ns(self) -> tuple[RRset, ...]:
+        ns = self._zone.apex.rrsets.get(NS)
+        return tuple(self._signed(self._zone.apex, ns)) if ns else ()
+
+    def _proof(self) -> tuple[RRset, ...]:
+        return denial.records(self._proofs) if self._do else ()
+
+    def _negative(self, rcode: int, *, is_bare: bool) -> Lookup:
+        soa = tuple(self._signed(self._zone.apex, self._zone.negative_soa))
+        return Lookup(rcode, tuple(self._answer), soa + self._proof(), is_bare=is_bare)
+
+    def _name_error(self, labels: Labels, encloser: Labels) -> Lookup:
+        """NXDOMAIN; behind a CNAME it is the end of the chain that does not exist (RFC 6604 §3)."""
+        if self._do:
+            self._proofs += denial.no_name(self._zone, labels, encloser)
+        return self._negative(NXDOMAIN, is_bare=not self._answer)
+
+    def _referral(self, node: Node, at: Labels) -> Lookup:
+        """The NS records of the child, DS or the proof that there is none, and addresses within the zone."""
+        ns = node.rrsets[NS]
+        authority: tuple[RRset, ...] = (ns,)
+        if self._do and DS in node.rrsets:
+            authority += tuple(self._signed(node, node.rrsets[DS]))
+        elif self._do:
+            self._proofs += denial.no_type(self._zone, at)
+        glue = self._targets([ns])
+        answer = tuple(self._answer)
+        return Lookup(NOERROR, answer, authority + self._proof(), glue, is_authoritative=bool(answer))
+
+    def _targets(self, rrsets: Iterable[RRset]) -> tuple[RRset, ...]:
+        """The addresses of the names that these records lead to, as far as the zone has them, each name once."""
+        names = dict.fromkeys(
+            target
+            for rrset in rrsets
+            if rrset.rtype in _WITH_TARGETS
+            for rdata in rrset.rdata
+            if (target := target_of(rdata)) is not None and is_below(target, self._zone.labels)
+        )
+        return tuple(rrset for target in names for rrset in self._addresses(target))
+
+    def _addresses(self, target: Labels) -> Iterator[RRset]:
+        node = self._zone.nodes.get(target)
+        owner = node.owner if node else text_of(target)
+        if node is None:
+            place = place_of(self._zone, target, A)
+            node = place.node if place.is_wildcard else None
+        for rtype in (A, AAAA) if node else ():
+            if node and (rrset := node.rrsets.get(rtype)):
+                for each in self._signed(node, rrset):
+                    yield each if each.owner == owner else replace(each, owner=owner)
+
+
+def target_of(rdata: Rdata) -> Labels | None:
+    """The folded name that an NS, MX, SRV, SVCB or HTTPS record leads to; None for bytes that hold none."""
+    match rdata:
+        case str():
+            return _labels(rdata)
+        case Mx():
+            return _labels(rdata.exchange)
+        case Srv():
+            return _labels(rdata.target)
+        case bytes():
+            try:
+                return read_name(rdata.lower(), 2)[0]
+            except ValueError:
+                return None
+    return None
+
+
+def _labels(name: str) -> Labels:
+    return tuple(label.lower() for label in labels_of(name))

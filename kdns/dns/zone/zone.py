@@ -1,0 +1,204 @@
+"""A zone as a value: the tree of its names, each with its RRsets (RFC 1034 §4.2.1).
+
+A name that only stands above others is an empty non-terminal, and exists (RFC 4592 §2.2.2). Signatures stand beside
+what they sign, and NSEC3 records apart from the names: nobody asks for their owners (RFC 5155 §7.2.8).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from hashlib import sha1
+from typing import Final
+
+from kdns.dns.names import Labels, encode_name, folded, is_below, labels_of, text_of
+from kdns.dns.rdata import wire_of
+from kdns.dns.rrset import Rdata, RRset, Soa
+from kdns.dns.types import CNAME, DNAME, IN, NSEC, NSEC3, RRSIG, SOA
+
+MAX_RECORDS: Final = 4_000_000
+"""Records of one zone."""
+MAX_ITERATIONS: Final = 500
+"""Hash iterations of NSEC3: more cost a server much and protect nobody (RFC 9276 §3.1)."""
+BESIDE_CNAME: Final = frozenset((CNAME, RRSIG, NSEC, 25))
+"""Types that may stand beside a CNAME (RFC 4034 §3, RFC 4035 §2.5); 25 is KEY."""
+SHA1: Final = 1
+_BASE32: Final = b"0123456789abcdefghijklmnopqrstuv"
+
+
+class ZoneError(ValueError):
+    """Records that make no zone; the message names the owner."""
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """One name: its RRsets by type, without signatures; those by the type that they sign."""
+
+    owner: str
+    rrsets: dict[int, RRset] = field(default_factory=dict)
+    signatures: dict[int, RRset] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Nsec3Chain:
+    """The NSEC3 records in the order of their hashes, and how names are hashed (RFC 5155 §5)."""
+
+    salt: bytes
+    iterations: int
+    hashes: tuple[bytes, ...]
+    nodes: tuple[Node, ...]
+
+    def match(self, labels: Labels) -> Node | None:
+        """The record whose owner is the hash of this name."""
+        digest = self.hash(labels)
+        place = bisect_right(self.hashes, digest) - 1
+        return self.nodes[place] if place >= 0 and self.hashes[place] == digest else None
+
+    def cover(self, labels: Labels) -> Node | None:
+        """The record between whose owner and next name the hash lies; the last one covers both ends."""
+        return self.nodes[bisect_right(self.hashes, self.hash(labels)) - 1] if self.nodes else None
+
+    def hash(self, labels: Labels) -> bytes:
+        """The hash of a name, in the letters of owner names."""
+        digest = sha1(encode_name(labels) + self.salt, usedforsecurity=False).digest()
+        for _ in range(self.iterations):
+            digest = sha1(digest + self.salt, usedforsecurity=False).digest()
+        number = int.from_bytes(digest, "big")
+        return bytes(_BASE32[number >> shift & 31] for shift in range(155, -1, -5))
+
+
+class Zone:
+    """The records of one zone; nothing changes once it is made.
+
+    `name` is the apex in text form, `labels` the same folded. `ignored` are owners outside of the zone.
+    """
+
+    def __init__(self, name: str, rrsets: Iterable[RRset]) -> None:
+        """Raise ZoneError for records without an SOA at the apex, or with one CNAME too many."""
+        self.name = folded(name)
+        self.labels: Labels = labels_of(self.name)
+        self.nodes: dict[Labels, Node] = {self.labels: Node(self.name)}
+        self.ignored: set[str] = set()
+        hashed: dict[bytes, Node] = {}
+        for group in _groups(rrsets):
+            self._add(*group, hashed)
+        self._check()
+        self.apex = self.nodes[self.labels]
+        self._close()
+        chained = sorted((tuple(reversed(labels)), node) for labels, node in self.nodes.items() if NSEC in node.rrsets)
+        self._nsec_names = [name for name, _ in chained]
+        self._nsec_nodes = [node for _, node in chained]
+        self.nsec3 = _nsec3_chain(hashed)
+
+    @property
+    def soa(self) -> RRset:
+        """The SOA record as it is in the zone."""
+        return self.apex.rrsets[SOA]
+
+    @property
+    def soa_rdata(self) -> Soa:
+        """The fields of the SOA."""
+        (rdata,) = self.soa.rdata
+        assert isinstance(rdata, Soa)  # noqa: S101 - `_check` has seen to it
+        return rdata
+
+    @property
+    def serial(self) -> int:
+        """The serial number (RFC 1982)."""
+        return self.soa_rdata.serial
+
+    @property
+    def negative_soa(self) -> RRset:
+        """The SOA of negative answers; its TTL is the least of its own and MINIMUM (RFC 2308 §3)."""
+        return replace(self.soa, ttl=min(self.soa.ttl, self.soa_rdata.minimum))
+
+    def nsec_match(self, labels: Labels) -> Node | None:
+        """The name, if it has an NSEC record."""
+        node = self.nodes.get(labels)
+        return node if node and NSEC in node.rrsets else None
+
+    def nsec_cover(self, labels: Labels) -> Node | None:
+        """The name whose NSEC record says that no name stands between it and the next one."""
+        place = bisect_right(self._nsec_names, tuple(reversed(labels))) - 1
+        return self._nsec_nodes[place] if self._nsec_nodes else None
+
+    def records(self) -> Iterator[RRset]:
+        """All RRsets but the SOA, those of the apex first."""
+        nodes = (*self.nodes.values(), *(self.nsec3.nodes if self.nsec3 else ()))
+        for node in nodes:
+            for rtype, rrset in node.rrsets.items():
+                if rtype != SOA or node is not self.apex:
+                    yield rrset
+            yield from node.signatures.values()
+
+    def _add(self, owner: str, rtype: int, covered: int, rrset: RRset, hashed: dict[bytes, Node]) -> None:
+        labels = labels_of(owner)
+        if not is_below(labels, self.labels) or rrset.rclass != IN:
+            self.ignored.add(owner)
+            return
+        if NSEC3 in {rtype, covered}:
+            node = hashed.setdefault(labels[0], Node(owner))
+        else:
+            node = self.nodes.get(labels) or self.nodes.setdefault(labels, Node(owner))
+        if covered:
+            node.signatures[covered] = rrset
+        else:
+            node.rrsets[rtype] = rrset
+
+    def _check(self) -> None:
+        soa = self.nodes[self.labels].rrsets.get(SOA)
+        if soa is None:
+            raise ZoneError(f"the zone {self.name} has no SOA record at its apex")
+        if len(soa.rdata) > 1:
+            raise ZoneError(f"the zone {self.name} has more than one SOA record")
+        for node in self.nodes.values():
+            cname = node.rrsets.get(CNAME)
+            if cname and len(node.rrsets) > 1 and not node.rrsets.keys() <= BESIDE_CNAME:
+                raise ZoneError(f"{node.owner} has a CNAME and other records beside it (RFC 1034 §3.6.2)")
+            for rtype in (CNAME, DNAME):
+                if rtype in node.rrsets and len(node.rrsets[rtype].rdata) > 1:
+                    raise ZoneError(f"{node.owner} has more than one {'CNAME' if rtype == CNAME else 'DNAME'}")
+
+    def _close(self) -> None:
+        """Add the names that only stand above others."""
+        depth = len(self.labels)
+        for labels in list(self.nodes):
+            above = labels[1:]
+            while len(above) > depth and above not in self.nodes:
+                self.nodes[above] = Node(text_of(above))
+                above = above[1:]
+
+
+def _groups(rrsets: Iterable[RRset]) -> Iterator[tuple[str, int, int, RRset]]:
+    """Owner in lower case, type, type that is signed or 0, and the RRset of all these records.
+
+    Records of one name and type are one RRset with the lowest TTL, each record once (RFC 2181 §5).
+    """
+    groups: dict[tuple[str, int, int, int], tuple[int, dict[Rdata, None]]] = {}
+    for rrset in rrsets:
+        owner, rtype = folded(rrset.owner), rrset.rtype
+        for rdata in rrset.rdata:
+            covered = int.from_bytes(rdata[:2], "big") if rtype == RRSIG and isinstance(rdata, bytes) else 0
+            key = (owner, rtype, covered, rrset.rclass)
+            ttl, known = groups.get(key) or (rrset.ttl, {})
+            known[rdata] = None
+            groups[key] = min(ttl, rrset.ttl), known
+    for (owner, rtype, covered, rclass), (ttl, rdata_of_all) in groups.items():
+        yield owner, rtype, covered, RRset(owner, rtype, ttl, tuple(rdata_of_all), rclass)
+
+
+def _nsec3_chain(hashed: dict[bytes, Node]) -> Nsec3Chain | None:
+    """The chain of these records, which must be hashed alike."""
+    rows = sorted((label.lower(), node) for label, node in hashed.items() if NSEC3 in node.rrsets)
+    if not rows:
+        return None
+    first = wire_of(NSEC3, rows[0][1].rrsets[NSEC3].rdata[0])
+    iterations = int.from_bytes(first[2:4], "big")
+    if first[0] != SHA1 or iterations > MAX_ITERATIONS:
+        raise ZoneError(
+            f"{rows[0][1].owner}: NSEC3 is supported with SHA-1 and at most {MAX_ITERATIONS} iterations, "
+            f"not with algorithm {first[0]} and {iterations} (RFC 9276)"
+        )
+    salt = first[5 : 5 + first[4]]
+    return Nsec3Chain(salt, iterations, tuple(label for label, _ in rows), tuple(node for _, node in rows))

@@ -1,0 +1,184 @@
+"""Authority over zones: what `file`, `auto` and `secondary` do with queries, wherever their zones come from."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from kdns.dns.names import Labels, is_below, labels_of
+from kdns.dns.query import AA, RA, TC
+from kdns.dns.response import NEVER, Response, Reuse, Subject
+from kdns.dns.types import IN, NOERROR, REFUSED, SERVFAIL, TRANSFERS
+from kdns.dns.wire import from_wire
+from kdns.dns.zone.difference import Difference, difference
+from kdns.dns.zone.lookup import Lookup, lookup
+from kdns.dns.zone.zone import Zone
+from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, then
+from kdns.plugins.directive import Setup
+from kdns.plugins.transfer import Transfer
+
+MAX_DIFFERENCES: Final = 20
+"""Versions of a zone back to which incremental transfers reach."""
+MAX_DIFFERENCE_RECORDS: Final = 100_000
+"""Records of all kept differences of one zone."""
+
+
+@dataclass(slots=True, eq=False)
+class HeldZone:
+    """A zone that is served: its present version, None for a zone that cannot be answered for (yet, or any more).
+
+    `fallthrough` are the names at or below which the next directive answers for names without records.
+    `differences` lead from earlier versions to the present one.
+    """
+
+    name: str
+    fallthrough: tuple[Labels, ...] = ()
+    zone: Zone | None = None
+    differences: tuple[Difference, ...] = ()
+    labels: Labels = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.labels = labels_of(self.name)
+
+    def since(self, serial: int) -> tuple[Difference, ...]:
+        """The differences that lead from a serial to the present one; () for a serial that is not known any more."""
+        for place, step in enumerate(self.differences):
+            if step.old_serial == serial:
+                return self.differences[place:]
+        return ()
+
+
+def stepped(held: HeldZone, zone: Zone) -> tuple[Difference, ...]:
+    """The differences that are kept when this zone takes the place of the present one; for a thread."""
+    if held.zone is None:
+        return ()
+    steps = (*held.differences, difference(held.zone, zone))[-MAX_DIFFERENCES:]
+    while steps and sum(step.size for step in steps) > MAX_DIFFERENCE_RECORDS:
+        steps = steps[1:]
+    return steps
+
+
+class Authority(Plugin):
+    """Answers for zones. Every answer depends on its zone and is forgotten with it.
+
+    `name` is the directive's. Where the target of a CNAME is in none of these zones, the whole server is asked for it.
+    """
+
+    sees = Sees.PACKET
+
+    def __init__(self, name: str, setup: Setup) -> None:
+        self.name = name
+        self._setup = setup
+        self._held: tuple[HeldZone, ...] = ()
+        self._listeners: list[Callable[[str], None]] = []
+
+    @property
+    def held(self) -> tuple[HeldZone, ...]:
+        """The zones, those with the longest names first."""
+        return self._held
+
+    def hold(self, zones: Iterable[HeldZone]) -> None:
+        """Answer for these zones from now on."""
+        before = {id(held) for held in self._held}
+        self._held = tuple(sorted(zones, key=lambda held: -len(held.labels)))
+        changed = before ^ {id(held) for held in self._held}
+        if changed:
+            self._setup.forget((self._subject(None),))
+
+    def renew(self, held: HeldZone, zone: Zone | None, differences: tuple[Difference, ...] = ()) -> None:
+        """Answer with another version of a zone, and tell those who want to know."""
+        is_new = zone is not None and (held.zone is None or held.zone.serial != zone.serial)
+        held.zone, held.differences = zone, differences
+        self._setup.forget((self._subject(held),))
+        if is_new:
+            for changed in self._listeners:
+                changed(held.name)
+
+    def zone_of(self, labels: Labels) -> HeldZone | None:
+        """The zone with the longest name that this name is at or below."""
+        return next((held for held in self._held if is_below(labels, held.labels)), None)
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        """The zone's answer; SERVFAIL for a zone without content, `next` for names in none of the zones."""
+        query = request.query
+        held = self.zone_of(query.labels) if query.qclass == IN else None
+        if held is None:
+            return self._depending(next(request), None) if query.qclass == IN else next(request)
+        if query.qtype in TRANSFERS:
+            return Response(REFUSED, plugin=self.name)
+        if held.zone is None:
+            return Response(SERVFAIL, plugin=self.name)
+        found = lookup(held.zone, query.labels, query.qtype, do=query.do)
+        if found.is_bare and any(is_below(query.labels, zone) for zone in held.fallthrough):
+            return self._depending(next(request), held)
+        response = self._response(found, held)
+        if found.target is None:
+            return response
+        try:
+            onward = request.about(found.target)
+        except ValueError:
+            return response
+        return then(self._setup.resolve(onward), partial(_joined, response))
+
+    def transfer_zones(self) -> tuple[str, ...]:
+        """See Transferer."""
+        return tuple(held.name for held in self._held if held.zone)
+
+    def transfer(self, zone: str, serial: int | None) -> Transfer | None:
+        """See Transferer."""
+        held = next((held for held in self._held if held.name == zone), None)
+        if held is None or held.zone is None:
+            return None
+        steps = held.since(serial) if serial is not None else ()
+        changes = (rrset for step in steps for rrset in step.records()) if steps else None
+        return Transfer(held.zone.soa, held.zone.records(), changes)
+
+    def on_zone_change(self, changed: Callable[[str], None]) -> None:
+        """See Transferer."""
+        self._listeners.append(changed)
+
+    def _subject(self, held: HeldZone | None) -> Subject:
+        """What answers of a zone depend on; None for those that depend on which zones there are."""
+        return ("zone", id(self), id(held) if held else 0)
+
+    def _depending(self, reply: Reply | Awaitable[Reply], held: HeldZone | None) -> Reply | Awaitable[Reply]:
+        reuse = Reuse((self._subject(held),))
+        return then(reply, lambda reply: reply and reply._replace(reuse=reply.reuse.and_then(reuse)))
+
+    def _response(self, found: Lookup, held: HeldZone) -> Response:
+        return Response(
+            found.rcode,
+            AA if found.is_authoritative else 0,
+            found.answer,
+            found.authority,
+            found.additional,
+            reuse=Reuse((self._subject(held), self._subject(None))),
+            plugin=self.name,
+            zone=held.name,
+        )
+
+
+def _joined(response: Response, found: Reply) -> Reply:
+    """The CNAMEs of a zone with what the server says to the name that they lead to.
+
+    Nobody answering for that name is no error of the zone: a resolver looks for it elsewhere.
+    """
+    if found is None or found.rcode == REFUSED:
+        return response._replace(reuse=NEVER)
+    if found.rcode == SERVFAIL:
+        return response._replace(rcode=SERVFAIL, reuse=NEVER)
+    if found.wire:
+        found = from_wire(found)
+    negative = (found.soa.rrset,) if found.soa else found.authority
+    is_steady = found.aged_from_s is None and found.soa is None
+    return response._replace(
+        rcode=found.rcode,
+        flags=response.flags | (found.flags & (TC | RA)),
+        answer=(*response.answer, *found.answer),
+        authority=response.authority if found.answer and found.rcode == NOERROR else negative,
+        reuse=response.reuse.and_then(found.reuse) if is_steady else NEVER,
+        order=found.order,
+        tallies=(*response.tallies, *found.tallies),
+    )

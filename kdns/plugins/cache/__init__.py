@@ -1,1 +1,0 @@
-"""The `cache` directive: replies of later directives, used again until their TTL has passed."""

@@ -1,0 +1,157 @@
+"""file DBFILE [ZONES...] { reload DURATION | fallthrough [ZONES...] | upstream }: zones from a master file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from posixpath import dirname, join
+from typing import Final
+
+from kdns.corefile.address import all_zones
+from kdns.corefile.lines import Line, Stanza
+from kdns.dns.names import labels_of
+from kdns.dns.zone.difference import Difference, is_newer
+from kdns.dns.zone.zone import Zone, ZoneError
+from kdns.dns.zonefile import ZoneFileError, parse_zone
+from kdns.errors import CorefileError
+from kdns.plugins.authority import Authority, HeldZone, stepped
+from kdns.plugins.directive import Directive, Files, Repeat, Setup, UnreadableFileError
+from kdns.plugins.stanza import UNLIMITED, Option, configured, count, duration_s
+
+NAME: Final = "file"
+USAGE: Final = "file DBFILE [ZONES...]"
+RELOAD_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class FileConfig:
+    """One file and the zones that are made of it; it is read again every `reload_s` seconds, 0: never."""
+
+    path: str
+    zones: tuple[str, ...]
+    reload_s: float = RELOAD_S
+    fallthrough: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A version of a zone, and how it follows from the one before."""
+
+    zone: Zone
+    differences: tuple[Difference, ...] = ()
+
+
+def _reload(config: FileConfig, line: Line) -> FileConfig:
+    return replace(config, reload_s=duration_s(line.args[0]))
+
+
+def _fallthrough(config: FileConfig, line: Line) -> FileConfig:
+    return replace(config, fallthrough=all_zones(line.args) or (".",))
+
+
+def _upstream(config: FileConfig, _line: Line) -> FileConfig:
+    return config
+
+
+OPTIONS = {
+    "reload": Option("reload DURATION", 1, 1, _reload),
+    "fallthrough": Option("fallthrough [ZONES...]", 0, UNLIMITED, _fallthrough),
+    "upstream": Option("upstream", 0, UNLIMITED, _upstream),
+}
+
+
+def parse(stanza: Stanza, zones: tuple[str, ...]) -> FileConfig:
+    """What a `file` stanza says; its ZONES default to the server block's `zones`. Raises CorefileError."""
+    count(stanza, USAGE, 1, UNLIMITED)
+    config = FileConfig(stanza.args[0].text, all_zones(stanza.args[1:]) or zones)
+    return configured(config, stanza, OPTIONS)
+
+
+def read_zone(path: str, name: str, files: Files) -> Zone:
+    """The zone of a file with all that it includes; CorefileError, at the file's own line, for a mistake."""
+    try:
+        return Zone(name, parse_zone(files.text(path), name, path, partial(_included, files)))
+    except ZoneFileError as error:
+        raise CorefileError(error.path, error.line, "", error.reason) from error
+    except ZoneError as error:
+        raise CorefileError(path, 0, "", str(error)) from error
+
+
+def _included(files: Files, path: str, name: str) -> tuple[str, str]:
+    """The path and text of a file that another one includes: relative to that one's folder."""
+    included = join(dirname(path), name)
+    try:
+        return included, files.text(included)
+    except CorefileError as error:
+        raise ValueError(f"$INCLUDE {name}: {error.reason}") from error
+
+
+def newer_version(path: str, held: HeldZone, files: Files) -> Version | None:
+    """The zone of the file, if it is another version than the one that is held."""
+    zone = read_zone(path, held.name, files)
+    if held.zone and zone.serial == held.zone.serial:
+        return None
+    return Version(zone, stepped(held, zone) if held.zone and is_newer(zone.serial, held.zone.serial) else ())
+
+
+class ZoneFiles(Authority):
+    """Zones of files, which are read again at intervals. A file that cannot be used leaves the zone as it was.
+
+    Differs: `fallthrough` counts for the zones of its own stanza; in CoreDNS for those of all in the server block.
+    """
+
+    def __init__(self, configs: tuple[FileConfig, ...], setup: Setup) -> None:
+        super().__init__(NAME, setup)
+        by_name: dict[str, HeldZone] = {}
+        for config in configs:
+            fallthrough = tuple(map(labels_of, config.fallthrough))
+            zones = [HeldZone(zone, fallthrough) for zone in config.zones]
+            by_name |= {held.name: held for held in zones}
+            setup.prepare(partial(self._load, config, zones))
+            if config.reload_s:
+                setup.spawn(partial(self._follow, config, zones))
+        self.hold(by_name.values())
+
+    async def _load(self, config: FileConfig, zones: list[HeldZone]) -> None:
+        """The first version. Of a file that is read again, the absence is no reason not to start."""
+        for held in zones:
+            try:
+                await self._refresh(config.path, held)
+            except UnreadableFileError as error:
+                if not config.reload_s:
+                    raise
+                self._setup.log(
+                    "warning", "zone file not readable", zone=held.name, reason=str(error), again_in_s=config.reload_s
+                )
+
+    async def _follow(self, config: FileConfig, zones: list[HeldZone]) -> None:
+        """Look at the file at intervals; a mistake in it is logged once."""
+        logged = ""
+        while True:
+            await self._setup.sleep(config.reload_s)
+            problem = ""
+            for held in zones:
+                try:
+                    await self._refresh(config.path, held)
+                except CorefileError as error:
+                    problem = str(error)
+                    if problem != logged:
+                        self._setup.log("warning", "zone file not usable", reason=problem, answers="as before")
+            logged = problem
+
+    async def _refresh(self, path: str, held: HeldZone) -> None:
+        version = await self._setup.in_thread(partial(newer_version, path, held))
+        if version:
+            self.renew(held, version.zone, version.differences)
+            ignored = len(version.zone.ignored)
+            self._setup.log("info", "zone loaded", zone=held.name, path=path, serial=version.zone.serial)
+            if ignored:
+                self._setup.log("warning", "records outside of the zone left out", zone=held.name, owners=ignored)
+
+
+def build(configs: tuple[FileConfig, ...], setup: Setup) -> ZoneFiles:
+    """The zones of all `file` stanzas of the block."""
+    return ZoneFiles(configs, setup)
+
+
+DIRECTIVE = Directive(NAME, parse, build, Repeat.ADD, options=OPTIONS)

@@ -1,0 +1,109 @@
+"""metadata [ZONES…]: facts about a query that other directives know, for logs and for directives behind it.
+
+What a fact is called begins with the directive that knows it: `kubernetes/namespace`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol, runtime_checkable
+
+from kdns.corefile.address import all_zones
+from kdns.corefile.lines import Stanza
+from kdns.dns.names import is_below, labels_of
+from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.plugins.directive import Directive, Setup
+from kdns.plugins.stanza import UNLIMITED, Option, configured, count
+
+OPTIONS: Final[dict[str, Option[MetadataConfig]]] = {}
+
+
+@runtime_checkable
+class Provider(Protocol):
+    """A plugin that knows facts about queries."""
+
+    def metadata(self, request: Request) -> Mapping[str, str]:
+        """What it knows about this query, by label; called once for a query of which somebody wants a fact."""
+        ...
+
+
+def is_label(text: str) -> bool:
+    """Whether it names a fact: a directive, a slash, and something behind it."""
+    directive, slash, name = text.partition("/")
+    return bool(directive and slash and name.strip("/"))
+
+
+class Facts(Mapping[str, str]):
+    """The facts about one query. Providers are called when the first of them is wanted, and not before."""
+
+    __slots__ = ("_facts", "_providers", "_request")
+
+    def __init__(self, request: Request, providers: tuple[Provider, ...]) -> None:
+        self._request = request
+        self._providers = providers
+        self._facts: dict[str, str] | None = None
+
+    @property
+    def _all(self) -> dict[str, str]:
+        if self._facts is None:
+            self._facts = {
+                label: value
+                for provider in self._providers
+                for label, value in provider.metadata(self._request).items()
+                if is_label(label)
+            }
+        return self._facts
+
+    def __getitem__(self, label: str) -> str:
+        return self._all[label]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataConfig:
+    """Facts are had of queries for names in these zones."""
+
+    zones: tuple[str, ...]
+
+
+def parse(stanza: Stanza, zones: tuple[str, ...]) -> MetadataConfig:
+    """What a `metadata` stanza says; its ZONES default to the server block's. Raises CorefileError."""
+    count(stanza, "metadata [ZONES...]", 0, UNLIMITED)
+    return configured(MetadataConfig(all_zones(stanza.args) or zones), stanza, OPTIONS)
+
+
+class Metadata(Plugin):
+    """Gives each request the facts that the block's other plugins know about it.
+
+    Facts may be the client's, so that a directive behind it may make answers of them: it sees every query.
+    """
+
+    sees = Sees.EVERY
+
+    def __init__(self, config: MetadataConfig, setup: Setup) -> None:
+        self._zones = tuple(labels_of(zone) for zone in config.zones)
+        self._setup = setup
+        self._providers: tuple[Provider, ...] | None = None
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        """The next directive's reply to the request with its facts."""
+        if not any(is_below(request.query.labels, zone) for zone in self._zones):
+            return next(request)
+        if self._providers is None:
+            self._providers = tuple(plugin for plugin in self._setup.plugins() if isinstance(plugin, Provider))
+        return next(request._replace(metadata=Facts(request, self._providers)))
+
+
+def build(configs: tuple[MetadataConfig, ...], setup: Setup) -> Metadata:
+    """The plugin of the stanza."""
+    (config,) = configs
+    return Metadata(config, setup)
+
+
+DIRECTIVE = Directive("metadata", parse, build, options=OPTIONS)

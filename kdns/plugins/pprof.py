@@ -1,0 +1,48 @@
+"""pprof [ADDRESS] { block [RATE] }: /debug/pprof, what the process is doing.
+
+Differs: the profiles are text, as Python has no profiles in pprof's format, and there is none of blocked goroutines.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kdns.corefile.address import host_port
+from kdns.corefile.lines import Line, Stanza
+from kdns.net import HostPort
+from kdns.plugins.directive import Directive, Setup
+from kdns.plugins.stanza import Option, configured, count, integer
+
+DEFAULT_ADDRESS = HostPort("localhost", 6053)
+
+
+@dataclass(frozen=True, slots=True)
+class PprofConfig:
+    """Where the profiles are served."""
+
+    address: HostPort = DEFAULT_ADDRESS
+
+
+def _block(config: PprofConfig, line: Line) -> PprofConfig:
+    for token in line.args:
+        integer(token, 0)
+    return config
+
+
+OPTIONS = {"block": Option("block [RATE]", 0, 1, _block)}
+
+
+def parse(stanza: Stanza, _zones: tuple[str, ...]) -> PprofConfig:
+    """What a `pprof` stanza says; raises CorefileError."""
+    count(stanza, "pprof [ADDRESS]", 0, 1)
+    config = PprofConfig(host_port(stanza.args[0])) if stanza.args else PprofConfig()
+    return configured(config, stanza, OPTIONS)
+
+
+def build(configs: tuple[PprofConfig, ...], setup: Setup) -> None:
+    """Serves /debug/pprof."""
+    (config,) = configs
+    setup.profiles(config.address)
+
+
+DIRECTIVE = Directive("pprof", parse, build, options=OPTIONS)

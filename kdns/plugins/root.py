@@ -1,0 +1,31 @@
+"""root PATH: the folder that the block's files are in, where their names do not begin with a slash."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kdns.corefile.lines import Stanza
+from kdns.plugins.directive import Directive, Setup
+from kdns.plugins.stanza import configured, count
+
+
+@dataclass(frozen=True, slots=True)
+class RootConfig:
+    """The folder."""
+
+    path: str
+
+
+def parse(stanza: Stanza, _zones: tuple[str, ...]) -> RootConfig:
+    """What a `root` stanza says; raises CorefileError."""
+    count(stanza, "root PATH", 1, 1)
+    return configured(RootConfig(stanza.args[0].text), stanza, {})
+
+
+def build(configs: tuple[RootConfig, ...], setup: Setup) -> None:
+    """Has the directives behind it look there: it is the first one of the chain."""
+    (config,) = configs
+    setup.root(config.path)
+
+
+DIRECTIVE = Directive("root", parse, build)

@@ -1,0 +1,49 @@
+"""tls CERT KEY [CA] { client_auth HOW; keylog FILE }: the certificate of tls://, https:// and quic://."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kdns.corefile.lines import Line, Stanza
+from kdns.plugins.directive import Directive, Setup
+from kdns.plugins.listener import ClientAuth, TlsConfig
+from kdns.plugins.stanza import Option, choice, configured, count
+
+USAGE = "tls CERT KEY [CA]"
+
+
+def _client_auth(config: TlsConfig, line: Line) -> TlsConfig:
+    return replace(config, client_auth=ClientAuth(choice(line.args[0], [each.value for each in ClientAuth])))
+
+
+def _keylog(config: TlsConfig, line: Line) -> TlsConfig:
+    return replace(config, keylog=line.args[0].text)
+
+
+OPTIONS = {
+    "client_auth": Option(f"client_auth {'|'.join(each.value for each in ClientAuth)}", 1, 1, _client_auth),
+    "keylog": Option("keylog FILE", 1, 1, _keylog),
+}
+
+
+def parse(stanza: Stanza, _zones: tuple[str, ...]) -> TlsConfig:
+    """What a `tls` stanza says; raises CorefileError."""
+    count(stanza, USAGE, 2, 3)
+    cert, key, *rest = (token.text for token in stanza.args)
+    return configured(TlsConfig(cert, key, rest[0] if rest else "", at=stanza.words[0]), stanza, OPTIONS)
+
+
+def build(configs: tuple[TlsConfig, ...], setup: Setup) -> None:
+    """Has the listeners of the block speak TLS, where their scheme is of TLS."""
+    (config,) = configs
+    config = replace(
+        config,
+        cert=setup.path(config.cert),
+        key=setup.path(config.key),
+        ca=config.ca and setup.path(config.ca),
+        keylog=config.keylog and setup.path(config.keylog),
+    )
+    setup.listener(lambda options: replace(options, tls=config))
+
+
+DIRECTIVE = Directive("tls", parse, build, options=OPTIONS)

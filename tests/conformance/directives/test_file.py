@@ -1,0 +1,123 @@
+"""Recorded cases of `file`: look-ups, loading, reloading, and pure functions of zones."""
+
+from __future__ import annotations
+
+import pytest
+from dns_chain import FakeFiles, FakeSetup
+from harness import Behind, Case, Report, difference, files_of, recorded, reply_to, server_of, shown
+
+from kdns.dns.names import labels_of, text_of
+from kdns.dns.response import Response
+from kdns.dns.types import SERVFAIL
+from kdns.dns.zone.difference import is_newer
+from kdns.dns.zone.lookup import closest_encloser, substituted
+from kdns.dns.zone.zone import Zone
+from kdns.dns.zonefile import parse_record, parse_zone
+from kdns.errors import CorefileError
+from kdns.plugins.authority import HeldZone
+from kdns.plugins.file import newer_version, read_zone
+
+DEVIATIONS = {
+    "file/TestLookupApex/0": "the apex exists: NODATA (RFC 2308 §2.2); CoreDNS answers NXDOMAIN, as its own test says",
+    "file/TestLookup/4": "the name is spelled as in the question (dns0x20), not in lower case",
+    "file/TestSVCBTargetNormalization/0": "names in rdata keep their case, as it is signed (RFC 3597 §7)",
+    "file/TestLookupWildcard/5": "an answer from a wildcard has the proof that it was used rightly (RFC 4035 §3.1.3.3)",
+    "file/TestParseNSEC3PARAM/0": "zones with NSEC3 are served (RFC 5155); CoreDNS refuses them",
+}
+GO_ONLY = {
+    "replace_first_label_with_asterisk": "a step of CoreDNS's walk up the tree, which kdns walks down",
+    "name_from_right": "a step of CoreDNS's walk down the tree",
+}
+
+
+def function(case: Case, content: Case) -> object:
+    """What a pure function makes of a case's input, as the case writes it."""
+    given = case["in"]
+    match case["func"]:
+        case "closest_encloser":
+            zone = Zone("miek.nl.", parse_zone(files_of(case, content)["db"], "miek.nl."))
+            return text_of(closest_encloser(zone, labels_of(given)))
+        case "dname_substitute":
+            names = (labels_of(given[key]) for key in ("qname", "owner", "target"))
+            moved = substituted(*names)
+            return text_of(moved) if moved else None
+        case "canonical_escape":
+            return parse_record(f"{given} 500 IN A 192.0.2.2").owner
+        case "serial_less":
+            return is_newer(given[1], given[0])
+        case "should_transfer":
+            serial = parse_record(given["primary_soa"]).rdata[0].serial  # type: ignore[union-attr] # an SOA
+            return given["have_serial"] is None or is_newer(serial, given["have_serial"])
+    raise AssertionError(case["func"])
+
+
+def loaded(case: Case, content: Case) -> str:
+    """What differs in how a file is taken."""
+    files = FakeFiles(files_of(case, content))
+    expected = case["expect"]
+    try:
+        zone = read_zone("db", case["origin"], files)
+    except CorefileError as error:
+        return "" if "error" in expected else str(error)
+    missing = [name for name in expected.get("has", ()) if labels_of(name) not in zone.nodes]
+    return f"without {missing}" if missing else "accepted" if "error" in expected else ""
+
+
+async def reloaded(case: Case, content: Case) -> str:
+    """What differs when a file has changed, or not."""
+    files = files_of(case, content)
+    if "loaded_serial" in case:
+        held = HeldZone("miek.nl.")
+        held.zone = read_zone("db", held.name, FakeFiles(files))
+        version = newer_version("db", held, FakeFiles(files))
+        return "" if held.zone.serial == case["loaded_serial"] and version is None else "taken again"
+    setup = FakeSetup(files=files)
+    server = server_of(case["config"], setup)
+    await setup.prepared()
+    (plugin,) = server.blocks[0].chain.plugins
+    for step in case["steps"]:
+        if "write" in step:
+            setup.files |= step["write"]
+            for held in plugin.held:  # type: ignore[attr-defined] # the only directive is `file`
+                version = newer_version("db", held, FakeFiles(setup.files))
+                assert version
+                plugin.renew(held, version.zone)  # type: ignore[attr-defined]
+        zone = plugin.held[0].zone  # type: ignore[attr-defined]
+        count = sum(len(rrset.rdata) for rrset in zone.apex.rrsets.values())
+        expected = step.get("expect_apex_records", count)
+        if count != expected:
+            return f"{count} records at the apex, recorded {expected}"
+    return ""
+
+
+async def looked_up(case: Case, content: Case) -> str:
+    """What differs in the reply of a zone with a stub behind it."""
+    setup = FakeSetup(files=files_of(case, content))
+    server = server_of(case["config"], setup, Behind(lambda _: Response(SERVFAIL)))
+    await setup.prepared()
+    limitless = {**case["query"], "proto": "tcp"}
+    return difference(case["expect"], shown(await reply_to(server, limitless)))
+
+
+async def test_recorded_cases_of_file(capsys: pytest.CaptureFixture[str]) -> None:
+    content = recorded("file")
+    report = Report("file-cases.json", DEVIATIONS)
+    for case in content["cases"]:
+        match case.get("op"):
+            case None:
+                report.add(case["id"], await looked_up(case, content))
+            case "func" if case["func"] in GO_ONLY:
+                report.counts["not applicable"] += 1
+            case "func" if case["func"] == "notify_accepted":
+                report.counts["elsewhere"] += 1
+            case "func":
+                got = function(case, content)
+                report.add(case["id"], "" if got == case["expect"]["out"] else f"{got}")
+            case "load":
+                report.add(case["id"], loaded(case, content))
+            case "reload":
+                report.add(case["id"], await reloaded(case, content))
+            case "transfer_out" | "transfer_in":
+                report.counts["elsewhere"] += 1
+    with capsys.disabled():
+        report.check()

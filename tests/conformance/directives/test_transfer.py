@@ -1,0 +1,91 @@
+"""Recorded cases of `transfer`: who gets which zone, in which records."""
+
+from __future__ import annotations
+
+from struct import pack
+
+import pytest
+from dns_chain import FakeSetup
+from harness import Behind, Case, Report, client_of, packet_of, recorded, server_of, texts
+
+from kdns.dns.names import encode_name, labels_of
+from kdns.dns.query import AA
+from kdns.dns.rdata import wire_of
+from kdns.dns.response import Response
+from kdns.dns.types import SERVFAIL, rcode_name
+from kdns.dns.wire import from_wire
+from kdns.dns.zone.zone import Zone
+from kdns.dns.zonefile import parse_record
+from kdns.plugins.authority import Authority, HeldZone
+from kdns.plugins.server import Exchange
+from kdns.plugins.transfer import Transfers
+
+DEVIATIONS = {
+    "transfer/TestAXFRZoneMatchCaseInsensitive/0": "names that point at the question's are spelled as it is (dns0x20)",
+    "transfer/TestTransferIXFRCurrent/0": "the SOA is answered with authority, so AA is set (RFC 1035 §4.1.1)",
+}
+
+
+def authority_of(case: Case, setup: FakeSetup) -> Authority:
+    """The zones of a case as a plugin that gives them."""
+    plugin = Authority("file", setup)
+    held = [HeldZone(name) for name in case["zones"]]
+    for each in held:
+        each.zone = Zone(each.name, map(parse_record, case["zones"][each.name]))
+    plugin.hold(held)
+    return plugin
+
+
+def packet_with_authority(query: Case) -> bytes:
+    """The packet of a query, with the SOA that an IXFR has."""
+    packet = bytearray(packet_of(query))
+    for line in query.get("authority", ()):
+        rrset = parse_record(line)
+        rdata = wire_of(rrset.rtype, rrset.rdata[0])
+        packet += encode_name(labels_of(rrset.owner)) + pack("!HHIH", rrset.rtype, 1, rrset.ttl, len(rdata)) + rdata
+        packet[9] += 1
+    return bytes(packet)
+
+
+def outcome(case: Case) -> str:
+    """What differs in the messages of a transfer."""
+    setup = FakeSetup()
+    behind = Behind(lambda _: Response(SERVFAIL))
+    server = server_of(case["config"], setup, authority_of(case, setup), behind)
+    setup.built = server.blocks[0].chain.plugins
+    lane = server.table.lane("tcp", 4)
+    exchange = server.respond(packet_with_authority(case["query"]), lane, client_of(case["query"]))
+    assert isinstance(exchange, Exchange)
+    messages = [from_wire(Response(wire=wire)) for wire in (exchange.wire, *(exchange.following or ()))]
+    lines = [line for message in messages for line in texts(message.answer)]
+    expected = case["expect"]
+    if "passed" in expected:
+        assert exchange.response
+        is_passed = bool(behind.requests) or exchange.response.plugin != "transfer"
+        return "" if is_passed else f"answered with {lines}"
+    if "served_from" in expected:
+        return "" if lines and lines[0].startswith(f"{expected['served_from']} ") else f"answered with {lines}"
+    if rcode_name(messages[0].rcode) != expected["rcode"]:
+        return rcode_name(messages[0].rcode)
+    if lines != expected.get("records", []):
+        return f"{lines}"
+    return "" if bool(messages[0].flags & AA) == expected.get("aa", bool(messages[0].flags & AA)) else "AA"
+
+
+def test_recorded_cases_of_transfer(capsys: pytest.CaptureFixture[str]) -> None:
+    content = recorded("transfer-secondary-auto")
+    report = Report("transfer-secondary-auto-cases.json, transfer", DEVIATIONS)
+    for case in content["cases"]:
+        if case["id"].startswith("transfer/") and "op" not in case:
+            report.add(case["id"], outcome(case))
+        elif case["id"].startswith("transfer/"):
+            given = case["in"]
+            setup = FakeSetup()
+            text = "\n".join(f"transfer {zone} {{\nto *\n}}" for zone in given["zones"])
+            (plugin,) = server_of(text, setup).blocks[0].chain.plugins
+            assert isinstance(plugin, Transfers)
+            config = plugin.config_of(labels_of(given["name"]))
+            got = config.zones[0] if config else None
+            report.add(case["id"], "" if got == case["expect"]["out"] else f"{got}")
+    with capsys.disabled():
+        report.check()

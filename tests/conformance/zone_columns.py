@@ -1,0 +1,48 @@
+"""What recorded stanzas of directives about zones are understood as, column by column."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from dns_chain import only
+
+from kdns.plugins import file, transfer
+from kdns.plugins.server_config import ServerConfig
+
+DIRECTIVES = ("file", "transfer")
+GO_NAMES = {"zoneFileName1": "db.miek.nl", "zoneFileName2": "db.dnssex.nl"}
+"""What Go expressions in recorded stanzas stand for."""
+
+
+def go_text(expression: str) -> str:
+    """The text of a Go expression of strings and names."""
+    parts = re.findall(r"`([^`]*)`|\"((?:[^\"\\]|\\.)*)\"|([A-Za-z0-9.()]+)", expression)
+    return "".join(raw or quoted.replace("\\n", "\n") or GO_NAMES.get(name, "") for raw, quoted, name in parts)
+
+
+def strings(text: str) -> list[str]:
+    """The strings of a Go literal."""
+    return re.findall(r'"([^"]*)"', text)
+
+
+def fallthrough_zones(text: str) -> tuple[str, ...]:
+    """What `fall.F` of the recorded columns means."""
+    return {"fall.Zero": (), "fall.F{}": (), "fall.Root": (".",)}.get(text, tuple(strings(text)))
+
+
+def understood(case: dict[str, Any], server: ServerConfig) -> bool:
+    """Whether what kdns read is what is recorded."""
+    expected: dict[str, str] = case["expect"]
+    match case["plugin"]:
+        case "file":
+            of_file = only(server, file.DIRECTIVE)
+            zones = tuple(strings(expected["expectedZones"]))
+            return (of_file.zones, of_file.fallthrough) == (zones, fallthrough_zones(expected["expectedFallthrough"]))
+        case "transfer":
+            configs = server.configs(transfer.DIRECTIVE)
+            words: list[str] = []
+            for config in configs:
+                words += [*config.zones, *["*"] * config.is_open, *map(str, config.to), *filter(None, [config.source])]
+            return words == strings(expected["exp"])
+    raise AssertionError(case["plugin"])

@@ -1,0 +1,204 @@
+"""What zones answer, and what is no zone. Records are written as in zone files."""
+
+from __future__ import annotations
+
+import pytest
+
+from kdns.dns.names import labels_of
+from kdns.dns.types import ANY, CNAME, DS, MX, NS, NSEC3, RRSIG, SOA, TXT, A, rcode_name, type_name
+from kdns.dns.zone.difference import difference, is_newer
+from kdns.dns.zone.lookup import Lookup, lookup
+from kdns.dns.zone.zone import Zone, ZoneError
+from kdns.dns.zonefile import ZoneFileError, parse_zone, record_texts
+
+HEAD = """$TTL 60
+@ IN SOA ns admin 1 7200 3600 86400 30
+@ IN NS ns
+"""
+ZONE = f"""{HEAD}ns IN A 192.0.2.1
+www IN CNAME web
+web IN A 192.0.2.2
+out IN CNAME other.example.
+one IN CNAME two
+two IN CNAME one
+self IN CNAME self
+gone IN CNAME nothing
+a.b.deep IN TXT "leaf"
+*.wild IN MX 10 mail.wild
+*.alias.wild IN CNAME web
+exact.wild IN A 192.0.2.3
+moved IN DNAME web.wild
+child IN NS ns.child
+child IN NS elsewhere.example.
+ns.child IN A 192.0.2.53
+sub.child IN TXT "below the cut"
+to-child IN CNAME www.child
+"""
+# fmt: off
+# question → rcode, AA, answer, authority's first type, additional
+ANSWERS: dict[str, tuple[str, int, str, list[str], str]] = {
+    "a name": ("web", A, "NOERROR", ["web A"], "NS"),
+    "an alias": ("www", A, "NOERROR", ["www CNAME", "web A"], "NS"),
+    "the alias itself": ("www", CNAME, "NOERROR", ["www CNAME"], "NS"),
+    "an alias out of the zone": ("out", A, "NOERROR", ["out CNAME"], "NS"),
+    "aliases in a circle": ("one", A, "SERVFAIL", ["one CNAME", "two CNAME"], "NS"),
+    "an alias of itself": ("self", A, "SERVFAIL", ["self CNAME"], "NS"),
+    "an alias of nothing": ("gone", A, "NXDOMAIN", ["gone CNAME"], "SOA"),
+    "another type": ("web", TXT, "NOERROR", [], "SOA"),
+    "an empty non-terminal": ("deep", A, "NOERROR", [], "SOA"),
+    "one further down": ("b.deep", TXT, "NOERROR", [], "SOA"),
+    "no name": ("nothing", A, "NXDOMAIN", [], "SOA"),
+    "below a name": ("x.web", A, "NXDOMAIN", [], "SOA"),
+    "the apex": ("@", SOA, "NOERROR", ["@ SOA"], "NS"),
+    "the servers of the zone": ("@", NS, "NOERROR", ["@ NS"], ""),
+    "a wildcard": ("x.y.wild", MX, "NOERROR", ["x.y.wild MX"], "NS"),
+    "a wildcard without the type": ("x.wild", A, "NOERROR", [], "SOA"),
+    "a name beside a wildcard": ("exact.wild", MX, "NOERROR", [], "SOA"),
+    "below that name": ("x.exact.wild", MX, "NXDOMAIN", [], "SOA"),
+    "an empty non-terminal hides the wildcard above": ("alias.wild", MX, "NOERROR", [], "SOA"),
+    "a wildcard that is an alias": ("x.alias.wild", A, "NOERROR", ["x.alias.wild CNAME", "web A"], "NS"),
+    "below a DNAME": ("x.moved", MX, "NOERROR", ["moved DNAME", "x.moved CNAME", "x.web.wild MX"], "NS"),
+    "an alias made of a DNAME": ("x.moved", CNAME, "NOERROR", ["moved DNAME", "x.moved CNAME"], "NS"),
+    "the DNAME's own name": ("moved", A, "NOERROR", [], "SOA"),
+    "a name that gets too long": (".".join(["x" * 60] * 3 + ["y" * 52, "moved"]), A, "YXDOMAIN", ["moved DNAME"], "NS"),
+    "a delegation": ("child", A, "NOERROR", [], "NS"),
+    "below a delegation": ("sub.child", TXT, "NOERROR", [], "NS"),
+    "DS of a delegation is the parent's": ("child", DS, "NOERROR", [], "SOA"),
+    "an alias into a delegation": ("to-child", A, "NOERROR", ["to-child CNAME"], "NS"),
+    "ANY": ("@", ANY, "NOERROR", ["@ SOA", "@ NS"], ""),
+    "signatures of an unsigned name": ("web", RRSIG, "NOERROR", [], "SOA"),
+}
+# fmt: on
+
+
+def zone(text: str = ZONE, serial: int = 1) -> Zone:
+    return Zone("example.org.", parse_zone(text.replace("admin 1 ", f"admin {serial} "), "example.org."))
+
+
+def ask(held: Zone, name: str, qtype: int, *, do: bool = False) -> Lookup:
+    labels = labels_of("example.org." if name == "@" else f"{name}.example.org.")
+    return lookup(held, labels, qtype, do=do)
+
+
+def short(owner: str) -> str:
+    return owner.removesuffix("example.org.").removesuffix(".") or "@"
+
+
+@pytest.mark.parametrize("about", ANSWERS)
+def test_answers(about: str) -> None:
+    name, qtype, rcode, answer, authority = ANSWERS[about]
+    found = ask(zone(), name, qtype)
+    assert rcode_name(found.rcode) == rcode
+    assert [f"{short(rrset.owner)} {type_name(rrset.rtype)}" for rrset in found.answer] == answer
+    assert (type_name(found.authority[0].rtype) if found.authority else "") == authority
+
+
+def test_a_referral_has_glue_and_no_authority() -> None:
+    found = ask(zone(), "x.child", A)
+    assert not found.is_authoritative
+    assert [line for rrset in found.additional for line in record_texts(rrset)] == [
+        "ns.child.example.org. 60 IN A 192.0.2.53"
+    ]
+    assert ask(zone(), "to-child", A).is_authoritative
+
+
+def test_the_soa_of_a_negative_answer_lives_as_long_as_its_minimum() -> None:
+    assert [rrset.ttl for rrset in ask(zone(), "nothing", A).authority] == [30]
+
+
+# fmt: off
+MISTAKES = {
+    "no SOA": ("www IN A 192.0.2.1", "no SOA"),
+    "two SOAs": (f"{HEAD}@ IN SOA ns admin 2 1 1 1 1", "more than one SOA"),
+    "an alias with an address": (f"{HEAD}www IN CNAME a\nwww IN A 192.0.2.1", "CNAME and other records"),
+    "two aliases": (f"{HEAD}www IN CNAME a\nwww IN CNAME b", "more than one CNAME"),
+    "NSEC3 that costs too much": (f"{HEAD}{'0' * 32} IN NSEC3 1 0 501 - {'1' * 32} A", "500 iterations"),
+}
+FILE_MISTAKES = {
+    "a type that is none": ("www IN NOSUCH 1", 1, "NOSUCH"),
+    "an address that is none": (f"{HEAD}www IN A 192.0.2.256", 4, "."),
+    "a directive that is none": (f"{HEAD}$FOO bar", 4, r"\$FOO"),
+    "a class that is another one": (f"{HEAD}www CH A 192.0.2.1", 4, "class"),
+    "a file that must not be": (f"{HEAD}$INCLUDE other", 4, "not allowed"),
+    "a parenthesis left open": (f"{HEAD}www IN TXT ( a", 4, "."),
+}
+# fmt: on
+
+
+@pytest.mark.parametrize("about", MISTAKES)
+def test_records_that_make_no_zone(about: str) -> None:
+    text, reason = MISTAKES[about]
+    with pytest.raises(ZoneError, match=reason):
+        zone(text if text.startswith("$TTL") else f"$TTL 60\n{text}")
+
+
+@pytest.mark.parametrize("about", FILE_MISTAKES)
+def test_mistakes_in_files_have_their_line(about: str) -> None:
+    text, line, reason = FILE_MISTAKES[about]
+    with pytest.raises(ZoneFileError, match=reason) as caught:
+        parse_zone(text, "example.org.", "db")
+    assert (caught.value.path, caught.value.line) == ("db", line)
+
+
+def test_included_files_leave_origin_and_owner_alone() -> None:
+    files = {"sub": "$ORIGIN deeper\nwww IN A 192.0.2.7\n", "db": ""}
+    text = f"{HEAD}a IN A 192.0.2.1\n$INCLUDE sub inner\n  IN A 192.0.2.2\n$GENERATE 1-3 h$ A 192.0.2.$\n"
+    got = parse_zone(text, "example.org.", "db", lambda _, name: (name, files[name]))
+    owners = [short(rrset.owner) for rrset in got[2:]]
+    assert owners == ["a", "www.deeper.inner", "a", "h1", "h2", "h3"]
+
+
+def test_a_file_that_includes_itself_ends() -> None:
+    with pytest.raises(ZoneFileError, match="deep"):
+        parse_zone("$INCLUDE db", "example.org.", "db", lambda _, name: (name, "$INCLUDE db"))
+
+
+def test_other_names_are_left_out() -> None:
+    text = f"{HEAD}$ORIGIN .\nexample.com. IN A 192.0.2.1\nweb.example.org. IN A 192.0.2.2\n"
+    assert set(zone(text).nodes) == {labels_of("example.org."), labels_of("web.example.org.")}
+
+
+def test_a_zone_that_opts_out_proves_with_nsec3() -> None:
+    """The example of RFC 5155, appendix A: the proofs are those of its appendix B."""
+    hashes = {
+        "0p9mhaveqvm6t7vbl5lop2u3t2rp3tom": "2t7b4g4vsa5smi47k61mv5bv1a22bojr MX DNSKEY NS SOA NSEC3PARAM RRSIG",
+        "2t7b4g4vsa5smi47k61mv5bv1a22bojr": "2vptu5timamqttgl4luu9kg21e0aor3s A RRSIG",
+        "35mthgpgcu1qg68fab165klnsnk3dpvl": "b4um86eghhds6nea196smvmlo4ors995 NS DS RRSIG",
+        "b4um86eghhds6nea196smvmlo4ors995": "gjeqe526plbf1g8mklp59enfd789njgi MX RRSIG",
+        "gjeqe526plbf1g8mklp59enfd789njgi": "ji6neoaepv8b5o6k4ev33abha8ht9fgc HINFO A AAAA RRSIG",
+        "k8udemvp1j2f7eg6jebps17vp3n8i58h": "kohar7mbb8dc2ce8a9qvl8hon4k53uhi",
+        "q04jkcevqvmu85r014c7dkba38o0ji5r": "r53bq7cc2uvmubfu5ocmm6pers9tk9en A RRSIG",
+    }
+    chain = "".join(f"{owner} IN NSEC3 1 1 12 aabbccdd {rest}\n" for owner, rest in hashes.items())
+    text = f"{HEAD}a IN NS ns1.a\na IN DS 58470 5 1 {'3F' * 20}\nx.w IN MX 1 xx\n*.w IN MX 1 ai\n"
+    held = Zone("example.", parse_zone(text + chain, "example."))
+    assert held.nsec3
+    assert held.nsec3.hash(labels_of("example.")) == b"0p9mhaveqvm6t7vbl5lop2u3t2rp3tom"
+
+    def proofs(name: str, qtype: int) -> list[str]:
+        found = lookup(held, labels_of(name), qtype, do=True)
+        return [rrset.owner.split(".")[0] for rrset in found.authority if rrset.rtype == NSEC3]
+
+    closest, next_closer, wildcard = (list(hashes)[place] for place in (3, 0, 2))
+    assert proofs("a.c.x.w.example.", A) == [closest, next_closer, wildcard]
+    assert lookup(held, labels_of(f"{closest}.example."), NSEC3).is_bare
+
+
+def test_differences_lead_from_one_version_to_the_next() -> None:
+    old = zone(f"{HEAD}a IN A 192.0.2.1\na IN A 192.0.2.2\nb IN TXT gone\n")
+    new = zone(f"{HEAD}a IN A 192.0.2.2\na IN A 192.0.2.3\nc IN TXT new\n", serial=2)
+    step = difference(old, new)
+    removed, added = (
+        sorted(line for rrset in part for line in record_texts(rrset)) for part in (step.removed, step.added)
+    )
+    assert removed == ["a.example.org. 60 IN A 192.0.2.1", 'b.example.org. 60 IN TXT "gone"']
+    assert added == ["a.example.org. 60 IN A 192.0.2.3", 'c.example.org. 60 IN TXT "new"']
+    assert [rrset.rtype for rrset in step.records()].count(SOA) == 2
+
+
+@pytest.mark.parametrize(
+    ("serial", "than", "newer"),
+    [(2, 1, True), (1, 2, False), (1, 1, False), (0, 0xFFFFFFFF, True), (1 << 31, 0, False)],
+)
+def test_serials_go_round(serial: int, than: int, *, newer: bool) -> None:
+    assert is_newer(serial, than) is newer
