@@ -10,7 +10,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from kdns.dns.encode import QUESTION_POINTER, Names, encode_opt, encode_section
-from kdns.dns.names import labels_of
+from kdns.dns.names import POINTER, labels_of, text_of
+from kdns.dns.order import AS_IS, MOVING
 from kdns.dns.query import (
     AA,
     AD,
@@ -28,8 +29,8 @@ from kdns.dns.query import (
 )
 from kdns.dns.response import MAX_MESSAGE_BYTES, Response, Subject, Tally
 from kdns.dns.rrset import RRset
-from kdns.dns.types import AAAA, BADVERS, METRIC_TYPES, OPT, A
-from kdns.dns.wire import records
+from kdns.dns.types import AAAA, BADVERS, METRIC_TYPES, MX, OPT, A
+from kdns.dns.wire import ANSWER, Record, from_wire, owner_of, records
 
 MAX_UDP_BYTES: Final = 1232
 """The largest UDP answer where no other limit is configured, whatever the client says it can take.
@@ -72,7 +73,7 @@ class Answer(msgspec.Struct, eq=False, gc=False):
 
     The bodies are one answer with its addresses rotated; `hits` counts uses and picks the next one. A list of bodies
     is shared with other answers. `until_s` is when the answer needs `renew` before it is used again: its TTLs, which
-    stand at the positions `ttls` of each body, count down from `aged_from_s`.
+    stand at the positions `ttls`, of each body or the same for all, count down from `aged_from_s`.
     The fields from `key` on are the table's: `subjects` and `expires_s` say when the answer is to be forgotten,
     `counted` are the hits that its counters have.
     The garbage collector does not look at answers, of which there may be 100,000: what they hold may not hold them.
@@ -87,7 +88,7 @@ class Answer(msgspec.Struct, eq=False, gc=False):
     tallies: tuple[Tally, ...] = ()
     until_s: float = inf
     aged_from_s: float = 0.0
-    ttls: tuple[tuple[int, int], ...] = ()
+    ttls: tuple[tuple[tuple[int, int], ...], ...] = ()
     key: bytes = b""
     subjects: tuple[Subject, ...] = ()
     expires_s: float = inf
@@ -110,7 +111,10 @@ class Answer(msgspec.Struct, eq=False, gc=False):
             return False
         if self.ttls:
             age_s = max(0, int(now_s - self.aged_from_s))
-            self.bodies = tuple(_aged(body, self.ttls, age_s) for body in self.bodies)
+            last = len(self.ttls) - 1
+            self.bodies = tuple(
+                _aged(body, self.ttls[min(number, last)], age_s) for number, body in enumerate(self.bodies)
+            )
             self.until_s = min(self.expires_s, self.aged_from_s + age_s + 1)
         return True
 
@@ -146,7 +150,12 @@ def compile_answer(
     `turn` is the first of the orders that the addresses take; `once` makes a body for that one only.
     `now_s` is the time to which TTLs are counted down, on the clock of `Response.aged_from_s`.
     """
-    answer = _compiled(query, response, limit_bytes, (block_zone, view), turn, once=once)
+    if response.wire and response.order.rotate and moving_of(response.wire) is None:
+        response = from_wire(response)
+    is_mixed = response.order.mixes(response.answer)
+    answer = (_compiled_mixed if is_mixed else _compiled)(
+        query, response, limit_bytes, (block_zone, view), turn, once=once
+    )
     answer.tallies = response.tallies
     if response.header != (0, 0):
         (flags,) = unpack_from("!H", answer.head)
@@ -154,17 +163,56 @@ def compile_answer(
         answer.head = pack("!H", flags & ~to_clear | to_set) + answer.head[2:]
     if response.aged_from_s is not None:
         answer.aged_from_s = response.aged_from_s
-        answer.ttls = _ttls(query.packet, answer)
+        answer.ttls = tuple(
+            _ttls(query.packet, answer, body) for body in (answer.bodies if is_mixed else answer.bodies[:1])
+        )
         answer.renew(now_s)
     return answer
 
 
-def _ttls(packet: bytes, answer: Answer) -> tuple[tuple[int, int], ...]:
-    """Where the TTLs stand in each of the bodies, and what they are."""
-    body = answer.bodies[0]
+def _ttls(packet: bytes, answer: Answer, body: bytes) -> tuple[tuple[int, int], ...]:
+    """Where the TTLs stand in a body, and what they are."""
     message = b"".join((packet[:2], answer.head, packet[HEADER_BYTES : answer.question_end], body))
     found = [record for record in records(message) if record.rtype != OPT]
     return tuple((record.ttl_at - answer.question_end, record.ttl) for record in found)
+
+
+def _compiled_mixed(
+    query: Query, response: Response, limit_bytes: int, place: tuple[str, str], turn: int, *, once: bool
+) -> Answer:
+    """An answer in which more than one set changes places: a body is encoded for each order, pointers and all.
+
+    Where something is cut off it is the same number of records in all of them.
+    """
+    orders = response.order.arrangements(response.answer, turn, once=once)
+    plain = response._replace(order=AS_IS, additional=response.order.arranged(response.additional))
+    answers = [_compiled(query, plain._replace(answer=order), limit_bytes, place, 0, once=True) for order in orders]
+    first = answers[0]
+    bodies = tuple(answer.bodies[0] for answer in answers if answer.head == first.head)
+    return Answer(first.head, first.question_end, bodies, first.kind)
+
+
+def moving_of(wire: bytes) -> list[Record] | None:
+    """The addresses of a message's answer, if they can change places byte by byte; None if not.
+
+    They can where each is as long as the others and its owner is the same pointer: nobody points at them, and what is
+    behind them stays where it is. () where nothing moves.
+    """
+    answers = [record for record in records(wire) if record.section == ANSWER]
+    moving = [record for record in answers if record.rtype in MOVING]
+    if len(moving) < 2:
+        return []
+    first = moving[0]
+    owner = wire[first.owner_at : first.owner_at + 2]
+    if first.rtype == MX or owner[0] < POINTER >> 8:
+        return None
+    at = first.owner_at
+    for record in moving:
+        is_like = record.rtype == first.rtype and record.end - record.owner_at == first.end - first.owner_at
+        if not is_like or record.owner_at != at or wire[at : at + 2] != owner:
+            return None
+        at = record.end
+    return moving
 
 
 def _compiled(
@@ -179,7 +227,7 @@ def _compiled(
         head = _head(query, response, 0, 1, edns is not None)
         return Answer(head, at, shared, _kind(query, response, place, at + len(shared[0])))
     if response.wire:
-        return _answer_of_wire(query, response, limit_bytes, place, opt)
+        return _answer_of_wire(query, response, limit_bytes, place, opt, turn, once=once)
     end = limit_bytes - len(opt)
     rrsets = response.answer
     answer = _own_addresses(query, response, end) if len(rrsets) == 1 else None
@@ -207,8 +255,10 @@ def _compiled(
 
 
 def is_rotated(response: Response) -> bool:
-    """Whether the answer may look otherwise at the next use: it ends in several addresses."""
-    return bool(response.answer) and len(response.answer[-1].rdata) > 1 and response.answer[-1].rtype in _ADDRESSES
+    """Whether the answer may look otherwise at the next use."""
+    if not response.order.rotate:
+        return False
+    return bool(response.wire) or sum(len(one.rdata) for one in response.answer if one.rtype in MOVING) > 1
 
 
 def malformed_answer(packet: bytes, why: Malformed) -> Answer | None:
@@ -264,7 +314,9 @@ def _own_addresses(query: Query, response: Response, end: int) -> list[bytes] | 
     return [start + address for address in rdata]
 
 
-def _answer_of_wire(query: Query, response: Response, limit_bytes: int, place: tuple[str, str], opt: bytes) -> Answer:
+def _answer_of_wire(
+    query: Query, response: Response, limit_bytes: int, place: tuple[str, str], opt: bytes, turn: int, *, once: bool
+) -> Answer:
     """An upstream's bytes behind the client's own id and question; they must fit and be about that question."""
     wire, end = response.wire, query.question_end
     if not fits(query, response, limit_bytes):
@@ -273,7 +325,24 @@ def _answer_of_wire(query: Query, response: Response, limit_bytes: int, place: t
     flags = QR | (flags & (_SETTABLE | 15)) | (query.flags & _REPEATED)
     head = _HEAD(flags, 1, answers, authorities, additionals + bool(opt))
     kind = _kind(query, response, place, len(wire) + len(opt))
-    return Answer(head, end, (wire[end:] + opt,), kind)
+    return Answer(head, end, _wire_bodies(response, end, opt, turn, once=once), kind)
+
+
+def _wire_bodies(response: Response, end: int, opt: bytes, turn: int, *, once: bool) -> tuple[bytes, ...]:
+    """What stands behind the question, in each order that its addresses take."""
+    wire, order = response.wire, response.order
+    moving = moving_of(wire) if order.rotate else None
+    if not moving:
+        return (wire[end:] + opt,)
+    rdata = [wire[record.rdata_at : record.end] for record in moving]
+    ranked = order.ranked(rdata)
+    owners = [text_of(owner_of(wire, record)) for record in moving] if order.weights else []
+    turns = order.turns([owners[place] for place in ranked] if owners else (), [rdata[place] for place in ranked], turn)
+    texts = [wire[moving[place].owner_at : moving[place].end] for place in ranked]
+    front, back = wire[end : moving[0].owner_at], wire[moving[-1].end :] + opt
+    used = turns[:1] if once else turns
+    made = {one: b"".join((front, *(texts[index] for index in one), back)) for one in set(used)}
+    return tuple(made[one] for one in used)
 
 
 def fits(query: Query, response: Response, limit_bytes: int) -> bool:
@@ -298,7 +367,8 @@ def _bodies(
     front, movable = records[:fixed], records[fixed:]
     if len(movable) < 2 or len({*map(len, movable)}) > 1:
         return (b"".join((*records, tail)),)
-    turns = response.order.turns(rrsets[-1], len(movable), turn)
+    rdata = rrsets[-1].rdata[: len(movable)]
+    turns = response.order.turns((rrsets[-1].owner,), rdata, turn)
     if once:
         turns = turns[:1]
     made = {order: b"".join((*front, *(movable[index] for index in order), tail)) for order in set(turns)}

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from ipaddress import ip_address
+from itertools import groupby
 from math import lcm
 from typing import Final, TypeAlias
 
 from kdns.dns.names import folded
-from kdns.dns.rrset import RRset
-from kdns.dns.types import AAAA, A
+from kdns.dns.rrset import Rdata, RRset
+from kdns.dns.types import AAAA, CNAME, MX, A
 from kdns.net import Network
 
 Weights: TypeAlias = Mapping[str, Mapping[bytes, int]]
@@ -29,8 +30,9 @@ MAX_WEIGHTED_TURNS: Final = 1024
 class Order:
     """The policy.
 
-    Addresses in `prefer` stand before the others. With `rotate` each takes its turn at the front of its group; for
-    a name in `weights` the turns at the front are as many as its weight says, 1 for an address not named there.
+    CNAMEs stand first, then addresses, then MX records, then the rest. Addresses in the first network of `prefer` stand
+    before those in the second, and so on. With `rotate` each address takes its turn at the front of its group, and each
+    MX record; for names in `weights` the turns at the front are as many as an address weighs, 1 for one not named.
     """
 
     rotate: bool = False
@@ -38,32 +40,103 @@ class Order:
     weights: Weights = field(default_factory=dict)
 
     def arranged(self, rrsets: tuple[RRset, ...]) -> tuple[RRset, ...]:
-        """The sets with preferred addresses first, otherwise in the order they had."""
+        """The sets by kind, with preferred addresses first, otherwise in the order they had."""
+        if not self.rotate and not self.prefer:
+            return rrsets
+        if len(rrsets) > 1 and (not self.weights or any(rrset.rtype in ADDRESSES for rrset in rrsets)):
+            rrsets = tuple(sorted(rrsets, key=_kind_of))
         if not self.prefer:
             return rrsets
-        return tuple(
-            replace(one, rdata=tuple(sorted(one.rdata, key=lambda rdata: not self._prefers(rdata))))
-            if one.rtype in {A, AAAA}
-            else one
-            for one in rrsets
-        )
+        addresses = [one for one in _singles(rrsets) if one.rtype in ADDRESSES]
+        addresses.sort(key=lambda one: self._rank(one.rdata[0]))
+        first = sum(_kind_of(rrset) < ADDRESS_KIND for rrset in rrsets)
+        rest = (rrset for rrset in rrsets if _kind_of(rrset) > ADDRESS_KIND)
+        return (*rrsets[:first], *_joined(addresses), *rest)
 
-    def turns(self, rrset: RRset, count: int, start: int) -> list[tuple[int, ...]]:
-        """The orders that the first `count` addresses of an arranged set take, one for each use of the answer.
+    def mixes(self, rrsets: tuple[RRset, ...]) -> bool:
+        """Whether more changes places than the addresses of one set behind all others, arranged as they are."""
+        if not self.rotate:
+            return False
+        moving = [rrset for rrset in rrsets if rrset.rtype in MOVING]
+        if len(moving) == 1:
+            return len(moving[0].rdata) > 1 and (moving[0] is not rrsets[-1] or moving[0].rtype == MX)
+        return bool(moving)
 
-        `start` says which of them is the first, so that answers made one after another do not begin alike.
+    def arrangements(self, rrsets: tuple[RRset, ...], start: int, *, once: bool) -> list[tuple[RRset, ...]]:
+        """The sets in each of the orders that they take, at most MAX_TURNS; the first of them for `once`."""
+        rrsets = self.arranged(rrsets)
+        singles = {kind: [one for one in _singles(rrsets) if _kind_of(one) == kind] for kind in range(OTHER_KIND + 1)}
+        addresses, exchanges = singles[ADDRESS_KIND], singles[MX_KIND]
+        owners, rdata = [one.owner for one in addresses], [one.rdata[0] for one in addresses]
+        address_turns = self.turns(owners, rdata, start) if addresses else [()]
+        exchange_turns = rotated_turns([len(exchanges)], start) if exchanges else [()]
+        every = lcm(len(address_turns), len(exchange_turns))
+        turns = 1 if once else min(every, MAX_TURNS)
+        return [
+            (
+                *_joined(singles[CNAME_KIND]),
+                *_joined(addresses[index] for index in address_turns[turn * every // turns % len(address_turns)]),
+                *_joined(exchanges[index] for index in exchange_turns[turn * every // turns % len(exchange_turns)]),
+                *_joined(singles[OTHER_KIND]),
+            )
+            for turn in range(turns)
+        ]
+
+    def ranked(self, rdata: Sequence[Rdata]) -> list[int]:
+        """The places of these addresses, the most preferred first."""
+        places = range(len(rdata))
+        return sorted(places, key=lambda place: self._rank(rdata[place])) if self.prefer else list(places)
+
+    def turns(self, owners: Sequence[str], rdata: Sequence[Rdata], start: int) -> list[tuple[int, ...]]:
+        """The orders that arranged addresses take, one for each use of the answer.
+
+        `owners` are those of each address, or the one of all. `start` says which order is the first, so that answers
+        made one after another do not begin alike.
         """
-        rdata = rrset.rdata[:count]
-        if weights := self.weights and self.weights.get(folded(rrset.owner)):
-            return weighted_turns([weights.get(one, 1) if isinstance(one, bytes) else 1 for one in rdata], start)
+        count = len(rdata)
+        if self.weights and any(folded(owner) in self.weights for owner in set(owners)):
+            every = owners if len(owners) == count else [*owners] * count
+            return weighted_turns(list(map(self._weight, every, rdata)), start)
         if not self.rotate:
             return [tuple(range(count))]
-        first = sum(self._prefers(one) for one in rdata) if self.prefer else 0
-        sizes = tuple(size for size in (first, count - first) if size)
+        sizes: tuple[int, ...] = (count,)
+        if self.prefer:
+            sizes = tuple(len(list(group)) for _, group in groupby(map(self._rank, rdata)))
         return _few_turns(sizes, start % lcm(*sizes)) if count <= MAX_TURNS else rotated_turns(list(sizes), start)
 
-    def _prefers(self, rdata: object) -> bool:
-        return isinstance(rdata, bytes) and any(ip_address(rdata) in network for network in self.prefer)
+    def _weight(self, owner: str, rdata: Rdata) -> int:
+        return self.weights.get(folded(owner), {}).get(rdata, 1) if isinstance(rdata, bytes) else 1
+
+    def _rank(self, rdata: Rdata) -> int:
+        """Which of the networks the address is in, their number for none."""
+        if not isinstance(rdata, bytes):
+            return len(self.prefer)
+        address = ip_address(rdata)
+        return next((rank for rank, network in enumerate(self.prefer) if address in network), len(self.prefer))
+
+
+CNAME_KIND, ADDRESS_KIND, MX_KIND, OTHER_KIND = range(4)
+ADDRESSES: Final = frozenset((A, AAAA))
+MOVING: Final = frozenset((A, AAAA, MX))
+_KINDS: Final = {CNAME: CNAME_KIND, A: ADDRESS_KIND, AAAA: ADDRESS_KIND, MX: MX_KIND}
+
+
+def _kind_of(rrset: RRset) -> int:
+    return _KINDS.get(rrset.rtype, OTHER_KIND)
+
+
+def _singles(rrsets: Iterable[RRset]) -> list[RRset]:
+    """Each record as a set of its own."""
+    return [replace(rrset, rdata=(rdata,)) for rrset in rrsets for rdata in rrset.rdata]
+
+
+def _joined(singles: Iterable[RRset]) -> tuple[RRset, ...]:
+    """Records of one owner, type, class and TTL that stand next to each other as one set."""
+    runs = groupby(singles, lambda one: (one.owner, one.rtype, one.ttl, one.rclass))
+    return tuple(
+        RRset(owner, rtype, ttl, tuple(one.rdata[0] for one in run), rclass)
+        for (owner, rtype, ttl, rclass), run in runs
+    )
 
 
 AS_IS: Final = Order()

@@ -171,6 +171,7 @@ def line_of(format: Format, request: Request, response: Response | None, wire: b
         if "rsize" in named:
             fields["rsize"] = str(uncompressed_bytes(wire))
     fields["duration"] = f"{took_s:.9f}".rstrip("0").removesuffix(".") + "s"
+    fields |= {name: request.metadata.get(name[1:]) or "-" for name in named if name.startswith("/")}
     return "".join(piece if isinstance(piece, str) else fields.get(piece.name, "-") for piece in format)
 
 
@@ -192,7 +193,7 @@ def query_fields(request: Request) -> dict[str, str]:
         ">do": "true" if query.do else "false",
         ">bufsize": str(MAX_MESSAGE_BYTES if request.is_stream else bufsize),
         "rsize": "0",
-    } | {f"/{label}": value for label, value in request.metadata.items()}
+    }
 
 
 def answer_fields(response: Response, wire: bytes) -> dict[str, str]:

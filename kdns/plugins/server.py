@@ -97,7 +97,7 @@ class Server:
         self.blocks: tuple[Block, ...] = ()
         self._by_zone: tuple[tuple[Labels, Block], ...] = ()
         self._turn = 0
-        self._turns: dict[tuple[str, int], int] = {}
+        self._turns: dict[tuple[Labels, int], int] = {}
         self.swap(blocks)
 
     def swap(self, blocks: Iterable[Block]) -> None:
@@ -219,18 +219,17 @@ class Server:
             limit_bytes -= response.seal.size_bytes
         if response.wire and not fits(query, response, limit_bytes):
             response = from_wire(response)
-        turn = self._next_turn(response, once=once) if is_rotated(response) else 0
+        turn = self._next_turn(query, once=once) if is_rotated(response) else 0
         return compile_answer(
             query, response, limit_bytes, block.zone, turn, once=once, now_s=request.received_s, view=block.view
         )
 
-    def _next_turn(self, response: Response, *, once: bool) -> int:
+    def _next_turn(self, query: Query, *, once: bool) -> int:
         """Which order of addresses is the first; where no answer is kept each name has its own count."""
         if not once:
             self._turn += 1
             return self._turn
-        rrset = response.answer[-1]
-        key = (rrset.owner, rrset.rtype)
+        key = (query.labels, query.qtype)
         if len(self._turns) >= MAX_TURNS_KEPT:
             self._turns.clear()
         self._turns[key] = turn = self._turns.get(key, 0) + 1

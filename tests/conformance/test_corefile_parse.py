@@ -99,7 +99,19 @@ ENDPOINTS_COLUMN: dict[str, Callable[[KubernetesConfig, str], bool]] = {
 
 SOCKETS = {"runtime.GOMAXPROCS(0)": 0, "1": 1, "2": 2, "1024": 1024}
 TCP_QUERIES = {"nil": None, "&n128": 128, "&nUnlimited": -1}
+
+
+def chaos_texts(server: ServerConfig, expected: dict[str, str]) -> bool:
+    config = only(server, chaos.DIRECTIVE)
+    authors = (expected["expectedAuthor"],) if expected["expectedAuthor"] else chaos.DEFAULT_AUTHORS
+    return (config.version, config.authors) == (expected["expectedVersion"], authors)
+
+
 CHECKS: dict[str, Callable[[ServerConfig, dict[str, str]], bool]] = {
+    "chaos": chaos_texts,
+    "nsid": lambda server, expected: (
+        only(server, nsid.DIRECTIVE).text == expected["expectedData"].replace("defaultNsid", "")
+    ),
     "metadata": lambda server, expected: (
         only(server, metadata.DIRECTIVE).zones == (strings(expected["zones"]) or server.zones)
     ),
@@ -137,13 +149,6 @@ def understood(case: dict[str, Any], server: ServerConfig) -> bool:
             )
         case "bufsize":
             return only(server, bufsize.DIRECTIVE).size_bytes == int(expected["expectedData"])
-        case "chaos":
-            config = only(server, chaos.DIRECTIVE)
-            authors = (expected["expectedAuthor"],) if expected["expectedAuthor"] else chaos.DEFAULT_AUTHORS
-            return (config.version, config.authors) == (expected["expectedVersion"], authors)
-        case "nsid":
-            text = expected["expectedData"]
-            return only(server, nsid.DIRECTIVE).text == ("" if text == "defaultNsid" else text)
         case "acl" | "debug" | "header" | "health" | "rewrite":
             return len(server.configs(BY_NAME[case["plugin"]])) > 0
         case _:

@@ -15,8 +15,8 @@ from kdns.dns.message import Decoded, decode, query
 from kdns.dns.order import MAX_TURNS, MAX_WEIGHTED_TURNS, Order, rotated_turns, weighted_turns
 from kdns.dns.query import AA, Query, read_query
 from kdns.dns.response import Response
-from kdns.dns.rrset import RRset, Srv
-from kdns.dns.types import CNAME, SRV, A
+from kdns.dns.rrset import Mx, RRset, Srv
+from kdns.dns.types import CNAME, MX, SRV, TXT, A
 from kdns.errors import CorefileError
 from kdns.plugins.kubernetes.options import Options
 from kdns.plugins.kubernetes.plugin import Kubernetes
@@ -75,12 +75,13 @@ def test_nothing_else_moves() -> None:
     assert [[one.rdata for one in decoded.answer] for decoded in got] == [[(rdata,) for rdata in srv.rdata]] * 3
 
 
-def test_preferred_networks_come_first_and_both_groups_rotate() -> None:
+def test_preferred_networks_come_first_in_order_and_each_group_rotates() -> None:
     order = Order(rotate=True, prefer=(ip_network("10.9.0.0/16"), ip_network("192.0.2.0/31")))
-    got = answers(order, addresses("10.1.0.1", "10.9.0.1", "10.1.0.2", "192.0.2.1", "10.1.0.3"), times=6)
-    assert {frozenset(texts(one)[:2]) for one in got} == {frozenset({"10.9.0.1", "192.0.2.1"})}
-    assert firsts(got) == {"10.9.0.1": 3, "192.0.2.1": 3}
-    assert Counter(texts(one)[2] for one in got) == {"10.1.0.1": 2, "10.1.0.2": 2, "10.1.0.3": 2}
+    got = answers(order, addresses("10.1.0.1", "192.0.2.1", "10.9.0.1", "10.1.0.2", "10.9.0.2", "10.1.0.3"), times=6)
+    assert {frozenset(texts(one)[:2]) for one in got} == {frozenset({"10.9.0.1", "10.9.0.2"})}
+    assert {texts(one)[2] for one in got} == {"192.0.2.1"}
+    assert firsts(got) == {"10.9.0.1": 3, "10.9.0.2": 3}
+    assert Counter(texts(one)[3] for one in got) == {"10.1.0.1": 2, "10.1.0.2": 2, "10.1.0.3": 2}
 
 
 def test_preferred_addresses_of_ipv6() -> None:
@@ -207,3 +208,67 @@ def test_a_new_order_replaces_remembered_answers() -> None:
 
 def test_thousands_of_addresses_take_few_orders() -> None:
     assert [len(rotated_turns([count], start=0)) for count in (1024, 4095, 65536)] == [MAX_TURNS, 4, 1]
+
+
+def message(*rrsets: RRset) -> tuple[bytes, bytes]:
+    """A query, and an upstream's response to it, which holds these sets."""
+    packet = query(NAME, rrsets[0].rtype)
+    question = read_query(packet)
+    assert isinstance(question, Query)
+    return packet, compile_answer(question, Response(0, 0, rrsets), 4096, ".").wire(packet)
+
+
+def forwarded(
+    order: Order, packet: bytes, wire: bytes, times: int, *, aged_from_s: float | None = None
+) -> list[Decoded]:
+    """What clients get of an upstream's response, 3 seconds later."""
+    question = read_query(packet)
+    assert isinstance(question, Query)
+    response = Response(wire=wire, order=order, aged_from_s=aged_from_s)
+    answer = compile_answer(question, response, 4096, ".", 0, now_s=3.0)
+    return [decode(answer.wire(packet)) for _ in range(times)]
+
+
+MX_SETS = (RRset(NAME, MX, 5, (Mx(10, "a.mail.example."), Mx(10, "b.mail.example."), Mx(20, "mail.example."))),)
+MIXED_SETS = (RRset(NAME, CNAME, 5, ("a.example.",)), addresses("10.0.0.1", "10.0.0.2", owner="a.example."))
+
+
+@pytest.mark.parametrize(
+    ("rrsets", "fronts"),
+    [
+        ((addresses("10.0.0.1", "10.0.0.2", "10.0.0.3"),), 3),
+        ((addresses("10.0.0.1"),), 1),
+        (MX_SETS, 3),
+        (MIXED_SETS, 2),
+        ((addresses("10.0.0.1", "10.0.0.2"), addresses("10.0.0.3", owner="b.example.")), 3),
+    ],
+)
+def test_an_upstreams_records_take_turns_and_none_is_lost(rrsets: tuple[RRset, ...], fronts: int) -> None:
+    packet, wire = message(*rrsets)
+    times = 6 * fronts
+    for aged_from_s, ttl in ((None, 5), (0.0, 2)):
+        got = forwarded(Order(rotate=True), packet, wire, times, aged_from_s=aged_from_s)
+        assert {frozenset(records_of(one)) for one in got} == {frozenset(records_of(decode(wire)))}
+        assert {rrset.ttl for one in got for rrset in one.answer} == {ttl}
+        first = Counter(next(text for text in records_of(one) if f" {CNAME} " not in text) for one in got)
+        assert set(first.values()) == {times // fronts}
+
+
+def records_of(decoded: Decoded) -> list[str]:
+    return [f"{one.owner} {one.rtype} {rdata!r}" for one in decoded.answer for rdata in one.rdata]
+
+
+def test_an_upstreams_answer_prefers_and_weighs() -> None:
+    packet, wire = message(addresses("10.1.0.1", "10.9.0.1", "10.1.0.2"))
+    preferring = forwarded(Order(rotate=True, prefer=(ip_network("10.9.0.0/16"),)), packet, wire, 4)
+    assert firsts(preferring) == {"10.9.0.1": 4}
+    weights = {NAME: {ip_address("10.1.0.2").packed: 2}}
+    assert firsts(forwarded(Order(rotate=True, weights=weights), packet, wire, 8)) == {
+        "10.1.0.2": 4, "10.1.0.1": 2, "10.9.0.1": 2,
+    }  # fmt: skip
+
+
+def test_kinds_stand_in_order() -> None:
+    mixed = (*MX_SETS, addresses("10.0.0.1"), RRset(NAME, TXT, 5, (b"\1a",)), MIXED_SETS[0])
+    assert [one.rtype for one in Order(rotate=True).arranged(mixed)] == [CNAME, A, MX, TXT]
+    assert Order().arranged(mixed) == mixed
