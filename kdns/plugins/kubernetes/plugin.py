@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final
 
 from kdns.cluster.objects import Pod
@@ -17,7 +17,9 @@ from kdns.plugins.kubernetes.config import OPTIONS, KubernetesConfig, parse
 from kdns.plugins.kubernetes.facts import client_facts, name_facts
 from kdns.plugins.kubernetes.options import Options
 from kdns.plugins.kubernetes.subjects import APEX, touched
+from kdns.plugins.kubernetes.transfer import zone_transfer
 from kdns.plugins.kubernetes.zone import Result, Status, Zones
+from kdns.plugins.transfer import Transfer
 
 NAME: Final = "kubernetes"
 RCODES: Final = {
@@ -81,6 +83,18 @@ class Kubernetes(Plugin):
             return next(request)
         response = self._response(result)
         return follow(request, response, next) if result.leaves_zones else response
+
+    def transfer_zones(self) -> tuple[str, ...]:
+        """See kdns.plugins.transfer.Transferer."""
+        return self.zones.options.zones
+
+    def transfer(self, zone: str, serial: int | None) -> Transfer | None:
+        """See Transferer. Changes are not kept: there are too many, and of most nobody has heard."""
+        del serial
+        return zone_transfer(self.zones, zone)
+
+    def on_zone_change(self, changed: Callable[[str], None]) -> None:
+        """See Transferer. Secondaries are told of no change: there are too many of them."""
 
     def _falls_through(self, request: Request, result: Result) -> bool:
         return not result.answer and any(is_below(request.query.labels, zone) for zone in self._fallthrough)

@@ -114,6 +114,22 @@ class ServiceTree:
                 self._nodes[labels] = node
         return node
 
+    def all_nodes(self) -> Iterator[tuple[tuple[str, ...], Node]]:
+        """Every name with records, by its labels below the Service's, with names by the topology zones of endpoints."""
+        names: dict[tuple[str, ...], None] = {(): None}
+        for part in self.parts:
+            names |= dict.fromkeys(part.by_labels)
+            if self._is_zonal:
+                zones = ((zone, policy, ZONAL) for zone in part.by_zone for policy in ("pin", "prefer"))
+                names |= dict.fromkeys(zones)
+        names |= dict.fromkeys((label,) for label, _ in self._aliases)
+        for named in self._named:
+            names |= dict.fromkeys(named)
+        for labels in names:
+            node = self._zonal_node(labels) if labels[-1:] == (ZONAL,) else self._node(labels)
+            if node:
+                yield labels, node
+
     def addresses(self, host: str) -> Node:
         """A and AAAA of a host of the Service, or of its own name."""
         labels = labels_below(host, self._base)

@@ -229,7 +229,7 @@ class Zones:
         ttl_s = None
         match relative:
             case ():
-                node = {SOA: self.soa(zone.name).rdata, NS: tuple(self._name_servers(zone.name))}
+                node = {SOA: self.soa(zone.name).rdata, NS: tuple(self.name_servers(zone.name))}
             case (b"dns",):
                 node = {}
             case (b"dns", b"ns"):
@@ -310,7 +310,7 @@ class Zones:
             self._above[bounds] = is_above_an_address(*bounds, self.state, self.options)
         return self._above[bounds]
 
-    def _name_servers(self, zone: str) -> dict[str, Node]:
+    def name_servers(self, zone: str) -> dict[str, Node]:
         """The Services this server stands behind, by its own addresses, with theirs; else `ns.dns` of the zone.
 
         They are named even where `namespaces` hides them, as in CoreDNS: the glue leads there.
@@ -349,7 +349,7 @@ class Zones:
             return ()
         if len(rrset.rdata) > MAX_MESSAGE_BYTES // MIN_SRV_BYTES:
             return ()  # the answer is cut: nothing behind it is sent
-        servers = self._name_servers(zone.name) if rrset.rtype == NS else {}
+        servers = self.name_servers(zone.name) if rrset.rtype == NS else {}
         extra: list[RRset] = []
         for host in dict.fromkeys(r.target if isinstance(r, Srv) else str(r) for r in rrset.rdata):
             node = servers[host] if servers else records.tree.addresses(host) if records.tree else {}
