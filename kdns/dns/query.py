@@ -11,7 +11,7 @@ from types import EllipsisType
 from typing import Final, NamedTuple
 
 from kdns.dns.names import Labels, encode_name, read_name, skip_name, text_of
-from kdns.dns.types import BADVERS, FORMERR, NOTIMP, OPT
+from kdns.dns.types import BADVERS, FORMERR, IN, NOTIMP, OPT
 
 HEADER_BYTES: Final = 12
 PLAIN_PAYLOAD_BYTES: Final = 512
@@ -108,6 +108,14 @@ class Query(NamedTuple):
             edns,
             edns is None or not edns.options,
         )
+
+
+def query_for(labels: Labels, qtype: int, *, flags: int = RD) -> Query:
+    """A query of the server's own, with the id 0 and without EDNS; ValueError for a name that is too long."""
+    question = encode_name(labels) + _QUESTION.pack(qtype, IN)
+    packet = b"\0\0" + pack("!HHHHH", flags, 1, 0, 0, 0) + question
+    folded = tuple(label.lower() for label in labels)
+    return Query(packet, flags, folded, qtype, IN, len(packet), None, is_plain=True)
 
 
 def _opt(edns: Edns) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from struct import Struct, unpack_from
 from typing import Final, NamedTuple
 
@@ -108,12 +109,17 @@ def from_wire(response: Response) -> Response:
 
     Records of one owner, type, class and TTL that stand next to each other become one RRset.
     """
+    return with_records(response, records(response.wire))
+
+
+def with_records(response: Response, chosen: Iterable[Record]) -> Response:
+    """The response with these records of its `wire` in place of the message. An OPT gives its options and rcode."""
     packet = response.wire
     sections: tuple[list[RRset], ...] = ([], [], [])
     options = response.options
     (flags,) = unpack_from("!H", packet, 2)
     rcode = flags & 15
-    for record in records(packet):
+    for record in chosen:
         if record.rtype == OPT:
             options = (*options, *options_of(packet[record.rdata_at : record.end]))
             rcode |= record.ttl >> 24 << 4

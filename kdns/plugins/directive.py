@@ -185,6 +185,10 @@ class Setup(Protocol):
         """
         ...
 
+    def has_file(self, path: str) -> bool:
+        """Whether there is a file of this name."""
+        ...
+
     def site(self, address: HostPort, path: str, page: Page, *, is_probed: bool = False) -> None:
         """Serve an HTTP page; with `is_probed` the process asks itself for it each second and measures."""
         ...

@@ -38,6 +38,7 @@ from kdns.plugins import (
 )
 from kdns.plugins import any as any_
 from kdns.plugins.directive import Row
+from kdns.plugins.forward import plugin as forward
 from kdns.plugins.kubernetes import plugin as kubernetes
 from kdns.plugins.rewrite import plugin as rewrite
 
@@ -71,6 +72,7 @@ DIRECTIVES: Final[tuple[Row, ...]] = (
     transfer.DIRECTIVE,
     kubernetes.DIRECTIVE,
     file.DIRECTIVE,
+    forward.DIRECTIVE,
     whoami.DIRECTIVE,
 )
 """In CoreDNS's order of execution. The order in which they stand in a Corefile means nothing."""

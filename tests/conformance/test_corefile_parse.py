@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import forward_columns
 import pytest
 import zone_columns
 from dns_chain import only
@@ -17,6 +18,7 @@ from kdns.corefile.parse import parse
 from kdns.errors import CorefileError
 from kdns.plugins import bufsize, chaos, loadbalance, metadata, multisocket, nsid, prometheus, ready, timeouts
 from kdns.plugins.directives import BY_NAME, COREDNS_ONLY
+from kdns.plugins.forward import plugin as forward
 from kdns.plugins.kubernetes import plugin as kubernetes
 from kdns.plugins.kubernetes.config import KubernetesConfig
 from kdns.plugins.server_config import ServerConfig, configure
@@ -35,6 +37,7 @@ KNOWN: dict[str, str] = {
 }
 """Source of the case → why kdns differs."""
 EXPRESSIONS: dict[str, str] = {
+    **forward_columns.EXPRESSIONS,
     "plugin/tls/tls_test.go:29": "tls test_cert.pem test_key.pem test_ca.pem {\nkeylog /tmp/tls.log\n}",
     "plugin/root/root_test.go:44": "root no-such-folder",
     "plugin/root/root_test.go:47": "root .",
@@ -149,6 +152,8 @@ def understood(case: dict[str, Any], server: ServerConfig) -> bool:
             )
         case "bufsize":
             return only(server, bufsize.DIRECTIVE).size_bytes == int(expected["expectedData"])
+        case "forward":
+            return forward_columns.understood(case["test"], expected, server.configs(forward.DIRECTIVE)[0])
         case "acl" | "debug" | "header" | "health" | "rewrite":
             return len(server.configs(BY_NAME[case["plugin"]])) > 0
         case _:
@@ -171,6 +176,8 @@ def outcome(case: dict[str, Any]) -> str:
     """passed, or what went wrong."""
     try:
         found = servers(case)
+        for config in found[0].configs(forward.DIRECTIVE):
+            forward_columns.upstreams(config)
     except CorefileError as error:
         return "passed" if case["should_err"] else f"refused: {error}"
     if case["should_err"]:

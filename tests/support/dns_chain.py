@@ -124,6 +124,9 @@ class FakeSetup:
         self.readers[path] = read
         read(self.files[path])
 
+    def has_file(self, path: str) -> bool:
+        return path in self.files
+
     def site(self, address: HostPort, path: str, page: Page, *, is_probed: bool = False) -> None:
         del address, is_probed
         self.pages[path] = page

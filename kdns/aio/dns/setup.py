@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import SystemRandom
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
@@ -106,6 +107,7 @@ class BlockSetup:
     _works: list[Callable[[], Coroutine[Any, Any, None]]] = field(default_factory=list)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _is_started: bool = False
+    _is_stopped: bool = False
     _at_stop: list[Callable[[], None]] = field(default_factory=list)
 
     def build(self) -> None:
@@ -135,6 +137,7 @@ class BlockSetup:
 
     async def stop(self) -> None:
         """End the block: its tasks, and its subscriptions to clusters."""
+        self._is_stopped = True
         for call in self._at_stop:
             call()
         self.release()
@@ -248,6 +251,10 @@ class BlockSetup:
         """See Setup."""
         return peers.messages(address, packet, timeout_s, source)
 
+    def has_file(self, path: str) -> bool:
+        """See Setup."""
+        return Path(path).is_file()
+
     def site(self, address: HostPort, path: str, page: PlainPage, *, is_probed: bool = False) -> None:
         """See Setup."""
         self.pages[address, path] = plain_page(page)
@@ -342,6 +349,8 @@ class BlockSetup:
 
     def spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """See Setup."""
+        if self._is_stopped:
+            return
         if self._is_started:
             task = observed(work(), f"directives of {', '.join(self.zones)}")
             self._tasks.add(task)

@@ -37,6 +37,7 @@ def plain(found: object) -> object:
 
 
 LEAST = {
+    "forward": "forward . ::",
     "root": "root .",
     "tls": "tls c k",
     "timeouts": "timeouts {\n idle 1s\n}",

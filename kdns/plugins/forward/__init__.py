@@ -1,0 +1,1 @@
+"""forward: questions that are answered by other servers."""

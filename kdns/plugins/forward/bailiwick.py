@@ -1,0 +1,179 @@
+"""Which records of an upstream's response concern the question (RFC 2181 §5.4.1, RFC 5452 §6).
+
+In the answer section that is the name in question, and what CNAMEs and DNAMEs lead to from there. In the authority
+section: zones that such a name is in, and proofs that something does not exist, which are worth their signatures only.
+In the additional section: names that the other records hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from struct import unpack_from
+from typing import Final
+
+from kdns.dns.names import POINTER, Labels, is_below
+from kdns.dns.query import HEADER_BYTES, Query, options_of
+from kdns.dns.rdata import name_at
+from kdns.dns.response import Response
+from kdns.dns.types import ANY, CNAME, DNAME, HTTPS, MX, NS, NSEC, NSEC3, OPT, RRSIG, SRV, SVCB
+from kdns.dns.wire import ADDITIONAL, ANSWER, AUTHORITY, Record, records, with_records
+from kdns.plugins.chain import MAX_CNAMES
+
+PROOFS: Final = frozenset((NSEC, NSEC3))
+NAMED_AT: Final = {NS: 0, MX: 2, SRV: 6, SVCB: 2, HTTPS: 2}
+"""Type → where in the rdata the name stands whose addresses are in the additional section."""
+
+_ONE: Final = b"\0\1"
+
+
+def checked(wire: bytes, query: Query, plugin: str) -> Response:
+    """The response that an upstream's message is, with nothing in it that does not concern the question.
+
+    Where all of it does, the bytes are passed on as they are but for the OPT. ValueError for bytes that are no message.
+    """
+    every = records(wire)
+    opt = every[-1] if every and every[-1].rtype == OPT else None
+    if wire[4:6] != _ONE or not is_plain(wire, query, every):
+        related = in_bailiwick(wire, query, every)
+        if len(related) < len(every) or any(record.rtype == OPT for record in every[:-1]):
+            return with_records(Response(wire=wire, plugin=plugin), related)
+    if opt is None:
+        return Response(wire[3] & 15, wire=wire, plugin=plugin)
+    (additionals,) = unpack_from("!H", wire, 10)
+    return Response(
+        opt.ttl >> 24 << 4 | wire[3] & 15,
+        wire=wire[:10] + (additionals - 1).to_bytes(2, "big") + wire[HEADER_BYTES : opt.owner_at],
+        options=options_of(wire[opt.rdata_at : opt.end]) if opt.end > opt.rdata_at else (),
+        plugin=plugin,
+    )
+
+
+def is_plain(wire: bytes, query: Query, every: Iterable[Record]) -> bool:
+    """Whether all records concern the question, as far as that shows without reading a name.
+
+    Most messages point at the question, and at the target of the CNAME before, and have zones that end the question.
+    """
+    owners = {HEADER_BYTES}
+    zones: Collection[int] = ()
+    for section, owner_at, rtype, rclass, _ttl, _ttl_at, rdata_at, end in every:
+        if section == ADDITIONAL:
+            if rtype != OPT or end != len(wire):
+                return False
+            continue
+        if rclass != query.qclass:
+            return False
+        start = _start(wire, owner_at)
+        if section == ANSWER:
+            if start not in owners:
+                return False
+            if rtype == CNAME:
+                owners.add(_start(wire, rdata_at))
+        else:
+            zones = zones or _label_starts(query)
+            if start not in zones and wire[start]:
+                return False
+    return True
+
+
+def _start(wire: bytes, position: int) -> int:
+    """Where a name begins that may be a pointer only; pointers lead backwards (RFC 1035 §4.1.4)."""
+    try:
+        while wire[position] >= 0xC0:
+            target = (wire[position] << 8 | wire[position + 1]) - POINTER
+            if target >= position:
+                raise ValueError("a pointer leads forward")
+            position = target
+    except IndexError:
+        raise ValueError("a name runs out of the message") from None
+    return position
+
+
+def _label_starts(query: Query) -> frozenset[int]:
+    position = HEADER_BYTES
+    starts = {position}
+    for label in query.labels:
+        position += 1 + len(label)
+        starts.add(position)
+    return frozenset(starts)
+
+
+def in_bailiwick(wire: bytes, query: Query, every: Iterable[Record]) -> list[Record]:
+    """The records that concern the question; ValueError for names that are none."""
+    every = tuple(every)
+    names = _NamesAt(wire)
+    chain = _chain(names, query, [record for record in every if record.section == ANSWER])
+    zones = {labels[count:] for labels in chain for count in range(len(labels) + 1)}
+    named = set(chain)
+    related: list[Record] = []
+    for record in every:
+        if record.rtype == OPT and record.section == ADDITIONAL:
+            related.append(record)
+            continue
+        if query.qclass not in {record.rclass, ANY}:
+            continue
+        owner = names.at(record.owner_at)
+        rtype = _covered(wire, record)
+        if record.section == ANSWER:
+            concerns = owner in chain or (rtype == DNAME and owner in zones)
+        elif record.section == AUTHORITY:
+            concerns = owner in zones or rtype in PROOFS
+        else:
+            concerns = owner in named
+        if not concerns:
+            continue
+        related.append(record)
+        if record.rtype in NAMED_AT and record.section != ADDITIONAL:
+            name_starts = record.rdata_at + NAMED_AT[record.rtype]
+            if name_starts < record.end:
+                named.add(names.at(name_starts))
+    return related
+
+
+class _NamesAt:
+    """The names of a message, in lower case; one that several records point at is read once."""
+
+    def __init__(self, wire: bytes) -> None:
+        self._wire = wire
+        self._names: dict[int, Labels] = {}
+
+    def at(self, position: int) -> Labels:
+        start = _start(self._wire, position)
+        labels = self._names.get(start)
+        if labels is None:
+            labels = self._names[start] = tuple(label.lower() for label in name_at(self._wire, start)[0])
+        return labels
+
+
+def _chain(names: _NamesAt, query: Query, answer: Iterable[Record]) -> tuple[Labels, ...]:
+    """The name in question, and those that CNAMEs and DNAMEs lead to from there, whatever order they are in."""
+    aliases: dict[Labels, Labels] = {}
+    suffixes: dict[Labels, Labels] = {}
+    for record in answer:
+        if record.rtype in {CNAME, DNAME} and record.rclass == query.qclass:
+            into = aliases if record.rtype == CNAME else suffixes
+            into.setdefault(names.at(record.owner_at), names.at(record.rdata_at))
+    chain = [query.labels]
+    while len(chain) <= MAX_CNAMES:
+        name = chain[-1]
+        target = aliases.get(name)
+        if target is None:
+            target = next(
+                (name[: -len(owner)] + suffix for owner, suffix in suffixes.items() if owner and _below(name, owner)),
+                None,
+            )
+        if target is None or target in chain:
+            break
+        chain.append(target)
+    return tuple(chain)
+
+
+def _below(name: Labels, owner: Labels) -> bool:
+    return name != owner and is_below(name, owner)
+
+
+def _covered(wire: bytes, record: Record) -> int:
+    """The type of a record; of a signature, the type of what it signs."""
+    if record.rtype != RRSIG or record.end < record.rdata_at + 2:
+        return record.rtype
+    (covered,) = unpack_from("!H", wire, record.rdata_at)
+    return int(covered)

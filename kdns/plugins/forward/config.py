@@ -1,0 +1,251 @@
+"""forward FROM TO… { … }: what a stanza says.
+
+The options are CoreDNS's. `max_age` and `max_connect_attempts` are those of 1.14.
+Differs: a network as FROM stands for all of its reverse zones; CoreDNS takes the first of them and warns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from ipaddress import ip_address
+from typing import Final, Literal, cast
+
+from kdns.corefile.address import all_zones, zones
+from kdns.corefile.lexer import Token
+from kdns.corefile.lines import Line, Stanza
+from kdns.dns.types import rcode_number
+from kdns.net import HostPort
+from kdns.plugins.forward.targets import File, Target, resolver, target_of
+from kdns.plugins.stanza import UNLIMITED, Option, choice, configured, count, duration_s, integer
+from kdns.plugins.upstream import TlsSpec, UpstreamSpec
+
+Policy = Literal["random", "round_robin", "sequential"]
+POLICIES: Final[tuple[Policy, ...]] = ("random", "round_robin", "sequential")
+USAGE: Final = "forward FROM TO..."
+MAX_UPSTREAMS: Final = 15
+MAX_COUNT: Final = 2**32 - 1
+MAX_RESOLVERS: Final = 3
+NO_TLS: Final = TlsSpec()
+
+
+@dataclass(frozen=True, slots=True)
+class HealthCheck:
+    """What an upstream that failed is asked, every so many seconds, until it answers: NS of `domain`."""
+
+    interval_s: float = 0.5
+    recursion_desired: bool = True
+    domain: str = "."
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardConfig:
+    """One stanza; times in seconds.
+
+    Names in `zones` are forwarded to `targets`, but for those in `excluded`. `tls` counts for tls:// and https://,
+    `max_connect_attempts` is None for two for each upstream, 0 for no limit, `max_concurrent` 0 for no limit.
+    `next_rcodes` lead to the next stanza, `failover_rcodes` to the next upstream.
+    """
+
+    zones: tuple[str, ...]
+    targets: tuple[Target | File, ...]
+    excluded: tuple[str, ...] = ()
+    force_tcp: bool = False
+    prefer_udp: bool = False
+    expire_s: float = 10.0
+    max_age_s: float | None = None
+    max_idle: int | None = None
+    read_timeout_s: float = 2.0
+    max_fails: int = 2
+    max_connect_attempts: int | None = None
+    doh_method: Literal["GET", "POST"] = "POST"
+    tls: TlsSpec = NO_TLS
+    policy: Policy = "random"
+    health_check: HealthCheck = HealthCheck()
+    max_concurrent: int = 0
+    next_rcodes: tuple[int, ...] = ()
+    next_on_nodata: bool = False
+    failfast: bool = False
+    failover_rcodes: tuple[int, ...] = ()
+    resolvers: tuple[HostPort, ...] = ()
+    source_address: str = ""
+
+    def spec(self, target: Target) -> UpstreamSpec:
+        """What is to be known of an upstream to connect to it."""
+        source = self.source_address
+        return UpstreamSpec(
+            address=target.address,
+            scheme=target.scheme,
+            tls=replace(self.tls, server_name=target.server_name or self.tls.server_name)
+            if target.scheme != "dns"
+            else NO_TLS,
+            expire_s=self.expire_s,
+            max_age_s=self.max_age_s,
+            max_idle=self.max_idle,
+            source_address=source if source and (":" in source) == (":" in target.host) else "",
+            doh_method=self.doh_method,
+        )
+
+
+def _set(**fields: object) -> Callable[[ForwardConfig, Line], ForwardConfig]:
+    return lambda config, _line: replace(config, **fields)  # type: ignore[arg-type] # each is a field of its type
+
+
+def _except(config: ForwardConfig, line: Line) -> ForwardConfig:
+    return replace(config, excluded=tuple(dict.fromkeys((*config.excluded, *all_zones(line.args)))))
+
+
+def _expire(config: ForwardConfig, line: Line) -> ForwardConfig:
+    return replace(config, expire_s=duration_s(line.args[0]))
+
+
+def _max_age(config: ForwardConfig, line: Line) -> ForwardConfig:
+    return replace(config, max_age_s=duration_s(line.args[0]) or None)
+
+
+def _max_idle_conns(config: ForwardConfig, line: Line) -> ForwardConfig:
+    return replace(config, max_idle=integer(line.args[0], 0, MAX_COUNT) or None)
+
+
+def _read_timeout(config: ForwardConfig, line: Line) -> ForwardConfig:
+    timeout_s = duration_s(line.args[0])
+    if not timeout_s:
+        raise line.args[0].error("an upstream needs some time to answer: a duration longer than 0")
+    return replace(config, read_timeout_s=timeout_s)
+
+
+def _max_fails(config: ForwardConfig, line: Line) -> ForwardConfig:
+    return replace(config, max_fails=integer(line.args[0], 0, MAX_COUNT))
+
+
+def _max_connect_attempts(config: ForwardConfig, line: Line) -> ForwardConfig:
+    return replace(config, max_connect_attempts=integer(line.args[0], 0, MAX_COUNT))
+
+
+def _max_concurrent(config: ForwardConfig, line: Line) -> ForwardConfig:
+    return replace(config, max_concurrent=integer(line.args[0], 0, MAX_COUNT))
+
+
+def _doh_method(config: ForwardConfig, line: Line) -> ForwardConfig:
+    method = replace(line.args[0], text=line.args[0].text.upper())
+    return replace(config, doh_method=cast("Literal['GET', 'POST']", choice(method, ("GET", "POST"))))
+
+
+def _tls(config: ForwardConfig, line: Line) -> ForwardConfig:
+    """No files, the authority's, certificate and key, or certificate, key and authority."""
+    paths = [token.text for token in line.args]
+    certificate, key = paths[:2] if len(paths) > 1 else ("", "")
+    authority = paths[-1] if len(paths) in {1, 3} else ""
+    return replace(config, tls=replace(config.tls, ca_path=authority, cert_path=certificate, key_path=key))
+
+
+def _tls_servername(config: ForwardConfig, line: Line) -> ForwardConfig:
+    (token,) = line.args
+    return replace(config, tls=replace(config.tls, server_name=zones(token)[0].removesuffix(".")))
+
+
+def _policy(config: ForwardConfig, line: Line) -> ForwardConfig:
+    return replace(config, policy=cast("Policy", choice(line.args[0], POLICIES)))
+
+
+def _health_check(config: ForwardConfig, line: Line) -> ForwardConfig:
+    check = HealthCheck(duration_s(line.args[0]))
+    words = iter(line.args[1:])
+    for word in words:
+        if word.text == "no_rec":
+            check = replace(check, recursion_desired=False)
+        elif word.text == "domain":
+            name = next(words, None)
+            if name is None:
+                raise word.error("the name that upstreams are asked for must follow `domain`")
+            check = replace(check, domain=_domain(name))
+        else:
+            raise word.error("not one of no_rec and domain NAME")
+    return replace(config, health_check=check)
+
+
+def _domain(token: Token) -> str:
+    if "/" in token.text:
+        raise token.error("not a name")
+    return zones(token)[0]
+
+
+def _rcodes(line: Line) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(map(_rcode, line.args)))
+
+
+def _rcode(token: Token) -> int:
+    try:
+        return rcode_number(token.text.upper())
+    except KeyError:
+        raise token.error("not the name of a response code, such as NXDOMAIN or SERVFAIL") from None
+
+
+def _next(config: ForwardConfig, line: Line) -> ForwardConfig:
+    return replace(config, next_rcodes=(*config.next_rcodes, *_rcodes(line)))
+
+
+def _failover(config: ForwardConfig, line: Line) -> ForwardConfig:
+    return replace(config, failover_rcodes=(*config.failover_rcodes, *_rcodes(line)))
+
+
+def _resolver(config: ForwardConfig, line: Line) -> ForwardConfig:
+    resolvers = (*config.resolvers, *map(resolver, line.args))
+    if len(resolvers) > MAX_RESOLVERS:
+        raise line.args[-1].error(f"more than {MAX_RESOLVERS} resolvers")
+    return replace(config, resolvers=resolvers)
+
+
+def _source_address(config: ForwardConfig, line: Line) -> ForwardConfig:
+    (token,) = line.args
+    try:
+        return replace(config, source_address=str(ip_address(token.text)))
+    except ValueError:
+        raise token.error("not an IP address") from None
+
+
+OPTIONS: Final = {
+    "except": Option("except ZONE...", 1, UNLIMITED, _except),
+    "force_tcp": Option("force_tcp", 0, 0, _set(force_tcp=True)),
+    "prefer_udp": Option("prefer_udp", 0, 0, _set(prefer_udp=True)),
+    "expire": Option("expire DURATION", 1, 1, _expire),
+    "max_age": Option("max_age DURATION", 1, 1, _max_age),
+    "max_idle_conns": Option("max_idle_conns N", 1, 1, _max_idle_conns),
+    "read_timeout": Option("read_timeout DURATION", 1, 1, _read_timeout),
+    "max_fails": Option("max_fails N", 1, 1, _max_fails),
+    "max_connect_attempts": Option("max_connect_attempts N", 1, 1, _max_connect_attempts),
+    "doh_method": Option("doh_method GET|POST", 1, 1, _doh_method),
+    "tls": Option("tls [CERT KEY] [CA]", 0, 3, _tls),
+    "tls_servername": Option("tls_servername NAME", 1, 1, _tls_servername),
+    "policy": Option("policy random|round_robin|sequential", 1, 1, _policy),
+    "health_check": Option("health_check DURATION [no_rec] [domain NAME]", 1, 4, _health_check),
+    "max_concurrent": Option("max_concurrent N", 1, 1, _max_concurrent),
+    "next": Option("next RCODE...", 1, UNLIMITED, _next),
+    "next_on_nodata": Option("next_on_nodata", 0, 0, _set(next_on_nodata=True)),
+    "failfast_all_unhealthy_upstreams": Option("failfast_all_unhealthy_upstreams", 0, 0, _set(failfast=True)),
+    "failover": Option("failover RCODE...", 1, UNLIMITED, _failover),
+    "resolver": Option("resolver ADDRESS...", 1, UNLIMITED, _resolver),
+    "source_address": Option("source_address ADDRESS", 1, 1, _source_address),
+}
+
+
+def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ForwardConfig:
+    """What a `forward` stanza says; raises CorefileError."""
+    count(stanza, USAGE, 2, UNLIMITED)
+    source, *words = stanza.args
+    if len(words) > MAX_UPSTREAMS:
+        raise words[MAX_UPSTREAMS].error(f"more than {MAX_UPSTREAMS} upstreams")
+    config = configured(ForwardConfig(zones(source), tuple(map(target_of, words))), stanza, OPTIONS)
+    if config.max_age_s is not None and config.max_age_s < config.expire_s:
+        raise _option(stanza, "max_age").error(
+            f"shorter than expire, which is {config.expire_s:g} s: no connection would be kept that long"
+        )
+    name = config.tls.server_name
+    for target in config.targets:
+        if name and isinstance(target, Target) and target.scheme != "dns" and target.zone and target.token:
+            raise target.token.error(f"the name in the certificate is given twice: tls_servername is {name}")
+    return config
+
+
+def _option(stanza: Stanza, name: str) -> Token:
+    return next(line.args[0] for line in reversed(stanza.block) if line.name == name)

@@ -1,0 +1,160 @@
+"""One stanza at work: a question goes to one upstream after the other, until one answers or the time is over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import count
+from typing import Final
+
+from kdns.dns.names import Labels, is_below, labels_of
+from kdns.dns.response import Response
+from kdns.dns.types import NOERROR, REFUSED, SERVFAIL
+from kdns.plugins.chain import Request
+from kdns.plugins.directive import Setup
+from kdns.plugins.forward.bailiwick import checked
+from kdns.plugins.forward.config import ForwardConfig
+from kdns.plugins.forward.group import Group, Member, Members, order
+from kdns.plugins.upstream import Transport, UpstreamError, UpstreamTimeoutError
+
+NAME: Final = "forward"
+TIMEOUT_S: Final = 5.0
+"""How long a question is under way at most, whatever is tried, as in CoreDNS."""
+MAX_ATTEMPTS: Final = 100
+"""Attempts of one question, also where max_connect_attempts sets no limit."""
+NETWORK_ERROR: Final = (15, b"\x00\x17")
+"""An Extended DNS Error of the code 23 (RFC 8914 §4.24)."""
+BOUNDS: Final = tuple(0.00025 * 2**power for power in range(16))
+
+FAILED: Final = Response(SERVFAIL, plugin=NAME, options=(NETWORK_ERROR,))
+TOO_MANY: Final = Response(REFUSED, plugin=NAME)
+
+_TC: Final = 0x02
+
+
+class Forwarder:
+    """One stanza: which names it takes, and what its upstreams say to them."""
+
+    def __init__(self, config: ForwardConfig, setup: Setup) -> None:
+        self.group = Group(config, setup)
+        self.zones = tuple(map(labels_of, config.zones))
+        self._excluded = tuple(map(labels_of, config.excluded))
+        self._config = config
+        self._setup = setup
+        self._order = order(config.policy, setup.chance)
+        self._under_way = 0
+        self._durations = setup.histograms(
+            "coredns_proxy_request_duration_seconds",
+            "Time that upstreams took to answer.",
+            ("proxy_name", "to", "rcode"),
+            BOUNDS,
+        )
+        self._broken = setup.counters(
+            "coredns_forward_healthcheck_broken", "Questions for which all upstreams were down.", ()
+        ).tally()
+        self._rejects = setup.counters(
+            "coredns_forward_max_concurrent_rejects", "Questions refused because too many were under way.", ()
+        ).tally()
+
+    def takes(self, labels: Labels) -> bool:
+        """Whether names of these folded labels are forwarded: FROM itself always is, whatever `except` says."""
+        for zone in self.zones:
+            if is_below(labels, zone):
+                return labels == zone or not any(is_below(labels, excluded) for excluded in self._excluded)
+        return False
+
+    def leads_on(self, response: Response) -> bool:
+        """Whether the next stanza is to be asked in place of an upstream's response (`next`, `next_on_nodata`)."""
+        if response is FAILED or response is TOO_MANY:
+            return False
+        config = self._config
+        if response.rcode in config.next_rcodes:
+            return True
+        has_answer = response.wire[6:8] != b"\0\0" if response.wire else bool(response.answer)
+        return config.next_on_nodata and response.rcode == NOERROR and not has_answer
+
+    async def ask(self, request: Request) -> Response:
+        """What the first upstream with an answer says; SERVFAIL where there is none, REFUSED for one too many."""
+        limit = self._config.max_concurrent
+        if limit and self._under_way >= limit:
+            self._rejects.count += 1
+            return TOO_MANY
+        self._under_way += 1
+        try:
+            return await self._ask(request)
+        finally:
+            self._under_way -= 1
+
+    async def _ask(self, request: Request) -> Response:
+        """One upstream after the other, round after round, until one has an answer that counts."""
+        config, members, now_s = self._config, self.group.usable, self._setup.now_s
+        transport = self.transport(request)
+        failures_left = self._max_failures(len(members))
+        at_s = now_s()
+        deadline_s = at_s + TIMEOUT_S
+        response = FAILED
+        for member, lap in self._candidates(members):
+            if at_s >= deadline_s or (lap and response is not FAILED):
+                break
+            begun_s = at_s
+            try:
+                wire = await member.upstream.exchange(
+                    request.query, transport, min(config.read_timeout_s, deadline_s - at_s)
+                )
+                if wire[2] & _TC and transport == "udp":
+                    wire = await self._whole(member, request, wire, deadline_s)
+                response = checked(wire, request.query, NAME)
+            except (UpstreamError, ValueError) as error:
+                at_s = now_s()
+                member.failed(transport)
+                failures_left -= not isinstance(error, UpstreamTimeoutError)
+                if not failures_left:
+                    break
+                continue
+            at_s = now_s()
+            self._durations.observe(member.labels(response.rcode), at_s - begun_s)
+            if response.rcode not in config.failover_rcodes:
+                break
+        return response
+
+    def transport(self, request: Request) -> Transport:
+        """The client's protocol, unless the stanza says otherwise; a stream of any kind is TCP."""
+        config = self._config
+        return "tcp" if config.force_tcp or (request.transport != "udp" and not config.prefer_udp) else "udp"
+
+    def _max_failures(self, members: int) -> int:
+        limit = self._config.max_connect_attempts
+        return 2 * members if limit is None else min(limit or MAX_ATTEMPTS, MAX_ATTEMPTS)
+
+    def _candidates(self, members: Members) -> Iterator[tuple[Member, int]]:
+        """Whom to ask, and in which round: those that are not down, in the order of the policy.
+
+        If all are down, any of them is the last, as the health checks may be wrong.
+        """
+        upstreams: Iterable[Member] = self._order(members)
+        for lap in count() if members else ():
+            down = 0
+            for member in upstreams:
+                if not member.is_down:
+                    yield member, lap
+                    continue
+                down += 1
+                if down == len(members):
+                    self._broken.count += 1
+                    if not self._config.failfast:
+                        yield members[self._setup.chance.randrange(down)], lap
+                    return
+            upstreams = members
+
+    async def _whole(self, member: Member, request: Request, truncated: bytes, deadline_s: float) -> bytes:
+        """The answer over TCP in place of one that UDP truncated; that one where TCP fails, for who asks over UDP.
+
+        Differs: CoreDNS does this with prefer_udp only. Here the cache gets whole answers, and a client whose limit is
+        higher than the upstream's asks once.
+        """
+        timeout_s = min(self._config.read_timeout_s, deadline_s - self._setup.now_s())
+        try:
+            return await member.upstream.exchange(request.query, "tcp", timeout_s)
+        except UpstreamError:
+            if request.transport != "udp":
+                raise
+            return truncated

@@ -1,0 +1,202 @@
+"""The upstreams of one stanza: which they are, in which order they are tried, and which of them are well."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Set as AbstractSet
+from functools import partial
+from typing import Final, TypeAlias
+
+from kdns.dns.names import labels_of
+from kdns.dns.query import RD, query_for
+from kdns.dns.response import Tally
+from kdns.dns.types import NS, rcode_name
+from kdns.errors import CorefileError, InputError
+from kdns.plugins.directive import Chance, Setup
+from kdns.plugins.forward.config import MAX_UPSTREAMS, ForwardConfig, Policy
+from kdns.plugins.forward.names import Name
+from kdns.plugins.forward.targets import File, Target, resolv_conf
+from kdns.plugins.upstream import Transport, Upstream, UpstreamError
+
+PROXY_NAME: Final = "forward"
+CHECK_TIMEOUT_S: Final = 1.0
+SHORTEST_INTERVAL_S: Final = 0.01
+FILE_EVERY_S: Final = 30.0
+"""How often a file of upstreams is looked at."""
+CLOSE_AFTER_S: Final = 6.0
+"""An upstream that is none any more is closed when the questions that it was asked are over."""
+
+
+class Member:
+    """One upstream of a stanza, and what is known of its health; `name` is how it may be written in a Corefile.
+
+    It is down after more than max_fails health checks failed in a row. They begin when
+    a question got no response, and end with the first response, whatever it says.
+    """
+
+    def __init__(self, name: str, upstream: Upstream, config: ForwardConfig, setup: Setup, failures: Tally) -> None:
+        self.name = name
+        self.upstream = upstream
+        self.fails = 0
+        self._labels: dict[int, tuple[str, str, str]] = {}
+        self._check = config.health_check
+        self._max_fails = config.max_fails
+        self._setup = setup
+        self._failures = failures
+        self._is_checking = False
+
+    @property
+    def is_down(self) -> bool:
+        """Whether others are to be asked in its place."""
+        return self.fails > self._max_fails > 0
+
+    def labels(self, rcode: int) -> tuple[str, str, str]:
+        """The labels of coredns_proxy_request_duration_seconds; rcodes without a name are "other"."""
+        labels = self._labels.get(rcode)
+        if labels is None:
+            name = rcode_name(rcode)
+            labels = self._labels[rcode] = (
+                PROXY_NAME,
+                str(self.upstream.spec.address),
+                "other" if name.startswith("RCODE") else name,
+            )
+        return labels
+
+    def failed(self, transport: Transport) -> None:
+        """Begin with health checks, over the protocol that got no response, unless they are under way."""
+        if self._max_fails and not self._is_checking:
+            self._is_checking = True
+            self._setup.spawn(lambda: self._check_health(transport))
+
+    async def _check_health(self, transport: Transport) -> None:
+        check = self._check
+        query = query_for(labels_of(check.domain), NS, flags=RD if check.recursion_desired else 0)
+        try:
+            while True:
+                try:
+                    await self.upstream.exchange(query, transport, CHECK_TIMEOUT_S)
+                except UpstreamError:
+                    self.fails += 1
+                    self._failures.count += 1
+                    await self._setup.sleep(max(check.interval_s, SHORTEST_INTERVAL_S))
+                else:
+                    break
+        finally:
+            self._is_checking = False
+        self.fails = 0
+
+
+Members: TypeAlias = tuple[Member, ...]
+Order: TypeAlias = Callable[[Members], Iterable[Member]]
+
+
+def order(policy: Policy, chance: Chance) -> Order:
+    """How a policy puts upstreams in order, anew for each question."""
+    policies: dict[Policy, Order] = {
+        "random": partial(_random, chance),
+        "round_robin": _RoundRobin(),
+        "sequential": _sequential,
+    }
+    return policies[policy]
+
+
+def _random(chance: Chance, members: Members) -> Iterator[Member]:
+    """Each order is as likely as all others; it is made as far as it is used."""
+    rest = list(members)
+    while len(rest) > 1:
+        yield rest.pop(chance.randrange(len(rest)))
+    yield from rest
+
+
+class _RoundRobin:
+    """Each is the first in its turn, and the others follow as they are written."""
+
+    def __init__(self) -> None:
+        self._turn = -1
+
+    def __call__(self, members: Members) -> Members:
+        self._turn = (self._turn + 1) % max(len(members), 1)
+        return members[self._turn :] + members[: self._turn]
+
+
+def _sequential(members: Members) -> Members:
+    return members
+
+
+class Group:
+    """The upstreams of a stanza, in the order in which its words are written; `members` changes with files and names.
+
+    `usable` are those of them that are asked. An upstream that stays keeps its connections and what is known of its
+    health. `changed` are called when the upstreams are others.
+    """
+
+    def __init__(self, config: ForwardConfig, setup: Setup) -> None:
+        self.members: Members = ()
+        self.usable: Members = ()
+        self.changed: list[Callable[[], None]] = []
+        self._config = config
+        self._setup = setup
+        self._failures = setup.counters(
+            "coredns_proxy_healthcheck_failures", "Health checks of upstreams that failed.", ("proxy_name", "to")
+        )
+        self._parts: list[tuple[Target, ...]] = [()] * len(config.targets)
+        self._by_target: dict[Target, Member] = {}
+        self._disabled: AbstractSet[Member] = frozenset()
+        names: list[Name] = []
+        for part, target in enumerate(config.targets):
+            update = partial(self._update, part)
+            if isinstance(target, File) or (target.may_be_file and setup.has_file(target.host)):
+                path = target.path if isinstance(target, File) else target.host
+                setup.watch_file("file of upstreams", path, FILE_EVERY_S, partial(self._read, path, update))
+            elif target.is_name:
+                names.append(Name(target, config, setup, update))
+            else:
+                update((target,))
+        if not self.members and not names:
+            raise self._error("no upstream: no file has a line `nameserver ADDRESS`")
+
+    def disable(self, members: AbstractSet[Member]) -> None:
+        """Ask all upstreams but these."""
+        self._disabled = members
+        self.usable = tuple(member for member in self.members if member not in members)
+
+    def _read(self, path: str, update: Callable[[tuple[Target, ...]], None], text: str) -> None:
+        """Take the addresses of a file. One that has none any more takes nothing away while there is no other."""
+        found = resolv_conf(text)
+        for line, word in found.wrong:
+            self._setup.log("warning", "no upstream", file=path, line=line, found=word, wanted="nameserver ADDRESS")
+        if not found.targets and self.members:
+            raise CorefileError(path, 0, "", "no line `nameserver ADDRESS`")
+        update(found.targets)
+
+    def _update(self, part: int, targets: tuple[Target, ...]) -> None:
+        """Have these upstreams for one word of the stanza; CorefileError for too many, and for one of no use."""
+        if targets == self._parts[part]:
+            return
+        parts = [*self._parts[:part], targets, *self._parts[part + 1 :]]
+        wanted = [target for each in parts for target in each]
+        if len(wanted) > MAX_UPSTREAMS:
+            raise self._error(f"{len(wanted)} upstreams; wanted are at most {MAX_UPSTREAMS}")
+        members = {target: self._by_target.get(target) or self._member(target) for target in wanted}
+        gone = [member for target, member in self._by_target.items() if target not in members]
+        self._parts, self._by_target = parts, members
+        self.members = tuple(members[target] for target in wanted)
+        self.disable(self._disabled & set(self.members))
+        for member in gone:
+            self._setup.call_later(CLOSE_AFTER_S, member.upstream.close)
+        for call in self.changed:
+            call()
+
+    def _member(self, target: Target) -> Member:
+        try:
+            upstream = self._setup.upstream(self._config.spec(target))
+        except CorefileError:
+            raise
+        except InputError as error:
+            raise self._error(f"{target}: {error}") from error
+        failures = self._failures.tally(PROXY_NAME, str(upstream.spec.address))
+        return Member(str(target), upstream, self._config, self._setup, failures)
+
+    def _error(self, reason: str) -> CorefileError:
+        token = self._config.targets[0].token
+        return token.error(reason) if token else CorefileError("", 0, "", reason)

@@ -1,0 +1,55 @@
+"""forward FROM TO… { … }: names that other servers know are asked of them; their answers are passed on as they came.
+
+Several stanzas of a block are tried in the order in which they are written: the first whose FROM has the name takes it,
+and `next` and `next_on_nodata` lead to the one after.
+Differs: UDP answers with TC are asked for again over TCP, whatever the options; CoreDNS does so with prefer_udp only.
+Differs: `failover` ends with the last upstream's answer when each was asked; CoreDNS 1.13 goes round for 5 s.
+Differs: `next` counts where a later stanza takes the name, and otherwise not at all; CoreDNS answers SERVFAIL where
+the next stanza is for other names.
+Differs: zone transfers are refused; CoreDNS forwards them and gives the first message only.
+Differs: records that do not concern the question are left out, see kdns.plugins.forward.bailiwick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Final
+
+from kdns.dns.types import TRANSFERS
+from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.plugins.directive import Directive, Repeat, Setup
+from kdns.plugins.forward.config import OPTIONS, ForwardConfig, parse
+from kdns.plugins.forward.forwarder import NAME, Forwarder
+
+
+class Forward(Plugin):
+    """All stanzas of a server block. No answer is reused: that is what `cache` is for."""
+
+    sees = Sees.PACKET
+
+    def __init__(self, configs: tuple[ForwardConfig, ...], setup: Setup) -> None:
+        self.forwarders: Final = tuple(Forwarder(config, setup) for config in configs)
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        """What the upstreams of the stanza that takes the name answer; `next` for other names and zone transfers."""
+        query = request.query
+        takers = [forwarder for forwarder in self.forwarders if forwarder.takes(query.labels)]
+        if not takers or query.qtype in TRANSFERS:
+            return next(request)
+        return takers[0].ask(request) if len(takers) == 1 else _first_that_knows(takers, request)
+
+
+async def _first_that_knows(takers: list[Forwarder], request: Request) -> Reply:
+    for forwarder in takers[:-1]:
+        response = await forwarder.ask(request)
+        if not forwarder.leads_on(response):
+            return response
+    return await takers[-1].ask(request)
+
+
+def build(configs: tuple[ForwardConfig, ...], setup: Setup) -> Forward:
+    """The plugin of a block's stanzas; CorefileError for a file without an upstream, and for an upstream of no use."""
+    return Forward(configs, setup)
+
+
+DIRECTIVE = Directive(NAME, parse, build, Repeat.ADD, options=OPTIONS)

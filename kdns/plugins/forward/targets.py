@@ -1,0 +1,169 @@
+"""The words behind FROM: addresses, host names, and files such as /etc/resolv.conf, which hold addresses.
+
+`dns://` is UDP and TCP, `tls://` is DNS over TLS, `https://` DNS over HTTPS. Behind % stands the name in the
+certificate of an upstream of `tls://` and `https://`, and the zone of an IPv6 address elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from ipaddress import ip_address
+from typing import Final, NamedTuple
+
+from kdns.corefile.lexer import Token
+from kdns.net import HostPort, bracketed, parse_port
+from kdns.plugins.upstream import Scheme
+
+PORTS: Final[dict[str, int]] = {"dns": 53, "tls": 853, "https": 443}
+SCHEMES: Final[dict[str, Scheme]] = {"dns": "dns", "tls": "tls", "https": "https"}
+
+_SCHEME: Final = re.compile(r"([^:/]*)://(.*)", re.DOTALL)
+_ZONE: Final = re.compile(r"%([^:\]]*)")
+_BRACKETS: Final = re.compile(r"\[([^\[\]]*)\](?::(.*))?", re.DOTALL)
+_LABEL: Final = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
+_MAX_NAME_CHARACTERS: Final = 253
+_FORMS: Final = "IP[:PORT], [IPV6]:PORT, a host name or a file, with dns://, tls:// or https:// before all but a file"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One upstream as it is written: an IP address, or a host name where `is_name`. `port` is that of the scheme.
+
+    `zone` stood behind %: the name in the certificate, or the zone of an IPv6 address of the scheme `dns`.
+    `may_be_file` holds for a word without a scheme and a port: if a file has this name, its addresses are meant.
+    """
+
+    host: str
+    port: int = 53
+    scheme: Scheme = "dns"
+    zone: str = ""
+    is_name: bool = False
+    may_be_file: bool = False
+    token: Token | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def address(self) -> HostPort:
+        """Where it is, with the zone of an IPv6 address."""
+        zone = f"%{self.zone}" if self.zone and self.scheme == "dns" else ""
+        return HostPort(self.host + zone, self.port)
+
+    @property
+    def server_name(self) -> str:
+        """The name that its certificate has to have, "" where none is given."""
+        return "" if self.scheme == "dns" else self.zone or (self.host if self.is_name else "")
+
+    def at(self, address: str) -> Target:
+        """The same upstream at an address that its name stands for; its certificate has to have the name."""
+        return replace(self, host=address, zone=self.server_name, is_name=False, may_be_file=False)
+
+    def __str__(self) -> str:
+        """The upstream as it may be written in a Corefile, with its port."""
+        zone = f"%{self.zone}" if self.zone else ""
+        prefix = "" if self.scheme == "dns" else f"{self.scheme}://"
+        host = bracketed(self.host + zone) if ":" in self.host else self.host + zone
+        return f"{prefix}{host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file of addresses, as /etc/resolv.conf is one."""
+
+    path: str
+    token: Token = field(compare=False, repr=False)
+
+    def __str__(self) -> str:
+        return self.path
+
+
+def split_zone(text: str) -> tuple[str, str]:
+    """A target without what stands behind its %, and that."""
+    zone = _ZONE.search(text)
+    return (text[: zone.start()] + text[zone.end() :], zone[1]) if zone else (text, "")
+
+
+def target_of(token: Token) -> Target | File:
+    """What a word stands for; raises CorefileError for one that can be no upstream."""
+    found = _SCHEME.fullmatch(token.text)
+    scheme, rest = SCHEMES.get(found[1] if found else "dns"), found[2] if found else token.text
+    if scheme is None:
+        raise token.error("no scheme of upstreams; there are dns://, tls:// and https://")
+    if "/" in rest:
+        if found:
+            path = " (the path of DNS over HTTPS is /dns-query)" if scheme == "https" else ""
+            raise token.error(f"an upstream has no path{path}")
+        return File(rest, token)
+    bare, zone = split_zone(rest)
+    host, port_text = _host_and_port(bare)
+    port = PORTS[scheme] if port_text is None else parse_port(port_text)
+    if not port:
+        raise token.error("the port of an upstream is a number from 1 to 65535")
+    return _target(token, Target(host, port, scheme, zone, token=token), plain=not found and port_text is None)
+
+
+def _host_and_port(text: str) -> tuple[str, str | None]:
+    if brackets := _BRACKETS.fullmatch(text):
+        return brackets[1], brackets[2]
+    if text.count(":") == 1:
+        host, _, port = text.partition(":")
+        return host, port
+    return text, None
+
+
+def _target(token: Token, target: Target, *, plain: bool) -> Target:
+    try:
+        address = ip_address(target.host)
+    except ValueError:
+        return _name(token, target, plain=plain)
+    if target.zone and target.scheme == "dns" and not (address.version == 6 and address.is_link_local):
+        raise token.error(
+            "only a link-local IPv6 address has a zone; the name in a certificate needs tls:// or https://"
+        )
+    return replace(target, host=str(address))
+
+
+def _name(token: Token, target: Target, *, plain: bool) -> Target:
+    """A host name. One whose last label is a number is an address with a mistake (RFC 1123 §2.1)."""
+    name = target.host.removesuffix(".")
+    labels = name.split(".")
+    if not all(map(_LABEL.fullmatch, labels)) or len(name) > _MAX_NAME_CHARACTERS or labels[-1].isdigit():
+        raise token.error(f"not an upstream: wanted is {_FORMS}")
+    if target.zone and target.scheme == "dns":
+        raise token.error("the name in a certificate needs tls:// or https:// before the upstream")
+    return replace(target, host=name, is_name=True, may_be_file=plain and not target.zone)
+
+
+class ResolvConf(NamedTuple):
+    """The nameservers of a file, and the words in their place that are no addresses, each with its line from 1."""
+
+    targets: tuple[Target, ...]
+    wrong: tuple[tuple[int, str], ...]
+
+
+def resolv_conf(text: str) -> ResolvConf:
+    """What a file says in the form of resolv.conf(5): lines with `nameserver ADDRESS`; all others do not matter."""
+    targets: list[Target] = []
+    wrong: list[tuple[int, str]] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        words = line.split()
+        if len(words) < 2 or words[0] != "nameserver":
+            continue
+        host, _, zone = words[1].partition("%")
+        try:
+            targets.append(Target(str(ip_address(host)), zone=zone))
+        except ValueError:
+            wrong.append((number, words[1]))
+    return ResolvConf(tuple(dict.fromkeys(targets)), tuple(wrong))
+
+
+def resolver(token: Token) -> HostPort:
+    """A server that knows host names: IP, IP:PORT or [IPV6]:PORT; raises CorefileError."""
+    host, port_text = _host_and_port(token.text)
+    port = PORTS["dns"] if port_text is None else parse_port(port_text)
+    try:
+        address = str(ip_address(host))
+    except ValueError:
+        address = ""
+    if not port or not address:
+        raise token.error("not the address of a resolver: IP, IP:PORT or [IPV6]:PORT is one")
+    return HostPort(address, port)
