@@ -119,6 +119,7 @@ class Ingress(Slim, frozen=True):
     """status.loadBalancer.ingress[]; an entry with a host name instead of an address has ip ""."""
 
     ip: str = ""
+    hostname: str = ""
     ip_mode: str | None = None
 
 
@@ -184,6 +185,16 @@ class Service(Slim, frozen=True):
         if self.is_headless or self.is_external_name or not self.spec.cluster_ip:
             return ()
         return self.spec.cluster_ips or (self.spec.cluster_ip,)
+
+    @property
+    def ingress(self) -> tuple[Ingress, ...]:
+        """status.loadBalancer.ingress, never None."""
+        return (self.status.load_balancer.ingress or ()) if self.status else ()
+
+    @property
+    def external_ips(self) -> tuple[str, ...]:
+        """The addresses that lead here from outside of the cluster: spec.externalIPs and those of load balancers."""
+        return (*(self.spec.external_ips or ()), *(entry.ip for entry in self.ingress if entry.ip))
 
     @property
     def ports(self) -> tuple[ServicePort, ...]:

@@ -96,6 +96,7 @@ class State:
     slices_by_service: dict[Key, dict[Key, EndpointSlice]] = field(default_factory=dict)
     slices_by_import: dict[Key, dict[Key, EndpointSlice]] = field(default_factory=dict)
     services_by_ip: Index = field(default_factory=Index)
+    services_by_external_ip: Index = field(default_factory=Index)
     slices_by_ip: Index = field(default_factory=Index)
     pods_by_ip: Index = field(default_factory=Index)
     changed_s: float = 0.0
@@ -156,6 +157,7 @@ class State:
         if old == new:
             return None
         self.services_by_ip.move(key, old.virtual_ips if old else (), new.virtual_ips if new else ())
+        self.services_by_external_ip.move(key, old.external_ips if old else (), new.external_ips if new else ())
         return Change(key, old, new)
 
     def _slice(self, key: Key, new: EndpointSlice | None) -> Change[EndpointSlice] | None:

@@ -12,7 +12,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from dns_chain import cluster_server
+from dns_chain import FakeSetup
+from dns_chain import server_of as one_block
 
 from kdns.cluster.objects import EndpointSlice, Namespace, Object, Pod, Service, ServiceImport
 from kdns.cluster.selectors import parse as parse_selector
@@ -25,8 +26,10 @@ from kdns.dns.response import Response
 from kdns.dns.rrset import RRset, Soa, Srv
 from kdns.dns.types import CNAME, NOERROR, NS, NXDOMAIN
 from kdns.plugins.chain import Plugin, Reply, Request, Serve
+from kdns.plugins.k8s_external import External, ExternalConfig
 from kdns.plugins.kubernetes import plugin as kubernetes
 from kdns.plugins.kubernetes.config import KubernetesConfig
+from kdns.plugins.kubernetes.plugin import Kubernetes
 from kdns.plugins.server import Server
 from kdns.plugins.server_config import configure
 
@@ -95,11 +98,20 @@ class ZoneFile(Plugin):
 
 
 def server_of(
-    state: State, directive: KubernetesConfig, *, own: Iterable[str] = (), behind: tuple[Plugin, ...] = ()
+    state: State,
+    directive: KubernetesConfig,
+    *,
+    own: Iterable[str] = (),
+    behind: tuple[Plugin, ...] = (),
+    external: ExternalConfig | None = None,
 ) -> Server:
-    """A server with one block for everything."""
+    """A server with one block for everything, with `k8s_external` in front if a case has it."""
+    setup = FakeSetup(state=state)
     options = directive.options(tuple(ip_address(ip).packed for ip in own))
-    server, _ = cluster_server(state, options, *behind, fallthrough=directive.fallthrough)
+    cluster = Kubernetes(state, options, setup, directive.fallthrough)
+    setup.built = (*([External(external, setup)] if external else []), cluster, *behind)
+    server = one_block(*setup.built)
+    setup.servers.append(server)
     return server
 
 

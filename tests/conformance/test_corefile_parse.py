@@ -16,7 +16,19 @@ from dns_chain import only
 from kdns.cluster import selectors
 from kdns.corefile.parse import parse
 from kdns.errors import CorefileError
-from kdns.plugins import bufsize, chaos, loadbalance, metadata, multisocket, nsid, prometheus, ready, timeouts
+from kdns.plugins import (
+    bufsize,
+    chaos,
+    health,
+    k8s_external,
+    loadbalance,
+    metadata,
+    multisocket,
+    nsid,
+    prometheus,
+    ready,
+    timeouts,
+)
 from kdns.plugins.directives import BY_NAME, COREDNS_ONLY
 from kdns.plugins.forward import plugin as forward
 from kdns.plugins.kubernetes import plugin as kubernetes
@@ -115,6 +127,18 @@ CHECKS: dict[str, Callable[[ServerConfig, dict[str, str]], bool]] = {
     "nsid": lambda server, expected: (
         only(server, nsid.DIRECTIVE).text == expected["expectedData"].replace("defaultNsid", "")
     ),
+def external_as(config: k8s_external.ExternalConfig, expected: dict[str, str]) -> bool:
+    return (
+        config.zones == (expected["expectedZone"] or ".",)
+        and config.apex == expected["expectedApex"]
+        and config.headless == (expected["expectedHeadless"] == "true")
+        and config.fallthrough == fallthrough_zones(expected["expectedFallthrough"])
+    )
+
+
+CHECKS: dict[str, Callable[[ServerConfig, dict[str, str]], bool]] = {
+    "health": lambda server, _expected: len(server.configs(health.DIRECTIVE)) == 1,
+    "k8s_external": lambda server, expected: external_as(only(server, k8s_external.DIRECTIVE), expected),
     "metadata": lambda server, expected: (
         only(server, metadata.DIRECTIVE).zones == (strings(expected["zones"]) or server.zones)
     ),
@@ -230,3 +254,4 @@ def test_stanzas_of_other_directives_are_refused_by_name(capsys: pytest.CaptureF
     with capsys.disabled():
         print("\ncorefile-parse-cases.json, other directives, refused by name:", refused)
     assert refused
+    assert refused > 0

@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from dns_chain import FakeSetup, ask, read
+from dns_chain import FakeSetup, ask, only, read
 from dns_harness import ZoneFile, difference, directive_of, recorded, server_of, state_of
 
 from kdns.cluster.objects import Pod, PodMeta, PodStatus
 from kdns.cluster.state import State
+from kdns.corefile.parse import parse
 from kdns.dns.message import query as make_query
 from kdns.dns.types import type_number
+from kdns.plugins import k8s_external
 from kdns.plugins.chain import Request
+from kdns.plugins.k8s_external import ExternalConfig
 from kdns.plugins.kubernetes.options import Options
 from kdns.plugins.kubernetes.plugin import Kubernetes
+from kdns.plugins.server_config import configure
 
 NOT_YET = {
     "autopath": "the autopath directive does not exist yet",
-    "k8s_external": "the k8s_external directive does not exist yet",
 }
 FIXTURE = "coredns-conformance/fixture"
 
@@ -41,6 +44,14 @@ def behind(case: dict[str, Any]) -> tuple[ZoneFile, ...]:
     return tuple(files)
 
 
+def external_of(config: dict[str, Any]) -> ExternalConfig:
+    """The `k8s_external` of a case, through a Corefile."""
+    options = ["headless"] * config["headless"] + [f"ttl {config['ttl']}"]
+    stanza = "\n".join([f"k8s_external {' '.join(config['zones'])} {{", *options, "}"])
+    (server,) = configure(parse(f".:53 {{\n{stanza}\n}}\n"))
+    return only(server, k8s_external.DIRECTIVE)
+
+
 async def test_dns_cases() -> None:
     content = recorded("dns-cases.json")
     outcomes: Counter[str] = Counter()
@@ -57,7 +68,9 @@ async def test_dns_cases() -> None:
             namespace_labels=directive.namespace_labels,
             synced=case.get("api_state") != "unsynced",
         )
-        server = server_of(state, directive, own=case.get("local_ips", ()), behind=behind(case))
+        own = case.get("local_ips", [case["external_addr"]] if "external_addr" in case else [])
+        external = external_of(case["k8s_external"]) if "k8s_external" in case else None
+        server = server_of(state, directive, own=own, behind=behind(case), external=external)
         wrong = difference(case, await ask(server, case["qname"], case["qtype"]))
         if wrong:
             failures.append(f"{case['id']} {case['qname']} {case['qtype']}: {wrong}")

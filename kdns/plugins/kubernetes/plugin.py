@@ -7,12 +7,9 @@ from typing import Final
 
 from kdns.cluster.objects import Pod
 from kdns.cluster.state import AnyChange, State
-from kdns.dns.names import is_below, labels_of
-from kdns.dns.query import AA
-from kdns.dns.response import NEVER, Response, Reuse, ZoneSoa
-from kdns.dns.types import IN, NOERROR, NXDOMAIN, SERVFAIL, TRANSFERS
-from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, follow
+from kdns.plugins.chain import Request
 from kdns.plugins.directive import Directive, Setup
+from kdns.plugins.kubernetes.answers import ZoneAnswers
 from kdns.plugins.kubernetes.config import OPTIONS, KubernetesConfig, parse
 from kdns.plugins.kubernetes.facts import client_facts, name_facts
 from kdns.plugins.kubernetes.options import Options
@@ -22,28 +19,21 @@ from kdns.plugins.kubernetes.zone import Result, Status, Zones
 from kdns.plugins.transfer import Transfer
 
 NAME: Final = "kubernetes"
-RCODES: Final = {
-    Status.SUCCESS: NOERROR,
-    Status.NODATA: NOERROR,
-    Status.NXDOMAIN: NXDOMAIN,
-    Status.SERVFAIL: SERVFAIL,
-}
 
 
-class Kubernetes(Plugin):
-    """Answers for its zones from a State, and names in `Response.reuse` what each answer depends on.
-
-    `fallthrough` are zones: their names that do not exist, or cannot be known yet, go to the next directive.
-    """
-
-    sees = Sees.PACKET
+class Kubernetes(ZoneAnswers):
+    """The zones of one stanza, and whatever else has zones of the same cluster."""
 
     def __init__(self, state: State, options: Options, setup: Setup, fallthrough: Iterable[str] = ()) -> None:
-        self.zones = Zones(state, options)
-        self.zones.serial = _serial(state.changed_s)
+        zones = Zones(state, options)
+        zones.serial = _serial(state.changed_s)
+        super().__init__(NAME, zones, fallthrough)
         self._setup = setup
-        self._fallthrough = tuple(labels_of(zone) for zone in fallthrough)
-        self._soas = {zone: ZoneSoa(self.zones.soa(zone)) for zone in options.zones}
+        self._attached: list[ZoneAnswers] = []
+
+    def attach(self, answers: ZoneAnswers) -> None:
+        """Let other zones of this cluster follow its changes."""
+        self._attached.append(answers)
 
     def changed(self, changes: Iterable[AnyChange], changed_s: float) -> None:
         """Forget what the changes touch; the SOA serial becomes their time (Unix seconds)."""
@@ -52,16 +42,9 @@ class Kubernetes(Plugin):
         if changes and not visible:
             return
         subjects = {subject for change in visible for subject in touched(change, self.zones.state)}
-        self.zones.forget(subjects)
-        self.renew(_serial(changed_s))
+        for answers in (self, *self._attached):
+            answers.touch(subjects, _serial(changed_s))
         self._setup.forget(subjects)
-
-    def renew(self, serial: int) -> None:
-        """Give all zones this serial, also in the answers that have been compiled."""
-        if serial != self.zones.serial:
-            self.zones.serial = serial
-            for zone, soa in self._soas.items():
-                soa.renew(self.zones.soa(zone))
 
     def metadata(self, request: Request) -> Mapping[str, str]:
         """See kdns.plugins.metadata.Provider."""
@@ -117,9 +100,6 @@ def _is_visible(change: AnyChange) -> bool:
 
 def _serial(changed_s: float) -> int:
     return int(changed_s) & 0xFFFFFFFF
-
-
-_UNKNOWN: Final = frozenset((Status.NXDOMAIN, Status.SERVFAIL))
 
 
 def build(configs: tuple[KubernetesConfig, ...], setup: Setup) -> Kubernetes:

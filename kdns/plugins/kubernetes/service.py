@@ -185,15 +185,13 @@ def labels_below(host: str, base: str) -> tuple[str, ...]:
 
 
 def service_tree(
-    service: Service, slices: Iterable[EndpointSlice], zone: str, options: Options, old: ServiceTree | None = None
+    service: Service, slices: Iterable[EndpointSlice], base: str, options: Options, old: ServiceTree | None = None
 ) -> ServiceTree | None:
-    """All names at and below the Service, None where the Service has no name at all.
+    """All names at and below the Service, whose own is `base`; None where the Service has no name at all.
 
     A headless Service without a ready endpoint does not exist (§2.4.1), and neither does an empty
-    Service under `ignore empty_service`. `old` is an earlier tree of the Service in the same zone, with parts to reuse.
+    Service under `ignore empty_service`. `old` is an earlier tree of the same names, with parts to reuse.
     """
-    namespace, name = service.key
-    base = f"{name}.{namespace}.svc.{zone.lstrip('.')}"
     made = {id(part.endpoint_slice): part for part in old.parts} if old else {}
     is_empty = service.is_external_name or not options.endpoints
     parts = tuple(

@@ -44,6 +44,7 @@ def touched(change: AnyChange, state: State) -> Iterator[Subject]:
             case Service():
                 yield of_service(obj.key)
                 yield from (of_address(packed(ip)) for ip in obj.virtual_ips)
+                yield from (of_address(packed(ip)) for ip in obj.external_ips)
                 yield REVERSE
                 if obj is change.new or change.new is None:
                     for endpoint_slice in state.slices_by_service.get(obj.key, {}).values():

@@ -6,7 +6,7 @@ others (RFC 8020, RFC 4592 §2.2.2); any other name is NXDOMAIN.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -273,10 +273,17 @@ class Zones:
             if len(self._trees) >= MAX_TREES:
                 self._trees.clear()
                 self._old_trees.clear()
-            self._trees[key] = service_tree(service, slices, zone, self.options, self._old_trees.pop(key, None))
+            self._trees[key] = service_tree(
+                service, slices, self._base(key[:2], zone), self.options, self._old_trees.pop(key, None)
+            )
         tree = self._trees[key]
         node = tree.get(tuple(label.decode("latin-1") for label in below[::-1])) if tree else None
         return NameRecords(node, subject, tree)
+
+    def _base(self, key: Key, zone: str) -> str:
+        """The name of a Service in a zone."""
+        namespace, name = key
+        return _below(f"{name}.{namespace}.svc", zone)
 
     def _service_of(self, key: Key, zone: str) -> tuple[Service | None, dict[Key, dict[Key, EndpointSlice]]]:
         """What has this name in a zone, a Service or a ServiceImport, and where the slices of such are."""
@@ -297,20 +304,36 @@ class Zones:
     def _reverse(self, labels: Labels) -> NameRecords:
         address = reversed_address(labels)
         if address is not None:
-            names = ptr_targets(address, self.state, self.options)
+            names = self._names_of(address)
             return NameRecords({PTR: names} if names else None, subjects.of_address(address))
         bounds = reverse_range(labels)
         return NameRecords({} if bounds and self._is_above(bounds) else None, subjects.REVERSE)
+
+    def _names_of(self, address: bytes) -> tuple[str, ...]:
+        return ptr_targets(address, self.state, self.options)
+
+    def _has_names_between(self, first: bytes, last: bytes) -> bool:
+        return is_above_an_address(first, last, self.state, self.options)
 
     def _is_above(self, bounds: tuple[bytes, bytes]) -> bool:
         """Whether some address in these bounds has a name; remembered, for hidden addresses can be many to look at."""
         if bounds not in self._above:
             if len(self._above) >= MAX_TREES:
                 self._above.clear()
-            self._above[bounds] = is_above_an_address(*bounds, self.state, self.options)
+            self._above[bounds] = self._has_names_between(*bounds)
         return self._above[bounds]
 
     def name_servers(self, zone: str) -> dict[str, Node]:
+    def own_services(self) -> Iterator[tuple[Service, EndpointSlice, bytes]]:
+        """The Services that this server stands behind, with the slice and the own address that say so."""
+        for address in self.options.own_addresses if self.options.endpoints else ():
+            for key in self.state.slices_by_ip[address]:
+                endpoint_slice = self.state.slices[key]
+                service = self.state.services.get(endpoint_slice.service_key or ("", ""))
+                if service is not None and not service.is_external_name and may_serve_dns(service):
+                    yield service, endpoint_slice, address
+
+    def _name_servers(self, zone: str) -> dict[str, Node]:
         """The Services this server stands behind, by its own addresses, with theirs; else `ns.dns` of the zone.
 
         They are named even where `namespaces` hides them, as in CoreDNS: the glue leads there.
@@ -318,25 +341,20 @@ class Zones:
         where both share an address.
         """
         found: dict[str, Node] = {}
-        for address in self.options.own_addresses if self.options.endpoints else ():
-            for key in self.state.slices_by_ip[address]:
-                endpoint_slice = self.state.slices[key]
-                service = self.state.services.get(endpoint_slice.service_key or ("", ""))
-                if service is None or service.is_external_name or not may_serve_dns(service):
-                    continue
-                base = _below(f"{service.key[1]}.{service.key[0]}.svc", self.options.primary_zone)
-                tree = service_tree(service, (endpoint_slice,), self.options.primary_zone, self.options)
-                if tree is None:
-                    continue
-                if service.is_headless:
-                    hosts = {
-                        target.host
-                        for target in ready_targets((endpoint_slice,), base, self.options)
-                        if target.address == address
-                    }
-                    found |= {host: tree.addresses(host) for host in hosts}
-                else:
-                    found[base] = tree.addresses(base)
+        for service, endpoint_slice, address in self.own_services():
+            base = self._base(service.key, self.options.primary_zone)
+            tree = service_tree(service, (endpoint_slice,), base, self.options)
+            if tree is None:
+                continue
+            if service.is_headless:
+                hosts = {
+                    target.host
+                    for target in ready_targets((endpoint_slice,), base, self.options)
+                    if target.address == address
+                }
+                found |= {host: tree.addresses(host) for host in hosts}
+            else:
+                found[base] = tree.addresses(base)
         return found or {_below("ns.dns", zone): self._own_node()}
 
     def _own_node(self) -> Node:

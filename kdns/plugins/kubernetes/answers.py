@@ -1,0 +1,82 @@
+"""A plugin that answers for the zones of a followed cluster: what `kubernetes` and `k8s_external` have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Collection, Iterable
+from typing import Final
+
+from kdns.dns.names import is_below, labels_of
+from kdns.dns.query import AA
+from kdns.dns.response import NEVER, Response, Reuse, Subject, ZoneSoa
+from kdns.dns.types import IN, NOERROR, NXDOMAIN, SERVFAIL, TRANSFERS
+from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, follow, then
+from kdns.plugins.kubernetes.subjects import APEX
+from kdns.plugins.kubernetes.zone import Result, Status, Zones
+
+RCODES: Final = {
+    Status.SUCCESS: NOERROR,
+    Status.NODATA: NOERROR,
+    Status.NXDOMAIN: NXDOMAIN,
+    Status.SERVFAIL: SERVFAIL,
+}
+_UNKNOWN: Final = frozenset((Status.NXDOMAIN, Status.SERVFAIL))
+
+
+class ZoneAnswers(Plugin):
+    """Answers for its zones from a State, and names in `Response.reuse` what each answer depends on.
+
+    `fallthrough` are zones: their names that do not exist, or cannot be known yet, go to the next directive.
+    """
+
+    sees = Sees.PACKET
+
+    def __init__(self, name: str, zones: Zones, fallthrough: Iterable[str] = ()) -> None:
+        self.zones = zones
+        self._name = name
+        self._fallthrough = tuple(labels_of(zone) for zone in fallthrough)
+        self._soas = {zone: ZoneSoa(self.zones.soa(zone)) for zone in zones.options.zones}
+
+    def touch(self, subjects: Collection[Subject], serial: int) -> None:
+        """Drop what is remembered of these subjects, after a change that gives the zones this serial."""
+        self.zones.forget(subjects)
+        self.renew(serial)
+
+    def renew(self, serial: int) -> None:
+        """Give all zones this serial, also in the answers that have been compiled."""
+        if serial != self.zones.serial:
+            self.zones.serial = serial
+            for zone, soa in self._soas.items():
+                soa.renew(self.zones.soa(zone))
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        """The records of a name of these zones; `next` for other names, other classes and zone transfers."""
+        query = request.query
+        if query.qclass != IN or query.qtype in TRANSFERS:
+            return next(request)
+        result = self.zones.lookup(query.labels, query.qtype)
+        if result is None:
+            return next(request)
+        if result.status in _UNKNOWN and self._falls_through(request, result):
+            reuse = _reuse(result)
+            return then(next(request), lambda reply: reply and reply._replace(reuse=reuse.and_then(reply.reuse)))
+        response = self._response(result)
+        return follow(request, response, next) if result.leaves_zones else response
+
+    def _falls_through(self, request: Request, result: Result) -> bool:
+        return not result.answer and any(is_below(request.query.labels, zone) for zone in self._fallthrough)
+
+    def _response(self, result: Result) -> Response:
+        status, zone, answer, additional, _, _ = result
+        reuse = _reuse(result)
+        if status is Status.SUCCESS:
+            return Response(NOERROR, AA, answer, (), additional, None, reuse, self._name, zone)
+        return Response(RCODES[status], AA, answer, (), (), self._soas[zone], reuse, self._name, zone)
+
+
+def _reuse(result: Result) -> Reuse:
+    """Until when a result holds. A CNAME to nothing has an SOA of its own, which each change makes stale."""
+    if result.status is Status.SERVFAIL:
+        return NEVER
+    if result.answer and result.status is not Status.SUCCESS:
+        return Reuse((*result.subjects, APEX))
+    return Reuse(result.subjects)
