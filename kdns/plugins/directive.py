@@ -6,7 +6,7 @@ the world (files, clocks, sockets, clusters) comes through Setup: directives do 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
@@ -23,6 +23,7 @@ from kdns.plugins.upstream import Upstream, UpstreamSpec
 
 Config = TypeVar("Config")
 T = TypeVar("T")
+Result = TypeVar("Result")
 
 Level: TypeAlias = Literal["debug", "info", "warning", "error"]
 Page: TypeAlias = Callable[[], tuple[int, str]]
@@ -92,6 +93,22 @@ class Chance(Protocol):
         ...
 
 
+class Future(Protocol[Result]):
+    """A value that somebody else will give; who awaits it may go away."""
+
+    def done(self) -> bool:
+        """Whether there is a value, or nobody waits any more."""
+        ...
+
+    def set_result(self, result: Result, /) -> None:
+        """Give the value, once."""
+        ...
+
+    def __await__(self) -> Generator[Any, None, Result]:
+        """The value, when it is there."""
+        ...
+
+
 class Setup(Protocol):
     """The capabilities that a server block's directives are given when they are built.
 
@@ -156,10 +173,21 @@ class Setup(Protocol):
         """
         ...
 
-    def watch_file(self, kind: str, path: str, every_s: float, read: Callable[[str], None]) -> None:
+    def watch_file(
+        self,
+        kind: str,
+        path: str,
+        every_s: float,
+        read: Callable[[Any], None],
+        *,
+        parse: Callable[[str], Any] | None = None,
+        is_optional: bool = False,
+    ) -> None:
         """Give a file's text to `read`, now and whenever it changes; it is looked at every `every_s` seconds, 0: once.
 
         A CorefileError that `read` raises ends the start, and later is logged while the old text counts on.
+        `read` gets what `parse` makes of the text, in a thread: for what takes longer than a few milliseconds.
+        With `is_optional` a file that is not there is empty.
         """
         ...
 
@@ -272,6 +300,10 @@ class Setup(Protocol):
 
     def spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run a coroutine until it ends or the server block does, as soon as the block answers."""
+        ...
+
+    def future(self) -> Future[Any]:
+        """A value that another coroutine will give."""
         ...
 
     def on_stop(self, call: Callable[[], None]) -> None:

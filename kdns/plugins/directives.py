@@ -18,6 +18,7 @@ from kdns.plugins import (
     file,
     header,
     health,
+    hosts,
     k8s_external,
     loadbalance,
     local,
@@ -38,6 +39,7 @@ from kdns.plugins import (
     whoami,
 )
 from kdns.plugins import any as any_
+from kdns.plugins.cache import plugin as cache
 from kdns.plugins.directive import Row
 from kdns.plugins.forward import plugin as forward
 from kdns.plugins.kubernetes import plugin as kubernetes
@@ -67,10 +69,12 @@ DIRECTIVES: Final[tuple[Row, ...]] = (
     any_.DIRECTIVE,
     chaos.DIRECTIVE,
     loadbalance.DIRECTIVE,
+    cache.DIRECTIVE,
     rewrite.DIRECTIVE,
     header.DIRECTIVE,
     minimal.DIRECTIVE,
     transfer.DIRECTIVE,
+    hosts.DIRECTIVE,
     k8s_external.DIRECTIVE,
     kubernetes.DIRECTIVE,
     file.DIRECTIVE,

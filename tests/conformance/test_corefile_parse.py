@@ -29,8 +29,10 @@ from kdns.plugins import (
     ready,
     timeouts,
 )
+from kdns.plugins.cache.config import CacheConfig, StaleConfig
 from kdns.plugins.directives import BY_NAME, COREDNS_ONLY
 from kdns.plugins.forward import plugin as forward
+from kdns.plugins.hosts import Entry, HostsConfig
 from kdns.plugins.kubernetes import plugin as kubernetes
 from kdns.plugins.kubernetes.config import KubernetesConfig
 from kdns.plugins.server_config import ServerConfig, configure
@@ -44,6 +46,7 @@ KNOWN: dict[str, str] = {
     "plugin/health/setup_test.go:21": "a port that is no number is refused at once; CoreDNS finds out when it listens",
     "plugin/kubernetes/setup_test.go:621": "words behind `ignore empty_service` are refused; CoreDNS drops them",
     "plugin/root/root_test.go:54": "whether the folder can be read shows when a file in it is",
+    "plugin/cache/setup_test.go:24": "`{}` is no empty block; CoreDNS takes it for a zone",
     "core/dnsserver/address_test.go:15": LISTENER,
     "core/dnsserver/address_test.go:19": LISTENER,
 }
@@ -62,6 +65,8 @@ VERDICTS = ("passed", "known deviation", "failed")
 
 def servers(case: dict[str, Any]) -> tuple[ServerConfig, ...]:
     stanza = case["input"]
+    if case.get("plugin") == "cache" and not stanza.startswith("cache"):  # options alone
+        stanza = f"cache {{\n{stanza}\n}}"
     text = f'"{stanza}" {{\n}}\n' if "plugin" not in case else f". {{\n{stanza}\n}}\n"
     return configure(parse(text))
 
@@ -153,6 +158,58 @@ CHECKS: dict[str, Callable[[ServerConfig, dict[str, str]], bool]] = {
     "root": lambda server, _: len(server.directives) == 1,
 }
 """By directive: whether it was understood as recorded."""
+GO_TTLS = {"maxTTL": 3600, "maxNTTL": 1800, "minTTL": 5, "minNTTL": 5, "0": 0, "time.Minute": 60}
+GO_UNITS = {"time.Millisecond": 0.001, "time.Second": 1, "time.Minute": 60, "time.Hour": 3600}
+
+
+def go_seconds(text: str) -> float:
+    """A duration of Go's source, such as `80 * time.Minute`."""
+    if text.startswith("time.Duration(^uint32(0))"):
+        return (1 << 32) - 1
+    number, times, unit = text.partition(" * ")
+    return int(number) * GO_UNITS[unit] if times else GO_TTLS[text]
+
+
+def stale_of(config: CacheConfig) -> StaleConfig:
+    return config.stale or StaleConfig(0.0)
+
+
+CACHE: dict[str, Callable[[CacheConfig, str], bool]] = {
+    "expectedPcap": lambda config, text: config.success.capacity == (9984 if text == "defaultCap" else int(text)),
+    "expectedNcap": lambda config, text: config.denial.capacity == (9984 if text == "defaultCap" else int(text)),
+    "expectedPttl": lambda config, text: config.success.max_ttl_s == go_seconds(text),
+    "expectedNttl": lambda config, text: config.denial.max_ttl_s == go_seconds(text),
+    "expectedMinPttl": lambda config, text: config.success.min_ttl_s == go_seconds(text),
+    "expectedMinNttl": lambda config, text: config.denial.min_ttl_s == go_seconds(text),
+    "expectedPrefetch": lambda config, text: (config.prefetch.amount if config.prefetch else 0) == int(text),
+    "failttl": lambda config, text: config.failure_ttl_s == go_seconds(text),
+    "staleUpTo": lambda config, text: stale_of(config).max_age_s == go_seconds(text),
+    "staleTTL": lambda config, text: stale_of(config).ttl_s == go_seconds(text),
+    "verifyStale": lambda config, text: stale_of(config).verify == (text == "true"),
+    "verifyStaleTimeout": lambda config, text: stale_of(config).timeout_s == go_seconds(text),
+    "wantRecheck": lambda config, text: stale_of(config).recheck_s == go_seconds(text),
+    "preferPositive": lambda config, text: config.prefer_positive == (text == "true"),
+    "pexcept": lambda config, text: config.disabled_success == strings(text),
+    "nexcept": lambda config, text: config.disabled_denial == strings(text),
+}
+HOSTS: dict[str, Callable[[HostsConfig, str], bool]] = {
+    "expectedPath": lambda config, text: config.path == text,
+    "expectedOrigins": lambda config, text: config.zones == (strings(text) or (".",)),
+    "expectedFallthrough": lambda config, text: config.fallthrough == fallthrough_zones(text),
+    "expectedaddr": lambda config, _text: [*config.inline] == [Entry(b"\n\x00\x00\x01", ("example.org.",))],
+    "name": lambda _config, _text: True,
+}
+
+
+def columns(checks: dict[str, Callable[[Any, str], bool]], name: str) -> Callable[[ServerConfig, dict[str, str]], bool]:
+    """Whether each column agrees with the one configuration of a directive."""
+    return lambda server, expected: all(
+        checks[key](only(server, BY_NAME[name]), text) for key, text in expected.items()
+    )
+
+
+CHECKS["cache"] = columns(CACHE, "cache")
+CHECKS["hosts"] = columns(HOSTS, "hosts")
 
 
 def understood(case: dict[str, Any], server: ServerConfig) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, NoReturn, TypeVar
@@ -52,6 +52,25 @@ def nobody(address: HostPort, packet: bytes) -> NoReturn:
     raise UpstreamUnreachableError(f"nobody at {address} for {packet!r}")
 
 
+class FakeFuture:
+    """A value that is waited for step by step, with an event loop or by hand."""
+
+    def __init__(self) -> None:
+        self.results: list[Any] = []
+
+    def done(self) -> bool:
+        return bool(self.results)
+
+    def set_result(self, result: Any, /) -> None:
+        assert not self.results
+        self.results.append(result)
+
+    def __await__(self) -> Generator[None, None, Any]:
+        while not self.results:
+            yield
+        return self.results[0]
+
+
 @dataclass
 class FakeSetup:
     """Remembers what it was asked for; `servers` are those whose tables stand in front of the chain."""
@@ -79,6 +98,7 @@ class FakeSetup:
     counted: dict[str, Counters] = field(default_factory=dict)
     measured: dict[str, Histograms] = field(default_factory=dict)
     chance: Chance = field(default_factory=lambda: Random(0))
+    running: list[Coroutine[Any, Any, None]] = field(default_factory=list)
     works: list[Callable[[], Coroutine[Any, Any, None]]] = field(default_factory=list)
     udp_bytes: int = MAX_UDP_BYTES
     upstreams: dict[HostPort, Upstream] = field(default_factory=dict)
@@ -119,10 +139,19 @@ class FakeSetup:
     def resolve(self, request: Request) -> Reply | Awaitable[Reply]:
         return self.servers[0].resolve(request) if self.servers else UNHANDLED
 
-    def watch_file(self, kind: str, path: str, every_s: float, read: Callable[[str], None]) -> None:
+    def watch_file(
+        self,
+        kind: str,
+        path: str,
+        every_s: float,
+        read: Callable[[Any], None],
+        *,
+        parse: Callable[[str], Any] | None = None,
+        is_optional: bool = False,
+    ) -> None:
         del kind, every_s
-        self.readers[path] = read
-        read(self.files[path])
+        self.readers[path] = lambda text: read(parse(text) if parse else text)
+        self.readers[path](self.files.get(path, "") if is_optional else self.files[path])
 
     def has_file(self, path: str) -> bool:
         return path in self.files
@@ -215,6 +244,19 @@ class FakeSetup:
         self.sent.append((address, packet))
         for message in self.streamer(address, packet):
             yield message
+
+    def advance(self) -> None:
+        """Run each spawned coroutine until it waits."""
+        self.running += [work() for work in self.works]
+        self.works.clear()
+        for coroutine in tuple(self.running):
+            try:
+                coroutine.send(None)
+            except StopIteration:
+                self.running.remove(coroutine)
+
+    def future(self) -> FakeFuture:
+        return FakeFuture()
 
     def on_stop(self, call: Callable[[], None]) -> None:
         self.at_stop.append(call)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from kdns import logs
 from kdns.aio.tasks import in_daemon_thread
@@ -16,20 +18,25 @@ log = logs.get(__name__)
 
 @dataclass(slots=True)
 class WatchedFile:
-    """One file: `kind` is what it is called in messages, `read` takes its text and may raise CorefileError.
+    """One file: `kind` is what it is called in messages; `read` takes what `parse` makes of its text, in a thread.
 
+    Both may raise CorefileError. A file that `is_optional` is empty where it is not there.
     Making one reads the file, and raises CorefileError for one that cannot be read or used.
     """
 
     kind: str
     path: str
     every_s: float
-    read: Callable[[str], None]
+    read: Callable[[Any], None]
+    parse: Callable[[str], Any] | None = None
+    is_optional: bool = False
     _text: str = field(init=False)
 
     def __post_init__(self) -> None:
         self._text = self._load()
-        self.read(self._text)
+        if self.is_optional and not Path(self.path).exists():
+            log.warning("watched file is not there", kind=self.kind, path=self.path)
+        self.read(self.parse(self._text) if self.parse else self._text)
 
     async def follow(self) -> None:
         """Look at the file every `every_s` seconds and give a changed text to `read`; never returns.
@@ -42,7 +49,8 @@ class WatchedFile:
             try:
                 text = await in_daemon_thread(self._load)
                 if text != self._text or logged:
-                    self.read(text)
+                    parsed = await in_daemon_thread(partial(self.parse, text)) if self.parse else text
+                    self.read(parsed)
             except CorefileError as error:
                 if str(error) != logged:
                     log.warning("watched file not usable", kind=self.kind, error=str(error), answers="as before")
@@ -56,6 +64,10 @@ class WatchedFile:
     def _load(self) -> str:
         try:
             return Path(self.path).read_text(encoding="utf-8")
+        except FileNotFoundError as error:
+            if self.is_optional:
+                return ""
+            raise CorefileError(self.path, 0, "", f"the {self.kind} cannot be read: {error.strerror}") from error
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             raise CorefileError(self.path, 0, "", f"the {self.kind} cannot be read: {reason}") from error

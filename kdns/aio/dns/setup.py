@@ -229,9 +229,18 @@ class BlockSetup:
         server = next((server for server in self.servers if server.label == request.server), self.servers[0])
         return server.resolve(request)
 
-    def watch_file(self, kind: str, path: str, every_s: float, read: Callable[[str], None]) -> None:
+    def watch_file(
+        self,
+        kind: str,
+        path: str,
+        every_s: float,
+        read: Callable[[Any], None],
+        *,
+        parse: Callable[[str], Any] | None = None,
+        is_optional: bool = False,
+    ) -> None:
         """See Setup."""
-        file = WatchedFile(kind, self.path(path), every_s, read)
+        file = WatchedFile(kind, self.path(path), every_s, read, parse, is_optional)
         if every_s:
             self.spawn(file.follow)
 
@@ -361,6 +370,10 @@ class BlockSetup:
     async def sleep(self, seconds: float) -> None:
         """See Setup."""
         await asyncio.sleep(seconds)
+
+    def future(self) -> asyncio.Future[Any]:
+        """See Setup."""
+        return asyncio.get_running_loop().create_future()
 
     def on_stop(self, call: Callable[[], None]) -> None:
         """See Setup."""

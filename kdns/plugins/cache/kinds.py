@@ -1,0 +1,222 @@
+"""What a reply is to a cache: success, denial or failure, and for how long, or nothing that may be used again.
+
+RFC 2308 has the negative answers, RFC 9520 the failures.
+Differs: the TTL of a denial is the smaller one of the SOA's TTL and its MINIMUM (RFC 2308 §5); CoreDNS takes the TTL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+from struct import Struct
+from typing import Final, NamedTuple
+
+from kdns.dns.names import Labels, labels_of
+from kdns.dns.query import HEADER_BYTES, TC, Query
+from kdns.dns.rdata import name_at
+from kdns.dns.response import Response
+from kdns.dns.rrset import RRset, Soa
+from kdns.dns.types import ANY, CNAME, NOERROR, NOTIMP, NS, NXDOMAIN, OPT, RRSIG, SERVFAIL, SOA
+from kdns.dns.wire import ANSWER, AUTHORITY, records
+
+MAX_CNAMES: Final = 32
+"""CNAMEs of one answer that are followed to its records."""
+TTL_BYTES: Final = Struct("!I")
+FLAGS: Final = Struct("!H")
+FLAGS_AT: Final = 2
+
+_POINTER_TO_QUESTION: Final = b"\xc0\x0c"
+_TIMES: Final = Struct("!II")
+_TIMES_AT: Final = 8
+_HALF: Final = 1 << 31
+
+
+class Kind(Enum):
+    """What a reply says of its question."""
+
+    SUCCESS = "success"
+    """There are records, or servers that know more (a referral)."""
+    DENIAL = "denial"
+    """There is no such name, or no such type: NXDOMAIN or NODATA, with an SOA."""
+    FAILURE = "failure"
+    """SERVFAIL or NOTIMP."""
+    OTHER = "other"
+    """Nothing to keep."""
+
+
+class Contents(NamedTuple):
+    """Of a reply: its kind, and how long it holds in seconds: the smallest TTL of its records, 0 without any.
+
+    `is_valid`: it says something of the name, so that older answers do not count any more (RFC 8767 §5).
+    """
+
+    kind: Kind
+    ttl_s: int = 0
+    is_valid: bool = False
+
+
+OTHER: Final = Contents(Kind.OTHER)
+
+
+class Fact(NamedTuple):
+    """One record. `rdata` is the target of a CNAME, the MINIMUM of an SOA, or the times of an RRSIG."""
+
+    section: int
+    owner: Labels
+    rtype: int
+    rclass: int
+    ttl: int
+    rdata: Labels | tuple[int, int] | int | None = None
+
+
+def contents(query: Query, response: Response, unix_s: float) -> Contents:
+    """What a reply to a query is at this time in Unix seconds; ValueError for bytes that are no message.
+
+    A reply with a signature that has expired, or does not count yet, is OTHER: a validator would refuse it.
+    """
+    rcode, flags = response.rcode, response.flags
+    if response.wire:
+        (flags,) = FLAGS.unpack_from(response.wire, FLAGS_AT)
+        rcode = rcode & ~15 | (flags & 15)
+    facts = facts_of(query, response)
+    ttl_s = min((fact.ttl for fact in facts), default=0)
+    if flags & TC or any(fact.rtype == RRSIG and not _counts(fact, unix_s) for fact in facts):
+        return OTHER
+    if rcode in {SERVFAIL, NOTIMP}:
+        return Contents(Kind.FAILURE)
+    if rcode not in {NOERROR, NXDOMAIN}:
+        return OTHER
+    soa = next((fact for fact in facts if fact.section == AUTHORITY and fact.rtype == SOA), None)
+    if rcode == NOERROR and any(fact.section == ANSWER for fact in facts):
+        if answers(query, facts):
+            return Contents(Kind.SUCCESS, ttl_s, is_valid=True)
+        if not any(fact.owner == query.labels for fact in facts):
+            return OTHER
+    elif rcode == NOERROR and soa is None and any(fact.rtype == NS and fact.section == AUTHORITY for fact in facts):
+        return Contents(Kind.SUCCESS, ttl_s, is_valid=True)
+    if soa is None:
+        return Contents(Kind.OTHER, is_valid=True)
+    minimum = soa.rdata if isinstance(soa.rdata, int) else 0
+    return Contents(Kind.DENIAL, min(ttl_s, minimum), is_valid=True)
+
+
+def facts_of(query: Query, response: Response) -> list[Fact]:
+    """The records of a reply; ValueError for bytes that are no message."""
+    return list(_of_wire(query, response.wire) if response.wire else _of_records(response))
+
+
+def answers(query: Query, facts: list[Fact]) -> bool:
+    """Whether the answer section has records of the question's type, behind its CNAMEs, each of which has one target.
+
+    A chain of CNAMEs that ends nowhere is the answer to nothing: it would be kept for as long as its CNAMEs, while the
+    records that are missing behind it may exist in a moment.
+    """
+    found = [fact for fact in facts if fact.section == ANSWER and fact.rclass == query.qclass]
+    targets: dict[Labels, Labels] = {}
+    for fact in found:
+        if fact.rtype == CNAME and targets.setdefault(fact.owner, fact.rdata) != fact.rdata:  # type: ignore[arg-type] # a CNAME's is a name
+            return False
+    name = query.labels
+    if query.qtype in {CNAME, ANY}:
+        return any(fact.owner == name and query.qtype in {fact.rtype, ANY} for fact in found)
+    seen: set[Labels] = set()
+    while name in targets:
+        if name in seen or len(seen) > MAX_CNAMES:
+            return False
+        seen.add(name)
+        name = targets[name]
+    return any(fact.owner == name and fact.rtype == query.qtype for fact in found)
+
+
+def _counts(fact: Fact, unix_s: float) -> bool:
+    """Whether an RRSIG is in its time (RFC 4034 §3.1.5: serial numbers of 32 bits)."""
+    expiration, inception = fact.rdata if isinstance(fact.rdata, tuple) else (0, 0)
+    now = int(unix_s)
+    return (int(expiration) - now) % (2 * _HALF) < _HALF and (now - int(inception)) % (2 * _HALF) < _HALF
+
+
+def _of_wire(query: Query, packet: bytes) -> Iterator[Fact]:
+    name = query.labels
+    for section, owner_at, rtype, rclass, ttl, _, rdata_at, end in records(packet):
+        if rtype == OPT:
+            continue
+        owner: Labels = ()
+        if section == ANSWER:
+            is_question = packet[owner_at : owner_at + 2] == _POINTER_TO_QUESTION
+            owner = name if is_question else _folded(name_at(packet, owner_at)[0])
+        rdata: Labels | tuple[int, int] | int | None = None
+        if rtype == CNAME:
+            rdata = _folded(name_at(packet, rdata_at)[0])
+        elif rtype == SOA and end - rdata_at >= TTL_BYTES.size:
+            (rdata,) = TTL_BYTES.unpack_from(packet, end - TTL_BYTES.size)
+        elif rtype == RRSIG and end - rdata_at >= _TIMES_AT + _TIMES.size:
+            rdata = _TIMES.unpack_from(packet, rdata_at + _TIMES_AT)
+        yield Fact(section, owner, rtype, rclass, ttl, rdata)
+
+
+def _of_records(response: Response) -> Iterator[Fact]:
+    negative = (response.soa.rrset,) if response.soa is not None else ()
+    sections = (response.answer, (*response.authority, *negative), response.additional)
+    for section, rrsets in enumerate(sections, ANSWER):
+        for rrset in rrsets:
+            owner = _folded(labels_of(rrset.owner))
+            for rdata in rrset.rdata:
+                yield Fact(section, owner, rrset.rtype, rrset.rclass, rrset.ttl, _fact_of(rrset, rdata))
+
+
+def _fact_of(rrset: RRset, rdata: object) -> Labels | tuple[int, int] | int | None:
+    if rrset.rtype == CNAME and isinstance(rdata, str):
+        return _folded(labels_of(rdata))
+    if isinstance(rdata, Soa):
+        return rdata.minimum
+    if rrset.rtype == RRSIG and isinstance(rdata, bytes) and len(rdata) >= _TIMES_AT + _TIMES.size:
+        return _TIMES.unpack_from(rdata, _TIMES_AT)
+    return None
+
+
+def _folded(labels: Labels) -> Labels:
+    return tuple(map(bytes.lower, labels))
+
+
+def is_about(query: Query, response: Response) -> bool:
+    """Whether a reply's question is the query's."""
+    end = query.question_end
+    wire = response.wire
+    return not wire or wire[HEADER_BYTES:end].lower() == query.packet[HEADER_BYTES:end].lower()
+
+
+def without_flags(response: Response, flags: int) -> Response:
+    """The same response without these flags of its header."""
+    if not response.wire:
+        return response._replace(flags=response.flags & ~flags) if response.flags & flags else response
+    (found,) = FLAGS.unpack_from(response.wire, FLAGS_AT)
+    if not found & flags:
+        return response
+    wire = response.wire
+    return response._replace(wire=wire[:FLAGS_AT] + FLAGS.pack(found & ~flags) + wire[FLAGS_AT + FLAGS.size :])
+
+
+def with_ttl(response: Response, ttl_s: int) -> Response:
+    """The same response, all of its records with one TTL."""
+    if response.wire:
+        return response._replace(wire=wire_with_ttl(response.wire, ttl_s))
+    authority = response.authority if response.soa is None else (*response.authority, response.soa.rrset)
+    sections = (response.answer, authority, response.additional)
+    answer, authority, additional = (tuple(_with_ttl(rrset, ttl_s) for rrset in rrsets) for rrsets in sections)
+    return response._replace(answer=answer, authority=authority, additional=additional, soa=None)
+
+
+def _with_ttl(rrset: RRset, ttl_s: int) -> RRset:
+    return RRset(rrset.owner, rrset.rtype, ttl_s, rrset.rdata, rrset.rclass)
+
+
+def wire_with_ttl(packet: bytes, ttl_s: int) -> bytes:
+    """A message with the TTL of each record set, in place."""
+    stale = [record.ttl_at for record in records(packet) if record.ttl != ttl_s and record.rtype != OPT]
+    if not stale:
+        return packet
+    changed = bytearray(packet)
+    ttl = TTL_BYTES.pack(ttl_s)
+    for position in stale:
+        changed[position : position + 4] = ttl
+    return bytes(changed)

@@ -1,0 +1,467 @@
+"""The `cache` directive in the chain.
+
+What a later directive says for one query only is kept for its TTL. What names its subjects, such as an answer about
+the cluster, is exact without a cache: it goes on as it is, and the answer table keeps it until it changes.
+
+Differs: such answers are not kept here, so they are fresh at once; CoreDNS keeps them for their TTL.
+Differs: an answer from the cache has no AA, and the client's spelling (RFC 1035 §4.1.1); CoreDNS sets AA.
+Differs: SERVFAIL that a directive says, of an upstream that is down for example, is kept too (RFC 9520 §3.2).
+Differs: stale records have a TTL of 30 s unless another one is configured (RFC 8767 §4), and are marked as stale for
+clients with EDNS (RFC 8914 §4.4); in CoreDNS their TTL is 0.
+Differs: only NOERROR and NXDOMAIN take the place of a stale answer (RFC 8767 §5); in CoreDNS, SERVFAIL does.
+Differs: the same question is asked once at a time, and a stale answer asks for a new one once in a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterable
+from functools import partial
+from math import ceil
+from typing import Final, NamedTuple
+
+from kdns.dns.names import Labels, is_below, labels_of
+from kdns.dns.query import AA, AD, Query
+from kdns.dns.response import NEVER, Response, Reuse, Tally
+from kdns.dns.types import NOERROR, NXDOMAIN, SERVFAIL, TRANSFERS
+from kdns.plugins.cache.config import OPTIONS, STALE_TTL_S, CacheConfig, PrefetchConfig, StaleConfig, parse
+from kdns.plugins.cache.kinds import OTHER, Contents, Kind, contents, is_about, with_ttl, without_flags
+from kdns.plugins.cache.store import Item, Store, key_of
+from kdns.plugins.chain import UNHANDLED, Plugin, Reply, Request, Sees, Serve
+from kdns.plugins.directive import Directive, Future, Sample, Setup
+
+NAME: Final = "cache"
+MAX_WAITERS: Final = 1000
+"""Queries that wait for the answer to one question; more get SERVFAIL."""
+MAX_REFRESHES: Final = 100
+"""Questions that are asked anew in the background at a time."""
+REFRESH_GAP_S: Final = 1.0
+"""The time between two attempts to refresh an item, and the longest that the table hides uses from `prefetch`."""
+EXTENDED_ERROR: Final = 15
+"""The EDNS option that is kept with a reply (RFC 8914). Others are about one hop or one client."""
+STALE_ANSWER: Final = (EXTENDED_ERROR, b"\x00\x03")
+STALE_NXDOMAIN: Final = (EXTENDED_ERROR, b"\x00\x13")
+
+_LABELS: Final = ("server", "zones", "view")
+_TYPED: Final = ("server", "type", "zones", "view")
+_TYPES: Final = {Kind.SUCCESS: "success", Kind.DENIAL: "denial", Kind.FAILURE: "denial"}
+
+
+class Counts(NamedTuple):
+    """The counters of one server and view."""
+
+    requests: Tally
+    misses: Tally
+    hits: dict[Kind, Tally]
+    stale: Tally
+    prefetches: Tally
+    drops: Tally
+    evictions: dict[Kind, Tally]
+
+
+class Question(NamedTuple):
+    """A request with its key, its counters, and the directives behind the cache."""
+
+    request: Request
+    later: Serve
+    key: bytes
+    counts: Counts
+
+
+class Outcome(NamedTuple):
+    """What became of a question: the reply for the client that asked first, and what it is."""
+
+    reply: Reply
+    contents: Contents = OTHER
+
+
+AGAIN: Final = Outcome(None)
+"""Whoever asked went away without a reply."""
+TOO_MANY: Final = Outcome(Response(SERVFAIL, plugin=NAME))
+
+
+class Flight:
+    """A question that is being asked; who asks the same meanwhile waits in `waiters`."""
+
+    __slots__ = ("_flights", "_key", "outcome", "waiters")
+
+    def __init__(self, flights: dict[tuple[bytes, bool], Flight], key: tuple[bytes, bool]) -> None:
+        self._flights = flights
+        self._key = key
+        self.outcome: Outcome | None = None
+        self.waiters: list[Future[Outcome]] = []
+        flights[key] = self
+
+    def land(self, outcome: Outcome) -> None:
+        """Give everybody the outcome."""
+        if self.outcome is not None:
+            return
+        self.outcome = outcome
+        if self._flights.get(self._key) is self:
+            del self._flights[self._key]
+        for waiter in self.waiters:
+            _give(waiter, outcome)
+
+
+class Pilot:
+    """Held by who asks: when it goes, the flight is over, even of a coroutine that was closed before it began."""
+
+    __slots__ = ("flight",)
+
+    def __init__(self, flight: Flight) -> None:
+        self.flight = flight
+
+    def __del__(self) -> None:
+        self.flight.land(AGAIN)
+
+
+class Cache(Plugin):
+    """Answers from its items, and keeps what the later directives reply."""
+
+    sees = Sees.PACKET
+
+    def __init__(self, config: CacheConfig, setup: Setup) -> None:
+        self._config = config
+        self._setup = setup
+        self._zones = _labels_of(config.zones)
+        self._disabled = {
+            Kind.SUCCESS: _labels_of(config.disabled_success),
+            Kind.DENIAL: _labels_of(config.disabled_denial),
+            Kind.FAILURE: _labels_of(config.disabled_denial),
+        }
+        self._zones_label = ",".join(config.zones)
+        self._counts: dict[tuple[str, str], Counts] = {}
+        self.success = Store(config.success.capacity)
+        self.denial = Store(config.denial.capacity)
+        self._flights: dict[tuple[bytes, bool], Flight] = {}
+        self._refreshes: dict[bytes, list[Future[Outcome]]] = {}
+        self._is_stopped = False
+        self._stale = config.stale if config.stale and config.stale.max_age_s else None
+        self._families = {
+            name: setup.counters(f"coredns_cache_{name}", text, labels) for name, text, labels in FAMILIES
+        }
+        setup.on_stop(self._stop)
+        setup.expose("coredns_cache_entries", "Items that are kept.", _TYPED, self._entries, counter=False)
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        """The item of the question, or what the next directive replies, which becomes an item."""
+        query = request.query
+        if query.qtype in TRANSFERS or not _is_in(query.labels, self._zones):
+            return next(request)
+        counts = self._counts.get((request.server, request.view)) or self._new_counts(request)
+        question = Question(request, next, key_of(query), counts)
+        item = self.pick(question.key, request.received_s)
+        if item is None:
+            tallies = (counts.requests, counts.misses)
+            outcome = self._fetch(question)
+            if isinstance(outcome, Outcome):
+                return _first(outcome.reply, query, tallies)
+            return _first_later(outcome, query, tallies)
+        item.was_used = True
+        if request.received_s < item.end_s:
+            return self._fresh(item, question)
+        return self._expired(item, question)
+
+    def pick(self, key: bytes, now_s: float) -> Item | None:
+        """The item that answers at this time: fresh before stale, and a stale answer before a failure.
+
+        With `prefer_positive` a stale answer with records comes before a fresh one without.
+        """
+        positive = self.success.get(key)
+        if positive is not None and now_s < positive.end_s:
+            return positive
+        negative = self.denial.get(key)
+        stale_s = self._stale.max_age_s if self._stale else 0.0
+        if positive is not None and now_s >= positive.end_s + stale_s:
+            positive = None
+        if negative is not None and now_s < negative.end_s:
+            is_hidden = self._config.prefer_positive or negative.kind is Kind.FAILURE
+            return positive if positive is not None and is_hidden else negative
+        if positive is not None:
+            return positive
+        if negative is not None and negative.kind is Kind.DENIAL and now_s < negative.end_s + stale_s:
+            return negative
+        return None
+
+    # Answers
+
+    def _fresh(self, item: Item, question: Question) -> Reply:
+        request, _, _, counts = question
+        tallies: tuple[Tally, ...] = (counts.requests, counts.hits[item.kind])
+        end_s = item.end_s
+        if self._config.prefetch is not None:
+            now_s = request.received_s
+            if _is_popular(item, self._config.prefetch, now_s) and now_s >= item.next_refresh_s:
+                counts.prefetches.count += self._refresh(item, question)
+            tallies = (*tallies, item.uses)
+            end_s = min(end_s, now_s + REFRESH_GAP_S)
+        response = _for_client(item.response, request.query)
+        return response._replace(reuse=Reuse((item.key,), end_s), tallies=tallies)
+
+    def _expired(self, item: Item, question: Question) -> Reply | Awaitable[Reply]:
+        """A stale answer, or with `verify` a new one if there is one in time."""
+        stale = self._stale or StaleConfig()
+        is_due = question.request.received_s >= item.next_refresh_s
+        if stale.verify and (is_due or item.key in self._refreshes):
+            return self._verified(item, question, stale)
+        if is_due:
+            self._refresh(item, question)
+        return self._stale_answer(item, question, stale)
+
+    def _stale_answer(self, item: Item, question: Question, stale: StaleConfig) -> Response:
+        request, _, _, counts = question
+        response = with_ttl(_for_client(item.response, request.query), stale.ttl_s or STALE_TTL_S)
+        mark = STALE_NXDOMAIN if response.rcode == NXDOMAIN else STALE_ANSWER
+        return response._replace(
+            reuse=Reuse((item.key,), min(item.next_refresh_s, item.end_s + stale.max_age_s)),
+            tallies=(counts.requests, counts.hits[item.kind], counts.stale),
+            options=(mark,),
+            aged_from_s=None,
+        )
+
+    async def _verified(self, item: Item, question: Question, stale: StaleConfig) -> Reply:
+        if self._refresh(item, question) or item.key in self._refreshes:
+            future: Future[Outcome] = self._setup.future()
+            self._refreshes[item.key].append(future)
+            if stale.timeout_s:
+                self._setup.call_later(stale.timeout_s, partial(_give, future, AGAIN))
+            outcome = await future
+            if self._is_refreshed(item, outcome):
+                counts = question.counts
+                return _first(outcome.reply, question.request.query, (counts.requests, counts.hits[item.kind]))
+        return self._stale_answer(item, question, stale)._replace(reuse=NEVER)
+
+    # Questions to the later directives
+
+    def _fetch(self, question: Question) -> Outcome | Awaitable[Outcome]:
+        """Ask the next directive, unless the same is being asked already; what may be kept becomes an item.
+
+        AD is set, so that the answer is the same for all clients (RFC 6840 §5.7).
+        """
+        request, later, key, _ = question
+        flight_key = key, request.is_stream
+        flight = self._flights.get(flight_key)
+        if flight is not None:
+            return self._wait(flight, question)
+        reply = later(_with_ad(request))
+        if reply is None or isinstance(reply, Response):
+            return self._taken(question, reply)
+        return self._fly(Pilot(Flight(self._flights, flight_key)), reply, question)
+
+    async def _fly(self, pilot: Pilot, reply: Awaitable[Reply], question: Question) -> Outcome:
+        try:
+            outcome = self._taken(question, await reply)
+        except BaseException:
+            pilot.flight.land(AGAIN)
+            raise
+        pilot.flight.land(outcome)
+        return outcome
+
+    async def _wait(self, flight: Flight, question: Question) -> Outcome:
+        outcome = flight.outcome
+        if outcome is None:
+            if len(flight.waiters) >= MAX_WAITERS:
+                return TOO_MANY
+            future: Future[Outcome] = self._setup.future()
+            flight.waiters.append(future)
+            outcome = await future
+        if outcome is AGAIN:
+            again = self._fetch(question)
+            outcome = again if isinstance(again, Outcome) else await again
+        return outcome
+
+    def _refresh(self, item: Item, question: Question) -> bool:
+        """Ask for a new item in the background, over TCP as CoreDNS does: the reply is whole, and cannot be forged.
+
+        Whether this began it: not if somebody did already, or too many are being refreshed.
+        """
+        request = question.request
+        item.next_refresh_s = request.received_s + REFRESH_GAP_S
+        if item.key in self._refreshes or len(self._refreshes) >= MAX_REFRESHES or self._is_stopped:
+            return False
+        self._refreshes[item.key] = []
+        over_tcp = question._replace(request=request._replace(transport="tcp"))
+        self._setup.spawn(partial(self._refreshing, item, over_tcp))
+        return True
+
+    async def _refreshing(self, item: Item, question: Question) -> None:
+        outcome = AGAIN
+        try:
+            fetched = self._fetch(question)
+            outcome = fetched if isinstance(fetched, Outcome) else await fetched
+        finally:
+            if self._stale and not self._is_refreshed(item, outcome):
+                item.next_refresh_s = self._next_attempt_s(item, self._stale)
+            for future in self._refreshes.pop(item.key, ()):
+                _give(future, outcome)
+
+    def _stop(self) -> None:
+        """Nothing is refreshed any more: who waits for it gets the stale answer."""
+        self._is_stopped = True
+        while self._refreshes:
+            _, futures = self._refreshes.popitem()
+            for future in futures:
+                _give(future, AGAIN)
+
+    def _next_attempt_s(self, item: Item, stale: StaleConfig) -> float:
+        if stale.recheck_s:
+            return self._setup.now_s() + stale.recheck_s
+        return 0.0 if stale.verify else item.next_refresh_s
+
+    def _is_refreshed(self, item: Item, outcome: Outcome) -> bool:
+        """Whether a reply takes the place of an item; with `prefer_positive` only records take that of records."""
+        if self._config.prefer_positive and item.kind is Kind.SUCCESS:
+            return outcome.contents.kind is Kind.SUCCESS
+        return outcome.contents.is_valid
+
+    # Items
+
+    def _taken(self, question: Question, reply: Reply) -> Outcome:
+        """A reply with the TTL that the cache gives it; it is kept if it may be."""
+        if reply is None or reply is UNHANDLED:
+            return Outcome(reply)
+        if reply.reuse is not NEVER:
+            return Outcome(reply, Contents(Kind.OTHER, is_valid=reply.rcode in {NOERROR, NXDOMAIN}))
+        query = question.request.query
+        if not is_about(query, reply):
+            question.counts.drops.count += 1
+            return Outcome(reply)
+        try:
+            found = contents(query, reply, self._setup.unix_s())
+        except ValueError:
+            return Outcome(reply)
+        if found.kind is Kind.OTHER:
+            return Outcome(reply, found)
+        ttl_s = self._ttl_s(found)
+        reply = with_ttl(reply, int(ttl_s))
+        if ttl_s and not _is_in(query.labels, self._disabled[found.kind]):
+            self._keep(question, found.kind, reply, ttl_s)
+        return Outcome(reply, found)
+
+    def _ttl_s(self, found: Contents) -> float:
+        match found.kind:
+            case Kind.SUCCESS:
+                return self._config.success.clamped(found.ttl_s)
+            case Kind.DENIAL:
+                return self._config.denial.clamped(found.ttl_s)
+            case _:
+                return self._config.failure_ttl_s
+
+    def _keep(self, question: Question, kind: Kind, reply: Response, ttl_s: float) -> None:
+        """Keep a reply, unless what is there goes before it: anything before a failure, records before a denial."""
+        key, now_s = question.key, self._setup.now_s()
+        old = self.pick(key, now_s)
+        if old is not None and kind is Kind.FAILURE and old.kind is not Kind.FAILURE:
+            return
+        if old is not None and kind is Kind.DENIAL and old.kind is Kind.SUCCESS and self._config.prefer_positive:
+            return
+        response = without_flags(reply, AA)._replace(
+            reuse=NEVER,
+            plugin=NAME,
+            options=tuple(option for option in reply.options if option[0] == EXTENDED_ERROR),
+            aged_from_s=None if self._config.keep_ttl else now_s,
+            tallies=(),
+        )
+        item = Item(key, kind, response, now_s, ttl_s)
+        if old is not None and key in self._refreshes:
+            item.uses, item.uses_before, item.last_s = old.uses, old.uses_before, old.last_s
+        to, other = (self.success, self.denial) if kind is Kind.SUCCESS else (self.denial, self.success)
+        question.counts.evictions[kind].count += to.put(item)
+        other.remove(key)
+        if old is not None and old.was_used:
+            self._setup.forget((key,))
+
+    # Metrics
+
+    def _new_counts(self, request: Request) -> Counts:
+        server, view, zones = request.server, request.view, self._zones_label
+        families = self._families
+        plain = [
+            families[name].tally(server, zones, view)
+            for name in ("requests", "misses", "served_stale", "prefetch", "drops")
+        ]
+        requests, misses, stale, prefetches, drops = plain
+        hits = {kind: families["hits"].tally(server, name, zones, view) for kind, name in _TYPES.items()}
+        evictions = {kind: families["evictions"].tally(server, name, zones, view) for kind, name in _TYPES.items()}
+        counts = Counts(requests, misses, hits, stale, prefetches, drops, evictions)
+        self._counts[server, view] = counts
+        return counts
+
+    def _entries(self) -> Iterable[Sample]:
+        for server, view in self._counts:
+            for name, store in (("success", self.success), ("denial", self.denial)):
+                yield (server, name, self._zones_label, view), len(store)
+
+
+FAMILIES: Final = (
+    ("requests", "Queries that the cache was asked.", _LABELS),
+    ("hits", "Queries that it answered.", _TYPED),
+    ("misses", "Queries that it did not answer.", _LABELS),
+    ("served_stale", "Answers whose TTL had passed.", _LABELS),
+    ("prefetch", "Items that were asked for again before their TTL had passed.", _LABELS),
+    ("drops", "Replies that were not about the question.", _LABELS),
+    ("evictions", "Items that went for lack of room.", _TYPED),
+)
+
+
+def _first(reply: Reply, query: Query, tallies: tuple[Tally, ...]) -> Reply:
+    """A reply of the later directives for one client, counted when it is sent."""
+    if reply is None or reply is UNHANDLED:
+        for tally in tallies:
+            tally.count += 1
+        return reply
+    return _for_client(reply, query)._replace(tallies=(*reply.tallies, *tallies))
+
+
+async def _first_later(outcome: Awaitable[Outcome], query: Query, tallies: tuple[Tally, ...]) -> Reply:
+    return _first((await outcome).reply, query, tallies)
+
+
+def _for_client(response: Response, query: Query) -> Response:
+    """AD is for clients that ask for it or take DNSSEC (RFC 6840 §5.8)."""
+    return response if query.flags & AD or query.do else without_flags(response, AD)
+
+
+def _with_ad(request: Request) -> Request:
+    query = request.query
+    if query.flags & AD:
+        return request
+    packet, flags = query.packet, query.flags | AD
+    return request._replace(
+        query=query._replace(packet=packet[:2] + flags.to_bytes(2, "big") + packet[4:], flags=flags)
+    )
+
+
+def _give(future: Future[Outcome], outcome: Outcome) -> None:
+    """Give somebody who waits an outcome, if they still do."""
+    if not future.done():
+        future.set_result(outcome)
+
+
+def _is_popular(item: Item, prefetch: PrefetchConfig, now_s: float) -> bool:
+    """Whether an item was used often enough, without a gap, and is in the last part of its TTL."""
+    if now_s - item.last_s > prefetch.gap_s:
+        item.uses_before = item.uses.count
+    item.last_s = now_s
+    left_s = item.ttl_s - int(now_s - item.stored_s)
+    return (
+        item.uses.count + 1 - item.uses_before >= prefetch.amount
+        and left_s <= ceil(prefetch.percent / 100 * item.ttl_s)
+        and item.kind is not Kind.FAILURE
+    )
+
+
+def _labels_of(zones: Iterable[str]) -> tuple[Labels, ...]:
+    return tuple(labels_of(zone) for zone in zones)
+
+
+def _is_in(labels: Labels, zones: tuple[Labels, ...]) -> bool:
+    return any(is_below(labels, zone) for zone in zones)
+
+
+def build(configs: tuple[CacheConfig, ...], setup: Setup) -> Cache:
+    """The cache, which begins empty."""
+    (config,) = configs
+    return Cache(config, setup)
+
+
+DIRECTIVE: Final = Directive(NAME, parse, build, options=OPTIONS)

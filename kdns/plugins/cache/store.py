@@ -1,0 +1,105 @@
+"""Items by question, bounded by number and by bytes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kdns.dns.query import CD, HEADER_BYTES, RD, Query
+from kdns.dns.response import Response, Tally
+from kdns.plugins.cache.kinds import Kind
+
+MAX_BYTES: Final = 64 << 20
+"""Memory that the items of one kind may take, whatever their number."""
+EVICTION_STEPS: Final = 8
+"""Items in use that an eviction passes over."""
+
+_FLAGS: Final = tuple(bytes((flags,)) for flags in range(32))
+_ITEM_BYTES: Final = 700
+"""What CPython takes for an item, its response and its place, beside the bytes of key and message."""
+_RECORD_BYTES: Final = 250
+
+
+def key_of(query: Query) -> bytes:
+    """What a reply may depend on: name, type, class, DO, CD and RD.
+
+    Differs: CoreDNS ignores class and RD; so a referral that one client asked for would answer another one's question.
+    """
+    packet, end = query.packet, query.question_end
+    flags = (query.flags & (RD | CD)) >> 4 | query.do << 1
+    return packet[HEADER_BYTES : end - 4].lower() + packet[end - 4 : end] + _FLAGS[flags]
+
+
+class Item:
+    """One reply that is kept, its TTLs as they were at `stored_s`; times in seconds of the event loop's clock.
+
+    It is fresh until `end_s`. `uses` counts the answers made of it, those of the table a moment later.
+    `next_refresh_s` is when it may be asked for again at the earliest, `last_s` when the directive saw it last, and
+    `uses_before` what `uses` was when the present run of uses began.
+    """
+
+    __slots__ = (
+        "end_s", "key", "kind", "last_s", "next_refresh_s", "response", "size_bytes", "stored_s", "ttl_s", "uses",
+        "uses_before", "was_used",
+    )  # fmt: skip
+
+    def __init__(self, key: bytes, kind: Kind, response: Response, stored_s: float, ttl_s: float) -> None:
+        self.key = key
+        self.kind = kind
+        self.response = response
+        self.stored_s = stored_s
+        self.ttl_s = ttl_s
+        self.end_s = stored_s + ttl_s
+        self.uses = Tally()
+        self.uses_before = 0
+        self.last_s = stored_s
+        self.next_refresh_s = 0.0
+        self.was_used = False
+        self.size_bytes = _ITEM_BYTES + len(key) + _size_of(response)
+
+
+def _size_of(response: Response) -> int:
+    if response.wire:
+        return len(response.wire)
+    sections = (response.answer, response.authority, response.additional)
+    return sum(_RECORD_BYTES * (1 + len(rrset.rdata)) for rrsets in sections for rrset in rrsets)
+
+
+class Store:
+    """Items of one kind, at most `capacity` of them."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.size_bytes = 0
+        self._items: dict[bytes, Item] = {}
+        self.get = self._items.get
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def put(self, item: Item) -> int:
+        """Keep an item, in the place of one with its key; how many others went for lack of room."""
+        self.remove(item.key)
+        self._items[item.key] = item
+        self.size_bytes += item.size_bytes
+        evictions = 0
+        while len(self._items) > self.capacity or self.size_bytes > MAX_BYTES:
+            self._evict()
+            evictions += 1
+        return evictions
+
+    def remove(self, key: bytes) -> None:
+        """Drop the item of a key, if there is one."""
+        item = self._items.pop(key, None)
+        if item is not None:
+            self.size_bytes -= item.size_bytes
+
+    def _evict(self) -> None:
+        """Drop the oldest item; one that was used since it came or was passed over gets another round."""
+        for step in range(EVICTION_STEPS + 1):
+            key = next(iter(self._items))
+            item = self._items[key]
+            if not item.was_used or step == EVICTION_STEPS:
+                break
+            item.was_used = False
+            self._items[key] = self._items.pop(key)
+        self.remove(key)

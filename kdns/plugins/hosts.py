@@ -1,0 +1,294 @@
+"""hosts [FILE [ZONES…]] { entries and options }: names and addresses of a file such as /etc/hosts, and of the block.
+
+Differs: without `fallthrough`, a name that is not there is NXDOMAIN (RFC 1035 §4.1.1), or NODATA where it is the zone's
+own or names lie below it (RFC 8020); CoreDNS says SERVFAIL.
+Differs: a wildcard does not answer for a name that has an entry of its own, whatever its family (RFC 4592 §2.2.1).
+Differs: ANY gives the addresses (RFC 8482 §4.1); CoreDNS says NODATA.
+Differs: an entry in the block without a possible name, and a directory as FILE, are errors; CoreDNS ignores them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from ipaddress import IPv6Address, ip_address
+from typing import Final
+
+from kdns.corefile.address import all_zones
+from kdns.corefile.lexer import Token
+from kdns.corefile.lines import Line, Stanza
+from kdns.dns.names import Labels, encode_name, is_below, labels_of, reversed_address
+from kdns.dns.query import AA
+from kdns.dns.response import EVERYTHING, Response, Reuse
+from kdns.dns.rrset import RRset
+from kdns.dns.types import AAAA, ANY, IN, NOERROR, NXDOMAIN, PTR, TRANSFERS, A, address_type
+from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.plugins.directive import Directive, Sample, Setup
+from kdns.plugins.stanza import UNLIMITED, Option, configured, count, duration_s, integer
+
+NAME: Final = "hosts"
+USAGE: Final = "hosts [FILE [ZONES...]]"
+DEFAULT_PATH: Final = "/etc/hosts"
+MAX_TTL_S: Final = 65535
+EXACT: Final = Reuse()
+"""An answer holds until the file changes, which forgets all of them."""
+WILDCARD: Final = b"*"
+MAX_RECORDS: Final = 1000
+"""Addresses of one name and type, and names of one address, that count: more fill no answer."""
+
+_SERVED: Final = frozenset((A, AAAA, PTR, ANY))
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line: a packed address and the names that it has, as they are written and with a dot at the end."""
+
+    address: bytes
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HostsConfig:
+    """The file and its zones, the entries of the block, and what holds for both.
+
+    The file is looked at every `reload_s` seconds, 0 means never again. Names in the zones of `fallthrough` that are
+    not there go to the next directive, with `fallthrough_unsupported` also types but A, AAAA and PTR of those that are.
+    """
+
+    zones: tuple[str, ...]
+    path: str = DEFAULT_PATH
+    inline: tuple[Entry, ...] = ()
+    ttl_s: int = 3600
+    has_reverse: bool = True
+    reload_s: float = 5.0
+    fallthrough: tuple[str, ...] = ()
+    fallthrough_unsupported: bool = False
+
+
+def _ttl(config: HostsConfig, line: Line) -> HostsConfig:
+    return replace(config, ttl_s=integer(line.args[0], 1, MAX_TTL_S))
+
+
+def _no_reverse(config: HostsConfig, _line: Line) -> HostsConfig:
+    return replace(config, has_reverse=False)
+
+
+def _reload(config: HostsConfig, line: Line) -> HostsConfig:
+    return replace(config, reload_s=duration_s(line.args[0]))
+
+
+def _fallthrough(config: HostsConfig, line: Line) -> HostsConfig:
+    return replace(config, fallthrough=all_zones(line.args) or (".",))
+
+
+def _fallthrough_unsupported(config: HostsConfig, _line: Line) -> HostsConfig:
+    return replace(config, fallthrough_unsupported=True)
+
+
+OPTIONS: Final = {
+    "ttl": Option("ttl SECONDS", 1, 1, _ttl),
+    "no_reverse": Option("no_reverse", 0, 0, _no_reverse),
+    "reload": Option("reload DURATION", 1, 1, _reload),
+    "fallthrough": Option("fallthrough [ZONES...]", 0, UNLIMITED, _fallthrough),
+    "fallthrough_unsupported": Option("fallthrough_unsupported", 0, 0, _fallthrough_unsupported),
+}
+
+
+def parse(stanza: Stanza, zones: tuple[str, ...]) -> HostsConfig:
+    """What a `hosts` stanza says; its ZONES default to the server block's `zones`. Raises CorefileError."""
+    config = HostsConfig(all_zones(stanza.args[1:]) or zones)
+    if stanza.args:
+        config = replace(config, path=stanza.args[0].text)
+    for line in stanza.block:
+        address = _address(line.name)
+        if address is None:
+            config = configured(config, replace(stanza, block=(line,)), OPTIONS)
+        elif config.fallthrough:
+            raise line.error("entries stand before `fallthrough`")
+        else:
+            count(line, "ADDRESS NAME...", 1, UNLIMITED)
+            entry = Entry(address, tuple(_inline_name(token) for token in line.args))
+            config = replace(config, inline=(*config.inline, entry))
+    if config.fallthrough_unsupported and not config.fallthrough:
+        wrong = next(line for line in stanza.block if line.name == "fallthrough_unsupported")
+        raise wrong.error("`fallthrough_unsupported` widens `fallthrough`, which is missing")
+    return config
+
+
+def _inline_name(token: Token) -> str:
+    name = _name(token.text)
+    if name is None:
+        raise token.error("not a name: labels of 1 to 63 characters, 255 bytes in all")
+    return name
+
+
+def _address(text: str) -> bytes | None:
+    """The packed address, without the zone of an IPv6 address; IPv4 where it is mapped into IPv6."""
+    try:
+        address = ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return (mapped or address).packed
+
+
+def _name(text: str) -> str | None:
+    try:
+        encode_name(labels_of(text))
+    except ValueError:
+        return None
+    return text if text.endswith(".") else f"{text}."
+
+
+def read_entries(text: str) -> Iterator[Entry]:
+    """The entries of a hosts file; comments, and lines and names that are none, are left out (hosts(5))."""
+    for line in text.splitlines():
+        words = line.partition("#")[0].split()
+        address = _address(words[0]) if len(words) > 1 else None
+        if address is not None:
+            yield Entry(address, tuple(name for name in map(_name, words[1:]) if name))
+
+
+class HostTable:
+    """Entries in the two ways that they are looked up: addresses by name and type, and names by address.
+
+    `parents` are the names above them, in the zones. Each name and address has MAX_RECORDS at most.
+    """
+
+    __slots__ = ("addresses", "names", "parents")
+
+    def __init__(self, entries: Iterable[Entry], zones: Iterable[str], *, has_reverse: bool = True) -> None:
+        self.addresses: dict[Labels, dict[int, dict[bytes, None]]] = {}
+        self.names: dict[bytes, dict[Labels, str]] = {}
+        self.parents: set[Labels] = {labels_of(zone) for zone in zones}
+        apexes = tuple(self.parents)
+        for address, name, labels in _in_order(entries):
+            zone = next((zone for zone in apexes if is_below(labels, zone)), None)
+            if zone is None:
+                continue
+            of_type = self.addresses.setdefault(labels, {}).setdefault(address_type(address), {})
+            if len(of_type) < MAX_RECORDS:
+                of_type[address] = None
+            self.parents.update(labels[above:] for above in range(1, len(labels) - len(zone)))
+            names = self.names.setdefault(address, {}) if has_reverse else {}
+            if len(names) < MAX_RECORDS:
+                names.setdefault(labels, name)
+
+    @property
+    def size(self) -> int:
+        """How many addresses the names have, and names the addresses."""
+        by_name = sum(len(of_type) for by_type in self.addresses.values() for of_type in by_type.values())
+        return by_name + sum(map(len, self.names.values()))
+
+    def by_type(self, labels: Labels) -> dict[int, dict[bytes, None]] | None:
+        """The addresses of a name, or of the wildcard in its place; None if it is not there.
+
+        A wildcard stands for one label; a name that has entries, or has names below it, needs none.
+        """
+        found = self.addresses.get(labels)
+        if found is None and labels not in self.parents:
+            found = self.addresses.get((WILDCARD, *labels[1:]))
+        return found
+
+    def has(self, labels: Labels) -> bool:
+        """Whether there is a name, without records perhaps."""
+        return labels in self.parents or self.by_type(labels) is not None or bool(self.names_of(labels))
+
+    def names_of(self, labels: Labels) -> tuple[str, ...]:
+        """The names of the address that a reverse name stands for."""
+        address = reversed_address(labels)
+        return tuple(self.names[address].values()) if address in self.names else ()
+
+
+def _in_order(entries: Iterable[Entry]) -> Iterator[tuple[bytes, str, Labels]]:
+    """Each address with each of its names, and its labels in lower case."""
+    for entry in entries:
+        for name in entry.names:
+            yield entry.address, name, tuple(map(bytes.lower, labels_of(name)))
+
+
+class Hosts(Plugin):
+    """Answers from the table; a file that changes what is in it drops all kept answers."""
+
+    sees = Sees.PACKET
+
+    def __init__(self, config: HostsConfig, setup: Setup) -> None:
+        self._config = config
+        self._setup = setup
+        self._zones = tuple(labels_of(zone) for zone in config.zones)
+        self._fallthrough = tuple(labels_of(zone) for zone in config.fallthrough)
+        self._read_s = 0.0
+        self.table = HostTable((), config.zones)
+        setup.watch_file("hosts file", config.path, config.reload_s, self._use, parse=self._table_of, is_optional=True)
+        setup.expose(
+            "coredns_hosts_entries",
+            "Addresses of names, and names of addresses.",
+            ("hostsfile",),
+            self._entries,
+            counter=False,
+        )
+        setup.expose(
+            "coredns_hosts_reload_timestamp_seconds",
+            "When the hosts file was read.",
+            (),
+            self._timestamp,
+            counter=False,
+        )
+
+    def _table_of(self, text: str) -> HostTable:
+        """The table of the file's entries and then the block's; takes a second for 100,000 lines."""
+        config = self._config
+        return HostTable((*read_entries(text), *config.inline), config.zones, has_reverse=config.has_reverse)
+
+    def _use(self, table: HostTable) -> None:
+        self.table = table
+        self._read_s = self._setup.unix_s()
+        self._setup.forget((EVERYTHING,))
+
+    def _entries(self) -> Iterable[Sample]:
+        return [((self._config.path,), self.table.size)]
+
+    def _timestamp(self) -> Iterable[Sample]:
+        return [((), self._read_s)]
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        """The records of a name in the zones, and the names of an address in any zone; `next` for what is not there.
+
+        A PTR that is not there always goes on: the reverse zones need not be listed.
+        """
+        query = request.query
+        qtype, labels = query.qtype, query.labels
+        if query.qclass != IN or qtype in TRANSFERS:
+            return next(request)
+        names = self.table.names_of(labels) if qtype in {PTR, ANY} else ()
+        if names:
+            return self._response((RRset(query.name, PTR, self._config.ttl_s, names),))
+        is_ours = any(is_below(labels, zone) for zone in self._zones)
+        if not is_ours or (qtype == PTR and reversed_address(labels)):
+            return next(request)
+        falls_through = any(is_below(labels, zone) for zone in self._fallthrough)
+        by_type = self.table.by_type(labels)
+        if by_type is None:
+            if falls_through and not self.table.names_of(labels):
+                return next(request)
+            return ABSENT if not self.table.has(labels) else self._response(())
+        if falls_through and self._config.fallthrough_unsupported and qtype not in _SERVED:
+            return next(request)
+        wanted = by_type if qtype == ANY else {qtype: by_type[qtype]} if qtype in by_type else {}
+        ttl_s = self._config.ttl_s
+        return self._response(tuple(RRset(query.name, one, ttl_s, tuple(found)) for one, found in wanted.items()))
+
+    def _response(self, answer: tuple[RRset, ...]) -> Response:
+        return Response(NOERROR, AA, answer, reuse=EXACT, plugin=NAME)
+
+
+ABSENT: Final = Response(NXDOMAIN, AA, reuse=EXACT, plugin=NAME)
+
+
+def build(configs: tuple[HostsConfig, ...], setup: Setup) -> Hosts:
+    """Raises CorefileError for a file that is there and cannot be read."""
+    (config,) = configs
+    return Hosts(config, setup)
+
+
+DIRECTIVE: Final = Directive(NAME, parse, build, options=OPTIONS)

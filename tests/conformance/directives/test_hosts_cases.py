@@ -1,0 +1,100 @@
+"""Recorded cases of `hosts`: whole replies, look-ups of names and addresses, and entries in the block."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+
+import pytest
+from dns_chain import FakeSetup, only
+from harness import Behind, Case, Report, difference, files_of, recorded, reply_to, response_of, server_of, shown
+
+from kdns.corefile.parse import parse
+from kdns.dns.names import labels_of
+from kdns.dns.types import AAAA, A
+from kdns.errors import CorefileError
+from kdns.net import packed, unpacked
+from kdns.plugins import hosts
+from kdns.plugins.chain import Reply
+from kdns.plugins.hosts import HostTable, read_entries
+from kdns.plugins.server_config import configure
+
+EMPTY_NON_TERMINAL = "a name above a wildcard exists: NODATA, not NXDOMAIN (RFC 4592 §2.2.2)"
+DEVIATIONS = {"hosts/TestLookupA/9": EMPTY_NON_TERMINAL}
+
+
+async def reply(case: Case, files: dict[str, str]) -> str:
+    """What differs in a reply; what the next directive says comes from `next`."""
+    setup = FakeSetup(files=files)
+    rcode = case["next"]["rcode"]
+    behind = Behind(lambda _request: said(rcode))
+    server = server_of(case["config"], setup, behind)
+    got = shown(await reply_to(server, case["query"]))
+    expected = {**case["expect"]}
+    if bool(behind.requests) != (expected.pop("from", "") == "next"):
+        return f"next was {'' if behind.requests else 'not '}asked"
+    return difference({**case.get("observed", {}), **expected}, got, with_flags=True)
+
+
+def said(rcode: str) -> Reply:
+    return response_of({"rcode": rcode})
+
+
+def lookup(case: Case, table: HostTable) -> str:
+    """What differs in the addresses of a name, in whatever case."""
+    for name in (case["name"], case["name"].lower(), case["name"].upper()):
+        by_type = table.by_type(tuple(map(bytes.lower, labels_of(name)))) or {}
+        found = {key: [unpacked(one) for one in by_type.get(rtype, ())] for key, rtype in (("v4", A), ("v6", AAAA))}
+        if found != case["expect"]:
+            return f"{name}: {found}"
+    return ""
+
+
+def reverse(case: Case, table: HostTable) -> str:
+    """What differs in the names of an address."""
+    labels = labels_of(ip_address(case["address"]).reverse_pointer)
+    names = list(table.names_of(labels))
+    return "" if names == case["expect"]["names"] else f"{names}"
+
+
+def inline(case: Case) -> str:
+    """What differs in the entries of a block."""
+    expected = case["expect"]
+    try:
+        (server,) = configure(parse(f". {{\n{case['config']}\n}}\n"))
+    except CorefileError as error:
+        return "" if expected["error"] else str(error)
+    config = only(server, hosts.DIRECTIVE)
+    found = {unpacked(entry.address): list(entry.names) for entry in config.inline}
+    if expected["error"] or found != expected["addr"] or list(config.fallthrough) != expected["fallthrough"]:
+        return f"{found}, {config.fallthrough}"
+    return ""
+
+
+def wildcard(case: Case) -> str:
+    """Whether the wildcard that stands in for a name is where it is expected."""
+    owner, name = case["expect"]["out"], case["in"]
+    table = HostTable(read_entries(f"192.0.2.1 {owner}"), (".",))
+    found = (table.by_type(labels_of(name)) or {}).get(A, {})
+    return "" if bool(owner) == (packed("192.0.2.1") in found) else f"{found}"
+
+
+async def test_recorded_cases(capsys: pytest.CaptureFixture[str]) -> None:
+    content = recorded("hosts")
+    report = Report("hosts-cases.json", DEVIATIONS)
+    for case in content["cases"]:
+        files = files_of(case, content)
+        table = HostTable(read_entries(files.get("hosts.txt", "")), (".",))
+        match case.get("op"):
+            case "lookup":
+                wrong = lookup(case, table)
+            case "reverse":
+                wrong = reverse(case, table)
+            case "inline":
+                wrong = inline(case)
+            case "func":
+                wrong = wildcard(case)
+            case _:
+                wrong = await reply(case, files)
+        report.add(case["id"], wrong)
+    with capsys.disabled():
+        report.check()

@@ -1,0 +1,114 @@
+"""`hosts`: what of a file and of the block counts, which names are there, and what changes with the file."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from dns_chain import FakeSetup, ask, server_of
+
+from kdns.corefile.parse import parse
+from kdns.dns.message import query
+from kdns.dns.response import Response
+from kdns.dns.table import key_of
+from kdns.dns.types import REFUSED, A
+from kdns.dns.zonefile import record_texts
+from kdns.plugins import hosts
+from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.plugins.hosts import MAX_RECORDS, HostTable, read_entries
+from kdns.plugins.server import Server
+from kdns.plugins.server_config import configure
+
+FILE = """
+127.0.0.1 localhost  # the machine itself
+10.0.0.1 Web.example.org www.example.org Web.example.org
+10.0.0.1 web.example.org
+fd00::1%eth0 web.example.org
+10.0.0.2 *.apps.example.org
+fd00::2 v6.apps.example.org
+10.0.0.3 a..b bad\\999.name fine.example.org
+300.0.0.1 wrong.example.org
+10.0.0.4
+"""
+
+
+class Behind(Plugin):
+    """REFUSED, so that it shows what went on."""
+
+    sees = Sees.PACKET
+
+    def serve(self, request: Request, next: Serve) -> Reply:  # noqa: A002 - as in Plugin
+        del request, next
+        return Response(REFUSED)
+
+
+def served(stanza: str, text: str = FILE, zone: str = ".") -> tuple[Server, FakeSetup]:
+    setup = FakeSetup(files={"/etc/hosts": text})
+    (config,) = configure(parse(f"{zone} {{\n{stanza}\n}}\n"))
+    server = server_of(hosts.build(config.configs(hosts.DIRECTIVE), setup), Behind(), zone=zone)
+    setup.servers.append(server)
+    return server, setup
+
+
+def answer(server: Server, name: str, qtype: str) -> tuple[str, list[str]]:
+    got = asyncio.run(ask(server, name, qtype))
+    assert got
+    return got.rcode, [line for rrset in got.answer for line in record_texts(rrset)]
+
+
+@pytest.mark.parametrize(
+    ("stanza", "name", "qtype", "rcode", "records"),
+    [
+        ("hosts", "WEB.example.org.", "A", "NOERROR", ["WEB.example.org. 3600 IN A 10.0.0.1"]),
+        ("hosts", "web.example.org.", "AAAA", "NOERROR", ["web.example.org. 3600 IN AAAA fd00::1"]),
+        ("hosts", "web.example.org.", "ANY", "NOERROR",
+         ["web.example.org. 3600 IN A 10.0.0.1", "web.example.org. 3600 IN AAAA fd00::1"]),
+        ("hosts {\nttl 9\n}", "www.example.org.", "A", "NOERROR", ["www.example.org. 9 IN A 10.0.0.1"]),
+        ("hosts", "www.example.org.", "TXT", "NOERROR", []),
+        ("hosts", "1.0.0.10.in-addr.arpa.", "PTR", "NOERROR",
+         [f"1.0.0.10.in-addr.arpa. 3600 IN PTR {name}.example.org." for name in ("Web", "www")]),
+        ("hosts", "1.0.0.10.in-addr.arpa.", "A", "NOERROR", []),
+        ("hosts", "9.0.0.10.in-addr.arpa.", "PTR", "REFUSED", []),
+        ("hosts {\nno_reverse\n}", "1.0.0.10.in-addr.arpa.", "PTR", "REFUSED", []),
+        ("hosts /etc/hosts example.net", "1.0.0.10.in-addr.arpa.", "PTR", "REFUSED", []),
+        ("hosts", "x.apps.example.org.", "A", "NOERROR", ["x.apps.example.org. 3600 IN A 10.0.0.2"]),
+        ("hosts", "v6.apps.example.org.", "A", "NOERROR", []),
+        ("hosts", "y.x.apps.example.org.", "A", "NXDOMAIN", []),
+        ("hosts", "apps.example.org.", "A", "NOERROR", []),
+        ("hosts", "fine.example.org.", "A", "NOERROR", ["fine.example.org. 3600 IN A 10.0.0.3"]),
+        ("hosts", "wrong.example.org.", "A", "NXDOMAIN", []),
+        ("hosts", ".", "A", "NOERROR", []),
+        ("hosts {\nfallthrough\n}", "wrong.example.org.", "A", "REFUSED", []),
+        ("hosts {\nfallthrough\n}", "apps.example.org.", "A", "REFUSED", []),
+        ("hosts {\nfallthrough\n}", "web.example.org.", "TXT", "NOERROR", []),
+        ("hosts {\nfallthrough example.net\n}", "wrong.example.org.", "A", "NXDOMAIN", []),
+        ("hosts {\nfallthrough\nfallthrough_unsupported\n}", "web.example.org.", "TXT", "REFUSED", []),
+        ("hosts /etc/hosts example.net", "web.example.org.", "A", "REFUSED", []),
+        ("hosts {\n10.1.1.1 web.example.org more\n}", "web.example.org.", "A", "NOERROR",
+         ["web.example.org. 3600 IN A 10.0.0.1", "web.example.org. 3600 IN A 10.1.1.1"]),
+        ("hosts missing {\n10.1.1.1 more\n}", "more.", "A", "NOERROR", ["more. 3600 IN A 10.1.1.1"]),
+    ],
+)  # fmt: skip
+def test_answers(stanza: str, name: str, qtype: str, rcode: str, records: list[str]) -> None:
+    server, _ = served(stanza)
+    found = answer(server, name, qtype)
+    assert (found[0], sorted(found[1])) == (rcode, sorted(records))
+
+
+def test_another_file_is_seen_at_once() -> None:
+    server, setup = served("hosts")
+    for _ in range(2):
+        assert answer(server, "web.example.org.", "A") == ("NOERROR", ["web.example.org. 3600 IN A 10.0.0.1"])
+    packet = query("web.example.org.", A, payload_bytes=4096)
+    assert key_of(packet) in server.table.lane("udp", 4).answers
+    setup.clock_s = 7.0
+    setup.readers["/etc/hosts"]("10.0.0.9 web.example.org")
+    assert answer(server, "web.example.org.", "A") == ("NOERROR", ["web.example.org. 3600 IN A 10.0.0.9"])
+    assert [*setup.exposed["coredns_hosts_entries"]()] == [(("/etc/hosts",), 2)]
+    assert [*setup.exposed["coredns_hosts_reload_timestamp_seconds"]()] == [((), 7.0)]
+
+
+def test_one_address_with_very_many_names_is_bounded() -> None:
+    table = HostTable(read_entries("\n".join(f"0.0.0.0 ad{number}.example.org" for number in range(3000))), (".",))
+    assert len(table.addresses) == 3000
+    assert table.size == 3000 + MAX_RECORDS
