@@ -111,7 +111,7 @@ class ExternalZones(Zones):
         node: Node | None = None
         match relative:
             case ():
-                node = {SOA: self.soa(zone.name).rdata, NS: tuple(self._name_servers(zone.name))}
+                node = {SOA: self.soa(zone.name).rdata, NS: tuple(self.name_servers(zone.name))}
             case (self._apex,):
                 node = {}
             case (self._apex, label) if label == NAME_SERVER:
@@ -178,7 +178,8 @@ class ExternalZones(Zones):
             indexes.append(self.state.slices_by_ip)
         return any(self._names_of(address) for index in indexes for address in index.between(first, last))
 
-    def _name_servers(self, zone: str) -> dict[str, Node]:
+    def name_servers(self, zone: str) -> dict[str, Node]:
+        """The one name server, with its addresses."""
         return {self._below_apex("ns1", zone): self._own_node()}
 
     def _own_node(self) -> Node:

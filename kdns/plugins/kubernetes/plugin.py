@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from kdns.cluster.objects import Pod
@@ -13,9 +13,9 @@ from kdns.plugins.kubernetes.answers import ZoneAnswers
 from kdns.plugins.kubernetes.config import OPTIONS, KubernetesConfig, parse
 from kdns.plugins.kubernetes.facts import client_facts, name_facts
 from kdns.plugins.kubernetes.options import Options
-from kdns.plugins.kubernetes.subjects import APEX, touched
+from kdns.plugins.kubernetes.subjects import touched
 from kdns.plugins.kubernetes.transfer import zone_transfer
-from kdns.plugins.kubernetes.zone import Result, Status, Zones
+from kdns.plugins.kubernetes.zone import Zones
 from kdns.plugins.transfer import Transfer
 
 NAME: Final = "kubernetes"
@@ -56,17 +56,6 @@ class Kubernetes(ZoneAnswers):
             facts = name_facts(labels[: len(labels) - zone.depth], is_multicluster=is_multicluster)
         return facts | client_facts(request.client[0], zones.state)
 
-    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """The records of a name of these zones; `next` for other names, other classes and zone transfers."""
-        query = request.query
-        if query.qclass != IN or query.qtype in TRANSFERS:
-            return next(request)
-        result = self.zones.lookup(query.labels, query.qtype)
-        if result is None or (result.status in _UNKNOWN and self._falls_through(request, result)):
-            return next(request)
-        response = self._response(result)
-        return follow(request, response, next) if result.leaves_zones else response
-
     def transfer_zones(self) -> tuple[str, ...]:
         """See kdns.plugins.transfer.Transferer."""
         return self.zones.options.zones
@@ -78,18 +67,6 @@ class Kubernetes(ZoneAnswers):
 
     def on_zone_change(self, changed: Callable[[str], None]) -> None:
         """See Transferer. Secondaries are told of no change: there are too many of them."""
-
-    def _falls_through(self, request: Request, result: Result) -> bool:
-        return not result.answer and any(is_below(request.query.labels, zone) for zone in self._fallthrough)
-
-    def _response(self, result: Result) -> Response:
-        status, zone, answer, additional, subjects, _ = result
-        if status is Status.SUCCESS:
-            return Response(NOERROR, AA, answer, (), additional, None, Reuse(subjects), NAME, zone)
-        if answer:  # a CNAME to nothing has an SOA of its own, which each change makes stale
-            subjects = (*subjects, APEX)
-        reuse = NEVER if status is Status.SERVFAIL else Reuse(subjects)
-        return Response(RCODES[status], AA, answer, (), (), self._soas[zone], reuse, NAME, zone)
 
 
 def _is_visible(change: AnyChange) -> bool:

@@ -90,8 +90,8 @@ def _forward(zones: Zones, zone: Zone, snapshot: Snapshot) -> Iterator[RRset]:
     """Names of Services and their endpoints, and of verified pods."""
     ttl_s = zones.options.ttl_s
     for service, slices in snapshot.services:
-        tree = service_tree(service, slices, zone.name, zones.options)
         base = _below(f"{service.key[1]}.{service.key[0]}.svc", zone.name)
+        tree = service_tree(service, slices, base, zones.options)
         for labels, node in tree.all_nodes() if tree else ():
             owner = ".".join((*labels, base))
             yield from (RRset(owner, rtype, ttl_s, rdata) for rtype, rdata in node.items() if rdata)

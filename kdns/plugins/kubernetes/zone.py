@@ -323,7 +323,6 @@ class Zones:
             self._above[bounds] = self._has_names_between(*bounds)
         return self._above[bounds]
 
-    def name_servers(self, zone: str) -> dict[str, Node]:
     def own_services(self) -> Iterator[tuple[Service, EndpointSlice, bytes]]:
         """The Services that this server stands behind, with the slice and the own address that say so."""
         for address in self.options.own_addresses if self.options.endpoints else ():
@@ -333,7 +332,7 @@ class Zones:
                 if service is not None and not service.is_external_name and may_serve_dns(service):
                     yield service, endpoint_slice, address
 
-    def _name_servers(self, zone: str) -> dict[str, Node]:
+    def name_servers(self, zone: str) -> dict[str, Node]:
         """The Services this server stands behind, by its own addresses, with theirs; else `ns.dns` of the zone.
 
         They are named even where `namespaces` hides them, as in CoreDNS: the glue leads there.
