@@ -25,12 +25,14 @@ NSEC3: Final = 50
 NSEC3PARAM: Final = 51
 SVCB: Final = 64
 HTTPS: Final = 65
+TSIG: Final = 250
 IXFR: Final = 251
 AXFR: Final = 252
 ANY: Final = 255
 
 IN: Final = 1
 CH: Final = 3
+ANY_CLASS: Final = 255
 
 NOERROR: Final = 0
 FORMERR: Final = 1

@@ -44,6 +44,7 @@ from kdns.plugins.directive import Row
 from kdns.plugins.forward import plugin as forward
 from kdns.plugins.kubernetes import plugin as kubernetes
 from kdns.plugins.rewrite import plugin as rewrite
+from kdns.plugins.tsig import plugin as tsig
 
 DIRECTIVES: Final[tuple[Row, ...]] = (
     root.DIRECTIVE,
@@ -69,6 +70,7 @@ DIRECTIVES: Final[tuple[Row, ...]] = (
     any_.DIRECTIVE,
     chaos.DIRECTIVE,
     loadbalance.DIRECTIVE,
+    tsig.DIRECTIVE,
     cache.DIRECTIVE,
     rewrite.DIRECTIVE,
     header.DIRECTIVE,

@@ -7,11 +7,18 @@ from typing import Any
 
 from dns_chain import only
 
+from kdns.dns.types import type_name
 from kdns.plugins import file, transfer
 from kdns.plugins.server_config import ServerConfig
+from kdns.plugins.tsig import plugin as tsig
 
-DIRECTIVES = ("file", "transfer")
-GO_NAMES = {"zoneFileName1": "db.miek.nl", "zoneFileName2": "db.dnssex.nl"}
+DIRECTIVES = ("file", "transfer", "tsig")
+GO_NAMES = {
+    "zoneFileName1": "db.miek.nl",
+    "zoneFileName2": "db.dnssex.nl",
+    "secretsFile": "secrets",
+    "secretConfig.String()": "secret name.key. dGVzdC1rZXk=\n",
+}
 """What Go expressions in recorded stanzas stand for."""
 
 
@@ -39,6 +46,16 @@ def understood(case: dict[str, Any], server: ServerConfig) -> bool:
             of_file = only(server, file.DIRECTIVE)
             zones = tuple(strings(expected["expectedZones"]))
             return (of_file.zones, of_file.fallthrough) == (zones, fallthrough_zones(expected["expectedFallthrough"]))
+        case "tsig":
+            of_tsig = only(server, tsig.DIRECTIVE)
+            qtypes, opcodes = expected["expectedQTypes"], expected["expectedOpCodes"]
+            return (
+                of_tsig.zones == tuple(strings(expected["expectedZones"]))
+                and (of_tsig.qtypes is None) == ("expectedAllTypes" in expected)
+                and (of_tsig.opcodes is None) == ("expectedAllOpcodes" in expected)
+                and {type_name(number) for number in of_tsig.qtypes or ()} == set(re.findall(r"dns\.Type(\w+)", qtypes))
+                and len(of_tsig.opcodes or ()) == opcodes.count("dns.Opcode")
+            )
         case "transfer":
             configs = server.configs(transfer.DIRECTIVE)
             words: list[str] = []

@@ -85,7 +85,7 @@ DOORS = {
     "asyncio_throttle": ("kdns.aio.kube.connection",),
     "cachetools": ("kdns.controlplane.controllers.events", "kdns.aio.dataplane.events"),
     "click": ("kdns.cli",),
-    "dns": ("kdns.dns.zonefile",),
+    "dns": ("kdns.dns.zonefile", "kdns.plugins.tsig.signature"),
     "dnslib": ("kdns.dns.message",),
     "h11": ("kdns.aio.upstream.http",),
     "h2": ("kdns.aio.upstream.http",),

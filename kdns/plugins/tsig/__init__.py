@@ -1,0 +1,1 @@
+"""tsig: messages that are signed with a shared secret (RFC 8945)."""

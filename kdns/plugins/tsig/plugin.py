@@ -1,0 +1,185 @@
+"""tsig [ZONES...] { secret NAME KEY | secrets FILE | require … | require_opcode … }: signed queries and responses.
+
+RFC 8945. A signature says who asks: `transfer` behind this directive gives zones to who signed the query.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final
+
+from kdns.corefile.address import all_zones
+from kdns.corefile.lexer import Token
+from kdns.corefile.lines import Line, Stanza
+from kdns.dns.names import folded, is_below, labels_of, text_of
+from kdns.dns.query import NOTIFY, OPCODE
+from kdns.dns.response import Response
+from kdns.dns.types import FORMERR, NOTAUTH, REFUSED, type_number
+from kdns.errors import CorefileError
+from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, then
+from kdns.plugins.directive import Directive, Files, Setup
+from kdns.plugins.stanza import UNLIMITED, Option, configured
+from kdns.plugins.tsig.signature import Signer, Unsigned, tsig_of, unsigned, verified
+
+NAME: Final = "tsig"
+OPCODES: Final = {"QUERY": 0, "IQUERY": 0x0800, "STATUS": 0x1000, "NOTIFY": NOTIFY, "UPDATE": 0x2800}
+"""Opcodes where they stand in the flags. kdns answers QUERY and NOTIFY; all others are NOTIMP before any directive."""
+ALL: Final = "all"
+NONE: Final = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class TsigConfig:
+    """The keys, and which queries have to be signed: None for all types or opcodes."""
+
+    zones: tuple[str, ...]
+    secrets: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    secret_files: tuple[str, ...] = ()
+    qtypes: frozenset[int] | None = frozenset()
+    opcodes: frozenset[int] | None = frozenset()
+
+    def requires(self, qtype: int, opcode: int) -> bool:
+        """Whether a message of this kind has to be signed."""
+        of_type = self.qtypes is None or (not opcode and qtype in self.qtypes)
+        return of_type or self.opcodes is None or opcode in self.opcodes
+
+
+def _key_name(token: Token) -> str:
+    try:
+        return folded(text_of(labels_of(token.text)))
+    except ValueError as error:
+        raise token.error(f"not the name of a key: {error}") from error
+
+
+def _secret_bytes(token: Token) -> bytes:
+    try:
+        return b64decode(token.text, validate=True)
+    except ValueError:
+        raise Token(token.path, token.line, "").error("the secret is no Base64") from None
+
+
+def _secret(config: TsigConfig, line: Line) -> TsigConfig:
+    name, secret = line.args
+    return replace(config, secrets={**config.secrets, _key_name(name): _secret_bytes(secret)})
+
+
+def _secrets(config: TsigConfig, line: Line) -> TsigConfig:
+    return replace(config, secret_files=(*config.secret_files, line.args[0].text))
+
+
+def _numbers(line: Line, numbers: Mapping[str, int] | None, what: str) -> frozenset[int] | None:
+    """The types or opcodes of a line; None for `all`."""
+    found = set()
+    for token in line.args:
+        if token.text.lower() in {ALL, NONE}:
+            if len(line.args) > 1:
+                raise token.error(f"`{token.text}` stands alone")
+            return None if token.text.lower() == ALL else frozenset()
+        try:
+            found.add(type_number(token.text.upper()) if numbers is None else numbers[token.text.upper()])
+        except KeyError:
+            raise token.error(f"not {what}, and neither all nor none") from None
+    return frozenset(found)
+
+
+def _require(config: TsigConfig, line: Line) -> TsigConfig:
+    return replace(config, qtypes=_numbers(line, None, "a type of records, such as AXFR"))
+
+
+def _require_opcode(config: TsigConfig, line: Line) -> TsigConfig:
+    return replace(config, opcodes=_numbers(line, OPCODES, f"one of {', '.join(OPCODES)}"))
+
+
+OPTIONS = {
+    "secret": Option("secret NAME KEY", 2, 2, _secret),
+    "secrets": Option("secrets FILE", 1, 1, _secrets),
+    "require": Option("require all|none|QTYPE...", 1, UNLIMITED, _require),
+    "require_opcode": Option("require_opcode all|none|OPCODE...", 1, UNLIMITED, _require_opcode),
+}
+
+
+def parse(stanza: Stanza, zones: tuple[str, ...]) -> TsigConfig:
+    """What a `tsig` stanza says; its ZONES default to the server block's `zones`. Raises CorefileError."""
+    return configured(TsigConfig(all_zones(stanza.args) or zones), stanza, OPTIONS)
+
+
+_KEY = re.compile(r'\s*key\s+"?([^\s"{]+)"?\s*\{([^{}]*)\}\s*;?', re.DOTALL)
+_CLAUSE = re.compile(r'\s*(algorithm|secret)\s+"?([^\s";]+)"?\s*;', re.DOTALL)
+_COMMENT = re.compile(r"//[^\n]*|#[^\n]*|/\*.*?\*/", re.DOTALL)
+
+
+def parse_secrets(text: str, path: str) -> dict[str, bytes]:
+    """The keys of a file that has `key "NAME" { algorithm …; secret "…"; };` as BIND; CorefileError for others."""
+    text = _COMMENT.sub(lambda match: "\n" * match[0].count("\n"), text)
+    secrets: dict[str, bytes] = {}
+    position = 0
+    while text[position:].strip():
+        match = _KEY.match(text, position)
+        line = text.count("\n", 0, position + len(text[position:]) - len(text[position:].lstrip())) + 1
+        clauses = dict(_CLAUSE.findall(match[2])) if match else {}
+        if match is None or "secret" not in clauses or _CLAUSE.sub("", match[2]).strip():
+            raise CorefileError(path, line, "", 'not a key, as in: key "NAME" { algorithm hmac-sha256; secret "…"; };')
+        secrets[_key_name(Token(path, line, match[1]))] = _secret_bytes(Token(path, line, clauses["secret"]))
+        position = match.end()
+    return secrets
+
+
+class Tsigs(Plugin):
+    """Verifies what is signed, refuses what is not and has to be, and signs the responses.
+
+    A signed query is never answered from the table: the signature is a record more.
+    """
+
+    sees = Sees.PACKET
+    takes_notify = True
+
+    def __init__(self, config: TsigConfig, setup: Setup) -> None:
+        self._config = config
+        self._setup = setup
+        self._zones = tuple(map(labels_of, config.zones))
+        self.secrets: dict[str, bytes] = dict(config.secrets)
+        if config.secret_files:
+            setup.prepare(self._read)
+
+    async def _read(self) -> None:
+        for path in self._config.secret_files:
+            self.secrets |= await self._setup.in_thread(partial(_secrets_of, path))
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        """NOTAUTH for a wrong signature, REFUSED for none where one is required, else the next directive's reply."""
+        query = request.query
+        if not any(is_below(query.labels, zone) for zone in self._zones):
+            return next(request)
+        try:
+            tsig = None if query.is_plain else tsig_of(query.packet)
+        except ValueError:
+            return Response(FORMERR, plugin=NAME)
+        if tsig is None:
+            is_refused = self._config.requires(query.qtype, query.flags & OPCODE)
+            return Response(REFUSED, plugin=NAME) if is_refused else next(request)
+        error, seal = verified(query.packet, tsig, self.secrets, self._setup.unix_s)
+        if error:
+            return Response(NOTAUTH, plugin=NAME, seal=seal)
+        bare = query._replace(packet=unsigned(query.packet, tsig))
+        return then(next(request._replace(query=bare)), partial(_sealed, seal=seal))
+
+
+def _sealed(reply: Reply, seal: Signer | Unsigned) -> Reply:
+    return reply and reply._replace(seal=seal)
+
+
+def _secrets_of(path: str, files: Files) -> dict[str, bytes]:
+    return parse_secrets(files.text(path), path)
+
+
+def build(configs: tuple[TsigConfig, ...], setup: Setup) -> Tsigs:
+    """The plugin."""
+    (config,) = configs
+    return Tsigs(config, setup)
+
+
+DIRECTIVE = Directive(NAME, parse, build, options=OPTIONS)
