@@ -150,6 +150,13 @@ class Setup(Protocol):
         """Look at the Corefile so often, plus or minus the jitter; 0 for never. The last server block counts."""
         ...
 
+    def view(self, name: str, accepts: Callable[[Request], bool], *, is_of_packet: bool) -> None:
+        """Answer only queries that are accepted; others go to the next server block for their name.
+
+        `is_of_packet` says that this depends on nothing but the packet.
+        """
+        ...
+
     def limit_udp(self, size_bytes: int) -> None:
         """Answer with at most so many bytes over UDP."""
         ...

@@ -36,6 +36,7 @@ from kdns.plugins import (
     timeouts,
     tls,
     transfer,
+    view,
     whoami,
 )
 from kdns.plugins import any as any_
@@ -44,6 +45,7 @@ from kdns.plugins.directive import Row
 from kdns.plugins.forward import plugin as forward
 from kdns.plugins.kubernetes import plugin as kubernetes
 from kdns.plugins.rewrite import plugin as rewrite
+from kdns.plugins.template import plugin as template
 from kdns.plugins.tsig import plugin as tsig
 
 DIRECTIVES: Final[tuple[Row, ...]] = (
@@ -75,6 +77,7 @@ DIRECTIVES: Final[tuple[Row, ...]] = (
     rewrite.DIRECTIVE,
     header.DIRECTIVE,
     minimal.DIRECTIVE,
+    template.DIRECTIVE,
     transfer.DIRECTIVE,
     hosts.DIRECTIVE,
     k8s_external.DIRECTIVE,
@@ -82,6 +85,7 @@ DIRECTIVES: Final[tuple[Row, ...]] = (
     file.DIRECTIVE,
     forward.DIRECTIVE,
     whoami.DIRECTIVE,
+    view.DIRECTIVE,
 )
 """In CoreDNS's order of execution. The order in which they stand in a Corefile means nothing."""
 

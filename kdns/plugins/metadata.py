@@ -93,11 +93,15 @@ class Metadata(Plugin):
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
         """The next directive's reply to the request with its facts."""
+        return next(self.with_facts(request))
+
+    def with_facts(self, request: Request) -> Request:
+        """The request with its facts, where the directive is for its name."""
         if not any(is_below(request.query.labels, zone) for zone in self._zones):
-            return next(request)
+            return request
         if self._providers is None:
             self._providers = tuple(plugin for plugin in self._setup.plugins() if isinstance(plugin, Provider))
-        return next(request._replace(metadata=Facts(request, self._providers)))
+        return request._replace(metadata=Facts(request, self._providers))
 
 
 def build(configs: tuple[MetadataConfig, ...], setup: Setup) -> Metadata:

@@ -6,7 +6,7 @@ answers is SERVFAIL, as in CoreDNS.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Coroutine, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -30,24 +30,39 @@ from kdns.plugins.chain import NOT_SERVED, UNHANDLED, Chain, Reply, Request, the
 
 MAX_DEPTH: Final = 10
 """Questions of the server's own, each asked for the sake of the one before."""
+NOT_KEPT: Final = -1
+"""The epoch of an answer that the table does not keep."""
 MAX_TURNS_KEPT: Final = 10_000
 """Names whose next order of addresses is remembered where no answer is."""
 
 Client: TypeAlias = tuple[str, int]
 
 
+class View(NamedTuple):
+    """Which queries a block is for; `is_of_packet` says that this depends on nothing but the packet."""
+
+    name: str
+    accepts: Callable[[Request], bool]
+    is_of_packet: bool
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
     """One server block under one of its zones; `logs_stacks` is what `errors { stacktrace }` asks for.
 
-    `udp_bytes` is the size of its largest answer over UDP. `view` is its name among blocks of one zone, "" as a rule.
+    `udp_bytes` is the size of its largest answer over UDP. `only` says which queries it is for, None for all.
     """
 
     zone: str
     chain: Chain
     logs_stacks: bool = False
     udp_bytes: int = MAX_UDP_BYTES
-    view: str = ""
+    only: View | None = None
+
+    @property
+    def view(self) -> str:
+        """Its name among blocks of one zone, "" as a rule."""
+        return self.only.name if self.only else ""
 
 
 class Exchange(NamedTuple):
@@ -107,12 +122,22 @@ class Server:
         self._by_zone = tuple(sorted(by_zone, key=lambda pair: -len(pair[0])))
         self.table.clear()
 
-    def block_of(self, labels: Labels) -> Block | None:
-        """The block with the closest enclosing zone."""
+    def block_of(self, request: Request) -> tuple[Block | None, bool]:
+        """The block with the closest enclosing zone, of several the first one that is for the query.
+
+        The other value says that this depends on nothing but the packet.
+        """
+        is_of_packet = True
+        labels = request.query.labels
         for zone, block in self._by_zone:
             if is_below(labels, zone):
-                return block
-        return None
+                only = block.only
+                if only is None:
+                    return block, is_of_packet
+                is_of_packet = is_of_packet and only.is_of_packet
+                if only.accepts(request._replace(zone=block.zone, view=only.name)):
+                    return block, is_of_packet
+        return None, is_of_packet
 
     def respond(
         self, packet: bytes, lane: Lane, client: Client = ("", 0), received_s: float = 0.0, key: bytes | None = None
@@ -125,12 +150,11 @@ class Server:
         if isinstance(query, Malformed):
             malformed = malformed_answer(packet, query)
             return self._counted(malformed, packet, lane) if malformed else SILENCE
-        block = self.block_of(query.labels)
+        request, block, is_of_packet = self._received(query, client, lane, received_s)
         if block is None:
             refused = error_answer(packet, REFUSED, query.question_end, query.edns)
             return self._counted(refused, packet, lane)
-        request = self._request(query, client, lane, block, received_s)
-        epoch = self.table.epoch
+        epoch = self.table.epoch if is_of_packet else NOT_KEPT
         reply = block.chain.notify(request) if query.flags & OPCODE else block.chain.serve(request)
         if reply is None or isinstance(reply, Response):
             return self._exchange(request, reply, block, lane, key, epoch)
@@ -141,37 +165,37 @@ class Server:
 
         SERVFAIL where one led to another too often.
         """
-        block = self.block_of(request.query.labels)
+        block, is_of_packet = self.block_of(request)
         if block is None:
             return NOT_SERVED
         if request.depth >= MAX_DEPTH:
             return UNHANDLED
         reply = block.chain.serve(request._replace(zone=block.zone, view=block.view, depth=request.depth + 1))
-        return reply if block.chain.is_cacheable else then(reply, _for_once)
+        return reply if block.chain.is_cacheable and is_of_packet else then(reply, _for_once)
 
-    def _request(self, query: Query, client: Client, lane: Lane, block: Block, received_s: float) -> Request:
-        return Request(
-            query,
-            client,
-            self.local,
-            lane.transport,
-            block.zone,
-            received_s,
-            server=self.label,
-            view=block.view,
-            local_port=self.port,
+    def _received(
+        self, query: Query, client: Client, lane: Lane, received_s: float
+    ) -> tuple[Request, Block | None, bool]:
+        """The request that a query is, the block that it is for, and whether that depends on the packet alone."""
+        request = Request(
+            query, client, self.local, lane.transport, ".", received_s, server=self.label, local_port=self.port
         )
+        block, is_of_packet = self.block_of(request)
+        if block is not None and (block.only or block.zone != "."):
+            request = request._replace(zone=block.zone, view=block.view)
+        return request, block, is_of_packet
 
     def failed(
         self, packet: bytes, lane: Lane, client: Client = ("", 0), received_s: float = 0.0
     ) -> tuple[Exchange, Block | None]:
         """SERVFAIL for a query whose answering raised an exception, and the block where that was."""
         query = read_query(packet)
-        block = self.block_of(query.labels) if isinstance(query, Query) else None
-        if block is None or isinstance(query, Malformed):
+        if isinstance(query, Malformed):
             return self._servfail(query, packet, lane), None
-        request = self._request(query, client, lane, block, received_s)
-        return self._exchange(request, Response(SERVFAIL), block, lane, None, -1), block
+        request, block, _ = self._received(query, client, lane, received_s)
+        if block is None:
+            return self._servfail(query, packet, lane), None
+        return self._exchange(request, Response(SERVFAIL), block, lane, None, NOT_KEPT), block
 
     def overloaded(self, packet: bytes, lane: Lane) -> Exchange:
         """SERVFAIL without asking any directive: too many queries are pending."""

@@ -14,7 +14,7 @@ from kdns.corefile.lines import Stanza
 from kdns.corefile.parse import ServerBlock
 from kdns.errors import CorefileError
 from kdns.net import join_host_port
-from kdns.plugins import bind, tls
+from kdns.plugins import bind, tls, view
 from kdns.plugins.advice import ADVICE
 from kdns.plugins.directive import Directive, Repeat, Row
 from kdns.plugins.directives import BY_NAME, COREDNS_ONLY
@@ -197,10 +197,13 @@ def _refuse_missing_tls(servers: Iterable[ServerConfig], dns_port: int) -> None:
 
 
 def _refuse_overlaps(servers: Iterable[ServerConfig], dns_port: int) -> None:
-    """A zone on a port and an address cannot have two masters; a block without `bind` listens on every address."""
+    """A zone on a port and an address cannot have two masters, but for blocks that have views.
+
+    A block without `bind` listens on every address.
+    """
     taken: dict[tuple[str, str, int], dict[str, ServerConfig]] = {}
     for server in servers:
-        for address in server.addresses:
+        for address in () if has_view(server) else server.addresses:
             port = address.port_or_default(dns_port)
             others = taken.setdefault((address.scheme, address.zone, port), {})
             for host in bind.hosts_of(server.configs(bind.DIRECTIVE)) or ("",):
@@ -213,6 +216,11 @@ def _refuse_overlaps(servers: Iterable[ServerConfig], dns_port: int) -> None:
                 others[host] = server
 
 
+def has_view(server: ServerConfig) -> bool:
+    """Whether a block is for some queries only, so that others may have the same zones."""
+    return bool(server.configs(view.DIRECTIVE))
+
+
 def refuse_clashes(places: Mapping[Place, Sequence[tuple[ServerConfig, str]]]) -> None:
     """CorefileError for a zone that two blocks have at one place, and for places that cannot both be listened on.
 
@@ -223,7 +231,7 @@ def refuse_clashes(places: Mapping[Place, Sequence[tuple[ServerConfig, str]]]) -
     """
     for place, parts in places.items():
         for (first, zone), (second, other_zone) in combinations(parts, 2):
-            if place.port and zone == other_zone:
+            if place.port and zone == other_zone and not (has_view(first) or has_view(second)):
                 where = f"{zone} on {_named(place.hosts)}, port {place.port},"
                 raise second.error(f"{where} is already served by the block at {first.path}:{first.line}")
             _refuse_other_certificate(place, first, second)

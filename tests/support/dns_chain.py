@@ -25,7 +25,7 @@ from kdns.plugins.kubernetes.options import Options
 from kdns.plugins.kubernetes.plugin import Kubernetes
 from kdns.plugins.listener import ListenerOptions
 from kdns.plugins.loadbalance import Loadbalance, LoadbalanceConfig
-from kdns.plugins.server import Block, Exchange, Server
+from kdns.plugins.server import Block, Exchange, Server, View
 from kdns.plugins.server_config import ServerConfig
 from kdns.plugins.upstream import Upstream, UpstreamSpec, UpstreamUnreachableError
 
@@ -101,6 +101,7 @@ class FakeSetup:
     running: list[Coroutine[Any, Any, None]] = field(default_factory=list)
     works: list[Callable[[], Coroutine[Any, Any, None]]] = field(default_factory=list)
     udp_bytes: int = MAX_UDP_BYTES
+    only: View | None = None
     upstreams: dict[HostPort, Upstream] = field(default_factory=dict)
     options: ListenerOptions = field(default_factory=ListenerOptions)
     folder: str = ""
@@ -120,6 +121,9 @@ class FakeSetup:
 
     def reload(self, interval_s: float, jitter_s: float) -> None:
         raise NotImplementedError
+
+    def view(self, name: str, accepts: Callable[[Request], bool], *, is_of_packet: bool) -> None:
+        self.only = View(name, accepts, is_of_packet)
 
     def limit_udp(self, size_bytes: int) -> None:
         self.udp_bytes = size_bytes

@@ -26,10 +26,11 @@ from kdns.plugins.server_config import ServerConfig
 
 
 class Enabled(NamedTuple):
-    """A zone of a listening server, and the directives of its block."""
+    """A zone of a listening server, and the view and the directives of its block."""
 
     server: str
     zone: str
+    view: str
     config: ServerConfig
 
 
@@ -158,10 +159,10 @@ class ClusterCollector(Collector):
 
 
 def _directives(enabled: Iterable[Enabled]) -> Iterator[Sample]:
-    for server, zone, config in enabled:
+    for server, zone, view, config in enabled:
         for row in DIRECTIVES:
             if row.is_listed and row.name in config.directives:
-                yield Sample((server, zone, "", row.name), 1)
+                yield Sample((server, zone, view, row.name), 1)
 
 
 def _named(clusters: tuple[Cluster, ...]) -> Iterator[tuple[str, Cluster]]:

@@ -252,7 +252,7 @@ class DnsServer:
         for setup, zone in parts:
             if server not in setup.servers:
                 setup.servers.append(server)
-            self._enabled.append(Enabled(server.label, zone, setup.config))
+            self._enabled.append(Enabled(server.label, zone, setup.only.name if setup.only else "", setup.config))
 
     def _metrics_page(self, runtime: bool) -> Handler:
         registry = Registry(

@@ -36,7 +36,7 @@ from kdns.plugins.directive import Page as PlainPage
 from kdns.plugins.directive import Sample as PlainSample
 from kdns.plugins.directives import DIRECTIVES
 from kdns.plugins.listener import ListenerOptions
-from kdns.plugins.server import Block, Server
+from kdns.plugins.server import Block, Server, View
 from kdns.plugins.server_config import WILDCARD, ServerConfig
 from kdns.plugins.upstream import Upstream, UpstreamSpec
 
@@ -95,6 +95,7 @@ class BlockSetup:
     options: ListenerOptions = field(default_factory=ListenerOptions)
     reload_s: tuple[float, float] | None = None
     udp_bytes: int = MAX_UDP_BYTES
+    only: View | None = None
     pages: dict[Page, Handler] = field(default_factory=dict)
     probed: Page | None = None
     preparations: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
@@ -199,6 +200,10 @@ class BlockSetup:
     def reload(self, interval_s: float, jitter_s: float) -> None:
         """See Setup."""
         self.reload_s = interval_s, jitter_s
+
+    def view(self, name: str, accepts: Callable[[Request], bool], *, is_of_packet: bool) -> None:
+        """See Setup."""
+        self.only = View(name, accepts, is_of_packet)
 
     def limit_udp(self, size_bytes: int) -> None:
         """See Setup."""
@@ -381,7 +386,7 @@ class BlockSetup:
 
     def block(self, zone: str) -> Block:
         """The server block under one of its zones."""
-        return Block(zone, self.chain, self.logs_stacks, self.udp_bytes)
+        return Block(zone, self.chain, self.logs_stacks, self.udp_bytes, self.only)
 
     def located(self, error: InputError) -> InputError:
         """The error with the server block that led to it."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Final, TypeAlias
 
 from kdns.corefile.lexer import Token
@@ -12,6 +11,7 @@ from kdns.corefile.lines import Stanza
 from kdns.dns.names import encode_name, labels_of
 from kdns.dns.types import class_number, rcode_number, type_number
 from kdns.plugins.directive import Setup
+from kdns.plugins.metadata import is_label
 from kdns.plugins.rewrite.answers import (
     Change,
     LimitTtls,
@@ -33,13 +33,21 @@ from kdns.plugins.rewrite.options import (
     subnet_value,
 )
 from kdns.plugins.rewrite.patterns import KINDS, NamePattern, pattern_of
-from kdns.plugins.rewrite.rules import AnswerRule, ClassRule, ExactNameRule, NameRule, Rule, TypeRule, restored_suffix
+from kdns.plugins.rewrite.rules import (
+    AnswerRule,
+    ClassRule,
+    ExactNameRule,
+    NameRule,
+    Rule,
+    Step,
+    TypeRule,
+    restored_suffix,
+)
 
 MAX_TTL_S: Final = 2**31 - 1
 """RFC 2181 §8."""
 MAX_RCODE: Final = 4095
 
-MakeRule: TypeAlias = Callable[[Setup], Rule]
 Words: TypeAlias = Sequence[Token]
 
 USAGES: Final = {
@@ -59,11 +67,24 @@ EDNS_USAGES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class RewriteConfig:
-    """One rule, made when the server block is built; `stops` says that where it applies no other one does."""
+class CnameTarget:
+    """A rule of kind `cname`: the server, which finds the new target, is known when the block is built."""
 
-    make: MakeRule
+    pattern: NamePattern
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteConfig:
+    """One rule; `stops` says that where it applies no other one does."""
+
+    rule: Rule | CnameTarget
     stops: bool = True
+
+    def step(self, setup: Setup) -> Step:
+        """The rule at work."""
+        if isinstance(self.rule, CnameTarget):
+            return Step(AnswerRule(None, RetargetCname(self.rule.pattern, setup.resolve)), self.stops)
+        return Step(self.rule, self.stops)
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> RewriteConfig:
@@ -93,10 +114,9 @@ def _count(field: Token, words: Words, usage: str, least: int, most: int) -> Non
         raise words[most].error(f"one argument too many for: rewrite {usage}")
 
 
-def _type(field: Token, words: Words) -> MakeRule:
+def _type(field: Token, words: Words) -> Rule:
     _count(field, words, USAGES["type"], 2, 2)
-    rule = TypeRule(_type_number(words[0]), _type_number(words[1]))
-    return lambda _setup: rule
+    return TypeRule(_type_number(words[0]), _type_number(words[1]))
 
 
 def _type_number(word: Token) -> int:
@@ -109,10 +129,9 @@ def _type_number(word: Token) -> int:
     return number
 
 
-def _class(field: Token, words: Words) -> MakeRule:
+def _class(field: Token, words: Words) -> Rule:
     _count(field, words, USAGES["class"], 2, 2)
-    rule = ClassRule(_class_number(words[0]), _class_number(words[1]))
-    return lambda _setup: rule
+    return ClassRule(_class_number(words[0]), _class_number(words[1]))
 
 
 def _class_number(word: Token) -> int:
@@ -128,18 +147,16 @@ def _kind(words: Words, least: int) -> tuple[str, Words]:
     return (kind, words[1:]) if kind in KINDS and len(words) > least else ("exact", words)
 
 
-def _name(field: Token, words: Words) -> MakeRule:
+def _name(field: Token, words: Words) -> Rule:
     _count(field, words, USAGES["name"], 2, len(words))
     kind, rest = _kind(words, 2)
     pattern = pattern_of(kind, rest[0], rest[1])
     auto, answers = _answers(rest[2:], words[0])
     if kind == "exact":
-        rule: Rule = ExactNameRule(_labels(rest[0], pattern.text), _labels(rest[1], pattern.to), answers)
-    elif kind == "suffix" and auto:
-        rule = NameRule(pattern, False, (restored_suffix(pattern.text, pattern.to), *answers))
-    else:
-        rule = NameRule(pattern, auto, answers)
-    return lambda _setup: rule
+        return ExactNameRule(_labels(rest[0], pattern.text), _labels(rest[1], pattern.to), answers)
+    if kind == "suffix" and auto:
+        return NameRule(pattern, False, (restored_suffix(pattern.text, pattern.to), *answers))
+    return NameRule(pattern, auto, answers)
 
 
 def _labels(word: Token, name: str) -> tuple[bytes, ...]:
@@ -184,11 +201,10 @@ def _answers(words: Words, first: Token) -> tuple[bool, tuple[Change, ...]]:
     return auto, tuple(changes)
 
 
-def _ttl(field: Token, words: Words) -> MakeRule:
+def _ttl(field: Token, words: Words) -> Rule:
     _count(field, words, USAGES["ttl"], 2, 3)
     kind, rest = _matched(words, 2, USAGES["ttl"])
-    rule = AnswerRule(pattern_of(kind, rest[0]), _limits(rest[1]))
-    return lambda _setup: rule
+    return AnswerRule(pattern_of(kind, rest[0]), _limits(rest[1]))
 
 
 def _matched(words: Words, count: int, usage: str) -> tuple[str, Words]:
@@ -214,24 +230,19 @@ def _limits(word: Token) -> LimitTtls:
     return limits
 
 
-def _cname(field: Token, words: Words) -> MakeRule:
+def _cname(field: Token, words: Words) -> CnameTarget:
     _count(field, words, USAGES["cname"], 2, 3)
     kind, rest = _matched(words, 2, USAGES["cname"])
     pattern = pattern_of(kind, rest[0], rest[1])
     if kind == "exact":
         _labels(rest[1], pattern.to)
-    return partial(_cname_rule, pattern)
+    return CnameTarget(pattern)
 
 
-def _cname_rule(pattern: NamePattern, setup: Setup) -> Rule:
-    return AnswerRule(None, RetargetCname(pattern, setup.resolve))
-
-
-def _rcode(field: Token, words: Words) -> MakeRule:
+def _rcode(field: Token, words: Words) -> Rule:
     _count(field, words, USAGES["rcode"], 3, 4)
     kind, rest = _matched(words, 3, USAGES["rcode"])
-    rule = AnswerRule(pattern_of(kind, rest[0]), ReplaceRcode(_rcode_number(rest[1]), _rcode_number(rest[2])))
-    return lambda _setup: rule
+    return AnswerRule(pattern_of(kind, rest[0]), ReplaceRcode(_rcode_number(rest[1]), _rcode_number(rest[2])))
 
 
 def _rcode_number(word: Token) -> int:
@@ -245,7 +256,7 @@ def _rcode_number(word: Token) -> int:
     return number
 
 
-def _edns0(field: Token, words: Words) -> MakeRule:
+def _edns0(field: Token, words: Words) -> Rule:
     _count(field, words, USAGES["edns0"], 2, len(words))
     option, action_word, rest = words[0], words[1], list(words[2:])
     kind, action = option.text.lower(), ACTIONS.get(action_word.text.lower())
@@ -260,14 +271,12 @@ def _edns0(field: Token, words: Words) -> MakeRule:
     code = {"nsid": NSID, "subnet": SUBNET}.get(kind) or _number(rest[0], 65535)
     changes = (RestoreOption(code),) if reverts else ()
     if action == "unset" or kind == "nsid":
-        rule = OptionRule(code, action, lambda _request: b"", reverts=changes)
-    elif kind == "subnet":
+        return OptionRule(code, action, lambda _request: b"", reverts=changes)
+    if kind == "subnet":
         value = subnet_value(_number(rest[0], 32), _number(rest[1], 128))
-        rule = OptionRule(code, action, value, reads_client=True, needs_value=True, reverts=changes)
-    else:
-        value, reads_client, is_variable = _data(rest[1])
-        rule = OptionRule(code, action, value, reads_client, is_variable, changes)
-    return lambda _setup: rule
+        return OptionRule(code, action, value, reads_client=True, needs_value=True, reverts=changes)
+    value, reads_client, is_variable = _data(rest[1])
+    return OptionRule(code, action, value, reads_client, is_variable, changes)
 
 
 def _number(word: Token, most: int) -> int:
@@ -301,13 +310,7 @@ def _data(word: Token) -> tuple[Value, bool, bool]:
     return lambda _request: data, False, False
 
 
-def is_label(text: str) -> bool:
-    """Whether this is a label of metadata: a directive's name, a slash, and more."""
-    plugin, slash, rest = text.partition("/")
-    return bool(plugin and slash and rest)
-
-
-FIELDS: Final[dict[str, Callable[[Token, Words], MakeRule]]] = {
+FIELDS: Final[dict[str, Callable[[Token, Words], Rule | CnameTarget]]] = {
     "type": _type,
     "class": _class,
     "name": _name,

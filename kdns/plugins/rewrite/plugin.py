@@ -17,7 +17,7 @@ from kdns.plugins.rewrite.answers import Change, taken_apart
 from kdns.plugins.rewrite.config import USAGES, RewriteConfig, parse
 from kdns.plugins.rewrite.rules import Step
 
-NO_NAME: Final = Response(SERVFAIL, plugin="rewrite")
+NO_NAME: Final = Response(SERVFAIL, plugin="rewrite", error="invalid name after rewrite")
 """The response to a question that was to become one about a name that cannot be."""
 
 
@@ -91,7 +91,7 @@ class _Work(NamedTuple):
 
 def build(configs: tuple[RewriteConfig, ...], setup: Setup) -> Rewrite:
     """The plugin for all stanzas of a server block."""
-    return Rewrite([Step(config.make(setup), config.stops) for config in configs])
+    return Rewrite([config.step(setup) for config in configs])
 
 
 DIRECTIVE: Final = Directive("rewrite", parse, build, Repeat.ADD, options=USAGES)

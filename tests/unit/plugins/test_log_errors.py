@@ -43,9 +43,9 @@ class Observed:
 
     def __call__(self, packet: bytes, wire: bytes, client: tuple[str, int], transport: str, took_s: float) -> None:
         query = read(packet)
-        block = self.server.block_of(query.labels)
+        request = Request(query, client, "198.51.100.1", transport, ".", 10.0, {"some/fact": "known"})
+        block, _ = self.server.block_of(request)
         assert block
-        request = Request(query, client, "198.51.100.1", transport, block.zone, 10.0, {"some/fact": "known"})
         error = query.name.partition(".")[0] if wire[3] & 15 == SERVFAIL else ""
         response = Response(wire[3] & 15, error=error, metadata=request.metadata)
         Exchange(wire, response, request, block).sent(10.0 + took_s)

@@ -1,0 +1,138 @@
+"""What a `template` stanza says: which questions it is about, and the records that it answers with."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Final, Literal, TypeAlias
+
+from kdns.corefile.address import all_zones
+from kdns.corefile.lexer import Token
+from kdns.corefile.lines import Line, Stanza
+from kdns.dns.types import NOERROR, class_number, rcode_number, type_number
+from kdns.plugins.expressions.functions import BUILTINS, GROUP, QUERY_FUNCTIONS
+from kdns.plugins.expressions.parser import RESERVED, Expression, expression
+from kdns.plugins.expressions.values import Kind
+from kdns.plugins.patterns import Pattern, regex
+from kdns.plugins.stanza import UNLIMITED, Option, configured, count, integer
+from kdns.plugins.template.gotemplate import Template, TemplateSyntaxError
+
+Section: TypeAlias = Literal["answer", "additional", "authority"]
+SECTIONS: Final[dict[str, Section]] = {"answer": "answer", "additional": "additional", "authority": "authority"}
+
+FUNCTIONS: Final = {**QUERY_FUNCTIONS, **GROUP}
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+USAGE: Final = "template CLASS TYPE [ZONES...]"
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateConfig:
+    """Questions of a class and type (255 for all) about names in `zones` that match a pattern, if there is any.
+
+    All `conditions` must hold; they and `records` read `variables`, each of which reads those before it.
+    `extended_error` is the data of an Extended DNS Error (RFC 8914), b"" for none. Questions in the zones of
+    `fallthrough` that do not match go to the next template or directive.
+    """
+
+    qclass: int
+    qtype: int
+    zones: tuple[str, ...]
+    patterns: tuple[Pattern, ...] = ()
+    variables: tuple[tuple[str, Expression], ...] = ()
+    conditions: tuple[Expression, ...] = ()
+    records: tuple[tuple[Section, Template], ...] = ()
+    rcode: int = NOERROR
+    extended_error: bytes = b""
+    fallthrough: tuple[str, ...] = ()
+
+
+def _match(config: TemplateConfig, line: Line) -> TemplateConfig:
+    return replace(config, patterns=(*config.patterns, *map(regex, line.args)))
+
+
+def _record(config: TemplateConfig, line: Line) -> TemplateConfig:
+    section = SECTIONS[line.name]
+    return replace(config, records=(*config.records, *((section, _template(token)) for token in line.args)))
+
+
+def _template(token: Token) -> Template:
+    try:
+        return Template(token.text)
+    except TemplateSyntaxError as error:
+        raise token.error(f"not a Go template: {error}") from error
+
+
+def _rcode(config: TemplateConfig, line: Line) -> TemplateConfig:
+    (token,) = line.args
+    try:
+        return replace(config, rcode=rcode_number(token.text))
+    except KeyError:
+        raise token.error("not a response code, such as NXDOMAIN or REFUSED") from None
+
+
+def _ederror(config: TemplateConfig, line: Line) -> TemplateConfig:
+    code = integer(line.args[0], 0, 65535)
+    reason = line.args[1].text if len(line.args) > 1 else ""
+    return replace(config, extended_error=code.to_bytes(2, "big") + reason.encode("utf-8"))
+
+
+def _variable(config: TemplateConfig, line: Line) -> TemplateConfig:
+    token, *words = line.args
+    name = token.text
+    kinds = _kinds(config)
+    if not _VARIABLE.fullmatch(name):
+        raise token.error("not a name of a variable: letters, digits and _, no digit first")
+    if name in RESERVED or name in FUNCTIONS or name in BUILTINS:
+        raise token.error("this word has a meaning in expressions")
+    if name in kinds:
+        raise token.error("there is a variable of this name already")
+    value = expression(words, FUNCTIONS, kinds)
+    return replace(config, variables=(*config.variables, (name, value)))
+
+
+def _expr(config: TemplateConfig, line: Line) -> TemplateConfig:
+    return replace(config, conditions=(*config.conditions, expression(line.args, FUNCTIONS, _kinds(config))))
+
+
+def _kinds(config: TemplateConfig) -> dict[str, Kind]:
+    """The kinds of the variables so far."""
+    return {name: value.kind for name, value in config.variables}
+
+
+def _fallthrough(config: TemplateConfig, line: Line) -> TemplateConfig:
+    return replace(config, fallthrough=all_zones(line.args) or (".",))
+
+
+def _upstream(config: TemplateConfig, _line: Line) -> TemplateConfig:
+    """It says what is so anyway: CNAMEs are completed by the server itself."""
+    return config
+
+
+OPTIONS: Final = {
+    "match": Option("match REGEX...", 1, UNLIMITED, _match),
+    "answer": Option("answer RECORD...", 1, UNLIMITED, _record),
+    "additional": Option("additional RECORD...", 1, UNLIMITED, _record),
+    "authority": Option("authority RECORD...", 1, UNLIMITED, _record),
+    "rcode": Option("rcode RCODE", 1, 1, _rcode),
+    "ederror": Option("ederror CODE [REASON]", 1, 2, _ederror),
+    "var": Option("var NAME EXPRESSION", 2, UNLIMITED, _variable),
+    "expr": Option("expr EXPRESSION", 1, UNLIMITED, _expr),
+    "fallthrough": Option("fallthrough [ZONES...]", 0, UNLIMITED, _fallthrough),
+    "upstream": Option("upstream", 0, UNLIMITED, _upstream),
+}
+
+
+def parse(stanza: Stanza, zones: tuple[str, ...]) -> TemplateConfig:
+    """What one `template` stanza says; raises CorefileError."""
+    count(stanza, USAGE, 2, UNLIMITED)
+    class_word, type_word, *zone_words = stanza.args
+    try:
+        qclass = class_number(class_word.text)
+    except KeyError:
+        raise class_word.error("not a class: IN, CH, HS, NONE or ANY") from None
+    try:
+        qtype = type_number(type_word.text)
+    except KeyError:
+        raise type_word.error("not a type of records, such as A, AAAA or ANY") from None
+    config = TemplateConfig(qclass, qtype, all_zones(zone_words) or zones)
+    return configured(config, stanza, OPTIONS)

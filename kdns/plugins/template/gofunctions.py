@@ -1,0 +1,229 @@
+"""Values of Go templates and the functions that templates call, as in Go's text/template.
+
+Values are None, bool, int, float, str, tuple, Struct and Map; a method is a callable with one string.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+from kdns.plugins.expressions.values import MAX_CHARS, EvaluationError, text_of
+
+Value: TypeAlias = Any
+
+MAX_WIDTH: Final = 1000
+"""The widest field of printf."""
+
+_VERB: Final = re.compile(r"%(?P<flags>[-+# 0]*)(?P<width>[0-9]*)(?:\.(?P<precision>[0-9]*))?(?P<verb>.)", re.DOTALL)
+
+
+class Struct(dict[str, Value]):
+    """A value with fields; another field is an error."""
+
+
+class Map(dict[str, Value]):
+    """A map of strings; a missing key gives `absent`."""
+
+    def __init__(self, entries: Mapping[str, Value], absent: Value = "") -> None:
+        super().__init__(entries)
+        self.absent = absent
+
+
+def text(value: Value) -> str:
+    """A value as a template prints it."""
+    if value is None:
+        return "<no value>"
+    if isinstance(value, Map):
+        return f"map[{' '.join(f'{key}:{text_of(value[key])}' for key in sorted(value))}]"
+    if isinstance(value, dict) or callable(value):
+        raise EvaluationError("this is a value with fields: name one of them")
+    return text_of(value)
+
+
+def is_true(value: Value) -> bool:
+    """Whether a condition holds: everything but false, 0, nil and what is empty."""
+    return bool(value)
+
+
+def field(value: Value, name: str) -> Value:
+    """A field of a value, or what a map has under that key."""
+    if isinstance(value, Map):
+        return value.get(name, value.absent)
+    if isinstance(value, dict) and name in value:
+        return value[name]
+    raise EvaluationError(f"there is no field {name!r}")
+
+
+def parse_int(*arguments: Value) -> int:
+    """parseInt TEXT BASE BITS: an unsigned number, as strconv.ParseUint reads it."""
+    match arguments:
+        case (str(digits), int(base), int(bits)) if base == 0 or 2 <= base <= 36:
+            pattern = r"[0-9A-Za-z]+(?:_[0-9A-Za-z]+)*" if base == 0 else r"[0-9A-Za-z]+"
+            if len(digits) > 70 or not re.fullmatch(pattern, digits):
+                raise EvaluationError(f"parseInt: {digits[:50]!r} is no number")
+            try:
+                legacy_octal = base == 0 and len(digits) > 1 and digits[0] == "0" and digits[1:].isdecimal()
+                number = int(digits, 8 if legacy_octal else base)
+            except ValueError as error:
+                raise EvaluationError(f"parseInt: {digits[:50]!r} is no number to the base {base}") from error
+            if number >> (bits if 0 < bits <= 64 else 64):
+                raise EvaluationError(f"parseInt: {digits[:50]!r} has more than {bits} bits")
+            return number
+    raise EvaluationError("parseInt takes a string, a base and a number of bits")
+
+
+def _index(value: Value, *keys: Value) -> Value:
+    for key in keys:
+        if isinstance(value, Map) and isinstance(key, str):
+            value = value.get(key, value.absent)
+        elif isinstance(value, tuple | str) and isinstance(key, int) and not isinstance(key, bool):
+            if not 0 <= key < len(value):
+                raise EvaluationError(f"index out of range: {key}")
+            value = value[key] if isinstance(value, tuple) else ord(value[key])
+        else:
+            raise EvaluationError("index takes a list and numbers, or a map and strings")
+    return value
+
+
+def _slice(value: Value, *bounds: Value) -> Value:
+    if not isinstance(value, tuple | str) or len(bounds) > 2 or not all(type(bound) is int for bound in bounds):
+        raise EvaluationError("slice takes a list or a string, and up to two numbers")
+    first = bounds[0] if bounds else 0
+    last = bounds[1] if len(bounds) > 1 else len(value)
+    if not 0 <= first <= last <= len(value):
+        raise EvaluationError(f"slice out of range: {first} {last}")
+    return value[first:last]
+
+
+def _length(value: Value) -> int:
+    if not isinstance(value, str | tuple | Map):
+        raise EvaluationError("len takes a string, a list or a map")
+    return len(value)
+
+
+def _comparable(left: Value, right: Value) -> tuple[Value, Value]:
+    """Both values; EvaluationError where Go would not compare them."""
+    if not isinstance(left, bool | int | float | str) or type(left) is not type(right):
+        raise EvaluationError("values of different kinds cannot be compared")
+    return left, right
+
+
+def _eq(first: Value, *others: Value) -> bool:
+    if not others:
+        raise EvaluationError("eq takes at least two values")
+    return any(left == right for left, right in (_comparable(first, other) for other in others))
+
+
+def _ne(left: Value, right: Value) -> bool:
+    return not _eq(left, right)
+
+
+def _lt(left: Value, right: Value) -> bool:
+    one, other = _comparable(left, right)
+    if isinstance(one, bool):
+        raise EvaluationError("true and false have no order")
+    return bool(one < other)
+
+
+def _le(left: Value, right: Value) -> bool:
+    return _lt(left, right) or _eq(left, right)
+
+
+def _print(*values: Value) -> str:
+    pieces: list[str] = []
+    for index, value in enumerate(values):
+        if index and not isinstance(value, str) and not isinstance(values[index - 1], str):
+            pieces.append(" ")
+        pieces.append(text(value))
+    return "".join(pieces)
+
+
+def _println(*values: Value) -> str:
+    return " ".join(map(text, values)) + "\n"
+
+
+def _printf(layout: Value = None, *values: Value) -> str:
+    if not isinstance(layout, str):
+        raise EvaluationError("printf takes a format and values")
+    rest = list(values)
+
+    def formatted(match: re.Match[str]) -> str:
+        if match["verb"] == "%":
+            return "%"
+        if not rest:
+            raise EvaluationError(f"printf: no value for {match[0]}")
+        return _formatted(match, rest.pop(0))
+
+    result = _VERB.sub(formatted, layout)
+    if rest:
+        raise EvaluationError(f"printf: {len(rest)} values too many")
+    return result
+
+
+def _formatted(match: re.Match[str], value: Value) -> str:
+    flags, verb = match["flags"], match["verb"]
+    width, precision = int(match["width"][:6] or 0), match["precision"]
+    if max(width, int((precision or "0")[:6] or 0)) > MAX_WIDTH:
+        raise EvaluationError(f"printf: a field wider than {MAX_WIDTH}")
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    sign = "+" if "+" in flags else " " if " " in flags else ""
+    align = "<" if "-" in flags else "0>" if "0" in flags and not is_number else ">"
+    zero = "0" if "0" in flags and "-" not in flags else ""
+    match verb:
+        case "d" | "x" | "X" | "o" | "b" if isinstance(value, int) and is_number:
+            digits = format(value, f"{sign}{'#' if '#' in flags and verb != 'd' else ''}{zero}{width or ''}{verb}")
+            return format(digits, f"{align[-1]}{width}")
+        case "f" | "e" | "g" if is_number:
+            digits = format(
+                float(value), f"{sign}{zero}{width or ''}{f'.{precision or 0}' if precision is not None else ''}{verb}"
+            )
+            return format(digits, f"{align[-1]}{width}")
+        case "c" if isinstance(value, int) and is_number and 0 <= value <= 0x10FFFF:
+            plain = chr(value)
+        case "t" if isinstance(value, bool):
+            plain = text(value)
+        case "q" if isinstance(value, str):
+            escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+            plain = f'"{escaped}"'
+        case "x" | "X" if isinstance(value, str):
+            plain = value.encode("utf-8", "surrogateescape").hex()
+            plain = plain.upper() if verb == "X" else plain
+        case "s" if isinstance(value, str):
+            plain = value if precision is None else value[: int(precision or 0)]
+        case "v":
+            plain = "<nil>" if value is None else text(value)
+        case _:
+            raise EvaluationError(f"printf: {match[0]} does not fit {text(value)[:50]!r}")
+    return format(plain, f"{align}{width}")
+
+
+FUNCTIONS: Final[dict[str, Callable[..., Value]]] = {
+    "eq": _eq,
+    "ge": lambda left, right: not _lt(left, right),
+    "gt": lambda left, right: not _le(left, right),
+    "index": _index,
+    "le": _le,
+    "len": _length,
+    "lt": _lt,
+    "ne": _ne,
+    "not": lambda value: not is_true(value),
+    "parseInt": parse_int,
+    "print": _print,
+    "printf": _printf,
+    "println": _println,
+    "slice": _slice,
+}
+"""Functions whose arguments are all evaluated; `and` and `or` are the parser's."""
+
+
+def called(name: str, arguments: tuple[Value, ...]) -> Value:
+    """What a function makes of its arguments; EvaluationError where it does not take them."""
+    try:
+        result = FUNCTIONS[name](*arguments)
+    except TypeError as error:
+        raise EvaluationError(f"{name}: {len(arguments)} arguments, or of a wrong kind") from error
+    if isinstance(result, str) and len(result) > MAX_CHARS:
+        raise EvaluationError(f"a string of more than {MAX_CHARS} characters")
+    return result

@@ -1,0 +1,86 @@
+"""view NAME { expr EXPRESSION }: a server block for those queries only of which all expressions are true.
+
+Several blocks may have the same zone then: the first one that takes a query answers it, and a block of a closer zone
+comes before those of the zones around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from kdns.corefile.lines import Line, Stanza
+from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.plugins.directive import Directive, Setup
+from kdns.plugins.expressions.functions import QUERY_FUNCTIONS, Environment
+from kdns.plugins.expressions.parser import Expression, expression
+from kdns.plugins.expressions.values import EvaluationError
+from kdns.plugins.metadata import Metadata
+from kdns.plugins.stanza import UNLIMITED, Option, configured, count
+
+
+@dataclass(frozen=True, slots=True)
+class ViewConfig:
+    """The name, for metrics and as the fact `view/name`, and what must be true of a query."""
+
+    name: str
+    conditions: tuple[Expression, ...] = ()
+
+
+def _expr(config: ViewConfig, line: Line) -> ViewConfig:
+    return replace(config, conditions=(*config.conditions, expression(line.args, QUERY_FUNCTIONS)))
+
+
+OPTIONS: Final = {"expr": Option("expr EXPRESSION", 1, UNLIMITED, _expr)}
+
+
+def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ViewConfig:
+    """What a `view` stanza says; raises CorefileError."""
+    count(stanza, "view NAME", 1, 1)
+    return configured(ViewConfig(stanza.args[0].text), stanza, OPTIONS)
+
+
+class ViewPlugin(Plugin):
+    """Knows the view's name; the server chooses the block before its chain is called."""
+
+    sees = Sees.PACKET
+
+    def __init__(self, config: ViewConfig, setup: Setup) -> None:
+        self._config = config
+        self._setup = setup
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        """The next directive's reply."""
+        return next(request)
+
+    def metadata(self, request: Request) -> Mapping[str, str]:
+        """See kdns.plugins.metadata.Provider."""
+        del request
+        return {"view/name": self._config.name}
+
+    def accepts(self, request: Request) -> bool:
+        """Whether the block is for this query: not where an expression has no value, or one that is not true or false.
+
+        With `metadata` in the block, expressions read the facts that its directives know.
+        """
+        for plugin in self._setup.plugins():
+            if isinstance(plugin, Metadata):
+                request = plugin.with_facts(request)
+        environment = Environment(request)
+        try:
+            return all(condition.value(environment) is True for condition in self._config.conditions)
+        except EvaluationError:
+            return False
+
+
+def build(configs: tuple[ViewConfig, ...], setup: Setup) -> ViewPlugin:
+    """The plugin; the server asks it whether a query is for the block."""
+    (config,) = configs
+    plugin = ViewPlugin(config, setup)
+    is_of_packet = all(condition.is_of_packet for condition in config.conditions)
+    setup.view(config.name, plugin.accepts, is_of_packet=is_of_packet)
+    return plugin
+
+
+DIRECTIVE: Final = Directive("view", parse, build, options=OPTIONS)

@@ -1,0 +1,58 @@
+"""Recorded cases of whole servers: every block of a Corefile, and questions to them in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from dns_chain import FakeSetup
+from harness import Case, client_of, difference, files_of, packet_of, recorded, shown
+
+from kdns.corefile.parse import parse
+from kdns.plugins.chain import Chain, Plugin
+from kdns.plugins.directives import DIRECTIVES
+from kdns.plugins.server import Block, Exchange, Server
+from kdns.plugins.server_config import configure
+
+
+def cases(names: Collection[str]) -> list[tuple[Case, dict[str, str]]]:
+    """The recorded cases of these tests, each with its files."""
+    content = recorded("integration")
+    wanted = [case for case in content["cases"] if case["id"].split("/")[1] in names]
+    return [(case, files_of(case, content)) for case in wanted]
+
+
+def server_of_corefile(corefile: str, files: dict[str, str]) -> Server:
+    """One server with all blocks of a Corefile, as a listener has them."""
+    server = Server("dns://:53", (), "127.0.0.1", port=53)
+    blocks: list[Block] = []
+    for config in configure(parse(corefile)):
+        setup = FakeSetup(zones=config.zones, files={"/etc/hosts": "", **files}, servers=[server])
+        plugins: list[Plugin] = []
+        for row in DIRECTIVES:
+            configs = config.configs(row)
+            plugin = row.build(configs, setup) if configs and row.name != "bind" else None
+            if plugin is not None:
+                plugins.append(plugin)
+        chain = Chain(plugins)
+        setup.built = chain.plugins
+        blocks += [Block(zone, chain, udp_bytes=setup.udp_bytes, only=setup.only) for zone in config.zones]
+    server.swap(blocks)
+    return server
+
+
+async def steps_otherwise(case: Case, files: dict[str, str]) -> str:
+    """The first step whose reply is not as recorded, "" for none; flags are not compared."""
+    servers: dict[str, Server] = {}
+    for step in case["steps"]:
+        name = step["server"]
+        if name not in servers:
+            corefile = case["servers"][int(name.removeprefix("S"))]["corefile"]
+            for index in range(len(case["servers"])):
+                corefile = corefile.replace(f"PORT_S{index}", "53")
+            servers[name] = server_of_corefile(corefile, files)
+        server, query = servers[name], step["query"]
+        outcome = server.respond(packet_of(query), server.table.lane(step["proto"], 4), client_of(query))
+        wire = (outcome if isinstance(outcome, Exchange) else await outcome).wire
+        if wrong := difference(step["reply"], shown(wire)):
+            return f"{query['name']} {query['type']}: {wrong}"
+    return ""

@@ -1,0 +1,115 @@
+"""Recorded cases of `template`: matching, records, expressions, variables and fallthrough."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from types import MappingProxyType
+
+import pytest
+from dns_chain import FakeSetup
+from harness import Behind, Case, Report, client_of, difference, packet_of, recorded, response_of, shown
+from integration import cases, steps_otherwise
+
+from kdns.corefile.parse import parse
+from kdns.dns.response import Response
+from kdns.dns.types import class_name, type_name
+from kdns.plugins.chain import Chain, Plugin, Reply, Request, Sees, Serve
+from kdns.plugins.expressions.values import EvaluationError
+from kdns.plugins.server import Block, Exchange, Server
+from kdns.plugins.server_config import configure
+from kdns.plugins.template import plugin
+from kdns.plugins.template.plugin import stencil_of
+
+DEVIATIONS: Mapping[str, str] = MappingProxyType({})
+PASSED_ON = 77
+"""The response code of what is behind the directive: a query that gets it fell through."""
+
+
+class Metadata(Plugin):
+    """Gives each request the metadata of a case."""
+
+    sees = Sees.PACKET
+
+    def __init__(self, metadata: Mapping[str, str]) -> None:
+        self.metadata = metadata
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        return next(request._replace(metadata=self.metadata))
+
+
+def looked_up(case: Case, request: Request) -> Reply:
+    """What the recorded server finds for a CNAME's target; SERVFAIL where it has nothing."""
+    query = request.query
+    question = f"{query.name} {class_name(query.qclass)} {type_name(query.qtype)}"
+    for message in case.get("upstream") or ():
+        if message["question"] == question:
+            return response_of({**message, "flags": ["tc"] if message.get("tc") else []})
+    return Response(2)
+
+
+async def wrong(case: Case) -> str:
+    """What differs from the recorded outcome, "" for nothing."""
+    setup = FakeSetup()
+    setup.resolve = lambda request: looked_up(case, request)  # type: ignore[method-assign] # stands in for the server
+    zones = " ".join(case.get("server_zones") or ["."])
+    (config,) = configure(parse(f"{zones} {{\n{case['config']}\n}}\n"))
+    template = plugin.build(config.configs(plugin.DIRECTIVE), setup)
+    behind = Behind(lambda _request: Response(PASSED_ON & 15))
+    chain = Chain([Metadata(case.get("metadata") or {}), template, behind])
+    query = {**case["query"], "edns": case["query"].get("edns", {})}
+    server = Server("dns://:53", [Block(".", chain)], "127.0.0.1", port=53)
+    outcome = server.respond(packet_of(query), server.table.lane("udp", 4), client_of(query))
+    wire = (outcome if isinstance(outcome, Exchange) else await outcome).wire
+    expected = case["expect"]
+    if expected.get("fallthrough"):
+        return "" if behind.requests else f"not passed on: {shown(wire)}"
+    if behind.requests:
+        return "passed on"
+    if "tc" in expected and not wire[2] & 2:
+        return "TC is not set"
+    return difference(expected, shown(wire)) or otherwise_explained(expected, wire)
+
+
+def otherwise_explained(expected: Case, wire: bytes) -> str:
+    """Whether the Extended DNS Error is another one; recorded as 15=CODE (NAME): (REASON)."""
+    for text in expected.get("edns_options") or ():
+        code, reason = text.removeprefix("15=").split(" ", 1)
+        data = int(code).to_bytes(2, "big") + reason.rpartition("(")[2].rstrip(")").encode()
+        if f"15={data.hex()}" not in shown(wire)["options"]:
+            return f"options {shown(wire)['options']}, recorded {text}"
+    return ""
+
+
+def matched_otherwise(case: Case) -> str:
+    """Whether the stanza itself matches otherwise, or has other variables."""
+    (config,) = configure(parse(f". {{\n{case['config']}\n}}\n"))
+    stencil = stencil_of(config.configs(plugin.DIRECTIVE)[0])
+    requests: list[Request] = []
+    server = Server("dns://:53", [Block(".", Chain([Behind(requests.append)]))])
+    server.respond(packet_of(case["query"]), server.table.lane("udp", 4), client_of(case["query"]))
+    expected = case["expect"]
+    try:
+        subject = stencil.subject(requests[0], stencil.zone_of(requests[0].query))
+    except EvaluationError:
+        return "" if not expected["match"] and not expected["fallthrough"] else "an expression failed"
+    if (subject is not None) is not expected["match"]:
+        return f"matches: {subject is not None}"
+    if subject is None:
+        return "" if bool(stencil.fallthrough) is expected["fallthrough"] else "falls through otherwise"
+    return "" if dict(subject.variables) == expected.get("vars", {}) else f"variables {subject.variables}"
+
+
+async def test_recorded_cases(capsys: pytest.CaptureFixture[str]) -> None:
+    report = Report("template-cases.json", DEVIATIONS)
+    for case in recorded("template")["cases"]:
+        report.add(case["id"], matched_otherwise(case) if case.get("op") == "match" else await wrong(case))
+    with capsys.disabled():
+        report.check()
+
+
+async def test_recorded_servers(capsys: pytest.CaptureFixture[str]) -> None:
+    report = Report("integration-cases.json, rewrite and template")
+    for case, files in cases(("TestTemplateUpstream", "TestRewriteFailure")):
+        report.add(case["id"], await steps_otherwise(case, files))
+    with capsys.disabled():
+        report.check()

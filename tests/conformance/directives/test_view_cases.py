@@ -1,0 +1,47 @@
+"""Recorded cases of `view`: whether a query is for a block, and which of several blocks answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import pytest
+from dns_chain import FakeSetup
+from harness import Case, Report, client_of, packet_of, recorded
+from integration import cases, steps_otherwise
+
+from kdns.corefile.parse import parse
+from kdns.plugins import view
+from kdns.plugins.chain import Chain
+from kdns.plugins.server import Block, Exchange, Server
+from kdns.plugins.server_config import configure
+
+DEVIATIONS: Mapping[str, str] = MappingProxyType({})
+
+
+def chosen_otherwise(case: Case) -> str:
+    (config,) = configure(parse(f". {{\n{case['config']}\n}}\n"))
+    setup = FakeSetup()
+    chain = Chain([view.build(config.configs(view.DIRECTIVE), setup)])
+    server = Server("dns://:53", [Block(".", chain, only=setup.only)])
+    outcome = server.respond(packet_of(case["query"]), server.table.lane("udp", 4), client_of(case["query"]))
+    assert isinstance(outcome, Exchange)
+    is_chosen = outcome.block is not None
+    return "" if is_chosen is case["expect"]["chosen"] else f"chosen: {is_chosen}"
+
+
+def test_recorded_cases(capsys: pytest.CaptureFixture[str]) -> None:
+    report = Report("misc-cases.json, view", DEVIATIONS)
+    for case in recorded("misc")["cases"]:
+        if case["id"].startswith("view/"):
+            report.add(case["id"], chosen_otherwise(case))
+    with capsys.disabled():
+        report.check()
+
+
+async def test_recorded_servers(capsys: pytest.CaptureFixture[str]) -> None:
+    report = Report("integration-cases.json, view")
+    for case, files in cases(("TestView", "TestViewServerBlockOrdering")):
+        report.add(case["id"], await steps_otherwise(case, files))
+    with capsys.disabled():
+        report.check()

@@ -1,0 +1,284 @@
+"""`template`: mistakes at their words, Go's templates, answers, metrics, and what the table may keep."""
+
+from __future__ import annotations
+
+import pytest
+from dns_chain import FakeSetup, held
+from harness import Behind, server_of, texts
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kdns.corefile.parse import parse
+from kdns.dns.message import query
+from kdns.dns.query import HEADER_BYTES, TC
+from kdns.dns.response import Response, Reuse
+from kdns.dns.types import CNAME, NXDOMAIN, TXT, A
+from kdns.dns.wire import from_wire
+from kdns.dns.zonefile import parse_record
+from kdns.errors import CorefileError
+from kdns.plugins.chain import Reply, Request, Sees
+from kdns.plugins.expressions.values import EvaluationError
+from kdns.plugins.server import Exchange, Server
+from kdns.plugins.server_config import configure
+from kdns.plugins.template.gofunctions import Map, Struct
+from kdns.plugins.template.gotemplate import Template, TemplateSyntaxError
+
+MISTAKES = [
+    ("IN", "", "template", "an argument is missing"),
+    ("XX A", "", "XX", "not a class"),
+    ("IN XX", "", "XX", "not a type"),
+    ("IN A a.*b", "", "a.*b", "no label of a zone name"),
+    ("IN A", "answr x", "answr", "did you mean `answer`"),
+    ("IN A", "match (", "(", "not a regular expression"),
+    ("IN A", "match", "match", "an argument is missing"),
+    ("IN A", "rcode OOPS", "OOPS", "not a response code"),
+    ("IN A", "ederror 70000 x", "70000", "from 0 to 65535"),
+    ("IN A", 'answer "{{ .Name"', "{{ .Name", "never closed"),
+    ("IN A", 'answer "{{ nope }}"', "{{ nope }}", "no function `nope`"),
+    ("IN A", "var 1a 1", "1a", "not a name of a variable"),
+    ("IN A", "var len 1", "len", "a meaning in expressions"),
+    ("IN A", "var in 1", "in", "a meaning in expressions"),
+    ("IN A", "var a 1\nvar a 2", "a", "a variable of this name already"),
+    ("IN A", "var a b", "b", "unknown name `b`"),
+    ("IN A", "expr name() ==", "==", "a value is wanted"),
+    ("IN A", "fallthrough a..b", "a..b", "no empty labels"),
+]
+
+
+@pytest.mark.parametrize(("head", "option", "token", "reason"), MISTAKES)
+def test_mistakes_are_errors_at_their_words(head: str, option: str, token: str, reason: str) -> None:
+    with pytest.raises(CorefileError) as caught:
+        configure(parse(f". {{\ntemplate {head} {{\n{option}\n}}\n}}\n"))
+    assert (caught.value.token, reason in caught.value.reason) == (token, True), caught.value
+
+
+DATA = Struct(
+    Name="a.example.",
+    Group=Map({"n": "5f", "0": "x"}),
+    Match=("x", "y"),
+    Var=Map({"number": 12, "flag": True, "none": None, "half": 0.5}, None),
+    Meta=lambda label: f"<{label}>",
+    Question=Struct(Name="A.example.", Qtype=1),
+)
+TEMPLATES = [
+    ("{{ .Name }}|{{.Question.Qtype}}|{{ .Question.Name }}", "a.example.|1|A.example."),
+    ('{{ parseInt .Group.n 16 8 }} {{ parseInt "0x1f" 0 64 }} {{ parseInt "017" 0 0 }}', "95 31 15"),
+    ('{{ index .Match 1 }}{{ index .Group "n" }}{{ index .Group "m" }}', "y5f"),
+    ("{{ .Group.none }}|{{ .Var.none }}|{{ .Var.other }}", "|<no value>|<no value>"),
+    ("{{ .Var.number }} {{ .Var.flag }} {{ .Var.half }}", "12 true 0.5"),
+    ('{{ .Meta "a/b" }}{{ "c" | .Meta }}', "<a/b><c>"),
+    ('{{ if eq .Name "b" "a.example." }}1{{ else }}2{{ end }}', "1"),
+    ("{{ if and .Var.flag (gt .Var.number 20) }}1{{ else if or .Var.none .Name }}2{{ else }}3{{ end }}", "2"),
+    ("{{ if not .Group.m }}1{{ end }}{{ if ne 1 2 }}2{{ end }}", "12"),
+    ('{{ if le 1 1 }}3{{ end }}{{ if ge "a" "b" }}4{{ end }}', "3"),
+    ("{{ with .Group.n }}{{ . }}{{ $.Name }}{{ else }}-{{ end }}", "5fa.example."),
+    ("{{ with .Var.none }}1{{ else }}2{{ end }}", "2"),
+    ("{{ with $n := .Var.number }}{{ $n }}{{ end }}", "12"),
+    ("{{ range $i, $m := .Match }}{{ $i }}={{ $m }},{{ end }}{{ range .Group }}{{ . }};{{ end }}", "0=x,1=y,x;5f;"),
+    ("{{ range $i := 3 }}{{ if eq $i 1 }}{{ continue }}{{ end }}{{ $i }}{{ end }}", "02"),
+    ("{{ range $i := 3 }}{{ if eq $i 2 }}{{ break }}{{ end }}{{ $i }}{{ end }}", "01"),
+    ("{{ range .Var.none }}1{{ else }}none{{ end }}", "none"),
+    ("{{ $x := 1 }}{{ if true }}{{ $x := 2 }}{{ $x = 3 }}{{ $x }}{{ end }}{{ $x }}", "31"),
+    ('{{ .Name | printf "%-12s|%q" "z" }}', 'z           |"a.example."'),
+    ('{{ printf "%03d %x %X %+d %5.1f" 7 255 "ab" 5 2.25 }}', "007 ff 6162 +5   2.2"),
+    ('{{ printf "%v %t %c %s%%" .Var.flag true 65 "s" }}', "true true A s%"),
+    ('{{ print 1 2 "a" 3 }}{{ println 1 "b" }}', "1 2a3" + "1 b\n"),
+    ("{{ len .Name }}{{ len .Match }}{{ len .Var }}", "1024"),
+    ("{{ slice .Name 2 5 }}{{ slice .Name 8 }}", "exae."),
+    ("{{ 'a' }} {{ `raw\\n` }} {{ \"\\x41\\t\" }} {{ 0x10 }} {{ -1.5 }}", "97 raw\\n A\t 16 -1.5"),
+    ("a {{- /* a comment */ -}} b {{- .Name }}", "aba.example."),
+    ("{{ (index .Match 0) }}{{ (.Question).Name }}", "xA.example."),
+]
+
+
+@pytest.mark.parametrize(("source", "expected"), TEMPLATES)
+def test_templates_are_go_s(source: str, expected: str) -> None:
+    assert Template(source).run(DATA) == expected
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ .Nmae }}",
+        "{{ .Name.Length }}",
+        "{{ index .Match 2 }}",
+        "{{ index .Match }}{{ . }}",
+        "{{ parseInt }}",
+        '{{ parseInt "gg" 16 8 }}',
+        '{{ parseInt "256" 10 8 }}',
+        "{{ .Name 1 }}",
+        "{{ .Meta }}",
+        "{{ .Question }}",
+        '{{ eq 1 "1" }}',
+        "{{ lt true false }}",
+        "{{ len 1 }}",
+        "{{ slice .Name 5 2 }}",
+        '{{ printf "%d" "a" }}',
+        '{{ printf "%d" }}',
+        '{{ printf "%9999s" "a" }}',
+        "{{ range .Name }}{{ end }}",
+        "{{ range 9999 }}{{ range 9999 }}{{ end }}{{ end }}",
+        "{{ range 9000 }}0123456789{{ end }}",
+    ],
+)
+def test_templates_that_fail(source: str) -> None:
+    with pytest.raises(EvaluationError):
+        Template(source).run(DATA)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{",
+        "{{ }}",
+        "{{ if }}{{ end }}",
+        "{{ if 1 }}",
+        "{{ end }}",
+        "{{ else }}",
+        "{{ if 1 }}{{ else }}{{ else }}{{ end }}",
+        "{{ range 1 }}{{ else if 1 }}{{ end }}",
+        "{{ $x }}",
+        "{{ $x = 1 }}",
+        "{{ $ := 1 }}",
+        "{{ ( 1 }}",
+        "{{ 1 ) }}",
+        "{{ break }}",
+        '{{ define "x" }}{{ end }}',
+        "{{ 1 2 | }}",
+        "{{ ? }}",
+        '{{ "\\q" }}',
+        "{{ 08 }}",
+        "{{ if 1 }}" * 30 + "{{ end }}" * 30,
+        "{{ " + "(" * 30 + "1" + ")" * 30 + " }}",
+    ],
+)
+def test_texts_that_are_no_templates(source: str) -> None:
+    with pytest.raises(TemplateSyntaxError):
+        Template(source)
+
+
+PIECES = [
+    "{{",
+    "}}",
+    "-}}",
+    " ",
+    ".Name",
+    "$x",
+    ":=",
+    "1",
+    '"a"',
+    "if",
+    "else",
+    "end",
+    "range",
+    "with",
+    "(",
+    ")",
+    "|",
+    "len",
+    "eq",
+    ".",
+    "text",
+    "/* c */",
+    "break",
+    ".Match",
+]
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=15))
+def test_any_text_is_a_template_or_none(pieces: list[str]) -> None:
+    try:
+        Template(" ".join(pieces)).run(DATA)
+    except (TemplateSyntaxError, EvaluationError):
+        return
+
+
+async def answered(server: Server, name: str, qtype: int = A, client: str = "192.0.2.1") -> Response:
+    packet = query(name, qtype, payload_bytes=4096)
+    outcome = server.respond(packet, server.table.lane("udp", 4), (client, 40000))
+    got = outcome if isinstance(outcome, Exchange) else await outcome
+    return from_wire(Response(wire=got.wire))
+
+
+@pytest.mark.parametrize(
+    ("behind", "rcode", "answer", "truncated"),
+    [
+        (
+            Response(answer=(parse_record("b. 9 IN A 10.0.0.1"),), flags=TC, reuse=Reuse()),
+            0,
+            ["b. 9 IN A 10.0.0.1"],
+            True,
+        ),
+        (Response(NXDOMAIN, reuse=Reuse()), NXDOMAIN, [], False),
+        (Response(2), 0, [], False),
+        (None, 0, [], False),
+    ],
+)
+async def test_the_target_of_a_cname_is_looked_up(
+    behind: Reply,
+    rcode: int,
+    answer: list[str],
+    truncated: bool,
+) -> None:
+    async def resolved(request: Request) -> Reply:
+        assert request.query.name == "b."
+        return behind
+
+    setup = FakeSetup()
+    setup.resolve = resolved  # type: ignore[method-assign] # stands in for the server
+    server = server_of('template IN ANY {\nanswer "{{ .Name }} 5 IN CNAME b."\n}', setup)
+    got = await answered(server, "a.")
+    assert (got.rcode, texts(got.answer)) == (rcode, ["a. 5 IN CNAME b.", *answer])
+    assert bool(got.flags & TC) is truncated
+    assert texts((await answered(server, "a.", CNAME)).answer) == ["a. 5 IN CNAME b."]
+
+
+async def test_metrics_count_matches_and_failures_with_labels_that_clients_do_not_choose() -> None:
+    setup = FakeSetup()
+    config = 'template ANY ANY ok. {\nanswer "{{ .Name }} 5 IN TXT ok"\n}\n'
+    config += 'template IN A {\nanswer "{{ index .Match 7 }}"\n}\ntemplate IN TXT {\nanswer "{{ .Name }}"\n}'
+    server = server_of(config, setup)
+    for name, qtype in (("a.ok.", 65280), ("a.ok.", 65281), ("a.", A), ("a.", TXT)):
+        await answered(server, name, qtype)
+    place = ("dns://:53",)
+    assert {name: dict(counters.samples()) for name, counters in setup.counted.items()} == {
+        "coredns_template_matches": {
+            (*place, "ok.", "", "IN", "other"): 2.0,
+            (*place, ".", "", "IN", "A"): 1.0,
+            (*place, ".", "", "IN", "TXT"): 1.0,
+        },
+        "coredns_template_template_failures": {
+            (*place, ".", "", "IN", "A", "answer", "{{ index .Match 7 }}"): 1.0,
+        },
+        "coredns_template_rr_failures": {(*place, ".", "", "IN", "TXT", "answer", "{{ .Name }}"): 1.0},
+    }
+
+
+KEPT = [
+    ('answer "{{ .Name }} 5 IN A 10.0.0.1"', True),
+    ("expr name() == 'a.'\nanswer \"{{ .Name }} 5 IN A 10.0.0.1\"", True),
+    ("rcode SERVFAIL", True),
+    ('answer "{{ .Name }} 5 IN A {{ .Remote }}"', False),
+    ('answer "{{ .Name }} 5 IN TXT {{ .Meta \\"a/b\\" }}x"', False),
+    ('answer "{{ .Question.Name }} 5 IN A 10.0.0.1"', False),
+    ('var ip client_ip()\nanswer "{{ .Name }} 5 IN A {{ .Var.ip }}"', False),
+    ("expr incidr(client_ip(), '10.0.0.0/8')\nfallthrough", False),
+    ("expr incidr(client_ip(), '10.0.0.0/8')", False),
+    ("expr type() == 'AAAA'\nfallthrough", True),
+]
+
+
+@pytest.mark.parametrize(("options", "is_kept"), KEPT)
+async def test_the_table_keeps_what_depends_on_the_packet_alone(options: str, is_kept: bool) -> None:
+    behind = Behind(lambda _request: Response(NXDOMAIN, reuse=Reuse()))
+    behind.sees = Sees.PACKET
+    setup = FakeSetup()
+    server = server_of(f"template IN A {{\n{options}\n}}", setup, behind)
+    packet = query("a.", A)
+    lane = server.table.lane("udp", 4)
+    first = server.respond(packet, lane, ("192.0.2.1", 40000))
+    kept = held(lane, packet)
+    assert isinstance(first, Exchange)
+    assert (kept is not None) is is_kept
+    if kept:
+        assert kept.wire(packet)[HEADER_BYTES:] == first.wire[HEADER_BYTES:]

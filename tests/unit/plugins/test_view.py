@@ -1,0 +1,129 @@
+"""`view`: mistakes, which of several blocks answers, what the table keeps, and labels."""
+
+from __future__ import annotations
+
+import pytest
+from dns_chain import FakeSetup, held, read
+from harness import shown
+
+from kdns.corefile.parse import parse
+from kdns.dns.message import query
+from kdns.dns.query import HEADER_BYTES
+from kdns.dns.response import NEVER
+from kdns.dns.types import AAAA, MX, A
+from kdns.errors import CorefileError
+from kdns.plugins.chain import Chain, Plugin, Request
+from kdns.plugins.directives import DIRECTIVES
+from kdns.plugins.server import Block, Exchange, Server
+from kdns.plugins.server_config import Place, configure, refuse_clashes
+
+MISTAKES = [
+    ("view", "view", "an argument is missing"),
+    ("view a b", "b", "one argument too many"),
+    ("view a {\nexpr\n}", "expr", "an argument is missing"),
+    ("view a {\nexpr invalid expression\n}", "invalid", "unknown name"),
+    ("view a {\nexpr group(0) == ''\n}", "group(0)", "unknown name"),
+    ("view a {\nfoo bar\n}", "foo", "no option `foo`"),
+    ("view a\nview b", "view", "may stand only once"),
+]
+
+
+@pytest.mark.parametrize(("stanza", "token", "reason"), MISTAKES)
+def test_mistakes_are_errors_at_their_words(stanza: str, token: str, reason: str) -> None:
+    with pytest.raises(CorefileError) as caught:
+        configure(parse(f". {{\n{stanza}\n}}\n"))
+    assert (caught.value.token, reason in caught.value.reason) == (token, True), caught.value
+
+
+def server_of(corefile: str) -> Server:
+    """One server with all blocks of a Corefile, as a listener has them."""
+    blocks = []
+    for config in configure(parse(corefile)):
+        setup = FakeSetup(zones=config.zones)
+        plugins: list[Plugin] = []
+        for row in DIRECTIVES:
+            configs = config.configs(row)
+            plugin = row.build(configs, setup) if configs else None
+            if plugin is not None:
+                plugins.append(plugin)
+        chain = Chain(plugins)
+        setup.built = chain.plugins
+        blocks += [Block(zone, chain, only=setup.only) for zone in config.zones]
+    return Server("dns://:53", blocks, "127.0.0.1", port=53)
+
+
+def block(zone: str, text: str, *options: str) -> str:
+    """A block that answers every question with a text."""
+    template = f'template IN ANY {{\nanswer "{{{{ .Name }}}} 5 IN TXT {text}"\n}}'
+    return "\n".join((f"{zone} {{", *options, template, "}\n"))
+
+
+def view(name: str, expression: str) -> str:
+    return f"view {name} {{\nexpr {expression}\n}}"
+
+
+BY_TYPE = block("x", "a", view("a", "type() == 'A'")) + block("x", "aaaa", view("aaaa", "type() == 'AAAA'"))
+BY_CLIENT = block("x", "near", view("near", "incidr(client_ip(), '192.0.2.0/24')")) + block("x", "all")
+
+CHOICES = [
+    (BY_TYPE, "n.x.", A, "a", True),
+    (BY_TYPE, "n.x.", AAAA, "aaaa", True),
+    (BY_TYPE, "n.x.", MX, "REFUSED", False),
+    (BY_TYPE + block("x", "rest"), "n.x.", MX, "rest", True),
+    (block("x", "first") + BY_TYPE, "n.x.", A, "first", True),
+    (BY_CLIENT, "n.x.", A, "near", False),
+    (block("x", "v", view("v", "client_ip() == '1.1.1.1'")) + block("x", "all"), "n.x.", A, "all", False),
+    (block("x", "v", view("v", "true")) + block("y.x", "closer"), "n.y.x.", A, "closer", True),
+    (block("y.x", "v", view("v", "type() == 'MX'")) + block("x", "around"), "n.y.x.", A, "around", True),
+    (block("x", "v", view("v", "1")) + block("x", "all"), "n.x.", A, "all", True),
+    (block("x", "v", view("v", "int('x') == 1")) + block("x", "all"), "n.x.", A, "all", True),
+    (block("x", "v", "view v"), "n.x.", A, "v", True),
+    (block("x", "v", view("v", "metadata('view/name') == 'v'")) + block("x", "all"), "n.x.", A, "all", False),
+    (block("x", "v", "metadata", view("v", "metadata('view/name') == 'v'")) + block("x", "all"), "n.x.", A, "v", False),
+]
+
+
+@pytest.mark.parametrize(("corefile", "name", "qtype", "answer", "is_kept"), CHOICES)
+def test_the_first_block_that_takes_a_query_answers_it(
+    corefile: str, name: str, qtype: int, answer: str, is_kept: bool
+) -> None:
+    server = server_of(corefile)
+    packet = query(name, qtype, payload_bytes=1232)
+    lane = server.table.lane("udp", 4)
+    got = server.respond(packet, lane, ("192.0.2.1", 40000))
+    assert isinstance(got, Exchange)
+    reply = shown(got.wire)
+    assert [line.split('"')[1] for line in reply["answer"]] == ([answer] if answer != "REFUSED" else [])
+    assert (reply["rcode"] == "REFUSED") is (answer == "REFUSED")
+    kept = held(lane, packet)
+    assert (kept is not None) is is_kept
+    assert kept is None or kept.wire(packet)[HEADER_BYTES:] == got.wire[HEADER_BYTES:]
+
+
+def test_the_name_of_the_view_is_a_label_and_part_of_requests() -> None:
+    server = server_of(BY_TYPE)
+    lane = server.table.lane("udp", 4)
+    for qtype in (A, AAAA):
+        server.respond(query("n.x.", qtype), lane)
+    answers = lane.answers.values()
+    assert {(answer.kind.view, answer.kind.zone) for answer in answers} == {("a", "x."), ("aaaa", "x.")}
+
+
+def test_a_question_of_the_server_s_own_goes_to_the_client_s_view_and_is_not_kept() -> None:
+    server = server_of(BY_CLIENT)
+    far, near = (server.resolve(request_of(address)) for address in ("198.51.100.1", "192.0.2.1"))
+    for reply, text in ((far, b"all"), (near, b"near")):
+        assert reply is not None
+        assert text in bytes(reply.answer[0].rdata[0])  # type: ignore[union-attr, arg-type] # nobody waits; a TXT
+        assert reply.reuse is NEVER  # type: ignore[union-attr] # nobody waits
+
+
+def request_of(address: str) -> Request:
+    return Request(read(query("n.x.", A)), (address, 1))
+
+
+def test_blocks_with_views_may_have_the_same_zones() -> None:
+    first, second = configure(parse(BY_TYPE))
+    refuse_clashes({Place(("127.0.0.1",), 53): [(first, "x."), (second, "x.")]})
+    with pytest.raises(CorefileError, match="already served"):
+        configure(parse(BY_TYPE + block("x", "b") + block("x", "c")))
