@@ -4,24 +4,30 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Generator
+from functools import partial
 from typing import TypeAlias
 
 from dns_chain import FakeSetup, held
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kdns.corefile.parse import parse
 from kdns.dns.message import decode, query
 from kdns.dns.query import AA, AD
 from kdns.dns.response import EVERYTHING, NEVER, Response, Reuse
 from kdns.dns.rrset import RRset
 from kdns.dns.table import key_of
-from kdns.dns.types import CNAME, NOERROR, NXDOMAIN, A
+from kdns.dns.types import CNAME, NOERROR, NXDOMAIN, SERVFAIL, A
+from kdns.plugins.cache import plugin as cache
 from kdns.plugins.chain import Chain, Plugin, Reply, Request, Sees, Serve, follow, then
 from kdns.plugins.server import Block, Client, Exchange, Server
+from kdns.plugins.server_config import configure
 
 NAMES = ("a.", "b.", "c.")
 CLIENTS: tuple[Client, ...] = (("192.0.2.1", 1), ("192.0.2.2", 2))
 PERIOD_S = 10.0
+PAUSES = 12
+"""More than there are in one chain."""
 
 Change: TypeAlias = tuple[str, int]
 
@@ -109,6 +115,39 @@ class Flags(Part):
         return reply and reply._replace(flags=reply.flags | flags, reuse=reply.reuse.and_then(reuse))
 
 
+class Cached(Part):
+    """`cache` with stale answers, and records for one query only behind it: its own value's, with a TTL of that."""
+
+    sees = Sees.PACKET
+    stanza = "cache {\n success 9 60 0\n serve_stale 20s\n}"
+
+    def __init__(self, setup: FakeSetup) -> None:
+        super().__init__(setup)
+        (config,) = configure(parse(f". {{\n{self.stanza}\n}}\n"))
+        self.cache = cache.build(config.configs(cache.DIRECTIVE), setup)
+
+    def change(self, name: str, value: int) -> None:
+        self.values[name] = value  # nothing is forgotten: the cache does not know
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        return self.cache.serve(request, partial(self.behind, next=next))
+
+    def behind(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        name = request.query.name
+        value = self.values.get(name, 0)
+        if value > 3:
+            return paused(Response(SERVFAIL))
+        if value > 0:
+            return Response(NOERROR, AD, (address(name, value, 4 * value), address("c.", value, 9)))
+        return then(next(request), lambda reply: reply and reply._replace(reuse=NEVER) if value else reply)
+
+
+class Verified(Cached):
+    """The same, but stale answers are verified."""
+
+    stanza = "cache {\n success 9 60 0\n serve_stale 20s verify 0 9s 3s\n keepttl\n}"
+
+
 class OfClient(Part):
     """Depends on the client; says nothing of what it sees, so that it sees every query."""
 
@@ -129,7 +168,7 @@ class Whoami(Part):
         return Response(NOERROR, AA, (address("a.", request.client[1]),), reuse=NEVER)
 
 
-PARTS: tuple[type[Part], ...] = (Records, Waiting, Expiring, Flags, OfClient, Whoami)
+PARTS: tuple[type[Part], ...] = (Records, Waiting, Expiring, Flags, Cached, Verified, OfClient, Whoami)
 chains = st.lists(st.sampled_from(PARTS), max_size=5)
 changes = st.tuples(st.sampled_from(NAMES), st.integers(-1, 5))
 questions = st.tuples(st.sampled_from(("a.", "b.", "c.", "B.")), st.sampled_from((0, 1232)), st.sampled_from(CLIENTS))
@@ -176,6 +215,7 @@ class World:
                 outcome = stop.value
             else:
                 meanwhile()
+            self.setup.advance()
         return outcome.wire
 
 
@@ -203,6 +243,7 @@ def test_the_table_changes_no_answer(
                 world.change(number, change)  # type: ignore[arg-type] # as the strategy makes them
             case ("pass", float(seconds)):
                 world.now_s += seconds
+                world.setup.clock_s = world.now_s
             case ("everything",):
                 world.setup.forget((EVERYTHING,))
             case ("meanwhile", (str(name), int(payload_bytes), client), int(number), change):
@@ -212,6 +253,8 @@ def test_the_table_changes_no_answer(
                 packet = query(name, A, payload_bytes=payload_bytes)
                 found = [world.ask(server, packet, client, nothing) for server in (world.kept, world.anew)]  # type: ignore[arg-type]
                 assert meaning(found[0]) == meaning(found[1]), (name, client, decode(found[0]), decode(found[1]))
+        for _ in range(PAUSES):
+            world.setup.advance()
     assert len(world.anew.table) == 0
     assert not any(isinstance(part, OfClient) for part in world.parts) or len(world.kept.table) == 0
 
@@ -223,3 +266,13 @@ def test_the_table_is_used() -> None:
     for _ in range(3):
         world.ask(world.kept, query("a.", A), CLIENTS[0], nothing)
     assert len(world.kept.table) == 1
+
+
+def test_the_table_is_used_with_a_cache() -> None:
+    world = World([Cached])
+    world.change(0, ("a.", 3))
+    for second in range(4):
+        world.now_s = world.setup.clock_s = float(second)
+        world.ask(world.kept, query("a.", A), CLIENTS[0], nothing)
+    (answer,) = world.kept.table.lane("udp", 4).answers.values()
+    assert answer.hits == 3

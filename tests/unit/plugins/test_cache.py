@@ -1,0 +1,396 @@
+"""`cache` beyond recorded cases: who waits for whom, what the table is told, what goes, and what is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from dns_chain import FakeSetup, held
+
+from kdns.corefile.parse import parse
+from kdns.dns.answer import compile_answer
+from kdns.dns.message import Decoded, decode, query
+from kdns.dns.query import AA, AD, CD, RA, RD, Query
+from kdns.dns.response import Response, Reuse
+from kdns.dns.rrset import RRset, Soa
+from kdns.dns.types import AXFR, NOERROR, NXDOMAIN, REFUSED, SERVFAIL, SOA, A
+from kdns.plugins.cache import plugin as cache
+from kdns.plugins.cache import store
+from kdns.plugins.cache.plugin import MAX_WAITERS
+from kdns.plugins.chain import UNHANDLED, Chain, Plugin, Reply, Request, Sees, Serve
+from kdns.plugins.server import Block, Exchange, Server
+from kdns.plugins.server_config import configure
+
+NO_NAME = Response(NXDOMAIN, RA, (), (RRset(".", SOA, 600, (Soa("m.", "r.", 1, 2, 3, 4, 30),)),))
+FAILURE = Response(SERVFAIL)
+
+
+class Pause:
+    """Waits once for whoever drives the coroutine."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        yield
+
+
+@dataclass
+class Upstream(Plugin):
+    """Answers with the bytes of `value`, or with `reply`; nothing comes while it `is_silent`."""
+
+    sees = Sees.PACKET
+    value: int = 1
+    ttl_s: int = 60
+    is_silent: bool = False
+    reply: Callable[[], Reply] | None = None
+    asked: list[Request] = field(default_factory=list)
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        del next
+        self.asked.append(request)
+        return self.later(request.query)
+
+    async def later(self, asked: Query) -> Reply:
+        await Pause()
+        while self.is_silent:
+            await Pause()
+        if self.reply:
+            return self.reply()
+        address = RRset(asked.name, A, self.ttl_s, (bytes((192, 0, 2, self.value)),))
+        made = compile_answer(asked._replace(edns=None), Response(NOERROR, AA | RA | AD, (address,)), 65535, ".")
+        return Response(NOERROR, wire=made.wire(asked.packet))
+
+
+class World:
+    """A cache in front of an upstream, with a table, a clock, and no event loop."""
+
+    def __init__(self, stanza: str = "cache", *before: Plugin) -> None:
+        self.setup = FakeSetup()
+        self.upstream = Upstream()
+        (config,) = configure(parse(f". {{\n{stanza}\n}}\n"))
+        self.cache = cache.build(config.configs(cache.DIRECTIVE), self.setup)
+        self.server = Server("dns://:53", (Block(".", Chain((*before, self.cache, self.upstream))),))
+        self.setup.servers.append(self.server)
+        self.waiting: list[Coroutine[Any, Any, Exchange]] = []
+
+    def begin(self, name: str = "a.", flags: int = RD, transport: str = "udp", qtype: int = A) -> Decoded | None:
+        """Ask; the response if it is there at once, else the query is put to `waiting`."""
+        packet = bytearray(query(name, qtype))
+        packet[2:4] = flags.to_bytes(2, "big")
+        lane = self.server.table.lane(transport, 4)
+        if answer := held(lane, bytes(packet), self.setup.clock_s):
+            return decode(answer.wire(bytes(packet)))
+        outcome = self.server.respond(bytes(packet), lane, ("192.0.2.1", 1), self.setup.clock_s)
+        if isinstance(outcome, Exchange):
+            return decode(outcome.wire)
+        self.waiting.append(outcome)
+        return None
+
+    def end(self) -> list[Decoded]:
+        """The responses to all waiting queries, in the order in which they come; nobody may wait for ever."""
+        responses = []
+        for _ in range(20):
+            self.setup.advance()
+            for one in tuple(self.waiting):
+                try:
+                    one.send(None)
+                except StopIteration as stop:
+                    self.waiting.remove(one)
+                    responses.append(decode(stop.value.wire))
+        return responses
+
+    def ask(self, name: str = "a.", flags: int = RD, transport: str = "udp", qtype: int = A) -> Decoded:
+        found = self.begin(name, flags, transport, qtype)
+        if found is None:
+            (found,) = self.end()
+        self.end()
+        return found
+
+    def counts(self) -> dict[str, int]:
+        """The counters that are not 0, by name and type, as a scrape has them."""
+        for lane in self.server.table.lanes.values():
+            lane.totals()
+        return {
+            f"{name.removeprefix('coredns_cache_')}{' ' + sample.labels[1] if len(sample.labels) == 4 else ''}": int(
+                sample.value
+            )
+            for name, family in self.setup.counted.items()
+            for sample in family.samples()
+            if sample.value
+        }
+
+
+def value(response: Decoded) -> object:
+    """The last octet of the first address, and its TTL; the rcode of a response without one."""
+    if not response.answer:
+        return response.rcode
+    (rdata,) = response.answer[0].rdata
+    assert isinstance(rdata, bytes)
+    return rdata[-1], response.answer[0].ttl
+
+
+def test_a_hit_comes_from_the_table_and_counts_down_and_is_counted() -> None:
+    world = World()
+    assert value(world.ask()) == (1, 60)
+    for second in range(1, 60):
+        world.setup.clock_s = second + 0.5
+        assert value(world.ask("A.")) == (1, 60 - second)
+    assert len(world.server.table) == 1
+    assert world.counts() == {"requests": 60, "misses": 1, "hits success": 59}
+    world.setup.clock_s = 60.0
+    world.upstream.value = 2
+    assert value(world.ask()) == (2, 60)
+    assert len(world.upstream.asked) == 2
+    assert [*world.setup.exposed["coredns_cache_entries"]()] == [
+        (("dns://:53", "success", ".", ""), 1),
+        (("dns://:53", "denial", ".", ""), 0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("flags", "transport", "expected"),
+    [
+        (RD, "udp", {"qr", "rd", "ra"}),
+        (RD, "tcp", {"qr", "rd", "ra"}),
+        (RD | AD, "udp", {"qr", "rd", "ra", "ad"}),
+    ],
+)
+def test_flags_of_a_hit(flags: int, transport: str, expected: set[str]) -> None:
+    world = World()
+    assert world.ask().flags == {"qr", "aa", "rd", "ra"}
+    assert world.ask(flags=flags, transport=transport).flags == expected
+    assert world.ask("A.", flags, transport).answer[0].owner == "A."
+    assert len(world.upstream.asked) == 1
+
+
+@pytest.mark.parametrize("flags", [0, RD | CD])
+def test_rd_and_cd_are_part_of_the_question(flags: int) -> None:
+    world = World()
+    world.ask()
+    world.ask(flags=flags)
+    assert [one.query.flags & (RD | CD) for one in world.upstream.asked] == [RD, flags]
+
+
+def test_the_same_question_is_asked_once_at_a_time() -> None:
+    world = World()
+    for _ in range(5):
+        assert world.begin() is None
+    assert world.begin("b.") is None
+    responses = world.end()
+    assert sorted(map(str, map(value, responses))) == ["(1, 60)"] * 6
+    assert [one.query.name for one in world.upstream.asked] == ["a.", "b."]
+    assert world.counts() == {"requests": 6, "misses": 6}
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+@pytest.mark.parametrize("started", [False, True], ids=["before it began", "while it waits"])
+def test_who_asked_first_may_go_away(*, started: bool) -> None:
+    world = World()
+    world.upstream.is_silent = True
+    for _ in range(3):
+        world.begin()
+    if started:
+        world.end()
+    first = world.waiting.pop(0)
+    first.close()
+    del first
+    world.upstream.is_silent = False
+    assert list(map(value, world.end())) == [(1, 60), (1, 60)]
+    assert len(world.upstream.asked) == 2
+
+
+def test_who_waits_may_go_away() -> None:
+    world = World()
+    world.upstream.is_silent = True
+    for _ in range(3):
+        world.begin()
+    assert world.end() == []
+    world.waiting.pop().close()
+    world.upstream.is_silent = False
+    assert list(map(value, world.end())) == [(1, 60), (1, 60)]
+
+
+def test_a_defect_concerns_those_who_meet_it() -> None:
+    def fail() -> Reply:
+        raise ZeroDivisionError
+
+    world = World()
+    world.upstream.reply = fail
+    world.begin()
+    world.begin()
+    with pytest.raises(ZeroDivisionError):
+        world.end()
+    del world.waiting[0]
+    world.upstream.reply = None
+    assert list(map(value, world.end())) == [(1, 60)]
+
+
+def test_so_many_may_wait() -> None:
+    world = World()
+    world.upstream.is_silent = True
+    for _ in range(MAX_WAITERS + 3):
+        world.begin()
+    assert [one.rcode for one in world.end()] == ["SERVFAIL"] * 2
+    world.upstream.is_silent = False
+    assert len(world.end()) == MAX_WAITERS + 1
+
+
+@pytest.mark.parametrize(
+    ("reply", "lifetimes_s"),
+    [
+        (NO_NAME, (30,)),
+        (FAILURE, (5,)),
+        (UNHANDLED, ()),
+        (Response(REFUSED), ()),
+        (Response(NOERROR), ()),
+        (Response(NOERROR, reuse=Reuse(("subject",))), (1e9,)),
+        (None, ()),
+    ],
+    ids=["denial", "failure", "unhandled", "refused", "nothing", "with subjects", "silence"],
+)
+def test_what_is_kept_for_how_long(reply: Reply, lifetimes_s: tuple[float, ...]) -> None:
+    world = World()
+    world.upstream.reply = lambda: reply
+    if reply is None:
+        assert world.begin() is None
+        world.waiting[0].send(None)
+        with pytest.raises(StopIteration):
+            world.waiting[0].send(None)
+        return
+    assert world.ask().rcode == world.ask().rcode
+    assert len(world.upstream.asked) == (1 if lifetimes_s else 2)
+    for lifetime_s in lifetimes_s:
+        world.setup.clock_s = lifetime_s - 0.1
+        world.ask()
+        assert len(world.upstream.asked) == 1
+        world.setup.clock_s = lifetime_s
+        world.ask()
+        assert len(world.upstream.asked) == (1 if lifetime_s == 1e9 else 2)
+    has_subjects = bool(lifetimes_s) and lifetimes_s[0] == 1e9
+    assert (len(world.cache.success), len(world.cache.denial)) == (0, 1 if lifetimes_s and not has_subjects else 0)
+
+
+def test_what_has_subjects_is_counted_as_missed() -> None:
+    world = World()
+    world.upstream.reply = lambda: Response(NOERROR, reuse=Reuse(("subject",)))
+    for _ in range(4):
+        world.ask()
+    world.server.table.forget(("subject",))
+    world.ask()
+    assert len(world.upstream.asked) == 2
+    assert world.counts() == {"requests": 5, "misses": 5}
+
+
+def test_other_zones_and_transfers_go_on() -> None:
+    world = World("cache b")
+    world.ask()
+    world.ask()
+    world.ask("b.", qtype=AXFR)
+    assert (len(world.upstream.asked), world.counts()) == (3, {})
+
+
+@pytest.mark.parametrize("mode", ["immediate", "verify", "verify 1s"])
+def test_a_stale_answer_lives_until_there_is_a_new_one(mode: str) -> None:
+    world = World(f"cache {{\nserve_stale 1h {mode}\n}}")
+    world.ask()
+    world.setup.clock_s = 100.0
+    world.upstream.reply = lambda: FAILURE
+    for second in range(5):
+        world.setup.clock_s = 100.0 + second
+        for _ in range(3):
+            assert value(world.ask()) == (1, 30)
+    assert world.upstream.asked[-1].transport == "tcp"
+    attempts = len(world.upstream.asked) - 1
+    assert attempts == (15 if "verify" in mode else 5)
+    world.upstream.reply, world.upstream.value = None, 2
+    world.setup.clock_s = 110.0
+    found = [value(world.ask()) for _ in range(3)]
+    assert found == [(2, 60) if "verify" in mode else (1, 30), (2, 60), (2, 60)]
+    assert len(world.upstream.asked) == attempts + 2
+    counts = world.counts()
+    assert (counts["requests"], counts["misses"], counts["hits success"]) == (19, 1, 18)
+    assert counts["served_stale"] == (15 if "verify" in mode else 16)
+    world.setup.clock_s = 110.0 + 60 + 3600
+    world.upstream.reply = lambda: FAILURE
+    assert value(world.ask()) == "SERVFAIL"
+
+
+def test_verify_does_not_wait_longer_than_its_timeout() -> None:
+    world = World("cache {\nserve_stale 1h verify 50ms\n}")
+    world.ask()
+    world.setup.clock_s, world.upstream.is_silent, world.upstream.value = 100.0, True, 2
+    assert world.begin() is None
+    assert world.begin() is None
+    assert world.end() == []
+    world.setup.wait(0.05)
+    assert list(map(value, world.end())) == [(1, 30), (1, 30)]
+    world.upstream.is_silent = False
+    world.end()
+    assert value(world.ask()) == (2, 60)
+    assert len(world.upstream.asked) == 2
+
+
+def test_a_block_that_ends_leaves_nobody_waiting() -> None:
+    world = World("cache {\nserve_stale 1h verify\n}")
+    world.ask()
+    world.setup.clock_s, world.upstream.is_silent = 100.0, True
+    world.begin()
+    world.end()
+    for call in world.setup.at_stop:
+        call()
+    assert list(map(value, world.end())) == [(1, 30)]
+    assert value(world.ask()) == (1, 30)
+
+
+def test_a_popular_answer_is_asked_for_early() -> None:
+    world = World("cache {\nprefetch 5 10s 20%\n}")
+    world.ask()
+    for second in (40, 45, 47):
+        world.setup.clock_s = float(second)
+        world.ask()
+        world.ask()
+    assert len(world.upstream.asked) == 1
+    world.upstream.value = 2
+    world.setup.clock_s = 48.0
+    assert value(world.ask()) == (1, 12)
+    world.end()
+    assert value(world.ask()) == (2, 60)
+    assert world.counts()["prefetch"] == 1
+    assert len(world.upstream.asked) == 2
+
+
+def test_an_unpopular_answer_is_not() -> None:
+    world = World("cache {\nprefetch 3 10s\n}")
+    for second in (0, 20, 40, 55, 59):
+        world.setup.clock_s = float(second)
+        world.ask()
+    assert len(world.upstream.asked) == 1
+
+
+def test_capacity_evicts_the_oldest_that_was_not_used() -> None:
+    world = World("cache {\nsuccess 3\n}")
+    for name in ("a.", "b.", "c.", "a.", "d."):
+        world.ask(name)
+    assert len(world.cache.success) == 3
+    assert world.counts()["evictions success"] == 1
+    world.server.table.clear()
+    for name in ("a.", "c.", "d."):
+        world.ask(name)
+    assert [one.query.name for one in world.upstream.asked] == ["a.", "b.", "c.", "d."]
+
+
+def test_bytes_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "MAX_BYTES", 4000)
+    world = World()
+    for number in range(50):
+        world.ask(f"n{number}.")
+    assert 0 < world.cache.success.size_bytes <= 4000
+    assert world.counts()["evictions success"] == 50 - len(world.cache.success)
+
+
+def test_a_reply_about_another_question_is_dropped() -> None:
+    world = World()
+    made = compile_answer(Query(query("b.", A), RD, (b"b",), A, 1, 19, None, True), Response(), 512, ".")
+    world.upstream.reply = lambda: Response(NOERROR, wire=made.wire(query("b.", A)))
+    world.ask()
+    assert (len(world.cache.success), world.counts()["drops"]) == (0, 1)
