@@ -30,13 +30,14 @@ class HeldZone:
     """A zone that is served: its present version, None for a zone that cannot be answered for (yet, or any more).
 
     `fallthrough` are the names at or below which the next directive answers for names without records.
-    `differences` lead from earlier versions to the present one.
+    `differences` lead from earlier versions to the present one. `digest` is of the text that it was read from, if any.
     """
 
     name: str
     fallthrough: tuple[Labels, ...] = ()
     zone: Zone | None = None
     differences: tuple[Difference, ...] = ()
+    digest: bytes = b""
     labels: Labels = field(init=False)
 
     def __post_init__(self) -> None:

@@ -9,6 +9,7 @@ from typing import Final
 
 from kdns.plugins import (
     acl,
+    auto,
     bind,
     bufsize,
     cancel,
@@ -83,6 +84,7 @@ DIRECTIVES: Final[tuple[Row, ...]] = (
     k8s_external.DIRECTIVE,
     kubernetes.DIRECTIVE,
     file.DIRECTIVE,
+    auto.DIRECTIVE,
     forward.DIRECTIVE,
     whoami.DIRECTIVE,
     view.DIRECTIVE,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
+from hashlib import sha256
 from posixpath import dirname, join
 from typing import Final
 
@@ -69,8 +70,13 @@ def parse(stanza: Stanza, zones: tuple[str, ...]) -> FileConfig:
 
 def read_zone(path: str, name: str, files: Files) -> Zone:
     """The zone of a file with all that it includes; CorefileError, at the file's own line, for a mistake."""
+    return zone_of(files.text(path), path, name, files)
+
+
+def zone_of(text: str, path: str, name: str, files: Files) -> Zone:
+    """The zone of this text of a file; CorefileError as above."""
     try:
-        return Zone(name, parse_zone(files.text(path), name, path, partial(_included, files)))
+        return Zone(name, parse_zone(text, name, path, partial(_included, files)))
     except ZoneFileError as error:
         raise CorefileError(error.path, error.line, "", error.reason) from error
     except ZoneError as error:
@@ -87,8 +93,16 @@ def _included(files: Files, path: str, name: str) -> tuple[str, str]:
 
 
 def newer_version(path: str, held: HeldZone, files: Files) -> Version | None:
-    """The zone of the file, if it is another version than the one that is held."""
-    zone = read_zone(path, held.name, files)
+    """The zone of the file, if it is another version than the one that is held.
+
+    The same text is not parsed again, unless it includes files.
+    """
+    text = files.text(path)
+    digest = sha256(text.encode()).digest()
+    if held.zone and digest == held.digest and "$INCLUDE" not in text.upper():
+        return None
+    zone = zone_of(text, path, held.name, files)
+    held.digest = digest
     if held.zone and zone.serial == held.zone.serial:
         return None
     return Version(zone, stepped(held, zone) if held.zone and is_newer(zone.serial, held.zone.serial) else ())
@@ -107,9 +121,10 @@ class ZoneFiles(Authority):
             fallthrough = tuple(map(labels_of, config.fallthrough))
             zones = [HeldZone(zone, fallthrough) for zone in config.zones]
             by_name |= {held.name: held for held in zones}
-            setup.prepare(partial(self._load, config, zones))
+            placed = replace(config, path=setup.path(config.path))
+            setup.prepare(partial(self._load, placed, zones))
             if config.reload_s:
-                setup.spawn(partial(self._follow, config, zones))
+                setup.spawn(partial(self._follow, placed, zones))
         self.hold(by_name.values())
 
     async def _load(self, config: FileConfig, zones: list[HeldZone]) -> None:

@@ -8,11 +8,11 @@ from typing import Any
 from dns_chain import only
 
 from kdns.dns.types import type_name
-from kdns.plugins import file, transfer
+from kdns.plugins import auto, file, transfer
 from kdns.plugins.server_config import ServerConfig
 from kdns.plugins.tsig import plugin as tsig
 
-DIRECTIVES = ("file", "transfer", "tsig")
+DIRECTIVES = ("auto", "file", "transfer", "tsig")
 GO_NAMES = {
     "zoneFileName1": "db.miek.nl",
     "zoneFileName2": "db.dnssex.nl",
@@ -46,6 +46,15 @@ def understood(case: dict[str, Any], server: ServerConfig) -> bool:
             of_file = only(server, file.DIRECTIVE)
             zones = tuple(strings(expected["expectedZones"]))
             return (of_file.zones, of_file.fallthrough) == (zones, fallthrough_zones(expected["expectedFallthrough"]))
+        case "auto":
+            of_auto = only(server, auto.DIRECTIVE)
+            if "expectedDirectory" not in expected:
+                return bool(of_auto.directory)
+            reload_s = int(expected["expectedReloadInterval"].split()[0])
+            template = of_auto.template.replace("{", "${")
+            got = (of_auto.directory, of_auto.pattern.replace("\\", ""), template, of_auto.reload_s)
+            pattern = expected["expectedRe"].replace("\\", "")
+            return got == (expected["expectedDirectory"], pattern, expected["expectedTempl"], reload_s)
         case "tsig":
             of_tsig = only(server, tsig.DIRECTIVE)
             qtypes, opcodes = expected["expectedQTypes"], expected["expectedOpCodes"]

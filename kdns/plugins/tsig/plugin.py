@@ -147,7 +147,7 @@ class Tsigs(Plugin):
 
     async def _read(self) -> None:
         for path in self._config.secret_files:
-            self.secrets |= await self._setup.in_thread(partial(_secrets_of, path))
+            self.secrets |= await self._setup.in_thread(partial(_secrets_of, self._setup.path(path)))
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
         """NOTAUTH for a wrong signature, REFUSED for none where one is required, else the next directive's reply."""

@@ -46,6 +46,7 @@ LEAST = {
     "template": "template ANY ANY",
     "view": "view v",
     "header": "header {\n response set ra\n}",
+    "auto": "auto {\n directory zones\n}",
     "file": "file db",
     "transfer": "transfer {\n to *\n}",
 }

@@ -70,6 +70,7 @@ MINIMAL = {
     "template": "template ANY ANY",
     "view": "view v",
     "header": "header {\nresponse set ra\n}",
+    "auto": "auto {\n directory zones\n}",
     "file": "file db",
     "transfer": "transfer {\nto *\n}",
 }

@@ -1,0 +1,195 @@
+"""auto [ZONES...] { directory DIR [REGEXP ORIGIN_TEMPLATE] | reload DURATION | upstream }: a zone for each file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Iterable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from posixpath import basename
+from typing import Final
+
+from kdns.corefile.address import all_zones, zones
+from kdns.corefile.lexer import Token
+from kdns.corefile.lines import Line, Stanza
+from kdns.dns.names import is_below, labels_of
+from kdns.dns.response import Response
+from kdns.dns.types import IN, REFUSED
+from kdns.errors import CorefileError
+from kdns.plugins.authority import Authority, HeldZone
+from kdns.plugins.chain import Reply, Request, Serve
+from kdns.plugins.directive import Directive, Files, Repeat, Setup, UnreadableFileError
+from kdns.plugins.file import RELOAD_S, Version, newer_version
+from kdns.plugins.patterns import Pattern, compiled, regex
+from kdns.plugins.stanza import UNLIMITED, Option, configured, duration_s
+
+NAME: Final = "auto"
+DEFAULT_PATTERN: Final = r"db\.(.*)"
+DEFAULT_TEMPLATE: Final = "{1}"
+_GROUP: Final = re.compile(r"\{(\d+)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class AutoConfig:
+    """The files of a directory whose names match the pattern; `template` makes the zone's name of its groups."""
+
+    zones: tuple[str, ...]
+    directory: str = ""
+    pattern: str = DEFAULT_PATTERN
+    template: str = DEFAULT_TEMPLATE
+    reload_s: float = RELOAD_S
+
+
+def _directory(config: AutoConfig, line: Line) -> AutoConfig:
+    if len(line.args) == 2:
+        raise line.args[1].error("a template of the zone's name follows the regular expression, such as {1}")
+    if len(line.args) == 1:
+        return replace(config, directory=line.args[0].text)
+    directory, pattern, template = line.args
+    regex(pattern)
+    return replace(config, directory=directory.text, pattern=pattern.text, template=template.text)
+
+
+def _reload(config: AutoConfig, line: Line) -> AutoConfig:
+    return replace(config, reload_s=duration_s(line.args[0]))
+
+
+def _upstream(config: AutoConfig, _line: Line) -> AutoConfig:
+    return config
+
+
+OPTIONS = {
+    "directory": Option("directory DIR [REGEXP ORIGIN_TEMPLATE]", 1, 3, _directory),
+    "reload": Option("reload DURATION", 1, 1, _reload),
+    "upstream": Option("upstream", 0, UNLIMITED, _upstream),
+}
+
+
+def parse(stanza: Stanza, block_zones: tuple[str, ...]) -> AutoConfig:
+    """What an `auto` stanza says; its ZONES default to the server block's. Raises CorefileError."""
+    config = configured(AutoConfig(all_zones(stanza.args) or block_zones), stanza, OPTIONS)
+    if not config.directory:
+        raise stanza.error("the directory is missing, as in: directory /etc/zones")
+    return config
+
+
+def origin_of(path: str, pattern: Pattern, template: str) -> str | None:
+    """The name of the zone that a file is of; None for a file that does not match, or whose name makes no zone's."""
+    match = pattern.search(basename(path))
+    if match is None:
+        return None
+    groups = (match.group(0), *match.groups())
+    name = _GROUP.sub(lambda number: groups[int(number[1])] or "" if int(number[1]) < len(groups) else "", template)
+    try:
+        return zones(Token(path, 0, name))[0] if name else None
+    except CorefileError:
+        return None
+
+
+def files_by_zone(paths: Iterable[str], config: AutoConfig, pattern: Pattern) -> tuple[dict[str, str], dict[str, str]]:
+    """The file of each zone, and the files that are left out because another one is of the same zone."""
+    chosen: dict[str, str] = {}
+    left_out: dict[str, str] = {}
+    below = [labels_of(zone) for zone in config.zones]
+    for path in paths:
+        name = origin_of(path, pattern, config.template)
+        if name is None or not any(is_below(labels_of(name), zone) for zone in below):
+            continue
+        if name in chosen:
+            left_out[path] = name
+        else:
+            chosen[name] = path
+    return chosen, left_out
+
+
+@dataclass(slots=True)
+class Scan:
+    """What a look at the directory brought: the file of each zone, new versions, and mistakes by file."""
+
+    chosen: dict[str, str]
+    left_out: dict[str, str]
+    versions: dict[str, Version] = field(default_factory=dict)
+    mistakes: dict[str, str] = field(default_factory=dict)
+
+
+def scan(config: AutoConfig, held: dict[str, HeldZone], files: Files) -> Scan:
+    """Read what is new in the directory; CorefileError for a directory that cannot be read."""
+    pattern = compiled(config.pattern)
+    found = Scan(*files_by_zone(files.names(config.directory), config, pattern))
+    for name, path in found.chosen.items():
+        known = held.setdefault(name, HeldZone(name))
+        try:
+            version = newer_version(path, known, files)
+        except CorefileError as error:
+            found.mistakes[path] = str(error)
+        else:
+            if version:
+                found.versions[name] = version
+    return found
+
+
+class AutoZones(Authority):
+    """The zones of directories: a new file is a new zone, and a file that is gone takes its zone with it.
+
+    Differs: a name in ZONES that no file has a zone for is REFUSED, also where zone transfers are asked for.
+    """
+
+    def __init__(self, configs: tuple[AutoConfig, ...], setup: Setup) -> None:
+        super().__init__(NAME, setup)
+        self._within = tuple(labels_of(zone) for config in configs for zone in config.zones)
+        self._of_config: list[dict[str, HeldZone]] = []
+        self._logged: set[str] = set()
+        for config in configs:
+            placed = replace(config, directory=setup.path(config.directory))
+            held: dict[str, HeldZone] = {}
+            self._of_config.append(held)
+            setup.prepare(partial(self._refresh, placed, held))
+            if config.reload_s:
+                setup.spawn(partial(self._follow, placed, held))
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        """The zone's answer; REFUSED for a name that none of the files is for."""
+        query = request.query
+        is_within = query.qclass == IN and any(is_below(query.labels, zone) for zone in self._within)
+        if is_within and self.zone_of(query.labels) is None:
+            return Response(REFUSED, plugin=NAME)
+        return super().serve(request, next)
+
+    async def _follow(self, config: AutoConfig, held: dict[str, HeldZone]) -> None:
+        """Look at the directory at intervals."""
+        while True:
+            await self._setup.sleep(config.reload_s)
+            await self._refresh(config, held)
+
+    async def _refresh(self, config: AutoConfig, held: dict[str, HeldZone]) -> None:
+        known = dict(held)
+        try:
+            found = await self._setup.in_thread(partial(scan, config, known))
+        except UnreadableFileError as error:
+            self._log_once("directory not readable", reason=str(error))
+            return
+        for name in held.keys() - found.chosen.keys():
+            del held[name]
+        for name, version in found.versions.items():
+            zone = held.setdefault(name, known[name])
+            self.renew(zone, version.zone, version.differences)
+            self._setup.log("info", "zone loaded", zone=name, path=found.chosen[name], serial=version.zone.serial)
+        for path, reason in found.mistakes.items():
+            self._log_once("zone file not usable", path=path, reason=reason)
+        for path, name in found.left_out.items():
+            self._log_once("another file is of the same zone", path=path, zone=name, used=found.chosen[name])
+        self.hold(zone for each in self._of_config for zone in each.values() if zone.zone)
+
+    def _log_once(self, event: str, **facts: object) -> None:
+        key = f"{event} {facts}"
+        if key not in self._logged:
+            self._logged.add(key)
+            self._setup.log("warning", event, **facts)
+
+
+def build(configs: tuple[AutoConfig, ...], setup: Setup) -> AutoZones:
+    """The zones of all `auto` stanzas of the block."""
+    return AutoZones(configs, setup)
+
+
+DIRECTIVE = Directive(NAME, parse, build, Repeat.ADD, options=OPTIONS)

@@ -1,0 +1,104 @@
+"""Recorded cases of `auto`: which files are zones, and what is answered where none is."""
+
+from __future__ import annotations
+
+import pytest
+from dns_chain import FakeSetup
+from harness import Behind, Case, Report, difference, recorded, reply_to, server_of, shown
+
+from kdns.dns.response import Response
+from kdns.dns.types import NOERROR, SERVFAIL
+from kdns.plugins.authority import HeldZone
+from kdns.plugins.auto import AutoConfig, AutoZones, files_by_zone, origin_of
+from kdns.plugins.patterns import compiled
+
+GO_ONLY = "auto_template_to_expand"
+"""Makes a template of Go's regexp out of ours, which kdns fills in itself."""
+
+
+def walked(case: Case) -> str:
+    """What differs in the zones of a directory."""
+    words = case["in"]["config"].split()
+    pattern, template = words[words.index("DIR") + 1 :][:2]
+    config = AutoConfig((".",), "DIR", pattern, template)
+    paths = sorted(f"DIR/{name}" for name in case["in"]["files"])
+    chosen, left_out = files_by_zone(paths, config, compiled(pattern))
+    kept = case.get("expect", {}).get("kept")
+    if kept and (chosen[case["expect"]["out"][0]] != f"DIR/{kept}" or len(left_out) != 1):
+        return f"{chosen} {left_out}"
+    return "" if sorted(chosen) == case["expect"]["out"] else f"{chosen}"
+
+
+async def served(case: Case) -> str:
+    """What differs in the reply where there is no content."""
+    given = case["in"]
+    setup = FakeSetup()
+    behind = Behind(lambda _: Response(NOERROR))
+    names = given.get("zones_empty") or (given["names"] if given["has_zone"] else [])
+    origins = given.get("origins") or given["zones_empty"]
+    server = server_of(f"auto {' '.join(origins)} {{\ndirectory DIR\n}}", setup, behind)
+    (plugin, _) = server.blocks[0].chain.plugins
+    assert isinstance(plugin, AutoZones)
+    plugin.hold(HeldZone(name) for name in names)
+    reply = shown(await reply_to(server, {"name": given["name"], "type": given.get("type", "A")}))
+    got = "passed" if behind.requests else reply["rcode"]
+    expected = case["expect"]["out"]
+    if isinstance(expected, dict):
+        return "" if (got == "REFUSED") == expected["refused"] else f"{got}"
+    return "" if got == expected else f"{got}"
+
+
+async def test_recorded_cases_of_auto(capsys: pytest.CaptureFixture[str]) -> None:
+    report = Report("functions-cases.json and transfer-secondary-auto-cases.json, auto")
+    for case in (*recorded("functions")["cases"], *recorded("transfer-secondary-auto")["cases"]):
+        if not case["id"].startswith("auto/"):
+            continue
+        if case["func"] == GO_ONLY:
+            report.counts["not applicable"] += 1
+        elif case["func"] == "auto_walk":
+            report.add(case["id"], walked(case))
+        else:
+            report.add(case["id"], await served(case))
+    with capsys.disabled():
+        report.check()
+
+
+ZONE = "@ IN SOA ns admin {serial} 7200 3600 1209600 3600\n@ IN NS ns.example.\nwww IN A 127.0.0.1\n"
+
+
+async def test_zones_come_and_go_with_their_files() -> None:
+    setup = FakeSetup(files={"DIR/db.example.net": "nonsense"})
+    server = server_of("auto {\ndirectory DIR\nreload 1s\n}", setup, Behind(lambda _: Response(SERVFAIL)))
+    (plugin, _) = server.blocks[0].chain.plugins
+    assert isinstance(plugin, AutoZones)
+    query = {"name": "www.example.org.", "type": "A"}
+
+    async def rcode() -> str:
+        await setup.prepared()
+        return str(shown(await reply_to(server, query))["rcode"])
+
+    assert await rcode() == "REFUSED"
+    setup.files["DIR/db.example.org"] = ZONE.format(serial=1)
+    assert await rcode() == "NOERROR"
+    setup.files["DIR/db.example.org"] = ZONE.format(serial=2).replace("www", "web")
+    assert await rcode() == "NXDOMAIN"
+    setup.files["DIR/db.example.org"] = "nonsense"
+    assert await rcode() == "NXDOMAIN"
+    del setup.files["DIR/db.example.org"]
+    assert await rcode() == "REFUSED"
+    assert difference({"rcode": "REFUSED"}, shown(await reply_to(server, query))) == ""
+
+
+@pytest.mark.parametrize(
+    ("path", "pattern", "template", "zone"),
+    [
+        ("a/db.Example.ORG", r"db\.(.*)", "{1}", "example.org."),
+        ("a/b.zone", r"(.*)\.zone", "{1}.example.org", "b.example.org."),
+        ("a/b", r"x", "{1}", None),
+        ("a/b", r"b", "{1}", None),
+        ("a/b", r"b", "{0}", "b."),
+        ("a/b c", r"(.*)", "{1}", None),
+    ],
+)
+def test_names_of_zones(path: str, pattern: str, template: str, zone: str | None) -> None:
+    assert origin_of(path, compiled(pattern), template) == zone
