@@ -18,6 +18,7 @@ from kdns.dns.response import Subject, Tally
 from kdns.errors import CorefileError
 from kdns.net import HostPort
 from kdns.plugins.chain import Plugin, Reply, Request
+from kdns.plugins.dnstap.frames import FrameSpec
 from kdns.plugins.listener import ListenerOptions
 from kdns.plugins.upstream import Upstream, UpstreamSpec
 
@@ -282,6 +283,10 @@ class Setup(Protocol):
 
     def within(self, timeout_s: float, reply: Awaitable[Reply]) -> Awaitable[Reply]:
         """The reply if it comes in time; TimeoutError, and whoever works on it is cancelled, if it does not."""
+        ...
+
+    def frames(self, spec: FrameSpec, lost: Tally) -> Callable[[bytes], None]:
+        """What sends frames to a reader while the block is there; it never blocks, and counts those that are lost."""
         ...
 
     def now_s(self) -> float:

@@ -43,6 +43,7 @@ from kdns.plugins import (
 from kdns.plugins import any as any_
 from kdns.plugins.cache import plugin as cache
 from kdns.plugins.directive import Row
+from kdns.plugins.dnstap import plugin as dnstap
 from kdns.plugins.forward import plugin as forward
 from kdns.plugins.kubernetes import plugin as kubernetes
 from kdns.plugins.rewrite import plugin as rewrite
@@ -67,6 +68,7 @@ DIRECTIVES: Final[tuple[Row, ...]] = (
     prometheus.DIRECTIVE,
     errors.DIRECTIVE,
     log.DIRECTIVE,
+    dnstap.DIRECTIVE,
     local.DIRECTIVE,
     rrl.DIRECTIVE,
     acl.DIRECTIVE,

@@ -15,12 +15,13 @@ from kdns.dns.answer import MAX_UDP_BYTES, Answer
 from kdns.dns.message import Decoded, decode, query
 from kdns.dns.order import Order
 from kdns.dns.query import Query, read_query
-from kdns.dns.response import Subject
+from kdns.dns.response import Subject, Tally
 from kdns.dns.table import Lane, key_of
 from kdns.dns.types import type_number
 from kdns.net import HostPort
 from kdns.plugins.chain import UNHANDLED, Chain, Plugin, Reply, Request, Sees, Serve
 from kdns.plugins.directive import Chance, Config, Directive, Files, Level, OnChange, Page, Sample, UnreadableFileError
+from kdns.plugins.dnstap.frames import FrameSpec
 from kdns.plugins.kubernetes.options import Options
 from kdns.plugins.kubernetes.plugin import Kubernetes
 from kdns.plugins.listener import ListenerOptions
@@ -88,6 +89,7 @@ class FakeSetup:
     readers: dict[str, Callable[[str], None]] = field(default_factory=dict)
     has_stacks: bool = False
     has_debug: bool = False
+    framed: dict[str, list[bytes]] = field(default_factory=dict)
     hostname: str = "node-1"
     preparations: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
     sent: list[tuple[HostPort, bytes]] = field(default_factory=list)
@@ -206,6 +208,10 @@ class FakeSetup:
     async def within(self, timeout_s: float, reply: Awaitable[Reply]) -> Reply:
         async with asyncio.timeout(timeout_s):
             return await reply
+
+    def frames(self, spec: FrameSpec, lost: Tally) -> Callable[[bytes], None]:
+        del lost
+        return self.framed.setdefault(str(spec), []).append
 
     def now_s(self) -> float:
         return self.clock_s

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 from kdns import logs
 from kdns.aio.dns.clusters import Cluster, Clusters
 from kdns.aio.dns.files import WatchedFile
+from kdns.aio.dns.frame_stream import FrameStream
 from kdns.aio.dns.interfaces import bound_addresses, own_addresses
 from kdns.aio.http.server import Handler
 from kdns.aio.http.sites import plain_page
@@ -27,7 +28,7 @@ from kdns.aio.zones.files import LocalFiles
 from kdns.cluster.source import Scope, Source
 from kdns.cluster.state import State
 from kdns.dns.answer import MAX_UDP_BYTES
-from kdns.dns.response import Subject
+from kdns.dns.response import Subject, Tally
 from kdns.errors import CorefileError, InputError
 from kdns.net import HostPort
 from kdns.plugins.chain import UNHANDLED, Chain, Plugin, Reply, Request
@@ -35,6 +36,7 @@ from kdns.plugins.directive import Chance, Files, Level, OnChange
 from kdns.plugins.directive import Page as PlainPage
 from kdns.plugins.directive import Sample as PlainSample
 from kdns.plugins.directives import DIRECTIVES
+from kdns.plugins.dnstap.frames import FrameSpec
 from kdns.plugins.listener import ListenerOptions
 from kdns.plugins.server import Block, Server, View
 from kdns.plugins.server_config import WILDCARD, ServerConfig
@@ -343,6 +345,12 @@ class BlockSetup:
         """See Setup."""
         async with asyncio.timeout(timeout_s):
             return await reply
+
+    def frames(self, spec: FrameSpec, lost: Tally) -> Callable[[bytes], None]:
+        """See Setup."""
+        stream = FrameStream(spec, lost)
+        self.spawn(stream.run)
+        return stream.put
 
     def now_s(self) -> float:
         """See Setup."""

@@ -45,6 +45,7 @@ LEAST = {
     "rewrite": "rewrite type A AAAA",
     "template": "template ANY ANY",
     "view": "view v",
+    "dnstap": "dnstap S",
     "header": "header {\n response set ra\n}",
     "auto": "auto {\n directory zones\n}",
     "file": "file db",

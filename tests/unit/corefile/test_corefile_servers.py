@@ -69,6 +69,7 @@ MINIMAL = {
     "rewrite": "rewrite type A AAAA",
     "template": "template ANY ANY",
     "view": "view v",
+    "dnstap": "dnstap S",
     "header": "header {\nresponse set ra\n}",
     "auto": "auto {\n directory zones\n}",
     "file": "file db",

@@ -1,0 +1,1 @@
+"""dnstap: copies of messages for collectors, as protobuf in frames."""
