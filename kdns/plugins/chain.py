@@ -90,6 +90,26 @@ class Observer(Protocol):
         ...
 
 
+class Forwarded(NamedTuple):
+    """A question that an upstream was asked over this transport, and its response, b"" for none; loop times."""
+
+    upstream: tuple[str, int]
+    transport: str
+    query: bytes
+    response: bytes
+    started_s: float
+    ended_s: float
+
+
+@runtime_checkable
+class ForwardObserver(Protocol):
+    """A plugin that is also called with what upstreams were asked."""
+
+    def forwarded(self, request: Request, exchange: Forwarded) -> None:
+        """An upstream was asked on behalf of this request."""
+        ...
+
+
 UNHANDLED: Final = Response(SERVFAIL)
 NO_NOTIFY: Final = Response(NOTIMP)
 NOT_SERVED: Final = Response(REFUSED)

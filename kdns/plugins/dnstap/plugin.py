@@ -16,7 +16,7 @@ from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
 from kdns.dns.response import Response
 from kdns.net import HostPort, split_host_port
-from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, then
+from kdns.plugins.chain import Forwarded, Plugin, Reply, Request, Sees, Serve, then
 from kdns.plugins.directive import Directive, Repeat, Setup
 from kdns.plugins.dnstap.frames import FrameSpec
 from kdns.plugins.dnstap.message import (
@@ -90,21 +90,14 @@ class Dnstap(Plugin):
         )
         self._copy(request._replace(metadata=response.metadata), tap)
 
-    def forwarded(
-        self,
-        request: Request,
-        upstream: tuple[str, int],
-        transport: str,
-        query: bytes,
-        response: bytes,
-        started_s: float,
-        ended_s: float,
-    ) -> None:
-        """Copy an exchange with an upstream: it was asked at `started_s` and replied at `ended_s`, b"" for silence."""
-        tap = Tap(FORWARDER_QUERY, transport, request.client, self._unix_s(started_s), upstream)
-        self._copy(request, tap._replace(query=query))
-        if response:
-            ended = tap._replace(kind=FORWARDER_RESPONSE, response_s=self._unix_s(ended_s), response=response)
+    def forwarded(self, request: Request, exchange: Forwarded) -> None:
+        """Copy an exchange with an upstream."""
+        started_s = self._unix_s(exchange.started_s)
+        tap = Tap(FORWARDER_QUERY, exchange.transport, request.client, started_s, exchange.upstream)
+        self._copy(request, tap._replace(query=exchange.query))
+        if exchange.response:
+            ended_s = self._unix_s(exchange.ended_s)
+            ended = tap._replace(kind=FORWARDER_RESPONSE, response_s=ended_s, response=exchange.response)
             self._copy(request, ended)
 
     def _unix_s(self, loop_s: float) -> float:

@@ -9,7 +9,7 @@ from typing import Final
 from kdns.dns.names import Labels, is_below, labels_of
 from kdns.dns.response import Response
 from kdns.dns.types import NOERROR, REFUSED, SERVFAIL
-from kdns.plugins.chain import Request
+from kdns.plugins.chain import Forwarded, ForwardObserver, Request
 from kdns.plugins.directive import Setup
 from kdns.plugins.forward.bailiwick import checked
 from kdns.plugins.forward.config import ForwardConfig
@@ -64,7 +64,7 @@ class Forwarder:
 
     def leads_on(self, response: Response) -> bool:
         """Whether the next stanza is to be asked in place of an upstream's response (`next`, `next_on_nodata`)."""
-        if response is FAILED or response is TOO_MANY:
+        if response.options is FAILED.options or response is TOO_MANY:
             return False
         config = self._config
         if response.rcode in config.next_rcodes:
@@ -93,18 +93,18 @@ class Forwarder:
         deadline_s = at_s + TIMEOUT_S
         response = FAILED
         for member, lap in self._candidates(members):
-            if at_s >= deadline_s or (lap and response is not FAILED):
+            if at_s >= deadline_s or (lap and response.options is not FAILED.options):
                 break
             begun_s = at_s
             try:
-                wire = await member.upstream.exchange(
-                    request.query, transport, min(config.read_timeout_s, deadline_s - at_s)
-                )
+                wire = await self._exchange(member, request, transport, min(config.read_timeout_s, deadline_s - at_s))
                 if wire[2] & _TC and transport == "udp":
                     wire = await self._whole(member, request, wire, deadline_s)
                 response = checked(wire, request.query, NAME)
             except (UpstreamError, ValueError) as error:
                 at_s = now_s()
+                if response.options is FAILED.options:
+                    response = FAILED._replace(error=_said(error, member, transport))
                 member.failed(transport)
                 failures_left -= not isinstance(error, UpstreamTimeoutError)
                 if not failures_left:
@@ -115,6 +115,23 @@ class Forwarder:
             if response.rcode not in config.failover_rcodes:
                 break
         return response
+
+    async def _exchange(self, member: Member, request: Request, transport: Transport, timeout_s: float) -> bytes:
+        """The upstream's message, of which the block's observers are told."""
+        observers = [one for one in self._setup.plugins() if isinstance(one, ForwardObserver)]
+        if not observers:
+            return await member.upstream.exchange(request.query, transport, timeout_s)
+        started_s, wire = self._setup.now_s(), b""
+        try:
+            wire = await member.upstream.exchange(request.query, transport, timeout_s)
+        finally:
+            spec = member.upstream.spec
+            over = transport if spec.scheme == "dns" else spec.scheme
+            place = (spec.address.host, spec.address.port)
+            exchange = Forwarded(place, over, request.query.packet, wire, started_s, self._setup.now_s())
+            for observer in observers:
+                observer.forwarded(request, exchange)
+        return wire
 
     def transport(self, request: Request) -> Transport:
         """The client's protocol, unless the stanza says otherwise; a stream of any kind is TCP."""
@@ -153,8 +170,17 @@ class Forwarder:
         """
         timeout_s = min(self._config.read_timeout_s, deadline_s - self._setup.now_s())
         try:
-            return await member.upstream.exchange(request.query, "tcp", timeout_s)
+            return await self._exchange(member, request, "tcp", timeout_s)
         except UpstreamError:
             if request.transport != "udp":
                 raise
             return truncated
+
+
+def _said(error: Exception, member: Member, transport: Transport) -> str:
+    """What went wrong with whom, for logs; a timeout in Go's words, which operators have patterns for."""
+    spec = member.upstream.spec
+    over = transport if spec.scheme == "dns" else spec.scheme
+    if isinstance(error, UpstreamTimeoutError):
+        return f"read {over} {spec.address}: i/o timeout"
+    return f"{over} {spec.address}: {error}"

@@ -11,7 +11,7 @@ from kdns.dns.message import query
 from kdns.dns.response import Response
 from kdns.dns.types import A
 from kdns.net import packed
-from kdns.plugins.chain import Request
+from kdns.plugins.chain import Forwarded, Request
 from kdns.plugins.dnstap import frames, plugin
 from kdns.plugins.dnstap.message import Tap, payload, varint
 from kdns.plugins.server_config import configure
@@ -84,8 +84,8 @@ def test_copies_of_what_upstreams_are_asked() -> None:
     setup = FakeSetup(clock_s=9.0)
     tap = built("full", setup)
     asked = request(("192.0.2.1", 7), "udp")
-    tap.forwarded(asked, ("198.51.100.1", 53), "tcp", b"query", b"response", 2.0, 3.5)
-    tap.forwarded(asked, ("198.51.100.1", 53), "tcp", b"query", b"", 4.0, 5.0)
+    tap.forwarded(asked, Forwarded(("198.51.100.1", 53), "tcp", b"query", b"response", 2.0, 3.5))
+    tap.forwarded(asked, Forwarded(("198.51.100.1", 53), "tcp", b"query", b"", 4.0, 5.0))
     sent = {2: 1, 3: 2, 4: packed("192.0.2.1"), 5: packed("198.51.100.1"), 6: 7, 7: 53, 9: 0, 10: b"query"}
     response = {key: value for key, value in sent.items() if key != 10}
     found = [message_of(frame) for frame in setup.framed[SOCKET]]
