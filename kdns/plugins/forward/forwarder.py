@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Iterable, Iterator
 from itertools import count
 from typing import Final
 
@@ -25,8 +25,7 @@ NETWORK_ERROR: Final = (15, b"\x00\x17")
 """An Extended DNS Error of the code 23 (RFC 8914 §4.24)."""
 BOUNDS: Final = tuple(0.00025 * 2**power for power in range(16))
 
-FAILED: Final = Response(SERVFAIL, plugin=NAME, options=(NETWORK_ERROR,))
-TOO_MANY: Final = Response(REFUSED, plugin=NAME)
+FAILED: Final = Response(SERVFAIL, plugin=NAME, options=(NETWORK_ERROR,), error="no healthy proxies")
 
 _TC: Final = 0x02
 
@@ -42,6 +41,9 @@ class Forwarder:
         self._setup = setup
         self._order = order(config.policy, setup.chance)
         self._under_way = 0
+        self._observers: tuple[ForwardObserver, ...] | None = None
+        reason = f"concurrent queries exceeded maximum {config.max_concurrent}"
+        self._too_many = Response(REFUSED, plugin=NAME, error=reason)
         self._durations = setup.histograms(
             "coredns_proxy_request_duration_seconds",
             "Time that upstreams took to answer.",
@@ -64,7 +66,7 @@ class Forwarder:
 
     def leads_on(self, response: Response) -> bool:
         """Whether the next stanza is to be asked in place of an upstream's response (`next`, `next_on_nodata`)."""
-        if response.options is FAILED.options or response is TOO_MANY:
+        if response is self._too_many or (not response.wire and NETWORK_ERROR in response.options):
             return False
         config = self._config
         if response.rcode in config.next_rcodes:
@@ -77,7 +79,7 @@ class Forwarder:
         limit = self._config.max_concurrent
         if limit and self._under_way >= limit:
             self._rejects.count += 1
-            return TOO_MANY
+            return self._too_many
         self._under_way += 1
         try:
             return await self._ask(request)
@@ -92,8 +94,9 @@ class Forwarder:
         at_s = now_s()
         deadline_s = at_s + TIMEOUT_S
         response = FAILED
+        has_answer = False
         for member, lap in self._candidates(members):
-            if at_s >= deadline_s or (lap and response.options is not FAILED.options):
+            if at_s >= deadline_s or (lap and has_answer):
                 break
             begun_s = at_s
             try:
@@ -103,24 +106,38 @@ class Forwarder:
                 response = checked(wire, request.query, NAME)
             except (UpstreamError, ValueError) as error:
                 at_s = now_s()
-                if response.options is FAILED.options:
-                    response = FAILED._replace(error=_said(error, member, transport))
                 member.failed(transport)
+                if not has_answer:
+                    response = FAILED._replace(error=_said(error, member, transport))
                 failures_left -= not isinstance(error, UpstreamTimeoutError)
                 if not failures_left:
                     break
                 continue
             at_s = now_s()
             self._durations.observe(member.labels(response.rcode), at_s - begun_s)
+            has_answer = True
             if response.rcode not in config.failover_rcodes:
                 break
+        if response.rcode == SERVFAIL and has_answer:
+            return response._replace(error="the upstream answers SERVFAIL")
         return response
 
-    async def _exchange(self, member: Member, request: Request, transport: Transport, timeout_s: float) -> bytes:
-        """The upstream's message, of which the block's observers are told."""
-        observers = [one for one in self._setup.plugins() if isinstance(one, ForwardObserver)]
-        if not observers:
-            return await member.upstream.exchange(request.query, transport, timeout_s)
+    def _exchange(self, member: Member, request: Request, transport: Transport, timeout_s: float) -> Awaitable[bytes]:
+        """The upstream's message; the block's observers are told of it."""
+        if self._observers is None and (plugins := self._setup.plugins()):
+            self._observers = tuple(plugin for plugin in plugins if isinstance(plugin, ForwardObserver))
+        if self._observers:
+            return self._observed(self._observers, member, request, transport, timeout_s)
+        return member.upstream.exchange(request.query, transport, timeout_s)
+
+    async def _observed(
+        self,
+        observers: tuple[ForwardObserver, ...],
+        member: Member,
+        request: Request,
+        transport: Transport,
+        timeout_s: float,
+    ) -> bytes:
         started_s, wire = self._setup.now_s(), b""
         try:
             wire = await member.upstream.exchange(request.query, transport, timeout_s)

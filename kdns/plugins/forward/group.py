@@ -127,13 +127,12 @@ class Group:
     """The upstreams of a stanza, in the order in which its words are written; `members` changes with files and names.
 
     `usable` are those of them that are asked. An upstream that stays keeps its connections and what is known of its
-    health. `changed` are called when the upstreams are others.
+    health.
     """
 
     def __init__(self, config: ForwardConfig, setup: Setup) -> None:
         self.members: Members = ()
         self.usable: Members = ()
-        self.changed: list[Callable[[], None]] = []
         self._config = config
         self._setup = setup
         self._failures = setup.counters(
@@ -184,8 +183,6 @@ class Group:
         self.disable(self._disabled & set(self.members))
         for member in gone:
             self._setup.call_later(CLOSE_AFTER_S, member.upstream.close)
-        for call in self.changed:
-            call()
 
     def _member(self, target: Target) -> Member:
         try:

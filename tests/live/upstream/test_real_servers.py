@@ -3,120 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import socket
-import subprocess
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from dns_client import answers, rcode
 from fake_api_certs import authority, issue
 from fake_upstream import query_of, trusting, upstream_of
+from real_servers import PORTS, SERVERS, running
 
 from kdns.net import HostPort
-from kdns.plugins.upstream import Scheme, Transport, UpstreamError, UpstreamSpec, UpstreamUnreachableError
+from kdns.plugins.upstream import Transport, UpstreamError, UpstreamSpec, UpstreamUnreachableError
 
-ZONE = """\
-$ORIGIN example.org.
-@ 300 SOA ns host 1 3600 600 86400 60
-@ 300 NS ns
-ns 300 A 192.0.2.1
-large 300 TXT {long}
-""".format(long=" ".join(f'"{"x" * 200}"' for _ in range(20)))
-KNOT = """\
-server:
-    rundir: "{folder}"
-    listen: 127.0.0.1@{port}
-database:
-    storage: "{folder}"
-zone:
-  - domain: example.org
-    file: "{folder}/zone"
-    zonefile-sync: -1
-    journal-content: none
-"""
-NSD = """\
-server:
-    server-count: 1
-    ip-address: 127.0.0.1@{port}
-    ip-address: 127.0.0.1@{tls_port}
-    tls-port: {tls_port}
-    tls-service-key: "{folder}/server.key"
-    tls-service-pem: "{folder}/server.crt"
-    username: ""
-    zonesdir: "{folder}"
-    database: ""
-    pidfile: "{folder}/nsd.pid"
-    xfrdfile: "{folder}/xfrd.state"
-    zonelistfile: "{folder}/zone.list"
-remote-control:
-    control-enable: no
-zone:
-    name: example.org
-    zonefile: zone
-"""
-UNBOUND = """\
-server:
-    interface: 127.0.0.1@{port}
-    interface: 127.0.0.1@{tls_port}
-    interface: 127.0.0.1@{https_port}
-    tls-port: {tls_port}
-    https-port: {https_port}
-    tls-service-key: "{folder}/server.key"
-    tls-service-pem: "{folder}/server.crt"
-    directory: "{folder}"
-    pidfile: "{folder}/unbound.pid"
-    username: ""
-    chroot: ""
-    use-syslog: no
-    num-threads: 1
-auth-zone:
-    name: example.org
-    zonefile: "{folder}/zone"
-    for-downstream: yes
-    for-upstream: no
-"""
-SERVERS: dict[str, tuple[list[str], str, tuple[Scheme, ...]]] = {
-    "knotd": (["-c"], KNOT, ("dns",)),
-    "nsd": (["-d", "-c"], NSD, ("dns", "tls")),
-    "unbound": (["-d", "-c"], UNBOUND, ("dns", "tls", "https")),
-}
 TRANSPORTS: tuple[Transport, ...] = ("udp", "tcp")
-PORTS: dict[Scheme, str] = {"dns": "port", "tls": "tls_port", "https": "https_port"}
-
-
-def free_ports() -> Iterator[int]:
-    """Ports of 127.0.0.1 that were free for UDP and TCP a moment ago."""
-    while True:
-        with socket.socket(type=socket.SOCK_DGRAM) as udp, socket.socket() as tcp:
-            udp.bind(("127.0.0.1", 0))
-            port: int = udp.getsockname()[1]
-            try:
-                tcp.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        yield port
-
-
-@contextmanager
-def running(name: str, folder: Path) -> Iterator[dict[str, int]]:
-    """A server of the zone; its ports by their names in the configuration."""
-    program = shutil.which(name, path="/usr/sbin:/usr/bin")
-    if program is None:
-        pytest.skip(f"{name} is not here: tests/install-debian-packages says how to get it")
-    options, conf, _ = SERVERS[name]
-    ports = dict(zip(PORTS.values(), free_ports(), strict=False))
-    (folder / "zone").write_text(ZONE)
-    (folder / "conf").write_text(conf.format(folder=folder, **ports))
-    with (folder / "log").open("w") as log:
-        process = subprocess.Popen([program, *options, str(folder / "conf")], stdout=log, stderr=log)
-    try:
-        yield ports
-    finally:
-        process.terminate()
-        process.wait(60)
 
 
 @asynccontextmanager

@@ -82,9 +82,19 @@ async def test_attempts(
     assert setup.clock_s == pytest.approx(took_s)
 
 
-async def test_a_failure_says_that_the_network_failed(setup: ForwardSetup) -> None:
-    scripts(setup, u1=TIMEOUT)
-    assert (await answer(forward_of("forward . 192.0.2.1", setup))).options == ((15, b"\0\x17"),)
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (TIMEOUT, "read udp 192.0.2.1:53: i/o timeout"),
+        (REFUSED, "udp 192.0.2.1:53: refused"),
+        (says(rcode=2), "the upstream answers SERVFAIL"),
+    ],
+)
+async def test_what_a_failure_says(setup: ForwardSetup, said: Response | UpstreamError, reason: str) -> None:
+    scripts(setup, u1=said)
+    response = await answer(forward_of("forward . 192.0.2.1", setup))
+    assert response.error == reason
+    assert response.options == (() if isinstance(said, Response) else ((15, b"\0\x17"),))
 
 
 TRANSPORTS = [("", "udp", "tcp"), ("force_tcp", "tcp", "tcp"), ("prefer_udp", "udp", "udp")]

@@ -1,0 +1,58 @@
+"""misc-cases.json, `loop`: which questions count as the server's own that came back, and that all go on."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+from dns_chain import FakeSetup, read
+from harness import Case, Report, packet_of, recorded
+
+from kdns.corefile.address import zone_addresses
+from kdns.corefile.lexer import Token
+from kdns.dns.names import labels_of
+from kdns.dns.response import Response
+from kdns.errors import CorefileError
+from kdns.plugins.chain import Reply, Request
+from kdns.plugins.loop import LoopConfig, build
+
+DEVIATIONS: Final = {
+    "loop/TestParseServerBlockKeys/1": "a scheme that there is not is refused; CoreDNS takes its zone for the root",
+}
+"""Case → why kdns differs."""
+
+
+def question(case: Case) -> str:
+    setup = FakeSetup(zones=tuple(case["server_zones"]))
+    loop = build((LoopConfig(),), setup)
+    counted: list[str] = []
+    passed: list[Request] = []
+
+    def behind(request: Request) -> Reply:
+        passed.append(request)
+        return Response()
+
+    loop.expect(labels_of(case.get("probe_name", "3.4.example.org.")), lambda: counted.append(""))
+    if "disabled" in case.get("state", ""):
+        loop.expect(labels_of(case["query"]["name"]), lambda: counted.append(""))
+        setup.clock_s += 30
+    loop.serve(Request(read(packet_of(case["query"]))), behind)
+    got = {"counted": bool(counted), "passed": bool(passed)}
+    return "" if got == case["expect"] else f"{got}, recorded {case['expect']}"
+
+
+def zone(case: Case) -> str:
+    try:
+        (address,) = zone_addresses([Token("Corefile", 1, case["in"] or ".")])
+    except CorefileError as error:
+        return str(error)
+    return "" if address.zone == case["expect"]["out"] else address.zone
+
+
+def test_loop_cases(capsys: pytest.CaptureFixture[str]) -> None:
+    report = Report("misc-cases.json, loop", DEVIATIONS)
+    for case in recorded("misc")["cases"]:
+        if case["id"].startswith("loop/"):
+            report.add(case["id"], zone(case) if case.get("op") == "func" else question(case))
+    with capsys.disabled():
+        report.check()

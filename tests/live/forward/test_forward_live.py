@@ -1,0 +1,198 @@
+"""`forward` and `loop` of a running server: names of a cluster and of others, with NSD and Unbound as upstreams."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterator, MutableMapping
+from contextlib import ExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import aiohttp
+import pytest
+from fake_api import Cluster, FakeApi, meta, service, until
+from fake_api_certs import authority, issue
+from fake_upstream import answer, query_of, upstream_of
+from real_servers import free_ports, running
+
+from kdns.aio.dns.server import DnsServer
+from kdns.cluster.source import Source
+from kdns.corefile.parse import parse
+from kdns.dns.message import Decoded, decode
+from kdns.net import HostPort
+from kdns.plugins.server_config import configure
+from kdns.plugins.upstream import Transport, UpstreamError, UpstreamSpec
+
+COREFILE = """\
+.:{port} {{
+    bind 127.0.0.1
+    errors
+    prometheus 127.0.0.1:0
+    kubernetes cluster.local in-addr.arpa ip6.arpa {{
+        pods insecure
+        fallthrough in-addr.arpa ip6.arpa
+        ttl 30
+    }}
+    {directives}
+    loop
+    loadbalance
+}}
+"""
+"""kubeadm's, with other addresses and without `cache`, which would hide upstreams."""
+EXTERNAL_NAME = "ext.shop.svc.cluster.local"
+CLUSTER_NAME = "web.shop.svc.cluster.local"
+
+
+@asynccontextmanager
+async def served(directives: str, port: int = 0) -> AsyncIterator[DnsServer]:
+    cluster = Cluster()
+    cluster.put("namespaces", meta("shop"))
+    cluster.put("services", service("web", "10.96.0.1", "shop"))
+    external = meta("ext", "shop") | {"spec": {"type": "ExternalName", "externalName": "ns.example.org"}}
+    cluster.put("services", external)
+    api = FakeApi(cluster)
+    await api.start()
+    corefile = COREFILE.format(directives=directives, port=port)
+    server = DnsServer(configure(parse(corefile)), default_source=Source(endpoint=api.url))
+    try:
+        await server.start()
+        await until(lambda: server.is_synced)
+        yield server
+    finally:
+        await server.stop()
+        await api.stop()
+
+
+async def ask(
+    server: DnsServer, name: str, qtype: str = "A", transport: Transport = "udp", payload_bytes: int = 1232
+) -> Decoded:
+    """The server's answer, asked for as an upstream would be."""
+    spec = UpstreamSpec(HostPort(*server.addresses[0][:2]))
+    async with upstream_of(spec) as upstream:
+        query = query_of(name, qtype=qtype, payload_bytes=payload_bytes)
+        return decode(await upstream.exchange(query, transport, 20.0))
+
+
+async def page(server: DnsServer, path: str) -> str:
+    """The body of one of the server's HTTP pages."""
+    host, port = server.site_addresses[path]
+    async with aiohttp.ClientSession() as session, session.get(f"http://{host}:{port}{path}") as response:
+        return await response.text()
+
+
+def addresses(answered: Decoded) -> list[object]:
+    return [rdata for rrset in answered.answer if rrset.rtype == 1 for rdata in rrset.rdata]
+
+
+async def answers_at(port: int) -> None:
+    """Return when an upstream has started."""
+    async with upstream_of(UpstreamSpec(HostPort("127.0.0.1", port))) as upstream, asyncio.timeout(60):
+        while True:
+            try:
+                await upstream.exchange(query_of("ns.example.org"), "tcp", 1.0)
+            except UpstreamError:
+                await asyncio.sleep(0.05)
+            else:
+                return
+
+
+@pytest.fixture
+def upstreams(tmp_path: Path) -> Iterator[dict[str, dict[str, int]]]:
+    """The ports of an NSD and an Unbound, whose certificate is for 127.0.0.1."""
+    ca = authority("ca")
+    (tmp_path / "ca.pem").write_bytes(ca.pem)
+    with ExitStack() as stack:
+        ports = {}
+        for name in ("nsd", "unbound"):
+            folder = tmp_path / name
+            folder.mkdir()
+            issue(ca, "server", folder)
+            ports[name] = stack.enter_context(running(name, folder))
+        yield ports
+
+
+async def test_names_of_the_cluster_and_of_others(upstreams: dict[str, dict[str, int]]) -> None:
+    port = upstreams["unbound"]["port"]
+    await answers_at(port)
+    async with served(f"bufsize 4096\nforward . 127.0.0.1:{port}") as server:
+        for transport in ("udp", "tcp"):
+            assert addresses(await ask(server, CLUSTER_NAME, transport=transport)) == [bytes((10, 96, 0, 1))]
+            assert addresses(await ask(server, "ns.example.org", transport=transport)) == [bytes((192, 0, 2, 1))]
+            assert (await ask(server, "no.example.org", transport=transport)).rcode == "NXDOMAIN"
+            chased = await ask(server, EXTERNAL_NAME, transport=transport)
+            assert [rrset.rtype for rrset in chased.answer] == [5, 1]
+            assert addresses(chased) == [bytes((192, 0, 2, 1))]
+        large = await ask(server, "large.example.org", "TXT", payload_bytes=4096)
+        assert "tc" not in large.flags, "what Unbound truncates over UDP comes over TCP"
+        assert len(large.answer) == 1
+        small = await ask(server, "large.example.org", "TXT", payload_bytes=1232)
+        assert "tc" in small.flags
+        metrics = await page(server, "/metrics")
+        labels = f'proxy_name="forward",rcode="NXDOMAIN",to="127.0.0.1:{port}"'
+        assert f"coredns_proxy_request_duration_seconds_count{{{labels}}} 2.0" in metrics
+
+
+async def test_one_of_two_upstreams_dies(tmp_path: Path) -> None:
+    issue(authority("ca"), "server", tmp_path)
+    with running("unbound", tmp_path) as ports:
+        await answers_at(ports["port"])
+        dead = next(free_ports())
+        stanza = f"forward . 127.0.0.1:{dead} 127.0.0.1:{ports['port']} {{\npolicy sequential\nhealth_check 50ms\n}}"
+        async with served(stanza) as server:
+            for _ in range(20):
+                assert addresses(await ask(server, "ns.example.org")) == [bytes((192, 0, 2, 1))]
+            metrics = await page(server, "/metrics")
+            assert f'coredns_proxy_healthcheck_failures_total{{proxy_name="forward",to="127.0.0.1:{dead}"}}' in metrics
+
+
+async def test_tls_with_the_right_name_and_with_a_wrong_one(
+    upstreams: dict[str, dict[str, int]], tmp_path: Path
+) -> None:
+    await answers_at(upstreams["unbound"]["port"])
+    for scheme, port in (("tls", "tls_port"), ("https", "https_port")):
+        target = f"{scheme}://127.0.0.1:{upstreams['unbound'][port]}"
+        for options, rcode in (("", "NOERROR"), ("tls_servername dns.example", "SERVFAIL")):
+            stanza = f"forward . {target} {{\ntls {tmp_path}/ca.pem\n{options}\n}}"
+            async with served(stanza) as server:
+                assert (await ask(server, "ns.example.org")).rcode == rcode
+                assert addresses(await ask(server, CLUSTER_NAME)) == [bytes((10, 96, 0, 1))]
+
+
+class Resolver(asyncio.DatagramProtocol):
+    """Answers every query on port 53 of an address of loopback that no other process has."""
+
+    def __init__(self) -> None:
+        self.host = f"127.53.{os.getpid() >> 8 & 255}.{os.getpid() & 255 or 1}"
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.DatagramTransport", transport)
+
+    def datagram_received(self, data: bytes, addr: tuple[str | Any, int]) -> None:
+        self.transport.sendto(answer(data), addr)
+
+
+async def test_upstreams_of_a_file(tmp_path: Path) -> None:
+    resolver = Resolver()
+    loop = asyncio.get_running_loop()
+    try:
+        transport, _ = await loop.create_datagram_endpoint(lambda: resolver, (resolver.host, 53))
+    except PermissionError:
+        pytest.skip("port 53 needs privileges")
+    (tmp_path / "resolv.conf").write_text(f"search example.org\nnameserver {resolver.host}\n")
+    try:
+        async with served(f"forward . {tmp_path}/resolv.conf {{\nmax_concurrent 1000\n}}") as server:
+            assert addresses(await ask(server, "www.example.com")) == [bytes((192, 0, 2, 1))]
+            assert addresses(await ask(server, CLUSTER_NAME)) == [bytes((10, 96, 0, 1))]
+    finally:
+        transport.close()
+
+
+async def test_a_circle_ends_and_names_of_the_cluster_go_on(logs: list[MutableMapping[str, Any]]) -> None:
+    port = next(free_ports())
+    async with served(f"forward . 127.0.0.1:{port}", port) as server:
+        await until(lambda: any(line["event"] == "upstream in a circle" for line in logs))
+        assert (await ask(server, "www.example.com")).rcode == "SERVFAIL"
+        assert addresses(await ask(server, CLUSTER_NAME)) == [bytes((10, 96, 0, 1))]
+        metrics = await page(server, "/metrics")
+        assert f'kdns_loop_upstreams{{to="127.0.0.1:{port}"}} 1.0' in metrics
