@@ -32,6 +32,8 @@ class Reuse(NamedTuple):
 
     def and_then(self, other: Reuse) -> Reuse:
         """What holds for a response that was made of two."""
+        if self is PRIVATE or other is PRIVATE:
+            return PRIVATE
         if self is NEVER or other is NEVER:
             return NEVER
         ends = [reuse.expires_s for reuse in (self, other) if reuse.expires_s is not None]
@@ -39,7 +41,12 @@ class Reuse(NamedTuple):
 
 
 NEVER: Final = Reuse(("never",), 0.0)
-"""The response is for this query only. Compared by identity."""
+"""The response is for this query only, and tells those who keep answers by what they hold how long it lives.
+
+Compared by identity.
+"""
+PRIVATE: Final = Reuse(("private",), 0.0)
+"""The response is for this client only: nobody keeps it. Compared by identity."""
 
 
 NO_METADATA: Final[Mapping[str, str]] = MappingProxyType({})

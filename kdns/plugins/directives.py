@@ -10,6 +10,7 @@ from typing import Final
 from kdns.plugins import (
     acl,
     auto,
+    autopath,
     bind,
     bufsize,
     cancel,
@@ -80,6 +81,7 @@ DIRECTIVES: Final[tuple[Row, ...]] = (
     cache.DIRECTIVE,
     rewrite.DIRECTIVE,
     header.DIRECTIVE,
+    autopath.DIRECTIVE,
     minimal.DIRECTIVE,
     template.DIRECTIVE,
     transfer.DIRECTIVE,

@@ -22,7 +22,7 @@ from kdns.dns.answer import (
 )
 from kdns.dns.names import Labels, is_below, labels_of
 from kdns.dns.query import HEADER_BYTES, OPCODE, Malformed, Query, read_query
-from kdns.dns.response import NEVER, Response
+from kdns.dns.response import NEVER, PRIVATE, Response
 from kdns.dns.table import AnswerTable, Generations, Lane, key_of
 from kdns.dns.types import REFUSED, SERVFAIL
 from kdns.dns.wire import from_wire
@@ -215,7 +215,7 @@ class Server:
         query = request.query
         reuse = reply.reuse
         # an answer that was begun before something was forgotten may be made of that
-        is_reusable = reuse is not NEVER and reply.seal is None and block.chain.is_cacheable
+        is_reusable = reuse is not NEVER and reuse is not PRIVATE and reply.seal is None and block.chain.is_cacheable
         is_kept = is_reusable and query.is_plain and epoch == self.table.epoch
         answer = self._answer(request, reply, block, lane, once=not is_kept)
         wire = answer.wire(query.packet)
@@ -272,4 +272,4 @@ class Server:
 
 def _for_once(reply: Reply) -> Reply:
     """A reply of a block whose directives see every query is for this query only."""
-    return reply and reply._replace(reuse=NEVER)
+    return reply and reply._replace(reuse=NEVER.and_then(reply.reuse))

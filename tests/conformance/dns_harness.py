@@ -25,6 +25,7 @@ from kdns.dns.query import AA, TC
 from kdns.dns.response import Response
 from kdns.dns.rrset import RRset, Soa, Srv
 from kdns.dns.types import CNAME, NOERROR, NS, NXDOMAIN
+from kdns.plugins.autopath import Autopath, AutopathConfig
 from kdns.plugins.chain import Plugin, Reply, Request, Serve
 from kdns.plugins.k8s_external import External, ExternalConfig
 from kdns.plugins.kubernetes import plugin as kubernetes
@@ -104,12 +105,15 @@ def server_of(
     own: Iterable[str] = (),
     behind: tuple[Plugin, ...] = (),
     external: ExternalConfig | None = None,
+    autopath: bool = False,
 ) -> Server:
-    """A server with one block for everything, with `k8s_external` in front if a case has it."""
+    """A server with one block for everything, with `autopath` and `k8s_external` in front if a case has them."""
     setup = FakeSetup(state=state)
     options = directive.options(tuple(ip_address(ip).packed for ip in own))
     cluster = Kubernetes(state, options, setup, directive.fallthrough)
-    setup.built = (*([External(external, setup)] if external else []), cluster, *behind)
+    front: list[Plugin] = [Autopath(AutopathConfig((".",)), setup)] if autopath else []
+    front += [External(external, setup)] if external else []
+    setup.built = (*front, cluster, *behind)
     server = one_block(*setup.built)
     setup.servers.append(server)
     return server

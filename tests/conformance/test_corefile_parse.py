@@ -17,6 +17,7 @@ from kdns.cluster import selectors
 from kdns.corefile.parse import parse
 from kdns.errors import CorefileError
 from kdns.plugins import (
+    autopath,
     bufsize,
     chaos,
     k8s_external,
@@ -42,6 +43,7 @@ NAMES = {"metrics": "prometheus", None: "server address"}
 LISTENER = "the case is about SCHEME://IP:PORT of a listener; the same text as a server block's key reads otherwise"
 
 KNOWN: dict[str, str] = {
+    "plugin/autopath/setup_test.go:34": "a file that cannot be read is an error of the start, not of the parser",
     "plugin/health/setup_test.go:21": "a port that is no number is refused at once; CoreDNS finds out when it listens",
     "plugin/kubernetes/setup_test.go:621": "words behind `ignore empty_service` are refused; CoreDNS drops them",
     "plugin/root/root_test.go:54": "whether the folder can be read shows when a file in it is",
@@ -53,6 +55,7 @@ KNOWN: dict[str, str] = {
 """Source of the case → why kdns differs."""
 EXPRESSIONS: dict[str, str] = {
     **forward_columns.EXPRESSIONS,
+    "plugin/autopath/setup_test.go:32": "autopath resolv.conf",
     "plugin/tls/tls_test.go:29": "tls test_cert.pem test_key.pem test_ca.pem {\nkeylog /tmp/tls.log\n}",
     "plugin/root/root_test.go:44": "root no-such-folder",
     "plugin/root/root_test.go:47": "root .",
@@ -140,6 +143,10 @@ CHECKS: dict[str, Callable[[ServerConfig, dict[str, str]], bool]] = {
     "chaos": chaos_texts,
     "nsid": lambda server, expected: (
         only(server, nsid.DIRECTIVE).text == expected["expectedData"].replace("defaultNsid", "")
+    ),
+    "autopath": lambda server, expected: (
+        only(server, autopath.DIRECTIVE).zones == (expected["expectedZone"] or ".",)
+        and (only(server, autopath.DIRECTIVE).path == "") == (expected["expectedMw"] == "kubernetes")
     ),
     "k8s_external": lambda server, expected: external_as(only(server, k8s_external.DIRECTIVE), expected),
     "metadata": lambda server, expected: (

@@ -20,18 +20,7 @@ from kdns.plugins.kubernetes.options import Options
 from kdns.plugins.kubernetes.plugin import Kubernetes
 from kdns.plugins.server_config import configure
 
-NOT_YET = {
-    "autopath": "the autopath directive does not exist yet",
-}
 FIXTURE = "coredns-conformance/fixture"
-
-
-def reason_to_wait(case: dict[str, Any]) -> str:
-    config = case["plugin_config"]
-    for feature, reason in NOT_YET.items():
-        if case.get(feature) or config.get(feature):
-            return reason
-    return ""
 
 
 def behind(case: dict[str, Any]) -> tuple[ZoneFile, ...]:
@@ -57,10 +46,6 @@ async def test_dns_cases() -> None:
     outcomes: Counter[str] = Counter()
     failures = []
     for case in content["cases"]:
-        waits = reason_to_wait(case)
-        if waits:
-            outcomes[waits] += 1
-            continue
         directive = directive_of(case["corefile_stanza"])
         state = state_of(
             [obj for obj in content["objects"] if obj["metadata"]["annotations"][FIXTURE] == case["fixture"]],
@@ -70,8 +55,11 @@ async def test_dns_cases() -> None:
         )
         own = case.get("local_ips", [case["external_addr"]] if "external_addr" in case else [])
         external = external_of(case["k8s_external"]) if "k8s_external" in case else None
-        server = server_of(state, directive, own=own, behind=behind(case), external=external)
-        wrong = difference(case, await ask(server, case["qname"], case["qtype"]))
+        server = server_of(
+            state, directive, own=own, behind=behind(case), external=external, autopath="autopath" in case
+        )
+        client = case.get("client_ip", "10.240.0.1")
+        wrong = difference(case, await ask(server, case["qname"], case["qtype"], client=client))
         if wrong:
             failures.append(f"{case['id']} {case['qname']} {case['qtype']}: {wrong}")
         outcomes["failed" if wrong else "passed"] += 1

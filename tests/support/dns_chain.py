@@ -26,7 +26,7 @@ from kdns.plugins.kubernetes.options import Options
 from kdns.plugins.kubernetes.plugin import Kubernetes
 from kdns.plugins.listener import ListenerOptions
 from kdns.plugins.loadbalance import Loadbalance, LoadbalanceConfig
-from kdns.plugins.server import Block, Exchange, Server, View
+from kdns.plugins.server import Block, Client, Exchange, Server, View
 from kdns.plugins.server_config import ServerConfig
 from kdns.plugins.upstream import Upstream, UpstreamSpec, UpstreamUnreachableError
 
@@ -337,18 +337,18 @@ def read(packet: bytes) -> Query:
     return got
 
 
-async def wire(server: Server, packet: bytes) -> bytes:
+async def wire(server: Server, packet: bytes, client: Client = ("", 0)) -> bytes:
     """The response to a packet over UDP, from the table first, b"" for silence."""
     lane = server.table.lane("udp", 4)
     if answer := held(lane, packet):
         return answer.wire(packet)
-    found = server.respond(packet, lane)
+    found = server.respond(packet, lane, client)
     return (found if isinstance(found, Exchange) else await found).wire
 
 
-async def ask(server: Server, name: str, qtype: str = "A", *, qclass: int = 1) -> Decoded | None:
+async def ask(server: Server, name: str, qtype: str = "A", *, qclass: int = 1, client: str = "") -> Decoded | None:
     """The server's response to one question over UDP with a large buffer, None for silence."""
     packet = bytearray(query(name, type_number(qtype), payload_bytes=4096))
     packet[-13:-11] = qclass.to_bytes(2, "big")
-    response = await wire(server, bytes(packet))
+    response = await wire(server, bytes(packet), (client, 40212))
     return decode(response) if response else None

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 from kdns.dns.names import Labels, is_below, labels_of
 from kdns.dns.query import AA, AD, Query
-from kdns.dns.response import NEVER, Response, Reuse, Tally
+from kdns.dns.response import NEVER, PRIVATE, Response, Reuse, Tally
 from kdns.dns.types import NOERROR, NXDOMAIN, SERVFAIL, TRANSFERS
 from kdns.plugins.cache.config import OPTIONS, STALE_TTL_S, CacheConfig, PrefetchConfig, StaleConfig, parse
 from kdns.plugins.cache.kinds import OTHER, Contents, Kind, contents, is_about, with_ttl, without_flags
@@ -253,7 +253,7 @@ class Cache(Plugin):
         except BaseException:
             pilot.flight.land(AGAIN)
             raise
-        pilot.flight.land(outcome)
+        pilot.flight.land(AGAIN if outcome.reply and outcome.reply.reuse is PRIVATE else outcome)
         return outcome
 
     async def _wait(self, flight: Flight, question: Question) -> Outcome:

@@ -37,6 +37,7 @@ def plain(found: object) -> object:
 
 
 LEAST = {
+    "autopath": "autopath @kubernetes",
     "forward": "forward . ::",
     "root": "root .",
     "tls": "tls c k",

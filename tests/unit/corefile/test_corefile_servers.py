@@ -61,6 +61,7 @@ def test_the_schemes_that_can_be_served_are_an_argument() -> None:
 
 
 MINIMAL = {
+    "autopath": "autopath @kubernetes",
     "forward": "forward . ::1",
     "root": "root .",
     "tls": "tls c k",

@@ -1,0 +1,252 @@
+"""autopath [ZONES…] RESOLV-CONF | @kubernetes: the client's search path is walked here, so that one query is enough.
+
+A client with a search path asks for `name` first as `name.FIRST`. Where that does not exist, the name is asked for with
+each further element of the path, then alone, and what exists is the answer, behind a CNAME. The path is one of a file,
+the same for all clients, or that of the pod that asks, by its address.
+
+With @kubernetes the answer depends on the client, so no cache keeps it, and neither does the answer table. Each name of
+the path is asked for as if the client had asked: `acl` and `cache` of the server block see it.
+Differs: CoreDNS keeps such answers in its cache, where clients of other namespaces get them.
+Differs: no path is walked for an address that pods of several namespaces share, as those with hostNetwork do; CoreDNS
+takes the first pod's.
+Differs: coredns_autopath_success_total counts names that a further element led to; CoreDNS counts those that exist as
+they were asked for, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from kdns.corefile.address import all_zones
+from kdns.corefile.lines import Stanza
+from kdns.dns.names import Labels, is_below, labels_of, text_of
+from kdns.dns.response import PRIVATE, Response, Reuse
+from kdns.dns.rrset import RRset
+from kdns.dns.types import CNAME, IN, NXDOMAIN, TRANSFERS
+from kdns.dns.wire import from_wire
+from kdns.net import packed
+from kdns.plugins.acl import Acl
+from kdns.plugins.cache.plugin import Cache
+from kdns.plugins.chain import NOT_SERVED, UNHANDLED, Plugin, Reply, Request, Sees, Serve
+from kdns.plugins.directive import Directive, Setup
+from kdns.plugins.kubernetes.options import PodMode
+from kdns.plugins.kubernetes.plugin import Kubernetes
+from kdns.plugins.stanza import UNLIMITED, Option, configured, count
+
+NAME: Final = "autopath"
+USAGE: Final = "autopath [ZONES...] RESOLV-CONF|@kubernetes"
+OWN_RESOLV_CONF: Final = "/etc/resolv.conf"
+REREAD_S: Final = 60.0
+MAX_ELEMENTS: Final = 32
+"""Elements of a search path that are tried, those of the cluster included (glibc has no limit, older ones six)."""
+NO_ANSWER: Final = (UNHANDLED, NOT_SERVED)
+"""Nobody is there for such a name: the next element is tried."""
+
+SearchPath = tuple[Labels, ...]
+OPTIONS: Final[dict[str, Option[AutopathConfig]]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class AutopathConfig:
+    """The path of names in `zones`: that of the file `path`, or with "" that of the client's pod."""
+
+    zones: tuple[str, ...]
+    path: str = ""
+
+
+def parse(stanza: Stanza, zones: tuple[str, ...]) -> AutopathConfig:
+    """What an `autopath` stanza says; its ZONES default to the server block's. Raises CorefileError."""
+    count(stanza, USAGE, 1, UNLIMITED)
+    *named, source = stanza.args
+    if not source.text or (source.text.startswith("@") and source.text != "@kubernetes"):
+        raise source.error("neither the path of a resolv.conf nor @kubernetes, which knows the paths of pods")
+    path = "" if source.text == "@kubernetes" else source.text
+    return configured(AutopathConfig(all_zones(named) or zones, path), stanza, OPTIONS)
+
+
+def search_of(text: str) -> SearchPath:
+    """The search path of a resolv.conf(5): its last `search` or `domain`, words that are no names left out."""
+    words: list[str] = []
+    for line in text.splitlines():
+        keyword, *values = line.split() or [""]
+        if keyword in {"search", "domain"}:
+            words = values if keyword == "search" else values[:1]
+    found: list[Labels] = []
+    for word in words:
+        try:
+            found.append(tuple(label.lower() for label in labels_of(word)))
+        except ValueError:
+            continue
+    return tuple(dict.fromkeys(labels for labels in found if labels and b"" not in labels))[:MAX_ELEMENTS]
+
+
+class Autopath(Plugin):
+    """Walks the path of names below its first element, when that does not exist."""
+
+    sees = Sees.PACKET
+
+    def __init__(self, config: AutopathConfig, setup: Setup) -> None:
+        self._setup = setup
+        self._zones = tuple(labels_of(zone) for zone in config.zones)
+        self._of_pods = not config.path
+        self._search: SearchPath = ()
+        self._cluster: Kubernetes | None = None
+        self._before: tuple[Plugin, ...] | None = None
+        self._successes = setup.counters(
+            "coredns_autopath_success", "Queries answered with a further element of a search path.", ("server",)
+        )
+        every_s = REREAD_S if self._of_pods else 0.0
+        setup.watch_file("resolv.conf", config.path or OWN_RESOLV_CONF, every_s, self._read, is_optional=self._of_pods)
+
+    def _read(self, text: str) -> None:
+        self._search = search_of(text)
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        """The next directive's reply, or that for a further name of the path where it is NXDOMAIN."""
+        query = request.query
+        if query.qclass != IN or query.qtype in TRANSFERS or not self._is_in_zones(query.labels):
+            return next(request)
+        self._know_the_block()
+        if self._of_pods and not self._may_be_searched(query.labels):
+            return next(request)
+        path = self._path_of(request)
+        if not path or not is_below(query.labels, path[0]) or query.labels == path[0]:
+            if not self._of_pods:
+                return next(request)
+            path = ()
+        reply = next(request)
+        if reply is None or isinstance(reply, Response):
+            return self._after_first(request, reply, path, next)
+        return self._after_first_later(request, reply, path, next)
+
+    def _is_in_zones(self, labels: Labels) -> bool:
+        return any(is_below(labels, zone) for zone in self._zones)
+
+    def _know_the_block(self) -> None:
+        """Find the cluster, and what of the chain before this plugin is to see the names of a path."""
+        if self._before is None:
+            plugins = self._setup.plugins()
+            own = plugins.index(self) if self in plugins else 0
+            self._before = tuple(plugin for plugin in plugins[:own] if isinstance(plugin, Acl | Cache))
+            self._cluster = next((plugin for plugin in plugins if isinstance(plugin, Kubernetes)), None)
+
+    def _may_be_searched(self, labels: Labels) -> bool:
+        """Whether the name is below `namespace.svc.ZONE`, so that some pod would have its path walked."""
+        cluster = self._cluster
+        if cluster is None or cluster.zones.options.pods is not PodMode.VERIFIED:
+            return False
+        zone = cluster.zones.zone_of(labels)
+        if zone is None:
+            return False
+        relative = labels[: len(labels) - zone.depth]
+        return len(relative) > 2 and relative[-1] == b"svc"
+
+    def _path_of(self, request: Request) -> SearchPath:
+        """The client's search path, () where it is not known."""
+        cluster = self._cluster
+        if not self._of_pods:
+            return self._search
+        zone = cluster.zones.zone_of(request.query.labels) if cluster else None
+        if cluster is None or zone is None:
+            return ()
+        namespaces = {key[0] for key in cluster.zones.state.pods_by_ip[packed(request.client[0])]}
+        if len(namespaces) != 1:
+            return ()
+        namespace = namespaces.pop().encode("ascii", "replace")
+        own = ((namespace, b"svc", *zone.labels), (b"svc", *zone.labels), zone.labels)
+        return tuple(dict.fromkeys(labels for labels in (*own, *self._search) if labels))
+
+    def _after_first(
+        self,
+        request: Request,
+        reply: Reply,
+        path: SearchPath,
+        next: Serve,  # noqa: A002 - as in Plugin
+    ) -> Reply | Awaitable[Reply]:
+        """The first reply where the name exists; it is the same for all clients, unlike what follows."""
+        if reply is None or not _is_missing(reply):
+            return reply
+        if not path:
+            return reply._replace(reuse=PRIVATE)
+        return self._walk(request, reply, path, next)
+
+    async def _after_first_later(
+        self,
+        request: Request,
+        reply: Awaitable[Reply],
+        path: SearchPath,
+        next: Serve,  # noqa: A002 - as in Plugin
+    ) -> Reply:
+        outcome = self._after_first(request, await reply, path, next)
+        return outcome if outcome is None or isinstance(outcome, Response) else await outcome
+
+    async def _walk(self, request: Request, first: Response, path: SearchPath, next: Serve) -> Reply:  # noqa: A002 - as in Plugin
+        """The first reply of the path's further names that says something, else the first of all."""
+        for plugin in reversed(self._before or ()):
+            next = partial(plugin.serve, next=next)  # noqa: A001 - as in Plugin
+        base = request.query.labels[: len(request.query.labels) - len(path[0])]
+        reuse = first.reuse
+        for element in (*path[1:], ()):
+            try:
+                asked = next(request.about((*base, *element)))
+            except ValueError:  # a name that is too long does not exist
+                continue
+            reply = asked if asked is None or isinstance(asked, Response) else await asked
+            if reply is None:
+                return None
+            reuse = reuse.and_then(reply.reuse)
+            if not _is_missing(reply):
+                return self._answer(request, reply, (*base, *element), reuse)
+        return first._replace(reuse=self._reuse(reuse))
+
+    def _answer(self, request: Request, reply: Response, labels: Labels, reuse: Reuse) -> Response:
+        """The reply for another name as that for the one in the question: behind a CNAME."""
+        if reply.wire:
+            reply = from_wire(reply)
+        answer = reply.answer
+        if answer:
+            alias = RRset(request.query.name, CNAME, answer[0].ttl, (text_of(labels),))
+            answer = (alias, *(rrset for rrset in answer if rrset.rtype != CNAME or rrset.owner != alias.owner))
+        authority = (reply.soa.rrset, *reply.authority) if reply.soa else reply.authority
+        tally = self._successes.tally(request.server)
+        return reply._replace(
+            answer=answer,
+            authority=authority,
+            soa=None,
+            zone="",
+            reuse=self._reuse(reuse),
+            tallies=(*reply.tallies, tally),
+        )
+
+    def _reuse(self, reuse: Reuse) -> Reuse:
+        return PRIVATE if self._of_pods else reuse
+
+    async def check(self) -> None:
+        """Say so where no client's path can be known."""
+        self._know_the_block()
+        cluster = self._cluster
+        if cluster is None or cluster.zones.options.pods is not PodMode.VERIFIED:
+            reason = "`kubernetes` with `pods verified` is not in its block"
+            self._setup.log("error", "directive without effect", directive=NAME, reason=reason)
+
+
+def _is_missing(reply: Response) -> bool:
+    """Whether a further name is to be tried."""
+    if reply.wire:
+        return reply.wire[3] & 15 == NXDOMAIN
+    return reply.rcode == NXDOMAIN or any(reply is none for none in NO_ANSWER)
+
+
+def build(configs: tuple[AutopathConfig, ...], setup: Setup) -> Autopath:
+    """The plugin of the stanza; CorefileError for a file that cannot be read."""
+    (config,) = configs
+    plugin = Autopath(config, setup)
+    if not config.path:
+        setup.spawn(plugin.check)
+    return plugin
+
+
+DIRECTIVE = Directive(NAME, parse, build, options=OPTIONS)

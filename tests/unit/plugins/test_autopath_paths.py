@@ -1,0 +1,142 @@
+"""`autopath`: whose path is walked, that nobody gets another client's answer, and what is counted."""
+
+from __future__ import annotations
+
+import pytest
+from dns_chain import FakeSetup, ask, server_of
+
+from kdns.cluster.objects import (
+    EndpointSlice,
+    Meta,
+    Namespace,
+    Pod,
+    PodMeta,
+    PodStatus,
+    Service,
+    ServiceMeta,
+    ServiceSpec,
+)
+from kdns.cluster.state import State
+from kdns.corefile.parse import parse
+from kdns.dns.names import labels_of
+from kdns.dns.response import Response
+from kdns.dns.rrset import RRset
+from kdns.dns.types import NXDOMAIN, A
+from kdns.plugins.autopath import Autopath, AutopathConfig, search_of
+from kdns.plugins.cache import plugin as cache
+from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.plugins.kubernetes.options import Options, PodMode
+from kdns.plugins.kubernetes.plugin import Kubernetes
+from kdns.plugins.server import Server
+from kdns.plugins.server_config import configure
+
+SHOP, BANK, SHARED, NOBODY = "10.1.0.1", "10.1.0.2", "10.1.0.3", "10.1.0.9"
+OUTSIDE = "example.net.shop.svc.cluster.local."
+
+
+class Outside(Plugin):
+    """Names of the outside: example.net exists. Counts what it is asked for."""
+
+    sees = Sees.PACKET
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    async def serve(self, request: Request, next: Serve) -> Reply:  # noqa: A002 - as in Plugin
+        del next
+        name = request.query.name
+        self.names.append(name)
+        if name in {"example.net.", "named.corp."}:
+            return Response(answer=(RRset(name, A, 300, (b"\xc0\x00\x02\x01",)),))
+        return Response(NXDOMAIN)
+
+
+def served(pods: PodMode = PodMode.VERIFIED, *, cached: bool = False) -> tuple[Server, Outside, FakeSetup]:
+    state = State()
+    for name in ("shop", "bank"):
+        state.upsert(Namespace(Meta(name)))
+    state.upsert(Service(ServiceMeta("web", "shop"), ServiceSpec(cluster_ip="10.96.0.1")))
+    for name, namespace, ip in (("a", "shop", SHOP), ("b", "bank", BANK), ("c", "shop", SHARED), ("d", "bank", SHARED)):
+        state.upsert(Pod(PodMeta(name, namespace), PodStatus("Running", ip)))
+    state.synced |= {Service, Namespace, EndpointSlice, Pod}
+    setup, outside = FakeSetup(state=state, files={"/etc/resolv.conf": "search corp\n"}), Outside()
+    (config,) = configure(parse(".:53 {\ncache\n}\n"))
+    first = [cache.build(tuple(config.configs(cache.DIRECTIVE)), setup)] if cached else []
+    cluster = Kubernetes(state, Options(pods=pods), setup)
+    setup.built = (*first, Autopath(AutopathConfig((".",)), setup), cluster, outside)
+    server = server_of(*setup.built)
+    setup.servers.append(server)
+    return server, outside, setup
+
+
+async def names(server: Server, name: str, client: str) -> str:
+    """Owners of the answer, or the rcode of an empty one."""
+    got = await ask(server, name, client=client)
+    assert got
+    return " ".join(rrset.owner for rrset in got.answer) or got.rcode
+
+
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize(
+    ("name", "client", "expected"),
+    [
+        (OUTSIDE, SHOP, f"{OUTSIDE} example.net."),
+        (OUTSIDE, BANK, "NXDOMAIN"),
+        (OUTSIDE, SHARED, "NXDOMAIN"),
+        (OUTSIDE, NOBODY, "NXDOMAIN"),
+        ("named.shop.svc.cluster.local.", SHOP, "named.shop.svc.cluster.local. named.corp."),
+        ("web.shop.svc.cluster.local.", SHOP, "web.shop.svc.cluster.local."),
+        ("web.shop.bank.svc.cluster.local.", BANK, "web.shop.bank.svc.cluster.local. web.shop.svc.cluster.local."),
+        ("none.shop.svc.cluster.local.", SHOP, "NXDOMAIN"),
+        ("shop.svc.cluster.local.", SHOP, "NOERROR"),
+        ("example.net.", SHOP, "example.net."),
+    ],
+)
+async def test_paths_of_pods(name: str, client: str, expected: str, *, cached: bool) -> None:
+    server, _, _ = served(cached=cached)
+    for other in (SHOP, BANK, NOBODY):
+        await ask(server, name, client=other)
+    assert await names(server, name, client) == expected
+
+
+async def test_what_outside_says_is_cached_by_its_own_name() -> None:
+    server, outside, setup = served(cached=True)
+    for _ in range(3):
+        assert await names(server, OUTSIDE, SHOP) == f"{OUTSIDE} example.net."
+    assert outside.names.count("example.net.") == 1
+    assert setup.counted["coredns_autopath_success"].tally("dns://:53").count == 3
+    assert len(server.table) == 0
+
+
+async def test_expansions_are_counted() -> None:
+    server, _, setup = served()
+    for name in (OUTSIDE, "web.shop.svc.cluster.local.", "none.shop.svc.cluster.local.", OUTSIDE):
+        await ask(server, name, client=SHOP)
+    for lane in server.table.lanes.values():
+        lane.totals()
+    assert setup.counted["coredns_autopath_success"].tally("dns://:53").count == 2
+    assert len(server.table) == 1  # the Service
+
+
+async def test_without_verified_pods_there_are_no_paths() -> None:
+    server, _, setup = served(PodMode.INSECURE)
+    assert await names(server, OUTSIDE, SHOP) == "NXDOMAIN"
+    plugin = setup.built[0]
+    assert isinstance(plugin, Autopath)
+    await plugin.check()
+    assert [line["directive"] for line in setup.lines] == ["autopath"]
+
+
+@pytest.mark.parametrize(
+    ("text", "search"),
+    [
+        ("", ()),
+        ("nameserver 1.1.1.1\nsearch A.org b.org. a.org\n", ("a.org.", "b.org.")),
+        ("search a.org\ndomain b.org c.org\n", ("b.org.",)),
+        ("search . a..org \\999 ok", ("ok.",)),
+        ("#search a.org\n", ()),
+        ("search\ta.org", ("a.org.",)),
+    ],
+)
+def test_search_of_a_file(text: str, search: tuple[str, ...]) -> None:
+    assert search_of(text) == tuple(map(labels_of, search))
