@@ -193,4 +193,5 @@ def _joined(response: Response, found: Reply) -> Reply:
         flags=response.flags | (found.flags & TC),
         answer=(*response.answer, *found.answer),
         reuse=response.reuse.and_then(found.reuse),
+        tallies=(*response.tallies, *found.tallies),
     )

@@ -233,11 +233,14 @@ def _joined(response: Response, start: tuple[RRset, ...], reply: Reply) -> Respo
     if reply.wire:
         reply = from_wire(reply)
     if reply.rcode != NOERROR or not reply.answer:
-        return response._replace(reuse=response.reuse.and_then(reply.reuse))
+        return response._replace(
+            reuse=response.reuse.and_then(reply.reuse), tallies=(*response.tallies, *reply.tallies)
+        )
     ages = response.aged_from_s is not None or reply.aged_from_s is not None
     return response._replace(
         answer=(*start, *reply.answer),
         flags=(response.flags & ~(AD | TC)) | (reply.flags & TC),
         reuse=NEVER if ages else response.reuse.and_then(reply.reuse),
+        tallies=(*response.tallies, *reply.tallies),
         zone="",
     )

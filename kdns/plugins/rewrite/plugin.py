@@ -13,7 +13,7 @@ from kdns.dns.response import NEVER, Response
 from kdns.dns.types import SERVFAIL
 from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.plugins.directive import Directive, Repeat, Setup
-from kdns.plugins.rewrite.answers import Change, taken_apart
+from kdns.plugins.rewrite.answers import Change, RetargetCname, taken_apart
 from kdns.plugins.rewrite.config import USAGES, RewriteConfig, parse
 from kdns.plugins.rewrite.rules import Step
 
@@ -76,12 +76,22 @@ class _Work(NamedTuple):
         response = reply
         if self.changes or not is_same:
             response = taken_apart(response, query.labels)
+            if response.following:
+                response = response._replace(following=map(self._further, response.following))
         for index, change in enumerate(self.changes):
             changed = change(self.request, response)
             if not isinstance(changed, Response):
                 return self._replace(changes=self.changes[index + 1 :]).done_later(changed)
             response = changed
         return response if self.is_of_packet else response._replace(reuse=NEVER)
+
+    def _further(self, message: Response) -> Response:
+        """A further message of a zone transfer as the client is to see it; its CNAMEs lead where they led."""
+        message = taken_apart(message, self.request.query.labels)
+        for change in self.changes:
+            changed = change(self.request, message) if not isinstance(change, RetargetCname) else message
+            message = changed if isinstance(changed, Response) else message
+        return message
 
     async def done_later(self, reply: Awaitable[Reply]) -> Reply:
         """The same for a reply that is on its way."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from kdns.dns.names import Labels, is_below, labels_of
@@ -29,6 +30,8 @@ from kdns.plugins.template.gotemplate import Template
 EXTENDED_ERROR: Final = 15
 """The code of the EDNS option (RFC 8914 §2)."""
 DEFAULT_TTL_S: Final = 3600
+MAX_CACHED: Final = 1024
+MAX_CACHED_CHARS: Final = 512
 CLASS_ANY: Final = 255
 PLACE: Final = ("server", "zone", "view", "class", "type")
 
@@ -282,10 +285,16 @@ def _records(stencil: Stencil, subject: Subject) -> list[tuple[Section, RRset]]:
             raise RecordError(f"{section}: {error}", section, template, is_record=False) from error
         if text:
             try:
-                records.append((section, parse_record(text, default_ttl_s=DEFAULT_TTL_S)))
+                records.append((section, _record(text) if len(text) <= MAX_CACHED_CHARS else _record.__wrapped__(text)))
             except ValueError as error:
                 raise RecordError(f"{section}: {error}", section, template, is_record=True) from error
     return records
+
+
+@lru_cache(MAX_CACHED)
+def _record(text: str) -> RRset:
+    """The record of a text. What depends on the client is made again and again, of few texts as a rule."""
+    return parse_record(text, default_ttl_s=DEFAULT_TTL_S)
 
 
 def _joined(response: Response, reply: Reply) -> Response:
@@ -301,6 +310,7 @@ def _joined(response: Response, reply: Reply) -> Response:
         answer=(*response.answer, *reply.answer),
         flags=response.flags | (reply.flags & TC),
         reuse=response.reuse.and_then(reply.reuse),
+        tallies=(*response.tallies, *reply.tallies),
     )
 
 

@@ -13,7 +13,7 @@ from kdns.dns.message import query
 from kdns.dns.query import AD, read_query
 from kdns.dns.response import Response, Reuse, ZoneSoa
 from kdns.dns.rrset import RRset, Soa
-from kdns.dns.types import NXDOMAIN, A
+from kdns.dns.types import AXFR, NXDOMAIN, A
 from kdns.dns.wire import from_wire
 from kdns.dns.zonefile import parse_record
 from kdns.errors import CorefileError
@@ -172,6 +172,20 @@ async def test_a_lookup_that_waits_is_awaited_and_the_next_changes_follow() -> N
     rules = "rewrite continue ttl suffix .x. 20\nrewrite continue cname suffix .old. .new.\n"
     server = server_of(rules, setup, Behind(behind))
     assert texts((await answered(server, "a.x.")).answer) == ["a.x. 20 IN CNAME b.new.", "b.new. 20 IN A 10.0.0.9"]
+
+
+async def test_further_messages_of_a_transfer_are_changed_back_too() -> None:
+    parts = [Response(answer=(parse_record(f"{name}.y. 5 IN A 10.0.0.1"),)) for name in ("a", "b", "c")]
+    behind = Behind(lambda _request: parts[0]._replace(following=parts[1:]))
+    server = server_of(
+        "rewrite continue name suffix .x. .y. answer auto\nrewrite ttl suffix .y. 9", FakeSetup(), behind
+    )
+    outcome = server.respond(query("a.x.", AXFR), server.table.lane("tcp", 4))
+    assert isinstance(outcome, Exchange)
+    messages = [from_wire(Response(wire=wire)) for wire in (outcome.wire, *(outcome.following or ()))]
+    assert [line for each in messages for line in texts(each.answer)] == [
+        f"{name}.x. 9 IN A 10.0.0.1" for name in ("a", "b", "c")
+    ]
 
 
 KEPT = [

@@ -233,6 +233,21 @@ async def test_the_target_of_a_cname_is_looked_up(
     assert texts((await answered(server, "a.", CNAME)).answer) == ["a. 5 IN CNAME b."]
 
 
+async def test_matches_of_a_looked_up_target_count_too() -> None:
+    setup = FakeSetup()
+    config = 'template IN ANY a. {\nanswer "{{ .Name }} 5 IN CNAME b."\n}\n'
+    config += 'template IN A b. {\nanswer "b. 5 IN A 10.0.0.1"\n}'
+    server = server_of(config, setup)
+    packet, lane = query("a.", A), server.table.lane("udp", 4)
+    server.respond(packet, lane)
+    kept = held(lane, packet)
+    assert kept
+    kept.wire(packet)
+    lane.totals()
+    matches = dict(setup.counted["coredns_template_matches"].samples())
+    assert matches == {("dns://:53", zone, "", "IN", "A"): 2.0 for zone in ("a.", "b.")}
+
+
 async def test_metrics_count_matches_and_failures_with_labels_that_clients_do_not_choose() -> None:
     setup = FakeSetup()
     config = 'template ANY ANY ok. {\nanswer "{{ .Name }} 5 IN TXT ok"\n}\n'
