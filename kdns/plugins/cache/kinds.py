@@ -6,7 +6,7 @@ Differs: the TTL of a denial is the smaller one of the SOA's TTL and its MINIMUM
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from struct import Struct
 from typing import Final, NamedTuple
@@ -17,7 +17,7 @@ from kdns.dns.rdata import name_at
 from kdns.dns.response import Response
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import ANY, CNAME, NOERROR, NOTIMP, NS, NXDOMAIN, OPT, RRSIG, SERVFAIL, SOA
-from kdns.dns.wire import ANSWER, AUTHORITY, records
+from kdns.dns.wire import ANSWER, AUTHORITY, Record, records
 
 MAX_CNAMES: Final = 32
 """CNAMEs of one answer that are followed to its records."""
@@ -26,6 +26,8 @@ FLAGS: Final = Struct("!H")
 FLAGS_AT: Final = 2
 
 _POINTER_TO_QUESTION: Final = b"\xc0\x0c"
+_TURNED_ON: Final = frozenset((CNAME, SOA, OPT, RRSIG))
+"""Types that are looked at: what a message with them is depends on more than its types."""
 _TIMES: Final = Struct("!II")
 _TIMES_AT: Final = 8
 _HALF: Final = 1 << 31
@@ -48,11 +50,13 @@ class Contents(NamedTuple):
     """Of a reply: its kind, and how long it holds in seconds: the smallest TTL of its records, 0 without any.
 
     `is_valid`: it says something of the name, so that older answers do not count any more (RFC 8767 §5).
+    `records` are where those of a message stand.
     """
 
     kind: Kind
     ttl_s: int = 0
     is_valid: bool = False
+    records: Sequence[Record] = ()
 
 
 OTHER: Final = Contents(Kind.OTHER)
@@ -74,11 +78,32 @@ def contents(query: Query, response: Response, unix_s: float) -> Contents:
 
     A reply with a signature that has expired, or does not count yet, is OTHER: a validator would refuse it.
     """
-    rcode, flags = response.rcode, response.flags
-    if response.wire:
-        (flags,) = FLAGS.unpack_from(response.wire, FLAGS_AT)
-        rcode = rcode & ~15 | (flags & 15)
-    facts = facts_of(query, response)
+    if not response.wire:
+        return _contents(query, response.rcode, response.flags, list(_of_records(response)), unix_s)
+    found = records(response.wire)
+    (flags,) = FLAGS.unpack_from(response.wire, FLAGS_AT)
+    return _plain_answer(query, response.wire, flags, found) or _contents(
+        query, response.rcode & ~15 | flags & 15, flags, list(_of_wire(query, response.wire, found)), unix_s
+    )._replace(records=found)
+
+
+def _plain_answer(query: Query, packet: bytes, flags: int, found: list[Record]) -> Contents | None:
+    """The contents of a message whose answer is records of the question's name and type; None for any other."""
+    if flags & (TC | 15):
+        return None
+    _, _, _, qtype, qclass, _, _, _ = query
+    is_answered = False
+    least = 1 << 32
+    for section, owner_at, rtype, rclass, ttl, _, _, _ in found:
+        if rtype in _TURNED_ON:
+            return None
+        least = min(least, ttl)
+        if section == ANSWER and rtype == qtype and rclass == qclass:
+            is_answered |= packet[owner_at : owner_at + 2] == _POINTER_TO_QUESTION
+    return Contents(Kind.SUCCESS, least, True, found) if is_answered else None
+
+
+def _contents(query: Query, rcode: int, flags: int, facts: list[Fact], unix_s: float) -> Contents:
     ttl_s = min((fact.ttl for fact in facts), default=0)
     if flags & TC or any(fact.rtype == RRSIG and not _counts(fact, unix_s) for fact in facts):
         return OTHER
@@ -102,7 +127,9 @@ def contents(query: Query, response: Response, unix_s: float) -> Contents:
 
 def facts_of(query: Query, response: Response) -> list[Fact]:
     """The records of a reply; ValueError for bytes that are no message."""
-    return list(_of_wire(query, response.wire) if response.wire else _of_records(response))
+    if response.wire:
+        return list(_of_wire(query, response.wire, records(response.wire)))
+    return list(_of_records(response))
 
 
 def answers(query: Query, facts: list[Fact]) -> bool:
@@ -135,9 +162,9 @@ def _counts(fact: Fact, unix_s: float) -> bool:
     return (int(expiration) - now) % (2 * _HALF) < _HALF and (now - int(inception)) % (2 * _HALF) < _HALF
 
 
-def _of_wire(query: Query, packet: bytes) -> Iterator[Fact]:
+def _of_wire(query: Query, packet: bytes, found: Iterable[Record]) -> Iterator[Fact]:
     name = query.labels
-    for section, owner_at, rtype, rclass, ttl, _, rdata_at, end in records(packet):
+    for section, owner_at, rtype, rclass, ttl, _, rdata_at, end in found:
         if rtype == OPT:
             continue
         owner: Labels = ()
@@ -196,10 +223,11 @@ def without_flags(response: Response, flags: int) -> Response:
     return response._replace(wire=wire[:FLAGS_AT] + FLAGS.pack(found & ~flags) + wire[FLAGS_AT + FLAGS.size :])
 
 
-def with_ttl(response: Response, ttl_s: int) -> Response:
-    """The same response, all of its records with one TTL."""
+def with_ttl(response: Response, ttl_s: int, found: Iterable[Record] = ()) -> Response:
+    """The same response, all of its records with one TTL; `found` are those of its message, where that is known."""
     if response.wire:
-        return response._replace(wire=wire_with_ttl(response.wire, ttl_s))
+        wire = wire_with_ttl(response.wire, ttl_s, found or records(response.wire))
+        return response if wire is response.wire else response._replace(wire=wire)
     authority = response.authority if response.soa is None else (*response.authority, response.soa.rrset)
     sections = (response.answer, authority, response.additional)
     answer, authority, additional = (tuple(_with_ttl(rrset, ttl_s) for rrset in rrsets) for rrsets in sections)
@@ -210,13 +238,13 @@ def _with_ttl(rrset: RRset, ttl_s: int) -> RRset:
     return RRset(rrset.owner, rrset.rtype, ttl_s, rrset.rdata, rrset.rclass)
 
 
-def wire_with_ttl(packet: bytes, ttl_s: int) -> bytes:
+def wire_with_ttl(packet: bytes, ttl_s: int, found: Iterable[Record]) -> bytes:
     """A message with the TTL of each record set, in place."""
-    stale = [record.ttl_at for record in records(packet) if record.ttl != ttl_s and record.rtype != OPT]
-    if not stale:
+    others = [record.ttl_at for record in found if record.ttl != ttl_s and record.rtype != OPT]
+    if not others:
         return packet
     changed = bytearray(packet)
     ttl = TTL_BYTES.pack(ttl_s)
-    for position in stale:
+    for position in others:
         changed[position : position + 4] = ttl
     return bytes(changed)

@@ -332,8 +332,9 @@ class Cache(Plugin):
         if found.kind is Kind.OTHER:
             return Outcome(reply, found)
         ttl_s = self._ttl_s(found)
-        reply = with_ttl(reply, int(ttl_s))
-        if ttl_s and not _is_in(query.labels, self._disabled[found.kind]):
+        reply = with_ttl(reply, int(ttl_s), found.records)
+        disabled = self._disabled[found.kind]
+        if ttl_s and not (disabled and _is_in(query.labels, disabled)):
             self._keep(question, found.kind, reply, ttl_s)
         return Outcome(reply, found)
 
@@ -354,12 +355,17 @@ class Cache(Plugin):
             return
         if old is not None and kind is Kind.DENIAL and old.kind is Kind.SUCCESS and self._config.prefer_positive:
             return
-        response = without_flags(reply, AA)._replace(
-            reuse=NEVER,
+        response = without_flags(reply, AA)
+        response = Response(
+            response.rcode,
+            response.flags,
+            response.answer,
+            response.authority,
+            response.additional,
             plugin=NAME,
-            options=tuple(option for option in reply.options if option[0] == EXTENDED_ERROR),
+            options=tuple(option for option in reply.options if option[0] == EXTENDED_ERROR) if reply.options else (),
+            wire=response.wire,
             aged_from_s=None if self._config.keep_ttl else now_s,
-            tallies=(),
         )
         item = Item(key, kind, response, now_s, ttl_s)
         if old is not None and key in self._refreshes:
@@ -426,9 +432,8 @@ def _with_ad(request: Request) -> Request:
     if query.flags & AD:
         return request
     packet, flags = query.packet, query.flags | AD
-    return request._replace(
-        query=query._replace(packet=packet[:2] + flags.to_bytes(2, "big") + packet[4:], flags=flags)
-    )
+    asked = Query._make((packet[:2] + flags.to_bytes(2, "big") + packet[4:], flags, *query[2:]))
+    return Request._make((asked, *request[1:]))
 
 
 def _give(future: Future[Outcome], outcome: Outcome) -> None:
