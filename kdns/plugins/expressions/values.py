@@ -17,6 +17,7 @@ Value: TypeAlias = Any
 
 MAX_CHARS: Final = 65536
 MAX_RANGE: Final = 1_000_000
+MAX_PRINTED: Final = 5000
 _INT_BITS: Final = 63
 
 
@@ -71,8 +72,10 @@ def same(left: Value, right: Value) -> bool:
 
 
 def text_of(value: Value) -> str:
-    """A value as Go prints it."""
+    """A value as Go prints it; EvaluationError for a list that is too long."""
     match value:
+        case tuple() | range() if len(value) > MAX_PRINTED:
+            raise EvaluationError(f"the text of a list of more than {MAX_PRINTED} values")
         case None:
             return "<nil>"
         case bool():

@@ -66,12 +66,12 @@ def by_pattern(pattern: NamePattern) -> Rename:
 
 
 def by_suffix(owner: Labels, to: Labels) -> Rename:
-    """Names at and below one name become names at and below another."""
+    """Names at and below one name become names at and below another; of the root, only the root itself."""
     return partial(_moved, owner, to)
 
 
 def _moved(owner: Labels, to: Labels, labels: Labels) -> Labels:
-    if not is_below(_folded(labels), owner):
+    if not is_below(_folded(labels), owner) or (labels and not owner):
         return labels
     return (*labels[: len(labels) - len(owner)], *to)
 
@@ -138,7 +138,7 @@ class LimitTtls:
     def __call__(self, request: Request, response: Response) -> Response:
         """See Change. An answer whose TTLs are counted down is for this query only."""
         del request
-        if response.soa is not None:
+        if response.soa is not None and self._changed(response.soa.rrset) is not response.soa.rrset:
             response = _with_fixed_soa(response)
         answer, authority, additional = (
             tuple(map(self._changed, part)) for part in (response.answer, response.authority, response.additional)

@@ -18,7 +18,7 @@ from kdns.plugins.template.gofunctions import FUNCTIONS, Map, Struct, Value, cal
 
 MAX_TEMPLATE_CHARS: Final = 65536
 MAX_DEPTH: Final = 20
-MAX_TURNS: Final = 10_000
+MAX_TURNS: Final = 1000
 """Turns of all loops of one execution."""
 
 _LEXEME: Final = re.compile(

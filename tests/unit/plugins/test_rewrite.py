@@ -123,6 +123,7 @@ ANSWERS = [
     (r"name prefix a b answer value ^b\.(.*)$ c.{1}", "a.x.", ["b.x. 5 IN CNAME b.z."], ["b.x. 5 IN CNAME c.z."]),
     ("name prefix a b answer auto", "a.x.", ['{qname} 5 IN TXT "b.x."'], ['a.x. 5 IN TXT "b.x."']),
     ("name a.x. b.x.", "a.x.", ["b.x. 5 IN HTTPS 1 c.b.x. alpn=h2"], ['a.x. 5 IN HTTPS 1 c.a.x. alpn="h2"']),
+    ("name a.x. .", "a.x.", [". 5 IN NS b.", "b. 5 IN A 10.0.0.1"], ["a.x. 5 IN NS b.", "b. 5 IN A 10.0.0.1"]),
     ("name a.x. y.", "a.x.", [f"{LONG} 5 IN A 10.0.0.1"], [f"{LONG} 5 IN A 10.0.0.1"]),
     ("ttl suffix .x. 30-60", "a.x.", ["a.x. 5 IN A 10.0.0.1"], ["a.x. 30 IN A 10.0.0.1"]),
     ("ttl suffix .x. 30-60", "a.x.", ["a.x. 99 IN A 10.0.0.1"], ["a.x. 60 IN A 10.0.0.1"]),
