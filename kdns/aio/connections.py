@@ -305,3 +305,25 @@ def shared_ports(sockets: Iterable[socket.socket]) -> Iterator[None]:
     finally:
         for sock, option in options:
             sock.setsockopt(socket.SOL_SOCKET, option, 0)
+
+
+def hold_unsent(transport: asyncio.Transport) -> None:
+    """Have the protocol paused whenever something is unsent: by the limits of asyncio, 64 KiB may be first.
+
+    Under TLS the transport below has limits of its own. A limit of 0 would mean there that nothing unsent is too much.
+    """
+    transport.set_write_buffer_limits(high=1, low=0)
+    if below := _below(transport):
+        below.set_write_buffer_limits(high=1, low=0)
+
+
+def unsent_bytes(transport: asyncio.Transport) -> int:
+    """What was written and the kernel has not taken yet."""
+    below = _below(transport)
+    return transport.get_write_buffer_size() + (below.get_write_buffer_size() if below else 0)
+
+
+def _below(transport: asyncio.Transport) -> asyncio.Transport | None:
+    """The transport that a TLS transport writes to. asyncio has no public name for it."""
+    below = getattr(getattr(transport, "_ssl_protocol", None), "_transport", None)
+    return below if isinstance(below, asyncio.Transport) else None

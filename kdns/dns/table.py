@@ -181,7 +181,7 @@ class AnswerTable:
         self._dependents: dict[Subject, dict[Answer, None]] = {}
 
     def lane(self, transport: str, family: int) -> Lane:
-        """The lane of a transport ("udp", "tcp", …) and family (4 or 6)."""
+        """The lane of a transport ("udp", "tcp", "quic") and family (4 or 6)."""
         key = (transport, family)
         if key not in self.lanes:
             self.lanes[key] = Lane(self, transport, family)

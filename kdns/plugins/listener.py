@@ -10,6 +10,12 @@ from kdns.corefile.lexer import Token
 
 UNLIMITED_QUERIES: Final = -1
 """Queries of a connection over TCP without a limit."""
+HTTPS_CONNECTIONS: Final = 200
+"""Connections to one address over HTTPS without `https { max_connections }`, as in CoreDNS."""
+QUIC_STREAMS: Final = 256
+"""Queries of one QUIC connection that may be open, without `quic { max_streams }`, as in CoreDNS."""
+QUIC_PENDING: Final = 1024
+"""Queries of all QUIC connections to one address that may wait for an answer, as in CoreDNS."""
 
 
 class ClientAuth(Enum):
@@ -46,6 +52,9 @@ class ListenerOptions:
     write_s: float | None = None
     idle_s: float | None = None
     max_tcp_queries: int | None = None
+    https_connections: int | None = None
+    quic_streams: int | None = None
+    quic_pending: int | None = None
 
     def overridden(self, other: ListenerOptions) -> ListenerOptions:
         """These, with what the other ones say in their place."""

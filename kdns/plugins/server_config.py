@@ -26,10 +26,12 @@ WILDCARD: Final = ("0.0.0.0", "::")
 TRANSPORTS: Final[Mapping[str, tuple[str, ...]]] = {
     "dns": ("udp", "tcp"),
     "tls": ("tcp",),
+    "https": ("tcp",),
+    "quic": ("udp",),
 }
 """The schemes that are served, and what each is carried over."""
-NEED_TLS: Final = ("tls",)
-"""Schemes that are nothing without a certificate."""
+NEED_TLS: Final = ("tls", "quic")
+"""Schemes that are nothing without a certificate; https:// may be behind a proxy that has one."""
 
 
 class Place(NamedTuple):

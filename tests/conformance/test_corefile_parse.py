@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -20,12 +21,14 @@ from kdns.plugins import (
     autopath,
     bufsize,
     chaos,
+    https,
     k8s_external,
     loadbalance,
     metadata,
     multisocket,
     nsid,
     prometheus,
+    quic,
     ready,
     timeouts,
 )
@@ -120,6 +123,11 @@ ENDPOINTS_COLUMN: dict[str, Callable[[KubernetesConfig, str], bool]] = {
 """One column's name serves two tests."""
 
 
+def number(pointer: str | None, default: int) -> int:
+    """`intPtr(100)` is 100, no pointer the default."""
+    return default if pointer in {None, "nil"} else int(re.findall(r"\d+", str(pointer))[0])
+
+
 SOCKETS = {"runtime.GOMAXPROCS(0)": 0, "1": 1, "2": 2, "1024": 1024}
 TCP_QUERIES = {"nil": None, "&n128": 128, "&nUnlimited": -1}
 
@@ -157,6 +165,13 @@ CHECKS: dict[str, Callable[[ServerConfig, dict[str, str]], bool]] = {
     ),
     "timeouts": lambda server, expected: (
         only(server, timeouts.DIRECTIVE).max_tcp_queries == TCP_QUERIES[expected["expectedMaxTCPQueries"]]
+    ),
+    "https": lambda server, expected: (
+        only(server, https.DIRECTIVE).max_connections == number(expected.get("expectedMaxConnections"), 200)
+    ),
+    "quic": lambda server, expected: (
+        only(server, quic.DIRECTIVE).max_streams == number(expected["expectedMaxStreams"], 256)
+        and only(server, quic.DIRECTIVE).worker_pool_size == number(expected["expectedWorkerPoolSize"], 1024)
     ),
     "tls": lambda server, _: len(server.directives) == 1,
     "pprof": lambda server, _: len(server.directives) == 1,

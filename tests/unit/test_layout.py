@@ -81,14 +81,15 @@ IMPURE = frozenset((
 IMPURE_CALLS = frozenset({"open", "print", "input", "exec", "eval", "__import__"})
 
 DOORS = {
+    "aioquic": ("kdns.aio.dns.encrypted.quic", "kdns.aio.dns.listeners"),
     "aiohttp": ("kdns.aio.apiserver", "kdns.aio.dataplane", "kdns.aio.http", "kdns.aio.kube"),
     "asyncio_throttle": ("kdns.aio.kube.connection",),
     "cachetools": ("kdns.controlplane.controllers.events", "kdns.aio.dataplane.events"),
     "click": ("kdns.cli",),
     "dns": ("kdns.dns.zonefile", "kdns.plugins.tsig.signature"),
     "dnslib": ("kdns.dns.message",),
-    "h11": ("kdns.aio.upstream.http",),
-    "h2": ("kdns.aio.upstream.http",),
+    "h11": ("kdns.aio.upstream.http", "kdns.aio.dns.encrypted.http1"),
+    "h2": ("kdns.aio.upstream.http", "kdns.aio.dns.encrypted.http2"),
     "jsonpatch": ("kdns.controlplane.server.patch",),
     "jsonpointer": ("kdns.controlplane.server.patch",),
     "kubernetes": ("kdns.aio.kube.credentials",),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import traceback
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from kdns import logs
 from kdns.aio.dns.request_metrics import Requests
-from kdns.dns.table import Lane
+from kdns.dns.query import HEADER_BYTES
+from kdns.dns.table import Lane, key_of
 from kdns.plugins.server import Client, Exchange, Outcome, Server
 
 log = logs.get(__name__)
@@ -23,6 +26,36 @@ def respond(
     """The server's response; SERVFAIL where it fails unexpectedly, which is logged and counted."""
     try:
         return server.respond(packet, lane, client, received_s, key)
+    except Exception as failure:  # noqa: BLE001 - one query must not end the others
+        return failed(failure, server, requests, packet, lane, client, received_s)
+
+
+def answered(
+    server: Server, requests: Requests, packet: bytes, lane: Lane, client: Client, received_s: float
+) -> Outcome:
+    """The response to a message that came alone, from the table or not; its time is counted where nobody waits."""
+    key = key_of(packet) if len(packet) > HEADER_BYTES else b""
+    answer = lane.answers.get(key)
+    if answer is not None and (answer.until_s > received_s or answer.renew(received_s)):
+        outcome: Outcome = Exchange(answer.wire(packet))
+    else:
+        outcome = respond(server, requests, packet, key, lane, client, received_s)
+    requests.observe(1, asyncio.get_running_loop().time() - received_s)
+    return outcome
+
+
+async def completed(
+    outcome: Coroutine[Any, Any, Exchange],
+    server: Server,
+    requests: Requests,
+    packet: bytes,
+    lane: Lane,
+    client: Client,
+    received_s: float,
+) -> Exchange:
+    """What a response that waits for somebody comes to."""
+    try:
+        return await outcome
     except Exception as failure:  # noqa: BLE001 - one query must not end the others
         return failed(failure, server, requests, packet, lane, client, received_s)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from kdns.aio.connections import shared_ports
 from kdns.aio.dns.interfaces import DnsSockets, close_all, dns_sockets, with_closer
@@ -17,12 +17,15 @@ from kdns.aio.dns.udp import Misses, UdpListener
 from kdns.aio.netlink.addresses import InterfaceAddress
 from kdns.dns.table import Generations
 from kdns.errors import ListenError
-from kdns.plugins.listener import ListenerOptions, TlsConfig
+from kdns.plugins.listener import ListenerOptions
 from kdns.plugins.server import Block, Server
 from kdns.plugins.server_config import TRANSPORTS, WILDCARD, Place, label_of
 
-ALPN: Final[Mapping[str, tuple[str, ...]]] = {"tls": ("dot",)}
-"""The protocols of each scheme that a client may ask for within TLS (RFC 7858)."""
+if TYPE_CHECKING:
+    from aioquic.quic.configuration import QuicConfiguration
+
+ALPN: Final[Mapping[str, tuple[str, ...]]] = {"tls": ("dot",), "https": ("h2", "http/1.1")}
+"""The protocols of each scheme that a client may ask for within TLS over TCP (RFC 7858, RFC 9113)."""
 
 
 class DnsListener(Protocol):
@@ -40,6 +43,7 @@ class Bound:
     sockets: list[DnsSockets]
     options: ListenerOptions
     tls: ssl.SSLContext | None = None
+    quic: QuicConfiguration | None = None
 
     @property
     def port(self) -> int:
@@ -57,13 +61,13 @@ class Listening:
     listeners: list[DnsListener] = field(default_factory=list)
     sockets: list[socket.socket] = field(default_factory=list)
     limits: ConnectionLimits = field(default_factory=ConnectionLimits)
+    users: list[Callable[[Bound], None]] = field(default_factory=list)
 
-    def use(self, options: ListenerOptions, tls: ssl.SSLContext | None) -> None:
-        """Serve connections as these options say from now on."""
-        self.limits.use(options)
-        for listener in self.listeners:
-            if isinstance(listener, TcpListener):
-                listener.use(tls)
+    def use(self, bound: Bound) -> None:
+        """Serve connections as the blocks say from now on."""
+        self.limits.use(bound.options)
+        for use in self.users:
+            use(bound)
 
     async def close(self) -> None:
         """Answer what has arrived, then close the sockets."""
@@ -98,7 +102,7 @@ class Listeners:
         Raises ListenError for an address that cannot be had, CorefileError for a certificate that cannot be used; then
         nothing is bound.
         """
-        bound = {place: Bound([], options, _tls_context(place, options.tls)) for place, options in places.items()}
+        bound = {place: _certified(place, options) for place, options in places.items()}
         leaving = [listening for place, listening in self.places.items() if place not in places]
         new = [place for place in places if place not in self.places]
         with shared_ports(sock for listening in leaving for sock in listening.sockets):
@@ -126,7 +130,7 @@ class Listeners:
             listening = self.places[place] = self._listening(place, bound, blocks)
         else:
             listening.server.swap(blocks)
-        listening.use(bound.options, bound.tls)
+        listening.use(bound)
         for requests in listening.requests:
             requests.zone = _only_zone(blocks)
         return listening.server
@@ -157,31 +161,48 @@ class Listeners:
             listening.requests.append(requests)
             listening.addresses.append(sockets.address)
             listening.sockets += sockets.all
-            self._read(sockets, listening, requests, bound)
+            self._read(place.scheme, sockets, listening, requests, bound)
         return listening
 
-    def _read(
-        self,
-        sockets: DnsSockets,
-        listening: Listening,
-        requests: Requests,
-        bound: Bound,
-    ) -> None:
-        server, listeners = listening.server, listening.listeners
-        if sockets.tcp:
-            listeners.append(TcpListener(sockets.tcp, server, requests, self._clients, bound.tls, listening.limits))
-        if sockets.udp:
-            for sock in (sockets.udp, *sockets.closer):
-                listeners.append(UdpListener(sock, server, requests, self._misses))
+    def _read(self, scheme: str, sockets: DnsSockets, listening: Listening, requests: Requests, bound: Bound) -> None:
+        """Begin to read what is bound. What only some schemes need is imported for them."""
+        server, listeners, limits = listening.server, listening.listeners, listening.limits
+        if bound.quic and sockets.udp:
+            from kdns.aio.dns.encrypted.quic import QuicEndpoint, QuicListener  # noqa: PLC0415
+
+            endpoint = QuicEndpoint(server, requests, self._clients, bound.quic, limits)
+            listeners += [QuicListener(sock, endpoint) for sock in (sockets.udp, *sockets.closer)]
+            listening.users.append(lambda bound: endpoint.use(bound.quic, bound.options))
+        elif scheme == "https" and sockets.tcp:
+            from kdns.aio.dns.encrypted.https import HttpsListener  # noqa: PLC0415
+
+            https = HttpsListener(sockets.tcp, server, requests, self._clients, bound.tls, limits)
+            listeners.append(https)
+            listening.users.append(lambda bound: https.use(bound.tls, bound.options))
+        else:
+            if sockets.tcp:
+                tcp = TcpListener(sockets.tcp, server, requests, self._clients, bound.tls, limits)
+                listeners.append(tcp)
+                listening.users.append(lambda bound: tcp.use(bound.tls))
+            if sockets.udp:
+                for sock in (sockets.udp, *sockets.closer):
+                    listeners.append(UdpListener(sock, server, requests, self._misses))
 
 
-def _tls_context(place: Place, config: TlsConfig | None) -> ssl.SSLContext | None:
-    """The context of an encrypted place; None for dns://, and for https:// behind a proxy."""
-    if config is None or place.scheme not in ALPN:
-        return None
-    from kdns.aio.dns.encrypted.tls import server_context  # noqa: PLC0415 - only where it is used
+def _certified(place: Place, options: ListenerOptions) -> Bound:
+    """A place with its certificate, if its scheme has one: https:// behind a proxy has none."""
+    bound, config = Bound([], options), options.tls
+    if config is None or place.scheme == "dns":
+        return bound
+    if place.scheme == "quic":
+        from kdns.aio.dns.encrypted.quic import quic_configuration  # noqa: PLC0415 - only where it is used
 
-    return server_context(config, ALPN[place.scheme])
+        bound.quic = quic_configuration(config, options.idle_s or ConnectionLimits().idle_s)
+    else:
+        from kdns.aio.dns.encrypted.tls import server_context  # noqa: PLC0415 - only where it is used
+
+        bound.tls = server_context(config, ALPN[place.scheme])
+    return bound
 
 
 def _only_zone(blocks: tuple[Block, ...]) -> str:

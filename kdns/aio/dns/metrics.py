@@ -6,7 +6,7 @@ import platform
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
@@ -23,6 +23,9 @@ from kdns.dns.types import rcode_name, type_label
 from kdns.plugins.directives import DIRECTIVES
 from kdns.plugins.server import Server
 from kdns.plugins.server_config import ServerConfig
+
+PROTOCOLS: Final = {"quic": "udp"}
+"""Transport → the label `proto`, which is tcp or udp in CoreDNS."""
 
 
 class Enabled(NamedTuple):
@@ -71,7 +74,7 @@ def sent_by(servers: Iterable[Server]) -> Iterator[Sent]:
                     server.label,
                     kind.zone,
                     kind.view,
-                    lane.transport,
+                    PROTOCOLS.get(lane.transport, lane.transport),
                     "2" if lane.family == 6 else "1",
                     type_label(kind.qtype),
                     rcode_name(kind.rcode),

@@ -20,6 +20,7 @@ class Requests:
     """What one listener saw; `zone` is that of its server block, "" where it has several.
 
     `shed` are queries of clients that had too many waiting; they were not answered.
+    Responses over HTTPS are counted by status, over QUIC by the error code of the stream (RFC 9250 §4.3, 0: none).
     A burst counts each of its queries with the burst's mean duration in seconds.
     """
 
@@ -29,6 +30,8 @@ class Requests:
     panics: int = 0
     evicted: int = 0
     shed: int = 0
+    https_responses: dict[int, int] = field(default_factory=dict)
+    quic_responses: dict[int, int] = field(default_factory=dict)
 
     def observe(self, count: int, took_s: float) -> None:
         """Count the queries of a burst."""
@@ -118,9 +121,27 @@ class DnsCollector(Collector):
             unsent.add_metric((server,), sum(listener.unsent for listener in listeners))
             evicted.add_metric((server,), sum(listener.evicted for listener in listeners))
             shed.add_metric((server,), sum(listener.shed for listener in listeners))
+        yield from self._by_status()
         panics.add_metric((), sum(one.panics for listeners in self._requests.values() for one in listeners))
         yield from (took, panics, unsent, evicted, shed)
 
+    def _by_status(self) -> Iterator[Metric]:
+        """Responses over HTTPS and QUIC; families without any are left out."""
+        for scheme in ("https", "quic"):
+            family = CounterMetricFamily(
+                f"coredns_dns_{scheme}_responses", f"Responses over {scheme.upper()}.", labels=("server", "status")
+            )
+            for server, listeners in self._requests.items():
+                totals: dict[tuple[str, ...], float] = {}
+                for listener in listeners:
+                    counted: dict[int, int] = getattr(listener, f"{scheme}_responses")
+                    for status, count in counted.items():
+                        _add(totals, (server, str(status)), count)
+                for labels, total in totals.items():
+                    family.add_metric(labels, total)
+            if family.samples:
+                yield family
 
-def _add(rows: dict[tuple[str, ...], float], labels: tuple[str, ...], count: int) -> None:
+
+def _add(rows: dict[tuple[str, ...], float], labels: tuple[str, ...], count: float) -> None:
     rows[labels] = rows.get(labels, 0) + count

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Final, Protocol
 
-from kdns.aio.connections import Connections, Kind, Listener
+from kdns.aio.connections import Connections, Kind, Listener, hold_unsent, unsent_bytes
 from kdns.aio.dns.exchange import failed, respond
 from kdns.aio.dns.interfaces import limit_kernel_buffers
 from kdns.aio.dns.request_metrics import Requests
@@ -142,6 +142,7 @@ class TcpConnection(asyncio.BufferedProtocol):
         self._lane: Lane
         self._client = ("", 0)
         self._buffer = b""
+        self._is_tls = False
         self._is_unread = False
         self._is_waiting = False
         self._is_ending = False
@@ -158,7 +159,8 @@ class TcpConnection(asyncio.BufferedProtocol):
         """Accept the client, at the cost of one that is idle where there are too many."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - asyncio gives stream servers no other kind
         self._transport = transport
-        transport.set_write_buffer_limits(high=0)
+        hold_unsent(transport)
+        self._is_tls = transport.get_extra_info("ssl_object") is not None
         self._client = transport.get_extra_info("peername")[:2]
         self._lane = self._server.table.lane("tcp", 6 if is_ipv6(self._client[0]) else 4)
         self._connections.add(self)
@@ -189,9 +191,9 @@ class TcpConnection(asyncio.BufferedProtocol):
         self._go_on()
 
     def eof_received(self) -> bool:
-        """Answer what the client has asked, then close: it may still read."""
+        """Answer what the client has asked, then close: it may still read. The end of TLS is that of both sides."""
         self.end()
-        return True
+        return not self._is_tls
 
     def pause_writing(self) -> None:
         """The client does not read its answers: take no more questions."""
@@ -289,7 +291,7 @@ class TcpConnection(asyncio.BufferedProtocol):
 
     def _note_held(self) -> None:
         if self in self._connections:
-            self._clients.hold(self, len(self._buffer) + self._transport.get_write_buffer_size())
+            self._clients.hold(self, len(self._buffer) + unsent_bytes(self._transport))
 
     def _answer(self, packet: bytes) -> None:
         received_s = self._loop.time()

@@ -1,0 +1,87 @@
+"""DNS over HTTPS as values (RFC 8484): which query a request holds, and how long its response may be cached."""
+
+from __future__ import annotations
+
+import binascii
+from base64 import urlsafe_b64decode
+from http import HTTPStatus
+from struct import unpack_from
+from typing import Final, NamedTuple
+from urllib.parse import unquote_to_bytes
+
+from kdns.dns.response import MAX_MESSAGE_BYTES
+from kdns.dns.types import OPT, SOA
+from kdns.dns.wire import records
+
+PATH: Final = "/dns-query"
+MEDIA_TYPE: Final = "application/dns-message"
+METHODS: Final = ("GET", "POST")
+NO_RECORDS_S: Final = 5
+"""How long a response without records may be cached, as in CoreDNS."""
+MAX_AGE_S: Final = 3600
+"""The longest that any response may be cached, as in CoreDNS."""
+
+
+class HttpRequest(NamedTuple):
+    """One request; `stream` tells it apart from others of its connection. `is_cut`: the body is longer than allowed."""
+
+    stream: int
+    method: str
+    target: str
+    content_type: str = ""
+    body: bytes = b""
+    is_cut: bool = False
+
+
+class Refusal(NamedTuple):
+    """A status of HTTP, and why."""
+
+    status: HTTPStatus
+    text: str
+
+
+def query_of(request: HttpRequest) -> bytes | Refusal:
+    """The DNS message of a request, or why it has none.
+
+    Differs: a wrong method, a wrong content type and a body that is too long are 405, 415 and 413 (RFC 9110), where
+    CoreDNS says 400.
+    """
+    path, _, parameters = request.target.partition("?")
+    if path != PATH:
+        return Refusal(HTTPStatus.NOT_FOUND, f"the path is {PATH}")
+    if request.method not in METHODS:
+        return Refusal(HTTPStatus.METHOD_NOT_ALLOWED, f"the methods are {' and '.join(METHODS)}")
+    if request.is_cut:
+        return Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a message has at most {MAX_MESSAGE_BYTES} bytes")
+    if request.method == "POST":
+        if request.content_type.partition(";")[0].strip().lower() != MEDIA_TYPE:
+            return Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"the content type is {MEDIA_TYPE}")
+        return request.body or Refusal(HTTPStatus.BAD_REQUEST, "the body is empty")
+    return _parameter(parameters)
+
+
+def _parameter(parameters: str) -> bytes | Refusal:
+    """The message in the parameter `dns`: base64url without padding."""
+    values = [value for name, _, value in (each.partition("=") for each in parameters.split("&")) if name == "dns"]
+    if len(values) != 1 or not values[0]:
+        return Refusal(HTTPStatus.BAD_REQUEST, "the parameter `dns` holds the message, once")
+    text = unquote_to_bytes(values[0]).rstrip(b"=")
+    try:
+        message = urlsafe_b64decode(text + b"=" * (-len(text) % 4))
+    except (binascii.Error, ValueError):
+        return Refusal(HTTPStatus.BAD_REQUEST, "the parameter `dns` is base64url without padding")
+    return message or Refusal(HTTPStatus.BAD_REQUEST, "the parameter `dns` is empty")
+
+
+def max_age_s(wire: bytes) -> int:
+    """How many seconds a response may be cached: not longer than any of its records (RFC 8484 §5.1).
+
+    A negative one is not cached longer than MINIMUM of its SOA (RFC 2308 §5).
+    """
+    try:
+        found = [record for record in records(wire) if record.rtype != OPT]
+    except ValueError:
+        return 0
+    ttls = [record.ttl for record in found]
+    ttls += [unpack_from("!I", wire, record.end - 4)[0] for record in found if record.rtype == SOA]
+    return min(*ttls, MAX_AGE_S) if ttls else NO_RECORDS_S

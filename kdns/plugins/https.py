@@ -1,0 +1,40 @@
+"""https { max_connections N }: how many connections an address of https:// may have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from kdns.corefile.lines import Line, Stanza
+from kdns.plugins.directive import Directive, Setup
+from kdns.plugins.listener import HTTPS_CONNECTIONS
+from kdns.plugins.stanza import Option, configured, count, integer, refuse_repeated
+
+
+@dataclass(frozen=True, slots=True)
+class HttpsConfig:
+    """How many connections; 0: as many as the process may have."""
+
+    max_connections: int = HTTPS_CONNECTIONS
+
+
+def _max_connections(config: HttpsConfig, line: Line) -> HttpsConfig:
+    return replace(config, max_connections=integer(line.args[0], 0))
+
+
+OPTIONS = {"max_connections": Option("max_connections N", 1, 1, _max_connections)}
+
+
+def parse(stanza: Stanza, _zones: tuple[str, ...]) -> HttpsConfig:
+    """What an `https` stanza says; raises CorefileError."""
+    count(stanza, "https", 0, 0)
+    refuse_repeated(stanza)
+    return configured(HttpsConfig(), stanza, OPTIONS)
+
+
+def build(configs: tuple[HttpsConfig, ...], setup: Setup) -> None:
+    """Limits the connections of the block's listeners."""
+    (config,) = configs
+    setup.listener(lambda options: replace(options, https_connections=config.max_connections))
+
+
+DIRECTIVE = Directive("https", parse, build, options=OPTIONS)

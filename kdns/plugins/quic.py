@@ -1,0 +1,50 @@
+"""quic { max_streams N; worker_pool_size N }: how many queries over QUIC may be open."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from kdns.corefile.lines import Line, Stanza
+from kdns.plugins.directive import Directive, Setup
+from kdns.plugins.listener import QUIC_PENDING, QUIC_STREAMS
+from kdns.plugins.stanza import Option, configured, count, integer, refuse_repeated
+
+
+@dataclass(frozen=True, slots=True)
+class QuicConfig:
+    """Queries of one connection, and queries of all connections that may wait for an answer."""
+
+    max_streams: int = QUIC_STREAMS
+    worker_pool_size: int = QUIC_PENDING
+
+
+def _max_streams(config: QuicConfig, line: Line) -> QuicConfig:
+    return replace(config, max_streams=integer(line.args[0], 1))
+
+
+def _worker_pool_size(config: QuicConfig, line: Line) -> QuicConfig:
+    return replace(config, worker_pool_size=integer(line.args[0], 1))
+
+
+OPTIONS = {
+    "max_streams": Option("max_streams N", 1, 1, _max_streams),
+    "worker_pool_size": Option("worker_pool_size N", 1, 1, _worker_pool_size),
+}
+
+
+def parse(stanza: Stanza, _zones: tuple[str, ...]) -> QuicConfig:
+    """What a `quic` stanza says; raises CorefileError."""
+    count(stanza, "quic", 0, 0)
+    refuse_repeated(stanza)
+    return configured(QuicConfig(), stanza, OPTIONS)
+
+
+def build(configs: tuple[QuicConfig, ...], setup: Setup) -> None:
+    """Limits the queries of the block's listeners."""
+    (config,) = configs
+    setup.listener(
+        lambda options: replace(options, quic_streams=config.max_streams, quic_pending=config.worker_pool_size)
+    )
+
+
+DIRECTIVE = Directive("quic", parse, build, options=OPTIONS)

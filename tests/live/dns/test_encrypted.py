@@ -1,0 +1,303 @@
+"""DNS over TLS, HTTPS and QUIC, asked by kdig, curl and by clients that break the rules."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import h2.connection
+import h2.events
+import pytest
+from aioquic.asyncio.client import connect
+from aioquic.asyncio.protocol import QuicConnectionProtocol
+from aioquic.quic.configuration import QuicConfiguration
+from aioquic.quic.events import QuicEvent, StreamDataReceived
+from dns_client import packet, rcode
+from fake_api import until
+from fake_api_certs import authority, issue
+
+from kdns.aio.connections import Connections, Kind
+from kdns.aio.dns import tcp
+from kdns.aio.dns.encrypted.doh import MEDIA_TYPE
+from kdns.aio.dns.encrypted.https import PlaceConnections
+from kdns.aio.dns.server import DnsServer
+from kdns.corefile.parse import parse
+from kdns.errors import CorefileError
+from kdns.plugins.server_config import configure
+
+QUERY = packet("a.test", number=0)
+
+
+class Encrypted:
+    """A server of whoami with every scheme, and its certificate."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        ca = authority("ca")
+        self.ca = folder / "ca.crt"
+        self.ca.write_bytes(ca.pem)
+        self.cert, self.key = issue(ca, "server", folder, ("localhost", "127.0.0.1"))
+        self.server: DnsServer
+
+    def corefile(self, options: str = "") -> str:
+        schemes = " ".join(f"{scheme}://.:0" for scheme in ("tls", "https", "quic"))
+        tls = f"bind 127.0.0.1\ntls {self.cert} {self.key}"
+        return f"{schemes} {{\n{tls}\n{options}\nwhoami\n}}\n"
+
+    def port(self, scheme: str) -> int:
+        return next(port for name, _, port in self.server.listened if name == scheme)
+
+    def seen(self, kind: str) -> dict[int, int]:
+        counted = [getattr(each, kind) for listeners in self.server.requests.values() for each in listeners]
+        return {status: count for each in counted for status, count in each.items()}
+
+
+@asynccontextmanager
+async def encrypted(folder: Path, options: str = "") -> AsyncIterator[Encrypted]:
+    made = Encrypted(folder)
+    made.server = DnsServer(configure(parse(made.corefile(options))))
+    await made.server.start()
+    try:
+        yield made
+    finally:
+        await made.server.stop()
+
+
+async def output(*argv: str) -> str:
+    program = await asyncio.create_subprocess_exec(
+        *argv, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    async with asyncio.timeout(60):
+        out, _ = await program.communicate()
+    return out.decode(errors="replace")
+
+
+@pytest.mark.parametrize(
+    ("scheme", "option", "session"),
+    [
+        ("tls", "+tls", "TLS session (TLS1.3)"),
+        ("https", "+https", "HTTP session (HTTP/2-POST)"),
+        ("https", "+https-get", "HTTP session (HTTP/2-GET)"),
+        ("quic", "+quic", "QUIC session (QUICv1)"),
+    ],
+)
+async def test_kdig(tmp_path: Path, scheme: str, option: str, session: str) -> None:
+    async with encrypted(tmp_path) as made:
+        at = ("kdig", "@127.0.0.1", "-p", str(made.port(scheme)), f"+tls-ca={made.ca}", "+retry=0")
+        text = await output(*at, "+tls-hostname=localhost", option, "a.test", "A")
+        assert session in text, text
+        assert "status: NOERROR" in text
+        assert "127.0.0.1" in text
+        refused = await output(*at, "+tls-hostname=elsewhere.test", option, "a.test", "A")
+        assert "status: NOERROR" not in refused
+        server = next(server for server in made.server.servers if server.label.startswith(scheme))
+        lanes = [(lane.transport, sum(times for _, times in lane.totals())) for lane in server.table.lanes.values()]
+        assert lanes == [("quic" if scheme == "quic" else "tcp", 1)]
+
+
+@pytest.mark.parametrize("version", ["--http2", "--http1.1"])
+async def test_curl(tmp_path: Path, version: str) -> None:
+    query, long = tmp_path / "query", tmp_path / "long"
+    query.write_bytes(QUERY)
+    long.write_bytes(bytes(70_000))
+    async with encrypted(tmp_path) as made:
+        url = f"https://localhost:{made.port('https')}/dns-query"
+
+        async def status(*options: str, path: str = "") -> str:
+            told = "\n%{http_code} %{content_type}"
+            base = (
+                "curl",
+                "-s",
+                version,
+                "--cacert",
+                str(made.cert),
+                "--max-time",
+                "30",
+                "-o",
+                str(tmp_path / "answer"),
+            )
+            return (await output(*base, "-w", told, *options, url + path)).strip()
+
+        typed = ("-H", f"content-type: {MEDIA_TYPE}")
+        assert await status(*typed, "--data-binary", f"@{query}") == f"200 {MEDIA_TYPE}"
+        assert rcode((tmp_path / "answer").read_bytes()) == "NOERROR"
+        assert await status(path="?dns=AAABAAABAAAAAAAAAWEEdGVzdAAAAQAB") == f"200 {MEDIA_TYPE}"
+        for expected, options in (
+            ("415", ("-H", "content-type: text/plain", "--data-binary", f"@{query}")),
+            ("413", (*typed, "--data-binary", f"@{long}")),
+            ("405", ("-X", "DELETE")),
+            ("400", (*typed, "--data-binary", "short")),
+            ("400", ()),
+        ):
+            assert (await status(*options)).split()[0] == expected, options
+        assert (await status(path="/x")).split()[0] == "404"
+        assert made.seen("https_responses") == {200: 2, 415: 1, 413: 1, 405: 1, 400: 2, 404: 1}
+
+
+def client_context(made: Encrypted, *alpn: str) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=str(made.ca))
+    context.set_alpn_protocols(list(alpn))
+    return context
+
+
+async def test_requests_are_answered_beside_each_other_over_http2(tmp_path: Path) -> None:
+    """More answers than the client has room for wait until it has read some."""
+    async with encrypted(tmp_path) as made:
+        reader, writer = await asyncio.open_connection("127.0.0.1", made.port("https"), ssl=client_context(made, "h2"))
+        client = h2.connection.H2Connection()
+        client.initiate_connection()
+        writer.write(client.data_to_send())
+        count, answered = 300, 0
+        asked = 0
+        async with asyncio.timeout(60):
+            while answered < count:
+                while asked < count and client.open_outbound_streams < 50:
+                    stream = client.get_next_available_stream_id()
+                    fields = [(":method", "POST"), (":path", "/dns-query"), (":scheme", "https"), (":authority", "x")]
+                    client.send_headers(stream, [*fields, ("content-type", MEDIA_TYPE)])
+                    client.send_data(stream, QUERY, end_stream=True)
+                    asked += 1
+                writer.write(client.data_to_send())
+                for event in client.receive_data(await reader.read(65536)):
+                    if isinstance(event, h2.events.DataReceived):
+                        client.acknowledge_received_data(event.flow_controlled_length or 0, event.stream_id or 0)
+                    answered += isinstance(event, h2.events.StreamEnded)
+        writer.close()
+        assert made.seen("https_responses") == {200: count}
+
+
+@pytest.mark.parametrize(
+    ("alpn", "sent"),
+    [
+        ("http/1.1", b"POST /dns-query HTTP/1.1\r\nhost: x\r\n"),
+        ("http/1.1", b"POST /dns-query HTTP/1.1\r\nhost: x\r\ncontent-length: 30\r\n\r\nshort"),
+        ("h2", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0" + b"\0\0\1\0"),
+        ("h2", b""),
+        ("dot", b"\0\x20incomplete"),
+    ],
+)
+async def test_who_is_slow_loses_its_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alpn: str, sent: bytes
+) -> None:
+    monkeypatch.setattr(tcp, "IDLE_S", 0.2)
+    async with encrypted(tmp_path) as made:
+        port = made.port("tls" if alpn == "dot" else "https")
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client_context(made, alpn))
+        writer.write(sent)
+        async with asyncio.timeout(60):
+            try:
+                while await reader.read(4096):
+                    pass
+            except ConnectionResetError:
+                pass
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    ("alpn", "sent"),
+    [
+        ("http/1.1", b"nonsense\r\n\r\n"),
+        ("http/1.1", b"GET /dns-query HTTP/1.1\r\nx: " + bytes(200_000) + b"\r\n\r\n"),
+        ("h2", b"nonsense" * 10),
+        ("h2", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0" + b"\0\0\1\0\0\0\0\0\1\0"),
+    ],
+)
+async def test_what_is_no_http_ends_the_connection(tmp_path: Path, alpn: str, sent: bytes) -> None:
+    async with encrypted(tmp_path) as made:
+        reader, writer = await asyncio.open_connection("127.0.0.1", made.port("https"), ssl=client_context(made, alpn))
+        writer.write(sent)
+        async with asyncio.timeout(60):
+            try:
+                while await reader.read(65536):
+                    pass
+            except ConnectionResetError:
+                pass
+        writer.close()
+        assert made.seen("https_responses") == {}
+
+
+async def test_a_connection_too_many_takes_the_place_of_an_idle_one(tmp_path: Path) -> None:
+    async with encrypted(tmp_path, "https {\n max_connections 2\n}") as made:
+        tls, port = client_context(made, "h2"), made.port("https")
+        opened = [await asyncio.open_connection("127.0.0.1", port, ssl=tls) for _ in range(3)]
+        async with asyncio.timeout(60):
+            try:
+                while await opened[0][0].read(4096):
+                    pass
+            except ConnectionResetError:
+                pass
+        for _, writer in opened:
+            writer.close()
+
+
+async def test_certificates_are_checked_when_the_server_starts(tmp_path: Path) -> None:
+    made = Encrypted(tmp_path)
+    for text, message in (
+        (made.corefile().replace(str(made.key), "none.pem"), "no certificate and key in .* and none.pem: No such file"),
+        (
+            made.corefile().replace(f"{made.key}\n", f"{made.key} none.pem\n"),
+            "no certificates in none.pem: No such file",
+        ),
+        (
+            made.corefile().replace(f"{made.key}\n", f"{made.key} {made.cert} {{\nclient_auth require\n}}\n"),
+            "client_auth with certificates: over QUIC clients have none here",
+        ),
+    ):
+        server = DnsServer(configure(parse(text)))
+        with pytest.raises(CorefileError, match=f"Corefile:3: {message}"):
+            await server.start()
+        await server.stop()
+
+
+def test_one_connection_counts_in_two_places_or_in_none() -> None:
+    process = Connections(Kind.DNS, 3)
+    first, second = PlaceConnections(process, 2), PlaceConnections(process, 2)
+    gone: list[str] = []
+    for place, name in ((first, "a"), (first, "b"), (first, "c"), (second, "d"), (second, "e")):
+        assert place.add(name, "127.0.0.1", lambda name=name: gone.append(name))
+    assert gone == ["a", "b"]
+    assert (len(process), len(first), len(second)) == (3, 2, 2)
+    for place, name in ((first, "b"), (first, "c"), (second, "d"), (second, "e")):
+        place.remove(name)
+    assert (len(process), len(first), len(second)) == (0, 0, 0)
+
+
+class DoqClient(QuicConnectionProtocol):
+    """Sends messages on streams of its choice."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.received: dict[int, bytes] = {}
+        self.ended: set[int] = set()
+
+    def ask(self, stream: int, message: bytes) -> None:
+        self._quic.send_stream_data(stream, len(message).to_bytes(2, "big") + message, end_stream=True)
+        self.transmit()
+
+    def quic_event_received(self, event: QuicEvent) -> None:
+        if isinstance(event, StreamDataReceived):
+            self.received[event.stream_id] = self.received.get(event.stream_id, b"") + event.data
+            if event.end_stream:
+                self.ended.add(event.stream_id)
+
+
+@pytest.mark.parametrize("message", [packet("a.test", number=7), b"\0\0nonsense"])
+async def test_what_is_no_doq_ends_the_connection(tmp_path: Path, message: bytes) -> None:
+    async with encrypted(tmp_path) as made:
+        configuration = QuicConfiguration(alpn_protocols=["doq"], cafile=str(made.ca), server_name="localhost")
+        async with (
+            asyncio.timeout(60),
+            connect("127.0.0.1", made.port("quic"), configuration=configuration, create_protocol=DoqClient) as client,
+        ):
+            assert isinstance(client, DoqClient)
+            client.ask(0, QUERY)
+            await until(lambda: 0 in client.ended)
+            assert rcode(client.received[0][2:]) == "NOERROR"
+            client.ask(4, message)
+            await client.wait_closed()
+            assert client.received == {0: client.received[0]}
+        await until(lambda: made.seen("quic_responses") == {0: 1})
