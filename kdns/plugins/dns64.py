@@ -1,0 +1,172 @@
+"""dns64 [PREFIX] { prefix PREFIX; translate_all; allow_ipv4 }: AAAA records made of A records (RFC 6147).
+
+A client behind NAT64 reaches an IPv4 host by an IPv6 address that has the host's own in it (RFC 6052).
+Differs: a query with CD and DO goes through as it is, since its client validates (RFC 6147 §5.5); CoreDNS makes up
+records for it. AD and signatures do not go with records that were made up.
+Differs: a PREFIX on the line and options in the block go together; CoreDNS ignores the block then.
+Differs: RA stays as the A answer has it; CoreDNS clears it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from dataclasses import dataclass, replace
+from functools import partial
+from ipaddress import IPv6Network, ip_network
+from typing import Final
+
+from kdns.corefile.lexer import Token
+from kdns.corefile.lines import Line, Stanza
+from kdns.dns.query import AD, CD
+from kdns.dns.response import Response
+from kdns.dns.rrset import RRset
+from kdns.dns.types import AAAA, IN, NOERROR, NXDOMAIN, RRSIG, SOA, A
+from kdns.dns.wire import from_wire
+from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, then
+from kdns.plugins.directive import Directive, Setup
+from kdns.plugins.stanza import Option, configured, count
+
+NAME: Final = "dns64"
+WELL_KNOWN: Final = IPv6Network("64:ff9b::/96")
+LENGTHS: Final = (32, 40, 48, 56, 64, 96)
+NO_SOA_TTL_S: Final = 600
+"""The longest TTL of a record that was made up, where the AAAA answer has no SOA (RFC 6147 §5.1.7)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dns64Config:
+    """The prefix (RFC 6052 §2.2), whether AAAA records are replaced as well, and whether IPv4 clients are served."""
+
+    prefix: IPv6Network = WELL_KNOWN
+    translate_all: bool = False
+    allow_ipv4: bool = False
+
+
+def _prefix(token: Token) -> IPv6Network:
+    try:
+        network = ip_network(token.text)
+    except ValueError as error:
+        raise token.error(f"not an IPv6 prefix such as {WELL_KNOWN}: {error}") from error
+    if not isinstance(network, IPv6Network) or network.prefixlen not in LENGTHS:
+        raise token.error(f"not an IPv6 prefix of {', '.join(map(str, LENGTHS))} bits")
+    if network.network_address.packed[8]:
+        raise token.error("bits 64 to 71 of a prefix are zero (RFC 6052 §2.2)")
+    return network
+
+
+def _apply_prefix(config: Dns64Config, line: Line) -> Dns64Config:
+    return replace(config, prefix=_prefix(line.args[0]))
+
+
+def _translate_all(config: Dns64Config, _line: Line) -> Dns64Config:
+    return replace(config, translate_all=True)
+
+
+def _allow_ipv4(config: Dns64Config, _line: Line) -> Dns64Config:
+    return replace(config, allow_ipv4=True)
+
+
+OPTIONS: Final[dict[str, Option[Dns64Config]]] = {
+    "prefix": Option("prefix PREFIX", 1, 1, _apply_prefix),
+    "translate_all": Option("translate_all", 0, 0, _translate_all),
+    "allow_ipv4": Option("allow_ipv4", 0, 0, _allow_ipv4),
+}
+
+
+def parse(stanza: Stanza, _zones: tuple[str, ...]) -> Dns64Config:
+    """What a `dns64` stanza says; raises CorefileError."""
+    count(stanza, "dns64 [PREFIX]", 0, 1)
+    config = Dns64Config(_prefix(stanza.args[0])) if stanza.args else Dns64Config()
+    return configured(config, stanza, OPTIONS)
+
+
+def synthesized(prefix: IPv6Network, address: bytes) -> bytes:
+    """The IPv6 address that holds an IPv4 address (RFC 6052 §2.2): bits 64 to 71 stay zero."""
+    free = [at for at in range(prefix.prefixlen // 8, 16) if at != 8]
+    made = bytearray(prefix.network_address.packed)
+    for at, octet in zip(free, address, strict=False):
+        made[at] = octet
+    return bytes(made)
+
+
+class Dns64(Plugin):
+    """Asks for A where a name has no AAAA. What it does depends on the client's family, as lanes of the table do."""
+
+    sees = Sees.PACKET
+
+    def __init__(self, config: Dns64Config, setup: Setup) -> None:
+        self._config = config
+        self._translated = setup.counters(
+            "coredns_dns64_requests_translated", "Queries for AAAA that led to one for A.", ("server",)
+        )
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        """The next directive's reply, or what its A records are turned into."""
+        if not self.is_concerned(request):
+            return next(request)
+        reply = next(request)
+        if reply is None or isinstance(reply, Response):
+            return self._after(request, next, reply)
+        return self._after_later(request, next, reply)
+
+    def is_concerned(self, request: Request) -> bool:
+        """Whether AAAA records may be made up for this query."""
+        query = request.query
+        if query.qtype != AAAA or query.qclass != IN or (query.do and query.flags & CD):
+            return False
+        return self._config.allow_ipv4 or ":" in request.client[0]
+
+    def is_translated(self, reply: Response) -> bool:
+        """Whether A is asked for after this answer: not for a name that does not exist (RFC 6147 §5.1.2)."""
+        if reply.rcode == NXDOMAIN:
+            return False
+        return self._config.translate_all or not any(rrset.rtype == AAAA for rrset in reply.answer)
+
+    async def _after_later(self, request: Request, next: Serve, reply: Awaitable[Reply]) -> Reply:  # noqa: A002 - as in Plugin
+        outcome = self._after(request, next, await reply)
+        return outcome if outcome is None or isinstance(outcome, Response) else await outcome
+
+    def _after(self, request: Request, next: Serve, reply: Reply) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        if reply is None:
+            return None
+        first = from_wire(reply) if reply.wire else reply
+        if not self.is_translated(first):
+            return reply
+        return then(next(request.about(request.query.labels, A)), partial(self._translation, request, first))
+
+    def _translation(self, request: Request, first: Response, found: Reply) -> Reply:
+        """The answer for A with AAAA records in place of A; the first one where there are none."""
+        if found is None:
+            return None
+        if found.wire:
+            found = from_wire(found)
+        tallies = (*first.tallies, *found.tallies, self._translated.tally(request.server))
+        reuse = first.reuse.and_then(found.reuse)
+        if not any(rrset.rtype == A for rrset in found.answer):
+            empty = first if first.rcode == NOERROR else found
+            return empty._replace(reuse=reuse, tallies=tallies)
+        longest_s = _negative_ttl_s(first)
+        answer = tuple(self._rrset(rrset, longest_s) for rrset in found.answer if rrset.rtype != RRSIG)
+        return found._replace(answer=answer, flags=found.flags & ~AD, reuse=reuse, tallies=tallies)
+
+    def _rrset(self, rrset: RRset, longest_s: int) -> RRset:
+        if rrset.rtype != A:
+            return rrset
+        addresses = (rdata for rdata in rrset.rdata if isinstance(rdata, bytes))
+        rdata = tuple(synthesized(self._config.prefix, address) for address in addresses)
+        return RRset(rrset.owner, AAAA, min(rrset.ttl, longest_s), rdata)
+
+
+def _negative_ttl_s(first: Response) -> int:
+    """How long the lack of AAAA records holds: the TTL of the SOA (RFC 6147 §5.1.7)."""
+    rrsets = (*((first.soa.rrset,) if first.soa else ()), *first.authority)
+    return next((rrset.ttl for rrset in rrsets if rrset.rtype == SOA), NO_SOA_TTL_S)
+
+
+def build(configs: tuple[Dns64Config, ...], setup: Setup) -> Dns64:
+    """The plugin of the stanza."""
+    (config,) = configs
+    return Dns64(config, setup)
+
+
+DIRECTIVE = Directive(NAME, parse, build, options=OPTIONS)

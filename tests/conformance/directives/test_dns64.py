@@ -1,0 +1,68 @@
+"""The recorded cases of dns64."""
+
+from __future__ import annotations
+
+from ipaddress import IPv6Network, ip_address
+
+from dns_chain import FakeSetup, only, read
+from harness import (
+    Behind,
+    Case,
+    Report,
+    client_of,
+    difference,
+    packet_of,
+    recorded,
+    reply_to,
+    response_of,
+    server_of,
+    shown,
+)
+
+from kdns.corefile.parse import parse
+from kdns.dns.response import Response
+from kdns.dns.types import A
+from kdns.plugins import dns64
+from kdns.plugins.chain import Request
+from kdns.plugins.server_config import configure
+
+
+def plugin_of(case: Case) -> dns64.Dns64:
+    (server,) = configure(parse(f". {{\n{case['config']}\n}}\n"))
+    return dns64.build((only(server, dns64.DIRECTIVE),), FakeSetup())
+
+
+async def outcome(case: Case) -> str:
+    """What differs from the recorded case."""
+    expect = case["expect"]
+    match case.get("op"):
+        case "func":
+            prefix, address = case["in"]
+            made = dns64.synthesized(IPv6Network(prefix), ip_address(address).packed)
+            return "" if str(ip_address(made)) == expect["out"] else str(ip_address(made))
+        case "intercept":
+            request = Request(read(packet_of(case["query"])), (case["query"]["client"], 40212))
+            return "" if plugin_of(case).is_concerned(request) == expect["intercept"] else "otherwise"
+        case "translate":
+            translated = plugin_of(case).is_translated(response_of(case["first_reply"]))
+            return "" if translated == expect["translate"] else "otherwise"
+
+    def reply(request: Request) -> Response:
+        return response_of(case["a_reply" if request.query.qtype == A else "first_reply"])
+
+    behind = Behind(reply)
+    server = server_of(case["config"], FakeSetup(), behind)
+    assert client_of(case["query"]) == ("::1", 40212)
+    got = shown(await reply_to(server, case["query"]))
+    asked_twice = "a_reply" in case
+    if len(behind.requests) != 1 + asked_twice:
+        return f"{len(behind.requests)} questions"
+    return difference(expect, got, with_flags=True)
+
+
+async def test_dns64_cases() -> None:
+    report = Report("dns64-cases.json")
+    for case in recorded("dns64")["cases"]:
+        report.add(case["id"], await outcome(case))
+    assert report.counts.total() == 19
+    report.check()

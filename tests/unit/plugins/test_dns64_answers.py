@@ -1,0 +1,79 @@
+"""`dns64`: what the recorded cases do not say."""
+
+from __future__ import annotations
+
+import pytest
+from dns_chain import FakeSetup, server_of
+
+from kdns.dns.message import decode, query
+from kdns.dns.query import AA, AD, RA
+from kdns.dns.response import NEVER, Response, Reuse
+from kdns.dns.rrset import RRset
+from kdns.dns.types import AAAA, CNAME, REFUSED, RRSIG, SERVFAIL, A
+from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.plugins.dns64 import Dns64, Dns64Config
+from kdns.plugins.server import Exchange
+
+SIX, FOUR = ("2001:db8::9", 5), ("192.0.2.9", 5)
+ADDRESS = (b"\xc0\x00\x02\x01",)
+
+
+class Behind(Plugin):
+    """Answers A and AAAA as it is told."""
+
+    sees = Sees.PACKET
+
+    def __init__(self, four: Response, six: Response) -> None:
+        self.replies = {A: four, AAAA: six}
+
+    def serve(self, request: Request, next: Serve) -> Reply:  # noqa: A002 - as in Plugin
+        del next
+        return self.replies[request.query.qtype]
+
+
+ALIAS = RRset("b.", CNAME, 300, ("c.",))
+SIGNATURE = RRset("c.", RRSIG, 300, (bytes(18) + b"\x00" + bytes(64),))
+FOUND = Response(0, AA | RA | AD, (ALIAS, RRset("c.", A, 300, ADDRESS), SIGNATURE), reuse=Reuse(("a",)))
+EMPTY = Response(0, AA, reuse=Reuse(("b",)))
+EXISTS = Response(0, AA, (RRset("b.", AAAA, 9, (bytes(16),)),), reuse=Reuse(("b",)))
+
+
+@pytest.mark.parametrize(
+    ("four", "six", "options", "types", "rcode", "counted"),
+    [
+        pytest.param(FOUND, EMPTY, {}, [CNAME, AAAA], "NOERROR", 1, id="a CNAME stays, a signature goes"),
+        pytest.param(FOUND, EXISTS, {}, [AAAA], "NOERROR", 0, id="AAAA exists"),
+        pytest.param(FOUND, EXISTS, {"translate_all": True}, [CNAME, AAAA], "NOERROR", 1, id="all are translated"),
+        pytest.param(EMPTY, EMPTY, {}, [], "NOERROR", 1, id="neither"),
+        pytest.param(Response(SERVFAIL), EMPTY, {}, [], "NOERROR", 1, id="A fails, that there is no AAAA is known"),
+        pytest.param(Response(SERVFAIL), Response(REFUSED), {}, [], "SERVFAIL", 1, id="both fail"),
+    ],
+)
+def test_answers(
+    four: Response, six: Response, options: dict[str, bool], types: list[int], rcode: str, counted: int
+) -> None:
+    setup = FakeSetup()
+    server = server_of(Dns64(Dns64Config(**options), setup), Behind(four, six))  # type: ignore[arg-type]
+    found = server.respond(query("b.", AAAA), server.table.lane("udp", 6), SIX)
+    assert isinstance(found, Exchange)
+    decoded = decode(found.wire)
+    assert ([rrset.rtype for rrset in decoded.answer], decoded.rcode) == (types, rcode)
+    if types == [CNAME, AAAA]:
+        assert decoded.answer[1] == RRset("c.", AAAA, 300, (b"\x00\x64\xff\x9b" + bytes(8) + ADDRESS[0],))
+        assert {"aa", "ra"} <= decoded.flags
+        assert "ad" not in decoded.flags
+    kept = NEVER not in {four.reuse, six.reuse} or not counted
+    assert len(server.table) == kept
+    server.table.lane("udp", 6).totals()
+    assert setup.counted["coredns_dns64_requests_translated"].tally("dns://:53").count == counted
+
+
+def test_a_client_that_validates_and_one_of_ipv4_get_what_there_is() -> None:
+    server = server_of(Dns64(Dns64Config(), FakeSetup()), Behind(FOUND, EMPTY))
+    packet = bytearray(query("b.", AAAA, payload_bytes=1232))
+    packet[3] |= 0x10
+    packet[-4] |= 0x80
+    for one, client in ((bytes(packet), SIX), (query("b.", AAAA), FOUR)):
+        found = server.respond(one, server.table.lane("udp", 6), client)
+        assert isinstance(found, Exchange)
+        assert decode(found.wire).answer == ()
