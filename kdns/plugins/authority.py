@@ -10,7 +10,7 @@ from typing import Final
 from kdns.dns.names import Labels, is_below, labels_of
 from kdns.dns.query import AA, RA, TC
 from kdns.dns.response import NEVER, Response, Reuse, Subject
-from kdns.dns.types import IN, NOERROR, REFUSED, SERVFAIL, TRANSFERS
+from kdns.dns.types import CNAME, IN, NOERROR, NS, REFUSED, SERVFAIL, TRANSFERS
 from kdns.dns.wire import from_wire
 from kdns.dns.zone.difference import Difference, difference
 from kdns.dns.zone.lookup import Lookup, lookup
@@ -111,7 +111,7 @@ class Authority(Plugin):
             return Response(REFUSED, plugin=self.name)
         if held.zone is None:
             return Response(SERVFAIL, plugin=self.name)
-        found = lookup(held.zone, query.labels, query.qtype, do=query.do)
+        found = self._up_to_closer(held, lookup(held.zone, query.labels, query.qtype, do=query.do))
         if found.is_bare and any(is_below(query.labels, zone) for zone in held.fallthrough):
             return self._depending(next(request), held)
         response = self._response(found, held)
@@ -122,6 +122,19 @@ class Authority(Plugin):
         except ValueError:
             return response
         return then(self._setup.resolve(onward), partial(_joined, response))
+
+    def _up_to_closer(self, held: HeldZone, found: Lookup) -> Lookup:
+        """The answer up to a CNAME whose target is in a zone below this one: that zone knows (RFC 1034 §4.3.2)."""
+        if len(self._held) < 2:
+            return found
+        for count, rrset in enumerate(found.answer, start=1):
+            if rrset.rtype == CNAME:
+                target = labels_of(str(rrset.rdata[0]))
+                closer = self.zone_of(tuple(label.lower() for label in target))
+                if closer is not None and len(closer.labels) > len(held.labels):
+                    ns = held.zone.apex.rrsets.get(NS) if held.zone else None
+                    return Lookup(answer=found.answer[:count], authority=(ns,) if ns else (), target=target)
+        return found
 
     def transfer_zones(self) -> tuple[str, ...]:
         """See Transferer."""

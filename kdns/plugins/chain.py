@@ -126,6 +126,11 @@ def no_notify(_request: Request) -> Reply:
     return NO_NOTIFY
 
 
+def unserved(_request: Request) -> Reply:
+    """A server block in which no directive could answer: REFUSED, as in CoreDNS."""
+    return NOT_SERVED
+
+
 class Chain:
     """The plugins of a server block, in order, as one function; `notify` is the same for NOTIFY.
 
@@ -138,7 +143,7 @@ class Chain:
         self.plugins = tuple(plugins)
         self.is_cacheable = all(getattr(plugin, "sees", Sees.EVERY) is Sees.PACKET for plugin in self.plugins)
         self.observers = tuple(plugin for plugin in self.plugins if isinstance(plugin, Observer))
-        self.serve = _linked(self.plugins, unhandled)
+        self.serve = _linked(self.plugins, unhandled if self.plugins else unserved)
         self.notify = _linked([plugin for plugin in self.plugins if getattr(plugin, "takes_notify", False)], no_notify)
 
 

@@ -1,0 +1,183 @@
+"""Recorded cases of whole servers: Corefiles, files, and questions to them over sockets of this machine, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+from harness import SECTIONS, Case, Report, difference, files_of, packet_of, recorded, shown
+
+from kdns.aio.dns.server import DnsServer
+from kdns.corefile.parse import parse
+from kdns.dns.encode import Names, encode_section
+from kdns.dns.types import SOA
+from kdns.dns.wire import records
+from kdns.dns.zonefile import parse_record
+from kdns.plugins.directives import COREDNS_ONLY
+from kdns.plugins.server_config import configure
+
+HOST = "127.0.0.1"
+BLOCK = re.compile(r"^(\S.*\{)$", re.MULTILINE)
+POLL_S = 0.05
+PATIENCE_S = 5.0
+"""How long an answer may take to become the recorded one, where files change or zones are transferred."""
+LATER = ("write", "secondary", "auto {")
+
+SIGNED = "signed at a time that is over: tests of tsig sign anew"
+NO_TTL = "without $TTL the SOA's MINIMUM counts, which CoreDNS takes for 0"
+DEVIATIONS = {
+    "test/TestAuto/0": NO_TTL,
+    "test/TestAutoAXFR/0": NO_TTL,
+    "test/TestZoneReload/0": NO_TTL,
+    "test/TestChaos/0": "the version is kdns's own",
+    "test/TestFileLoop/0": "a CNAME that leads to itself is in the answer once",
+    "test/TestFileUpstreamError/0": "the SOA of this zone says nothing of a name outside of it (RFC 2308 §2.1)",
+    "test/TestFileCnameOrigin/0": "NS records that are the answer are not repeated in the authority section",
+}
+"""Case → why kdns differs."""
+
+
+def free_port() -> int:
+    """A port that is free over UDP and TCP."""
+    while True:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp, socket.socket() as tcp:
+            udp.bind((HOST, 0))
+            port: int = udp.getsockname()[1]
+            try:
+                tcp.bind((HOST, port))
+            except OSError:
+                continue
+            return port
+
+
+def corefile_of(text: str, number: int, ports: list[int], folder: Path) -> str:
+    """A recorded Corefile on loopback, with the ports of all servers."""
+    for index, port in enumerate(ports):
+        text = text.replace(f"ADDR_S{index}", f"{HOST}:{port}").replace(f"PORT_S{index}", str(port))
+    text = text.replace(":0 {", f":{ports[number]} {{").replace("DIR", str(folder))
+    return text if "bind " in text else BLOCK.sub(rf"\1\n    bind {HOST}", text)
+
+
+@asynccontextmanager
+async def serving(case: Case, ports: list[int], folder: Path) -> AsyncIterator[None]:
+    """All servers of a case; one that asks another at the start comes first and asks again."""
+    async with AsyncExitStack() as stack:
+        for number, one in enumerate(case["servers"]):
+            server = DnsServer(configure(parse(corefile_of(one["corefile"], number, ports, folder))))
+            stack.push_async_callback(server.stop)
+            await server.start()
+        yield
+
+
+def question(query: Case) -> bytes:
+    """The packet of a recorded query; its authority section too, in which IXFR says what the client has."""
+    packet = packet_of(query)
+    rrsets = tuple(map(parse_record, query.get("authority", ())))
+    if not rrsets:
+        return packet
+    encoded = encode_section(rrsets, Names(), len(packet))
+    return packet[:8] + len(encoded).to_bytes(2, "big") + packet[10:] + b"".join(encoded)
+
+
+async def exchanged(port: int, packet: bytes, proto: str, client: str) -> list[bytes]:
+    """The messages of the response; a whole zone transfer."""
+    if proto == "udp":
+        loop = asyncio.get_running_loop()
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            sock.setblocking(False)
+            sock.bind((client, 0))
+            sock.connect((HOST, port))
+            await loop.sock_sendall(sock, packet)
+            async with asyncio.timeout(PATIENCE_S):
+                return [await loop.sock_recv(sock, 65535)]
+    reader, writer = await asyncio.open_connection(HOST, port)
+    messages: list[bytes] = []
+    is_transfer = b"\0\xfb\0\1" in packet or b"\0\xfc\0\1" in packet  # IXFR, AXFR
+    try:
+        writer.write(len(packet).to_bytes(2, "big") + packet)
+        async with asyncio.timeout(PATIENCE_S):
+            while sum(one.rtype == SOA for message in messages for one in records(message)) < 2:
+                messages.append(await reader.readexactly(int.from_bytes(await reader.readexactly(2), "big")))
+                if not is_transfer or messages[0][6:8] == b"\0\1":  # nothing but the SOA: up to date
+                    break
+    finally:
+        writer.close()
+    return messages
+
+
+async def step_differs(step: Case, ports: list[int]) -> str:
+    """What differs in the response to a question."""
+    port = ports[int(step.get("server", "S0").removeprefix("S"))]
+    query = step.get("query", {"name": "example.org.", "type": "AXFR"})
+    try:
+        messages = await exchanged(port, question(query), step.get("proto", "tcp"), query.get("client", HOST))
+    except TimeoutError:
+        return "no response"
+    got = shown(messages[0])
+    if "axfr" in step:
+        got["answer"] = [line for message in messages for line in shown(message)["answer"]]
+        return difference({"answer": step["axfr"]}, got)
+    volatile = step.get("volatile", ())
+    return difference(step["reply"], got, [section for section in SECTIONS if section not in volatile])
+
+
+async def case_differs(case: Case, files: dict[str, str], folder: Path) -> str:
+    """The first step whose response is not as recorded, "" for none."""
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    ports = [free_port() for _ in case["servers"]]
+    texts = " ".join(one["corefile"] for one in case["servers"])
+    changes = any(word in texts or any(word in step for step in case["steps"]) for word in LATER)
+    patience_s = PATIENCE_S if changes else 0.0
+    async with serving(case, ports, folder):
+        for step in case["steps"]:
+            if "write" in step:
+                for name, text in step["write"].items():
+                    (folder / f"{name}.new").write_text(text, encoding="utf-8")
+                    (folder / f"{name}.new").rename(folder / name)
+                continue
+            deadline_s = asyncio.get_running_loop().time() + patience_s
+            while wrong := await step_differs(step, ports):
+                if asyncio.get_running_loop().time() >= deadline_s:
+                    return f"{step.get('query', {}).get('name')}: {wrong}"
+                await asyncio.sleep(POLL_S)
+    return ""
+
+
+def reason_to_skip(case: Case) -> str:
+    """Why a case is not run, "" for no reason."""
+    if any("additional" in step.get("query", {}) for step in case["steps"]):
+        return SIGNED
+    words = {line.split()[0] for one in case["servers"] for line in one["corefile"].splitlines() if line.split()}
+    missing = sorted(words & COREDNS_ONLY)
+    return f"kdns does not have {', '.join(missing)}" if missing else ""
+
+
+async def test_recorded_cases(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = recorded("integration")
+    report = Report("integration-cases.json, over sockets", DEVIATIONS)
+    skipped: list[str] = []
+    for number, case in enumerate(content["cases"]):
+        if reason := reason_to_skip(case):
+            skipped.append(f"{case['id']}: {reason}")
+            continue
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        try:
+            wrong = await case_differs(case, files_of(case, content), folder)
+        except Exception as error:  # noqa: BLE001 - the next case is told apart
+            wrong = f"{type(error).__name__}: {error}"
+        report.add(case["id"], wrong)
+    report.counts["not run"] = len(skipped)
+    with capsys.disabled():
+        report.check()
+        for reason in skipped:
+            print(f"  {reason}")
