@@ -6,7 +6,7 @@ the world (files, clocks, sockets, clusters) comes through Setup: directives do 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Generator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
@@ -214,7 +214,9 @@ class Setup(Protocol):
         """The response to a message that is sent over UDP, its id and question checked; UpstreamError for none."""
         ...
 
-    def messages(self, address: HostPort, packet: bytes, timeout_s: float, source: str = "") -> AsyncIterator[bytes]:
+    def messages(
+        self, address: HostPort, packet: bytes, timeout_s: float, source: str = ""
+    ) -> AsyncGenerator[bytes, None]:
         """The messages that come in answer to one over TCP, until the caller stops; UpstreamError where none comes.
 
         `timeout_s` is for the connection, and for each message. The ids are checked.

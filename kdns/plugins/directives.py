@@ -52,6 +52,7 @@ from kdns.plugins.dnstap import plugin as dnstap
 from kdns.plugins.forward import plugin as forward
 from kdns.plugins.kubernetes import plugin as kubernetes
 from kdns.plugins.rewrite import plugin as rewrite
+from kdns.plugins.secondary import plugin as secondary
 from kdns.plugins.template import plugin as template
 from kdns.plugins.tsig import plugin as tsig
 
@@ -97,6 +98,7 @@ DIRECTIVES: Final[tuple[Row, ...]] = (
     file.DIRECTIVE,
     auto.DIRECTIVE,
     loop.DIRECTIVE,
+    secondary.DIRECTIVE,
     forward.DIRECTIVE,
     whoami.DIRECTIVE,
     view.DIRECTIVE,

@@ -9,10 +9,11 @@ from dns_chain import only
 
 from kdns.dns.types import type_name
 from kdns.plugins import auto, file, transfer
+from kdns.plugins.secondary import plugin as secondary
 from kdns.plugins.server_config import ServerConfig
 from kdns.plugins.tsig import plugin as tsig
 
-DIRECTIVES = ("auto", "file", "transfer", "tsig")
+DIRECTIVES = ("auto", "file", "secondary", "transfer", "tsig")
 GO_NAMES = {
     "zoneFileName1": "db.miek.nl",
     "zoneFileName2": "db.dnssex.nl",
@@ -55,6 +56,15 @@ def understood(case: dict[str, Any], server: ServerConfig) -> bool:
             got = (of_auto.directory, of_auto.pattern.replace("\\", ""), template, of_auto.reload_s)
             pattern = expected["expectedRe"].replace("\\", "")
             return got == (expected["expectedDirectory"], pattern, expected["expectedTempl"], reload_s)
+        case "secondary":
+            of_secondary = only(server, secondary.DIRECTIVE)
+            zones = tuple(strings(expected["zones"])) or (".",)
+            catalogs = expected["catalogZones"].partition(": ")[2]
+            restricted = None if expected["catalogZones"] == "nil" else tuple(strings(catalogs))
+            primaries = [str(primary) for primary in of_secondary.primaries]
+            found = (of_secondary.zones, of_secondary.catalog, of_secondary.fallthrough)
+            wanted = (zones, restricted, fallthrough_zones(expected["fall"]))
+            return found == wanted and primaries == [expected["transferFrom"]]
         case "tsig":
             of_tsig = only(server, tsig.DIRECTIVE)
             qtypes, opcodes = expected["expectedQTypes"], expected["expectedOpCodes"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, NoReturn, TypeVar
@@ -249,7 +249,7 @@ class FakeSetup:
 
     async def messages(
         self, address: HostPort, packet: bytes, timeout_s: float, source: str = ""
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes, None]:
         del timeout_s, source
         self.sent.append((address, packet))
         for message in self.streamer(address, packet):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Final
 
 from kdns.dns.query import HEADER_BYTES, QR
@@ -54,7 +54,7 @@ async def datagram(address: HostPort, packet: bytes, timeout_s: float, source: s
         transport.close()
 
 
-async def messages(address: HostPort, packet: bytes, timeout_s: float, source: str = "") -> AsyncIterator[bytes]:
+async def messages(address: HostPort, packet: bytes, timeout_s: float, source: str = "") -> AsyncGenerator[bytes, None]:
     """The messages that answer one over TCP, until the caller has enough; UpstreamError where none comes in time."""
     local = (source, 0) if source else None
     try:

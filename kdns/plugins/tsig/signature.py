@@ -97,6 +97,7 @@ class Signer:
         signed_s: int | None = None,
     ) -> None:
         self._owner = encode_name(key)
+        self.secret = secret
         self._key = dns.tsig.Key(dns.name.from_text(text_of(key)), secret, algorithm)
         self._unix_s = unix_s
         self._request_mac = request_mac

@@ -49,6 +49,7 @@ LEAST = {
     "dnstap": "dnstap S",
     "header": "header {\n response set ra\n}",
     "auto": "auto {\n directory zones\n}",
+    "secondary": "secondary {\n transfer from ::1\n}",
     "file": "file db",
     "transfer": "transfer {\n to *\n}",
 }

@@ -73,6 +73,7 @@ MINIMAL = {
     "dnstap": "dnstap S",
     "header": "header {\nresponse set ra\n}",
     "auto": "auto {\n directory zones\n}",
+    "secondary": "secondary {\n transfer from ::1\n}",
     "file": "file db",
     "transfer": "transfer {\nto *\n}",
 }

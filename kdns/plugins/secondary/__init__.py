@@ -1,0 +1,1 @@
+"""secondary: zones that are transferred from a primary, and kept up to date."""

@@ -1,0 +1,154 @@
+"""Transfers as a secondary receives them: the query, where its answer ends, and the zone that it makes.
+
+RFC 5936 §2.2, RFC 1995 §4. The bytes are the primary's: sizes are bounded, and every error is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from enum import Enum
+from struct import pack
+from typing import Final
+
+from kdns.dns.names import encode_name, folded, labels_of, text_of
+from kdns.dns.query import QR
+from kdns.dns.rdata import expanded, rdata_of, wire_of
+from kdns.dns.rrset import Rdata, RRset
+from kdns.dns.types import IN, SOA, rcode_name
+from kdns.dns.wire import ANSWER, owner_of, records
+from kdns.dns.zone.difference import is_newer
+from kdns.dns.zone.zone import Zone
+
+MAX_TRANSFER_BYTES: Final = 256 << 20
+"""The messages of one transfer."""
+
+
+class Kind(Enum):
+    """What a transfer turned out to be."""
+
+    UNKNOWN = "unknown"
+    CURRENT = "current"
+    """There is nothing newer."""
+    FULL = "full"
+    CHANGES = "changes"
+
+
+def question(zone: str, qtype: int, message_id: int, soa: RRset | None = None) -> bytes:
+    """A query about a zone; for IXFR with the SOA that is held in the authority section."""
+    name = encode_name(labels_of(zone))
+    packet = pack("!HHHHHH", message_id, 0, 1, 0, soa is not None, 0) + name + pack("!HH", qtype, IN)
+    if soa is None:
+        return packet
+    rdata = wire_of(SOA, soa.rdata[0])
+    return packet + b"\xc0\x0c" + pack("!HHIH", SOA, IN, soa.ttl, len(rdata)) + rdata
+
+
+def serial_in(packet: bytes) -> int:
+    """The serial in the response to a query for an SOA; ValueError for none."""
+    _refuse_errors(packet)
+    for record in records(packet):
+        if record.section == ANSWER and record.rtype == SOA and record.end - record.rdata_at >= 22:
+            return _serial(packet, record.end)
+    raise ValueError("a response without an SOA record")
+
+
+class Inbound:
+    """The messages of one transfer; `held` is the serial that an IXFR was asked with, None for AXFR."""
+
+    def __init__(self, held: int | None = None) -> None:
+        self._held = held
+        self.messages: list[bytes] = []
+        self.kind = Kind.UNKNOWN
+        self.serial = 0
+        self._count = 0
+        self._size_bytes = 0
+        self._adding: int | None = None
+        self._is_complete = False
+
+    def feed(self, packet: bytes) -> bool:
+        """Take the next message; True behind the last one. ValueError for what is no transfer."""
+        _refuse_errors(packet)
+        self._size_bytes += len(packet)
+        if self._size_bytes > MAX_TRANSFER_BYTES:
+            raise ValueError(f"a transfer of more than {MAX_TRANSFER_BYTES >> 20} MiB")
+        found = [record for record in records(packet) if record.section == ANSWER]
+        if not found:
+            raise ValueError("a message without records")
+        for record in found:
+            if self._is_complete:
+                raise ValueError("records behind the last SOA")
+            self._take(record.rtype, _serial(packet, record.end) if record.rtype == SOA else None)
+        if self._count == 1 and self._held is not None and not is_newer(self.serial, self._held):
+            self.kind, self._is_complete = Kind.CURRENT, True
+        self.messages.append(packet)
+        return self._is_complete
+
+    def _take(self, rtype: int, serial: int | None) -> None:
+        self._count += 1
+        if self._count == 1:
+            if serial is None:
+                raise ValueError("a transfer begins with an SOA record")
+            self.serial = serial
+            return
+        if self._count == 2:
+            is_changes = self._held is not None and rtype == SOA and serial == self._held
+            self.kind = Kind.CHANGES if is_changes else Kind.FULL
+            if is_changes:
+                return
+        if serial is None:
+            return
+        if self.kind is Kind.FULL:
+            if serial != self.serial:
+                raise ValueError("an SOA record in the middle of a zone")
+            self._is_complete = True
+        elif self._adding is None:
+            self._adding = serial
+        else:
+            self._is_complete = serial == self.serial == self._adding
+            self._adding = None
+
+    def zone(self, name: str, held: Zone | None) -> Zone:
+        """The zone that was transferred, or that the changes make of the one held; ValueError where they make none."""
+        if self.kind is Kind.CHANGES and held:
+            return _changed(name, held, list(self.records()))
+        return Zone(name, list(self.records())[:-1])
+
+    def records(self) -> Iterator[RRset]:
+        """All records in order, one RRset a record."""
+        for packet in self.messages:
+            for record in records(packet):
+                if record.section == ANSWER:
+                    wire = expanded(record.rtype, packet, record.rdata_at, record.end)
+                    owner = text_of(owner_of(packet, record))
+                    yield RRset(owner, record.rtype, record.ttl, (rdata_of(record.rtype, wire),), record.rclass)
+
+
+def _changed(name: str, held: Zone, changes: Sequence[RRset]) -> Zone:
+    """The zone after the changes; ValueError where one takes away what is not there."""
+    content: dict[tuple[str, int, Rdata], RRset] = {}
+    for rrset in held.records():
+        for rdata in rrset.rdata:
+            content[rrset.owner, rrset.rtype, rdata] = RRset(rrset.owner, rrset.rtype, rrset.ttl, (rdata,))
+    soa, *steps = changes
+    is_adding = True
+    for rrset in steps[:-1]:
+        if rrset.rtype == SOA:
+            is_adding = not is_adding
+            continue
+        owner = folded(rrset.owner)
+        key = owner, rrset.rtype, rrset.rdata[0]
+        if is_adding:
+            content[key] = rrset
+        elif content.pop(key, None) is None:
+            raise ValueError(f"changes that do not fit what is held: {owner} is not there")
+    return Zone(name, (soa, *content.values()))
+
+
+def _serial(packet: bytes, end: int) -> int:
+    return int.from_bytes(packet[end - 20 : end - 16], "big")
+
+
+def _refuse_errors(packet: bytes) -> None:
+    flags = int.from_bytes(packet[2:4], "big")
+    if not flags & QR or flags & 15:
+        raise ValueError(f"the answer is {rcode_name(flags & 15)}" if flags & QR else "no answer")

@@ -1,0 +1,345 @@
+"""secondary [ZONES...] { transfer from HOST... | tsig KEY | catalog [ZONES...] | fallthrough [ZONES...] }.
+
+Zones from a primary, refreshed as their SOA says and when the primary notifies (RFC 1034 §4.3.5, RFC 1996).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterable
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from functools import partial
+from ipaddress import ip_address
+from typing import Final
+
+from kdns.corefile.address import all_zones
+from kdns.corefile.lines import Line, Stanza
+from kdns.dns.names import folded, is_below, labels_of, text_of
+from kdns.dns.query import AA, OPCODE
+from kdns.dns.response import Response
+from kdns.dns.rrset import RRset
+from kdns.dns.types import AXFR, IXFR, NOERROR, SOA
+from kdns.dns.zone.catalog import Member, parse_catalog
+from kdns.dns.zone.difference import is_newer
+from kdns.dns.zone.zone import Zone
+from kdns.net import HostPort
+from kdns.plugins.authority import Authority, HeldZone, stepped
+from kdns.plugins.chain import Reply, Request, Serve
+from kdns.plugins.directive import Directive, Repeat, Setup
+from kdns.plugins.file import Version
+from kdns.plugins.secondary.inbound import Inbound, Kind, question, serial_in
+from kdns.plugins.stanza import UNLIMITED, Option, configured
+from kdns.plugins.transfer import peer
+from kdns.plugins.tsig.plugin import Tsigs
+from kdns.plugins.tsig.signature import DEFAULT_ALGORITHM, Signer, Verifier
+from kdns.plugins.upstream import UpstreamError
+
+NAME: Final = "secondary"
+QUERY_TIMEOUT_S: Final = 5.0
+TRANSFER_TIMEOUT_S: Final = 30.0
+"""For the connection, and for each message of a transfer."""
+FIRST_RETRY_S: Final = 1.0
+LAST_RETRY_S: Final = 60.0
+"""Waiting for a zone that was never transferred doubles from the first to the last."""
+LEAST_WAIT_S: Final = 2.0
+"""Whatever the SOA says, a primary is not asked more often, but for NOTIFY."""
+
+
+@dataclass(frozen=True, slots=True)
+class SecondaryConfig:
+    """Zones and where they come from.
+
+    `catalog` are zones that members are at or below, () for any, None for zones that are no catalogs.
+    """
+
+    zones: tuple[str, ...]
+    primaries: tuple[HostPort, ...] = ()
+    key: str = ""
+    catalog: tuple[str, ...] | None = None
+    fallthrough: tuple[str, ...] = ()
+
+
+def _transfer(config: SecondaryConfig, line: Line) -> SecondaryConfig:
+    if line.args[0].text != "from":
+        raise line.args[0].error("only `from` can follow here: the directive `transfer` gives zones to others")
+    if len(line.args) < 2:
+        raise line.args[0].error("the address of a primary is missing, as in: transfer from 192.0.2.1")
+    return replace(config, primaries=(*config.primaries, *(peer(token) for token in line.args[1:])))
+
+
+def _tsig(config: SecondaryConfig, line: Line) -> SecondaryConfig:
+    try:
+        return replace(config, key=folded(text_of(labels_of(line.args[0].text))))
+    except ValueError as error:
+        raise line.args[0].error(f"not the name of a key: {error}") from error
+
+
+def _catalog(config: SecondaryConfig, line: Line) -> SecondaryConfig:
+    zones = all_zones(line.args)
+    is_for_all = not zones or config.catalog == ()
+    return replace(config, catalog=() if is_for_all else tuple(dict.fromkeys((*(config.catalog or ()), *zones))))
+
+
+def _fallthrough(config: SecondaryConfig, line: Line) -> SecondaryConfig:
+    return replace(config, fallthrough=all_zones(line.args) or (".",))
+
+
+OPTIONS = {
+    "transfer": Option("transfer from HOST[:PORT]...", 1, UNLIMITED, _transfer),
+    "tsig": Option("tsig KEY", 1, 1, _tsig),
+    "catalog": Option("catalog [ZONES...]", 0, UNLIMITED, _catalog),
+    "fallthrough": Option("fallthrough [ZONES...]", 0, UNLIMITED, _fallthrough),
+}
+
+
+def parse(stanza: Stanza, zones: tuple[str, ...]) -> SecondaryConfig:
+    """What a `secondary` stanza says; its ZONES default to the server block's `zones`. Raises CorefileError."""
+    config = configured(SecondaryConfig(all_zones(stanza.args) or zones), stanza, OPTIONS)
+    if not config.primaries:
+        raise stanza.error("the primary is missing, as in: transfer from 192.0.2.1")
+    return config
+
+
+def is_primary(client: str, primaries: Iterable[HostPort]) -> bool:
+    """Whether a NOTIFY comes from one of the primaries; its port does not matter."""
+    address = ip_address(client.partition("%")[0]) if client else None
+    mapped = getattr(address, "ipv4_mapped", None) or address
+    return any(ip_address(primary.host.partition("%")[0]) == mapped for primary in primaries)
+
+
+@dataclass(slots=True, eq=False)
+class Followed:
+    """A zone that is transferred, and when it was last known to be up to date.
+
+    `catalog` is the catalog that it is a member of, "" for a zone of the Corefile. `attempts` are those that failed.
+    """
+
+    held: HeldZone
+    config: SecondaryConfig
+    catalog: str = ""
+    member: Member | None = None
+    checked_s: float = 0.0
+    due_s: float = 0.0
+    attempts: int = 0
+    is_refreshing: bool = False
+    is_notified: bool = False
+    is_dropped: bool = False
+    reason: str = ""
+    members: dict[str, Member] = field(default_factory=dict)
+
+
+class SecondaryZones(Authority):
+    """Zones of primaries. A zone that was not transferred yet, or has expired, is SERVFAIL."""
+
+    takes_notify = True
+
+    def __init__(self, configs: tuple[SecondaryConfig, ...], setup: Setup) -> None:
+        super().__init__(NAME, setup)
+        self.followed: dict[str, Followed] = {}
+        for config in configs:
+            for zone in config.zones:
+                self._follow(zone, config)
+        self._hold_all()
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        """The zone's answer. NOTIFY of a primary has the zone looked at; from others it is ignored (RFC 1996 §3.10)."""
+        if not request.query.flags & OPCODE:
+            return super().serve(request, next)
+        followed = self.followed.get(request.query.name)
+        if followed is None:
+            return next(request)
+        if not is_primary(request.client[0], followed.config.primaries):
+            return None
+        self._setup.spawn(partial(self.refresh, followed))
+        return Response(NOERROR, AA, plugin=NAME)
+
+    async def refresh(self, followed: Followed) -> None:
+        """Ask the primaries for a newer version, one after the other until one answers."""
+        if followed.is_refreshing:
+            followed.is_notified = True
+            return
+        followed.is_refreshing = True
+        try:
+            followed.is_notified = True
+            while followed.is_notified:
+                followed.is_notified = False
+                await self._refresh(followed)
+        finally:
+            followed.is_refreshing = False
+
+    async def _refresh(self, followed: Followed) -> None:
+        reasons = []
+        for primary in followed.config.primaries:
+            try:
+                await self._ask(followed, primary)
+            except (UpstreamError, ValueError) as error:
+                reasons.append(f"{primary}: {error}")
+                continue
+            followed.checked_s = self._setup.now_s()
+            followed.attempts, followed.reason = 0, ""
+            self._schedule(followed, is_good=True)
+            return
+        followed.attempts += 1
+        self._schedule(followed, is_good=False)
+        reason = "; ".join(reasons)
+        if reason != followed.reason:
+            followed.reason = reason
+            self._setup.log("warning", "zone not transferred", zone=followed.held.name, reason=reason)
+
+    def _schedule(self, followed: Followed, *, is_good: bool) -> None:
+        """When to ask again: the SOA's refresh or retry, a little earlier by chance, so that secondaries spread."""
+        zone = followed.held.zone
+        if zone:
+            wait_s = float(zone.soa_rdata.refresh if is_good else zone.soa_rdata.retry)
+        else:
+            wait_s = min(FIRST_RETRY_S * 2 ** min(followed.attempts, 10), LAST_RETRY_S)
+        jitter = 0.9 + 0.1 * self._setup.chance.random()
+        followed.due_s = self._setup.now_s() + max(wait_s * jitter, LEAST_WAIT_S if zone else FIRST_RETRY_S * jitter)
+
+    async def _ask(self, followed: Followed, primary: HostPort) -> None:
+        """Transfer the zone from a primary if it has a newer version."""
+        held = followed.held
+        zone = held.zone
+        if zone:
+            message_id = self._setup.chance.randrange(1 << 16)
+            packet = question(held.name, SOA, message_id)
+            signer = self._signer(followed)
+            response = await self._setup.datagram(primary, signer(packet) if signer else packet, QUERY_TIMEOUT_S)
+            if signer:
+                self._verifier(followed, signer).check(response, self._setup.unix_s())
+            if not is_newer(serial_in(response), zone.serial):
+                return
+            try:
+                await self._transfer(followed, primary, zone)
+            except ValueError:
+                await self._transfer(followed, primary, None)
+        else:
+            await self._transfer(followed, primary, None)
+
+    async def _transfer(self, followed: Followed, primary: HostPort, zone: Zone | None) -> None:
+        """Transfer the changes since a version, or the whole zone."""
+        held = followed.held
+        message_id = self._setup.chance.randrange(1 << 16)
+        packet = question(held.name, IXFR if zone else AXFR, message_id, zone.soa if zone else None)
+        signer = self._signer(followed)
+        if signer:
+            packet = signer(packet)
+        verifier = self._verifier(followed, signer) if signer else None
+        inbound = Inbound(zone.serial if zone else None)
+        async with aclosing(self._setup.messages(primary, packet, TRANSFER_TIMEOUT_S)) as messages:
+            async for message in messages:
+                if verifier:
+                    verifier.check(message, self._setup.unix_s())
+                if inbound.feed(message):
+                    break
+            else:
+                raise ValueError("the transfer ended before its last SOA")
+        if verifier and not verifier.is_complete:
+            raise ValueError("the last message is not signed")
+        if inbound.kind is Kind.CURRENT or followed.is_dropped:
+            return
+        is_catalog = _is_catalog(followed)
+        version, records = await self._setup.in_thread(lambda _: _version(inbound, held, is_catalog=is_catalog))
+        if is_catalog:
+            self._use_catalog(followed, parse_catalog(held.name, records))
+        self.renew(held, version.zone, version.differences)
+        self._setup.log("info", "zone transferred", zone=held.name, primary=str(primary), serial=version.zone.serial)
+
+    def _signer(self, followed: Followed) -> Signer | None:
+        """What signs a request, with the key of the block's `tsig`; None where no key is configured."""
+        name = followed.config.key
+        if not name:
+            return None
+        secrets = (plugin.secrets.get(name) for plugin in self._setup.plugins() if isinstance(plugin, Tsigs))
+        secret = next(filter(None, secrets), None)
+        if secret is None:
+            raise ValueError(f"`tsig` has no key {name}")
+        return Signer(labels_of(name), secret, DEFAULT_ALGORITHM, self._setup.unix_s)
+
+    def _verifier(self, followed: Followed, signer: Signer) -> Verifier:
+        return Verifier(labels_of(followed.config.key), signer.secret, DEFAULT_ALGORITHM, signer.mac)
+
+    def _follow(self, zone: str, config: SecondaryConfig, catalog: str = "", member: Member | None = None) -> Followed:
+        followed = Followed(HeldZone(zone, tuple(map(labels_of, config.fallthrough))), config, catalog, member)
+        self.followed[zone] = followed
+        self._setup.spawn(partial(self._keep, followed))
+        return followed
+
+    async def _keep(self, followed: Followed) -> None:
+        """Refresh a zone whenever it is due, until it is dropped; what was not refreshed in time expires."""
+        while not followed.is_dropped:
+            await self.refresh(followed)
+            while not followed.is_dropped and (wait_s := followed.due_s - self._setup.now_s()) > 0:
+                zone = followed.held.zone
+                left_s = followed.checked_s + zone.soa_rdata.expire - self._setup.now_s() if zone else wait_s
+                if zone and left_s <= 0:
+                    self._setup.log("warning", "zone expired", zone=followed.held.name)
+                    self.renew(followed.held, None)
+                    left_s = wait_s
+                await self._setup.sleep(min(wait_s, left_s))
+
+    def _use_catalog(self, catalog: Followed, members: dict[str, Member]) -> None:
+        """Follow the members of a catalog, and drop those that are none any more (RFC 9432 §5).
+
+        A zone of another catalog is taken over only where that one says so (§4.3.1), and keeps its content only under
+        the same label (§5.5).
+        """
+        name = catalog.held.name
+        allowed = tuple(map(labels_of, catalog.config.catalog or ()))
+        wanted = {
+            zone: member
+            for zone, member in members.items()
+            if not allowed or any(is_below(labels_of(zone), each) for each in allowed)
+        }
+        for zone in [zone for zone, each in self.followed.items() if each.catalog == name and zone not in wanted]:
+            self._drop(zone)
+        for zone, member in wanted.items():
+            known = self.followed.get(zone)
+            is_known = known is not None and known.catalog == name
+            is_given = known is not None and known.catalog != "" and known.member and known.member.coo == name
+            if known and not (is_known or is_given):
+                self._setup.log(
+                    "warning", "member of a catalog left out", zone=zone, catalog=name, reason="served already"
+                )
+                continue
+            if known and known.member and known.member.id == member.id:
+                known.catalog, known.member, known.config = name, member, _of_members(catalog.config)
+                continue
+            if known:
+                self._drop(zone)
+            self._follow(zone, _of_members(catalog.config), name, member)
+        self._hold_all()
+
+    def _drop(self, zone: str) -> None:
+        followed = self.followed.pop(zone)
+        followed.is_dropped = True
+
+    def _hold_all(self) -> None:
+        self.hold(followed.held for followed in self.followed.values())
+
+
+def _is_catalog(followed: Followed) -> bool:
+    return followed.config.catalog is not None
+
+
+def _of_members(config: SecondaryConfig) -> SecondaryConfig:
+    """The configuration of a catalog's members: they are no catalogs."""
+    return replace(config, catalog=None)
+
+
+def _version(inbound: Inbound, held: HeldZone, *, is_catalog: bool) -> tuple[Version, list[RRset]]:
+    """The zone of a transfer, and its records where it is a catalog; for a thread."""
+    zone = inbound.zone(held.name, held.zone)
+    rrsets: list[RRset] = []
+    if is_catalog:
+        rrsets = [zone.soa, *zone.records()] if inbound.kind is Kind.CHANGES else list(inbound.records())[:-1]
+        parse_catalog(held.name, rrsets)
+    return Version(zone, stepped(held, zone)), rrsets
+
+
+def build(configs: tuple[SecondaryConfig, ...], setup: Setup) -> SecondaryZones:
+    """The zones of all `secondary` stanzas of the block."""
+    return SecondaryZones(configs, setup)
+
+
+DIRECTIVE = Directive(NAME, parse, build, Repeat.ADD, options=OPTIONS)

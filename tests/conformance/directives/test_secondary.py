@@ -1,0 +1,159 @@
+"""Recorded cases of `secondary`: catalog zones, transfers that fail, and NOTIFY."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from struct import pack
+
+import pytest
+from dns_chain import FakeSetup
+from harness import Behind, Case, Report, difference, recorded, reply_to, server_of, shown
+
+from kdns.dns.names import encode_name, labels_of
+from kdns.dns.query import QR
+from kdns.dns.rdata import wire_of
+from kdns.dns.response import Response
+from kdns.dns.types import SERVFAIL
+from kdns.dns.zone.catalog import CatalogError, parse_catalog
+from kdns.dns.zonefile import ZoneFileError, parse_record, parse_zone
+from kdns.net import HostPort
+from kdns.plugins.secondary.plugin import SecondaryZones, is_primary
+from kdns.plugins.server import Server
+from kdns.plugins.upstream import UpstreamError
+
+DEVIATIONS = {
+    "secondary/TestTransferInCatalogRejectsUncoordinatedMigration/0": "a catalog of the same serial"
+    " is not transferred again (RFC 1034 §4.3.5), and a member whose coo changes is served on",
+}
+PRIMARY = "192.0.2.53"
+
+
+def message(packet: bytes, lines: Iterable[str]) -> bytes:
+    """A response to a packet about a zone with these records in its answer section."""
+    end = packet.index(b"\0", 12) + 5
+    rows = list(map(parse_record, lines))
+    body = b""
+    for rrset in rows:
+        rdata = wire_of(rrset.rtype, rrset.rdata[0])
+        body += encode_name(labels_of(rrset.owner)) + pack("!HHIH", rrset.rtype, 1, rrset.ttl, len(rdata)) + rdata
+    return packet[:2] + pack("!HHHHH", QR, 1, len(rows), 0, 0) + packet[12:end] + body
+
+
+class Primary:
+    """What the primaries of a test have: records by zone, and by address what they do otherwise."""
+
+    def __init__(self, setup: FakeSetup) -> None:
+        self.zones: dict[str, list[str]] = {}
+        self.broken: dict[str, list[str]] = {}
+        setup.responder = self.respond
+        setup.streamer = self.stream
+
+    def lines_of(self, packet: bytes) -> list[str]:
+        return next(
+            (lines for name, lines in self.zones.items() if packet[12:].startswith(encode_name(labels_of(name)))), []
+        )
+
+    def respond(self, address: HostPort, packet: bytes) -> bytes:
+        del address
+        return message(packet, self.lines_of(packet)[:1])
+
+    def stream(self, address: HostPort, packet: bytes) -> Iterator[bytes]:
+        if address.host in self.broken:
+            yield message(packet, self.broken[address.host])
+            raise UpstreamError("the connection ended")
+        lines = self.lines_of(packet)
+        if not lines:
+            raise UpstreamError("no such zone")
+        for line in lines:
+            yield message(packet, [line])
+
+
+def secondary_of(config: str, setup: FakeSetup) -> tuple[Server, SecondaryZones]:
+    server = server_of(config.replace("PRIMARY", PRIMARY), setup, Behind(lambda _: Response(SERVFAIL)))
+    plugin = server.blocks[0].chain.plugins[0]
+    assert isinstance(plugin, SecondaryZones)
+    return server, plugin
+
+
+async def catalog_outcome(case: Case) -> str:
+    """What differs in the replies while catalogs and their members are transferred."""
+    setup = FakeSetup()
+    primary = Primary(setup)
+    server, plugin = secondary_of(case["config"], setup)
+    for step in case["steps"]:
+        if "transfer" in step:
+            setup.clock_s += 1
+            primary.zones[step["transfer"]] = step["records"]
+            if followed := plugin.followed.get(step["transfer"]):
+                await plugin.refresh(followed)
+            continue
+        expected = dict(step["expect"])
+        expected["rcode"] = expected.pop("returned", None) or expected["rcode"]
+        if wrong := difference(expected, shown(await reply_to(server, step["query"]))):
+            return f"{step['query']}: {wrong}"
+    if (expected := case.get("expect", {})).get("transfer"):
+        (followed,) = plugin.followed.values()
+        if (followed.held.zone is not None) != expected["zone_live"]:
+            return f"{followed.reason or 'accepted'}"
+        return "" if expected.get("error_has", "") in followed.reason else followed.reason
+    return ""
+
+
+def catalog_parsed(case: Case) -> str:
+    """What differs in what a catalog is understood as."""
+    given, expected = case["in"], case["expect"]["out"]
+    try:
+        members = parse_catalog(given["origin"], parse_zone(given["zone"], given["origin"]))
+    except (CatalogError, ZoneFileError) as error:
+        is_class = isinstance(error, ZoneFileError) and expected.get("error") == "non-IN"
+        return "" if "error" in expected and (is_class or expected["error"] in str(error)) else str(error)
+    got = [
+        {"id": member.id, "zone": member.zone, "groups": member.groups, "coo": member.coo}
+        for member in members.values()
+    ]
+    return "" if got == expected else f"{got}"
+
+
+async def transferred(case: Case) -> str:
+    """What differs in a zone that was transferred."""
+    setup = FakeSetup()
+    primary = Primary(setup)
+    senders = case.get("primaries") or [{"send": case["primary"]["AXFR"], "then": "complete"}]
+    hosts = [f"192.0.2.{number}" for number, _ in enumerate(senders, 1)]
+    for host, sender in zip(hosts, senders, strict=True):
+        if sender["then"] == "close":
+            primary.broken[host] = sender["send"]
+        else:
+            primary.zones[case["zone"]] = sender["send"]
+    _, plugin = secondary_of(f"secondary {case['zone']} {{\ntransfer from {' '.join(hosts)}\n}}", setup)
+    (followed,) = plugin.followed.values()
+    await plugin.refresh(followed)
+    zone, expected = followed.held.zone, case["expect"]
+    if zone is None:
+        return followed.reason
+    if "soa" in expected and zone.soa != parse_record(expected["soa"]):
+        return f"{zone.soa}"
+    missing = [name for name in expected.get("has", ()) if labels_of(name) not in zone.nodes]
+    surplus = [name for name in expected.get("has_not", ()) if labels_of(name) in zone.nodes]
+    return f"without {missing}, with {surplus}" if missing or surplus else ""
+
+
+async def test_recorded_cases_of_secondary(capsys: pytest.CaptureFixture[str]) -> None:
+    report = Report("transfer-secondary-auto-, functions- and file-cases.json, secondary", DEVIATIONS)
+    for case in recorded("transfer-secondary-auto")["cases"]:
+        if case["id"].startswith("secondary/"):
+            report.add(case["id"], await catalog_outcome(case))
+    for case in recorded("functions")["cases"]:
+        if case["id"].startswith("pkg/catalog/"):
+            report.add(case["id"], catalog_parsed(case))
+    for case in recorded("file")["cases"]:
+        if case.get("op") == "transfer_in":
+            report.add(case["id"], await transferred(case))
+        elif case.get("func") == "notify_accepted":
+            hosts = [
+                HostPort(host, int(port)) for host, port in (each.split(":") for each in case["in"]["transfer_from"])
+            ]
+            got = is_primary(case["in"]["from"], hosts)
+            report.add(case["id"], "" if got == case["expect"]["out"] else f"{got}")
+    with capsys.disabled():
+        report.check()
