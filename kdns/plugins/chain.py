@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 from kdns.dns.names import Labels, labels_of
 from kdns.dns.query import TC, Query
 from kdns.dns.response import NEVER, NO_METADATA, Response
-from kdns.dns.types import CNAME, IN, NOTIMP, REFUSED, SERVFAIL, TRANSFERS
+from kdns.dns.types import CNAME, IN, NOERROR, NOTIMP, REFUSED, SERVFAIL, TRANSFERS
 from kdns.dns.wire import from_wire
 
 MAX_CNAMES: Final = 11
@@ -166,10 +166,11 @@ async def _later(reply: Awaitable[Reply], change: Callable[[Reply], Reply]) -> R
 
 
 def follow(request: Request, response: Response, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-    """A response that ends in a CNAME, completed with the answer of the later directives for its target.
+    """A response that ends in a CNAME, completed with what `next` answers for its target.
 
-    It is returned unchanged where there is no later directive, where none of them answers for the target, where the
-    target is an owner already (a loop), and where it has more than MAX_CNAMES records.
+    `next` are the later directives, or the whole server (Setup.resolve). The response is returned unchanged where
+    there is no later directive, where nobody answers for the target, where the target is an owner already (a loop),
+    and where it has more than MAX_CNAMES records.
     """
     if next is unhandled or not response.answer or len(response.answer) > MAX_CNAMES:
         return response
@@ -188,15 +189,24 @@ def _owners(response: Response) -> set[Labels]:
 
 
 def _joined(response: Response, found: Reply) -> Reply:
-    """The CNAMEs of `response` with the answer that was found behind them."""
+    """The CNAMEs of `response` with the answer that was found behind them.
+
+    TTLs that count down, and an SOA whose serial changes, are right for one query only.
+    """
     if found is None or found is UNHANDLED:
         return response._replace(reuse=response.reuse if found is UNHANDLED else NEVER)
+    if not found.plugin and found.rcode in {SERVFAIL, REFUSED}:  # no directive answers, or no server block
+        return response._replace(reuse=NEVER)
     if found.wire:
         found = from_wire(found)
+    is_steady = found.aged_from_s is None and found.soa is None
+    negative = (found.soa.rrset,) if found.soa is not None else found.authority
     return response._replace(
         rcode=found.rcode,
         flags=response.flags | (found.flags & TC),
         answer=(*response.answer, *found.answer),
-        reuse=response.reuse.and_then(found.reuse),
+        authority=response.authority if found.rcode == NOERROR and found.answer else negative,
+        reuse=response.reuse.and_then(found.reuse) if is_steady else NEVER,
         tallies=(*response.tallies, *found.tallies),
+        error=found.error,
     )

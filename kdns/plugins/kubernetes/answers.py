@@ -26,12 +26,14 @@ class ZoneAnswers(Plugin):
     """Answers for its zones from a State, and names in `Response.reuse` what each answer depends on.
 
     `fallthrough` are zones: their names that do not exist, or cannot be known yet, go to the next directive.
+    `resolve` has the records of names outside of the zones that a CNAME leads to; None for the next directive.
     """
 
     sees = Sees.PACKET
 
     def __init__(self, name: str, zones: Zones, fallthrough: Iterable[str] = ()) -> None:
         self.zones = zones
+        self.resolve: Serve | None = None
         self._name = name
         self._fallthrough = tuple(labels_of(zone) for zone in fallthrough)
         self._soas = {zone: ZoneSoa(self.zones.soa(zone)) for zone in zones.options.zones}
@@ -60,7 +62,7 @@ class ZoneAnswers(Plugin):
             reuse = _reuse(result)
             return then(next(request), lambda reply: reply and reply._replace(reuse=reuse.and_then(reply.reuse)))
         response = self._response(result)
-        return follow(request, response, next) if result.leaves_zones else response
+        return follow(request, response, self.resolve or next) if result.leaves_zones else response
 
     def _falls_through(self, request: Request, result: Result) -> bool:
         return not result.answer and any(is_below(request.query.labels, zone) for zone in self._fallthrough)

@@ -90,6 +90,7 @@ def build(configs: tuple[KubernetesConfig, ...], setup: Setup) -> Kubernetes:
 
     state = setup.cluster(config.source, config.scope, changed, startup_timeout_s=config.startup_timeout_s)
     plugin = Kubernetes(state, config.options(setup.own_addresses), setup, config.fallthrough)
+    plugin.resolve = setup.resolve
     plugins.append(plugin)
     setup.readiness(NAME, lambda: plugin.zones.is_synced)
     return plugin
