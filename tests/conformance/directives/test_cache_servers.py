@@ -1,0 +1,56 @@
+"""Recorded cases of whole servers with `cache` or `hosts`; of two servers the second one asks the first."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from dns_chain import FakeSetup
+from harness import Behind, Case, Report, difference, packet_of, reply_to, server_of, shown
+from integration import cases, steps_otherwise
+
+from kdns.dns.response import Response
+from kdns.dns.wire import without_opt
+from kdns.plugins.chain import Request
+from kdns.plugins.server import Exchange, Server
+
+ALONE = ("TestHostsInlineLookup", "TestCacheACLAuthorization", "TestACLAuthorizesAutopathExpandedName")
+BEHIND_ANOTHER = ("TestLookupCache", "TestLookupCacheWithoutEdns")
+ZONE = "example.org"
+
+
+def asking(server: Server, request: Request) -> Response:
+    """What another server says, as an upstream's bytes."""
+    outcome = server.respond(request.query.packet, server.table.lane("udp", 4))
+    assert isinstance(outcome, Exchange)
+    wire, options, _ = without_opt(outcome.wire)
+    return Response(wire[3] & 15, wire=wire, options=options)
+
+
+def body_of(case: Case, number: int) -> str:
+    """The directives of a server with one block, without `forward`."""
+    lines = str(case["servers"][number]["corefile"]).splitlines()[1:-1]
+    return "\n".join(line for line in lines if not line.strip().startswith("forward"))
+
+
+async def steps_behind_another_otherwise(case: Case, files: dict[str, str]) -> str:
+    """The first step whose reply is not as recorded, "" for none; flags are not compared."""
+    setup = FakeSetup(files=files)
+    upstream = server_of(body_of(case, 0), setup, zone=ZONE)
+    await setup.prepared()
+    behind = Behind(lambda request: asking(upstream, request))
+    server = server_of(body_of(case, 1), FakeSetup(), behind, zone=ZONE)
+    for step in case["steps"]:
+        if wrong := difference(step["reply"], shown(await reply_to(server, step["query"]))):
+            return f"{packet_of(step['query']).hex()}: {wrong}"
+    return "" if len(behind.requests) <= len(case["steps"]) else "asked too often"
+
+
+def test_recorded_cases(capsys: pytest.CaptureFixture[str]) -> None:
+    report = Report("integration-cases.json, cache and hosts")
+    for case, files in cases(ALONE):
+        report.add(case["id"], asyncio.run(steps_otherwise(case, files)))
+    for case, files in cases(BEHIND_ANOTHER):
+        report.add(case["id"], asyncio.run(steps_behind_another_otherwise(case, files)))
+    with capsys.disabled():
+        report.check()

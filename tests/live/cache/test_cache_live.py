@@ -1,0 +1,114 @@
+"""`cache` of a running server before NSD: stale answers while that is away, and counters that equal what was sent."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+from fake_api_certs import authority, issue
+from fake_upstream import query_of, upstream_of
+from real_servers import running
+
+from kdns.aio.dns.server import DnsServer
+from kdns.corefile.parse import parse
+from kdns.dns.message import Decoded, decode
+from kdns.net import HostPort
+from kdns.plugins.server_config import configure
+from kdns.plugins.upstream import Transport, UpstreamError, UpstreamSpec
+
+COREFILE = """\
+.:0 {{
+    bind 127.0.0.1
+    prometheus 127.0.0.1:0
+    forward . 127.0.0.1:{port}
+    cache {{
+        success 100 1 0
+        denial 100 1 0
+        servfail 0
+        serve_stale 1h {mode}
+    }}
+}}
+"""
+
+
+@asynccontextmanager
+async def served(port: int, mode: str) -> AsyncIterator[DnsServer]:
+    server = DnsServer(configure(parse(COREFILE.format(port=port, mode=mode))))
+    try:
+        await server.start()
+        yield server
+    finally:
+        await server.stop()
+
+
+class Client:
+    """Asks, and counts what was answered."""
+
+    def __init__(self, server: DnsServer) -> None:
+        self.server = server
+        self.asked = 0
+
+    async def ask(self, name: str, transport: Transport = "udp") -> Decoded:
+        spec = UpstreamSpec(HostPort(*self.server.addresses[0][:2]))
+        async with upstream_of(spec) as upstream:
+            self.asked += 1
+            return decode(await upstream.exchange(query_of(name, payload_bytes=1232), transport, 20.0))
+
+    async def until_ttl(self, name: str, *ttls: int) -> Decoded:
+        """The first answer with one of these TTLs, which must come."""
+        async with asyncio.timeout(60):
+            while True:
+                found = await self.ask(name)
+                if found.answer and found.answer[0].ttl in ttls:
+                    return found
+                await asyncio.sleep(0.02)
+
+    async def counters(self) -> dict[str, int]:
+        """The cache's counters, by name, their types added up."""
+        host, port = self.server.site_addresses["/metrics"]
+        async with aiohttp.ClientSession() as session, session.get(f"http://{host}:{port}/metrics") as response:
+            text = await response.text()
+        counters: dict[str, int] = {}
+        for name, value in re.findall(r"^coredns_cache_(\w+)_total\{.*\} (\S+)$", text, re.MULTILINE):
+            counters[name] = counters.get(name, 0) + int(float(value))
+        return counters
+
+
+async def answers_at(port: int) -> None:
+    """Return when an upstream has started."""
+    async with upstream_of(UpstreamSpec(HostPort("127.0.0.1", port))) as upstream, asyncio.timeout(60):
+        while True:
+            try:
+                await upstream.exchange(query_of("ns.example.org"), "tcp", 1.0)
+            except UpstreamError:
+                await asyncio.sleep(0.05)
+            else:
+                return
+
+
+async def test_stale_answers_while_the_upstream_is_away(tmp_path: Path) -> None:
+    issue(authority("ca"), "server", tmp_path)
+    async with AsyncExitStack() as servers:
+        with running("nsd", tmp_path) as ports:
+            await answers_at(ports["port"])
+            modes = {"immediate 30s": 30, "verify 100ms 20s": 20}
+            clients = {
+                Client(await servers.enter_async_context(served(ports["port"], mode))): ttl
+                for mode, ttl in modes.items()
+            }
+            for client in clients:
+                assert (await client.ask("ns.example.org")).answer[0].ttl == 1
+                assert (await client.ask("no.example.org")).rcode == "NXDOMAIN"
+        for client, ttl in clients.items():
+            stale = await client.until_ttl("ns.example.org", ttl)
+            assert stale.answer[0].rdata == (bytes((192, 0, 2, 1)),)
+            assert (await client.ask("no.example.org", "tcp")).rcode == "NXDOMAIN"
+            assert (await client.ask("never.example.org")).rcode == "SERVFAIL"
+            counters = await client.counters()
+            assert counters["requests"] == client.asked
+            assert (counters["hits"], counters["misses"]) == (client.asked - 3, 3)
+            assert counters["served_stale"] >= 1
