@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -196,6 +197,12 @@ def test_everything_but_the_shells_is_pure(module: str) -> None:
 def test_a_dependency_has_one_door(library: str) -> None:
     users = {module for module, path in MODULES.items() if any(name.split(".")[0] == library for name in imports(path))}
     assert {user for user in users if not any(is_within(user, door) for door in DOORS[library])} == set()
+
+
+def test_the_server_starts_without_the_libraries_of_schemes_that_it_may_not_serve() -> None:
+    """aioquic takes 20 MiB and 0.15 s."""
+    program = "import sys, kdns.cli.serve; print([name for name in ('aioquic', 'OpenSSL') if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
 def test_packages_hold_a_docstring_and_nothing_else() -> None:

@@ -162,9 +162,9 @@ class HttpServer(web.Server):
             raise ListenError(join_host_port(host, port), reason) from error
         sockets = [sock.dup() for sock in bound.sockets]  # asyncio binds them, but accepts without a bound
         bound.close()
-        for sock in sockets:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 0)
         self._listeners = [Listener(sock, self, tls, self._pool if tls else None) for sock in sockets]
+        for sock in sockets:  # listening takes the port once more
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 0)
 
     async def close(self) -> None:
         """Stop listening, and finish the requests in flight."""

@@ -6,12 +6,16 @@ import re
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+import kdns
 from kdns.aio.apiserver.secure_serving import read_tokens
 from kdns.cli import flags
+from kdns.cli.main import main
 from kdns.corefile.lexer import Token
 from kdns.errors import CorefileError, InputError
 from kdns.net import HostPort
+from kdns.plugins.directives import BY_NAME
 from kdns.plugins.stanza import duration_s
 
 
@@ -73,3 +77,40 @@ def test_a_token_file_is_text(tmp_path: Path) -> None:
 def test_a_duration_of_many_digits_is_refused() -> None:
     with pytest.raises(CorefileError, match="not a duration"):
         duration_s(Token("Corefile", 1, "9" * 5000 + "s"))
+
+
+@pytest.mark.parametrize(
+    ("text", "lines", "code"),
+    [
+        (". {\nready\n}\n", [], 0),
+        (
+            ". {\nreload 1s\nroute53 x\n}\n",
+            [
+                "{path}:2: the interval is at least 2s (at '1s')",
+                "{path}:3: kdns does not have the directive `route53` of CoreDNS",
+            ],
+            2,
+        ),
+        (". {\n", ["{path}:1: the block of `.` is never closed"], 2),
+    ],
+)
+def test_check_tells_every_mistake(tmp_path: Path, text: str, lines: list[str], code: int) -> None:
+    path = tmp_path / "Corefile"
+    path.write_text(text)
+    result = CliRunner().invoke(main, ["check", str(path)])
+    found = result.stdout.splitlines()
+    assert (result.exit_code, len(found)) == (code, len(lines))
+    assert all(line.startswith(wanted.format(path=path)) for line, wanted in zip(found, lines, strict=True))
+
+
+def test_check_names_a_file_that_is_not_there(tmp_path: Path) -> None:
+    result = CliRunner().invoke(main, ["check", str(tmp_path / "none")])
+    assert (result.exit_code, result.stdout) == (2, f"{tmp_path / 'none'}: cannot be read: No such file or directory\n")
+
+
+@pytest.mark.parametrize(
+    ("option", "first"), [("-version", f"kdns-{kdns.__version__}"), ("-plugins", f"dns.{min(BY_NAME)}")]
+)
+def test_what_coredns_prints_about_itself(option: str, first: str) -> None:
+    result = CliRunner().invoke(main, ["serve", option])
+    assert (result.exit_code, result.stdout.splitlines()[0]) == (0, first)
