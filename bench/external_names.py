@@ -1,0 +1,418 @@
+"""CPU time of a resolver for each query of an external name, kdns beside Unbound, dnsmasq and Knot Resolver.
+
+All of them forward to one Knot DNS that holds 100,000 names, and keep what it says. Each runs alone on one core,
+dnsperf and Knot DNS on the others. Servers take turns for every sort of question, the first turn warms up and does not
+count, and the table has the median of the others. The CPU time is the server's whole process tree's, user and system,
+so most of what the kernel does for packets, connections and encryption is in it.
+`kubeadm` is kdns with the Corefile that kubeadm writes; a miss is a name that is asked for the first time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Final
+
+import dnslib
+from _process import Cores, asked, cpu_s, free_port, memory_mib, read_until, running
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+ZONE: Final = "example.org"
+NAMES: Final = 100_000
+CACHED: Final = 1000
+LOST_MAX: Final = 0.001
+"""The part of the queries that may stay without an answer, as sockets' buffers overflow."""
+
+KNOT_CONF: Final = """\
+server:
+    rundir: "{folder}"
+    listen: 127.0.0.1@{port}
+    udp-workers: 1
+    tcp-workers: 1
+    background-workers: 1
+database:
+    storage: "{folder}"
+log:
+  - target: stderr
+    any: warning
+zone:
+  - domain: {zone}
+    file: "{folder}/zone"
+    zonefile-load: whole
+    zonefile-sync: -1
+    journal-content: none
+"""
+COREFILE: Final = """\
+.:{dns} {{
+    bind 127.0.0.1
+    forward . 127.0.0.1:{upstream}
+    cache 30
+}}
+tls://.:{dot} {{
+    bind 127.0.0.1
+    tls {folder}/crt.pem {folder}/key.pem
+    forward . 127.0.0.1:{upstream}
+    cache 30
+}}
+https://.:{doh} {{
+    bind 127.0.0.1
+    tls {folder}/crt.pem {folder}/key.pem
+    forward . 127.0.0.1:{upstream}
+    cache 30
+}}
+"""
+KUBEADM: Final = """\
+.:{dns} {{
+    bind 127.0.0.1
+    errors
+    health 127.0.0.1:0 {{
+       lameduck 1s
+    }}
+    ready 127.0.0.1:0
+    kubernetes cluster.local in-addr.arpa ip6.arpa {{
+       endpoint http://127.0.0.1:{api}
+       pods insecure
+       fallthrough in-addr.arpa ip6.arpa
+       ttl 30
+    }}
+    prometheus 127.0.0.1:0
+    forward . 127.0.0.1:{upstream} {{
+       max_concurrent 1000
+    }}
+    cache 30 {{
+       disable success cluster.local
+       disable denial cluster.local
+    }}
+    loop
+    reload
+    loadbalance
+}}
+"""
+UNBOUND_CONF: Final = """\
+server:
+    num-threads: 1
+    interface: 127.0.0.1@{dns}
+    interface: 127.0.0.1@{dot}
+    interface: 127.0.0.1@{doh}
+    tls-port: {dot}
+    https-port: {doh}
+    tls-service-key: "{folder}/key.pem"
+    tls-service-pem: "{folder}/crt.pem"
+    module-config: "iterator"
+    do-not-query-localhost: no
+    use-caps-for-id: yes
+    msg-cache-size: 128m
+    rrset-cache-size: 256m
+    directory: "{folder}"
+    pidfile: "{folder}/unbound.pid"
+    username: ""
+    chroot: ""
+    use-syslog: no
+    verbosity: 0
+remote-control:
+    control-enable: no
+forward-zone:
+    name: "."
+    forward-addr: 127.0.0.1@{upstream}
+"""
+KRESD_CONF: Final = """\
+net.listen('127.0.0.1', {dns}, {{ kind = 'dns' }})
+net.listen('127.0.0.1', {dot}, {{ kind = 'tls' }})
+net.listen('127.0.0.1', {doh}, {{ kind = 'doh2' }})
+net.tls('{folder}/crt.pem', '{folder}/key.pem')
+net.ipv6 = false
+modules.unload('ta_update')
+modules.unload('ta_signal_query')
+modules.unload('priming')
+trust_anchors.remove('.')
+cache.open(256 * MB, 'lmdb://{folder}/kresd-cache')
+policy.add(policy.all(policy.STUB('127.0.0.1@{upstream}')))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Where a server listens."""
+
+    dns: int
+    dot: int
+    doh: int
+
+    @classmethod
+    def free(cls) -> Ports:
+        """Ports that nobody had a moment ago."""
+        return cls(free_port(), free_port(), free_port())
+
+
+@dataclass(frozen=True, slots=True)
+class Resolver:
+    """A running server, and the transports that it is measured with."""
+
+    name: str
+    ports: Ports
+    pid: int
+    modes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What all servers are started with."""
+
+    folder: Path
+    upstream: int
+    cores: Cores
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One sort of question: the names of one run by its number, and how dnsperf asks."""
+
+    label: str
+    names: Callable[[int], range]
+    mode: str
+    options: tuple[str, ...] = ()
+
+
+def once(number: int) -> range:
+    """Names that no other run asks for."""
+    share = (NAMES - CACHED) // 10
+    return range(CACHED + number * share, CACHED + (number + 1) * share)
+
+
+KINDS: Final = (
+    Kind("kept", lambda _: range(CACHED), "udp"),
+    Kind("kept, EDNS", lambda _: range(CACHED), "udp", ("-e",)),
+    Kind("miss, EDNS", once, "udp", ("-e",)),
+    Kind("kept, TCP", lambda _: range(CACHED), "tcp", ("-e",)),
+    Kind("kept, DNS over TLS", lambda _: range(CACHED), "dot", ("-e",)),
+    Kind("kept, DNS over HTTPS", lambda _: range(CACHED), "doh", ("-e", "-O", "doh-method=POST")),
+)
+ALL_MODES: Final = ("udp", "tcp", "dot", "doh")
+
+
+def address(number: int) -> str:
+    """The address of a name."""
+    return str(ip_address(0x0A000000 + number))
+
+
+def zone_file() -> str:
+    """The zone of the upstream."""
+    head = f"$ORIGIN {ZONE}.\n$TTL 3600\n@ SOA ns host 1 3600 600 86400 60\n@ NS ns\nns A 192.0.2.1\n"
+    return head + "".join(f"name{number} A {address(number)}\n" for number in range(NAMES))
+
+
+def write_certificate(folder: Path) -> None:
+    """A certificate for 127.0.0.1, signed by itself."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    (folder / "crt.pem").write_bytes(certificate.public_bytes(pem))
+    (folder / "key.pem").write_bytes(key.private_bytes(pem, form, serialization.NoEncryption()))
+
+
+def question(number: int) -> bytes:
+    """A query for one of the names."""
+    record = dnslib.DNSRecord.question(f"name{number}.{ZONE}", "A")
+    record.add_ar(dnslib.EDNS0(udp_len=1232))
+    return bytes(record.pack())
+
+
+@contextmanager
+def started(place: Place, name: str, argv: list[str], ports: Ports, modes: tuple[str, ...]) -> Iterator[Resolver]:
+    """A server that answers."""
+    with running(argv, place.cores.server, place.folder / f"{name}.log") as process:
+        asked(ports.dns, question(0))
+        yield Resolver(name, ports, process.pid, modes)
+
+
+def configured(place: Place, name: str, text: str, ports: Ports, **more: int) -> str:
+    """The path of a configuration."""
+    path = place.folder / f"{name}.conf"
+    fields = {"dns": ports.dns, "dot": ports.dot, "doh": ports.doh, "upstream": place.upstream, **more}
+    path.write_text(text.format(folder=place.folder, **fields))
+    return str(path)
+
+
+def kdns(place: Place) -> AbstractContextManager[Resolver]:
+    """Kdns with `forward` and `cache`."""
+    ports = Ports.free()
+    command = str(Path(sys.executable).with_name("kdns"))
+    return started(
+        place, "kdns", [command, "serve", "--conf", configured(place, "kdns", COREFILE, ports)], ports, ALL_MODES
+    )
+
+
+@contextmanager
+def kubeadm(place: Place) -> Iterator[Resolver]:
+    """Kdns with kubeadm's Corefile, beside a stand-in for an API server."""
+    api = [sys.executable, str(Path(__file__).with_name("_cluster.py")), "1000"]
+    with running(api, place.cores.others, place.folder / "api.log") as stand_in:
+        port = int(read_until(stand_in, "", place.folder / "api.log")[0])
+        ports = Ports.free()
+        command = str(Path(sys.executable).with_name("kdns"))
+        conf = configured(place, "kubeadm", KUBEADM, ports, api=port)
+        with started(place, "kubeadm", [command, "serve", "--conf", conf], ports, ("udp", "tcp")) as resolver:
+            yield resolver
+
+
+def unbound(place: Place) -> AbstractContextManager[Resolver]:
+    """Unbound with one thread."""
+    ports = Ports.free()
+    conf = configured(place, "unbound", UNBOUND_CONF, ports)
+    return started(place, "unbound", ["unbound", "-d", "-c", conf], ports, ALL_MODES)
+
+
+def dnsmasq(place: Place) -> AbstractContextManager[Resolver]:
+    """Dnsmasq, which speaks no TLS, and forks for each connection."""
+    ports = Ports.free()
+    argv = ["dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--user=root", "--no-resolv", "--no-hosts"]
+    argv += [f"--port={ports.dns}", "--listen-address=127.0.0.1", "--bind-interfaces", "--cache-size=10000"]
+    argv += ["--dns-forward-max=1000", f"--server=127.0.0.1#{place.upstream}", f"--pid-file={place.folder}/dnsmasq.pid"]
+    return started(place, "dnsmasq", argv, ports, ("udp",))
+
+
+def kresd(place: Place) -> AbstractContextManager[Resolver]:
+    """Knot Resolver with one process."""
+    ports = Ports.free()
+    folder = place.folder / "kresd"
+    folder.mkdir()
+    conf = configured(place, "kresd", KRESD_CONF, ports)
+    return started(place, "kresd", ["kresd", "-n", "-c", conf, str(folder)], ports, ALL_MODES)
+
+
+PEERS: Final[dict[str, Callable[[Place], AbstractContextManager[Resolver]]]] = {
+    "unbound": unbound,
+    "dnsmasq": dnsmasq,
+    "kresd": kresd,
+}
+
+
+@contextmanager
+def upstream(folder: Path, cores: Cores) -> Iterator[int]:
+    """The port of the authoritative server behind all of them."""
+    port = free_port()
+    (folder / "zone").write_text(zone_file())
+    (folder / "knot.conf").write_text(KNOT_CONF.format(folder=folder, port=port, zone=ZONE))
+    with running(["knotd", "-c", str(folder / "knot.conf")], cores.others, folder / "knot.log"):
+        asked(port, question(0))
+        yield port
+
+
+def refuse_different_answers(resolvers: list[Resolver]) -> None:
+    """A comparison is only fair between servers that give the same answers."""
+    for resolver in resolvers:
+        for number in range(0, CACHED, 50):
+            record = dnslib.DNSRecord.parse(asked(resolver.ports.dns, question(number)))
+            addresses = [str(each.rdata) for each in record.rr]
+            if addresses != [address(number)]:
+                raise SystemExit(f"{resolver.name}: name{number}: {addresses} is not {address(number)}")
+
+
+def dnsperf(place: Place, resolver: Resolver, kind: Kind, number: int, seconds: float) -> tuple[float, float]:
+    """CPU µs of the server for each query, and queries per second, in one run."""
+    names = kind.names(number)
+    queries = place.folder / "queries"
+    queries.write_text("".join(f"name{each}.{ZONE} A\n" for each in names))
+    port = {"dot": resolver.ports.dot, "doh": resolver.ports.doh}.get(kind.mode, resolver.ports.dns)
+    pins = ",".join(map(str, sorted(place.cores.others)))
+    argv = ["taskset", "-c", pins, "dnsperf", "-s", "127.0.0.1", "-p", str(port), "-d", str(queries), "-m", kind.mode]
+    length = ["-n", "1"] if kind.names is once else ["-l", str(seconds)]
+    uri = ["-O", f"doh-uri=https://127.0.0.1:{port}/dns-query"] if kind.mode == "doh" else []
+    before_s = cpu_s(resolver.pid)
+    run = subprocess.run(
+        [*argv, *length, "-q", "100", "-c", "4", *kind.options, *uri], capture_output=True, text=True, check=True
+    )
+    used_s = cpu_s(resolver.pid) - before_s
+    sent, completed = (int(_figure(rf"Queries {word}:\s+(\d+)", run.stdout)) for word in ("sent", "completed"))
+    codes = _figure(r"Response codes:\s+(.*)", run.stdout)
+    if not re.fullmatch(r"NOERROR \d+ \(100.00%\)", codes) or completed < sent * (1 - LOST_MAX):
+        raise SystemExit(f"{resolver.name}: {kind.label}: {completed} answers to {sent} queries: {codes}")
+    return used_s / completed * 1e6, float(_figure(r"Queries per second:\s+([\d.]+)", run.stdout))
+
+
+def _figure(pattern: str, text: str) -> str:
+    found = re.search(pattern, text)
+    if not found:
+        raise SystemExit(f"dnsperf's statistics have no {pattern!r}:\n{text}")
+    return found[1]
+
+
+def measure(place: Place, resolvers: list[Resolver], seconds: float, rounds: int) -> None:
+    """Print the table, row by row as it comes about."""
+    print(f"| question | {' | '.join(f'{one.name} µs' for one in resolvers)} | max q/s |")
+    print(f"|---|{'---|' * (len(resolvers) + 1)}")
+    for kind in KINDS:
+        runs: dict[str, list[tuple[float, float]]] = {}
+        for number in range(rounds + 1):
+            for one in (one for one in resolvers if kind.mode in one.modes):
+                run = dnsperf(place, one, kind, number, seconds)
+                if number:
+                    runs.setdefault(one.name, []).append(run)
+        columns = [_medians(runs.get(one.name, [])) for one in resolvers]
+        us, qps = (" | ".join(column[0] for column in columns), " / ".join(column[1] for column in columns))
+        print(f"| {kind.label} | {us} | {qps} |", flush=True)
+    print(f"\nmemory, MiB: {', '.join(f'{one.name} {memory_mib(one.pid):.0f}' for one in resolvers)}")
+
+
+def _medians(runs: list[tuple[float, float]]) -> tuple[str, str]:
+    """CPU µs and queries per second, or a dash for what a server does not speak."""
+    if not runs:
+        return "-", "-"
+    us, qps = (statistics.median(column) for column in zip(*runs, strict=True))
+    return f"{us:.1f}", f"{qps:,.0f}"
+
+
+def main() -> None:
+    """Start the servers that are installed, and measure."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=2.0, help="of one run of dnsperf, where names are asked again")
+    parser.add_argument("--rounds", type=int, default=5, help="that count, for each server and question; at most 9")
+    parser.add_argument("--peers", default=",".join(PEERS), help="comma-separated, or nothing")
+    options = parser.parse_args()
+    wanted = [name for name in options.peers.split(",") if name]
+    if unknown := set(wanted) - set(PEERS):
+        parser.error(f"unknown peers {', '.join(sorted(unknown))}; there are {', '.join(PEERS)}")
+    for program in ("dnsperf", "knotd"):
+        if not shutil.which(program):
+            raise SystemExit(f"{program} is needed and not installed")
+    missing = [name for name in wanted if not shutil.which(name)]
+    for name in missing:
+        print(f"{name} is not installed: measuring without it")
+    cores = Cores.of_this_machine()
+    with tempfile.TemporaryDirectory(prefix="kdns-bench-") as name, ExitStack() as stack:
+        folder = Path(name)
+        write_certificate(folder)
+        place = Place(folder, stack.enter_context(upstream(folder, cores)), cores)
+        starts = [kdns, kubeadm, *(PEERS[name] for name in wanted if name not in missing)]
+        resolvers = [stack.enter_context(start(place)) for start in starts]
+        refuse_different_answers(resolvers)
+        measure(place, resolvers, options.seconds, min(options.rounds, 9))
+
+
+if __name__ == "__main__":
+    main()
