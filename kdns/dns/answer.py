@@ -147,6 +147,7 @@ def compile_answer(
     """The answer to `query`, at most `limit_bytes` long; `block_zone` and `view` are the server block's, for metrics.
 
     Additional records are left out first, silently; then answers, with TC set (RFC 2181 §9).
+    An upstream's bytes have to be such that `fits` says so.
     `turn` is the first of the orders that the addresses take; `once` makes a body for that one only.
     `now_s` is the time to which TTLs are counted down, on the clock of `Response.aged_from_s`.
     """
@@ -227,7 +228,7 @@ def _compiled(
         head = _head(query, response, 0, 1, edns is not None)
         return Answer(head, at, shared, _kind(query, response, place, at + len(shared[0])))
     if response.wire:
-        return _answer_of_wire(query, response, limit_bytes, place, opt, turn, once=once)
+        return _answer_of_wire(query, response, place, opt, turn, once=once)
     end = limit_bytes - len(opt)
     rrsets = response.answer
     answer = _own_addresses(query, response, end) if len(rrsets) == 1 else None
@@ -315,12 +316,10 @@ def _own_addresses(query: Query, response: Response, end: int) -> list[bytes] | 
 
 
 def _answer_of_wire(
-    query: Query, response: Response, limit_bytes: int, place: tuple[str, str], opt: bytes, turn: int, *, once: bool
+    query: Query, response: Response, place: tuple[str, str], opt: bytes, turn: int, *, once: bool
 ) -> Answer:
-    """An upstream's bytes behind the client's own id and question; they must fit and be about that question."""
+    """An upstream's bytes behind the client's own id and question."""
     wire, end = response.wire, query.question_end
-    if not fits(query, response, limit_bytes):
-        raise ValueError("an upstream's bytes that do not fit the question: from_wire makes records of them")
     flags, _, answers, authorities, additionals = unpack_from("!HHHHH", wire, 2)
     flags = QR | (flags & (_SETTABLE | 15)) | (query.flags & _REPEATED)
     head = _HEAD(flags, 1, answers, authorities, additionals + bool(opt))

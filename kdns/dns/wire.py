@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from struct import Struct, unpack_from
 from typing import Final, NamedTuple
 
@@ -16,6 +17,8 @@ from kdns.dns.types import OPT
 ANSWER: Final = 1
 AUTHORITY: Final = 2
 ADDITIONAL: Final = 3
+
+CACHED_MESSAGES: Final = 16
 
 _COUNTS: Final = Struct("!HHHH")
 _RECORD: Final = Struct("!HHIH")
@@ -35,8 +38,12 @@ class Record(NamedTuple):
     end: int
 
 
-def records(packet: bytes) -> list[Record]:
-    """All records behind the questions, OPT included; ValueError for a message that does not hold what it says."""
+@lru_cache(CACHED_MESSAGES)
+def records(packet: bytes) -> tuple[Record, ...]:
+    """All records behind the questions, OPT included; ValueError for a message that does not hold what it says.
+
+    The last few are remembered, as one directive after the other looks at an upstream's message.
+    """
     if len(packet) < HEADER_BYTES:
         raise ValueError("a message has at least 12 bytes")
     questions, *counts = _COUNTS.unpack_from(packet, 4)
@@ -48,7 +55,10 @@ def records(packet: bytes) -> list[Record]:
     for section, count in enumerate(counts, ANSWER):
         for _ in range(count):
             owner_at = position
-            position = skip_name(packet, position)
+            if position < size and packet[position] >= 0xC0:  # a pointer, as nearly always
+                position += 2
+            else:
+                position = skip_name(packet, position)
             ttl_at, rdata_at = position + 4, position + 10
             if rdata_at > size:
                 raise ValueError("a record runs out of the packet")
@@ -57,7 +67,7 @@ def records(packet: bytes) -> list[Record]:
             if position > size:
                 raise ValueError("rdata runs out of the packet")
             found.append(Record(section, owner_at, rtype, rclass, ttl, ttl_at, rdata_at, position))
-    return found
+    return tuple(found)
 
 
 def owner_of(packet: bytes, record: Record) -> Labels:
