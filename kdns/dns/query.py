@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from kdns.dns.names import Labels, encode_name, read_name, skip_name, text_of
 from kdns.dns.types import BADVERS, FORMERR, IN, NOTIMP, OPT
+from kdns.named_tuples import quick_replace
 
 HEADER_BYTES: Final = 12
 PLAIN_PAYLOAD_BYTES: Final = 512
@@ -47,6 +48,7 @@ class Edns(NamedTuple):
     options: tuple[tuple[int, bytes], ...] = ()
 
 
+@quick_replace
 class Query(NamedTuple):
     """One question.
 

@@ -11,6 +11,7 @@ from kdns.dns.names import Labels, encode_name, labels_of
 from kdns.dns.order import AS_IS, Order
 from kdns.dns.rrset import RRset
 from kdns.dns.types import NOERROR
+from kdns.named_tuples import quick_replace
 
 MAX_MESSAGE_BYTES: Final = 65535
 
@@ -110,6 +111,7 @@ class Seal(Protocol):
         ...
 
 
+@quick_replace
 class Response(NamedTuple):
     """A response to one query; immutable, `_replace` makes another one.
 

@@ -16,11 +16,13 @@ from kdns.dns.query import TC, Query
 from kdns.dns.response import NEVER, NO_METADATA, Response
 from kdns.dns.types import CNAME, IN, NOERROR, NOTIMP, REFUSED, SERVFAIL, TRANSFERS
 from kdns.dns.wire import from_wire
+from kdns.named_tuples import quick_replace
 
 MAX_CNAMES: Final = 11
 """CNAMEs of one answer that are followed, as in CoreDNS."""
 
 
+@quick_replace
 class Request(NamedTuple):
     """One query as plugins see it; immutable, `_replace` makes another one.
 

@@ -26,7 +26,7 @@ MODULES = {
 # longest prefix in the table; modules of one room may import each other.
 # fmt: off
 ROOMS: tuple[tuple[str, ...], ...] = (
-    ("durations", "errors", "net", "logs"),
+    ("durations", "errors", "named_tuples", "net", "logs"),
     ("cluster",),
     ("dns", "env", "corefile"),
 

@@ -87,7 +87,7 @@ def contents(query: Query, response: Response, unix_s: float) -> Contents:
     )._replace(records=found)
 
 
-def _plain_answer(query: Query, packet: bytes, flags: int, found: list[Record]) -> Contents | None:
+def _plain_answer(query: Query, packet: bytes, flags: int, found: Sequence[Record]) -> Contents | None:
     """The contents of a message whose answer is records of the question's name and type; None for any other."""
     if flags & (TC | 15):
         return None

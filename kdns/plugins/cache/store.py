@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Final
 
 from kdns.dns.query import CD, HEADER_BYTES, RD, Query
@@ -70,7 +71,7 @@ class Store:
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self.size_bytes = 0
-        self._items: dict[bytes, Item] = {}
+        self._items: OrderedDict[bytes, Item] = OrderedDict()  # a dict looks for its first key past all that went
         self.get = self._items.get
 
     def __len__(self) -> int:
@@ -101,5 +102,5 @@ class Store:
             if not item.was_used or step == EVICTION_STEPS:
                 break
             item.was_used = False
-            self._items[key] = self._items.pop(key)
+            self._items.move_to_end(key)
         self.remove(key)
