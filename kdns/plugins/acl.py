@@ -74,6 +74,8 @@ class Networks:
 class Acl(Plugin):
     """Answers, drops or passes on each query. Without a rule that names networks it depends on the packet alone."""
 
+    takes_notify = True
+
     def __init__(self, configs: Iterable[AclConfig], setup: Setup) -> None:
         self._rules = [
             (labels_of(zone), zone, rule, None if rule.networks is None else Networks(rule.networks))

@@ -83,6 +83,7 @@ class Errors(Plugin):
     """Logs each response that is SERVFAIL or has an `error`. Such a response is never reused: each one passes here."""
 
     sees = Sees.PACKET
+    takes_notify = True
 
     def __init__(self, config: ErrorsConfig, setup: Setup) -> None:
         self.log = ErrorLog(config, setup)

@@ -120,6 +120,7 @@ class Log(Plugin):
     """Writes the line of a query when its response has been sent; the first rule whose zones fit decides."""
 
     sees = Sees.EVERY
+    takes_notify = True
 
     def __init__(self, configs: tuple[LogConfig, ...], setup: Setup) -> None:
         self._setup = setup

@@ -1,0 +1,144 @@
+"""Zones in a chain: answers are kept until their zone changes, CNAMEs go on elsewhere, mistakes keep the old zone."""
+
+from __future__ import annotations
+
+import pytest
+from dns_chain import FakeSetup, ask, respond, wire
+
+from kdns.dns.message import query
+from kdns.dns.query import NOTIFY
+from kdns.dns.types import A, type_number
+from kdns.errors import CorefileError
+from kdns.net import HostPort
+from kdns.plugins import file
+from kdns.plugins.chain import Chain, Plugin
+from kdns.plugins.file import FileConfig, ZoneFiles
+from kdns.plugins.server import Block, Exchange, Server
+from kdns.plugins.transfer import TransferConfig, Transfers, notify_packet
+from kdns.plugins.upstream import UpstreamTimeoutError
+
+HEAD = "$TTL 60\n@ IN SOA ns admin {serial} 7200 3600 86400 30\n@ IN NS ns.example.\n"
+
+
+def text(serial: int, more: str = "") -> str:
+    return HEAD.format(serial=serial) + more
+
+
+async def zones_of(setup: FakeSetup, *configs: FileConfig, behind: tuple[Plugin, ...] = ()) -> tuple[Server, ZoneFiles]:
+    plugin = file.build(configs, setup)
+    server = Server("dns://:53", (Block(".", Chain((plugin, *behind))),))
+    setup.servers.append(server)
+    await setup.prepared()
+    return server, plugin
+
+
+async def reloaded(setup: FakeSetup) -> None:
+    await setup.prepared()
+
+
+async def test_answers_are_kept_until_their_zone_changes() -> None:
+    setup = FakeSetup(files={"a": text(1, "www IN A 192.0.2.1"), "b": text(1, "www IN A 192.0.2.9")})
+    server, _ = await zones_of(setup, FileConfig("a", ("a.example.",)), FileConfig("b", ("b.example.",)))
+    packets = [query(f"www.{name}.example.", A) for name in "ab"]
+    first = [respond(server, packet) for packet in packets]
+    assert len(server.table) == 2
+    setup.files["a"] = text(1, "www IN A 192.0.2.2")
+    await reloaded(setup)
+    assert [respond(server, packet) for packet in packets] == first, "the serial is the same"
+    setup.files["a"] = text(2, "www IN A 192.0.2.2")
+    await reloaded(setup)
+    assert len(server.table) == 1
+    again = [respond(server, packet) for packet in packets]
+    assert again[0] != first[0]
+    assert again[1] == first[1]
+
+
+async def test_a_name_of_another_zone_is_looked_for_in_the_whole_server() -> None:
+    files = {"a": text(1, "www IN CNAME web.b.example."), "b": text(1, "web IN A 192.0.2.9\ngone IN CNAME x.nowhere.")}
+    setup = FakeSetup(files=files)
+    server, _ = await zones_of(setup, FileConfig("a", ("a.example.",)), FileConfig("b", ("b.example.",)))
+    found = await ask(server, "www.a.example.")
+    assert found
+    assert [rrset.owner for rrset in found.answer] == ["www.a.example.", "web.b.example."]
+    assert len(server.table) == 1
+    setup.files["b"] = text(2, "web IN A 192.0.2.8")
+    await reloaded(setup)
+    assert len(server.table) == 0
+
+
+async def test_mistakes_keep_the_zone_and_end_the_start() -> None:
+    setup = FakeSetup(files={"a": text(1, "www IN A 192.0.2.1")})
+    server, _ = await zones_of(setup, FileConfig("a", ("a.example.",)))
+    setup.files["a"] = text(2, "www IN A nonsense")
+    with pytest.raises(CorefileError, match="a:4"):
+        await reloaded(setup)
+    found = await ask(server, "www.a.example.")
+    assert found
+    assert found.rcode == "NOERROR"
+
+
+async def test_a_file_that_is_not_there_is_servfail_until_it_is() -> None:
+    setup = FakeSetup()
+    server, _ = await zones_of(setup, FileConfig("a", ("a.example.",)))
+    found = await ask(server, "www.a.example.")
+    assert found
+    assert found.rcode == "SERVFAIL"
+    assert [line["event"] for line in setup.lines] == ["zone file not readable"]
+    with pytest.raises(CorefileError, match="cannot be read"):
+        await zones_of(FakeSetup(), FileConfig("a", ("a.example.",), reload_s=0))
+
+
+async def test_changes_since_a_version_are_kept() -> None:
+    setup = FakeSetup(files={"a": text(1, "a IN A 192.0.2.1")})
+    _, plugin = await zones_of(setup, FileConfig("a", ("a.example.",)))
+    for serial in (2, 3):
+        setup.files["a"] = text(serial, f"a IN A 192.0.2.{serial}")
+        await reloaded(setup)
+    assert [len(list(plugin.transfer("a.example.", since).changes or ())) for since in (1, 2, 9)] == [8, 4, 0]  # type: ignore[union-attr] # the zone is there
+
+
+class Hasty(FakeSetup):
+    """No time passes."""
+
+    async def sleep(self, seconds: float) -> None:
+        pass
+
+
+async def test_secondaries_are_told_until_they_answer() -> None:
+    setup = Hasty(files={"a": text(1)})
+    _, plugin = await zones_of(setup, FileConfig("a", ("a.example.",)))
+    attempts: list[bytes] = []
+
+    def answered(address: HostPort, packet: bytes) -> bytes:
+        assert str(address) == "192.0.2.53:53"
+        attempts.append(packet)
+        if len(attempts) == 1:
+            raise UpstreamTimeoutError("no response")
+        return packet[:2] + b"\xa4\x00" + packet[4:]
+
+    setup.responder = answered
+    transfers = Transfers((TransferConfig(("a.example.",), (HostPort("192.0.2.53", 53),)),), setup)
+    setup.built = (transfers, plugin)
+    works = list(setup.works)
+    setup.works.clear()
+    await works[-1]()
+    (tell,) = setup.works
+    await tell()
+    assert len(attempts) == 2
+    soa = plugin.held[0].zone
+    assert soa
+    assert attempts[0][2:] == notify_packet("a.example.", soa.soa, 0)[2:]
+
+
+async def test_notify_and_transfers_are_for_those_who_want_them() -> None:
+    setup = FakeSetup(files={"a": text(1)})
+    server, _ = await zones_of(setup, FileConfig("a", ("a.example.",)))
+    notify = bytearray(query("a.example.", type_number("SOA")))
+    notify[2:4] = NOTIFY.to_bytes(2, "big")
+    answered = await wire(server, bytes(notify))
+    assert answered[2] & 0x78 == 0x20
+    assert answered[3] & 15 == 4
+    lane = server.table.lane("tcp", 4)
+    outcome = server.respond(query("a.example.", type_number("AXFR")), lane)
+    assert isinstance(outcome, Exchange)
+    assert outcome.wire[3] & 15 == 5
