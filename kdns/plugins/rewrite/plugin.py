@@ -78,12 +78,23 @@ class _Work(NamedTuple):
             response = taken_apart(response, query.labels)
             if response.following:
                 response = response._replace(following=map(self._further, response.following))
-        for index, change in enumerate(self.changes):
+        return self._changed(response, self.changes)
+
+    def _changed(self, response: Response, changes: tuple[Change, ...]) -> Response | Awaitable[Response]:
+        """The response after these changes. One CNAME is led elsewhere; what is found there was changed already."""
+        while changes:
+            change, changes = changes[0], changes[1:]
             changed = change(self.request, response)
+            if isinstance(change, RetargetCname) and changed is not response:
+                changes = tuple(each for each in changes if not isinstance(each, RetargetCname))
             if not isinstance(changed, Response):
-                return self._replace(changes=self.changes[index + 1 :]).done_later(changed)
+                return self._changed_later(changed, changes)
             response = changed
         return response if self.is_of_packet else response._replace(reuse=NEVER)
+
+    async def _changed_later(self, response: Awaitable[Response], changes: tuple[Change, ...]) -> Response:
+        changed = self._changed(await response, changes)
+        return changed if isinstance(changed, Response) else await changed
 
     def _further(self, message: Response) -> Response:
         """A further message of a zone transfer as the client is to see it; its CNAMEs lead where they led."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final, NamedTuple
 
-from kdns.dns.names import Labels, is_below, labels_of
+from kdns.dns.names import Labels, folded, is_below, labels_of
 from kdns.dns.query import AA, CD, RD, TC, Query
 from kdns.dns.response import NEVER, Response, Reuse, Tally
 from kdns.dns.rrset import RRset
@@ -244,8 +244,10 @@ class TemplatePlugin(Plugin):
         )
         if request.query.qtype == CNAME:
             return response
-        targets = tuple(str(rrset.rdata[0]) for rrset in response.answer if rrset.rtype == CNAME)
-        return self._completed(request, response, targets) if targets else response
+        owners = {folded(rrset.owner) for rrset in response.answer}
+        targets = [str(rrset.rdata[0]) for rrset in response.answer if rrset.rtype == CNAME]
+        open_ended = [target for target in targets if folded(target) not in owners]
+        return self._completed(request, response, open_ended[-1]) if open_ended else response
 
     def _tally(self, family: Counters, subject: Subject, *more: str) -> Tally:
         """The counter of a question, in classes and types that clients do not make up."""
@@ -254,24 +256,16 @@ class TemplatePlugin(Plugin):
         known = "other" if qclass.startswith("CLASS") else qclass
         return family.tally(request.server, subject.zone, request.view, known, type_label(request.query.qtype), *more)
 
-    def _completed(self, request: Request, response: Response, targets: tuple[str, ...]) -> Reply | Awaitable[Reply]:
-        """The answer with what the whole server has for the targets of its CNAMEs."""
-        for index, target in enumerate(targets):
-            try:
-                asked = request.about(labels_of(target))
-            except ValueError:
-                continue
-            reply = self._setup.resolve(asked)
-            if reply is not None and not isinstance(reply, Response):
-                return self._completed_later(request, response, reply, targets[index + 1 :])
-            response = _joined(response, reply)
-        return response
+    def _completed(self, request: Request, response: Response, target: str) -> Reply | Awaitable[Reply]:
+        """The answer with what the whole server has for the name that its CNAMEs end in.
 
-    async def _completed_later(
-        self, request: Request, response: Response, reply: Awaitable[Reply], targets: tuple[str, ...]
-    ) -> Reply:
-        completed = self._completed(request, _joined(response, await reply), targets)
-        return completed if completed is None or isinstance(completed, Response) else await completed
+        There is one such name, so that templates which lead to each other make a line of questions and no tree.
+        """
+        try:
+            asked = request.about(labels_of(target))
+        except ValueError:
+            return response
+        return then(self._setup.resolve(asked), partial(_joined, response))
 
 
 def _records(stencil: Stencil, subject: Subject) -> list[tuple[Section, RRset]]:

@@ -189,6 +189,14 @@ async def test_further_messages_of_a_transfer_are_changed_back_too() -> None:
     ]
 
 
+async def test_targets_that_lead_to_each_other_end() -> None:
+    behind = Behind(records("{qname} 5 IN CNAME a.far.", "a.far. 5 IN CNAME a.near."))
+    setup = FakeSetup()
+    rules = "rewrite continue cname suffix .far. .near.\nrewrite continue cname suffix .near. .far."
+    got = await answered(server_of(rules, setup, behind), "a.x.")
+    assert (got.rcode, len(behind.requests)) == (0, 11)
+
+
 KEPT = [
     ("name a. b.", True),
     ("ttl a. 5", True),

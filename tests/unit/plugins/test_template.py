@@ -233,6 +233,14 @@ async def test_the_target_of_a_cname_is_looked_up(
     assert texts((await answered(server, "a.", CNAME)).answer) == ["a. 5 IN CNAME b."]
 
 
+async def test_templates_that_lead_to_each_other_end() -> None:
+    setup = FakeSetup()
+    config = 'template IN ANY {\nanswer "{{ .Name }} 5 IN CNAME a.{{ .Name }}" "x. 5 IN CNAME b.{{ .Name }}"\n}'
+    got = await answered(server_of(config, setup), "a.")
+    assert (got.rcode, len(got.answer)) == (0, 22)
+    assert dict(setup.counted["coredns_template_matches"].samples()) == {("dns://:53", ".", "", "IN", "A"): 11.0}
+
+
 async def test_matches_of_a_looked_up_target_count_too() -> None:
     setup = FakeSetup()
     config = 'template IN ANY a. {\nanswer "{{ .Name }} 5 IN CNAME b."\n}\n'
