@@ -16,10 +16,11 @@ from kdns.dns.query import Query, query_for
 from kdns.dns.response import MAX_MESSAGE_BYTES, Response
 from kdns.dns.types import type_number
 from kdns.dns.zonefile import parse_record
-from kdns.plugins.chain import Request, unhandled
-from kdns.plugins.directives import BY_NAME
+from kdns.plugins.chain import Chain, Request, unhandled
+from kdns.plugins.directives import BY_NAME, DIRECTIVES
 from kdns.plugins.forward.plugin import Forward, build
-from kdns.plugins.server_config import configure
+from kdns.plugins.server import Block, Server
+from kdns.plugins.server_config import ServerConfig, configure
 from kdns.plugins.upstream import Transport, Upstream, UpstreamError, UpstreamSpec, UpstreamTimeoutError
 
 Says: TypeAlias = Response | bytes | UpstreamError
@@ -96,6 +97,20 @@ class ForwardSetup(FakeSetup):
         """Cancel what runs."""
         for task in self.tasks:
             task.cancel()
+
+
+def server_of_blocks(configs: Iterable[ServerConfig], setup: FakeSetup) -> Server:
+    """A server of these blocks, all of whose directives are built."""
+    blocks: list[Block] = []
+    for config in configs:
+        setup.zones = config.zones
+        built = ((row.build(found, setup), row) for row in DIRECTIVES if (found := config.configs(row)))
+        chain = Chain([plugin for plugin, _ in built if plugin is not None])
+        setup.built = chain.plugins
+        blocks += [Block(zone, chain) for zone in config.zones]
+    made = Server("dns://:53", blocks)
+    setup.servers.append(made)
+    return made
 
 
 def forward_of(config: str, setup: FakeSetup, zone: str = ".") -> Forward:

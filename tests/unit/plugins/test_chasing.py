@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from dns_chain import FakeSetup, ask
-from scripted_upstream import ForwardSetup, Says, Script, says
+from scripted_upstream import ForwardSetup, Says, Script, says, server_of_blocks
 
 from kdns.cluster.objects import EndpointSlice, Meta, Namespace, Service, ServiceMeta, ServiceSpec
 from kdns.cluster.state import State
@@ -12,9 +12,7 @@ from kdns.corefile.parse import parse
 from kdns.dns.message import Decoded
 from kdns.dns.query import Query
 from kdns.dns.types import CNAME, A
-from kdns.plugins.chain import Chain, Plugin
-from kdns.plugins.directives import DIRECTIVES
-from kdns.plugins.server import Block, Server
+from kdns.plugins.server import Server
 from kdns.plugins.server_config import configure
 from kdns.plugins.upstream import Transport, UpstreamTimeoutError
 
@@ -42,19 +40,7 @@ def server(corefile: str, setup: FakeSetup, **external_names: str) -> Server:
     state.upsert(Namespace(Meta("shop")))
     for name, target in external_names.items():
         state.upsert(Service(ServiceMeta(name, "shop"), ServiceSpec(type="ExternalName", external_name=target)))
-    blocks = []
-    for config in configure(parse(corefile)):
-        setup.zones = config.zones
-        plugins: list[Plugin] = []
-        for row in DIRECTIVES:
-            configs = config.configs(row)
-            plugin = row.build(configs, setup) if configs else None
-            if plugin is not None:
-                plugins.append(plugin)
-        blocks += [Block(zone, Chain(plugins)) for zone in config.zones]
-    made = Server("dns://:53", blocks)
-    setup.servers.append(made)
-    return made
+    return server_of_blocks(configure(parse(corefile)), setup)
 
 
 def shown(answered: Decoded | None) -> tuple[str, list[tuple[int, object]]]:
