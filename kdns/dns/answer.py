@@ -193,14 +193,16 @@ def _compiled_mixed(
     return Answer(first.head, first.question_end, bodies, first.kind)
 
 
+@lru_cache(8)  # asked twice for one answer
 def moving_of(wire: bytes) -> list[Record] | None:
     """The addresses of a message's answer, if they can change places byte by byte; None if not.
 
     They can where each is as long as the others and its owner is the same pointer: nobody points at them, and what is
     behind them stays where it is. () where nothing moves.
     """
-    answers = [record for record in records(wire) if record.section == ANSWER]
-    moving = [record for record in answers if record.rtype in MOVING]
+    if int.from_bytes(wire[6:8], "big") < 2:
+        return []
+    moving = [record for record in records(wire) if record.section == ANSWER and record.rtype in MOVING]
     if len(moving) < 2:
         return []
     first = moving[0]

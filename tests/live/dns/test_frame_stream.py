@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from contextlib import suppress
 from pathlib import Path
 
-from frame_reader import FrameReader
+from frame_reader import FrameReader, decoded, message_of
 
 from kdns.aio.dns.frame_stream import FrameStream
+from kdns.aio.dns.server import DnsServer
+from kdns.corefile.parse import parse
+from kdns.dns.message import query
 from kdns.dns.response import Tally
+from kdns.dns.types import A
 from kdns.net import HostPort
 from kdns.plugins.dnstap.frames import FrameSpec
+from kdns.plugins.server_config import configure
 
 
 async def ended(task: asyncio.Task[None]) -> None:
@@ -76,3 +82,41 @@ async def test_a_connection_that_ends_is_made_again() -> None:
         stream.put(b"copy")
         assert await reader.wait_for(1) == [b"copy"]
         await ended(task)
+
+
+async def test_a_server_copies_what_clients_and_upstreams_say(tmp_path: Path) -> None:
+    path = tmp_path / "tap.sock"
+    reader = FrameReader()
+    upstream = DnsServer(configure(parse(".:0 {\nbind 127.0.0.1\nwhoami\n}")))
+    async with await asyncio.start_unix_server(reader.serve, str(path)):
+        await upstream.start()
+        host, port = upstream.addresses[0]
+        text = f".:0 {{\nbind 127.0.0.1\ndnstap {path} full {{\nidentity me\n}}\nforward . {host}:{port}\n}}"
+        server = DnsServer(configure(parse(text)))
+        try:
+            await server.start()
+            packet = query("www.example.", A)
+            response = await asked(server.addresses[0], packet)
+            frames = await reader.wait_for(4)
+        finally:
+            await server.stop()
+            await upstream.stop()
+    assert {decoded(frame)[1] for frame in frames} == {b"me"}
+    found = {int(kind): fields for fields in map(message_of, frames) if isinstance(kind := fields[1], int)}
+    assert found.keys() == {5, 6, 7, 8}
+    assert (found[5][10], found[6][14]) == (packet, response)
+    assert {found[kind][7] for kind in (7, 8)} == {port}
+    times = [found[kind][number] for kind, number in ((5, 8), (7, 8), (8, 12), (6, 12))]
+    assert times == sorted(times)
+    assert reader.is_ended
+
+
+async def asked(address: tuple[str, int], packet: bytes) -> bytes:
+    """A server's response over UDP."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.setblocking(False)
+        sock.connect(address)
+        loop = asyncio.get_running_loop()
+        await loop.sock_sendall(sock, packet)
+        async with asyncio.timeout(5):
+            return await loop.sock_recv(sock, 4096)
