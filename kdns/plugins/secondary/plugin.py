@@ -35,6 +35,8 @@ from kdns.plugins.tsig.signature import DEFAULT_ALGORITHM, Signer, Verifier
 from kdns.plugins.upstream import UpstreamError
 
 NAME: Final = "secondary"
+NOTIFY_PAUSE_S: Final = 1.0
+"""Between two times that a primary's NOTIFY has a zone looked at."""
 QUERY_TIMEOUT_S: Final = 5.0
 TRANSFER_TIMEOUT_S: Final = 30.0
 """For the connection, and for each message of a transfer."""
@@ -112,6 +114,7 @@ class Followed:
     """A zone that is transferred, and when it was last known to be up to date.
 
     `catalog` is the catalog that it is a member of, "" for a zone of the Corefile. `attempts` are those that failed.
+    `is_notified` says that a primary had something new since the last look, `is_noting` that a task is to look.
     """
 
     held: HeldZone
@@ -123,6 +126,7 @@ class Followed:
     attempts: int = 0
     is_refreshing: bool = False
     is_notified: bool = False
+    is_noting: bool = False
     is_dropped: bool = False
     reason: str = ""
     members: dict[str, Member] = field(default_factory=dict)
@@ -150,20 +154,30 @@ class SecondaryZones(Authority):
             return next(request)
         if not is_primary(request.client[0], followed.config.primaries):
             return None
-        self._setup.spawn(partial(self.refresh, followed))
+        followed.is_notified = True
+        if not followed.is_noting:
+            followed.is_noting = True
+            self._setup.spawn(partial(self._note, followed))
         return Response(NOERROR, AA, plugin=NAME)
 
+    async def _note(self, followed: Followed) -> None:
+        """Refresh a zone as its primary asks for, with a pause after each time: the sender's address may be forged."""
+        try:
+            while followed.is_notified and not followed.is_dropped:
+                if not followed.is_refreshing:
+                    followed.is_notified = False
+                    await self.refresh(followed)
+                await self._setup.sleep(NOTIFY_PAUSE_S)
+        finally:
+            followed.is_noting = False
+
     async def refresh(self, followed: Followed) -> None:
-        """Ask the primaries for a newer version, one after the other until one answers."""
+        """Ask the primaries for a newer version, one after the other until one answers; one attempt at a time."""
         if followed.is_refreshing:
-            followed.is_notified = True
             return
         followed.is_refreshing = True
         try:
-            followed.is_notified = True
-            while followed.is_notified:
-                followed.is_notified = False
-                await self._refresh(followed)
+            await self._refresh(followed)
         finally:
             followed.is_refreshing = False
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
-from dns_chain import FakeSetup, ask, respond, wire
+from dns_chain import FakeFiles, FakeSetup, ask, respond, wire
 
 from kdns.dns.message import query
 from kdns.dns.query import NOTIFY
 from kdns.dns.types import A, type_number
+from kdns.dns.zone.zone import Zone
+from kdns.dns.zonefile import parse_zone
 from kdns.errors import CorefileError
 from kdns.net import HostPort
 from kdns.plugins import file
 from kdns.plugins.chain import Chain, Plugin
 from kdns.plugins.file import FileConfig, ZoneFiles
+from kdns.plugins.secondary import plugin as secondary
+from kdns.plugins.secondary.plugin import SecondaryConfig
 from kdns.plugins.server import Block, Exchange, Server
 from kdns.plugins.transfer import TransferConfig, Transfers, notify_packet
 from kdns.plugins.upstream import UpstreamTimeoutError
@@ -142,3 +148,51 @@ async def test_notify_and_transfers_are_for_those_who_want_them() -> None:
     outcome = server.respond(query("a.example.", type_number("AXFR")), lane)
     assert isinstance(outcome, Exchange)
     assert outcome.wire[3] & 15 == 5
+
+
+@pytest.mark.parametrize(
+    "path", sorted((Path(__file__).parents[3] / "zones").glob("*.zone")), ids=lambda path: path.stem
+)
+def test_the_example_zones_can_be_served(path: Path) -> None:
+    name = path.name.removesuffix("zone")
+    zone = file.read_zone(str(path), name, FakeFiles({str(path): path.read_text(encoding="utf-8")}))
+    assert zone.name == name
+    assert len(zone.nodes) > 2
+
+
+async def test_a_notify_of_the_primary_has_the_zone_looked_at_once() -> None:
+    setup = Hasty()
+    plugin = secondary.build((SecondaryConfig(("a.example.",), (HostPort("192.0.2.53", 53),)),), setup)
+    server = Server("dns://:53", (Block(".", Chain((plugin,))),))
+    setup.works.clear()
+    packet = bytearray(query("a.example.", type_number("SOA")))
+    packet[2:4] = NOTIFY.to_bytes(2, "big")
+    lane = server.table.lane("udp", 4)
+    for host, answers in (("192.0.2.1", 0), ("192.0.2.53", 1), ("192.0.2.53", 1)):
+        outcome = server.respond(bytes(packet), lane, (host, 1))
+        assert isinstance(outcome, Exchange)
+        assert bool(outcome.wire) == bool(answers)
+    (look,) = setup.works
+    await look()
+    assert len(setup.sent) == 1
+
+
+async def test_a_zone_expires() -> None:
+    setup = Hasty()
+    config = SecondaryConfig(("a.example.",), (HostPort("192.0.2.53", 53),))
+    plugin = secondary.build((config,), setup)
+    (followed,) = plugin.followed.values()
+    followed.held.zone = Zone("a.example.", parse_zone(text(1), "a.example."))
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        setup.clock_s += seconds
+        followed.is_dropped = followed.held.zone is None
+
+    setup.sleep = sleep  # type: ignore[method-assign] # time passes at once
+    (keep,) = setup.works
+    await keep()
+    assert not plugin.transfer_zones()
+    assert 86400 <= sum(waits) <= 86400 + 3600
+    assert {round(wait / 3600) for wait in waits} >= {1}
