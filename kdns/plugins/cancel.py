@@ -41,7 +41,7 @@ class Cancel(Plugin):
         try:
             return await self._setup.within(self._timeout_s, reply)
         except TimeoutError:
-            return Response(SERVFAIL, plugin="cancel")
+            return Response(SERVFAIL, plugin="cancel", error=f"no answer within {self._timeout_s:g} s")
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> CancelConfig:

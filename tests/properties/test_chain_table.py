@@ -165,7 +165,7 @@ class Whoami(Part):
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
         if request.query.name != "a.":
             return next(request)
-        return Response(NOERROR, AA, (address("a.", request.client[1]),), reuse=NEVER)
+        return Response(NOERROR, 0, (address("a.", request.client[1]),), reuse=NEVER)  # a cache takes AA off
 
 
 PARTS: tuple[type[Part], ...] = (Records, Waiting, Expiring, Flags, Cached, Verified, OfClient, Whoami)
