@@ -6,15 +6,18 @@ import asyncio
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from kdns import logs
 from kdns.aio.dns.server import DnsServer
 from kdns.aio.files.corefile import Corefile
-from kdns.aio.process import gc_paused
-from kdns.aio.tasks import in_daemon_thread
+from kdns.aio.process import exempt_from_gc, gc_paused
+from kdns.aio.tasks import in_daemon_thread, observed
 from kdns.errors import KdnsError
 
 log = logs.get(__name__)
+
+LOOK_S: Final = 0.1
 
 
 @dataclass(slots=True)
@@ -29,15 +32,20 @@ class Reloader:
     read: Callable[[], Corefile]
     asked: asyncio.Event
     tried: str = ""
+    freezing: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
         """Go on until cancelled."""
-        while True:
-            is_asked = await self._next()
-            corefile = await in_daemon_thread(self.read)
-            if is_asked or corefile.sha512 != self.tried:
-                self.tried = corefile.sha512
-                await self._use(corefile)
+        try:
+            while True:
+                is_asked = await self._next()
+                corefile = await in_daemon_thread(self.read)
+                if is_asked or corefile.sha512 != self.tried:
+                    self.tried = corefile.sha512
+                    await self._use(corefile)
+        finally:
+            if self.freezing:
+                self.freezing.cancel()
 
     async def _next(self) -> bool:
         """Wait until the Corefile is to be looked at, and say whether somebody asked for it."""
@@ -63,4 +71,12 @@ class Reloader:
             server.failed_reloads += 1
             log.exception("corefile not reloaded", answers="as before")
         else:
+            if server.clusters != followed and not server.is_synced:
+                self.freezing = observed(self._freeze(), "freeze of listed objects")
             log.info("corefile reloaded", addresses=len(server.addresses), sha512=corefile.sha512)
+
+    async def _freeze(self) -> None:
+        """Exempt what clusters hold from garbage collection, as soon as they are listed."""
+        while not self.server.is_synced:  # noqa: ASYNC110 - kinds are listed one by one, in several places
+            await asyncio.sleep(LOOK_S)
+        exempt_from_gc()

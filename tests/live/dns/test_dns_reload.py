@@ -10,8 +10,12 @@ import pytest
 from dns_live import api_of, cluster, page, serving
 from fake_api import until
 
+from kdns.aio import process
+from kdns.aio.dns import reload
 from kdns.aio.dns import setup as setups
+from kdns.aio.dns.reload import Reloader
 from kdns.aio.dns.server import DnsServer
+from kdns.aio.files.corefile import Corefile
 from kdns.corefile.parse import parse
 from kdns.errors import InputError, ListenError
 from kdns.plugins import health
@@ -61,3 +65,28 @@ async def test_repeated_swaps_leave_nothing_behind(monkeypatch: pytest.MonkeyPat
             assert text.count('\nkdns_test{nr="1"} 1.0\n') == 1
         finally:
             await server.stop()
+
+
+async def test_what_a_new_cluster_holds_is_exempt_from_garbage_collection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once it is listed, which may be later than the reload; a reload without a new cluster exempts nothing."""
+
+    def corefile(text: str, sha512: str) -> Corefile:
+        return Corefile(sha512, configure(parse(f".:0 {{\nbind 127.0.0.1\n{text}\n}}\n")))
+
+    frozen: list[bool] = []
+    async with api_of(cluster()) as api, serving(api.url, monkeypatch) as server:
+        for module in (process, reload):
+            monkeypatch.setattr(module, "exempt_from_gc", lambda: frozen.append(server.is_synced))
+        asked = asyncio.Event()
+        stanza = f"kubernetes a.test {{\nendpoint {api.url}\nlabels a=b\nstartup_timeout 0s\n}}"
+        corefiles = [corefile(f"{stanza}\nerrors", "again"), corefile(stanza, "first")]
+        task = asyncio.create_task(Reloader(server, corefiles.pop, asked).run())
+        try:
+            asked.set()
+            await until(lambda: frozen[-1:] == [True])
+            followed, times = server.clusters, len(frozen)
+            asked.set()
+            await until(lambda: server.sha512 == "again")
+            assert (server.clusters, len(frozen)) == (followed, times)
+        finally:
+            task.cancel()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,13 @@ from fake_api_certs import authority, issue
 
 from kdns.aio.connections import Connections, Kind
 from kdns.aio.dns import tcp
+from kdns.aio.dns.encrypted import quic
 from kdns.aio.dns.encrypted.doh import MEDIA_TYPE
 from kdns.aio.dns.encrypted.https import PlaceConnections
 from kdns.aio.dns.server import DnsServer
 from kdns.corefile.parse import parse
 from kdns.errors import CorefileError
+from kdns.plugins.listener import ListenerOptions
 from kdns.plugins.server_config import configure
 
 QUERY = packet("a.test", number=0)
@@ -278,6 +281,14 @@ class DoqClient(QuicConnectionProtocol):
         self._quic.send_stream_data(stream, len(message).to_bytes(2, "big") + message, end_stream=True)
         self.transmit()
 
+    def begin(self, stream: int) -> None:
+        self._quic.send_stream_data(stream, b"\0\x20begun")
+        self.transmit()
+
+    def retried(self) -> bool:
+        """Whether the server wanted a token."""
+        return self._quic._retry_count == 1  # noqa: SLF001 - nothing public tells
+
     def quic_event_received(self, event: QuicEvent) -> None:
         if isinstance(event, StreamDataReceived):
             self.received[event.stream_id] = self.received.get(event.stream_id, b"") + event.data
@@ -301,3 +312,65 @@ async def test_what_is_no_doq_ends_the_connection(tmp_path: Path, message: bytes
             await client.wait_closed()
             assert client.received == {0: client.received[0]}
         await until(lambda: made.seen("quic_responses") == {0: 1})
+
+
+async def test_a_client_proves_its_address_where_many_handshakes_are_under_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quic, "MAX_UNVERIFIED", 0)
+    async with encrypted(tmp_path) as made:
+        configuration = QuicConfiguration(alpn_protocols=["doq"], cafile=str(made.ca), server_name="localhost")
+        port = made.port("quic")
+        async with (
+            asyncio.timeout(60),
+            connect("127.0.0.1", port, configuration=configuration, create_protocol=DoqClient) as client,
+        ):
+            assert isinstance(client, DoqClient)
+            client.ask(0, QUERY)
+            await until(lambda: 0 in client.ended)
+            assert client.retried()
+        await until(lambda: made.seen("quic_responses") == {0: 1})
+
+
+async def test_a_connection_that_begins_too_many_queries_is_ended(tmp_path: Path) -> None:
+    async with encrypted(tmp_path, "quic {\n max_streams 10\n}") as made:
+        configuration = QuicConfiguration(alpn_protocols=["doq"], cafile=str(made.ca), server_name="localhost")
+        port = made.port("quic")
+        async with (
+            asyncio.timeout(60),
+            connect("127.0.0.1", port, configuration=configuration, create_protocol=DoqClient) as client,
+        ):
+            assert isinstance(client, DoqClient)
+            for stream in range(0, 4 * 11, 4):
+                client.begin(stream)
+            await client.wait_closed()
+        assert made.seen("quic_responses") == {}
+
+
+OPTIONS = [
+    (ListenerOptions(), (10.0, 10.0, 10.0, 100_000)),
+    (ListenerOptions(read_s=1.0, write_s=2.0, idle_s=3.0, max_tcp_queries=4), (1.0, 2.0, 3.0, 4)),
+    (ListenerOptions(max_tcp_queries=-1), (10.0, 10.0, 10.0, math.inf)),
+]
+
+
+@pytest.mark.parametrize(("options", "expected"), OPTIONS)
+def test_timeouts_are_those_of_the_blocks(
+    options: ListenerOptions, expected: tuple[float, float, float, float]
+) -> None:
+    limits = tcp.ConnectionLimits()
+    limits.use(ListenerOptions(read_s=7.0, max_tcp_queries=7))
+    limits.use(options)
+    assert (limits.read_s, limits.write_s, limits.idle_s, limits.max_queries) == expected
+    assert limits.least_s == min(expected[:3])
+
+
+@pytest.mark.parametrize(("option", "sent"), [("read", b"\0\x20incomplete"), ("idle", b"")])
+async def test_timeouts_of_a_block_end_connections(tmp_path: Path, option: str, sent: bytes) -> None:
+    async with encrypted(tmp_path, f"timeouts {{\n {option} 1s\n}}") as made:
+        reader, writer = await asyncio.open_connection("127.0.0.1", made.port("tls"), ssl=client_context(made, "dot"))
+        writer.write(sent)
+        async with asyncio.timeout(9):  # the others are 10 s
+            with suppress(ConnectionResetError):
+                assert await reader.read() == b""
+        writer.close()
