@@ -21,6 +21,7 @@ from kdns.aio.http.server import Handler
 from kdns.aio.http.sites import plain_page
 from kdns.aio.metrics import Counters, Histograms, Sample
 from kdns.aio.netlink.addresses import InterfaceAddress
+from kdns.aio.process import gc_paused
 from kdns.aio.tasks import in_daemon_thread, observed
 from kdns.aio.upstream.upstreams import Upstreams
 from kdns.aio.zones import peers
@@ -47,6 +48,9 @@ log = logs.get("kdns.plugins")
 UPSTREAMS_KEPT_S: Final = 10.0
 """How long a block that has ended may still send its pending queries to upstreams."""
 T = TypeVar("T")
+
+LONG_WORK_S: Final = 0.25
+"""Work in a thread that took longer made so many objects that a full collection would be noticed."""
 
 
 Page: TypeAlias = tuple[HostPort, str]
@@ -251,9 +255,12 @@ class BlockSetup:
         if every_s:
             self.spawn(file.follow)
 
-    def in_thread(self, work: Callable[[Files], T]) -> Awaitable[T]:
-        """See Setup."""
-        return in_daemon_thread(lambda: work(LocalFiles()))
+    async def in_thread(self, work: Callable[[Files], T]) -> T:
+        """See Setup. What took long is large, and the collector of garbage need not look at it again and again."""
+        loop = asyncio.get_running_loop()
+        started_s = loop.time()
+        with gc_paused(lambda: loop.time() - started_s > LONG_WORK_S):
+            return await in_daemon_thread(lambda: work(LocalFiles()))
 
     def prepare(self, work: Callable[[], Awaitable[None]]) -> None:
         """See Setup."""
