@@ -23,7 +23,7 @@ from kdns.aio.metrics import Counters, Histograms, Sample
 from kdns.aio.netlink.addresses import InterfaceAddress
 from kdns.aio.process import gc_paused
 from kdns.aio.tasks import in_daemon_thread, observed
-from kdns.aio.upstream.upstreams import Upstreams
+from kdns.aio.upstream.upstreams import Lease, Upstreams
 from kdns.aio.zones import peers
 from kdns.aio.zones.files import LocalFiles
 from kdns.cluster.source import Scope, Source
@@ -110,7 +110,7 @@ class BlockSetup:
     _hosts: list[str] | None = None
     _root: str = ""
     _clusters: list[tuple[Cluster, OnChange]] = field(default_factory=list)
-    _upstreams: list[Upstream] = field(default_factory=list)
+    _upstreams: list[Lease] = field(default_factory=list)
     _works: list[Callable[[], Coroutine[Any, Any, None]]] = field(default_factory=list)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _is_started: bool = False
@@ -343,6 +343,7 @@ class BlockSetup:
     def upstream(self, spec: UpstreamSpec) -> Upstream:
         """See Setup."""
         upstream = self.process.upstreams.of(spec)
+        self._upstreams = [lease for lease in self._upstreams if not lease.is_closed]
         self._upstreams.append(upstream)
         return upstream
 

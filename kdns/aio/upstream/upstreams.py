@@ -13,7 +13,7 @@ from kdns.aio.upstream.place import Place
 from kdns.aio.upstream.streams import Streams
 from kdns.aio.upstream.udp import UdpSockets
 from kdns.dns.query import Query
-from kdns.plugins.upstream import Scheme, Transport, Upstream, UpstreamError, UpstreamSpec
+from kdns.plugins.upstream import Scheme, Transport, UpstreamError, UpstreamSpec
 
 TIDY_S: Final = 1.0
 """How often sockets and connections are looked for that were idle for too long."""
@@ -68,6 +68,11 @@ class Lease:
             raise UpstreamError("the upstream is no longer used")
         return self._shared.exchange(query, transport, timeout_s)
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether the server block has given it back."""
+        return self._upstreams is None
+
     def close(self) -> None:
         """See Upstream."""
         if self._upstreams is not None:
@@ -103,7 +108,7 @@ class Upstreams:
         """How many failed as too many waited."""
         return self._exchanges.rejected if self._exchanges else 0
 
-    def of(self, spec: UpstreamSpec) -> Upstream:
+    def of(self, spec: UpstreamSpec) -> Lease:
         """The upstream of a specification, until it is closed; InputError for an address or file that is of no use."""
         if self._exchanges is None:
             self._exchanges = Exchanges()
