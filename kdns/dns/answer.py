@@ -43,6 +43,7 @@ OPT_BYTES: Final = 11
 CACHED_KINDS: Final = 4096
 """Kinds of responses that are the same object in all of their answers."""
 
+_TTL: Final = Struct("!HI")
 _HEAD: Final = lru_cache(1024)(Struct("!HHHHH").pack)
 _SETTABLE: Final = AA | TC | RA | AD
 _REPEATED: Final = OPCODE | RD | CD
@@ -73,7 +74,7 @@ class Answer(msgspec.Struct, eq=False, gc=False):
 
     The bodies are one answer with its addresses rotated; `hits` counts uses and picks the next one. A list of bodies
     is shared with other answers. `until_s` is when the answer needs `renew` before it is used again: its TTLs, which
-    stand at the positions `ttls`, of each body or the same for all, count down from `aged_from_s`.
+    are in `ttls` with their positions, of each body or the same for all, count down from `aged_from_s`.
     The fields from `key` on are the table's: `subjects` and `expires_s` say when the answer is to be forgotten,
     `counted` are the hits that its counters have.
     The garbage collector does not look at answers, of which there may be 100,000: what they hold may not hold them.
@@ -88,7 +89,7 @@ class Answer(msgspec.Struct, eq=False, gc=False):
     tallies: tuple[Tally, ...] = ()
     until_s: float = inf
     aged_from_s: float = 0.0
-    ttls: tuple[tuple[tuple[int, int], ...], ...] = ()
+    ttls: tuple[bytes, ...] = ()
     key: bytes = b""
     subjects: tuple[Subject, ...] = ()
     expires_s: float = inf
@@ -119,9 +120,9 @@ class Answer(msgspec.Struct, eq=False, gc=False):
         return True
 
 
-def _aged(body: bytes, ttls: tuple[tuple[int, int], ...], age_s: int) -> bytes:
+def _aged(body: bytes, ttls: bytes, age_s: int) -> bytes:
     changed = bytearray(body)
-    for position, ttl in ttls:
+    for position, ttl in _TTL.iter_unpack(ttls):
         pack_into("!I", changed, position, max(0, ttl - age_s))
     return bytes(changed)
 
@@ -171,11 +172,12 @@ def compile_answer(
     return answer
 
 
-def _ttls(packet: bytes, answer: Answer, body: bytes) -> tuple[tuple[int, int], ...]:
-    """Where the TTLs stand in a body, and what they are."""
+def _ttls(packet: bytes, answer: Answer, body: bytes) -> bytes:
+    """Where the TTLs stand in a body, and what they are: 6 bytes for each."""
     message = b"".join((packet[:2], answer.head, packet[HEADER_BYTES : answer.question_end], body))
-    found = [record for record in records(message) if record.rtype != OPT]
-    return tuple((record.ttl_at - answer.question_end, record.ttl) for record in found)
+    end = answer.question_end
+    found = records(message)
+    return b"".join(_TTL.pack(record.ttl_at - end, record.ttl) for record in found if record.rtype != OPT)
 
 
 def _compiled_mixed(

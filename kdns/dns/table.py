@@ -29,13 +29,15 @@ SWEEP_STEPS: Final = 64
 _ANSWER_BYTES: Final = 300
 """An answer, its key and its places in two dicts; dicts grow by doubling, so this is a mean."""
 _BODY_BYTES: Final = 48
+_AGING_BYTES: Final = 48
+"""Times and counters of an answer whose TTLs count down, beside 6 bytes for each TTL."""
 _SUBJECT_BYTES: Final = 150
 """A subject of an answer, without its text, which is about half of the key's."""
 _GROUP_BYTES: Final = 390
 """A dict of answers that belong together, and its place in another one."""
 
-_QUESTION_TAIL: Final = 4
-_OPT_TAIL: Final = 15  # qtype, qclass and an OPT without options
+_QUESTION_TAIL: Final = -4
+_OPT_TAIL: Final = -15  # qtype, qclass and an OPT without options
 
 MAX_KINDS: Final = 10_000
 """Kinds of responses that are counted with their exact sizes."""
@@ -43,7 +45,7 @@ MAX_KINDS: Final = 10_000
 
 def key_of(packet: bytes) -> bytes:
     """The table's key for a packet; only the name's letters change case, never the type's or the class's bytes."""
-    cut = -_OPT_TAIL if packet[11] else -_QUESTION_TAIL
+    cut = _OPT_TAIL if packet[11] else _QUESTION_TAIL
     return packet[2:cut].lower() + packet[cut:]
 
 
@@ -261,6 +263,8 @@ def weight_of(answer: Answer) -> int:
     """The memory that a kept answer takes, within some percent; bodies that are shared with others weigh nothing."""
     key_bytes, subjects, bodies = len(answer.key), len(answer.subjects), answer.bodies
     weight_bytes = _ANSWER_BYTES + key_bytes + subjects * (_SUBJECT_BYTES + key_bytes // 2)
+    if answer.ttls:
+        weight_bytes += _AGING_BYTES + sum(map(len, answer.ttls))
     if isinstance(bodies, tuple):
         weight_bytes += sum(map(len, bodies)) + len(bodies) * _BODY_BYTES
     return weight_bytes

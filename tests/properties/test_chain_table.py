@@ -130,7 +130,9 @@ class Cached(Part):
         self.values[name] = value  # nothing is forgotten: the cache does not know
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        return self.cache.serve(request, partial(self.behind, next=next))
+        """What the cache says, without AA, which only the first of equal replies has."""
+        reply = self.cache.serve(request, partial(self.behind, next=next))
+        return then(reply, lambda reply: reply and reply._replace(flags=reply.flags & ~AA))
 
     def behind(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
         name = request.query.name

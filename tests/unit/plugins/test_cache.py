@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from dns_chain import FakeSetup, held
+from dns_chain import FakeSetup, held, read
 
 from kdns.corefile.parse import parse
 from kdns.dns.answer import compile_answer
@@ -18,6 +20,7 @@ from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import AXFR, NOERROR, NXDOMAIN, REFUSED, SERVFAIL, SOA, A
 from kdns.plugins.cache import plugin as cache
 from kdns.plugins.cache import store
+from kdns.plugins.cache.kinds import Kind
 from kdns.plugins.cache.plugin import MAX_WAITERS
 from kdns.plugins.chain import UNHANDLED, Chain, Plugin, Reply, Request, Sees, Serve
 from kdns.plugins.server import Block, Exchange, Server
@@ -394,3 +397,28 @@ def test_a_reply_about_another_question_is_dropped() -> None:
     world.upstream.reply = lambda: Response(NOERROR, wire=made.wire(query("b.", A)))
     world.ask()
     assert (len(world.cache.success), world.counts()["drops"]) == (0, 1)
+
+
+@pytest.mark.parametrize("count", [1, 20])
+def test_what_the_table_keeps_of_it_weighs_what_it_says(count: int) -> None:
+    addresses = tuple(bytes((10, 0, 0, number)) for number in range(count))
+    world = World("cache {\nsuccess 1000\n}")
+    lane = world.server.table.lane("udp", 4)
+    packets = [query(f"{number:016x}.example.org.", A, payload_bytes=1232) for number in range(1000)]
+    for packet in packets:
+        asked = read(packet)
+        response = Response(NOERROR, RA, (RRset(asked.name, A, 6000, addresses),))
+        wire = compile_answer(asked._replace(edns=None), response, 65535, ".", once=True).wire(packet)
+        item = store.Item(store.key_of(asked), Kind.SUCCESS, Response(wire=wire, aged_from_s=0.0), 0.0, 6000)
+        world.cache.success.put(item)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before_bytes = tracemalloc.get_traced_memory()[0]
+        for packet in packets:
+            assert isinstance(world.server.respond(packet, lane), Exchange)
+        taken_bytes = tracemalloc.get_traced_memory()[0] - before_bytes
+    finally:
+        tracemalloc.stop()
+    assert len(world.server.table) == len(packets)
+    assert world.server.table.generations.size_bytes == pytest.approx(taken_bytes, rel=0.2)
