@@ -48,6 +48,7 @@ from kdns.plugins import (
 from kdns.plugins import any as any_
 from kdns.plugins.cache import plugin as cache
 from kdns.plugins.directive import Row
+from kdns.plugins.dnssec import plugin as dnssec
 from kdns.plugins.dnstap import plugin as dnstap
 from kdns.plugins.forward import plugin as forward
 from kdns.plugins.kubernetes import plugin as kubernetes
@@ -88,6 +89,7 @@ DIRECTIVES: Final[tuple[Row, ...]] = (
     cache.DIRECTIVE,
     rewrite.DIRECTIVE,
     header.DIRECTIVE,
+    dnssec.DIRECTIVE,
     autopath.DIRECTIVE,
     minimal.DIRECTIVE,
     template.DIRECTIVE,

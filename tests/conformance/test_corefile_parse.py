@@ -34,6 +34,7 @@ from kdns.plugins import (
 )
 from kdns.plugins.cache.config import CacheConfig, StaleConfig
 from kdns.plugins.directives import BY_NAME, COREDNS_ONLY
+from kdns.plugins.dnssec import plugin as dnssec
 from kdns.plugins.forward import plugin as forward
 from kdns.plugins.hosts import Entry, HostsConfig
 from kdns.plugins.kubernetes import plugin as kubernetes
@@ -46,6 +47,7 @@ NAMES = {"metrics": "prometheus", None: "server address"}
 LISTENER = "the case is about SCHEME://IP:PORT of a listener; the same text as a server block's key reads otherwise"
 
 KNOWN: dict[str, str] = {
+    "plugin/dnssec/setup_test.go:57": "whose a key is stands in its file, which is read at the start",
     "plugin/autopath/setup_test.go:34": "a file that cannot be read is an error of the start, not of the parser",
     "plugin/health/setup_test.go:21": "a port that is no number is refused at once; CoreDNS finds out when it listens",
     "plugin/kubernetes/setup_test.go:621": "words behind `ignore empty_service` are refused; CoreDNS drops them",
@@ -155,6 +157,10 @@ CHECKS: dict[str, Callable[[ServerConfig, dict[str, str]], bool]] = {
     "autopath": lambda server, expected: (
         only(server, autopath.DIRECTIVE).zones == (expected["expectedZone"] or ".",)
         and (only(server, autopath.DIRECTIVE).path == "") == (expected["expectedMw"] == "kubernetes")
+    ),
+    "dnssec": lambda server, expected: (
+        only(server, dnssec.DIRECTIVE).zones == (strings(expected["expectedZones"]) or server.zones)
+        and str(only(server, dnssec.DIRECTIVE).capacity) == expected["expectedCapacity"].replace("defaultCap", "10000")
     ),
     "k8s_external": lambda server, expected: external_as(only(server, k8s_external.DIRECTIVE), expected),
     "metadata": lambda server, expected: (

@@ -1,0 +1,1 @@
+"""The `dnssec` directive: answers are signed while they are made."""

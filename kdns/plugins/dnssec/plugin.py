@@ -1,0 +1,326 @@
+"""dnssec [ZONES…] { key file KEY…; cache_capacity N }: answers are signed while they are made.
+
+That a name or a type does not exist is said by an NSEC record made for the question, which covers that name and no
+other ("black lies"): NXDOMAIN becomes NOERROR, and nobody can list the zone.
+Differs: the original TTL in a signature is the RRset's (RFC 4034 §3.1.4); CoreDNS writes 3600.
+Differs: the NSEC record of a delegation has the types NS, RRSIG and NSEC; CoreDNS adds types that are not there, and
+says NS of every name that it is asked DS of, with which anybody can pass the name off as an unsigned zone.
+Differs: what is signed already is not signed again. CNAMEs in front of a name that does not exist are signed, and the
+NSEC record is that of the last name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final, NamedTuple
+
+from cachetools import LRUCache
+
+from kdns.corefile.address import all_zones
+from kdns.corefile.lexer import Token
+from kdns.corefile.lines import Line, Stanza
+from kdns.dns.names import MAX_LABEL_BYTES, Labels, folded, is_below, labels_of, text_of
+from kdns.dns.query import AA
+from kdns.dns.response import NEVER, Response, Reuse
+from kdns.dns.rrset import RRset
+from kdns.dns.types import CNAME, DNSKEY, DS, IN, NOERROR, NS, NSEC, NXDOMAIN, RRSIG, SOA, TRANSFERS
+from kdns.dns.wire import from_wire
+from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, then
+from kdns.plugins.directive import Directive, Sample, Setup
+from kdns.plugins.dnssec.signing import SigningKey, canonical, nsec_rdata, read_key, signature
+from kdns.plugins.stanza import UNLIMITED, Option, configured, count, integer
+
+NAME: Final = "dnssec"
+DEFAULT_CAPACITY: Final = 10_000
+KEY_TTL_S: Final = 3600
+HOUR_S: Final = 3600
+BEFORE_S: Final = 3 * HOUR_S
+"""How far before now a signature begins to hold, for clocks that are late."""
+VALID_S: Final = 8 * 24 * HOUR_S
+RENEWED_S: Final = 4 * 24 * HOUR_S
+"""A signature that holds for less than this from now on is made anew."""
+MAX_ADDITIONAL: Final = 8
+"""RRsets of the additional section that are signed; further ones are left out, which costs nobody anything."""
+
+TYPES: Final = frozenset((1, 13, 16, 28, 29, 33, 37, 44, RRSIG, NSEC, 52, 55, 61, 99))
+"""A, HINFO, TXT, AAAA, LOC, SRV, CERT, SSHFP, RRSIG, NSEC, TLSA, HIP, OPENPGPKEY and SPF: what any name may have."""
+APEX_TYPES: Final = TYPES | {NS, SOA, 15, DNSKEY}
+DELEGATION_TYPES: Final = frozenset((NS, RRSIG, NSEC))
+
+
+@dataclass(frozen=True, slots=True)
+class DnssecConfig:
+    """The zones, the files of their keys, with or without their endings, and how many signatures are kept."""
+
+    zones: tuple[str, ...]
+    keys: tuple[Token, ...] = ()
+    capacity: int = DEFAULT_CAPACITY
+
+
+def _key(config: DnssecConfig, line: Line) -> DnssecConfig:
+    source, *names = line.args
+    if source.text != "file":
+        raise source.error("keys are in files: `key file KEY...`")
+    return replace(config, keys=(*config.keys, *names))
+
+
+def _capacity(config: DnssecConfig, line: Line) -> DnssecConfig:
+    return replace(config, capacity=integer(line.args[0], 1))
+
+
+OPTIONS: Final[dict[str, Option[DnssecConfig]]] = {
+    "key": Option("key file KEY...", 2, UNLIMITED, _key),
+    "cache_capacity": Option("cache_capacity SIGNATURES", 1, 1, _capacity),
+}
+
+
+def parse(stanza: Stanza, zones: tuple[str, ...]) -> DnssecConfig:
+    """What a `dnssec` stanza says; its ZONES default to the server block's. Raises CorefileError."""
+    count(stanza, "dnssec [ZONES...]", 0, UNLIMITED)
+    return configured(DnssecConfig(all_zones(stanza.args) or zones), stanza, OPTIONS)
+
+
+class Signed(NamedTuple):
+    """A signature, and until when it holds, in Unix seconds."""
+
+    rrset: RRset
+    expiration_s: int
+
+
+class Dnssec(Plugin):
+    """Signs the answers to queries with DO, and answers for the keys of its zones."""
+
+    sees = Sees.PACKET
+
+    def __init__(self, zones: Iterable[str], keys: tuple[SigningKey, ...], capacity: int, setup: Setup) -> None:
+        self._zones = sorted((labels_of(zone) for zone in zones), key=len, reverse=True)
+        self._setup = setup
+        of_keys = tuple(key for key in keys if key.is_for_keys)
+        of_zone = tuple(key for key in keys if not key.is_for_keys)
+        is_split = bool(of_keys and of_zone)
+        self._keys = keys
+        self._key_signers = of_keys if is_split else keys
+        self._signers = of_zone if is_split else keys
+        self._kept: LRUCache[tuple[int, Labels, bytes], Signed] = LRUCache(capacity)
+        self._servers: set[str] = set()
+        self._hits = setup.counters("coredns_dnssec_cache_hits", "Signatures that were kept.", ("server",))
+        self._misses = setup.counters("coredns_dnssec_cache_misses", "Signatures that were made.", ("server",))
+        labels = ("server", "type")
+        setup.expose("coredns_dnssec_cache_entries", "Signatures kept.", labels, self._entries, counter=False)
+
+    def _entries(self) -> Iterable[Sample]:
+        return [((server, "signature"), float(len(self._kept))) for server in sorted(self._servers)]
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        """The next directive's reply, signed if the client asked for that."""
+        query = request.query
+        zone = self._zone_of(query.labels)
+        if zone is None or not self._keys or query.qclass != IN or query.qtype in TRANSFERS:
+            return next(request)
+        if query.qtype == DNSKEY and query.labels == zone:
+            return self._dnskey(request, zone)
+        if not query.do:
+            return next(request)
+        if query.qtype == DS and query.labels != zone:
+            return self._ds(request, zone, next)
+        return then(next(request), partial(self._signed_reply, request, zone))
+
+    def _zone_of(self, labels: Labels) -> Labels | None:
+        return next((zone for zone in self._zones if is_below(labels, zone)), None)
+
+    def _dnskey(self, request: Request, zone: Labels) -> Response:
+        rrset = RRset(request.query.name, DNSKEY, KEY_TTL_S, tuple(key.dnskey for key in self._keys))
+        response = Response(NOERROR, AA, (rrset,), reuse=Reuse(), plugin=NAME)
+        return self.signed(request, zone, response) if request.query.do else response
+
+    async def _ds(self, request: Request, zone: Labels, next: Serve) -> Reply:  # noqa: A002 - as in Plugin
+        """The reply about DS: where there is none, only a query for NS tells an unsigned child from any other name."""
+        reply = await _awaited(next(request))
+        is_cut = False
+        if reply is not None and reply.rcode == NOERROR and not _has(_taken_apart(reply).answer, DS):
+            referral = await _awaited(next(request.about(request.query.labels, NS)))
+            is_cut = referral is not None and _is_cut(_taken_apart(referral), request.query.name)
+        return self._signed_reply(request, zone, reply, is_cut=is_cut)
+
+    def _signed_reply(self, request: Request, zone: Labels, reply: Reply, *, is_cut: bool = False) -> Reply:
+        if reply is None or reply.rcode not in {NOERROR, NXDOMAIN}:
+            return reply
+        return self.signed(request, zone, _taken_apart(reply), is_cut=is_cut)
+
+    def signed(self, request: Request, zone: Labels, response: Response, *, is_cut: bool = False) -> Response:
+        """The response with signatures, for a query in this zone; `is_cut` says that its name is a child's apex."""
+        reuse = response.reuse
+        if response.soa is not None:
+            response = response._replace(soa=None, authority=(response.soa.rrset, *response.authority))
+            reuse = NEVER.and_then(reuse)  # its SOA is another one with each change of the zone
+        answer, authority = response.answer, response.authority
+        additional = response.additional
+        rcode = response.rcode
+        denied = _last_name(request.query.labels, answer) if not _has(answer, request.query.qtype) else None
+        is_negative = rcode == NXDOMAIN or denied is not None
+        if not answer and authority and not _has(authority, SOA) and _has(authority, NS):
+            authority = self._delegation(request, zone, authority)
+        elif is_negative and denied is not None and _has(authority, SOA):
+            denied_zone = self._zone_of(denied)
+            authority = self._section(request, authority)
+            if denied_zone is not None:
+                nsec = self._nsec(request, denied_zone, denied, _ttl_of(authority, SOA), is_cut=is_cut)
+                if request.query.qtype == NSEC and not answer:
+                    answer, authority = nsec, ()
+                else:
+                    answer, authority = self._section(request, answer), (*authority, *nsec)
+                rcode = NOERROR if nsec else rcode
+        else:
+            answer = self._section(request, answer)
+            authority = self._section(request, authority)
+            additional = self._section(request, additional[:MAX_ADDITIONAL])
+        until = Reuse((), request.received_s + RENEWED_S / 2)
+        return response._replace(
+            rcode=rcode, answer=answer, authority=authority, additional=additional, reuse=reuse.and_then(until)
+        )
+
+    def _delegation(self, request: Request, zone: Labels, authority: tuple[RRset, ...]) -> tuple[RRset, ...]:
+        """A referral with its DS records signed, or with the proof that there are none (RFC 4035 §3.1.4)."""
+        merged = _merged(authority)
+        delegations = [rrset for rrset in merged if rrset.rtype == DS]
+        if delegations:
+            return (*merged, *(one for rrset in delegations for one in self._signatures(request, zone, rrset)))
+        cut = next(rrset for rrset in merged if rrset.rtype == NS)
+        labels = tuple(label.lower() for label in labels_of(cut.owner))
+        beside = (
+            (labels[0] + b"\x00", *labels[1:]) if labels and len(labels[0]) < MAX_LABEL_BYTES else (b"\x00", *labels)
+        )
+        nsec = self._nsec_of(request, zone, labels, cut.ttl, DELEGATION_TYPES, beside)
+        return (*merged, *nsec)
+
+    def _nsec(self, request: Request, zone: Labels, labels: Labels, ttl_s: int, *, is_cut: bool) -> tuple[RRset, ...]:
+        """The proof that a name does not have the type, made so that it is true of that name only."""
+        qtype = request.query.qtype
+        types = APEX_TYPES if labels == zone else DELEGATION_TYPES if is_cut else TYPES
+        types = types if qtype in {NSEC, RRSIG} else types - {qtype}
+        return self._nsec_of(request, zone, labels, ttl_s, types, (b"\x00", *labels))
+
+    def _nsec_of(
+        self, request: Request, zone: Labels, labels: Labels, ttl_s: int, types: Iterable[int], following: Labels
+    ) -> tuple[RRset, ...]:
+        """An NSEC record and its signatures; nothing where the name is too long to have another one behind it."""
+        try:
+            rdata = nsec_rdata(following, types)
+        except ValueError:
+            return ()
+        rrset = RRset(text_of(labels), NSEC, ttl_s, (rdata,))
+        return (rrset, *self._signatures(request, zone, rrset))
+
+    def _section(self, request: Request, rrsets: tuple[RRset, ...]) -> tuple[RRset, ...]:
+        """The RRsets and the signatures of those that are in a zone and have none yet."""
+        merged = _merged(rrsets)
+        covered = {
+            (folded(rrset.owner), int.from_bytes(rdata[:2], "big"))
+            for rrset in merged
+            if rrset.rtype == RRSIG
+            for rdata in rrset.rdata
+            if isinstance(rdata, bytes)
+        }
+        signatures: list[RRset] = []
+        for rrset in merged:
+            if rrset.rtype == RRSIG or (folded(rrset.owner), rrset.rtype) in covered:
+                continue
+            zone = self._zone_of(tuple(label.lower() for label in labels_of(rrset.owner)))
+            if zone is not None:
+                signatures += self._signatures(request, zone, rrset)
+        return (*merged, *signatures)
+
+    def _signatures(self, request: Request, zone: Labels, rrset: RRset) -> list[RRset]:
+        """The signatures of an RRset by each key, kept ones as far as they hold long enough."""
+        now_s = int(self._setup.unix_s())
+        records = canonical(rrset)
+        made: list[RRset] = []
+        self._servers.add(request.server)
+        for key in self._key_signers if rrset.rtype == DNSKEY else self._signers:
+            place = key.tag, zone, records
+            found = self._kept.get(place)
+            if found is None or found.expiration_s < now_s + RENEWED_S:
+                expiration_s = now_s + VALID_S
+                one = signature(key, zone, rrset, records, now_s - BEFORE_S, expiration_s)
+                found = self._kept[place] = Signed(one, expiration_s)
+                self._misses.tally(request.server).count += 1
+            else:
+                self._hits.tally(request.server).count += 1
+            made.append(replace(found.rrset, owner=rrset.owner))
+        return made
+
+
+async def _awaited(reply: Reply | Awaitable[Reply]) -> Reply:
+    return reply if reply is None or isinstance(reply, Response) else await reply
+
+
+def _taken_apart(reply: Response) -> Response:
+    return from_wire(reply) if reply.wire else reply
+
+
+def _is_cut(referral: Response, name: str) -> bool:
+    """Whether the name is delegated."""
+    at_name = [rrset for rrset in referral.authority if rrset.rtype == NS and folded(rrset.owner) == name]
+    return bool(at_name) and not referral.answer
+
+
+def _merged(rrsets: tuple[RRset, ...]) -> tuple[RRset, ...]:
+    """The records of each owner and type as one RRset, with the lowest TTL (RFC 2181 §5.2)."""
+    merged: dict[tuple[str, int, int], RRset] = {}
+    for rrset in rrsets:
+        place = folded(rrset.owner), rrset.rtype, rrset.rclass
+        old = merged.get(place)
+        rdata = rrset.rdata if old is None else (*old.rdata, *rrset.rdata)
+        ttl_s = rrset.ttl if old is None else min(rrset.ttl, old.ttl)
+        merged[place] = replace(old or rrset, ttl=ttl_s, rdata=rdata)
+    return tuple(merged.values())
+
+
+def _has(rrsets: tuple[RRset, ...], rtype: int) -> bool:
+    return any(rrset.rtype == rtype for rrset in rrsets)
+
+
+def _ttl_of(rrsets: tuple[RRset, ...], rtype: int) -> int:
+    return next(rrset.ttl for rrset in rrsets if rrset.rtype == rtype)
+
+
+def _last_name(labels: Labels, answer: tuple[RRset, ...]) -> Labels | None:
+    """The name that CNAMEs lead to; None where something else than CNAMEs is there."""
+    for rrset in answer:
+        if rrset.rtype == CNAME:
+            labels = tuple(label.lower() for label in labels_of(str(rrset.rdata[-1])))
+        elif rrset.rtype != RRSIG:
+            return None
+    return labels
+
+
+def key_pair(token: Token, setup: Setup) -> SigningKey:
+    """The key pair of a file, given with or without its ending; CorefileError at the word that names it."""
+    base = token.text.removesuffix(".key").removesuffix(".private")
+    texts: list[str] = []
+    for ending in (".key", ".private"):
+        setup.watch_file("key", base + ending, 0.0, texts.append)
+    try:
+        return read_key(*texts)
+    except ValueError as error:
+        raise token.error(str(error)) from error
+
+
+def build(configs: tuple[DnssecConfig, ...], setup: Setup) -> Dnssec:
+    """The plugin of the stanza; CorefileError for a key that cannot be read, or that is not for one of the zones."""
+    (config,) = configs
+    zones = [labels_of(zone) for zone in config.zones]
+    keys: list[SigningKey] = []
+    for token in config.keys:
+        key = key_pair(token, setup)
+        if not any(is_below(zone, key.owner) for zone in zones):
+            raise token.error(f"a key of {text_of(key.owner)}, which signs none of {', '.join(config.zones)}")
+        keys.append(key)
+    if not keys:
+        setup.log("warning", "directive without effect", directive=NAME, reason="no `key file`")
+    return Dnssec(config.zones, tuple(keys), config.capacity, setup)
+
+
+DIRECTIVE = Directive(NAME, parse, build, options=OPTIONS)

@@ -1,0 +1,152 @@
+"""`dnssec`: which keys sign what, how long signatures are kept, and what an NSEC record says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from dns_chain import FakeSetup, server_of
+from test_signing import PAIRS
+
+from kdns.corefile.lexer import Token
+from kdns.dns.message import decode, query
+from kdns.dns.query import AA
+from kdns.dns.response import Response, Reuse
+from kdns.dns.rrset import RRset, Soa
+from kdns.dns.types import CNAME, DNSKEY, DS, NS, NSEC, NXDOMAIN, RRSIG, SOA, TXT, A
+from kdns.dns.zonefile import record_texts
+from kdns.errors import CorefileError
+from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.plugins.dnssec.plugin import HOUR_S, Dnssec, DnssecConfig, build
+from kdns.plugins.dnssec.signing import read_key
+from kdns.plugins.server import Exchange, Server
+
+DAY_S = 24 * HOUR_S
+APEX = RRset("a.", SOA, 60, (Soa("ns.a.", "h.a.", 1, 2, 3, 4, 5),))
+FOUND = Response(0, AA, (RRset("b.a.", A, 60, (b"\x0a\x00\x00\x01",)),), reuse=Reuse())
+MISSING = Response(NXDOMAIN, AA, authority=(APEX,), reuse=Reuse())
+ALIAS = Response(NXDOMAIN, AA, (RRset("b.a.", CNAME, 60, ("c.a.",)),), (APEX,), reuse=Reuse())
+REFERRAL = Response(0, 0, authority=(RRset("b.a.", NS, 60, ("ns.example.",)),), reuse=Reuse())
+EMPTY = Response(0, AA, authority=(APEX,), reuse=Reuse())
+
+
+class Behind(Plugin):
+    sees = Sees.PACKET
+
+    def __init__(self, reply: Callable[[int], Response]) -> None:
+        self.reply = reply
+
+    def serve(self, request: Request, next: Serve) -> Reply:  # noqa: A002 - as in Plugin
+        del next
+        return self.reply(request.query.qtype)
+
+
+def key_files(name: str, flags: int, algorithm: int) -> dict[str, str]:
+    public, private = PAIRS[algorithm]
+    return {f"{name}.key": f"a. IN DNSKEY {flags} 3 {algorithm} {public}\n", f"{name}.private": private}
+
+
+def served(setup: FakeSetup, reply: Callable[[int], Response], *keys: tuple[int, int], capacity: int = 100) -> Server:
+    made = [key_files("k", flags, algorithm) for flags, algorithm in keys]
+    pairs = tuple(read_key(files["k.key"], files["k.private"]) for files in made)
+    return server_of(Dnssec(("a.",), pairs, capacity, setup), Behind(reply))
+
+
+async def asked(server: Server, name: str, qtype: int, now_s: float = 0.0, *, do: bool = True) -> bytes:
+    packet = bytearray(query(name, qtype, payload_bytes=4096))
+    packet[-4] |= 0x80 if do else 0
+    found = server.respond(bytes(packet), server.table.lane("tcp", 4), received_s=now_s)
+    return (found if isinstance(found, Exchange) else await found).wire
+
+
+def covered(wire: bytes) -> list[tuple[int, int]]:
+    """The type and algorithm of each signature."""
+    decoded = decode(wire)
+    signatures = [rrset.rdata[0] for rrset in (*decoded.answer, *decoded.authority) if rrset.rtype == RRSIG]
+    return [(int.from_bytes(rdata[:2], "big"), rdata[2]) for rdata in signatures if isinstance(rdata, bytes)]
+
+
+@pytest.mark.parametrize(
+    ("keys", "of_keys", "of_records"),
+    [
+        ([(257, 13)], [13], [13]),
+        ([(256, 13), (256, 15)], [13, 15], [13, 15]),
+        ([(257, 13), (256, 15)], [13], [15]),
+    ],
+)
+async def test_which_keys_sign(keys: list[tuple[int, int]], of_keys: list[int], of_records: list[int]) -> None:
+    server = served(FakeSetup(), lambda _qtype: FOUND, *keys)
+    dnskeys = await asked(server, "a.", DNSKEY)
+    assert covered(dnskeys) == [(DNSKEY, number) for number in of_keys]
+    assert sum(rrset.rtype == DNSKEY for rrset in decode(dnskeys).answer) == len(keys)
+    assert covered(await asked(server, "b.a.", A)) == [(A, number) for number in of_records]
+    assert covered(await asked(server, "b.a.", A, do=False)) == []
+    assert covered(await asked(server, "b.c.", A)) == []
+
+
+async def test_signatures_are_kept_and_made_anew_in_time() -> None:
+    setup = FakeSetup()
+    server = served(setup, lambda _qtype: FOUND, (257, 13))
+    misses = setup.counted["coredns_dnssec_cache_misses"].tally("dns://:53")
+    hits = setup.counted["coredns_dnssec_cache_hits"].tally("dns://:53")
+    seen = []
+    for day in (0, 1, 3, 5, 6):
+        setup.clock_s = day * DAY_S
+        wire = await asked(server, "b.a.", A, setup.clock_s)
+        seen.append((misses.count, hits.count, len(server.table)))
+        assert covered(wire) == [(A, 13)]
+    assert seen == [(1, 0, 1), (1, 1, 1), (1, 2, 1), (2, 2, 1), (2, 3, 1)]
+    assert list(setup.exposed["coredns_dnssec_cache_entries"]()) == [(("dns://:53", "signature"), 1.0)]
+
+
+async def test_signatures_are_bounded() -> None:
+    setup = FakeSetup()
+    server = served(setup, lambda _qtype: EMPTY, (257, 13), capacity=2)
+    for number in range(5):
+        await asked(server, f"{number}.a.", TXT)
+    assert list(setup.exposed["coredns_dnssec_cache_entries"]()) == [(("dns://:53", "signature"), 2.0)]
+
+
+@pytest.mark.parametrize(
+    ("reply", "name", "qtype", "nsec", "signatures"),
+    [
+        pytest.param(MISSING, "b.a.", TXT, r"b.a. \000.b.a. A HINFO AAAA", 2, id="no such name"),
+        pytest.param(EMPTY, "a.", TXT, r"a. \000.a. A NS SOA HINFO MX AAAA", 2, id="the zone's own name"),
+        pytest.param(ALIAS, "b.a.", A, r"c.a. \000.c.a. HINFO TXT", 3, id="a CNAME to nothing"),
+        pytest.param(REFERRAL, "x.b.a.", A, r"b.a. b\000.a. NS RRSIG NSEC", 1, id="an unsigned child"),
+        pytest.param(EMPTY, "b.a.", DS, r"b.a. \000.b.a. A HINFO TXT", 2, id="DS of what is no child"),
+    ],
+)
+async def test_denials(reply: Response, name: str, qtype: int, nsec: str, signatures: int) -> None:
+    wire = await asked(served(FakeSetup(), lambda _qtype: reply, (257, 13)), name, qtype)
+    decoded = decode(wire)
+    (denial,) = [rrset for rrset in decoded.authority if rrset.rtype == NSEC]
+    owner, _, _, _, rdata = record_texts(denial)[0].split(None, 4)
+    assert f"{owner} {rdata}".startswith(nsec)
+    assert decoded.rcode == "NOERROR"
+    assert len(covered(wire)) == signatures
+
+
+async def test_ds_of_an_unsigned_child() -> None:
+    server = served(FakeSetup(), lambda qtype: REFERRAL if qtype == NS else EMPTY, (257, 13))
+    (denial,) = [rrset for rrset in decode(await asked(server, "b.a.", DS)).authority if rrset.rtype == NSEC]
+    assert record_texts(denial)[0].endswith(r"\000.b.a. NS RRSIG NSEC")
+
+
+@pytest.mark.parametrize(
+    ("zone", "files", "reason"),
+    [
+        ("b.", key_files("k", 257, 13), "a key of a., which signs none of b."),
+        ("a.", key_files("k", 257, 13) | {"k.private": "Algorithm: 13\n"}, "cannot be read"),
+    ],
+)
+def test_keys_that_cannot_be_used(zone: str, files: dict[str, str], reason: str) -> None:
+    config = DnssecConfig((zone,), (Token("Corefile", 2, "k.private"),))
+    with pytest.raises(CorefileError, match=reason):
+        build((config,), FakeSetup(files=files))
+
+
+def test_without_keys_nothing_is_signed() -> None:
+    setup = FakeSetup()
+    build((DnssecConfig(("a.",)),), setup)
+    assert [line["directive"] for line in setup.lines] == ["dnssec"]
