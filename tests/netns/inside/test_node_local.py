@@ -7,8 +7,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
+from kdns_process import ROOT
 from node_process import start
-from world import PODS, World
+from upstream_process import unbound
+from world import NODE, PODS, World
 
 from kdns.dns.message import decode, query
 
@@ -24,13 +27,13 @@ def run(*command: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-def ask(world: World, address: str) -> str:
+def ask(world: World, address: str, name: str = "who.example.") -> str:
     """The rcode that a Pod gets from an address of its node."""
     client = world.socket("pod1", PODS["pod1"][0], socket.SOCK_DGRAM)
     client.settimeout(30)
     with client:
         client.connect((address, 53))
-        client.send(query("who.example.", 1))
+        client.send(query(name, 1))
         return decode(client.recv(512)).rcode
 
 
@@ -45,6 +48,22 @@ def test_pods_ask_the_cache_of_their_node(world: World, tmp_path: Path) -> None:
     assert cache.stop() == 0
     assert "kdns-node-local" not in run("nft", "list", "tables")
     assert "nodelocaldns" not in run("ip", "link")
+
+
+def test_the_corefile_of_the_manifest_serves_the_clusters_names(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest = yaml.safe_load((ROOT / "deploy" / "node-local" / "configmap.yaml").read_text())
+    (tmp_path / "Corefile").write_text(manifest["data"]["Corefile"])
+    monkeypatch.setenv("KUBE_DNS_UPSTREAM_SERVICE_HOST", NODE[0])
+    options = ("-localip", ",".join(ADDRESSES), "-upstreamsvc", "kube-dns-upstream")
+    with unbound(tmp_path, "who.cluster.local. 30 IN A 10.96.0.77", host=NODE[0], port=53):
+        cache = start("serve", "-conf", "Corefile", *options, folder=tmp_path)
+        cache.wait_for("ready")
+        assert [ask(world, address, "who.cluster.local.") for address in ADDRESSES] == ["NOERROR", "NOERROR"]
+        assert ask(world, ADDRESSES[0], "other.cluster.local.") == "NXDOMAIN"
+    assert ask(world, ADDRESSES[1], "who.cluster.local.") == "NOERROR"  # the cluster's DNS server is away
+    assert cache.stop() == 0
 
 
 @pytest.mark.usefixtures("world")

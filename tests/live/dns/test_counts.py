@@ -1,0 +1,76 @@
+"""What metrics count while dnsperf asks is what dnsperf counted."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from dns_live import api_of, cluster, page, port_of, serving
+from prometheus_client.parser import text_string_to_metric_families
+from upstream_process import unbound
+
+FORWARDED = """
+forward . {upstream}
+cache 30 {{
+    disable success cluster.local
+    disable denial cluster.local
+}}
+loadbalance
+"""
+RECORDS = [f"n{number}.outside.example. 300 IN A 198.51.100.{number}" for number in range(100)]
+ASKED = [
+    *(f"s{number % 30}.default.svc.cluster.local {qtype}" for number in range(1000) for qtype in ("A", "AAAA")),
+    *(f"s{number}.example.default.svc.cluster.local A" for number in range(500)),
+    *(f"n{number % 150}.outside.example {qtype}" for number in range(2000) for qtype in ("A", "TXT")),
+]
+
+
+async def sums(server: object, *names: str) -> dict[str, Counter[str]]:
+    """For each family, its samples by `rcode`."""
+    _, text = await page(server, "/metrics")  # type: ignore[arg-type]
+    found: dict[str, Counter[str]] = {name: Counter() for name in names}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            if sample.name in found:
+                found[sample.name][sample.labels.get("rcode", "")] += int(sample.value)
+    return found
+
+
+async def test_metrics_count_what_dnsperf_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = shutil.which("dnsperf")
+    if program is None:
+        pytest.skip("dnsperf is not here: tests/install-debian-packages says how to get it")
+    (tmp_path / "asked").write_text("\n".join(ASKED) + "\n")
+    with unbound(tmp_path, *RECORDS) as upstream:
+        async with (
+            api_of(cluster()) as api,
+            serving(api.url, monkeypatch, more=FORWARDED.format(upstream=upstream)) as server,
+        ):
+            dnsperf = await asyncio.create_subprocess_exec(
+                program, "-s", "127.0.0.1", "-p", str(port_of(server)), "-d", "asked", "-n", "3", "-t", "20", "-q", "50",
+                cwd=tmp_path, stdout=asyncio.subprocess.PIPE,
+            )  # fmt: skip
+            done = asyncio.create_task(dnsperf.communicate())
+            before = 0
+            while not done.done():
+                await asyncio.wait((done,), timeout=0.1)
+                counted = (await sums(server, "coredns_dns_requests_total"))["coredns_dns_requests_total"][""]
+                assert counted >= before
+                before = counted
+            report = (await done)[0].decode()
+            names = ("coredns_dns_requests_total", "coredns_dns_responses_total")
+            cached = ("coredns_cache_requests_total", "coredns_cache_hits_total", "coredns_cache_misses_total")
+            found = await sums(server, *names, *cached, "coredns_proxy_request_duration_seconds_count")
+    (completed,) = map(int, re.findall(r"Queries completed: +(\d+)", report))
+    rcodes = Counter({rcode: int(count) for rcode, count in re.findall(r"([A-Z]+) (\d+) \(", report)})
+    assert completed == 3 * len(ASKED), report
+    assert found["coredns_dns_requests_total"] == Counter({"": completed})
+    assert found["coredns_dns_responses_total"] == rcodes
+    outside = 3 * sum("outside" in line for line in ASKED)
+    hits, misses = found["coredns_cache_hits_total"][""], found["coredns_cache_misses_total"][""]
+    assert (found["coredns_cache_requests_total"][""], hits + misses) == (outside, outside)
+    assert sum(found["coredns_proxy_request_duration_seconds_count"].values()) == 300  # A and TXT of 150 names, once
