@@ -27,6 +27,7 @@ server:
   use-syslog: no
   do-daemonize: no
   local-zone: "." static
+  local-data: ". 300 IN SOA ns. hostmaster. 1 3600 600 86400 300"
 {records}
 """
 
