@@ -15,7 +15,7 @@ from kdns.aio.files.yaml import documents
 from kdns.cluster.objects import EndpointSlice, Namespace, Pod, Service, ServiceImport
 from kdns.cluster.watch import RESOURCES
 from kdns.corefile.parse import parse
-from kdns.plugins import errors, health, loadbalance, prometheus, ready
+from kdns.plugins import health, prometheus, ready
 from kdns.plugins.kubernetes import plugin as kubernetes
 from kdns.plugins.server_config import ServerConfig, configure
 
@@ -80,13 +80,15 @@ def test_the_role_is_bound_to_the_pods_account() -> None:
     assert binding["roleRef"] == role | {"name": OBJECTS["ClusterRole"]["metadata"]["name"]}
 
 
-def test_the_corefile_is_kubeadms_as_far_as_kdns_goes(server: ServerConfig) -> None:
+def test_the_corefile_is_kubeadms(server: ServerConfig) -> None:
     assert server.zones == (".",)
+    assert set(server.directives) == {
+        *("errors", "health", "ready", "kubernetes", "prometheus", "forward", "cache", "loop", "reload", "loadbalance")
+    }
     assert only(server, health.DIRECTIVE).lameduck_s == 5
-    assert server.configs(errors.DIRECTIVE)
-    assert server.configs(loadbalance.DIRECTIVE)
-    assert only(server, kubernetes.DIRECTIVE).zones == ("cluster.local.", "in-addr.arpa.", "ip6.arpa.")
-    assert (only(server, kubernetes.DIRECTIVE).pods, only(server, kubernetes.DIRECTIVE).ttl_s) == ("insecure", 30)
+    names = only(server, kubernetes.DIRECTIVE)
+    assert names.zones == ("cluster.local.", "in-addr.arpa.", "ip6.arpa.")
+    assert (names.pods, names.ttl_s, names.fallthrough) == ("insecure", 30, ("in-addr.arpa.", "ip6.arpa."))
 
 
 def test_probes_and_ports_are_those_of_the_corefile(server: ServerConfig) -> None:
