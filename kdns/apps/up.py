@@ -23,7 +23,7 @@ from kdns.aio.process import gc_paused, reload_event, stop_event
 from kdns.aio.tasks import log_failure, unless_stopped
 from kdns.apps.control_plane import ControlPlane, ControlPlaneOptions
 from kdns.cluster.source import Source
-from kdns.net import HostPort, join_host_port
+from kdns.net import HostPort, is_loopback, join_host_port
 
 if TYPE_CHECKING:
     from kdns.aio.dns.server import DnsServer
@@ -41,7 +41,20 @@ COREFILE: Final = """
     loadbalance
 }}
 """
-"""The DNS configuration without --corefile: the names of the cluster only."""
+"""The DNS configuration without --corefile: the names of the cluster."""
+
+RESOLV_CONF: Final = Path("/etc/resolv.conf")
+OUTSIDE: Final = """
+.:{port} {{
+    bind {host}
+    errors
+    forward . {resolv_conf}
+    cache 30
+    loop
+    loadbalance
+}}
+"""
+"""All other names, where this machine has resolvers and only this machine can ask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +176,16 @@ def dns_config(options: UpOptions) -> Corefile:
 
     if options.corefile:
         return read_corefile(options.corefile, dns_port=options.dns.port)
-    text = COREFILE.format(
-        domain=options.control_plane.cluster.cluster_domain, port=options.dns.port, host=options.dns.host
-    )
+    port, host = options.dns.port, options.dns.host
+    text = COREFILE.format(domain=options.control_plane.cluster.cluster_domain, port=port, host=host)
+    if is_loopback(host) and _has_resolvers():
+        text += OUTSIDE.format(port=port, host=host, resolv_conf=RESOLV_CONF)
     return corefile_of(text, "built-in Corefile", dns_port=options.dns.port)
+
+
+def _has_resolvers() -> bool:
+    try:
+        lines = RESOLV_CONF.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return False
+    return any(line.split()[:1] == ["nameserver"] for line in lines)
