@@ -47,8 +47,8 @@ def query_of(name: str = "www.Example.com", **options: Any) -> Query:
 
 
 def respond_to(query: Query, record: bytes = RECORD) -> bytes:
-    """The response that an exchange of this query gives, in lower case."""
-    return answer(query.packet, record).lower()
+    """The response that an exchange of this query gives."""
+    return answer(query.packet, record)
 
 
 @dataclass

@@ -43,6 +43,15 @@ def in_random_case(question: bytes, entropy: bytes) -> bytes:
     return (int.from_bytes(question[:size], "big") ^ letters).to_bytes(size, "big") + question[size:]
 
 
+def response_to(query: Query, message: bytes, sent: bytes) -> bytes:
+    """The message with the query's id and question, and its name also where it stands as it was `sent`."""
+    question = question_of(query)
+    own = query.packet[:2] + message[2:HEADER_BYTES] + question + message[HEADER_BYTES + len(question) :]
+    if sent == question:
+        return own
+    return own.replace(sent[:-_TYPE_AND_CLASS_BYTES], question[:-_TYPE_AND_CLASS_BYTES])
+
+
 def is_response(message: bytes) -> bool:
     """Whether a message is a response to a query, with one question or none."""
     return len(message) >= HEADER_BYTES and message[2] & 0xF8 == 0x80 and message[4:6] <= _ONE_QUESTION

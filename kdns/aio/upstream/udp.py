@@ -14,7 +14,15 @@ from typing import Final, Protocol
 from kdns.aio.poller import WHILE_READABLE
 from kdns.aio.upstream.exchanges import Counts, Exchanges, Pending, unreachable
 from kdns.aio.upstream.framing import Key
-from kdns.aio.upstream.message import body_of, has_question, in_random_case, is_about, is_response, question_of
+from kdns.aio.upstream.message import (
+    body_of,
+    has_question,
+    in_random_case,
+    is_about,
+    is_response,
+    question_of,
+    response_to,
+)
 from kdns.aio.upstream.place import Place
 from kdns.dns.query import HEADER_BYTES, Query
 from kdns.plugins.upstream import UpstreamError, UpstreamUnreachableError
@@ -57,7 +65,7 @@ class UdpSockets:
         self._retired: set[UdpSocket] = set()
 
     async def exchange(self, query: Query, timeout_s: float) -> bytes:
-        """The response, which has the query's id, and the question in the case in which it was sent."""
+        """The response, which has the id and the question of the query."""
         question, exchanges = question_of(query), self._exchanges
         body = query.packet[2:] if query.is_plain else body_of(query)
         if self.keeps_case:
@@ -69,9 +77,9 @@ class UdpSockets:
             response = await pending
         finally:
             exchanges.end(pending)
-        if response:
-            return query.packet[:2] + response[2:]
-        return await self._repeated(query, pending)
+        if not response:
+            response = await self._repeated(query, pending)
+        return response_to(query, response, question)
 
     def tidy(self, now_s: float) -> None:
         """Retire the sockets whose time is over."""

@@ -108,7 +108,7 @@ class Pods:
                 endpoint["addresses"][0]: endpoint["targetRef"]["name"].split("-")[0]
                 for each in slices["items"]
                 for endpoint in each.get("endpoints") or ()
-                if endpoint["conditions"]["ready"]
+                if endpoint["conditions"]["ready"] and "targetRef" in endpoint
             }
             if {name: [*behind.values()].count(name) for name in wanted} == wanted and len(behind) == sum(
                 wanted.values()
@@ -117,7 +117,7 @@ class Pods:
             assert time.monotonic() < deadline_s, behind
             time.sleep(0.1)
         for address in self.processes.keys() - behind.keys():
-            self.processes.pop(address)[0].terminate()
+            end(self.processes.pop(address)[0])
         for address in behind.keys() - self.processes.keys():
             self.processes[address] = self._start(behind[address])
 
@@ -179,6 +179,11 @@ class Pods:
         return self.cluster.kubectl("-n", "kube-system", *arguments, "-o", "json")
 
 
+def end(process: subprocess.Popen[str]) -> None:
+    process.terminate()
+    process.communicate(timeout=DEADLINE_S)
+
+
 @contextmanager
 def pods(cluster: Running, upstream: str, folder: Path) -> Iterator[Pods]:
     running = Pods(cluster, upstream, folder)
@@ -186,9 +191,7 @@ def pods(cluster: Running, upstream: str, folder: Path) -> Iterator[Pods]:
         yield running
     finally:
         for process, _ in running.processes.values():
-            process.terminate()
-        for process, _ in running.processes.values():
-            process.communicate(timeout=DEADLINE_S)
+            end(process)
 
 
 def test_answers_are_the_same_before_between_and_after(tmp_path: Path) -> None:
@@ -217,6 +220,7 @@ def test_answers_are_the_same_before_between_and_after(tmp_path: Path) -> None:
         after = running.answers()
     expected = before[0]
     assert [len(answers) for answers in (before, between, over, after)] == [2, 4, 2, 2]
-    assert all(one == expected for answers in (before, between, over, after) for one in answers)
+    for answers in (*before, *between, *over, *after):
+        assert answers == expected
     assert ("www.outside.example A", "NOERROR", ("www.outside.example. A 198.51.100.7",)) in expected
     assert ("nothing.default.svc.cluster.local A", "NXDOMAIN", ()) in expected

@@ -24,7 +24,7 @@ NAME = "dns.example"
 
 
 async def asked(upstream: SocketUpstream, timeout_s: float = 5.0) -> bytes:
-    return (await upstream.exchange(QUERY, "tcp", timeout_s)).lower()
+    return await upstream.exchange(QUERY, "tcp", timeout_s)
 
 
 async def test_one_connection_is_used_again() -> None:

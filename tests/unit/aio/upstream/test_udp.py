@@ -25,6 +25,7 @@ from fake_upstream import (
 )
 
 from kdns.aio.upstream import udp
+from kdns.aio.upstream.message import question_of
 from kdns.aio.upstream.upstreams import SocketUpstream
 from kdns.net import HostPort
 from kdns.plugins.upstream import UpstreamSpec, UpstreamTimeoutError, UpstreamUnreachableError
@@ -34,7 +35,7 @@ FORGED = RECORD.replace(ADDRESS, bytes(4))
 
 
 async def asked(upstream: SocketUpstream, timeout_s: float = 5.0) -> bytes:
-    return (await upstream.exchange(QUERY, "udp", timeout_s)).lower()
+    return await upstream.exchange(QUERY, "udp", timeout_s)
 
 
 async def test_ids_ports_and_cases_are_random_and_the_rest_is_the_clients() -> None:
@@ -107,6 +108,15 @@ def lower(query: bytes) -> list[bytes]:
 def swapped(query: bytes) -> list[bytes]:
     question = question_bytes(query)
     return [answer(query[:12] + question[:-4].swapcase() + question[-4:] + query[12 + len(question) :], FORGED)]
+
+
+async def test_names_come_back_in_the_clients_case() -> None:
+    def whole(query: bytes) -> list[bytes]:
+        """A record that repeats the name, as of servers that do not compress."""
+        return [answer(query, question_bytes(query)[:-4] + RECORD[2:])]
+
+    async with fake_server(whole) as server, upstream_of(server.spec) as upstream:
+        assert await asked(upstream) == respond_to(QUERY, question_of(QUERY)[:-4] + RECORD[2:])
 
 
 async def test_a_response_in_another_case_is_checked_over_tcp() -> None:
