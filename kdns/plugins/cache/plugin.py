@@ -20,7 +20,7 @@ from math import ceil
 from typing import Final, NamedTuple
 
 from kdns.dns.names import Labels, is_below, labels_of
-from kdns.dns.query import AA, AD, Query
+from kdns.dns.query import AA, AD, HEADER_BYTES, Query
 from kdns.dns.response import NEVER, PRIVATE, Response, Reuse, Tally
 from kdns.dns.types import NOERROR, NXDOMAIN, SERVFAIL, TRANSFERS
 from kdns.plugins.cache.config import OPTIONS, STALE_TTL_S, CacheConfig, PrefetchConfig, StaleConfig, parse
@@ -423,7 +423,10 @@ async def _first_later(outcome: Awaitable[Outcome], query: Query, tallies: tuple
 
 
 def _for_client(response: Response, query: Query) -> Response:
-    """AD is for clients that ask for it or take DNSSEC (RFC 6840 §5.8)."""
+    """The question is in the client's spelling, and AD for those that ask for it or take DNSSEC (RFC 6840 §5.8)."""
+    wire, end = response.wire, query.question_end
+    if wire and wire[HEADER_BYTES:end] != query.packet[HEADER_BYTES:end]:
+        response = response._replace(wire=wire[:HEADER_BYTES] + query.packet[HEADER_BYTES:end] + wire[end:])
     return response if query.flags & AD or query.do else without_flags(response, AD)
 
 

@@ -18,11 +18,12 @@ from kdns.dns.query import AA, AD, CD, RA, RD, Query
 from kdns.dns.response import Response, Reuse
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import AXFR, NOERROR, NXDOMAIN, REFUSED, SERVFAIL, SOA, A
+from kdns.dns.wire import from_wire
 from kdns.plugins.cache import plugin as cache
 from kdns.plugins.cache import store
 from kdns.plugins.cache.kinds import Kind
 from kdns.plugins.cache.plugin import MAX_WAITERS
-from kdns.plugins.chain import UNHANDLED, Chain, Plugin, Reply, Request, Sees, Serve
+from kdns.plugins.chain import UNHANDLED, Chain, Plugin, Reply, Request, Sees, Serve, then
 from kdns.plugins.server import Block, Exchange, Server
 from kdns.plugins.server_config import configure
 
@@ -148,6 +149,24 @@ def test_a_hit_comes_from_the_table_and_counts_down_and_is_counted() -> None:
         (("dns://:53", "success", ".", ""), 1),
         (("dns://:53", "denial", ".", ""), 0),
     ]
+
+
+class Reader(Plugin):
+    """Takes each reply apart, as directives do that change it."""
+
+    sees = Sees.PACKET
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        return then(next(request), lambda reply: from_wire(reply) if reply and reply.wire else reply)
+
+
+def test_names_are_in_the_spelling_of_who_asks() -> None:
+    world = World("cache", Reader())
+    world.begin("WWW.")
+    world.end()
+    answered = world.begin("www.")
+    assert answered
+    assert [rrset.owner for rrset in answered.answer] == ["www."]
 
 
 @pytest.mark.parametrize(
