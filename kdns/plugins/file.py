@@ -13,7 +13,6 @@ from kdns.corefile.lines import Line, Stanza
 from kdns.dns.names import labels_of
 from kdns.dns.zone.difference import Difference, is_newer
 from kdns.dns.zone.zone import Zone, ZoneError
-from kdns.dns.zonefile import ZoneFileError, parse_zone
 from kdns.errors import CorefileError
 from kdns.plugins.authority import Authority, HeldZone, stepped
 from kdns.plugins.directive import Directive, Files, Repeat, Setup, UnreadableFileError
@@ -75,6 +74,8 @@ def read_zone(path: str, name: str, files: Files) -> Zone:
 
 def zone_of(text: str, path: str, name: str, files: Files) -> Zone:
     """The zone of this text of a file; CorefileError as above."""
+    from kdns.dns.zonefile import ZoneFileError, parse_zone  # noqa: PLC0415 - only where it is used
+
     try:
         return Zone(name, parse_zone(text, name, path, partial(_included, files)))
     except ZoneFileError as error:

@@ -9,14 +9,10 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
-import re2
-
 from kdns.corefile.lexer import Token
 
 MAX_REGEX_CHARS: Final = 10_000
 
-_OPTIONS: Final = re2.Options()
-_OPTIONS.log_errors = False  # the library would write them to standard error
 _SINGLE_BYTE: Final = re.compile(r"(?<!\\)(?:\\\\)*\\C")
 _GROUP_NAME: Final = re.compile(r"\(\?P?<(\w+)>")
 
@@ -67,8 +63,12 @@ def compiled(text: str) -> Pattern:
     names = _GROUP_NAME.findall(text)
     if _SINGLE_BYTE.search(text) or len(names) != len(set(names)):  # RE2 reads both
         raise ValueError("\\C and two groups of one name are refused")
+    import re2  # noqa: PLC0415 - only where it is used
+
+    options = re2.Options()
+    options.log_errors = False  # the library would write them to standard error
     try:
-        pattern: Pattern = re2.compile(text, _OPTIONS)
+        pattern: Pattern = re2.compile(text, options)
     except re2.error as error:
         (reason,) = error.args
         raise ValueError(reason.decode("utf-8", "replace")) from error

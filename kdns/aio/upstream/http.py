@@ -22,7 +22,6 @@ from kdns.net import bracketed, join_host_port
 from kdns.plugins.upstream import UpstreamError, UpstreamSpec
 
 MEDIA_TYPE: Final = "application/dns-message"
-ALPN: Final = ("h2", "http/1.1")
 HTTPS_PORT: Final = 443
 ID: Final = b"\x00\x00"
 """The id of every query, so that equal queries are equal requests for HTTP's caches (RFC 8484 §4.1)."""

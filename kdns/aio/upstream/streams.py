@@ -6,18 +6,18 @@ import asyncio
 import socket
 import ssl
 from asyncio import sslproto
+from collections.abc import Callable
 from typing import Final
 
 from kdns.aio.connections import TLS_BUFFER_BYTES
 from kdns.aio.upstream.exchanges import Counts, Exchanges, Pending, unreachable
 from kdns.aio.upstream.framing import PIPELINED, Framing, Key, Lengths
-from kdns.aio.upstream.http import framing_of
 from kdns.aio.upstream.message import body_of, is_about, is_response, question_of
 from kdns.aio.upstream.place import Place
 from kdns.aio.upstream.tls import Tls, refusal
 from kdns.dns.query import HEADER_BYTES, Query
 from kdns.errors import InputError
-from kdns.plugins.upstream import UpstreamError, UpstreamSpec, UpstreamUnreachableError
+from kdns.plugins.upstream import Scheme, UpstreamError, UpstreamSpec, UpstreamUnreachableError
 
 CONNECTIONS: Final = 8
 """Connections of an upstream; a query that finds no idle one is sent on one of them behind others (RFC 7766 §6.2.1.1).
@@ -52,6 +52,7 @@ class Streams:
     def __init__(self, spec: UpstreamSpec, place: Place, exchanges: Exchanges, counts: Counts) -> None:
         self.spec, self.place, self.exchanges = spec, place, exchanges
         self.tls = None if spec.scheme == "dns" else Tls(spec)
+        self._framing = _framing_of(spec.scheme)
         self.counts = counts
         self.pipelined = PIPELINED
         self._idle: list[StreamConnection] = []
@@ -104,9 +105,9 @@ class Streams:
 
     def framing(self, transport: asyncio.Transport) -> Framing:
         """What is spoken on a connection that is open now."""
-        if self.spec.scheme != "https":
+        if self._framing is None:
             return Lengths(self.exchanges.entropy)
-        framing = framing_of(transport.get_extra_info("ssl_object").selected_alpn_protocol(), self.spec)
+        framing = self._framing(transport.get_extra_info("ssl_object").selected_alpn_protocol(), self.spec)
         if framing.max_pending == 1:
             self.pipelined = 1
         return framing
@@ -168,6 +169,15 @@ class Streams:
             and now_s - one.idle_since_s < self.spec.expire_s
             and (max_age_s is None or now_s - one.opened_s < max_age_s)
         )
+
+
+def _framing_of(scheme: Scheme) -> Callable[[str | None, UpstreamSpec], Framing] | None:
+    """What makes the framing of a connection of HTTPS; None for messages behind their lengths."""
+    if scheme != "https":
+        return None
+    from kdns.aio.upstream.http import framing_of  # noqa: PLC0415 - only where it is used
+
+    return framing_of
 
 
 class StreamConnection(asyncio.BufferedProtocol):

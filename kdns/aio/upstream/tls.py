@@ -8,10 +8,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from kdns.aio.upstream.http import ALPN
 from kdns.errors import InputError
 from kdns.plugins.upstream import TlsSpec, UpstreamError, UpstreamSpec, UpstreamUnreachableError
 
+HTTPS_ALPN: Final = ("h2", "http/1.1")
+"""What is asked for within TLS, the preferred one first (RFC 7301, RFC 9113 §3.2)."""
 MAX_CONTEXTS: Final = 64
 """Contexts that are kept for several upstreams with the same roots and certificates: each loads some 140 roots."""
 
@@ -32,7 +33,7 @@ class Tls:
         self.name = spec.tls.server_name.rstrip(".") or spec.address.host.partition("%")[0]
         self._spec = spec.tls
         self._stamps = _stamps(spec.tls)
-        self._alpn = ALPN if spec.scheme == "https" else ()
+        self._alpn = HTTPS_ALPN if spec.scheme == "https" else ()
         self._context = _context(self._spec, self._alpn, self._stamps) if spec.tls.ca_path else None
         if spec.tls.cert_path and self._context is None:
             _load_certificate(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), spec.tls)

@@ -29,7 +29,7 @@ from kdns.dns.types import CNAME, DNSKEY, DS, IN, NOERROR, NS, NSEC, NXDOMAIN, R
 from kdns.dns.wire import from_wire
 from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.plugins.directive import Directive, Sample, Setup
-from kdns.plugins.dnssec.signing import SigningKey, canonical, nsec_rdata, read_key, signature
+from kdns.plugins.dnssec.signing import SigningKey, canonical, nsec_rdata, signature
 from kdns.plugins.stanza import UNLIMITED, Option, configured, count, integer
 
 NAME: Final = "dnssec"
@@ -298,6 +298,8 @@ def _last_name(labels: Labels, answer: tuple[RRset, ...]) -> Labels | None:
 
 def key_pair(token: Token, setup: Setup) -> SigningKey:
     """The key pair of a file, given with or without its ending; CorefileError at the word that names it."""
+    from kdns.plugins.dnssec.keys import read_key  # noqa: PLC0415 - only where it is used
+
     base = token.text.removesuffix(".key").removesuffix(".private")
     texts: list[str] = []
     for ending in (".key", ".private"):

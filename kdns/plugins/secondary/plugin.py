@@ -10,7 +10,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from ipaddress import ip_address
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kdns.corefile.address import all_zones
 from kdns.corefile.lines import Line, Stanza
@@ -31,8 +31,10 @@ from kdns.plugins.secondary.inbound import Inbound, Kind, question, serial_in
 from kdns.plugins.stanza import UNLIMITED, Option, configured
 from kdns.plugins.transfer import peer
 from kdns.plugins.tsig.plugin import Tsigs
-from kdns.plugins.tsig.signature import DEFAULT_ALGORITHM, Signer, Verifier
 from kdns.plugins.upstream import UpstreamError
+
+if TYPE_CHECKING:
+    from kdns.plugins.tsig.signature import Signer, Verifier
 
 NAME: Final = "secondary"
 NOTIFY_PAUSE_S: Final = 1.0
@@ -268,9 +270,13 @@ class SecondaryZones(Authority):
         secret = next(filter(None, secrets), None)
         if secret is None:
             raise ValueError(f"`tsig` has no key {name}")
+        from kdns.plugins.tsig.signature import DEFAULT_ALGORITHM, Signer  # noqa: PLC0415 - `tsig` has imported it
+
         return Signer(labels_of(name), secret, DEFAULT_ALGORITHM, self._setup.unix_s)
 
     def _verifier(self, followed: Followed, signer: Signer) -> Verifier:
+        from kdns.plugins.tsig.signature import DEFAULT_ALGORITHM, Verifier  # noqa: PLC0415 - `tsig` has imported it
+
         return Verifier(labels_of(followed.config.key), signer.secret, DEFAULT_ALGORITHM, signer.mac)
 
     def _follow(self, zone: str, config: SecondaryConfig, catalog: str = "", member: Member | None = None) -> Followed:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
+from importlib import import_module
 from typing import Final, NamedTuple
 
 from kdns.dns.names import Labels, folded, is_below, labels_of
@@ -17,7 +18,6 @@ from kdns.dns.response import NEVER, Response, Reuse, Tally
 from kdns.dns.rrset import RRset
 from kdns.dns.types import ANY, CNAME, NOERROR, NXDOMAIN, SERVFAIL, class_name, type_label, type_name
 from kdns.dns.wire import from_wire
-from kdns.dns.zonefile import parse_record
 from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.plugins.directive import Counters, Directive, Repeat, Setup
 from kdns.plugins.expressions.functions import Environment, plain_host
@@ -288,6 +288,8 @@ def _records(stencil: Stencil, subject: Subject) -> list[tuple[Section, RRset]]:
 @lru_cache(MAX_CACHED)
 def _record(text: str) -> RRset:
     """The record of a text. What depends on the client is made again and again, of few texts as a rule."""
+    from kdns.dns.zonefile import parse_record  # noqa: PLC0415 - imported by `build`
+
     return parse_record(text, default_ttl_s=DEFAULT_TTL_S)
 
 
@@ -313,7 +315,8 @@ def _for_once(reply: Reply) -> Reply:
 
 
 def build(configs: tuple[TemplateConfig, ...], setup: Setup) -> TemplatePlugin:
-    """The plugin for all stanzas of a server block."""
+    """The plugin for all stanzas of a server block. The reader of records is imported before the first query."""
+    import_module("kdns.dns.zonefile")
     return TemplatePlugin(configs, setup)
 
 

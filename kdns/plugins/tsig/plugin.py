@@ -10,6 +10,7 @@ from base64 import b64decode
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib import import_module
 from typing import Final
 
 from kdns.corefile.address import all_zones
@@ -17,13 +18,12 @@ from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
 from kdns.dns.names import folded, is_below, labels_of, text_of
 from kdns.dns.query import NOTIFY, OPCODE
-from kdns.dns.response import Response
+from kdns.dns.response import Response, Seal
 from kdns.dns.types import FORMERR, NOTAUTH, REFUSED, type_number
 from kdns.errors import CorefileError
 from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.plugins.directive import Directive, Files, Setup
 from kdns.plugins.stanza import UNLIMITED, Option, configured
-from kdns.plugins.tsig.signature import Signer, Unsigned, tsig_of, unsigned, verified
 
 NAME: Final = "tsig"
 OPCODES: Final = {"QUERY": 0, "IQUERY": 0x0800, "STATUS": 0x1000, "NOTIFY": NOTIFY, "UPDATE": 0x2800}
@@ -154,13 +154,22 @@ class Tsigs(Plugin):
         query = request.query
         if not any(is_below(query.labels, zone) for zone in self._zones):
             return next(request)
+        return self._unsigned(request, next) if query.is_plain else self._verified(request, next)
+
+    def _unsigned(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        is_refused = self._config.requires(request.query.qtype, request.query.flags & OPCODE)
+        return Response(REFUSED, plugin=NAME) if is_refused else next(request)
+
+    def _verified(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        from kdns.plugins.tsig.signature import tsig_of, unsigned, verified  # noqa: PLC0415 - imported by `build`
+
+        query = request.query
         try:
-            tsig = None if query.is_plain else tsig_of(query.packet)
+            tsig = tsig_of(query.packet)
         except ValueError:
             return Response(FORMERR, plugin=NAME)
         if tsig is None:
-            is_refused = self._config.requires(query.qtype, query.flags & OPCODE)
-            return Response(REFUSED, plugin=NAME) if is_refused else next(request)
+            return self._unsigned(request, next)
         error, seal = verified(query.packet, tsig, self.secrets, self._setup.unix_s)
         if error:
             return Response(NOTAUTH, plugin=NAME, seal=seal)
@@ -168,7 +177,7 @@ class Tsigs(Plugin):
         return then(next(request._replace(query=bare)), partial(_sealed, seal=seal))
 
 
-def _sealed(reply: Reply, seal: Signer | Unsigned) -> Reply:
+def _sealed(reply: Reply, seal: Seal) -> Reply:
     return reply and reply._replace(seal=seal)
 
 
@@ -177,7 +186,8 @@ def _secrets_of(path: str, files: Files) -> dict[str, bytes]:
 
 
 def build(configs: tuple[TsigConfig, ...], setup: Setup) -> Tsigs:
-    """The plugin."""
+    """The plugin. What verifies and signs is imported before the first query."""
+    import_module("kdns.plugins.tsig.signature")
     (config,) = configs
     return Tsigs(config, setup)
 

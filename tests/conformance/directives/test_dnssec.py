@@ -12,8 +12,8 @@ from kdns.dns.names import labels_of
 from kdns.dns.response import Response
 from kdns.dns.types import SERVFAIL
 from kdns.plugins.chain import Request
+from kdns.plugins.dnssec.keys import read_key
 from kdns.plugins.dnssec.plugin import Dnssec
-from kdns.plugins.dnssec.signing import read_key
 
 NOW_S = 1_700_000_000.0
 DEVIATIONS = {

@@ -17,8 +17,8 @@ from kdns.dns.types import CNAME, DNSKEY, DS, NS, NSEC, NXDOMAIN, RRSIG, SOA, TX
 from kdns.dns.zonefile import record_texts
 from kdns.errors import CorefileError
 from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.plugins.dnssec.keys import read_key
 from kdns.plugins.dnssec.plugin import HOUR_S, Dnssec, DnssecConfig, build
-from kdns.plugins.dnssec.signing import read_key
 from kdns.plugins.server import Exchange, Server
 
 DAY_S = 24 * HOUR_S

@@ -15,7 +15,8 @@ from kdns.dns.names import labels_of
 from kdns.dns.rrset import Mx, RRset, Srv
 from kdns.dns.types import MX, NSEC, SRV, A
 from kdns.dns.zonefile import record_texts
-from kdns.plugins.dnssec.signing import canonical, nsec_rdata, read_key, signature
+from kdns.plugins.dnssec.keys import read_key
+from kdns.plugins.dnssec.signing import canonical, nsec_rdata, signature
 
 NOW_S = 1_700_000_000
 
