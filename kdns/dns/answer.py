@@ -30,7 +30,7 @@ from kdns.dns.query import (
 from kdns.dns.response import MAX_MESSAGE_BYTES, Response, Subject, Tally
 from kdns.dns.rrset import RRset
 from kdns.dns.types import AAAA, BADVERS, METRIC_TYPES, MX, OPT, A
-from kdns.dns.wire import ANSWER, Record, from_wire, owner_of, records
+from kdns.dns.wire import ANSWER, Record, cut, from_wire, owner_of, records
 
 MAX_UDP_BYTES: Final = 1232
 """The largest UDP answer where no other limit is configured, whatever the client says it can take.
@@ -40,6 +40,8 @@ Differs: CoreDNS sends as much as the client asks for, which amplifies a query w
 """
 OPT_BYTES: Final = 11
 """An OPT without options."""
+OPTIONS_SHARE: Final = 4
+"""The part of an answer's room that options may take is one of so many."""
 CACHED_KINDS: Final = 4096
 """Kinds of responses that are the same object in all of their answers."""
 
@@ -350,10 +352,32 @@ def _wire_bodies(response: Response, end: int, opt: bytes, turn: int, *, once: b
 
 def fits(query: Query, response: Response, limit_bytes: int) -> bool:
     """Whether an upstream's bytes can be sent to this client as they are: about the same question, and small enough."""
-    wire, end = response.wire, query.question_end
-    is_same = wire[HEADER_BYTES:end].lower() == query.packet[HEADER_BYTES:end].lower()
-    opt_bytes = OPT_BYTES + sum(4 + len(data) for _, data in response.options) if query.edns else 0
-    return is_same and wire[4:6] == b"\0\1" and len(wire) + opt_bytes <= limit_bytes
+    return _is_about(query, response.wire) and len(response.wire) + _opt_bytes(query, response) <= limit_bytes
+
+
+def with_room(query: Query, response: Response, limit_bytes: int) -> Response:
+    """The same response as far as it can be compiled for this client.
+
+    An upstream's bytes about another question are taken apart, those that are too long are cut at a record. Options
+    that take more than a quarter of the room are left out (RFC 8914 §3 lets the text of an error go).
+    """
+    options = response.options
+    if options and sum(4 + len(data) for _, data in options) > limit_bytes // OPTIONS_SHARE:
+        response = response._replace(options=())
+    if not response.wire or fits(query, response, limit_bytes):
+        return response
+    if not _is_about(query, response.wire):
+        return from_wire(response)
+    return response._replace(wire=cut(response.wire, limit_bytes - _opt_bytes(query, response)))
+
+
+def _is_about(query: Query, wire: bytes) -> bool:
+    end = query.question_end
+    return wire[4:6] == b"\0\1" and wire[HEADER_BYTES:end].lower() == query.packet[HEADER_BYTES:end].lower()
+
+
+def _opt_bytes(query: Query, response: Response) -> int:
+    return OPT_BYTES + sum(4 + len(data) for _, data in response.options) if query.edns else 0
 
 
 def _bodies(

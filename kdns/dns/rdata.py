@@ -33,23 +33,25 @@ MD, MF, MB, MG, MR, MINFO, RP, AFSDB, RT, SIG, PX, NXT, KX, TALINK and LP have n
 
 ONLY_A_NAME: Final = frozenset((NS, CNAME, PTR, DNAME))
 MAX_POINTERS: Final = 127
+"""Pointers that one name may pass: a name has at most 127 labels."""
 
 
 def name_at(packet: bytes, position: int) -> tuple[Labels, int]:
     """The labels of a name that may be compressed, and the position behind it; ValueError for anything else.
 
-    Pointers lead backwards only (RFC 1035 §4.1.4), so that they end.
+    Pointers lead backwards only (RFC 1035 §4.1.4), and are not more than a name can have labels.
     """
     labels: list[bytes] = []
-    end = size = 0
+    end = size = pointers = 0
     limit = position
     try:
         while length := packet[position]:
             if length >= 0xC0:
                 end = end or position + 2
                 position = (length << 8 | packet[position + 1]) - POINTER
-                if position >= limit:
-                    raise ValueError("a pointer leads forward")
+                pointers += 1
+                if position >= limit or pointers > MAX_POINTERS:
+                    raise ValueError("a pointer leads forward, or to too many others")
                 limit = position
                 continue
             if length > 63:
@@ -62,6 +64,51 @@ def name_at(packet: bytes, position: int) -> tuple[Labels, int]:
     except IndexError:
         raise ValueError("the name runs out of the packet") from None
     return tuple(labels), end or position + 1
+
+
+class NamesAt:
+    """The names of a message in lower case, each label of which is read once, however many names end in it.
+
+    A message has room for 5,000 names that end in the same 126 labels.
+    """
+
+    __slots__ = ("_names", "_wire")
+
+    def __init__(self, wire: bytes) -> None:
+        self._wire = wire
+        self._names: dict[int, tuple[int, Labels]] = {}
+        """Position → the bytes that the name takes there without the root, and its labels."""
+
+    def at(self, position: int) -> Labels:
+        """The name at a position; ValueError for anything else, as in `name_at`."""
+        wire, names = self._wire, self._names
+        passed: list[tuple[int, bytes]] = []
+        try:
+            while (found := names.get(position)) is None and (length := wire[position]):
+                if len(passed) >= 2 * MAX_POINTERS:
+                    raise ValueError("a name of too many pointers or labels")
+                if length >= 0xC0:
+                    passed.append((position, b""))
+                    target = (length << 8 | wire[position + 1]) - POINTER
+                    if target >= position:
+                        raise ValueError("a pointer leads forward")
+                    position = target
+                    continue
+                if length > 63:
+                    raise ValueError("a label of an unknown kind")
+                passed.append((position, wire[position + 1 : position + 1 + length].lower()))
+                position += 1 + length
+        except IndexError:
+            raise ValueError("the name runs out of the message") from None
+        size, labels = found or (0, ())
+        for start, label in reversed(passed):
+            if label:
+                size += 1 + len(label)
+                labels = (label, *labels)
+            names[start] = size, labels
+        if size >= 255:
+            raise ValueError("the name is too long")
+        return labels
 
 
 def expanded(rtype: int, packet: bytes, start: int, end: int) -> bytes:

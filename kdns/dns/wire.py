@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
-from struct import Struct, unpack_from
+from struct import Struct, pack, unpack_from
 from typing import Final, NamedTuple
 
 from kdns.dns.names import Labels, encode_name, skip_name, text_of
@@ -68,6 +68,33 @@ def records(packet: bytes) -> tuple[Record, ...]:
                 raise ValueError("rdata runs out of the packet")
             found.append(Record(section, owner_at, rtype, rclass, ttl, ttl_at, rdata_at, position))
     return tuple(found)
+
+
+def cut(packet: bytes, size_bytes: int) -> bytes:
+    """The message with as many of its records, from the first, as fit; TC where one of the answer does not.
+
+    Pointers lead backwards, so what is left does not lean on what went. Records behind those that fit are not read.
+    ValueError for a message that does not hold what it says.
+    """
+    questions, *counts = _COUNTS.unpack_from(packet, 4)
+    end = HEADER_BYTES
+    for _ in range(questions):
+        end = skip_name(packet, end) + 4
+    kept = [0, 0, 0]
+    for section, count in enumerate(counts):
+        for _ in range(count):
+            position = skip_name(packet, end) + _RECORD.size
+            if position > len(packet):
+                raise ValueError("a record runs out of the packet")
+            position += int.from_bytes(packet[position - 2 : position], "big")
+            if position > min(size_bytes, len(packet)):
+                (flags,) = unpack_from("!H", packet, 2)
+                flags |= 0 if section else TC
+                head = packet[:2] + pack("!HHHHH", flags, questions, *kept)
+                return head + packet[HEADER_BYTES:end]
+            end = position
+            kept[section] += 1
+    return packet[:end]
 
 
 def owner_of(packet: bytes, record: Record) -> Labels:

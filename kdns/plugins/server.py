@@ -15,17 +15,16 @@ from kdns.dns.answer import (
     Answer,
     compile_answer,
     error_answer,
-    fits,
     is_rotated,
     limit_of,
     malformed_answer,
+    with_room,
 )
 from kdns.dns.names import Labels, is_below, labels_of
 from kdns.dns.query import HEADER_BYTES, OPCODE, Malformed, Query, read_query
 from kdns.dns.response import NEVER, PRIVATE, Response
 from kdns.dns.table import AnswerTable, Generations, Lane, key_of
 from kdns.dns.types import REFUSED, SERVFAIL
-from kdns.dns.wire import from_wire
 from kdns.plugins.chain import NOT_SERVED, UNHANDLED, Chain, Reply, Request, then
 
 MAX_DEPTH: Final = 10
@@ -241,8 +240,7 @@ class Server:
         limit_bytes = limit_of(query, block.udp_bytes, is_stream=lane.is_stream)
         if response.seal:
             limit_bytes -= response.seal.size_bytes
-        if response.wire and not fits(query, response, limit_bytes):
-            response = from_wire(response)
+        response = with_room(query, response, limit_bytes)
         turn = self._next_turn(query, once=once) if is_rotated(response) else 0
         return compile_answer(
             query, response, limit_bytes, block.zone, turn, once=once, now_s=request.received_s, view=block.view

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from kdns.dns.names import Labels, labels_of
 from kdns.dns.query import HEADER_BYTES, TC, Query
-from kdns.dns.rdata import name_at
+from kdns.dns.rdata import NamesAt
 from kdns.dns.response import Response
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import ANY, CNAME, NOERROR, NOTIMP, NS, NXDOMAIN, OPT, RRSIG, SERVFAIL, SOA
@@ -163,17 +163,17 @@ def _counts(fact: Fact, unix_s: float) -> bool:
 
 
 def _of_wire(query: Query, packet: bytes, found: Iterable[Record]) -> Iterator[Fact]:
-    name = query.labels
+    name, names = query.labels, NamesAt(packet)
     for section, owner_at, rtype, rclass, ttl, _, rdata_at, end in found:
         if rtype == OPT:
             continue
         owner: Labels = ()
         if section == ANSWER:
             is_question = packet[owner_at : owner_at + 2] == _POINTER_TO_QUESTION
-            owner = name if is_question else _folded(name_at(packet, owner_at)[0])
+            owner = name if is_question else names.at(owner_at)
         rdata: Labels | tuple[int, int] | int | None = None
         if rtype == CNAME:
-            rdata = _folded(name_at(packet, rdata_at)[0])
+            rdata = names.at(rdata_at)
         elif rtype == SOA and end - rdata_at >= TTL_BYTES.size:
             (rdata,) = TTL_BYTES.unpack_from(packet, end - TTL_BYTES.size)
         elif rtype == RRSIG and end - rdata_at >= _TIMES_AT + _TIMES.size:

@@ -18,6 +18,7 @@ _FLAGS: Final = tuple(bytes((flags,)) for flags in range(32))
 _ITEM_BYTES: Final = 700
 """What CPython takes for an item, its response and its place, beside the bytes of key and message."""
 _RECORD_BYTES: Final = 250
+_OPTION_BYTES: Final = 150
 
 
 def key_of(query: Query) -> bytes:
@@ -59,10 +60,15 @@ class Item:
 
 
 def _size_of(response: Response) -> int:
+    options_bytes = sum(_OPTION_BYTES + len(data) for _, data in response.options)
     if response.wire:
-        return len(response.wire)
+        return len(response.wire) + options_bytes
     sections = (response.answer, response.authority, response.additional)
-    return sum(_RECORD_BYTES * (1 + len(rrset.rdata)) for rrsets in sections for rrset in rrsets)
+    size_bytes = options_bytes
+    for rrset in (rrset for rrsets in sections for rrset in rrsets):
+        texts = sum(len(rdata) for rdata in rrset.rdata if isinstance(rdata, bytes | str))
+        size_bytes += _RECORD_BYTES * (1 + len(rrset.rdata)) + texts
+    return size_bytes
 
 
 class Store:

@@ -13,7 +13,7 @@ from typing import Final
 
 from kdns.dns.names import POINTER, Labels, is_below
 from kdns.dns.query import HEADER_BYTES, Query, options_of
-from kdns.dns.rdata import name_at
+from kdns.dns.rdata import NamesAt
 from kdns.dns.response import Response
 from kdns.dns.types import ANY, CNAME, DNAME, HTTPS, MX, NS, NSEC, NSEC3, OPT, RRSIG, SRV, SVCB
 from kdns.dns.wire import ADDITIONAL, ANSWER, AUTHORITY, Record, records, with_records
@@ -22,6 +22,11 @@ from kdns.plugins.chain import MAX_CNAMES
 PROOFS: Final = frozenset((NSEC, NSEC3))
 NAMED_AT: Final = {NS: 0, MX: 2, SRV: 6, SVCB: 2, HTTPS: 2}
 """Type → where in the rdata the name stands whose addresses are in the additional section."""
+
+MAX_TAKEN_APART: Final = 256
+"""Records of a message that is taken apart to leave others out, which takes 10 ms at worst."""
+POINTERS: Final = 8
+"""Pointers that `is_plain` follows from one to the next; names are read without that bound."""
 
 _ONE: Final = b"\0\1"
 
@@ -32,10 +37,13 @@ def checked(wire: bytes, query: Query, plugin: str) -> Response:
     Where all of it does, the bytes are passed on as they are but for the OPT. ValueError for bytes that are no message.
     """
     every = records(wire)
+    wire = wire[: every[-1].end if every else len(wire) if wire[4:6] != _ONE else query.question_end]
     opt = every[-1] if every and every[-1].rtype == OPT else None
     if wire[4:6] != _ONE or not is_plain(wire, query, every):
         related = in_bailiwick(wire, query, every)
         if len(related) < len(every) or any(record.rtype == OPT for record in every[:-1]):
+            if len(related) > MAX_TAKEN_APART:
+                raise ValueError(f"more than {MAX_TAKEN_APART} records beside some that do not concern the question")
             return with_records(Response(wire=wire, plugin=plugin), related)
     if opt is None:
         return Response(wire[3] & 15, wire=wire, plugin=plugin)
@@ -76,9 +84,14 @@ def is_plain(wire: bytes, query: Query, every: Iterable[Record]) -> bool:
 
 
 def _start(wire: bytes, position: int) -> int:
-    """Where a name begins that may be a pointer only; pointers lead backwards (RFC 1035 §4.1.4)."""
+    """Where a name begins that may be a pointer only, or where the last pointer is that is followed.
+
+    Pointers lead backwards (RFC 1035 §4.1.4).
+    """
     try:
-        while wire[position] >= 0xC0:
+        for _ in range(POINTERS):
+            if wire[position] < 0xC0:
+                break
             target = (wire[position] << 8 | wire[position + 1]) - POINTER
             if target >= position:
                 raise ValueError("a pointer leads forward")
@@ -100,7 +113,7 @@ def _label_starts(query: Query) -> frozenset[int]:
 def in_bailiwick(wire: bytes, query: Query, every: Iterable[Record]) -> list[Record]:
     """The records that concern the question; ValueError for names that are none."""
     every = tuple(every)
-    names = _NamesAt(wire)
+    names = NamesAt(wire)
     chain = _chain(names, query, [record for record in every if record.section == ANSWER])
     zones = {labels[count:] for labels in chain for count in range(len(labels) + 1)}
     named = set(chain)
@@ -129,22 +142,7 @@ def in_bailiwick(wire: bytes, query: Query, every: Iterable[Record]) -> list[Rec
     return related
 
 
-class _NamesAt:
-    """The names of a message, in lower case; one that several records point at is read once."""
-
-    def __init__(self, wire: bytes) -> None:
-        self._wire = wire
-        self._names: dict[int, Labels] = {}
-
-    def at(self, position: int) -> Labels:
-        start = _start(self._wire, position)
-        labels = self._names.get(start)
-        if labels is None:
-            labels = self._names[start] = tuple(label.lower() for label in name_at(self._wire, start)[0])
-        return labels
-
-
-def _chain(names: _NamesAt, query: Query, answer: Iterable[Record]) -> tuple[Labels, ...]:
+def _chain(names: NamesAt, query: Query, answer: Iterable[Record]) -> tuple[Labels, ...]:
     """The name in question, and those that CNAMEs and DNAMEs lead to from there, whatever order they are in."""
     aliases: dict[Labels, Labels] = {}
     suffixes: dict[Labels, Labels] = {}

@@ -17,7 +17,7 @@ from kdns.dns.message import Decoded, decode, query
 from kdns.dns.query import AA, AD, CD, RA, RD, Query
 from kdns.dns.response import Response, Reuse
 from kdns.dns.rrset import RRset, Soa
-from kdns.dns.types import AXFR, NOERROR, NXDOMAIN, REFUSED, SERVFAIL, SOA, A
+from kdns.dns.types import AXFR, NOERROR, NXDOMAIN, REFUSED, SERVFAIL, SOA, TXT, A
 from kdns.dns.wire import from_wire
 from kdns.plugins.cache import plugin as cache
 from kdns.plugins.cache import store
@@ -408,6 +408,13 @@ def test_bytes_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
         world.ask(f"n{number}.")
     assert 0 < world.cache.success.size_bytes <= 4000
     assert world.counts()["evictions success"] == 50 - len(world.cache.success)
+
+
+def test_records_that_a_message_was_taken_apart_to_weigh_what_they_hold() -> None:
+    """9984 texts of 60 KB would take 600 MB."""
+    text, options = RRset("a.", TXT, 60, (b"x" * 60000,)), ((15, b"x" * 5000),)
+    item = store.Item(b"a", Kind.SUCCESS, Response(NOERROR, 0, (text,), options=options), 0.0, 60.0)
+    assert 65000 < item.size_bytes < 67000
 
 
 def test_a_reply_about_another_question_is_dropped() -> None:
