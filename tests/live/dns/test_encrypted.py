@@ -285,6 +285,14 @@ class DoqClient(QuicConnectionProtocol):
         self._quic.send_stream_data(stream, b"\0\x20begun")
         self.transmit()
 
+    def scatter(self, stream: int, pieces: int) -> None:
+        """Send bytes of a message with gaps between them."""
+        sender = self._quic._get_or_create_stream_for_send(stream).sender  # noqa: SLF001 - clients send no gaps
+        sender.write(bytes(2 * pieces))
+        for start in range(0, 2 * pieces, 2):
+            sender._pending.subtract(start, start + 1)  # noqa: SLF001 - see above
+        self.transmit()
+
     def retried(self) -> bool:
         """Whether the server wanted a token."""
         return self._quic._retry_count == 1  # noqa: SLF001 - nothing public tells
@@ -345,6 +353,25 @@ async def test_a_connection_that_begins_too_many_queries_is_ended(tmp_path: Path
                 client.begin(stream)
             await client.wait_closed()
         assert made.seen("quic_responses") == {}
+
+
+@pytest.mark.parametrize(("pieces", "is_ended"), [(quic.MAX_GAPS // 2, False), (2 * quic.MAX_GAPS, True)])
+async def test_a_connection_with_too_many_gaps_is_ended(tmp_path: Path, pieces: int, is_ended: bool) -> None:
+    async with encrypted(tmp_path) as made:
+        configuration = QuicConfiguration(alpn_protocols=["doq"], cafile=str(made.ca), server_name="localhost")
+        port = made.port("quic")
+        async with (
+            asyncio.timeout(60),
+            connect("127.0.0.1", port, configuration=configuration, create_protocol=DoqClient) as client,
+        ):
+            assert isinstance(client, DoqClient)
+            client.scatter(0, pieces)
+            if is_ended:
+                await client.wait_closed()
+            else:
+                client.ask(4, QUERY)
+                await until(lambda: 4 in client.ended)
+        assert made.seen("quic_responses") == ({} if is_ended else {0: 1})
 
 
 OPTIONS = [

@@ -13,8 +13,8 @@ from kdns.aio.dns.encrypted.codec import HttpError
 from kdns.aio.dns.encrypted.doh import HttpRequest
 from kdns.dns.response import MAX_MESSAGE_BYTES
 
-HEAD_BYTES: Final = 16 * 1024 + 4 * MAX_MESSAGE_BYTES // 3
-"""The longest request line and headers: a message in a parameter is among them."""
+HEAD_BYTES: Final = 16 * 1024
+"""The longest request line and headers, a message in a parameter included: h11 takes them apart in one go."""
 
 
 class Http1:

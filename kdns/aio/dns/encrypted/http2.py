@@ -16,14 +16,20 @@ import h2.settings
 
 from kdns.aio.dns.encrypted.codec import HttpError
 from kdns.aio.dns.encrypted.doh import HttpRequest
+from kdns.aio.dns.encrypted.frames import MAX_FIELD_BYTES, FrameBounds
 from kdns.dns.response import MAX_MESSAGE_BYTES
 
 MAX_STREAMS: Final = 100
 """Requests of one connection that may be open."""
 WINDOW_BYTES: Final = MAX_MESSAGE_BYTES + 1025
 """What a request may send before it is read: enough to see that it is too long."""
-MAX_HEADER_BYTES: Final = 16 * 1024 + 4 * MAX_MESSAGE_BYTES // 3
-"""All headers of a request: a message in a parameter is among them."""
+_KNOWN_SETTINGS: Final = frozenset(map(int, h2.settings.SettingCodes))
+
+
+class _Connection(h2.connection.H2Connection):
+    """h2's, which else remembers 65536 closed streams: 8 MB for a client that resets its requests."""
+
+    MAX_CLOSED_STREAMS = 10 * MAX_STREAMS
 
 
 @dataclass(slots=True)
@@ -45,14 +51,16 @@ class Http2:
 
     def __init__(self) -> None:
         config = h2.config.H2Configuration(client_side=False, header_encoding=None)
-        self._h2 = h2.connection.H2Connection(config)
+        self._h2 = _Connection(config)
+        self._h2.decoder.max_header_list_size = MAX_FIELD_BYTES  # h2 only announces what is in its settings
+        self._frames = FrameBounds()
         codes = h2.settings.SettingCodes
         self._h2.local_settings = h2.settings.Settings(
             client=False,
             initial_values={
                 codes.MAX_CONCURRENT_STREAMS: MAX_STREAMS,
                 codes.INITIAL_WINDOW_SIZE: WINDOW_BYTES,
-                codes.MAX_HEADER_LIST_SIZE: MAX_HEADER_BYTES,
+                codes.MAX_HEADER_LIST_SIZE: MAX_FIELD_BYTES,
                 codes.ENABLE_CONNECT_PROTOCOL: 0,
             },
         )
@@ -81,12 +89,18 @@ class Http2:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of incomplete requests, and of responses that the client has no room for."""
-        return sum(len(each.body) for each in self._incoming.values()) + sum(map(len, self._blocked.values()))
+        """Bytes of incomplete frames and requests, and of responses that the client has no room for."""
+        requests_bytes = sum(len(each.body) + len(each.target) for each in self._incoming.values())
+        return self._frames.held_bytes + requests_bytes + sum(map(len, self._blocked.values()))
 
     def receive(self, data: bytes) -> list[HttpRequest]:
         """The requests that are whole now; HttpError for what is no HTTP/2."""
         requests: list[HttpRequest] = []
+        try:
+            self._frames.receive(data)
+        except HttpError:
+            self._h2.close_connection(h2.errors.ErrorCodes.ENHANCE_YOUR_CALM)
+            raise
         try:
             for event in self._h2.receive_data(data):
                 if isinstance(event, h2.events.RequestReceived):
@@ -97,7 +111,11 @@ class Http2:
                     requests += self._end(event.stream_id or 0)
                 elif isinstance(event, h2.events.StreamReset):
                     self._give_up(event.stream_id or 0)
-                elif isinstance(event, h2.events.WindowUpdated | h2.events.RemoteSettingsChanged):
+                elif isinstance(event, h2.events.RemoteSettingsChanged):
+                    for code in event.changed_settings.keys() - _KNOWN_SETTINGS:
+                        del self._h2.remote_settings[code]  # it means nothing, but h2 would keep each of 65536
+                    self._unblock()
+                elif isinstance(event, h2.events.WindowUpdated):
                     self._unblock()
                 elif isinstance(event, h2.events.ConnectionTerminated):
                     self.is_over = True

@@ -45,8 +45,11 @@ MAX_UNVERIFIED: Final = 32
 MAX_HELD_BYTES: Final = 256 * 1024
 """What one connection may have here of messages that are not whole."""
 WINDOW_BYTES: Final = 128 * 1024
-HELD_EVERY: Final = 16
-"""Datagrams between two looks at what a connection holds."""
+MAX_GAPS: Final = 64
+"""Pieces of messages, and of the handshake, that a connection may have here behind gaps.
+
+aioquic compares each piece with all others, so thousands would hold up everybody else.
+"""
 CONNECTION_ID_BYTES: Final = 8
 CLIENT_STREAMS: Final = 4
 """Every fourth stream is of the client, in both directions (RFC 9000 §2.1)."""
@@ -251,7 +254,6 @@ class QuicClient:
         self._is_unverified = False
         self._is_over = False
         self._queries = 0
-        self._datagrams = 0
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, ids: tuple[bytes, ...]) -> None:
@@ -280,8 +282,7 @@ class QuicClient:
         except Exception as failure:  # noqa: BLE001 - one client must not end the others
             log_failure(failure, data, self._endpoint.server.label, with_stack=False)
             self._leave()
-        self._datagrams += 1
-        if self._datagrams % HELD_EVERY == 0 and not self._is_over:
+        if not self._is_over:
             self._look()
 
     def evict(self) -> None:
@@ -422,10 +423,15 @@ class QuicClient:
 
     def _look(self) -> None:
         """Note what the connection holds, and end one that holds too much: also what came out of order."""
-        streams = self._quic._streams.values()  # noqa: SLF001 - nothing public tells of what is not in order yet
-        held_bytes = sum(len(stream.receiver._buffer) for stream in streams)  # noqa: SLF001 - see above
+        quic = self._quic
+        streams = (*quic._crypto_streams.values(), *quic._streams.values())  # noqa: SLF001 - nothing public tells of what is not in order yet
+        held_bytes = gaps = 0
+        for stream in streams:
+            held_bytes += len(stream.receiver._buffer)  # noqa: SLF001 - see above
+            gaps += len(stream.receiver._ranges)  # noqa: SLF001 - see above
         held_bytes += sum(map(len, self._streams.values()))
-        if held_bytes > MAX_HELD_BYTES or len(streams) > 2 * self._endpoint.max_streams:
+        too_many = gaps > MAX_GAPS or len(streams) > 2 * self._endpoint.max_streams
+        if held_bytes > MAX_HELD_BYTES or too_many:
             self.end(DoqError.EXCESSIVE_LOAD)
         else:
             self._endpoint.clients.hold(self, held_bytes)
