@@ -265,7 +265,9 @@ def is_rotated(response: Response) -> bool:
     """Whether the answer may look otherwise at the next use."""
     if not response.order.rotate:
         return False
-    return bool(response.wire) or sum(len(one.rdata) for one in response.answer if one.rtype in MOVING) > 1
+    if response.wire:
+        return response.wire[6:8] > b"\0\1"
+    return sum(len(one.rdata) for one in response.answer if one.rtype in MOVING) > 1
 
 
 def malformed_answer(packet: bytes, why: Malformed) -> Answer | None:

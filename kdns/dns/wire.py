@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache
 from struct import Struct, pack, unpack_from
 from typing import Final, NamedTuple
 
@@ -38,12 +37,24 @@ class Record(NamedTuple):
     end: int
 
 
-@lru_cache(CACHED_MESSAGES)
-def records(packet: bytes) -> tuple[Record, ...]:
-    """All records behind the questions, OPT included; ValueError for a message that does not hold what it says.
+_known: Final[dict[bytes, tuple[Record, ...]]] = {}
+"""The records of the last few messages: one directive after the other looks at an upstream's."""
 
-    The last few are remembered, as one directive after the other looks at an upstream's message.
-    """
+
+def records(packet: bytes) -> tuple[Record, ...]:
+    """All records behind the questions, OPT included; ValueError for a message that does not hold what it says."""
+    found = _known.get(packet)
+    return _remembered(packet, _scanned(packet)) if found is None else found
+
+
+def _remembered(packet: bytes, found: tuple[Record, ...]) -> tuple[Record, ...]:
+    if len(_known) >= CACHED_MESSAGES:
+        _known.clear()
+    _known[packet] = found
+    return found
+
+
+def _scanned(packet: bytes) -> tuple[Record, ...]:
     if len(packet) < HEADER_BYTES:
         raise ValueError("a message has at least 12 bytes")
     questions, *counts = _COUNTS.unpack_from(packet, 4)
@@ -133,12 +144,15 @@ def without_opt(packet: bytes) -> tuple[bytes, tuple[tuple[int, bytes], ...], in
     An OPT in front of other records stays, its bytes being counted on by pointers; as a rule it is the last one.
     """
     found = records(packet)
-    if not found or found[-1].rtype != OPT:
+    opt = found[-1] if found else None
+    if opt is None or opt.rtype != OPT or opt.section != ADDITIONAL:
         return packet, (), 0
-    opt = found[-1]
     (additionals,) = unpack_from("!H", packet, 10)
     bare = packet[:10] + (additionals - 1).to_bytes(2, "big") + packet[HEADER_BYTES : opt.owner_at]
-    return bare, options_of(packet[opt.rdata_at : opt.end]), opt.ttl >> 24 << 4
+    if opt.end == len(packet):  # what is behind it is no part of the message, and goes with it
+        _remembered(bare, found[:-1])
+    options = options_of(packet[opt.rdata_at : opt.end]) if opt.end > opt.rdata_at else ()
+    return bare, options, opt.ttl >> 24 << 4
 
 
 def from_wire(response: Response) -> Response:

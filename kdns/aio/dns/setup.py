@@ -363,8 +363,8 @@ class BlockSetup:
         return stream.put
 
     def now_s(self) -> float:
-        """See Setup."""
-        return asyncio.get_running_loop().time()
+        """See Setup. It is the clock of asyncio's loops, read without looking for the one that runs."""
+        return time.monotonic()
 
     def unix_s(self) -> float:
         """See Setup."""

@@ -45,6 +45,8 @@ class Kind(Enum):
     OTHER = "other"
     """Nothing to keep."""
 
+    __hash__ = object.__hash__  # that of Enum is a function in Python, and each query looks up a few
+
 
 class Contents(NamedTuple):
     """Of a reply: its kind, and how long it holds in seconds: the smallest TTL of its records, 0 without any.

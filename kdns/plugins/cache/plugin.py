@@ -14,10 +14,10 @@ Differs: the same question is asked once at a time, and a stale answer asks for 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from math import ceil
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from kdns.dns.names import Labels, is_below, labels_of
 from kdns.dns.query import AA, AD, HEADER_BYTES, Query
@@ -78,40 +78,36 @@ AGAIN: Final = Outcome(None)
 """Whoever asked went away without a reply."""
 TOO_MANY: Final = Outcome(Response(SERVFAIL, plugin=NAME))
 
+FlightKey: TypeAlias = tuple[bytes, bool]
+"""The key of a question, and whether it is asked over a stream."""
+Flights: TypeAlias = dict[FlightKey, list[Future[Outcome]]]
+"""Who waits for the answer to a question that is being asked."""
+Made = TypeVar("Made")
+
 
 class Flight:
-    """A question that is being asked; who asks the same meanwhile waits in `waiters`."""
+    """A question that is being asked, held by who asks; those who ask the same meanwhile are in `waiters`.
 
-    __slots__ = ("_flights", "_key", "outcome", "waiters")
+    It is over when it lands or when who holds it goes, be it a coroutine that was closed before it began.
+    """
 
-    def __init__(self, flights: dict[tuple[bytes, bool], Flight], key: tuple[bytes, bool]) -> None:
+    __slots__ = ("_flights", "_key", "_waiters")
+
+    def __init__(self, flights: Flights, key: FlightKey) -> None:
         self._flights = flights
         self._key = key
-        self.outcome: Outcome | None = None
-        self.waiters: list[Future[Outcome]] = []
-        flights[key] = self
+        self._waiters: list[Future[Outcome]] = []
+        flights[key] = self._waiters
 
     def land(self, outcome: Outcome) -> None:
         """Give everybody the outcome."""
-        if self.outcome is not None:
-            return
-        self.outcome = outcome
-        if self._flights.get(self._key) is self:
+        if self._flights.get(self._key) is self._waiters:
             del self._flights[self._key]
-        for waiter in self.waiters:
-            _give(waiter, outcome)
-
-
-class Pilot:
-    """Held by who asks: when it goes, the flight is over, even of a coroutine that was closed before it began."""
-
-    __slots__ = ("flight",)
-
-    def __init__(self, flight: Flight) -> None:
-        self.flight = flight
+            for waiter in self._waiters:
+                _give(waiter, outcome)
 
     def __del__(self) -> None:
-        self.flight.land(AGAIN)
+        self.land(AGAIN)
 
 
 class Cache(Plugin):
@@ -132,7 +128,7 @@ class Cache(Plugin):
         self._counts: dict[tuple[str, str], Counts] = {}
         self.success = Store(config.success.capacity)
         self.denial = Store(config.denial.capacity)
-        self._flights: dict[tuple[bytes, bool], Flight] = {}
+        self._flights: Flights = {}
         self._refreshes: dict[bytes, list[Future[Outcome]]] = {}
         self._is_stopped = False
         self._stale = config.stale if config.stale and config.stale.max_age_s else None
@@ -151,11 +147,7 @@ class Cache(Plugin):
         question = Question(request, next, key_of(query), counts)
         item = self.pick(question.key, request.received_s)
         if item is None:
-            tallies = (counts.requests, counts.misses)
-            outcome = self._fetch(question)
-            if isinstance(outcome, Outcome):
-                return _first(outcome.reply, query, tallies)
-            return _first_later(outcome, query, tallies)
+            return self._fetch(question, _first)
         item.was_used = True
         if request.received_s < item.end_s:
             return self._fresh(item, question)
@@ -170,6 +162,8 @@ class Cache(Plugin):
         if positive is not None and now_s < positive.end_s:
             return positive
         negative = self.denial.get(key)
+        if positive is None and negative is None:
+            return None
         stale_s = self._stale.max_age_s if self._stale else 0.0
         if positive is not None and now_s >= positive.end_s + stale_s:
             positive = None
@@ -194,8 +188,7 @@ class Cache(Plugin):
                 counts.prefetches.count += self._refresh(item, question)
             tallies = (*tallies, item.uses)
             end_s = min(end_s, now_s + REFRESH_GAP_S)
-        response = _for_client(item.response, request.query)
-        return response._replace(reuse=Reuse((item.key,), end_s), tallies=tallies)
+        return _for_client(item.response, request.query, tallies, Reuse((item.key,), end_s))
 
     def _expired(self, item: Item, question: Question) -> Reply | Awaitable[Reply]:
         """A stale answer, or with `verify` a new one if there is one in time."""
@@ -209,14 +202,11 @@ class Cache(Plugin):
 
     def _stale_answer(self, item: Item, question: Question, stale: StaleConfig) -> Response:
         request, _, _, counts = question
-        response = with_ttl(_for_client(item.response, request.query), stale.ttl_s or STALE_TTL_S)
+        tallies = (counts.requests, counts.hits[item.kind], counts.stale)
+        reuse = Reuse((item.key,), min(item.next_refresh_s, item.end_s + stale.max_age_s))
+        response = with_ttl(_for_client(item.response, request.query, tallies, reuse), stale.ttl_s or STALE_TTL_S)
         mark = STALE_NXDOMAIN if response.rcode == NXDOMAIN else STALE_ANSWER
-        return response._replace(
-            reuse=Reuse((item.key,), min(item.next_refresh_s, item.end_s + stale.max_age_s)),
-            tallies=(counts.requests, counts.hits[item.kind], counts.stale),
-            options=(mark,),
-            aged_from_s=None,
-        )
+        return response._replace(options=(mark,), aged_from_s=None)
 
     async def _verified(self, item: Item, question: Question, stale: StaleConfig) -> Reply:
         if self._refresh(item, question) or item.key in self._refreshes:
@@ -227,47 +217,49 @@ class Cache(Plugin):
             outcome = await future
             if self._is_refreshed(item, outcome):
                 counts = question.counts
-                return _first(outcome.reply, question.request.query, (counts.requests, counts.hits[item.kind]))
+                return _given(outcome.reply, question.request.query, (counts.requests, counts.hits[item.kind]))
         return self._stale_answer(item, question, stale)._replace(reuse=NEVER)
 
     # Questions to the later directives
 
-    def _fetch(self, question: Question) -> Outcome | Awaitable[Outcome]:
+    def _fetch(self, question: Question, made: Callable[[Outcome, Question], Made]) -> Made | Awaitable[Made]:
         """Ask the next directive, unless the same is being asked already; what may be kept becomes an item.
 
-        AD is set, so that the answer is the same for all clients (RFC 6840 §5.7).
+        What is `made` of the outcome comes back. AD is set, so that the answer is the same for all clients
+        (RFC 6840 §5.7).
         """
         request, later, key, _ = question
         flight_key = key, request.is_stream
-        flight = self._flights.get(flight_key)
-        if flight is not None:
-            return self._wait(flight, question)
+        waiters = self._flights.get(flight_key)
+        if waiters is not None:
+            if len(waiters) >= MAX_WAITERS:
+                return made(TOO_MANY, question)
+            future: Future[Outcome] = self._setup.future()
+            waiters.append(future)
+            return self._wait(future, question, made)
         reply = later(_with_ad(request))
         if reply is None or isinstance(reply, Response):
-            return self._taken(question, reply)
-        return self._fly(Pilot(Flight(self._flights, flight_key)), reply, question)
+            return made(self._taken(question, reply), question)
+        return self._fly(Flight(self._flights, flight_key), reply, question, made)
 
-    async def _fly(self, pilot: Pilot, reply: Awaitable[Reply], question: Question) -> Outcome:
+    async def _fly(
+        self, flight: Flight, reply: Awaitable[Reply], question: Question, made: Callable[[Outcome, Question], Made]
+    ) -> Made:
+        outcome = AGAIN
         try:
             outcome = self._taken(question, await reply)
-        except BaseException:
-            pilot.flight.land(AGAIN)
-            raise
-        pilot.flight.land(AGAIN if outcome.reply and outcome.reply.reuse is PRIVATE else outcome)
-        return outcome
+        finally:
+            flight.land(AGAIN if outcome.reply and outcome.reply.reuse is PRIVATE else outcome)
+        return made(outcome, question)
 
-    async def _wait(self, flight: Flight, question: Question) -> Outcome:
-        outcome = flight.outcome
-        if outcome is None:
-            if len(flight.waiters) >= MAX_WAITERS:
-                return TOO_MANY
-            future: Future[Outcome] = self._setup.future()
-            flight.waiters.append(future)
-            outcome = await future
+    async def _wait(
+        self, future: Future[Outcome], question: Question, made: Callable[[Outcome, Question], Made]
+    ) -> Made:
+        outcome = await future
         if outcome is AGAIN:
-            again = self._fetch(question)
+            again = self._fetch(question, _itself)
             outcome = again if isinstance(again, Outcome) else await again
-        return outcome
+        return made(outcome, question)
 
     def _refresh(self, item: Item, question: Question) -> bool:
         """Ask for a new item in the background, over TCP as CoreDNS does: the reply is whole, and cannot be forged.
@@ -286,7 +278,7 @@ class Cache(Plugin):
     async def _refreshing(self, item: Item, question: Question) -> None:
         outcome = AGAIN
         try:
-            fetched = self._fetch(question)
+            fetched = self._fetch(question, _itself)
             outcome = fetched if isinstance(fetched, Outcome) else await fetched
         finally:
             if self._stale and not self._is_refreshed(item, outcome):
@@ -409,33 +401,46 @@ FAMILIES: Final = (
 )
 
 
-def _first(reply: Reply, query: Query, tallies: tuple[Tally, ...]) -> Reply:
+def _itself(outcome: Outcome, _question: Question) -> Outcome:
+    return outcome
+
+
+def _first(outcome: Outcome, question: Question) -> Reply:
+    """The reply for the client that asked."""
+    request, _, _, counts = question
+    return _given(outcome.reply, request.query, (counts.requests, counts.misses))
+
+
+def _given(reply: Reply, query: Query, tallies: tuple[Tally, ...]) -> Reply:
     """A reply of the later directives for one client, counted when it is sent."""
     if reply is None or reply is UNHANDLED:
         for tally in tallies:
             tally.count += 1
         return reply
-    return _for_client(reply, query)._replace(tallies=(*reply.tallies, *tallies))
+    return _for_client(reply, query, (*reply.tallies, *tallies))
 
 
-async def _first_later(outcome: Awaitable[Outcome], query: Query, tallies: tuple[Tally, ...]) -> Reply:
-    return _first((await outcome).reply, query, tallies)
-
-
-def _for_client(response: Response, query: Query) -> Response:
+def _for_client(response: Response, query: Query, tallies: tuple[Tally, ...], reuse: Reuse | None = None) -> Response:
     """The question is in the client's spelling, and AD for those that ask for it or take DNSSEC (RFC 6840 §5.8)."""
     wire, end = response.wire, query.question_end
-    if wire and wire[HEADER_BYTES:end] != query.packet[HEADER_BYTES:end]:
-        response = response._replace(wire=wire[:HEADER_BYTES] + query.packet[HEADER_BYTES:end] + wire[end:])
-    return response if query.flags & AD or query.do else without_flags(response, AD)
+    shows_ad = query.flags & AD or query.do
+    if not wire:
+        response = response if shows_ad else without_flags(response, AD)
+    else:
+        question = query.packet[HEADER_BYTES:end]
+        if not wire.startswith(question, HEADER_BYTES):
+            wire = wire[:HEADER_BYTES] + question + wire[end:]
+        if wire[3] & AD and not shows_ad:
+            wire = wire[:3] + bytes((wire[3] & ~AD,)) + wire[4:]
+    return response._replace(wire=wire, tallies=tallies, reuse=response.reuse if reuse is None else reuse)
 
 
 def _with_ad(request: Request) -> Request:
     query = request.query
     if query.flags & AD:
         return request
-    packet, flags = query.packet, query.flags | AD
-    asked = Query._make((packet[:2] + flags.to_bytes(2, "big") + packet[4:], flags, *query[2:]))
+    packet, flags, *rest = query
+    asked = Query._make((packet[:3] + bytes((packet[3] | AD,)) + packet[4:], flags | AD, *rest))
     return Request._make((asked, *request[1:]))
 
 
@@ -463,7 +468,10 @@ def _labels_of(zones: Iterable[str]) -> tuple[Labels, ...]:
 
 
 def _is_in(labels: Labels, zones: tuple[Labels, ...]) -> bool:
-    return any(is_below(labels, zone) for zone in zones)
+    for zone in zones:  # noqa: SIM110 - a generator for each query takes longer
+        if is_below(labels, zone):
+            return True
+    return False
 
 
 def build(configs: tuple[CacheConfig, ...], setup: Setup) -> Cache:

@@ -12,11 +12,11 @@ from struct import unpack_from
 from typing import Final
 
 from kdns.dns.names import POINTER, Labels, is_below
-from kdns.dns.query import HEADER_BYTES, Query, options_of
+from kdns.dns.query import HEADER_BYTES, Query
 from kdns.dns.rdata import NamesAt
 from kdns.dns.response import Response
 from kdns.dns.types import ANY, CNAME, DNAME, HTTPS, MX, NS, NSEC, NSEC3, OPT, RRSIG, SRV, SVCB
-from kdns.dns.wire import ADDITIONAL, ANSWER, AUTHORITY, Record, records, with_records
+from kdns.dns.wire import ADDITIONAL, ANSWER, AUTHORITY, Record, records, with_records, without_opt
 from kdns.plugins.chain import MAX_CNAMES
 
 PROOFS: Final = frozenset((NSEC, NSEC3))
@@ -38,22 +38,14 @@ def checked(wire: bytes, query: Query, plugin: str) -> Response:
     """
     every = records(wire)
     wire = wire[: every[-1].end if every else len(wire) if wire[4:6] != _ONE else query.question_end]
-    opt = every[-1] if every and every[-1].rtype == OPT else None
     if wire[4:6] != _ONE or not is_plain(wire, query, every):
         related = in_bailiwick(wire, query, every)
         if len(related) < len(every) or any(record.rtype == OPT for record in every[:-1]):
             if len(related) > MAX_TAKEN_APART:
                 raise ValueError(f"more than {MAX_TAKEN_APART} records beside some that do not concern the question")
             return with_records(Response(wire=wire, plugin=plugin), related)
-    if opt is None:
-        return Response(wire[3] & 15, wire=wire, plugin=plugin)
-    (additionals,) = unpack_from("!H", wire, 10)
-    return Response(
-        opt.ttl >> 24 << 4 | wire[3] & 15,
-        wire=wire[:10] + (additionals - 1).to_bytes(2, "big") + wire[HEADER_BYTES : opt.owner_at],
-        options=options_of(wire[opt.rdata_at : opt.end]) if opt.end > opt.rdata_at else (),
-        plugin=plugin,
-    )
+    bare, options, upper_rcode = without_opt(wire)
+    return Response(upper_rcode | wire[3] & 15, wire=bare, options=options, plugin=plugin)
 
 
 def is_plain(wire: bytes, query: Query, every: Iterable[Record]) -> bool:
@@ -68,7 +60,7 @@ def is_plain(wire: bytes, query: Query, every: Iterable[Record]) -> bool:
             if rtype != OPT or end != len(wire):
                 return False
             continue
-        if rclass != query.qclass:
+        if rclass != query.qclass or rtype == OPT:
             return False
         start = _start(wire, owner_at)
         if section == ANSWER:
@@ -119,8 +111,9 @@ def in_bailiwick(wire: bytes, query: Query, every: Iterable[Record]) -> list[Rec
     named = set(chain)
     related: list[Record] = []
     for record in every:
-        if record.rtype == OPT and record.section == ADDITIONAL:
-            related.append(record)
+        if record.rtype == OPT:
+            if record.section == ADDITIONAL:
+                related.append(record)
             continue
         if query.qclass not in {record.rclass, ANY}:
             continue

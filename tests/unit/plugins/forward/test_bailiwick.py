@@ -130,6 +130,13 @@ def test_an_opt_before_other_records_is_taken_out_too() -> None:
     assert (response.options, shown(response)[2]) == (((15, b"\0\x16"),), [GOOD])
 
 
+def test_an_opt_in_another_section_is_left_out() -> None:
+    query = query_for(labels_of("www.example.org."), 1)
+    wire = wire_of(query, says())
+    response = checked(wire[:6] + b"\0\1" + wire[8:] + b"\xc0\x0c" + bytes.fromhex("00290001000000000000"), query, "")
+    assert (response.wire, shown(response)) == (b"", [[], [], []])
+
+
 def test_the_upper_bits_of_the_rcode_are_in_the_opt() -> None:
     assert message(says(rcode=3), opt=OPT[:5] + b"\1" + OPT[6:]).rcode == 19
 
