@@ -18,7 +18,7 @@ PROJECT = Path(__file__).parents[2]
 DEPLOY = PROJECT / "deploy"
 IMAGE = Path(__file__).parent / "image"
 PROGRAMS = ("unshare", "ip", "dig", "nft", "setcap")
-MAX_MIB = 60
+MAX_MIB = 70
 
 IMPORTS = """
 import importlib, pkgutil, kdns

@@ -23,12 +23,14 @@ PATHS = {
     "/api/v1/services": "services",
     "/api/v1/pods": "pods",
     "/apis/discovery.k8s.io/v1/endpointslices": "endpointslices",
+    "/apis/multicluster.x-k8s.io/v1alpha1/serviceimports": "serviceimports",
 }
 TYPES = {
     "namespaces": {"kind": "Namespace", "apiVersion": "v1"},
     "services": {"kind": "Service", "apiVersion": "v1"},
     "pods": {"kind": "Pod", "apiVersion": "v1"},
     "endpointslices": {"kind": "EndpointSlice", "apiVersion": "discovery.k8s.io/v1"},
+    "serviceimports": {"kind": "ServiceImport", "apiVersion": "multicluster.x-k8s.io/v1alpha1"},
 }
 
 

@@ -167,10 +167,10 @@ async def test_every_query_of_a_block_is_logged_also_from_the_table(logs: list[M
 
 
 async def test_errors_still_counted_are_written_when_the_server_stops(logs: list[MutableMapping[str, Any]]) -> None:
-    async with served(block("errors {\nconsolidate 1h SERVFAIL\n}")) as server:
+    async with served(block("errors {\nconsolidate 1h directive\n}")) as server:
         await ask(server, "example.org.", times=3)
-        assert [line for line in logs if line["event"] == "query failed"] == []
-    assert [line["count"] for line in logs if line["event"] == "query failed"] == [3]
+        assert [line for line in logs if "failed" in line["event"]] == []
+    assert [line["count"] for line in logs if line["event"] == "queries failed"] == [3]
 
 
 async def test_sites_say_how_it_is() -> None:

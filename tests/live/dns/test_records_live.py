@@ -14,7 +14,13 @@ from kdns.aio.dns.server import DnsServer
 from kdns.cluster.source import Source
 from kdns.dns.message import decode, query
 
-PLURALS = {"Service": "services", "EndpointSlice": "endpointslices", "Pod": "pods", "Namespace": "namespaces"}
+PLURALS = {
+    "Service": "services",
+    "EndpointSlice": "endpointslices",
+    "Pod": "pods",
+    "Namespace": "namespaces",
+    "ServiceImport": "serviceimports",
+}
 DEADLINE_S = 30.0
 
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
+from dns_chain import only
 
 from kdns.corefile.address import DEFAULT_PORTS
 from kdns.corefile.parse import parse
 from kdns.net import HostPort
-from kdns.plugins import bind, errors, health, loadbalance, prometheus, ready
+from kdns.plugins import bind, health, prometheus, ready
 from kdns.plugins.directive import Repeat, Row
 from kdns.plugins.directives import BY_NAME
 from kdns.plugins.kubernetes import plugin as kubernetes
-from kdns.plugins.kubernetes.config import KubernetesConfig
-from kdns.plugins.kubernetes.options import PodMode
 from kdns.plugins.server_config import configure
 
 ROOT = Path(__file__).parents[3]
@@ -59,21 +60,17 @@ def test_every_scheme_is_documented_with_its_port(scheme: str) -> None:
     assert str(DEFAULT_PORTS[scheme]) in row
 
 
-def test_the_example_is_what_it_says() -> None:
+def test_the_example_is_what_a_cluster_runs_but_for_what_it_says() -> None:
+    """The ConfigMap in deploy/ has kubeadm's Corefile."""
     (server,) = configure(parse((ROOT / "Corefile.example").read_text(encoding="utf-8"), "Corefile.example"))
+    manifest = yaml.safe_load((ROOT / "deploy" / "configmap.yaml").read_text(encoding="utf-8"))
+    (of_cluster,) = configure(parse(manifest["data"]["Corefile"]))
     assert [(address.zone, address.port) for address in server.addresses] == [(".", 1053)]
-    expected: dict[Row, object] = {
+    own: dict[Row, object] = {
         bind.DIRECTIVE: bind.BindConfig(("127.0.0.1",)),
-        errors.DIRECTIVE: errors.ErrorsConfig(),
         health.DIRECTIVE: health.HealthConfig(HostPort("localhost", 8080), 5.0),
         ready.DIRECTIVE: ready.ReadyConfig(HostPort("localhost", 8181)),
         prometheus.DIRECTIVE: prometheus.PrometheusConfig(HostPort("localhost", 9153)),
-        loadbalance.DIRECTIVE: loadbalance.LoadbalanceConfig(),
-        kubernetes.DIRECTIVE: KubernetesConfig(
-            zones=("cluster.local.", "in-addr.arpa.", "ip6.arpa."),
-            endpoints=("http://127.0.0.1:8001",),
-            pods=PodMode.INSECURE,
-            ttl_s=30,
-        ),
+        kubernetes.DIRECTIVE: replace(only(of_cluster, kubernetes.DIRECTIVE), endpoints=("http://127.0.0.1:8001",)),
     }
-    assert server.directives == {row.name: (config,) for row, config in expected.items()}
+    assert server.directives == {**of_cluster.directives, **{row.name: (config,) for row, config in own.items()}}
