@@ -45,3 +45,31 @@ class FairQueue(Generic[T]):
             self._by_client[client] = queue
         self._room += 1
         return item
+
+
+class FairShares:
+    """Up to `max_places`, of which a client may have as many as are left for all others, as in the queue."""
+
+    def __init__(self, max_places: int) -> None:
+        self._room = max_places
+        self._by_client: dict[str | bytes, int] = {}
+
+    def take(self, address: str) -> bool:
+        """Give the client at `address` a place; False where it has enough, given the room."""
+        client = client_of(address)
+        places = self._by_client.get(client, 0)
+        if places >= self._room:
+            return False
+        self._by_client[client] = places + 1
+        self._room -= 1
+        return True
+
+    def give_back(self, address: str) -> None:
+        """A place is free again."""
+        client = client_of(address)
+        places = self._by_client[client] - 1
+        if places:
+            self._by_client[client] = places
+        else:
+            del self._by_client[client]
+        self._room += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
+import warnings
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, Final
@@ -42,6 +43,13 @@ def answered(
         outcome = respond(server, requests, packet, key, lane, client, received_s)
     requests.observe(1, asyncio.get_running_loop().time() - received_s)
     return outcome
+
+
+def drop(outcome: Coroutine[Any, Any, Exchange]) -> None:
+    """Ask nobody after all. That what was to be asked never is, is no news for the log."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+        outcome.close()
 
 
 async def completed(

@@ -10,9 +10,10 @@ import socket
 from collections.abc import Coroutine
 from typing import Any, Final, NamedTuple
 
-from kdns.aio.dns.exchange import failed, respond
+from kdns.aio.dns.exchange import drop, failed, respond
 from kdns.aio.dns.request_metrics import Requests
 from kdns.aio.dns.turns import Turns
+from kdns.dns.fair_queue import FairShares
 from kdns.dns.query import HEADER_BYTES
 from kdns.dns.table import key_of
 from kdns.plugins.server import Exchange, Server
@@ -28,8 +29,11 @@ MAX_WAITING: Final = 4096
 Half of it has the A and AAAA questions of 1,000 clients behind one address."""
 RECEIVE_BYTES: Final = 4096
 SOCKET_BUFFER_BYTES: Final = 4 << 20
-MAX_PENDING: Final = 1000
-"""Queries that may wait for somebody else's answer; more are refused with SERVFAIL."""
+MAX_PENDING: Final = 2000
+"""Queries of a socket that may wait for somebody else's answer; more are refused with SERVFAIL.
+
+One client has half of them at most, so that names whose servers are silent take nothing from those who ask for others.
+"""
 
 
 class Miss(NamedTuple):
@@ -59,6 +63,7 @@ class UdpListener:
         self._requests = requests
         self._lane = server.table.lane("udp", 6 if sock.family == socket.AF_INET6 else 4)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._shares = FairShares(MAX_PENDING)
         sock.setblocking(False)
         for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
             sock.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER_BYTES)
@@ -116,8 +121,8 @@ class UdpListener:
         outcome = respond(self._server, self._requests, packet, key, self._lane, client[:2], received_s)
         if isinstance(outcome, Exchange):
             self._send(outcome, client)
-        elif len(self._tasks) >= MAX_PENDING:
-            outcome.close()
+        elif not self._shares.take(client[0]):
+            drop(outcome)
             self._send(self._server.overloaded(packet, self._lane), client)
         else:
             task = self._loop.create_task(self._respond_later(packet, outcome, client, received_s))
@@ -135,6 +140,7 @@ class UdpListener:
         finally:
             if (task := asyncio.current_task()) is not None:  # a done callback takes the loop 1 µs
                 self._tasks.discard(task)
+            self._shares.give_back(client[0])
 
     def _send(self, exchange: Exchange, client: Any) -> None:
         if not exchange.wire:

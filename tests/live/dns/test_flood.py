@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
+from collections.abc import Awaitable
 
 import pytest
 from dns_chain import server_of
@@ -15,7 +16,7 @@ from kdns.aio.dns import turns, udp
 from kdns.aio.dns.request_metrics import Requests
 from kdns.dns.query import AA
 from kdns.dns.response import Response, Reuse
-from kdns.dns.types import NXDOMAIN
+from kdns.dns.types import NOERROR, NXDOMAIN, SERVFAIL
 from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve
 
 FLOOD = 200
@@ -82,3 +83,39 @@ async def test_what_waits_is_answered_before_the_socket_closes() -> None:
         assert len(slow.clients) < 20
         await listener.close()
         assert {client.recv(4096)[1] for _ in range(20)} == set(range(20))
+
+
+class Silent(Plugin):
+    """Answers `known.test`; whoever asks for another name waits for the end."""
+
+    def __init__(self) -> None:
+        self.is_over = asyncio.Event()
+
+    def serve(self, request: Request, next: Serve) -> Awaitable[Response]:  # noqa: A002 - as in Plugin
+        del next
+        return self.later(request)
+
+    async def later(self, request: Request) -> Response:
+        if request.query.name != "known.test.":
+            await self.is_over.wait()
+        return Response()
+
+
+async def test_who_asks_for_names_that_do_not_come_leaves_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(udp, "MAX_PENDING", 20)
+    silent, sock, loop = Silent(), socket.socket(type=socket.SOCK_DGRAM), asyncio.get_running_loop()
+    sock.bind(("127.0.0.1", 0))
+    listener = udp.UdpListener(sock, server_of(silent), Requests(), udp.Misses())
+    port = listener.address[1]
+    with client_at("127.0.0.3", port) as flooder, client_at("127.0.0.2", port) as other:
+        for number in range(40):
+            flooder.send(packet(f"{number}.test", number=number))
+        async with asyncio.timeout(60):
+            refused = [await loop.sock_recv(flooder, 4096) for _ in range(30)]
+            assert {wire[3] & 15 for wire in refused} == {SERVFAIL}
+            for number in range(40):
+                other.send(packet("known.test", number=number))
+                answer = await loop.sock_recv(other, 4096)
+                assert (answer[1], answer[3] & 15) == (number, NOERROR)
+    silent.is_over.set()
+    await listener.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kdns.aio.dns.udp import MAX_WAITING
-from kdns.dns.fair_queue import FairQueue
+from kdns.dns.fair_queue import FairQueue, FairShares
 
 
 def taken(queue: FairQueue[str]) -> str:
@@ -44,3 +44,13 @@ def test_no_more_clients_than_items() -> None:
 def test_a_thousand_clients_behind_one_address_may_ask_for_a_and_aaaa() -> None:
     queue = FairQueue[int](MAX_WAITING)
     assert all(queue.put("192.0.2.1", number) for number in range(2000))
+
+
+def test_who_waits_much_leaves_places() -> None:
+    shares = FairShares(100)
+    assert [shares.take("flood") for _ in range(1000)].count(True) == 50
+    assert [shares.take(f"client {number}") for number in range(20)].count(True) == 20
+    assert not shares.take("flood")
+    for _ in range(50):
+        shares.give_back("flood")
+    assert [shares.take("client 0") for _ in range(1000)].count(True) == 40
