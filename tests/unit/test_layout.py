@@ -93,6 +93,7 @@ DOORS = {
     "dnslib": ("kdns.dns.message",),
     "h11": ("kdns.aio.upstream.http", "kdns.aio.dns.encrypted.http1"),
     "h2": ("kdns.aio.upstream.http", "kdns.aio.dns.encrypted.http2"),
+    "hpack": ("kdns.aio.dns.encrypted.header_blocks",),
     "jsonpatch": ("kdns.controlplane.server.patch",),
     "jsonpointer": ("kdns.controlplane.server.patch",),
     "kubernetes": ("kdns.aio.kube.credentials",),

@@ -17,6 +17,7 @@ import h2.settings
 from kdns.aio.dns.encrypted.codec import HttpError
 from kdns.aio.dns.encrypted.doh import HttpRequest
 from kdns.aio.dns.encrypted.frames import MAX_FIELD_BYTES, FrameBounds
+from kdns.aio.dns.encrypted.header_blocks import Decoder, Encoder
 from kdns.dns.response import MAX_MESSAGE_BYTES
 
 MAX_STREAMS: Final = 100
@@ -50,8 +51,11 @@ class Http2:
     """
 
     def __init__(self) -> None:
-        config = h2.config.H2Configuration(client_side=False, header_encoding=None)
+        config = h2.config.H2Configuration(
+            client_side=False, header_encoding=None, validate_outbound_headers=False, normalize_outbound_headers=False
+        )
         self._h2 = _Connection(config)
+        self._h2.encoder, self._h2.decoder = Encoder(), Decoder()
         self._h2.decoder.max_header_list_size = MAX_FIELD_BYTES  # h2 only announces what is in its settings
         self._frames = FrameBounds()
         codes = h2.settings.SettingCodes
