@@ -23,6 +23,8 @@ MAX_DIFFERENCES: Final = 20
 """Versions of a zone back to which incremental transfers reach."""
 MAX_DIFFERENCE_RECORDS: Final = 100_000
 """Records of all kept differences of one zone."""
+FREED_AT_ONCE: Final = 1000
+"""Names of a zone that is not answered from any more: to free them takes less than a millisecond."""
 
 
 @dataclass(slots=True, eq=False)
@@ -73,6 +75,7 @@ class Authority(Plugin):
         self.name = name
         self._setup = setup
         self._held: tuple[HeldZone, ...] = ()
+        self._by_labels: dict[Labels, HeldZone] = {}
         self._listeners: list[Callable[[str], None]] = []
 
     @property
@@ -84,6 +87,7 @@ class Authority(Plugin):
         """Answer for these zones from now on."""
         before = {id(held) for held in self._held}
         self._held = tuple(sorted(zones, key=lambda held: -len(held.labels)))
+        self._by_labels = {held.labels: held for held in reversed(self._held)}
         changed = before ^ {id(held) for held in self._held}
         if changed:
             self._setup.forget((self._subject(None),))
@@ -91,15 +95,24 @@ class Authority(Plugin):
     def renew(self, held: HeldZone, zone: Zone | None, differences: tuple[Difference, ...] = ()) -> None:
         """Answer with another version of a zone, and tell those who want to know."""
         is_new = zone is not None and (held.zone is None or held.zone.serial != zone.serial)
+        if held.zone is not None and len(held.zone.nodes) > FREED_AT_ONCE:
+            self._setup.spawn(partial(self._free, held.zone.parts()))
         held.zone, held.differences = zone, differences
         self._setup.forget((self._subject(held),))
         if is_new:
             for changed in self._listeners:
                 changed(held.name)
 
+    async def _free(self, parts: list[object]) -> None:
+        """Let go of the parts of a zone, a few at a time: to free a large one at once holds up answers."""
+        while parts:
+            del parts[-FREED_AT_ONCE:]
+            await self._setup.sleep(0)
+
     def zone_of(self, labels: Labels) -> HeldZone | None:
         """The zone with the longest name that this name is at or below."""
-        return next((held for held in self._held if is_below(labels, held.labels)), None)
+        names = (labels[start:] for start in range(len(labels) + 1))
+        return next((held for name in names if (held := self._by_labels.get(name))), None)
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
         """The zone's answer; SERVFAIL for a zone without content, `next` for names in none of the zones."""

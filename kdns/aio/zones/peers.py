@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from functools import partial
 from typing import Final
 
 from kdns.dns.query import HEADER_BYTES, QR
@@ -12,6 +15,12 @@ from kdns.plugins.upstream import UpstreamError, UpstreamTimeoutError, UpstreamU
 
 READ_BYTES: Final = 128 << 10
 """What is read ahead of one transfer."""
+TRANSFERS_AT_ONCE: Final = 10
+DATAGRAMS_AT_ONCE: Final = 100
+"""Of one peer; the others wait, so that a catalog of 10,000 zones does not take as many descriptors."""
+
+_transfers: defaultdict[HostPort, asyncio.Semaphore] = defaultdict(partial(asyncio.Semaphore, TRANSFERS_AT_ONCE))
+_datagrams: defaultdict[HostPort, asyncio.Semaphore] = defaultdict(partial(asyncio.Semaphore, DATAGRAMS_AT_ONCE))
 
 
 class _Datagrams(asyncio.DatagramProtocol):
@@ -35,6 +44,11 @@ class _Datagrams(asyncio.DatagramProtocol):
 
 async def datagram(address: HostPort, packet: bytes, timeout_s: float, source: str = "") -> bytes:
     """The response to a message over UDP, from a port of its own; UpstreamError where there is none in time."""
+    async with _datagrams[address]:
+        return await _datagram(address, packet, timeout_s, source)
+
+
+async def _datagram(address: HostPort, packet: bytes, timeout_s: float, source: str) -> bytes:
     loop = asyncio.get_running_loop()
     local = (source, 0) if source else None
     try:
@@ -56,6 +70,12 @@ async def datagram(address: HostPort, packet: bytes, timeout_s: float, source: s
 
 async def messages(address: HostPort, packet: bytes, timeout_s: float, source: str = "") -> AsyncGenerator[bytes, None]:
     """The messages that answer one over TCP, until the caller has enough; UpstreamError where none comes in time."""
+    async with _transfers[address], aclosing(_messages(address, packet, timeout_s, source)) as received:
+        async for message in received:
+            yield message
+
+
+async def _messages(address: HostPort, packet: bytes, timeout_s: float, source: str) -> AsyncGenerator[bytes, None]:
     local = (source, 0) if source else None
     try:
         async with asyncio.timeout(timeout_s):
@@ -74,6 +94,7 @@ async def messages(address: HostPort, packet: bytes, timeout_s: float, source: s
                 message = await reader.readexactly(size_bytes)
             if message[:2] != packet[:2] or len(message) < HEADER_BYTES:
                 raise UpstreamError("a message with another id")
+            await asyncio.sleep(0)  # what was read ahead comes without a wait
             yield message
     except TimeoutError as error:
         raise UpstreamTimeoutError(f"no message within {timeout_s:g} s") from error

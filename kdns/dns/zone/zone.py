@@ -123,6 +123,11 @@ class Zone:
         place = bisect_right(self._nsec_names, tuple(reversed(labels))) - 1
         return self._nsec_nodes[place] if self._nsec_nodes else None
 
+    def parts(self) -> list[object]:
+        """The values that a large zone consists of: who holds the list can free them piece by piece."""
+        hashed = self.nsec3.nodes if self.nsec3 else ()
+        return [*self.nodes, *self.nodes.values(), *self._nsec_names, *hashed]
+
     def records(self) -> Iterator[RRset]:
         """All RRsets but the SOA, those of the apex first."""
         nodes = (*self.nodes.values(), *(self.nsec3.nodes if self.nsec3 else ()))

@@ -17,7 +17,7 @@ from kdns.dns.rrset import Rdata, RRset
 from kdns.dns.types import IN, SOA, rcode_name
 from kdns.dns.wire import ANSWER, owner_of, records
 from kdns.dns.zone.difference import is_newer
-from kdns.dns.zone.zone import Zone
+from kdns.dns.zone.zone import MAX_RECORDS, Zone
 
 MAX_TRANSFER_BYTES: Final = 256 << 20
 """The messages of one transfer."""
@@ -72,6 +72,8 @@ class Inbound:
         if self._size_bytes > MAX_TRANSFER_BYTES:
             raise ValueError(f"a transfer of more than {MAX_TRANSFER_BYTES >> 20} MiB")
         found = [record for record in records(packet) if record.section == ANSWER]
+        if self._count + len(found) > MAX_RECORDS:
+            raise ValueError(f"a transfer of more than {MAX_RECORDS:,} records")
         if not found:
             raise ValueError("a message without records")
         for record in found:

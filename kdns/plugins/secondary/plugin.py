@@ -5,6 +5,7 @@ Zones from a primary, refreshed as their SOA says and when the primary notifies 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,6 @@ from kdns.corefile.lines import Line, Stanza
 from kdns.dns.names import folded, is_below, labels_of, text_of
 from kdns.dns.query import AA, OPCODE
 from kdns.dns.response import Response
-from kdns.dns.rrset import RRset
 from kdns.dns.types import AXFR, IXFR, NOERROR, SOA
 from kdns.dns.zone.catalog import Member, parse_catalog
 from kdns.dns.zone.difference import is_newer
@@ -42,6 +42,8 @@ NOTIFY_PAUSE_S: Final = 1.0
 QUERY_TIMEOUT_S: Final = 5.0
 TRANSFER_TIMEOUT_S: Final = 30.0
 """For the connection, and for each message of a transfer."""
+MAX_TRANSFER_S: Final = 3600.0
+"""For a whole transfer, so that a primary that sends little by little keeps nobody from asking the next one."""
 FIRST_RETRY_S: Final = 1.0
 LAST_RETRY_S: Final = 60.0
 """Waiting for a zone that was never transferred doubles from the first to the last."""
@@ -242,12 +244,15 @@ class SecondaryZones(Authority):
             packet = signer(packet)
         verifier = self._verifier(followed, signer) if signer else None
         inbound = Inbound(zone.serial if zone else None)
+        until_s = self._until_s(followed)
         async with aclosing(self._setup.messages(primary, packet, TRANSFER_TIMEOUT_S)) as messages:
             async for message in messages:
                 if verifier:
                     verifier.check(message, self._setup.unix_s())
                 if inbound.feed(message):
                     break
+                if self._setup.now_s() > until_s:
+                    raise ValueError("the transfer takes too long")
             else:
                 raise ValueError("the transfer ended before its last SOA")
         if verifier and not verifier.is_complete:
@@ -255,11 +260,17 @@ class SecondaryZones(Authority):
         if inbound.kind is Kind.CURRENT or followed.is_dropped:
             return
         is_catalog = _is_catalog(followed)
-        version, records = await self._setup.in_thread(lambda _: _version(inbound, held, is_catalog=is_catalog))
+        version, members = await self._setup.in_thread(lambda _: _version(inbound, held, is_catalog=is_catalog))
         if is_catalog:
-            self._use_catalog(followed, parse_catalog(held.name, records))
+            self._use_catalog(followed, members)
         self.renew(held, version.zone, version.differences)
         self._setup.log("info", "zone transferred", zone=held.name, primary=str(primary), serial=version.zone.serial)
+
+    def _until_s(self, followed: Followed) -> float:
+        """When a transfer that begins now has to be complete: no later than the zone that is held expires."""
+        zone = followed.held.zone
+        expires_s = followed.checked_s + zone.soa_rdata.expire if zone else math.inf
+        return min(self._setup.now_s() + MAX_TRANSFER_S, expires_s)
 
     def _signer(self, followed: Followed) -> Signer | None:
         """What signs a request, with the key of the block's `tsig`; None where no key is configured."""
@@ -347,14 +358,14 @@ def _of_members(config: SecondaryConfig) -> SecondaryConfig:
     return replace(config, catalog=None)
 
 
-def _version(inbound: Inbound, held: HeldZone, *, is_catalog: bool) -> tuple[Version, list[RRset]]:
-    """The zone of a transfer, and its records where it is a catalog; for a thread."""
+def _version(inbound: Inbound, held: HeldZone, *, is_catalog: bool) -> tuple[Version, dict[str, Member]]:
+    """The zone of a transfer, and its members where it is a catalog; for a thread."""
     zone = inbound.zone(held.name, held.zone)
-    rrsets: list[RRset] = []
+    members: dict[str, Member] = {}
     if is_catalog:
         rrsets = [zone.soa, *zone.records()] if inbound.kind is Kind.CHANGES else list(inbound.records())[:-1]
-        parse_catalog(held.name, rrsets)
-    return Version(zone, stepped(held, zone)), rrsets
+        members = parse_catalog(held.name, rrsets)
+    return Version(zone, stepped(held, zone)), members
 
 
 def build(configs: tuple[SecondaryConfig, ...], setup: Setup) -> SecondaryZones:

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
+from struct import pack
 
 import pytest
 from dns_chain import FakeFiles, FakeSetup, ask, respond, wire
 
 from kdns.dns.message import query
-from kdns.dns.query import NOTIFY
+from kdns.dns.names import labels_of
+from kdns.dns.query import NOTIFY, QR
+from kdns.dns.rdata import wire_of
+from kdns.dns.rrset import RRset
 from kdns.dns.types import A, type_number
-from kdns.dns.zone.zone import Zone
+from kdns.dns.zone.zone import Node, Zone
 from kdns.dns.zonefile import parse_zone
 from kdns.errors import CorefileError
 from kdns.net import HostPort
 from kdns.plugins import file
+from kdns.plugins.authority import FREED_AT_ONCE
 from kdns.plugins.chain import Chain, Plugin
 from kdns.plugins.file import FileConfig, ZoneFiles
 from kdns.plugins.secondary import plugin as secondary
@@ -196,3 +204,71 @@ async def test_a_zone_expires() -> None:
     assert not plugin.transfer_zones()
     assert 86400 <= sum(waits) <= 86400 + 3600
     assert {round(wait / 3600) for wait in waits} >= {1}
+
+
+@pytest.mark.parametrize(("expire_s", "ends_s"), [(86400 * 7, 3600), (600, 600)])
+async def test_a_primary_that_sends_little_by_little_is_given_up(expire_s: int, ends_s: int) -> None:
+    """The next primary is asked then, and the zone expires in time."""
+    setup = FakeSetup()
+    config = SecondaryConfig(("a.example.",), (HostPort("192.0.2.53", 53), HostPort("192.0.2.54", 53)))
+    plugin = secondary.build((config,), setup)
+    (followed,) = plugin.followed.values()
+    zone = text(1).replace("86400", str(expire_s))
+    followed.held.zone = Zone("a.example.", parse_zone(zone, "a.example."))
+    newer = parse_zone(zone.replace("admin 1", "admin 2"), "a.example.")
+
+    def respond(address: HostPort, packet: bytes) -> bytes:
+        if address.host.endswith("54"):
+            raise UpstreamTimeoutError("nobody is there")
+        return answer(packet, newer[0])
+
+    def drip(_address: HostPort, packet: bytes) -> Iterator[bytes]:
+        yield answer(packet, newer[0])
+        while setup.clock_s < 10**6:
+            setup.clock_s += 20
+            yield answer(packet, newer[1])
+
+    setup.responder, setup.streamer = respond, drip
+    await plugin.refresh(followed)
+    assert [address.host[-2:] for address, _ in setup.sent] == ["53", "53", "53", "54"], "SOA, IXFR, AXFR, SOA"
+    assert ends_s < setup.clock_s <= 2 * ends_s + 40
+    assert "takes too long" in followed.reason
+
+
+def answer(packet: bytes, rrset: RRset) -> bytes:
+    end = packet.index(b"\0", 12) + 5
+    rdata = wire_of(rrset.rtype, rrset.rdata[0])
+    record = b"\xc0\x0c" + pack("!HHIH", rrset.rtype, 1, rrset.ttl, len(rdata)) + rdata
+    return packet[:2] + pack("!HHHHH", QR, 1, 1, 0, 0) + packet[12:end] + record
+
+
+async def test_a_large_zone_is_freed_bit_by_bit() -> None:
+    setup = FakeSetup(files={"a": text(1, "$GENERATE 1-2500 h$ A 192.0.2.1")})
+    server, _ = await zones_of(setup, FileConfig("a", ("a.example.",), reload_s=0))
+    setup.works.clear()
+    left = [nodes_there()]
+    setup.files["a"] = text(2, "h1 A 192.0.2.2")
+    await reloaded(setup)
+    assert respond(server, query("h2.a.example.", A)), "answers come from the new version"
+    while setup.works or setup.running:
+        setup.advance()
+        setup.wait(0)
+        left.append(nodes_there())
+    assert left[0] - left[-1] == 2499
+    assert all(before - after <= FREED_AT_ONCE for before, after in pairwise(left))
+
+
+def nodes_there() -> int:
+    """How many nodes of large zones there are in this process."""
+    return sum(type(each) is Node for each in gc.get_objects())
+
+
+async def test_the_closest_zone_answers() -> None:
+    setup = FakeSetup(files={"a": text(1, "www IN A 192.0.2.1")})
+    names = ("example.", "a.example.", "b.a.example.")
+    _, plugin = await zones_of(setup, *(FileConfig("a", (name,)) for name in names))
+    for name, zone in (("x.b.a.example.", names[2]), ("a.example.", names[1]), ("ba.example.", names[0])):
+        held = plugin.zone_of(labels_of(name))
+        assert held
+        assert held.name == zone
+    assert plugin.zone_of(labels_of("org.")) is None

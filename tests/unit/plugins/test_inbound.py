@@ -71,6 +71,14 @@ def test_refused(about: str) -> None:
         Inbound().feed(REFUSED[about])
 
 
+def test_the_records_of_a_transfer_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kdns.plugins.secondary.inbound.MAX_RECORDS", 3)
+    inbound = Inbound()
+    assert not inbound.feed(message(soa(2), A1))
+    with pytest.raises(ValueError, match="more than 3 records"):
+        inbound.feed(message(A2, A3))
+
+
 def test_changes_that_do_not_fit() -> None:
     inbound = Inbound(1)
     inbound.feed(message(soa(2), soa(1), A3, soa(2), soa(2)))
