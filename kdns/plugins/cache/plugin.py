@@ -9,6 +9,7 @@ Differs: SERVFAIL that a directive says, of an upstream that is down for example
 Differs: stale records have a TTL of 30 s unless another one is configured (RFC 8767 §4), and are marked as stale for
 clients with EDNS (RFC 8914 §4.4); in CoreDNS their TTL is 0.
 Differs: only NOERROR and NXDOMAIN take the place of a stale answer (RFC 8767 §5); in CoreDNS, SERVFAIL does.
+Differs: options of a client's EDNS stay in front of the cache; in CoreDNS the answer for one network is given to all.
 Differs: the same question is asked once at a time, and a stale answer asks for a new one once in a second.
 """
 
@@ -225,8 +226,7 @@ class Cache(Plugin):
     def _fetch(self, question: Question, made: Callable[[Outcome, Question], Made]) -> Made | Awaitable[Made]:
         """Ask the next directive, unless the same is being asked already; what may be kept becomes an item.
 
-        What is `made` of the outcome comes back. AD is set, so that the answer is the same for all clients
-        (RFC 6840 §5.7).
+        What is `made` of the outcome comes back.
         """
         request, later, key, _ = question
         flight_key = key, request.is_stream
@@ -237,7 +237,7 @@ class Cache(Plugin):
             future: Future[Outcome] = self._setup.future()
             waiters.append(future)
             return self._wait(future, question, made)
-        reply = later(_with_ad(request))
+        reply = later(_for_all(request))
         if reply is None or isinstance(reply, Response):
             return made(self._taken(question, reply), question)
         return self._fly(Flight(self._flights, flight_key), reply, question, made)
@@ -435,8 +435,16 @@ def _for_client(response: Response, query: Query, tallies: tuple[Tally, ...], re
     return response._replace(wire=wire, tallies=tallies, reuse=response.reuse if reuse is None else reuse)
 
 
-def _with_ad(request: Request) -> Request:
+def _for_all(request: Request) -> Request:
+    """The request as it is asked for all clients: with AD (RFC 6840 §5.7), and without options of EDNS.
+
+    An answer for one client's network (RFC 7871), or an error that an option causes, would be given to the others.
+    """
     query = request.query
+    edns = query.edns
+    if edns is not None and edns.options:
+        bare = query.changed(flags=query.flags | AD, edns=edns._replace(options=()))
+        return Request._make((bare, *request[1:]))
     if query.flags & AD:
         return request
     packet, flags, *rest = query

@@ -14,7 +14,7 @@ from dns_chain import FakeSetup, held, read
 from kdns.corefile.parse import parse
 from kdns.dns.answer import compile_answer
 from kdns.dns.message import Decoded, decode, query
-from kdns.dns.query import AA, AD, CD, RA, RD, Query
+from kdns.dns.query import AA, AD, CD, RA, RD, Edns, Query, read_query
 from kdns.dns.response import Response, Reuse
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import AXFR, NOERROR, NXDOMAIN, REFUSED, SERVFAIL, SOA, TXT, A
@@ -191,6 +191,24 @@ def test_rd_and_cd_are_part_of_the_question(flags: int) -> None:
     world.ask()
     world.ask(flags=flags)
     assert [one.query.flags & (RD | CD) for one in world.upstream.asked] == [RD, flags]
+
+
+def test_options_of_one_client_say_nothing_about_the_answer_for_all() -> None:
+    """The subnet of a client (RFC 7871), or an option that makes upstreams say FORMERR."""
+    world = World()
+    edns = Edns(1232, True, 0, ((8, b"\0\1\x18\0\xc0\0\2"),))
+    found = read_query(query("A.example.", A))
+    assert isinstance(found, Query)
+    asked = found.changed(edns=edns)
+    lane = world.server.table.lane("udp", 4)
+    outcome = world.server.respond(asked.packet, lane, ("192.0.2.1", 1), world.setup.clock_s)
+    assert not isinstance(outcome, Exchange)
+    world.waiting.append(outcome)
+    world.end()
+    (request,) = world.upstream.asked
+    assert request.query == read_query(request.query.packet)
+    assert request.query.edns == Edns(1232, True, 0)
+    assert (request.query.spelled_name, request.query.flags) == ("A.example.", RD | AD)
 
 
 def test_the_same_question_is_asked_once_at_a_time() -> None:
