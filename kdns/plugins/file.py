@@ -67,13 +67,8 @@ def parse(stanza: Stanza, zones: tuple[str, ...]) -> FileConfig:
     return configured(config, stanza, OPTIONS)
 
 
-def read_zone(path: str, name: str, files: Files) -> Zone:
-    """The zone of a file with all that it includes; CorefileError, at the file's own line, for a mistake."""
-    return zone_of(files.text(path), path, name, files)
-
-
 def zone_of(text: str, path: str, name: str, files: Files) -> Zone:
-    """The zone of this text of a file; CorefileError as above."""
+    """The zone of this text of a file, with all that it includes; CorefileError at the line of a mistake."""
     from kdns.dns.zonefile import ZoneFileError, parse_zone  # noqa: PLC0415 - only where it is used
 
     try:

@@ -88,13 +88,6 @@ def place_of(zone: Zone, labels: Labels, qtype: int) -> Place:
     return Place(zone.nodes[labels], labels)
 
 
-def closest_encloser(zone: Zone, labels: Labels) -> Labels:
-    """The longest existing name that the name is at or below (RFC 4592 §3.3.1)."""
-    while labels not in zone.nodes:
-        labels = labels[1:]
-    return labels
-
-
 def substituted(labels: Labels, owner: Labels, target: Labels) -> Labels | None:
     """The name below `owner` moved below `target` (RFC 6672 §2.2); None for one that is not below, or gets too long."""
     if len(labels) <= len(owner) or not is_below(labels, owner):

@@ -127,13 +127,6 @@ def _contents(query: Query, rcode: int, flags: int, facts: list[Fact], unix_s: f
     return Contents(Kind.DENIAL, min(ttl_s, minimum), is_valid=True)
 
 
-def facts_of(query: Query, response: Response) -> list[Fact]:
-    """The records of a reply; ValueError for bytes that are no message."""
-    if response.wire:
-        return list(_of_wire(query, response.wire, records(response.wire)))
-    return list(_of_records(response))
-
-
 def answers(query: Query, facts: list[Fact]) -> bool:
     """Whether the answer section has records of the question's type, behind its CNAMEs, each of which has one target.
 

@@ -10,8 +10,8 @@ from harness import Behind, Case, Report, difference, packet_of, reply_to, serve
 from integration import cases, steps_otherwise
 
 from kdns.dns.response import Response
-from kdns.dns.wire import without_opt
 from kdns.plugins.chain import Request
+from kdns.plugins.forward.bailiwick import checked
 from kdns.plugins.server import Exchange, Server
 
 ALONE = ("TestHostsInlineLookup", "TestCacheACLAuthorization", "TestACLAuthorizesAutopathExpandedName")
@@ -23,8 +23,7 @@ def asking(server: Server, request: Request) -> Response:
     """What another server says, as an upstream's bytes."""
     outcome = server.respond(request.query.packet, server.table.lane("udp", 4))
     assert isinstance(outcome, Exchange)
-    wire, options, _ = without_opt(outcome.wire)
-    return Response(wire[3] & 15, wire=wire, options=options)
+    return checked(outcome.wire, request.query, "forward")
 
 
 def body_of(case: Case, number: int) -> str:

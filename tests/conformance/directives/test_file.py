@@ -8,14 +8,14 @@ from harness import Behind, Case, Report, difference, files_of, recorded, reply_
 
 from kdns.dns.names import labels_of, text_of
 from kdns.dns.response import Response
-from kdns.dns.types import SERVFAIL
+from kdns.dns.types import SERVFAIL, TXT
 from kdns.dns.zone.difference import is_newer
-from kdns.dns.zone.lookup import closest_encloser, substituted
+from kdns.dns.zone.lookup import place_of, substituted
 from kdns.dns.zone.zone import Zone
 from kdns.dns.zonefile import parse_record, parse_zone
 from kdns.errors import CorefileError
 from kdns.plugins.authority import HeldZone
-from kdns.plugins.file import ZoneFiles, newer_version, read_zone
+from kdns.plugins.file import ZoneFiles, newer_version, zone_of
 
 DEVIATIONS = {
     "file/TestLookupApex/0": "the apex exists: NODATA (RFC 2308 §2.2); CoreDNS answers NXDOMAIN, as its own test says",
@@ -36,7 +36,7 @@ def function(case: Case, content: Case) -> object:
     match case["func"]:
         case "closest_encloser":
             zone = Zone("miek.nl.", parse_zone(files_of(case, content)["db"], "miek.nl."))
-            return text_of(closest_encloser(zone, labels_of(given)))
+            return text_of(place_of(zone, labels_of(given), TXT).at)
         case "dname_substitute":
             names = (labels_of(given[key]) for key in ("qname", "owner", "target"))
             moved = substituted(*names)
@@ -56,7 +56,7 @@ def loaded(case: Case, content: Case) -> str:
     files = FakeFiles(files_of(case, content))
     expected = case["expect"]
     try:
-        zone = read_zone("db", case["origin"], files)
+        zone = zone_of(files.text("db"), "db", case["origin"], files)
     except CorefileError as error:
         return "" if "error" in expected else str(error)
     missing = [name for name in expected.get("has", ()) if labels_of(name) not in zone.nodes]
@@ -68,7 +68,7 @@ async def reloaded(case: Case, content: Case) -> str:
     files = files_of(case, content)
     if "loaded_serial" in case:
         held = HeldZone("miek.nl.")
-        held.zone = read_zone("db", held.name, FakeFiles(files))
+        held.zone = zone_of(files["db"], "db", held.name, FakeFiles(files))
         version = newer_version("db", held, FakeFiles(files))
         return "" if held.zone.serial == case["loaded_serial"] and version is None else "taken again"
     setup = FakeSetup(files=files)

@@ -163,7 +163,7 @@ async def test_notify_and_transfers_are_for_those_who_want_them() -> None:
 )
 def test_the_example_zones_can_be_served(path: Path) -> None:
     name = path.name.removesuffix("zone")
-    zone = file.read_zone(str(path), name, FakeFiles({str(path): path.read_text(encoding="utf-8")}))
+    zone = file.zone_of(path.read_text(encoding="utf-8"), str(path), name, FakeFiles({}))
     assert zone.name == name
     assert len(zone.nodes) > 2
 
