@@ -11,7 +11,7 @@ from types import EllipsisType
 from typing import Final, NamedTuple
 
 from kdns.dns.names import Labels, encode_name, read_name, skip_name, text_of
-from kdns.dns.types import BADVERS, FORMERR, IN, NOTIMP, OPT
+from kdns.dns.types import BADVERS, EXTENDED_ERROR, FORMERR, IN, NOTIMP, OPT
 from kdns.named_tuples import quick_replace
 
 HEADER_BYTES: Final = 12
@@ -207,6 +207,11 @@ def options_of(rdata: bytes) -> tuple[tuple[int, bytes], ...]:
         options.append((code, rdata[position : position + size]))
         position += size
     return tuple(options)
+
+
+def extended_error(code: int, text: str = "") -> tuple[int, bytes]:
+    """The option that says why there is no better answer (RFC 8914 §2)."""
+    return EXTENDED_ERROR, code.to_bytes(2, "big") + text.encode("utf-8")
 
 
 def encode_options(options: tuple[tuple[int, bytes], ...]) -> bytes:

@@ -1,4 +1,4 @@
-"""Numbers and mnemonics of types, classes and response codes (IANA's registry of DNS parameters)."""
+"""Numbers and mnemonics of types, classes, response codes and EDNS options (IANA's registry of DNS parameters)."""
 
 from __future__ import annotations
 
@@ -43,6 +43,20 @@ REFUSED: Final = 5
 YXDOMAIN: Final = 6
 NOTAUTH: Final = 9
 BADVERS: Final = 16
+
+NSID: Final = 3
+CLIENT_SUBNET: Final = 8
+COOKIE: Final = 10
+TCP_KEEPALIVE: Final = 11
+PADDING: Final = 12
+EXTENDED_ERROR: Final = 15
+
+STALE_ANSWER: Final = 3
+BLOCKED: Final = 15
+FILTERED: Final = 17
+STALE_NXDOMAIN_ANSWER: Final = 19
+NETWORK_ERROR: Final = 23
+"""Codes of extended errors (RFC 8914 §4)."""
 
 TRANSFERS: Final = frozenset((IXFR, AXFR))
 """Types that ask for a whole zone (RFC 1995, RFC 5936)."""

@@ -15,8 +15,9 @@ from kdns.corefile.address import all_zones
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
 from kdns.dns.names import is_below, labels_of
+from kdns.dns.query import extended_error
 from kdns.dns.response import Response, Reuse, Tally
-from kdns.dns.types import NOERROR, REFUSED, type_number
+from kdns.dns.types import BLOCKED, FILTERED, NOERROR, REFUSED, type_number
 from kdns.net import Network, packed
 from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.plugins.directive import Directive, Repeat, Setup
@@ -27,12 +28,12 @@ ACTIONS: Final[tuple[Action, ...]] = get_args(Action)
 SECTIONS: Final = ("type", "net")
 USAGE: Final = "[type QTYPE...] [net SOURCE...]"
 
-EDE: Final = 15
-"""The option for extended errors (RFC 8914 §2)."""
-BLOCKED: Final = Response(REFUSED, options=((EDE, (15).to_bytes(2, "big")),), reuse=Reuse(), plugin="acl")
-FILTERED: Final = Response(NOERROR, options=((EDE, (17).to_bytes(2, "big")),), reuse=Reuse(), plugin="acl")
-"""RFC 8914 §4.16 and §4.18. The options are sent to clients that sent an OPT (RFC 6891 §7)."""
-REPLIES: Final[dict[Action, Reply]] = {"block": BLOCKED, "filter": FILTERED, "drop": None}
+REPLIES: Final[dict[Action, Reply]] = {
+    "block": Response(REFUSED, options=(extended_error(BLOCKED),), reuse=Reuse(), plugin="acl"),
+    "filter": Response(NOERROR, options=(extended_error(FILTERED),), reuse=Reuse(), plugin="acl"),
+    "drop": None,
+}
+"""The options are sent to clients that sent an OPT (RFC 6891 §7)."""
 COUNTED: Final = {"block": "blocked", "filter": "filtered", "drop": "dropped"}
 
 

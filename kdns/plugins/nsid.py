@@ -8,12 +8,11 @@ from functools import partial
 from typing import Final
 
 from kdns.corefile.lines import Stanza
+from kdns.dns.types import NSID
 from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.plugins.directive import Directive, Setup
 from kdns.plugins.stanza import UNLIMITED, configured, count
 
-NSID: Final = 3
-"""The option's code (RFC 5001 §4.1)."""
 MAX_BYTES: Final = 255
 
 

@@ -21,9 +21,9 @@ from math import ceil
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from kdns.dns.names import Labels, is_below, labels_of
-from kdns.dns.query import AA, AD, HEADER_BYTES, Query
+from kdns.dns.query import AA, AD, HEADER_BYTES, Query, extended_error
 from kdns.dns.response import NEVER, PRIVATE, Response, Reuse, Tally
-from kdns.dns.types import NOERROR, NXDOMAIN, SERVFAIL, TRANSFERS
+from kdns.dns.types import EXTENDED_ERROR, NOERROR, NXDOMAIN, SERVFAIL, STALE_ANSWER, STALE_NXDOMAIN_ANSWER, TRANSFERS
 from kdns.plugins.cache.config import OPTIONS, STALE_TTL_S, CacheConfig, PrefetchConfig, StaleConfig, parse
 from kdns.plugins.cache.kinds import OTHER, Contents, Kind, contents, is_about, with_ttl, without_flags
 from kdns.plugins.cache.store import Item, Store, key_of
@@ -37,10 +37,6 @@ MAX_REFRESHES: Final = 100
 """Questions that are asked anew in the background at a time."""
 REFRESH_GAP_S: Final = 1.0
 """The time between two attempts to refresh an item, and the longest that the table hides uses from `prefetch`."""
-EXTENDED_ERROR: Final = 15
-"""The EDNS option that is kept with a reply (RFC 8914). Others are about one hop or one client."""
-STALE_ANSWER: Final = (EXTENDED_ERROR, b"\x00\x03")
-STALE_NXDOMAIN: Final = (EXTENDED_ERROR, b"\x00\x13")
 
 _LABELS: Final = ("server", "zones", "view")
 _TYPED: Final = ("server", "type", "zones", "view")
@@ -206,7 +202,7 @@ class Cache(Plugin):
         tallies = (counts.requests, counts.hits[item.kind], counts.stale)
         reuse = Reuse((item.key,), min(item.next_refresh_s, item.end_s + stale.max_age_s))
         response = with_ttl(_for_client(item.response, request.query, tallies, reuse), stale.ttl_s or STALE_TTL_S)
-        mark = STALE_NXDOMAIN if response.rcode == NXDOMAIN else STALE_ANSWER
+        mark = extended_error(STALE_NXDOMAIN_ANSWER if response.rcode == NXDOMAIN else STALE_ANSWER)
         return response._replace(options=(mark,), aged_from_s=None)
 
     async def _verified(self, item: Item, question: Question, stale: StaleConfig) -> Reply:

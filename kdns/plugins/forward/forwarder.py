@@ -7,8 +7,9 @@ from itertools import count
 from typing import Final
 
 from kdns.dns.names import Labels, is_below, labels_of
+from kdns.dns.query import extended_error
 from kdns.dns.response import Response
-from kdns.dns.types import NOERROR, REFUSED, SERVFAIL
+from kdns.dns.types import NETWORK_ERROR, NOERROR, REFUSED, SERVFAIL
 from kdns.plugins.chain import Forwarded, ForwardObserver, Request
 from kdns.plugins.directive import Setup
 from kdns.plugins.forward.bailiwick import checked
@@ -21,11 +22,9 @@ TIMEOUT_S: Final = 5.0
 """How long a question is under way at most, whatever is tried, as in CoreDNS."""
 MAX_ATTEMPTS: Final = 100
 """Attempts of one question, also where max_connect_attempts sets no limit."""
-NETWORK_ERROR: Final = (15, b"\x00\x17")
-"""An Extended DNS Error of the code 23 (RFC 8914 §4.24)."""
 BOUNDS: Final = tuple(0.00025 * 2**power for power in range(16))
 
-FAILED: Final = Response(SERVFAIL, plugin=NAME, options=(NETWORK_ERROR,), error="no healthy proxies")
+FAILED: Final = Response(SERVFAIL, plugin=NAME, options=(extended_error(NETWORK_ERROR),), error="no healthy proxies")
 
 _TC: Final = 0x02
 
@@ -66,7 +65,7 @@ class Forwarder:
 
     def leads_on(self, response: Response) -> bool:
         """Whether the next stanza is to be asked in place of an upstream's response (`next`, `next_on_nodata`)."""
-        if response is self._too_many or (not response.wire and NETWORK_ERROR in response.options):
+        if response is self._too_many or (not response.wire and response.options == FAILED.options):
             return False
         config = self._config
         if response.rcode in config.next_rcodes:

@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Stanza
 from kdns.dns.names import encode_name, labels_of
-from kdns.dns.types import class_number, rcode_number, type_number
+from kdns.dns.types import CLIENT_SUBNET, NSID, class_number, rcode_number, type_number
 from kdns.plugins.directive import Setup
 from kdns.plugins.metadata import is_label
 from kdns.plugins.rewrite.answers import (
@@ -23,9 +23,7 @@ from kdns.plugins.rewrite.answers import (
 )
 from kdns.plugins.rewrite.options import (
     ACTIONS,
-    NSID,
     OF_PACKET,
-    SUBNET,
     VARIABLES,
     OptionRule,
     Value,
@@ -268,7 +266,7 @@ def _edns0(field: Token, words: Words) -> Rule:
     count = {"local": 2, "nsid": 0, "subnet": 2}[kind] if action != "unset" else int(kind == "local")
     reverts = len(rest) == count + 1 and action != "unset" and rest[-1].text.lower() == "revert"
     _count(field, rest, usage, count, count + reverts)
-    code = {"nsid": NSID, "subnet": SUBNET}.get(kind) or _number(rest[0], 65535)
+    code = {"nsid": NSID, "subnet": CLIENT_SUBNET}.get(kind) or _number(rest[0], 65535)
     changes = (RestoreOption(code),) if reverts else ()
     if action == "unset" or kind == "nsid":
         return OptionRule(code, action, lambda _request: b"", reverts=changes)

@@ -20,9 +20,6 @@ from kdns.plugins.expressions.functions import plain_host
 from kdns.plugins.rewrite.answers import Change
 from kdns.plugins.rewrite.rules import Outcome
 
-NSID: Final = 3
-SUBNET: Final = 8
-
 Action: TypeAlias = Literal["set", "append", "replace", "unset"]
 ACTIONS: Final[dict[str, Action]] = {"set": "set", "append": "append", "replace": "replace", "unset": "unset"}
 Value: TypeAlias = Callable[[Request], bytes]

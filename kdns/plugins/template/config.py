@@ -9,6 +9,7 @@ from typing import Final, Literal, TypeAlias
 from kdns.corefile.address import all_zones
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
+from kdns.dns.query import extended_error
 from kdns.dns.types import NOERROR, class_number, rcode_number, type_number
 from kdns.plugins.expressions.functions import BUILTINS, GROUP, QUERY_FUNCTIONS
 from kdns.plugins.expressions.parser import RESERVED, Expression, expression
@@ -30,7 +31,7 @@ class TemplateConfig:
     """Questions of a class and type (255 for all) about names in `zones` that match a pattern, if there is any.
 
     All `conditions` must hold; they and `records` read `variables`, each of which reads those before it.
-    `extended_error` is the data of an Extended DNS Error (RFC 8914), b"" for none. Questions in the zones of
+    `extended_error` is the option of an Extended DNS Error (RFC 8914), None for none. Questions in the zones of
     `fallthrough` that do not match go to the next template or directive.
     """
 
@@ -42,7 +43,7 @@ class TemplateConfig:
     conditions: tuple[Expression, ...] = ()
     records: tuple[tuple[Section, Template], ...] = ()
     rcode: int = NOERROR
-    extended_error: bytes = b""
+    extended_error: tuple[int, bytes] | None = None
     fallthrough: tuple[str, ...] = ()
 
 
@@ -73,7 +74,7 @@ def _rcode(config: TemplateConfig, line: Line) -> TemplateConfig:
 def _ederror(config: TemplateConfig, line: Line) -> TemplateConfig:
     code = integer(line.args[0], 0, 65535)
     reason = line.args[1].text if len(line.args) > 1 else ""
-    return replace(config, extended_error=code.to_bytes(2, "big") + reason.encode("utf-8"))
+    return replace(config, extended_error=extended_error(code, reason))
 
 
 def _variable(config: TemplateConfig, line: Line) -> TemplateConfig:

@@ -27,8 +27,6 @@ from kdns.plugins.template.config import OPTIONS, Section, TemplateConfig, parse
 from kdns.plugins.template.gofunctions import Map, Struct, Value
 from kdns.plugins.template.gotemplate import Template
 
-EXTENDED_ERROR: Final = 15
-"""The code of the EDNS option (RFC 8914 §2)."""
 DEFAULT_TTL_S: Final = 3600
 MAX_CACHED: Final = 1024
 MAX_CACHED_CHARS: Final = 512
@@ -219,7 +217,7 @@ class TemplatePlugin(Plugin):
     def _answer(self, stencil: Stencil, subject: Subject, reuse: Reuse) -> Reply | Awaitable[Reply]:
         config, request = stencil.config, subject.request
         matches = self._tally(self._matches, subject)
-        options = ((EXTENDED_ERROR, config.extended_error),) if config.extended_error else ()
+        options = (config.extended_error,) if config.extended_error else ()
         if config.rcode == SERVFAIL:
             return Response(SERVFAIL, plugin="template", reuse=reuse, options=options, tallies=(matches,))
         sections: dict[Section, list[RRset]] = {"answer": [], "authority": [], "additional": []}

@@ -29,6 +29,7 @@ from kdns.aio.dns.request_metrics import Requests
 from kdns.aio.dns.tcp import CLOSE_S, ConnectionLimits, TcpClients
 from kdns.aio.dns.turns import Turns
 from kdns.dns.query import Query, read_query
+from kdns.dns.types import TCP_KEEPALIVE
 from kdns.net import is_ipv6
 from kdns.plugins.listener import QUIC_PENDING, QUIC_STREAMS, ClientAuth, ListenerOptions, TlsConfig
 from kdns.plugins.server import Exchange, Server
@@ -53,8 +54,6 @@ aioquic compares each piece with all others, so thousands would hold up everybod
 CONNECTION_ID_BYTES: Final = 8
 CLIENT_STREAMS: Final = 4
 """Every fourth stream is of the client, in both directions (RFC 9000 §2.1)."""
-TCP_KEEPALIVE: Final = 11
-"""An option that has no place here (RFC 9250 §5.5.2)."""
 
 
 class DoqError(IntEnum):
@@ -481,7 +480,7 @@ def framed(message: bytes) -> bytes:
 
 
 def _is_allowed(packet: bytes) -> bool:
-    """Whether a message may come over QUIC: its id is 0, and it does not ask to keep a TCP connection open."""
+    """Whether a message may come over QUIC: its id is 0, and it does not ask to keep a TCP connection open (§5.5.2)."""
     if packet[:2] != b"\x00\x00":
         return False
     if TCP_KEEPALIVE.to_bytes(2, "big") not in packet:
