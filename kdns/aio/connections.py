@@ -323,6 +323,15 @@ def unsent_bytes(transport: asyncio.Transport) -> int:
     return transport.get_write_buffer_size() + (below.get_write_buffer_size() if below else 0)
 
 
+def is_lost(transport: asyncio.Transport) -> bool:
+    """Whether nothing that is written arrives any more; then asyncio would log each further write.
+
+    A TLS transport learns in the next iteration that the one below it failed.
+    """
+    below = _below(transport)
+    return transport.is_closing() or (below is not None and below.is_closing())
+
+
 def _below(transport: asyncio.Transport) -> asyncio.Transport | None:
     """The transport that a TLS transport writes to. asyncio has no public name for it."""
     below = getattr(getattr(transport, "_ssl_protocol", None), "_transport", None)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Final, Protocol
 
-from kdns.aio.connections import Connections, Kind, Listener, hold_unsent, unsent_bytes
+from kdns.aio.connections import Connections, Kind, Listener, hold_unsent, is_lost, unsent_bytes
 from kdns.aio.dns.exchange import failed, respond
 from kdns.aio.dns.interfaces import limit_kernel_buffers
 from kdns.aio.dns.request_metrics import Requests
@@ -352,7 +352,7 @@ class TcpConnection(asyncio.BufferedProtocol):
             self._go_on()
 
     def _write(self, response: bytes) -> None:
-        if not self._transport.is_closing():
+        if not is_lost(self._transport):
             self._transport.write(len(response).to_bytes(2, "big") + response)
 
     def _is_active(self) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import math
 import socket
 import ssl
+import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -174,6 +175,16 @@ async def test_requests_are_answered_beside_each_other_over_http2(tmp_path: Path
         assert made.seen("https_responses") == {200: count}
 
 
+def h2_queries(client: h2.connection.H2Connection, count: int) -> bytes:
+    """As many requests."""
+    for _ in range(count):
+        stream = client.get_next_available_stream_id()
+        fields = [(":method", "POST"), (":path", "/dns-query"), (":scheme", "https"), (":authority", "x")]
+        client.send_headers(stream, [*fields, ("content-type", MEDIA_TYPE)])
+        client.send_data(stream, QUERY, end_stream=True)
+    return client.data_to_send()
+
+
 def responses_by_record(made: Encrypted, port: int, count: int) -> list[int]:
     """How many responses of HTTP/2 end in each record of TLS, where all are asked for at once."""
     with (
@@ -182,17 +193,33 @@ def responses_by_record(made: Encrypted, port: int, count: int) -> list[int]:
     ):
         client = h2.connection.H2Connection()
         client.initiate_connection()
-        for _ in range(count):
-            stream = client.get_next_available_stream_id()
-            fields = [(":method", "POST"), (":path", "/dns-query"), (":scheme", "https"), (":authority", "x")]
-            client.send_headers(stream, [*fields, ("content-type", MEDIA_TYPE)])
-            client.send_data(stream, QUERY, end_stream=True)
-        sock.sendall(client.data_to_send())
+        sock.sendall(h2_queries(client, count))
         ended: list[int] = []
         while sum(ended) < count:  # each call of recv() returns one record at most
             events = client.receive_data(sock.recv(65536))
             ended.append(sum(isinstance(event, h2.events.StreamEnded) for event in events))
         return ended
+
+
+@pytest.mark.parametrize("alpn", ["h2", "dot"])
+async def test_who_leaves_before_the_answers_is_not_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, alpn: str
+) -> None:
+    count = 50
+    client = h2.connection.H2Connection()
+    client.initiate_connection()
+    sent = h2_queries(client, count) if alpn == "h2" else (len(QUERY).to_bytes(2, "big") + QUERY) * count
+    async with encrypted(tmp_path) as made:
+        port = made.port("https" if alpn == "h2" else "tls")
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as plain:
+            context = client_context(made, alpn)
+            sock = await asyncio.to_thread(context.wrap_socket, plain, server_hostname="localhost")
+            sock.sendall(sent)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            sock.close()
+        server = next(server for server in made.server.servers if server.label.endswith(f":{port}"))
+        await until(lambda: any(times for lane in server.table.lanes.values() for _, times in lane.totals()))
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
 
 
 async def test_each_response_over_http2_is_a_record_of_tls(tmp_path: Path) -> None:

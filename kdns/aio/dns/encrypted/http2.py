@@ -52,7 +52,11 @@ class Http2:
 
     def __init__(self) -> None:
         config = h2.config.H2Configuration(
-            client_side=False, header_encoding=None, validate_outbound_headers=False, normalize_outbound_headers=False
+            client_side=False,
+            header_encoding=None,
+            validate_outbound_headers=False,
+            normalize_outbound_headers=False,
+            normalize_inbound_headers=False,  # it joins cookies
         )
         self._h2 = _Connection(config)
         self._h2.encoder, self._h2.decoder = Encoder(), Decoder()

@@ -9,7 +9,7 @@ from collections.abc import Coroutine, Hashable
 from http import HTTPStatus
 from typing import Any, Final
 
-from kdns.aio.connections import Connections, Kind, Listener, hold_unsent, unsent_bytes
+from kdns.aio.connections import Connections, Kind, Listener, hold_unsent, is_lost, unsent_bytes
 from kdns.aio.dns.encrypted.codec import HttpCodec, HttpError
 from kdns.aio.dns.encrypted.doh import MEDIA_TYPE, METHODS, HttpRequest, Refusal, max_age_s, query_of
 from kdns.aio.dns.encrypted.http1 import Http1
@@ -293,7 +293,7 @@ class HttpsConnection(asyncio.Protocol):
 
     def _flush(self) -> None:
         data = self._codec.to_send()
-        if data and not self._transport.is_closing():
+        if data and not is_lost(self._transport):
             self._transport.write(data)
 
     def _leave(self) -> None:
