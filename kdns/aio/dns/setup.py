@@ -352,9 +352,8 @@ class BlockSetup:
         self.logs_debug = True
 
     async def within(self, timeout_s: float, reply: Awaitable[Reply]) -> Reply:
-        """See Setup."""
-        async with asyncio.timeout(timeout_s):
-            return await reply
+        """See Setup. A query over UDP has no task, which a timeout needs."""
+        return await asyncio.create_task(_within(timeout_s, reply))
 
     def frames(self, spec: FrameSpec, lost: Tally) -> Callable[[bytes], None]:
         """See Setup."""
@@ -409,3 +408,8 @@ class BlockSetup:
     def located(self, error: InputError) -> InputError:
         """The error with the server block that led to it."""
         return error if isinstance(error, CorefileError) else self.config.error(str(error))
+
+
+async def _within(timeout_s: float, reply: Awaitable[Reply]) -> Reply:
+    async with asyncio.timeout(timeout_s):
+        return await reply

@@ -16,7 +16,7 @@ from kdns.aio.dns.turns import Turns
 from kdns.dns.fair_queue import FairShares
 from kdns.dns.query import HEADER_BYTES
 from kdns.dns.table import key_of
-from kdns.plugins.server import Exchange, Server
+from kdns.plugins.server import SILENCE, Exchange, Server
 
 BURST: Final = 512
 """Packets read before the loop may do something else: of a flood, some 2 ms, beside a slice of answers.
@@ -34,6 +34,8 @@ MAX_PENDING: Final = 2000
 
 One client has half of them at most, so that names whose servers are silent take nothing from those who ask for others.
 """
+CLOSE_S: Final = 2.0
+"""How long queries that wait for somebody else are waited for when the socket is to be closed."""
 
 
 class Miss(NamedTuple):
@@ -53,6 +55,46 @@ class Misses(Turns[Miss]):
         super().__init__(MAX_WAITING, lambda miss: miss.listener.answer(miss))
 
 
+class Waiting:
+    """The coroutine of a query that waits for somebody, resumed by the futures that it waits for.
+
+    It begins at once, and a task would cost more than the system calls of a query. It has no task, so nothing can
+    cancel it, and what needs one, such as asyncio.timeout, has to make its own, as Setup.within does.
+    """
+
+    __slots__ = ("_coroutine", "_listener", "client", "packet", "received_s")
+
+    def __init__(
+        self,
+        listener: UdpListener,
+        coroutine: Coroutine[Any, Any, Exchange],
+        packet: bytes,
+        client: Any,
+        received_s: float,
+    ) -> None:
+        self._listener = listener
+        self._coroutine = coroutine
+        self.packet = packet
+        self.client = client
+        self.received_s = received_s
+
+    def go_on(self, _ended: object = None) -> None:
+        """Run until it waits for something, or has the response."""
+        try:
+            future = self._coroutine.send(None)
+        except StopIteration as stop:
+            self._listener.answered(self, stop.value)
+        except asyncio.CancelledError:  # what it waited for is given up, as at the end of the process
+            self._listener.answered(self, SILENCE)
+        except Exception as failure:  # noqa: BLE001 - one query must not end the others
+            self._listener.failed(self, failure)
+        else:
+            if future is None:  # it lets others go first
+                asyncio.get_running_loop().call_soon(self.go_on)
+            else:
+                future.add_done_callback(self.go_on)
+
+
 class UdpListener:
     """One UDP socket and the server behind it."""
 
@@ -62,7 +104,8 @@ class UdpListener:
         self._server = server
         self._requests = requests
         self._lane = server.table.lane("udp", 6 if sock.family == socket.AF_INET6 else 4)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._waiting: set[Waiting] = set()
+        self._drained: asyncio.Future[None] | None = None
         self._shares = FairShares(MAX_PENDING)
         sock.setblocking(False)
         for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
@@ -125,22 +168,23 @@ class UdpListener:
             drop(outcome)
             self._send(self._server.overloaded(packet, self._lane), client)
         else:
-            task = self._loop.create_task(self._respond_later(packet, outcome, client, received_s))
-            self._tasks.add(task)
+            waiting = Waiting(self, outcome, packet, client, received_s)
+            self._waiting.add(waiting)
+            waiting.go_on()
 
-    async def _respond_later(
-        self, packet: bytes, outcome: Coroutine[Any, Any, Exchange], client: Any, received_s: float
-    ) -> None:
-        try:
-            try:
-                exchange = await outcome
-            except Exception as failure:  # noqa: BLE001 - one query must not end the others
-                exchange = failed(failure, self._server, self._requests, packet, self._lane, client[:2], received_s)
-            self._send(exchange, client)
-        finally:
-            if (task := asyncio.current_task()) is not None:  # a done callback takes the loop 1 µs
-                self._tasks.discard(task)
-            self._shares.give_back(client[0])
+    def failed(self, waiting: Waiting, failure: Exception) -> None:
+        """A coroutine ended by an exception that nobody expected: SERVFAIL."""
+        packet, client, received_s = waiting.packet, waiting.client, waiting.received_s
+        exchange = failed(failure, self._server, self._requests, packet, self._lane, client[:2], received_s)
+        self.answered(waiting, exchange)
+
+    def answered(self, waiting: Waiting, exchange: Exchange) -> None:
+        """A query that has waited has its response, or none."""
+        self._waiting.discard(waiting)
+        self._shares.give_back(waiting.client[0])
+        self._send(exchange, waiting.client)
+        if self._drained is not None and not self._waiting and not self._drained.done():
+            self._drained.set_result(None)
 
     def _send(self, exchange: Exchange, client: Any) -> None:
         if not exchange.wire:
@@ -156,6 +200,7 @@ class UdpListener:
         """Answer what is waiting, then close the socket."""
         self._loop.remove_reader(self._socket)
         self._misses.finish()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=2)
+        if self._waiting:
+            self._drained = self._loop.create_future()
+            await asyncio.wait((self._drained,), timeout=CLOSE_S)
         self._socket.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import Counter
 from collections.abc import AsyncIterator, MutableMapping
 from contextlib import asynccontextmanager
@@ -164,6 +165,16 @@ async def test_every_query_of_a_block_is_logged_also_from_the_table(logs: list[M
     assert [line["line"] for line in logs if line["event"] == "query"] == [f"{NAME} NOERROR"] * 3 + [
         f"no.{NAME} NXDOMAIN"
     ]
+
+
+@pytest.mark.parametrize("tcp", [False, True])
+async def test_an_answer_that_takes_too_long_is_cancelled(*, tcp: bool) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
+        silent.bind(("127.0.0.1", 0))
+        port = silent.getsockname()[1]
+        async with served(block(f"cancel 20ms\nforward . 127.0.0.1:{port} {{\nprefer_udp\n}}")) as server:
+            answers = await ask(server, "example.org.", times=2, tcp=tcp)
+    assert [answer.rcode for answer in answers] == ["SERVFAIL"] * 2
 
 
 async def test_errors_still_counted_are_written_when_the_server_stops(logs: list[MutableMapping[str, Any]]) -> None:
