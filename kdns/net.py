@@ -23,6 +23,7 @@ MAX_PORT: Final = 65535
 _CANONICAL_IPV4: Final = re.compile(r"(?:(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(?:\.(?!$)|$)){4}")
 _LEADING_ZEROS: Final = re.compile(r"(?<![0-9A-Fa-f])0+(?=[0-9]+(?:\.|\Z))")
 _MAPPED_BITS: Final = 96
+_MAPPED: Final = bytes(10) + b"\xff\xff"
 _HOST_PORT: Final = re.compile(r"(?:\[([^\[\]]*)\]|([^:\[\]]*)):([^:]*)")
 _PORT: Final = re.compile(r"[0-9]{1,5}")
 _CACHED_ADDRESSES: Final = 8192
@@ -116,7 +117,18 @@ def client_of(address: str) -> str | bytes:
 
     Who has one address of such a network has all of them. A zone does not matter.
     """
-    return packed(address.partition("%")[0])[:_CLIENT_BYTES] if is_ipv6(address) else address
+    return packed(without_zone(address))[:_CLIENT_BYTES] if is_ipv6(address) else address
+
+
+def without_zone(host: str) -> str:
+    """An address without the zone of IPv6, which means something on one machine only."""
+    return host.partition("%")[0]
+
+
+def client_address(host: str) -> bytes:
+    """The packed address of a peer, without a zone: IPv4 where it is mapped into IPv6; b"" for text that is none."""
+    address = packed(without_zone(host))
+    return address[len(_MAPPED) :] if len(address) == 16 and address.startswith(_MAPPED) else address
 
 
 def is_link_local_ipv6(address: Address) -> bool:

@@ -18,7 +18,7 @@ from kdns.dns.names import is_below, labels_of
 from kdns.dns.query import extended_error
 from kdns.dns.response import Response, Reuse, Tally
 from kdns.dns.types import BLOCKED, FILTERED, NOERROR, REFUSED, type_number
-from kdns.net import Network, packed
+from kdns.net import Network, client_address
 from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.plugins.directive import Directive, Repeat, Setup
 from kdns.plugins.stanza import UNLIMITED, Option, configured, count
@@ -129,15 +129,6 @@ def _tallied(tally: Tally, reply: Reply) -> Reply:
         tally.count += 1
         return None
     return reply._replace(tallies=(*reply.tallies, tally))
-
-
-def client_address(host: str) -> bytes:
-    """The packed address of a client: IPv4 also where it came as an IPv4-mapped one; no zone."""
-    address = packed(host.partition("%")[0])
-    return address[12:] if len(address) == 16 and address.startswith(_MAPPED) else address
-
-
-_MAPPED: Final = bytes(10) + b"\xff\xff"
 
 
 def _rule(config: AclConfig, line: Line) -> AclConfig:

@@ -21,7 +21,7 @@ from kdns.plugins.chain import Reply, Request, Serve
 from kdns.plugins.directive import Directive, Files, Repeat, Setup, UnreadableFileError
 from kdns.plugins.file import RELOAD_S, Version, newer_version
 from kdns.plugins.patterns import Pattern, compiled, regex
-from kdns.plugins.stanza import UNLIMITED, Option, configured, duration_s
+from kdns.plugins.stanza import UPSTREAM, Option, configured, duration_s
 
 NAME: Final = "auto"
 DEFAULT_PATTERN: Final = r"db\.(.*)"
@@ -54,14 +54,10 @@ def _reload(config: AutoConfig, line: Line) -> AutoConfig:
     return replace(config, reload_s=duration_s(line.args[0]))
 
 
-def _upstream(config: AutoConfig, _line: Line) -> AutoConfig:
-    return config
-
-
-OPTIONS = {
+OPTIONS: Final[dict[str, Option[AutoConfig]]] = {
     "directory": Option("directory DIR [REGEXP ORIGIN_TEMPLATE]", 1, 3, _directory),
     "reload": Option("reload DURATION", 1, 1, _reload),
-    "upstream": Option("upstream", 0, UNLIMITED, _upstream),
+    "upstream": UPSTREAM,
 }
 
 

@@ -16,7 +16,7 @@ from kdns.dns.zone.zone import Zone, ZoneError
 from kdns.errors import CorefileError
 from kdns.plugins.authority import Authority, HeldZone, stepped
 from kdns.plugins.directive import Directive, Files, Repeat, Setup, UnreadableFileError
-from kdns.plugins.stanza import UNLIMITED, Option, configured, count, duration_s
+from kdns.plugins.stanza import FALLTHROUGH, UNLIMITED, UPSTREAM, Option, configured, count, duration_s
 
 NAME: Final = "file"
 USAGE: Final = "file DBFILE [ZONES...]"
@@ -45,18 +45,10 @@ def _reload(config: FileConfig, line: Line) -> FileConfig:
     return replace(config, reload_s=duration_s(line.args[0]))
 
 
-def _fallthrough(config: FileConfig, line: Line) -> FileConfig:
-    return replace(config, fallthrough=all_zones(line.args) or (".",))
-
-
-def _upstream(config: FileConfig, _line: Line) -> FileConfig:
-    return config
-
-
-OPTIONS = {
+OPTIONS: Final[dict[str, Option[FileConfig]]] = {
     "reload": Option("reload DURATION", 1, 1, _reload),
-    "fallthrough": Option("fallthrough [ZONES...]", 0, UNLIMITED, _fallthrough),
-    "upstream": Option("upstream", 0, UNLIMITED, _upstream),
+    "fallthrough": FALLTHROUGH,
+    "upstream": UPSTREAM,
 }
 
 

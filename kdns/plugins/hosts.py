@@ -24,7 +24,7 @@ from kdns.dns.rrset import RRset
 from kdns.dns.types import AAAA, ANY, IN, NOERROR, NXDOMAIN, PTR, TRANSFERS, A, address_type
 from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.plugins.directive import Directive, Sample, Setup
-from kdns.plugins.stanza import UNLIMITED, Option, configured, count, duration_s, integer
+from kdns.plugins.stanza import FALLTHROUGH, UNLIMITED, Option, configured, count, duration_s, integer
 
 NAME: Final = "hosts"
 USAGE: Final = "hosts [FILE [ZONES...]]"
@@ -77,10 +77,6 @@ def _reload(config: HostsConfig, line: Line) -> HostsConfig:
     return replace(config, reload_s=duration_s(line.args[0]))
 
 
-def _fallthrough(config: HostsConfig, line: Line) -> HostsConfig:
-    return replace(config, fallthrough=all_zones(line.args) or (".",))
-
-
 def _fallthrough_unsupported(config: HostsConfig, _line: Line) -> HostsConfig:
     return replace(config, fallthrough_unsupported=True)
 
@@ -89,7 +85,7 @@ OPTIONS: Final = {
     "ttl": Option("ttl SECONDS", 1, 1, _ttl),
     "no_reverse": Option("no_reverse", 0, 0, _no_reverse),
     "reload": Option("reload DURATION", 1, 1, _reload),
-    "fallthrough": Option("fallthrough [ZONES...]", 0, UNLIMITED, _fallthrough),
+    "fallthrough": FALLTHROUGH,
     "fallthrough_unsupported": Option("fallthrough_unsupported", 0, 0, _fallthrough_unsupported),
 }
 

@@ -29,7 +29,7 @@ from kdns.plugins.kubernetes.reverse import is_shown
 from kdns.plugins.kubernetes.service import Node, endpoint_label, external_node, weighted
 from kdns.plugins.kubernetes.subjects import APEX, of_service
 from kdns.plugins.kubernetes.zone import NO_SUCH_NAME, NameRecords, Zone, Zones
-from kdns.plugins.stanza import UNLIMITED, Option, configured, count, integer
+from kdns.plugins.stanza import FALLTHROUGH, UNLIMITED, Option, configured, count, integer
 
 NAME: Final = "k8s_external"
 MAX_TTL_S: Final = 3600
@@ -62,15 +62,11 @@ def _headless(config: ExternalConfig, _line: Line) -> ExternalConfig:
     return replace(config, headless=True)
 
 
-def _fallthrough(config: ExternalConfig, line: Line) -> ExternalConfig:
-    return replace(config, fallthrough=all_zones(line.args) or (".",))
-
-
 OPTIONS: Final[dict[str, Option[ExternalConfig]]] = {
     "apex": Option("apex APEX", 1, 1, _apex),
     "ttl": Option("ttl SECONDS", 1, 1, _ttl),
     "headless": Option("headless", 0, 0, _headless),
-    "fallthrough": Option("fallthrough [ZONES...]", 0, UNLIMITED, _fallthrough),
+    "fallthrough": FALLTHROUGH,
 }
 
 

@@ -17,7 +17,7 @@ from kdns.dns.names import is_below, labels_of
 from kdns.dns.outcome import Outcome, outcome_of, soa_owner
 from kdns.dns.query import TC
 from kdns.dns.response import Response
-from kdns.plugins.acl import client_address
+from kdns.net import client_address
 from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.plugins.directive import Directive, Setup
 from kdns.plugins.stanza import UNLIMITED, Option, configured, count, integer, rate

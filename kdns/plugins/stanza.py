@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
+from kdns.corefile.address import all_zones
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
 from kdns.durations import DurationRangeError, parse_duration
@@ -48,6 +49,20 @@ def configured(config: Config, stanza: Stanza, options: Mapping[str, Option[Conf
         count(line, option.usage, option.least, option.most)
         config = option.apply(config, line)
     return config
+
+
+def _fallthrough(config: Any, line: Line) -> Any:
+    return replace(config, fallthrough=all_zones(line.args) or (".",))
+
+
+def _unchanged(config: Any, _line: Line) -> Any:
+    return config
+
+
+FALLTHROUGH: Final[Option[Any]] = Option("fallthrough [ZONES...]", 0, UNLIMITED, _fallthrough)
+"""Sets the configuration's field `fallthrough` to zones, to the root without any."""
+UPSTREAM: Final[Option[Any]] = Option("upstream", 0, UNLIMITED, _unchanged)
+"""An old option, which says what is so anyway: the whole server is asked for the targets of CNAMEs."""
 
 
 def refuse_repeated(stanza: Stanza) -> None:

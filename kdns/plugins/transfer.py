@@ -23,7 +23,7 @@ from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import FORMERR, IN, IXFR, REFUSED, SOA, TRANSFERS
 from kdns.dns.wire import AUTHORITY, records
 from kdns.dns.zone.difference import is_newer
-from kdns.net import MAX_PORT, HostPort
+from kdns.net import MAX_PORT, HostPort, client_address
 from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.plugins.directive import Directive, Repeat, Setup
 from kdns.plugins.stanza import UNLIMITED, Option, configured
@@ -81,15 +81,8 @@ class TransferConfig:
 
     def allows(self, client: str) -> bool:
         """Whether a client may have the zones."""
-        host = _bare(client)
-        return self.is_open or any(_bare(peer.host) == host for peer in self.to)
-
-
-def _bare(host: str) -> str:
-    """An address without the zone of IPv6, IPv4 where it is mapped."""
-    address = ip_address(host.partition("%")[0]) if host else None
-    mapped = getattr(address, "ipv4_mapped", None)
-    return str(mapped or address or "")
+        address = client_address(client)
+        return self.is_open or any(client_address(peer.host) == address for peer in self.to)
 
 
 def peer(token: Token, default_port: int = 53) -> HostPort:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kdns.dns.rrset import Rdata, RRset
+from kdns.dns.types import RRSIG
 from kdns.dns.zone.zone import Zone
 
 HALF: Final = 1 << 31
@@ -64,7 +65,7 @@ def _by_key(zone: Zone) -> dict[tuple[str, int, int], RRset]:
 
 def _covered(rrset: RRset) -> int:
     rdata = rrset.rdata[0]
-    return int.from_bytes(rdata[:2], "big") if rrset.rtype == 46 and isinstance(rdata, bytes) else 0
+    return int.from_bytes(rdata[:2], "big") if rrset.rtype == RRSIG and isinstance(rdata, bytes) else 0
 
 
 def _without(rrset: RRset, others: tuple[Rdata, ...]) -> list[RRset]:

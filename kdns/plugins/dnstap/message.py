@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from kdns.net import packed
+from kdns.net import packed, without_zone
 
 CLIENT_QUERY: Final = 5
 CLIENT_RESPONSE: Final = 6
@@ -48,9 +48,9 @@ def payload(tap: Tap, identity: bytes, version: bytes, extra: bytes = b"") -> by
 
 def message(tap: Tap) -> bytes:
     """The inner Message."""
-    asker = packed(tap.asker[0].partition("%")[0])
+    asker = packed(without_zone(tap.asker[0]))
     parts = [_number(1, tap.kind)]
-    answerer = packed(tap.answerer[0].partition("%")[0]) if tap.answerer else b""
+    answerer = packed(without_zone(tap.answerer[0])) if tap.answerer else b""
     if known := asker or answerer:
         parts.append(_number(2, INET if len(known) == 4 else INET6))
     parts.append(_number(3, PROTOCOLS.get(tap.transport, PROTOCOLS["udp"])))

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, TypeAlias
 from kdns.dns.query import PLAIN_PAYLOAD_BYTES
 from kdns.dns.response import MAX_MESSAGE_BYTES
 from kdns.dns.types import class_name, type_name
+from kdns.net import without_zone
 from kdns.plugins.chain import Request
 from kdns.plugins.expressions.values import (
     MAX_CHARS,
@@ -86,7 +87,7 @@ def _network(text: str) -> IPv4Network | IPv6Network:
 
 def _is_in_network(address: str, network: str) -> bool:
     try:
-        return ip_address(address.strip("[]").partition("%")[0]) in _network(network)
+        return ip_address(without_zone(address.strip("[]"))) in _network(network)
     except ValueError as error:
         raise EvaluationError(f"{address[:50]!r} is not an IP address") from error
 
@@ -100,15 +101,10 @@ def _wrong_network(constants: tuple[Value, ...]) -> str:
     return ""
 
 
-def plain_host(host: str) -> str:
-    """An address without its interface."""
-    return host.partition("%")[0]
-
-
 QUERY_FUNCTIONS: Final[dict[str, Function]] = {
     "bufsize": _of_query(Kind.INT, _bufsize, is_of_packet=False),
     "class": _of_query(Kind.STRING, lambda request: class_name(request.query.qclass)),
-    "client_ip": _of_query(Kind.STRING, lambda request: plain_host(request.client[0]), is_of_packet=False),
+    "client_ip": _of_query(Kind.STRING, lambda request: without_zone(request.client[0]), is_of_packet=False),
     "do": _of_query(Kind.BOOL, lambda request: request.query.do),
     "id": _of_query(Kind.INT, lambda request: int.from_bytes(request.query.packet[:2], "big"), is_of_packet=False),
     "incidr": Function((Kind.STRING, Kind.STRING), Kind.BOOL, _is_in_network, check=_wrong_network),
@@ -117,7 +113,7 @@ QUERY_FUNCTIONS: Final[dict[str, Function]] = {
     "opcode": _of_query(Kind.INT, lambda request: request.query.flags >> 11 & 15),
     "port": _of_query(Kind.STRING, lambda request: str(request.client[1]), is_of_packet=False),
     "proto": _of_query(Kind.STRING, lambda request: request.transport, is_of_packet=False),
-    "server_ip": _of_query(Kind.STRING, lambda request: plain_host(request.local), is_of_packet=False),
+    "server_ip": _of_query(Kind.STRING, lambda request: without_zone(request.local), is_of_packet=False),
     "server_port": _of_query(Kind.STRING, lambda request: str(request.local_port), is_of_packet=False),
     "size": _of_query(Kind.INT, lambda request: len(request.query.packet)),
     "type": _of_query(Kind.STRING, lambda request: type_name(request.query.qtype)),

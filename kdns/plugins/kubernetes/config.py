@@ -17,7 +17,7 @@ from kdns.corefile.address import all_zones, is_reverse, zones
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
 from kdns.plugins.kubernetes.options import Options, PodMode
-from kdns.plugins.stanza import UNLIMITED, Option, configured, duration_s, integer, rate
+from kdns.plugins.stanza import FALLTHROUGH, UNLIMITED, Option, configured, duration_s, integer, rate
 
 MAX_TTL_S = 3600
 NO_TLS = ClientTLS()
@@ -181,10 +181,6 @@ def _noendpoints(config: KubernetesConfig, line: Line) -> KubernetesConfig:
     return replace(config, serve_endpoints=False)
 
 
-def _fallthrough(config: KubernetesConfig, line: Line) -> KubernetesConfig:
-    return replace(config, fallthrough=all_zones(line.args) or (".",))
-
-
 def _ignore(config: KubernetesConfig, line: Line) -> KubernetesConfig:
     if line.args[0].text != "empty_service":
         raise line.args[0].error("only `empty_service` can be ignored")
@@ -226,7 +222,7 @@ OPTIONS: dict[str, Option[KubernetesConfig]] = {
     "endpoint_pod_names": Option("endpoint_pod_names", 0, 0, _endpoint_pod_names),
     "ttl": Option("ttl SECONDS", 1, 1, _ttl),
     "noendpoints": Option("noendpoints", 0, 0, _noendpoints),
-    "fallthrough": Option("fallthrough [ZONES...]", 0, UNLIMITED, _fallthrough),
+    "fallthrough": FALLTHROUGH,
     "ignore": Option("ignore empty_service", 1, 1, _ignore),
     "startup_timeout": Option("startup_timeout DURATION", 1, 1, _startup_timeout),
     "multicluster": Option("multicluster [ZONES...]", 0, UNLIMITED, _multicluster),

@@ -14,9 +14,8 @@ from typing import Final, Literal, TypeAlias
 
 from kdns.dns.answer import MAX_UDP_BYTES
 from kdns.dns.query import Edns
-from kdns.net import packed
+from kdns.net import packed, without_zone
 from kdns.plugins.chain import Request
-from kdns.plugins.expressions.functions import plain_host
 from kdns.plugins.rewrite.answers import Change
 from kdns.plugins.rewrite.rules import Outcome
 
@@ -35,10 +34,10 @@ def _port(number: int) -> bytes:
 VARIABLES: Final[dict[str, Value]] = {
     "{qname}": lambda request: request.query.name.encode("latin-1"),
     "{qtype}": lambda request: _port(request.query.qtype),
-    "{client_ip}": lambda request: packed(plain_host(request.client[0])) or b"",
+    "{client_ip}": lambda request: packed(without_zone(request.client[0])),
     "{client_port}": lambda request: _port(request.client[1]),
     "{protocol}": lambda request: request.transport.encode("ascii"),
-    "{server_ip}": lambda request: packed(plain_host(request.local)) or b"",
+    "{server_ip}": lambda request: packed(without_zone(request.local)),
     "{server_port}": lambda request: _port(request.local_port),
 }
 OF_PACKET: Final = frozenset(("{qname}", "{qtype}"))
@@ -54,7 +53,7 @@ def subnet_value(ipv4_bits: int, ipv6_bits: int) -> Value:
 
     def value(request: Request) -> bytes:
         try:
-            address = ip_address(plain_host(request.client[0]))
+            address = ip_address(without_zone(request.client[0]))
         except ValueError:
             return b""
         is_ipv4 = isinstance(address, IPv4Address)

@@ -10,27 +10,26 @@ from collections.abc import Awaitable, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 
 from kdns.corefile.address import all_zones
 from kdns.corefile.lines import Line, Stanza
-from kdns.dns.names import folded, is_below, labels_of, text_of
+from kdns.dns.names import is_below, labels_of
 from kdns.dns.query import AA, OPCODE
 from kdns.dns.response import Response
 from kdns.dns.types import AXFR, IXFR, NOERROR, SOA
 from kdns.dns.zone.catalog import Member, parse_catalog
 from kdns.dns.zone.difference import is_newer
 from kdns.dns.zone.zone import Zone
-from kdns.net import HostPort
+from kdns.net import HostPort, client_address
 from kdns.plugins.authority import Authority, HeldZone, stepped
 from kdns.plugins.chain import Reply, Request, Serve
 from kdns.plugins.directive import Directive, Repeat, Setup
 from kdns.plugins.file import Version
 from kdns.plugins.secondary.inbound import Inbound, Kind, question, serial_in
-from kdns.plugins.stanza import UNLIMITED, Option, configured
+from kdns.plugins.stanza import FALLTHROUGH, UNLIMITED, Option, configured
 from kdns.plugins.transfer import peer
-from kdns.plugins.tsig.plugin import Tsigs
+from kdns.plugins.tsig.plugin import Tsigs, key_name
 from kdns.plugins.upstream import UpstreamError
 
 if TYPE_CHECKING:
@@ -74,10 +73,7 @@ def _transfer(config: SecondaryConfig, line: Line) -> SecondaryConfig:
 
 
 def _tsig(config: SecondaryConfig, line: Line) -> SecondaryConfig:
-    try:
-        return replace(config, key=folded(text_of(labels_of(line.args[0].text))))
-    except ValueError as error:
-        raise line.args[0].error(f"not the name of a key: {error}") from error
+    return replace(config, key=key_name(line.args[0]))
 
 
 def _catalog(config: SecondaryConfig, line: Line) -> SecondaryConfig:
@@ -86,15 +82,11 @@ def _catalog(config: SecondaryConfig, line: Line) -> SecondaryConfig:
     return replace(config, catalog=() if is_for_all else tuple(dict.fromkeys((*(config.catalog or ()), *zones))))
 
 
-def _fallthrough(config: SecondaryConfig, line: Line) -> SecondaryConfig:
-    return replace(config, fallthrough=all_zones(line.args) or (".",))
-
-
-OPTIONS = {
+OPTIONS: Final[dict[str, Option[SecondaryConfig]]] = {
     "transfer": Option("transfer from HOST[:PORT]...", 1, UNLIMITED, _transfer),
     "tsig": Option("tsig KEY", 1, 1, _tsig),
     "catalog": Option("catalog [ZONES...]", 0, UNLIMITED, _catalog),
-    "fallthrough": Option("fallthrough [ZONES...]", 0, UNLIMITED, _fallthrough),
+    "fallthrough": FALLTHROUGH,
 }
 
 
@@ -108,9 +100,8 @@ def parse(stanza: Stanza, zones: tuple[str, ...]) -> SecondaryConfig:
 
 def is_primary(client: str, primaries: Iterable[HostPort]) -> bool:
     """Whether a NOTIFY comes from one of the primaries; its port does not matter."""
-    address = ip_address(client.partition("%")[0]) if client else None
-    mapped = getattr(address, "ipv4_mapped", None) or address
-    return any(ip_address(primary.host.partition("%")[0]) == mapped for primary in primaries)
+    address = client_address(client)
+    return any(client_address(primary.host) == address for primary in primaries)
 
 
 @dataclass(slots=True, eq=False)

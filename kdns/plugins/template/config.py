@@ -15,7 +15,7 @@ from kdns.plugins.expressions.functions import BUILTINS, GROUP, QUERY_FUNCTIONS
 from kdns.plugins.expressions.parser import RESERVED, Expression, expression
 from kdns.plugins.expressions.values import Kind
 from kdns.plugins.patterns import Pattern, regex
-from kdns.plugins.stanza import UNLIMITED, Option, configured, count, integer
+from kdns.plugins.stanza import FALLTHROUGH, UNLIMITED, UPSTREAM, Option, configured, count, integer
 from kdns.plugins.template.gotemplate import Template, TemplateSyntaxError
 
 Section: TypeAlias = Literal["answer", "additional", "authority"]
@@ -100,16 +100,7 @@ def _kinds(config: TemplateConfig) -> dict[str, Kind]:
     return {name: value.kind for name, value in config.variables}
 
 
-def _fallthrough(config: TemplateConfig, line: Line) -> TemplateConfig:
-    return replace(config, fallthrough=all_zones(line.args) or (".",))
-
-
-def _upstream(config: TemplateConfig, _line: Line) -> TemplateConfig:
-    """It says what is so anyway: CNAMEs are completed by the server itself."""
-    return config
-
-
-OPTIONS: Final = {
+OPTIONS: Final[dict[str, Option[TemplateConfig]]] = {
     "match": Option("match REGEX...", 1, UNLIMITED, _match),
     "answer": Option("answer RECORD...", 1, UNLIMITED, _record),
     "additional": Option("additional RECORD...", 1, UNLIMITED, _record),
@@ -118,8 +109,8 @@ OPTIONS: Final = {
     "ederror": Option("ederror CODE [REASON]", 1, 2, _ederror),
     "var": Option("var NAME EXPRESSION", 2, UNLIMITED, _variable),
     "expr": Option("expr EXPRESSION", 1, UNLIMITED, _expr),
-    "fallthrough": Option("fallthrough [ZONES...]", 0, UNLIMITED, _fallthrough),
-    "upstream": Option("upstream", 0, UNLIMITED, _upstream),
+    "fallthrough": FALLTHROUGH,
+    "upstream": UPSTREAM,
 }
 
 

@@ -18,9 +18,10 @@ from kdns.dns.response import NEVER, Response, Reuse, Tally
 from kdns.dns.rrset import RRset
 from kdns.dns.types import ANY, CNAME, NOERROR, NXDOMAIN, SERVFAIL, class_name, type_label, type_name
 from kdns.dns.wire import from_wire
+from kdns.net import without_zone
 from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.plugins.directive import Counters, Directive, Repeat, Setup
-from kdns.plugins.expressions.functions import Environment, plain_host
+from kdns.plugins.expressions.functions import Environment
 from kdns.plugins.expressions.values import EvaluationError
 from kdns.plugins.patterns import Match
 from kdns.plugins.template.config import OPTIONS, Section, TemplateConfig, parse
@@ -78,7 +79,7 @@ FIELDS: Final[dict[str, Callable[[Subject], Value]]] = {
     "Meta": _meta,
     "Name": lambda subject: subject.request.query.name,
     "Question": _question,
-    "Remote": lambda subject: plain_host(subject.request.client[0]),
+    "Remote": lambda subject: without_zone(subject.request.client[0]),
     "Type": lambda subject: type_name(subject.request.query.qtype),
     "Var": lambda subject: Map(subject.variables, None),
     "Zone": lambda subject: subject.zone,

@@ -48,7 +48,8 @@ class TsigConfig:
         return of_type or self.opcodes is None or opcode in self.opcodes
 
 
-def _key_name(token: Token) -> str:
+def key_name(token: Token) -> str:
+    """The name of a key, as keys are found by it; CorefileError for a word that is no name."""
     try:
         return folded(text_of(labels_of(token.text)))
     except ValueError as error:
@@ -64,7 +65,7 @@ def _secret_bytes(token: Token) -> bytes:
 
 def _secret(config: TsigConfig, line: Line) -> TsigConfig:
     name, secret = line.args
-    return replace(config, secrets={**config.secrets, _key_name(name): _secret_bytes(secret)})
+    return replace(config, secrets={**config.secrets, key_name(name): _secret_bytes(secret)})
 
 
 def _secrets(config: TsigConfig, line: Line) -> TsigConfig:
@@ -123,7 +124,7 @@ def parse_secrets(text: str, path: str) -> dict[str, bytes]:
         clauses = dict(_CLAUSE.findall(match[2])) if match else {}
         if match is None or "secret" not in clauses or _CLAUSE.sub("", match[2]).strip():
             raise CorefileError(path, line, "", 'not a key, as in: key "NAME" { algorithm hmac-sha256; secret "…"; };')
-        secrets[_key_name(Token(path, line, match[1]))] = _secret_bytes(Token(path, line, clauses["secret"]))
+        secrets[key_name(Token(path, line, match[1]))] = _secret_bytes(Token(path, line, clauses["secret"]))
         position = match.end()
     return secrets
 

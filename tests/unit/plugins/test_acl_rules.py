@@ -14,7 +14,7 @@ from kdns.dns.response import Response, Reuse
 from kdns.dns.rrset import RRset
 from kdns.dns.types import TXT, A
 from kdns.dns.wire import from_wire
-from kdns.net import packed
+from kdns.net import client_address, packed
 from kdns.plugins import acl
 from kdns.plugins.chain import Chain, Plugin, Request, Sees, Serve
 from kdns.plugins.server import Block, Exchange, Server
@@ -56,8 +56,8 @@ def counts(setup: FakeSetup) -> dict[str, dict[tuple[str, ...], float]]:
 )
 def test_networks(networks: list[str], inside: list[str], outside: list[str]) -> None:
     found = acl.Networks(ip_network(text) for text in networks)
-    assert [host for host in inside if acl.client_address(host) not in found] == []
-    assert [host for host in outside if acl.client_address(host) in found] == []
+    assert [host for host in inside if client_address(host) not in found] == []
+    assert [host for host in outside if client_address(host) in found] == []
 
 
 def test_extended_errors_go_to_who_sent_an_opt() -> None:
