@@ -10,12 +10,11 @@ from typing import Final
 from kdns.dns.names import Labels, is_below, labels_of
 from kdns.dns.query import AA, RA, TC
 from kdns.dns.response import NEVER, Response, Reuse, Subject
-from kdns.dns.types import CNAME, IN, NOERROR, NS, REFUSED, SERVFAIL, TRANSFERS
-from kdns.dns.wire import from_wire
+from kdns.dns.types import CNAME, IN, NS, REFUSED, SERVFAIL, TRANSFERS
 from kdns.dns.zone.difference import Difference, difference
 from kdns.dns.zone.lookup import Lookup, lookup
 from kdns.dns.zone.zone import Zone
-from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, then
+from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, joined, then
 from kdns.plugins.directive import Setup
 from kdns.plugins.transfer import Transfer
 
@@ -134,7 +133,7 @@ class Authority(Plugin):
             onward = request.about(found.target)
         except ValueError:
             return response
-        return then(self._setup.resolve(onward), partial(_joined, response))
+        return then(self._setup.resolve(onward), partial(_followed, response))
 
     def _up_to_closer(self, held: HeldZone, found: Lookup) -> Lookup:
         """The answer up to a CNAME whose target is in a zone below this one: that zone knows (RFC 1034 §4.3.2)."""
@@ -187,7 +186,7 @@ class Authority(Plugin):
         )
 
 
-def _joined(response: Response, found: Reply) -> Reply:
+def _followed(response: Response, found: Reply) -> Reply:
     """The CNAMEs of a zone with what the server says to the name that they lead to.
 
     Nobody answering for that name is no error of the zone: a resolver looks for it elsewhere.
@@ -196,16 +195,4 @@ def _joined(response: Response, found: Reply) -> Reply:
         return response._replace(reuse=NEVER)
     if found.rcode == SERVFAIL:
         return response._replace(rcode=SERVFAIL, reuse=NEVER)
-    if found.wire:
-        found = from_wire(found)
-    negative = (found.soa.rrset,) if found.soa else found.authority
-    is_steady = found.aged_from_s is None and found.soa is None
-    return response._replace(
-        rcode=found.rcode,
-        flags=response.flags | (found.flags & (TC | RA)),
-        answer=(*response.answer, *found.answer),
-        authority=response.authority if found.answer and found.rcode == NOERROR else negative,
-        reuse=response.reuse.and_then(found.reuse) if is_steady else NEVER,
-        order=found.order,
-        tallies=(*response.tallies, *found.tallies),
-    )
+    return joined(response, found, TC | RA)._replace(order=found.order)

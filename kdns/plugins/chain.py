@@ -183,29 +183,33 @@ def follow(request: Request, response: Response, next: Serve) -> Reply | Awaitab
         rewritten = request.about(target)
     except ValueError:
         return response
-    return then(next(rewritten), partial(_joined, response))
+    return then(next(rewritten), partial(_followed, response))
 
 
 def _owners(response: Response) -> set[Labels]:
     return {tuple(map(bytes.lower, labels_of(rrset.owner))) for rrset in response.answer}
 
 
-def _joined(response: Response, found: Reply) -> Reply:
-    """The CNAMEs of `response` with the answer that was found behind them.
-
-    TTLs that count down, and an SOA whose serial changes, are right for one query only.
-    """
+def _followed(response: Response, found: Reply) -> Reply:
     if found is None or found is UNHANDLED:
         return response._replace(reuse=response.reuse if found is UNHANDLED else NEVER)
     if not found.plugin and found.rcode in {SERVFAIL, REFUSED}:  # no directive answers, or no server block
         return response._replace(reuse=NEVER)
+    return joined(response, found, TC)
+
+
+def joined(response: Response, found: Response, flags: int) -> Response:
+    """The CNAMEs of `response` with the answer that was found behind them, and with these of its flags.
+
+    TTLs that count down, and an SOA whose serial changes, are right for one query only.
+    """
     if found.wire:
         found = from_wire(found)
     is_steady = found.aged_from_s is None and found.soa is None
     negative = (found.soa.rrset,) if found.soa is not None else found.authority
     return response._replace(
         rcode=found.rcode,
-        flags=response.flags | (found.flags & TC),
+        flags=response.flags | (found.flags & flags),
         answer=(*response.answer, *found.answer),
         authority=response.authority if found.rcode == NOERROR and found.answer else negative,
         reuse=response.reuse.and_then(found.reuse) if is_steady else NEVER,
