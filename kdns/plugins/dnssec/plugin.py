@@ -5,6 +5,8 @@ other ("black lies"): NXDOMAIN becomes NOERROR, and nobody can list the zone.
 Differs: the original TTL in a signature is the RRset's (RFC 4034 §3.1.4); CoreDNS writes 3600.
 Differs: the NSEC record of a delegation has the types NS, RRSIG and NSEC; CoreDNS adds types that are not there, and
 says NS of every name that it is asked DS of, with which anybody can pass the name off as an unsigned zone.
+Differs: the NSEC record of other names has all types that are in use; CoreDNS's lacks PTR, MX, NAPTR, SVCB, HTTPS and
+CAA, so that a resolver that reuses NSEC records (RFC 8198) takes those for absent once it has asked for another type.
 Differs: what is signed already is not signed again. CNAMEs in front of a name that does not exist are signed, and the
 NSEC record is that of the last name.
 """
@@ -44,9 +46,16 @@ RENEWED_S: Final = 4 * 24 * HOUR_S
 MAX_ADDITIONAL: Final = 8
 """RRsets of the additional section that are signed; further ones are left out, which costs nobody anything."""
 
-TYPES: Final = frozenset((1, 13, 16, 28, 29, 33, 37, 44, RRSIG, NSEC, 52, 55, 61, 99))
-"""A, HINFO, TXT, AAAA, LOC, SRV, CERT, SSHFP, RRSIG, NSEC, TLSA, HIP, OPENPGPKEY and SPF: what any name may have."""
-APEX_TYPES: Final = TYPES | {NS, SOA, 15, DNSKEY}
+TYPES: Final = frozenset(
+    (1, 12, 13, 15, 16, 17, 18, 28, 29, 33, 35, 36, 37, 42, 44, 45, RRSIG, NSEC)
+    + (49, 52, 53, 55, 61, 64, 65, 99, 108, 109, 256, 257)
+)
+"""What any name may have: A, PTR, HINFO, MX, TXT, RP, AFSDB, AAAA, LOC, SRV, NAPTR, KX, CERT, APL, SSHFP, IPSECKEY,
+RRSIG, NSEC, DHCID, TLSA, SMIMEA, HIP, OPENPGPKEY, SVCB, HTTPS, SPF, EUI48, EUI64, URI and CAA.
+
+A type that is not here is denied with each other one: resolvers reuse NSEC (RFC 8198)."""
+APEX_TYPES: Final = TYPES | {NS, SOA, DNSKEY, 59, 60, 62}
+"""With CDS, CDNSKEY and CSYNC."""
 DELEGATION_TYPES: Final = frozenset((NS, RRSIG, NSEC))
 
 

@@ -110,11 +110,11 @@ async def test_signatures_are_bounded() -> None:
 @pytest.mark.parametrize(
     ("reply", "name", "qtype", "nsec", "signatures"),
     [
-        pytest.param(MISSING, "b.a.", TXT, r"b.a. \000.b.a. A HINFO AAAA", 2, id="no such name"),
-        pytest.param(EMPTY, "a.", TXT, r"a. \000.a. A NS SOA HINFO MX AAAA", 2, id="the zone's own name"),
-        pytest.param(ALIAS, "b.a.", A, r"c.a. \000.c.a. HINFO TXT", 3, id="a CNAME to nothing"),
+        pytest.param(MISSING, "b.a.", TXT, r"b.a. \000.b.a. A PTR HINFO MX RP", 2, id="no such name"),
+        pytest.param(EMPTY, "a.", TXT, r"a. \000.a. A NS SOA PTR HINFO MX RP", 2, id="the zone's own name"),
+        pytest.param(ALIAS, "b.a.", A, r"c.a. \000.c.a. PTR HINFO MX TXT", 3, id="a CNAME to nothing"),
         pytest.param(REFERRAL, "x.b.a.", A, r"b.a. b\000.a. NS RRSIG NSEC", 1, id="an unsigned child"),
-        pytest.param(EMPTY, "b.a.", DS, r"b.a. \000.b.a. A HINFO TXT", 2, id="DS of what is no child"),
+        pytest.param(EMPTY, "b.a.", DS, r"b.a. \000.b.a. A PTR HINFO MX TXT", 2, id="DS of what is no child"),
     ],
 )
 async def test_denials(reply: Response, name: str, qtype: int, nsec: str, signatures: int) -> None:
@@ -125,6 +125,17 @@ async def test_denials(reply: Response, name: str, qtype: int, nsec: str, signat
     assert f"{owner} {rdata}".startswith(nsec)
     assert decoded.rcode == "NOERROR"
     assert len(covered(wire)) == signatures
+
+
+@pytest.mark.parametrize("name", ["b.a.", "a."])
+@pytest.mark.parametrize("other", ["A", "PTR", "MX", "NAPTR", "SVCB", "HTTPS", "CAA", "TLSA", "URI"])
+async def test_the_denial_of_one_type_denies_no_other(name: str, other: str) -> None:
+    """Resolvers answer from NSEC records that they got for another question (RFC 8198)."""
+    decoded = decode(await asked(served(FakeSetup(), lambda _qtype: EMPTY, (257, 13)), name, TXT))
+    (denial,) = [rrset for rrset in decoded.authority if rrset.rtype == NSEC]
+    types = record_texts(denial)[0].split()[5:]
+    assert other in types
+    assert not {"TXT", "CNAME", "DNAME", "DS"} & set(types)
 
 
 async def test_ds_of_an_unsigned_child() -> None:
