@@ -350,8 +350,6 @@ def dnsperf(place: Place, resolver: Resolver, kind: Kind, number: int, seconds: 
     used_s = cpu_s(resolver.pid) - before_s
     sent, completed = (int(_figure(rf"Queries {word}:\s+(\d+)", run.stdout)) for word in ("sent", "completed"))
     codes = _figure(r"Response codes:\s+(.*)", run.stdout)
-    if kind.mode == "doh":  # dnsperf 2.10 counts fewer answers than responses of HTTP from kdns; it is not known why
-        completed = sent = int(_figure(r"200: (\d+)", run.stdout))
     if not re.fullmatch(r"NOERROR \d+ \(100.00%\)", codes) or completed < sent * (1 - LOST_MAX):
         raise SystemExit(f"{resolver.name}: {kind.label}: {completed} answers to {sent} queries: {codes}")
     return used_s / completed * 1e6, float(_figure(r"Queries per second:\s+([\d.]+)", run.stdout))

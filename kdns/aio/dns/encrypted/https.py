@@ -183,7 +183,7 @@ class HttpsConnection(asyncio.Protocol):
                 task.cancel()
         for request in requests:
             self._take(request)
-            self._flush()  # each response is a record of TLS: dnsperf loses all but one of those that come in one
+            self._flush()  # each response is a record of TLS: dnsperf loses every second one of those that come in one
         self._flush()
         if not self._transport.is_closing():
             self._is_waiting = self._is_answerable
