@@ -107,8 +107,9 @@ class UdpSockets:
 
     def _send(self, pending: Pending, body: bytes) -> None:
         take = self._exchanges.entropy.take
-        one = self._chosen(take(1)[0] % SOCKETS, pending.deadline_s - pending.timeout_s)
-        message_id = take(2)
+        drawn = take(3)
+        one = self._chosen(drawn[0] % SOCKETS, pending.deadline_s - pending.timeout_s)
+        message_id = drawn[1:]
         while message_id in one.pending or message_id in one.late:
             message_id = take(2)
         one.send(message_id, pending, body)

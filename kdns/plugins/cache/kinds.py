@@ -235,11 +235,11 @@ def _with_ttl(rrset: RRset, ttl_s: int) -> RRset:
 
 def wire_with_ttl(packet: bytes, ttl_s: int, found: Iterable[Record]) -> bytes:
     """A message with the TTL of each record set, in place."""
-    others = [record.ttl_at for record in found if record.ttl != ttl_s and record.rtype != OPT]
-    if not others:
-        return packet
-    changed = bytearray(packet)
+    changed: bytearray | None = None
     ttl = TTL_BYTES.pack(ttl_s)
-    for position in others:
-        changed[position : position + 4] = ttl
-    return bytes(changed)
+    for _, _, rtype, _, was_s, ttl_at, _, _ in found:
+        if was_s != ttl_s and rtype != OPT:
+            if changed is None:
+                changed = bytearray(packet)
+            changed[ttl_at : ttl_at + 4] = ttl
+    return packet if changed is None else bytes(changed)

@@ -60,7 +60,8 @@ class Forwarder:
         """Whether names of these folded labels are forwarded: FROM itself always is, whatever `except` says."""
         for zone in self.zones:
             if is_below(labels, zone):
-                return labels == zone or not any(is_below(labels, excluded) for excluded in self._excluded)
+                excluded = self._excluded
+                return not excluded or labels == zone or not any(is_below(labels, each) for each in excluded)
         return False
 
     def leads_on(self, response: Response) -> bool:
@@ -75,48 +76,43 @@ class Forwarder:
 
     async def ask(self, request: Request) -> Response:
         """What the first upstream with an answer says; SERVFAIL where there is none, REFUSED for one too many."""
-        limit = self._config.max_concurrent
-        if limit and self._under_way >= limit:
+        config, members, now_s = self._config, self.group.usable, self._setup.now_s
+        if config.max_concurrent and self._under_way >= config.max_concurrent:
             self._rejects.count += 1
             return self._too_many
-        self._under_way += 1
-        try:
-            return await self._ask(request)
-        finally:
-            self._under_way -= 1
-
-    async def _ask(self, request: Request) -> Response:
-        """One upstream after the other, round after round, until one has an answer that counts."""
-        config, members, now_s = self._config, self.group.usable, self._setup.now_s
         transport = self.transport(request)
         failures_left = self._max_failures(len(members))
         at_s = now_s()
         deadline_s = at_s + TIMEOUT_S
         response = FAILED
         has_answer = False
-        for member, lap in self._candidates(members):
-            if at_s >= deadline_s or (lap and has_answer):
-                break
-            begun_s = at_s
-            try:
-                wire = await self._exchange(member, request, transport, min(config.read_timeout_s, deadline_s - at_s))
-                if wire[2] & _TC and transport == "udp":
-                    wire = await self._whole(member, request, wire, deadline_s)
-                response = checked(wire, request.query, NAME)
-            except (UpstreamError, ValueError) as error:
-                at_s = now_s()
-                member.failed(transport)
-                if not has_answer:
-                    response = FAILED._replace(error=_said(error, member, transport))
-                failures_left -= not isinstance(error, UpstreamTimeoutError)
-                if not failures_left:
+        self._under_way += 1
+        try:
+            for member, lap in self._candidates(members):
+                if at_s >= deadline_s or (lap and has_answer):
                     break
-                continue
-            at_s = now_s()
-            self._durations.observe(member.labels(response.rcode), at_s - begun_s)
-            has_answer = True
-            if response.rcode not in config.failover_rcodes:
-                break
+                begun_s = at_s
+                try:
+                    timeout_s = min(config.read_timeout_s, deadline_s - at_s)
+                    wire = await self._exchange(member, request, transport, timeout_s)
+                    if wire[2] & _TC and transport == "udp":
+                        wire = await self._whole(member, request, wire, deadline_s)
+                    response = checked(wire, request.query, NAME)
+                except (UpstreamError, ValueError) as error:
+                    at_s = now_s()
+                    member.failed(transport)
+                    response = response if has_answer else FAILED._replace(error=_said(error, member, transport))
+                    failures_left -= not isinstance(error, UpstreamTimeoutError)
+                    if not failures_left:
+                        break
+                    continue
+                at_s = now_s()
+                self._durations.observe(member.labels(response.rcode), at_s - begun_s)
+                has_answer = True
+                if response.rcode not in config.failover_rcodes:
+                    break
+        finally:
+            self._under_way -= 1
         if response.rcode == SERVFAIL and has_answer:
             return response._replace(error="the upstream answers SERVFAIL")
         return response
@@ -163,7 +159,7 @@ class Forwarder:
 
         If all are down, any of them is the last, as the health checks may be wrong.
         """
-        upstreams: Iterable[Member] = self._order(members)
+        upstreams: Iterable[Member] = self._order(members) if len(members) > 1 else members
         for lap in count() if members else ():
             down = 0
             for member in upstreams:
