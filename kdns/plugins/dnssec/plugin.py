@@ -47,13 +47,14 @@ MAX_ADDITIONAL: Final = 8
 """RRsets of the additional section that are signed; further ones are left out, which costs nobody anything."""
 
 TYPES: Final = frozenset(
-    (1, 12, 13, 15, 16, 17, 18, 28, 29, 33, 35, 36, 37, 42, 44, 45, RRSIG, NSEC)
-    + (49, 52, 53, 55, 61, 64, 65, 99, 108, 109, 256, 257)
+    {1, 12, 13, 15, 16, 17, 18, 28, 29, 33, 35, 36, 37, 42, 44, 45, RRSIG, NSEC}
+    | {49, 52, 53, 55, 61, 64, 65, 99, 108, 109, 256, 257}
 )
 """What any name may have: A, PTR, HINFO, MX, TXT, RP, AFSDB, AAAA, LOC, SRV, NAPTR, KX, CERT, APL, SSHFP, IPSECKEY,
 RRSIG, NSEC, DHCID, TLSA, SMIMEA, HIP, OPENPGPKEY, SVCB, HTTPS, SPF, EUI48, EUI64, URI and CAA.
 
-A type that is not here is denied with each other one: resolvers reuse NSEC (RFC 8198)."""
+A type that is not here is denied with each other one: resolvers reuse NSEC (RFC 8198).
+"""
 APEX_TYPES: Final = TYPES | {NS, SOA, DNSKEY, 59, 60, 62}
 """With CDS, CDNSKEY and CSYNC."""
 DELEGATION_TYPES: Final = frozenset((NS, RRSIG, NSEC))
