@@ -1,8 +1,8 @@
 """RRsets to the bytes behind the question.
 
 An owner that is the question's name is the pointer 0xC00C, so the client's spelling comes back by itself
-(draft-vixie-dnsext-dns0x20). Other owners end in a pointer to the question's zone. The names in SRV rdata are
-never compressed (RFC 2782).
+(draft-vixie-dnsext-dns0x20). Other owners end in a pointer to the question's zone. The names in SRV and
+DNAME rdata are never compressed (RFC 2782, RFC 6672 §2.5): other implementations refuse the whole message then.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 from kdns.dns.names import MAX_NAME_BYTES, POINTER, Labels, encode_labels, encode_name, is_below, labels_of
 from kdns.dns.query import HEADER_BYTES, Edns, encode_options
 from kdns.dns.rrset import Mx, Rdata, RRset, Soa, Srv
-from kdns.dns.types import AAAA, A
+from kdns.dns.types import AAAA, DNAME, A
 
 OWN_PAYLOAD_BYTES: Final = 1232
 """The UDP payload kdns can take without fragments, as it says in its OPT (DNS flag day 2020)."""
@@ -112,6 +112,8 @@ def encode_rrset(rrset: RRset, names: Names, at: int, end: int = ENDLESS) -> lis
             owner = names.encode(rrset.owner, at)
             if rrset.rtype in _ADDRESSES and isinstance(rdata, bytes):
                 body = rdata
+            elif rrset.rtype == DNAME and isinstance(rdata, str):
+                body = encode_name(labels_of(rdata))
             else:
                 body = _rdata(rdata, names, at + len(owner) + 10)
         except (ValueError, UnicodeEncodeError):

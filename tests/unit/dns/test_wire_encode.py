@@ -13,7 +13,7 @@ from kdns.dns.names import encode_name, labels_of, read_name, skip_name
 from kdns.dns.query import AA, Edns, Query, read_query
 from kdns.dns.response import Response
 from kdns.dns.rrset import RRset, Soa, Srv
-from kdns.dns.types import CNAME, NS, PTR, SOA, SRV, TXT, A
+from kdns.dns.types import CNAME, DNAME, NS, PTR, SOA, SRV, TXT, A
 
 ZONE = (b"cluster", b"local")
 ASKED = (b"web", b"shop", *ZONE)
@@ -120,6 +120,11 @@ SHOP = "shop.cluster.local."
             [RRset(f"web.{SHOP}", SRV, 5, (Srv(0, 50, 80, f"web.{SHOP}"),))],
             head(SELF, SRV, pack("!HHH", 0, 50, 80) + encode_name(labels_of(f"web.{SHOP}"))),
             id="SRV targets are whole (RFC 2782)",
+        ),
+        pytest.param(
+            [RRset(f"web.{SHOP}", DNAME, 5, (f"web.{SHOP}",))],
+            head(SELF, DNAME, encode_name(labels_of(f"web.{SHOP}"))),
+            id="DNAME targets are whole (RFC 6672 §2.5)",
         ),
         pytest.param(
             [RRset(f"web.{SHOP}", PTR, 5, ("a.example.", "b.example."))],
