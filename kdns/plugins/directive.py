@@ -194,7 +194,8 @@ class Setup(Protocol):
         """Give a file's text to `read`, now and whenever it changes; it is looked at every `every_s` seconds, 0: once.
 
         A CorefileError that `read` raises ends the start, and later is logged while the old text counts on.
-        `read` gets what `parse` makes of the text, in a thread: for what takes longer than a few milliseconds.
+        `read` gets what `parse` makes of the text, in a thread: for what takes longer than a few milliseconds. It gets
+        the first of that before the block answers, rather than now.
         With `is_optional` a file that is not there is empty.
         """
         ...

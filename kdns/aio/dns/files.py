@@ -21,7 +21,8 @@ class WatchedFile:
     """One file: `kind` is what it is called in messages; `read` takes what `parse` makes of its text, in a thread.
 
     Both may raise CorefileError. A file that `is_optional` is empty where it is not there.
-    Making one reads the file, and raises CorefileError for one that cannot be read or used.
+    Making one reads the file, and raises CorefileError for one that cannot be read or used; what is to be parsed is
+    given to `read` by `begin`.
     """
 
     kind: str
@@ -36,7 +37,13 @@ class WatchedFile:
         self._text = self._load()
         if self.is_optional and not Path(self.path).exists():
             log.warning("watched file is not there", kind=self.kind, path=self.path)
-        self.read(self.parse(self._text) if self.parse else self._text)
+        if self.parse is None:
+            self.read(self._text)
+
+    async def begin(self) -> None:
+        """Parse the text that was read first; CorefileError for one that cannot be used."""
+        if self.parse is not None:
+            self.read(await in_daemon_thread(partial(self.parse, self._text)))
 
     async def follow(self) -> None:
         """Look at the file every `every_s` seconds and give a changed text to `read`; never returns.

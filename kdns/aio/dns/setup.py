@@ -252,6 +252,8 @@ class BlockSetup:
     ) -> None:
         """See Setup."""
         file = WatchedFile(kind, self.path(path), every_s, read, parse, is_optional)
+        if parse:
+            self.prepare(file.begin)
         if every_s:
             self.spawn(file.follow)
 
