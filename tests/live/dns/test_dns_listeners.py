@@ -22,6 +22,8 @@ from kdns.errors import ListenError
 from kdns.plugins.server_config import configure
 
 NAME = "s1.default.svc.cluster.local"
+SOONER_S = 8.0
+"""Before a connection would be closed without what a test says: that is after 10 s."""
 MANY_NAME = "many.default.svc.cluster.local"
 
 
@@ -170,19 +172,25 @@ async def test_a_message_may_arrive_in_any_pieces(server: DnsServer, size: int) 
 
 
 async def test_a_length_longer_than_the_message_waits_and_the_idle_connection_is_closed(
-    server: DnsServer, monkeypatch: pytest.MonkeyPatch
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tcp, "IDLE_S", 0.1)
-    async with await Tcp.connect(port_of(server)) as stream:
+    async with serving(api.url, monkeypatch) as server, await Tcp.connect(port_of(server)) as stream:
         await stream.send(b"\xff\xff" + packet(NAME))
-        assert await stream.is_closed()
+        async with asyncio.timeout(SOONER_S):
+            assert await stream.is_closed()
 
 
 async def test_an_idle_connection_is_closed_and_a_used_one_is_not(
-    server: DnsServer, monkeypatch: pytest.MonkeyPatch
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tcp, "IDLE_S", 2.0)
-    async with await Tcp.connect(port_of(server)) as used, await Tcp.connect(port_of(server)) as idle:
+    async with (
+        serving(api.url, monkeypatch) as server,
+        await Tcp.connect(port_of(server)) as used,
+        await Tcp.connect(port_of(server)) as idle,
+        asyncio.timeout(SOONER_S),
+    ):
         closing = asyncio.create_task(idle.is_closed())
         while not closing.done():
             assert answers(await used.ask(packet(NAME))) == ["10.96.0.2"]
@@ -199,14 +207,13 @@ async def test_a_message_that_is_no_query_ends_the_connection(server: DnsServer)
             assert await stream.is_closed()
 
 
-async def test_a_connection_closes_after_its_share_of_queries(
-    server: DnsServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_connection_closes_after_its_share_of_queries(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tcp, "MAX_QUERIES", 3)
-    async with await Tcp.connect(port_of(server)) as stream:
+    async with serving(api.url, monkeypatch) as server, await Tcp.connect(port_of(server)) as stream:
         for _ in range(3):
             assert answers(await stream.ask(packet(NAME))) == ["10.96.0.2"]
-        assert await stream.is_closed()
+        async with asyncio.timeout(SOONER_S):
+            assert await stream.is_closed()
 
 
 async def test_health_and_readiness(server: DnsServer) -> None:
