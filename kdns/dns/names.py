@@ -127,17 +127,17 @@ def read_name(packet: bytes, start: int) -> tuple[Labels, int]:
 
 def skip_name(packet: bytes, position: int) -> int:
     """The position behind a name that may end in a pointer; ValueError when it runs out of the packet."""
-    while position < len(packet):
-        length = packet[position]
-        if length == 0:
-            return position + 1
-        if length >= 0xC0:
-            if position + 2 > len(packet):
+    try:
+        while length := packet[position]:
+            if length > MAX_LABEL_BYTES:
                 break
-            return position + 2
-        if length > MAX_LABEL_BYTES:
-            break
-        position += 1 + length
+            position += 1 + length
+        else:
+            return position + 1
+    except IndexError:
+        length = 0
+    if length >= 0xC0 and position + 2 <= len(packet):
+        return position + 2
     raise ValueError("the name runs out of the packet")
 
 

@@ -140,7 +140,7 @@ def read_query(packet: bytes) -> Query | Malformed:
     flags, questions, answers, authorities, additionals = _HEADER.unpack_from(packet, 2)
     if flags & QR:
         return Malformed(None)
-    if flags & OPCODE not in {0, NOTIFY}:
+    if flags & OPCODE and flags & OPCODE != NOTIFY:
         return Malformed(NOTIMP)
     if questions != 1:
         return Malformed(FORMERR)
