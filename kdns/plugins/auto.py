@@ -134,7 +134,7 @@ class AutoZones(Authority):
         super().__init__(NAME, setup)
         self._within = tuple(labels_of(zone) for config in configs for zone in config.zones)
         self._of_config: list[dict[str, HeldZone]] = []
-        self._logged: set[str] = set()
+        self._warnings: dict[AutoConfig, tuple[tuple[str, dict[str, str]], ...]] = {}
         for config in configs:
             placed = replace(config, directory=setup.path(config.directory))
             held: dict[str, HeldZone] = {}
@@ -155,14 +155,17 @@ class AutoZones(Authority):
         """Look at the directory at intervals."""
         while True:
             await self._setup.sleep(config.reload_s)
-            await self._refresh(config, held)
+            try:
+                await self._refresh(config, held)
+            except CorefileError as error:
+                self._warn(config, [("directory not usable", {"reason": str(error)})])
 
     async def _refresh(self, config: AutoConfig, held: dict[str, HeldZone]) -> None:
         known = dict(held)
         try:
             found = await self._setup.in_thread(partial(scan, config, known))
         except UnreadableFileError as error:
-            self._log_once("directory not readable", reason=str(error))
+            self._warn(config, [("directory not readable", {"reason": str(error)})])
             return
         for name in held.keys() - found.chosen.keys():
             del held[name]
@@ -170,17 +173,21 @@ class AutoZones(Authority):
             zone = held.setdefault(name, known[name])
             self.renew(zone, version.zone, version.differences)
             self._setup.log("info", "zone loaded", zone=name, path=found.chosen[name], serial=version.zone.serial)
-        for path, reason in found.mistakes.items():
-            self._log_once("zone file not usable", path=path, reason=reason)
-        for path, name in found.left_out.items():
-            self._log_once("another file is of the same zone", path=path, zone=name, used=found.chosen[name])
+        mistakes = [("zone file not usable", {"path": path, "reason": why}) for path, why in found.mistakes.items()]
+        others = [
+            ("another file is of the same zone", {"path": path, "zone": name, "used": found.chosen[name]})
+            for path, name in found.left_out.items()
+        ]
+        self._warn(config, (*mistakes, *others))
         self.hold(zone for each in self._of_config for zone in each.values() if zone.zone)
 
-    def _log_once(self, event: str, **facts: object) -> None:
-        key = f"{event} {facts}"
-        if key not in self._logged:
-            self._logged.add(key)
-            self._setup.log("warning", event, **facts)
+    def _warn(self, config: AutoConfig, warnings: Iterable[tuple[str, dict[str, str]]]) -> None:
+        """Log what is wrong now and was not at the last look."""
+        before, self._warnings[config] = self._warnings.get(config, ()), tuple(warnings)
+        for warning in self._warnings[config]:
+            if warning not in before:
+                event, facts = warning
+                self._setup.log("warning", event, **facts)
 
 
 def build(configs: tuple[AutoConfig, ...], setup: Setup) -> AutoZones:
