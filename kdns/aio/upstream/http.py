@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import urlsafe_b64encode
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Final
@@ -174,9 +174,11 @@ class Http2:
     def received(self, data: bytes) -> list[Arrived]:
         """See Framing."""
         try:
-            events = self._http.receive_data(data)
-        except h2.exceptions.ProtocolError as error:
+            return self._arrived(self._http.receive_data(data))
+        except (h2.exceptions.ProtocolError, ValueError) as error:  # h2 does not look at the number of :status
             raise UpstreamError(f"the upstream does not speak HTTP/2: {error}") from error
+
+    def _arrived(self, events: Iterable[h2.events.Event]) -> list[Arrived]:
         arrived: list[Arrived] = []
         for event in events:
             match event:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 from urllib.parse import parse_qs, urlsplit
 
 import h2.config
@@ -21,7 +21,7 @@ from fake_api_certs import authority
 from fake_upstream import answer, fake_server, query_of, respond_to, server_tls, trusting, until, upstream_of
 
 from kdns.aio.upstream import streams
-from kdns.aio.upstream.http import MEDIA_TYPE
+from kdns.aio.upstream.http import MEDIA_TYPE, Http2
 from kdns.net import HostPort
 from kdns.plugins.upstream import UpstreamError, UpstreamSpec, UpstreamTimeoutError
 
@@ -237,3 +237,15 @@ async def test_what_is_no_http(tmp_path: Path) -> None:
         async with upstream_of(spec) as upstream:
             with pytest.raises(UpstreamError):
                 await upstream.exchange(QUERY, "udp", 1.0)
+
+
+def test_a_status_that_is_no_number_ends_the_connection() -> None:
+    """Anything but an UpstreamError would be in the log with its stack, for each attempt and each health check."""
+    framing = Http2(UpstreamSpec(HostPort("127.0.0.1", 443), "https"))
+    server = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False))
+    server.initiate_connection()
+    number, wire = framing.query(QUERY.packet[2:], ())
+    server.receive_data(wire)
+    server.send_headers(cast("int", number), [(":status", "2OO")], end_stream=True)
+    with pytest.raises(UpstreamError, match="does not speak HTTP/2"):
+        framing.received(server.data_to_send())
