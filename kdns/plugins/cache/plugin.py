@@ -353,6 +353,7 @@ class Cache(Plugin):
             plugin=NAME,
             options=tuple(option for option in reply.options if option[0] == EXTENDED_ERROR) if reply.options else (),
             wire=response.wire,
+            header=reply.header,
             aged_from_s=None if self._config.keep_ttl else now_s,
         )
         item = Item(key, kind, response, now_s, ttl_s)

@@ -1,5 +1,6 @@
 """template CLASS TYPE [ZONE…] { match | answer | additional | authority | rcode | … }: answers written as Go templates.
 
+Differs: `cache` keeps no answer that depends on the client; CoreDNS gives it to all clients.
 Differs: a template that gives nothing gives no record, where CoreDNS fails.
 Differs: where the target of a CNAME does not exist the answer is NXDOMAIN (RFC 6604 §3), in CoreDNS NOERROR.
 """
@@ -14,7 +15,7 @@ from typing import Final, NamedTuple
 
 from kdns.dns.names import Labels, folded, is_below, labels_of
 from kdns.dns.query import AA, CD, RD, TC, Query
-from kdns.dns.response import NEVER, Response, Reuse, Tally
+from kdns.dns.response import NEVER, PRIVATE, Response, Reuse, Tally
 from kdns.dns.rrset import RRset
 from kdns.dns.types import ANY, CNAME, NOERROR, NXDOMAIN, SERVFAIL, class_name, type_label, type_name
 from kdns.dns.wire import from_wire
@@ -178,7 +179,7 @@ class RecordError(ValueError):
 class TemplatePlugin(Plugin):
     """Answers with the records of the first stanza that matches a question.
 
-    The answers of a stanza that reads the client, the message or metadata are for one query only.
+    The answers of a stanza that reads the client, the message or metadata are for one query only, also with `cache`.
     """
 
     sees = Sees.PACKET
@@ -202,7 +203,7 @@ class TemplatePlugin(Plugin):
             if not zone:
                 continue
             is_of_packet = is_of_packet and stencil.is_condition_of_packet
-            reuse = Reuse() if is_of_packet and stencil.is_of_packet else NEVER
+            reuse = Reuse() if is_of_packet and stencil.is_of_packet else PRIVATE
             try:
                 subject = stencil.subject(request, zone)
             except EvaluationError as error:
@@ -210,10 +211,10 @@ class TemplatePlugin(Plugin):
             if subject is not None:
                 return self._answer(stencil, subject, reuse)
             if not any(is_below(request.query.labels, labels) for labels in stencil.fallthrough):
-                reuse = Reuse() if is_of_packet else NEVER
+                reuse = Reuse() if is_of_packet else PRIVATE
                 return Response(SERVFAIL, plugin="template", reuse=reuse, error="no template matches")
         reply = next(request)
-        return reply if is_of_packet else then(reply, _for_once)
+        return reply if is_of_packet else then(reply, _for_one_client)
 
     def _answer(self, stencil: Stencil, subject: Subject, reuse: Reuse) -> Reply | Awaitable[Reply]:
         config, request = stencil.config, subject.request
@@ -294,7 +295,7 @@ def _record(text: str) -> RRset:
 
 def _joined(response: Response, reply: Reply) -> Response:
     if reply is None:
-        return response._replace(reuse=NEVER)
+        return response._replace(reuse=response.reuse.and_then(NEVER))
     if reply.wire:
         reply = from_wire(reply)
     if reply.aged_from_s is not None:
@@ -309,8 +310,8 @@ def _joined(response: Response, reply: Reply) -> Response:
     )
 
 
-def _for_once(reply: Reply) -> Reply:
-    return reply and reply._replace(reuse=NEVER)
+def _for_one_client(reply: Reply) -> Reply:
+    return reply and reply._replace(reuse=PRIVATE)
 
 
 def build(configs: tuple[TemplateConfig, ...], setup: Setup) -> TemplatePlugin:

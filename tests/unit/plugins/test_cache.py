@@ -466,3 +466,13 @@ def test_what_the_table_keeps_of_it_weighs_what_it_says(count: int) -> None:
         tracemalloc.stop()
     assert len(world.server.table) == len(packets)
     assert world.server.table.generations.size_bytes == pytest.approx(taken_bytes, rel=0.2)
+
+
+def test_flags_that_header_sets_are_kept() -> None:
+    """`header` stands behind `cache`: its rules hold for an answer whether it was asked for or kept."""
+    world = World()
+    address = RRset("a.", A, 60, (b"\xc0\0\2\1",))
+    world.upstream.reply = lambda: Response(NOERROR, 0, (address,), header=(RA, RD))
+    flags = [world.ask(transport=transport).flags & {"ra", "rd"} for transport in ("udp", "tcp", "udp")]
+    assert flags == [{"ra"}, {"ra"}, {"ra"}]
+    assert len(world.upstream.asked) == 1

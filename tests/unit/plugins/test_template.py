@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kdns.corefile.parse import parse
-from kdns.dns.message import query
+from kdns.dns.message import decode, query
 from kdns.dns.query import HEADER_BYTES, TC
 from kdns.dns.response import Response, Reuse
 from kdns.dns.types import CNAME, NXDOMAIN, TXT, A
@@ -305,3 +305,17 @@ async def test_the_table_keeps_what_depends_on_the_packet_alone(options: str, is
     assert (kept is not None) is is_kept
     if kept:
         assert kept.wire(packet)[HEADER_BYTES:] == first.wire[HEADER_BYTES:]
+
+
+@pytest.mark.parametrize("options", ["", "var ip client_ip()\n", "expr client_ip() == '192.0.2.1'\nfallthrough\n"])
+async def test_cache_gives_no_client_the_answer_of_another(options: str) -> None:
+    stanza = f'template IN A {{\n{options}answer "{{{{ .Name }}}} 60 IN A {{{{ .Remote }}}}"\n}}\ncache'
+    setup = FakeSetup()
+    server = server_of(stanza, setup, Behind(lambda _request: Response(NXDOMAIN)))
+    addresses = []
+    for host in ("192.0.2.1", "192.0.2.2", "192.0.2.1"):
+        found = server.respond(query("a.", A), server.table.lane("udp", 4), (host, 40000))
+        exchange = found if isinstance(found, Exchange) else await found
+        addresses.append([rrset.rdata for rrset in decode(exchange.wire).answer])
+    second = [] if "fallthrough" in options else [(b"\xc0\0\2\2",)]
+    assert addresses == [[(b"\xc0\0\2\1",)], second, [(b"\xc0\0\2\1",)]]
