@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import dnslib
+from dnslib.label import DNSLabelError
 
 from kdns.dns import types
 from kdns.dns.names import text_of
@@ -49,12 +50,15 @@ def decode(packet: bytes) -> Decoded:
 
 
 def query(name: str, rtype: int, *, message_id: int = 1, payload_bytes: int = 0, rd: bool = True) -> bytes:
-    """A query packet; with an OPT that offers `payload_bytes` unless that is 0."""
+    """A query packet; with an OPT that offers `payload_bytes` unless that is 0. ValueError for a name that is none."""
     message = dnslib.DNSRecord(dnslib.DNSHeader(id=message_id), q=dnslib.DNSQuestion(name, rtype))
     message.header.rd = rd
     if payload_bytes:
         message.add_ar(dnslib.EDNS0(udp_len=payload_bytes))
-    return bytes(message.pack())
+    try:
+        return bytes(message.pack())
+    except (dnslib.DNSError, DNSLabelError) as error:
+        raise ValueError(str(error)) from error
 
 
 def _rrset(record: dnslib.RR) -> RRset:

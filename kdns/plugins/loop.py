@@ -16,8 +16,8 @@ from math import inf
 from typing import Final, NamedTuple
 
 from kdns.corefile.lines import Stanza
-from kdns.dns.names import Labels, is_below, labels_of
-from kdns.dns.query import query_for
+from kdns.dns.names import Labels, is_below, labels_of, text_of
+from kdns.dns.query import Query, read_query
 from kdns.dns.types import HINFO
 from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.plugins.directive import Directive, Setup
@@ -63,8 +63,10 @@ class Loop(Plugin):
 
     sees = Sees.PACKET
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: Setup, packet_of: Callable[[str, int], bytes]) -> None:
+        """`packet_of` makes the packet of a question: its name and type."""
         self._setup = setup
+        self._packet_of = packet_of
         self._expected: dict[Labels, tuple[float, Callable[[], None]]] = {}
         self._due_s: dict[Member, float] = {}
         self._looping: dict[Group, frozenset[Member]] = {}
@@ -131,7 +133,9 @@ class Loop(Plugin):
 
         self.expect(labels, came_back)
         try:
-            await member.upstream.exchange(query_for(labels, HINFO), "udp", TIMEOUT_S)
+            query = read_query(self._packet_of(text_of(labels), HINFO))
+            if isinstance(query, Query):
+                await member.upstream.exchange(query, "udp", TIMEOUT_S)
         except (UpstreamError, ValueError):  # a zone may leave no room for the name
             return
         if not returns:
@@ -161,8 +165,10 @@ class Loop(Plugin):
 
 def build(configs: tuple[LoopConfig, ...], setup: Setup) -> Loop:
     """The plugin; it finds the upstreams of the block when all directives are built."""
+    from kdns.dns.message import query  # noqa: PLC0415 - dnslib, which other blocks do not need
+
     del configs
-    return Loop(setup)
+    return Loop(setup, query)
 
 
 DIRECTIVE = Directive("loop", parse, build)
