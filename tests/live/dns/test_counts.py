@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from dns_live import api_of, cluster, page, port_of, serving
 from prometheus_client.parser import text_string_to_metric_families
-from upstream_process import unbound
+from real_servers import resolver
 
 FORWARDED = """
 forward . {upstream}
@@ -45,7 +45,7 @@ async def test_metrics_count_what_dnsperf_counts(tmp_path: Path, monkeypatch: py
     if program is None:
         pytest.skip("dnsperf is not here: tests/install-debian-packages says how to get it")
     (tmp_path / "asked").write_text("\n".join(ASKED) + "\n")
-    with unbound(tmp_path, *RECORDS) as upstream:
+    with resolver(tmp_path, *RECORDS) as upstream:
         async with (
             api_of(cluster()) as api,
             serving(api.url, monkeypatch, more=FORWARDED.format(upstream=upstream)) as server,

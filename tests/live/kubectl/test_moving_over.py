@@ -12,39 +12,17 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import yaml
 from kdns_process import DEADLINE_S, ROOT, Running, kdns_up
-from upstream_process import unbound
+from real_servers import resolver
 
-COREFILE = """\
-.:53 {
-    errors
-    health {
-       lameduck 1s
-    }
-    ready
-    kubernetes cluster.local in-addr.arpa ip6.arpa {
-       pods insecure
-       fallthrough in-addr.arpa ip6.arpa
-       ttl 30
-    }
-    prometheus :9153
-    forward . /etc/resolv.conf {
-       max_concurrent 1000
-    }
-    cache 30 {
-       disable success cluster.local
-       disable denial cluster.local
-    }
-    loop
-    reload
-    loadbalance
-}
-"""
+COREFILE: str = yaml.safe_load((ROOT / "deploy" / "configmap.yaml").read_text())["data"]["Corefile"]
+"""kubeadm's, which CoreDNS's ConfigMap has too."""
 BEFORE = """
 apiVersion: v1
 kind: ConfigMap
@@ -116,8 +94,7 @@ class Pods:
                 break
             assert time.monotonic() < deadline_s, behind
             time.sleep(0.1)
-        for address in self.processes.keys() - behind.keys():
-            end(self.processes.pop(address)[0])
+        end([self.processes.pop(address)[0] for address in self.processes.keys() - behind.keys()])
         for address in behind.keys() - self.processes.keys():
             self.processes[address] = self._start(behind[address])
 
@@ -157,6 +134,7 @@ class Pods:
             (r"^( +)health", r"\1health 127.0.0.1:0"),
             (r"^( +)ready", r"\1ready 127.0.0.1:0"),
             (":9153", "127.0.0.1:0"),
+            ("lameduck 5s", "lameduck 1s"),
             ("/etc/resolv.conf", self.upstream),
             (r"^( +)kubernetes .*", rf"\g<0>\n\1endpoint {api}"),
         ):
@@ -179,9 +157,12 @@ class Pods:
         return self.cluster.kubectl("-n", "kube-system", *arguments, "-o", "json")
 
 
-def end(process: subprocess.Popen[str]) -> None:
-    process.terminate()
-    process.communicate(timeout=DEADLINE_S)
+def end(processes: Sequence[subprocess.Popen[str]]) -> None:
+    """End them all at once: each is a lame duck for a while."""
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        process.communicate(timeout=DEADLINE_S)
 
 
 @contextmanager
@@ -190,8 +171,7 @@ def pods(cluster: Running, upstream: str, folder: Path) -> Iterator[Pods]:
     try:
         yield running
     finally:
-        for process, _ in running.processes.values():
-            end(process)
+        end([process for process, _ in running.processes.values()])
 
 
 def test_answers_are_the_same_before_between_and_after(tmp_path: Path) -> None:
@@ -201,7 +181,7 @@ def test_answers_are_the_same_before_between_and_after(tmp_path: Path) -> None:
             "www.outside.example. 60 IN A 198.51.100.7",
             "7.2.0.192.in-addr.arpa. 60 IN PTR host.outside.example.",
         )
-        upstream = stack.enter_context(unbound(tmp_path, *records))
+        upstream = stack.enter_context(resolver(tmp_path, *records))
         cluster = stack.enter_context(kdns_up(tmp_path, "before.yaml"))
         service = str(ROOT / "deploy" / "service.yaml")
         cluster.kubectl("apply", "-f", service)

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from kdns_process import ROOT
 from node_process import start
-from upstream_process import unbound
+from real_servers import resolver
 from world import NODE, PODS, World
 
 from kdns.dns.message import decode, query
@@ -57,7 +57,7 @@ def test_the_corefile_of_the_manifest_serves_the_clusters_names(
     (tmp_path / "Corefile").write_text(manifest["data"]["Corefile"])
     monkeypatch.setenv("KUBE_DNS_UPSTREAM_SERVICE_HOST", NODE[0])
     options = ("-localip", ",".join(ADDRESSES), "-upstreamsvc", "kube-dns-upstream")
-    with unbound(tmp_path, "who.cluster.local. 30 IN A 10.96.0.77", host=NODE[0], port=53):
+    with resolver(tmp_path, "who.cluster.local. 30 IN A 10.96.0.77", host=NODE[0], port=53):
         cache = start("serve", "-conf", "Corefile", *options, folder=tmp_path)
         cache.wait_for("ready")
         assert [ask(world, address, "who.cluster.local.") for address in ADDRESSES] == ["NOERROR", "NOERROR"]
