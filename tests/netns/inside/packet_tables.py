@@ -124,7 +124,7 @@ PROMISES: Final = (
         outside2                 lb1         p1
         outside,pod1,node        lb1         dropped
         outside2                 lb2         refused
-        outside                  lb2         dropped
+        outside                  lb2         dropped if guards_without_endpoints else refused
         outside,pod1             lb3         r1 masq
         outside2                 lb4         r1 masq
         """,
@@ -256,9 +256,9 @@ PROMISES: Final = (
         "a port that no Service has, and addresses that are nobody's",
         [service(1, BOTH)],
         f"""
-        {WHO}                    vip1:81     refused
-        {WHO}                    vip77       dropped
-        {WHO}                    vip77:53    dropped
+        {WHO}                    vip1:81     refused if rejects_undefined_ports else nobody
+        {WHO}                    vip77       dropped if drops_unallocated else nobody
+        {WHO}                    vip77:53    dropped if drops_unallocated else nobody
         pod1,outside             ext1:81     nobody
         """,
     ),
@@ -266,7 +266,7 @@ PROMISES: Final = (
         "addresses that are nobody's, where the service ranges are not known",
         [service(1, BOTH)],
         """
-        pod1,outside             vip1:81     refused
+        pod1,outside             vip1:81     refused if rejects_undefined_ports else nobody
         pod1,outside             vip77       nobody
         """,
         service_cidrs=(),

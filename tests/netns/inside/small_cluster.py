@@ -3,7 +3,8 @@
     who     pod1, pod2, remote, outside, outside2, node
     what    vip3, ext3, lb3: the addresses of the third Service; node, node2: the node's; each may have a port, vip3:81
     ends    p1, p2 (Pods of this node), r1, r2 (Pods of another), h1 (a Pod in the node's own network), as "p1,r1" or
-            "p1,r1 masq"; refused; dropped; nobody (the dataplane has nothing to do with it, and there is no answer)
+            "p1,r1 masq"; refused; dropped; nobody (the dataplane has nothing to do with it, and there is no answer);
+            "dropped if drops_unallocated else nobody" where it depends on a field of the mode's semantics
 
 A Service's own number is part of its name, its addresses and its node port: the third has 30003.
 """
@@ -22,6 +23,7 @@ from kdns.cluster.objects import EndpointSlice, Object, Service
 from kdns.cluster.state import State
 from kdns.net import FAMILIES, Family
 from kdns.proxy.plan.config import LocalPods, NodeView, ProxyConfig
+from kdns.proxy.plan.modes import Mode
 from kdns.proxy.plan.plan import Plan
 from kdns.proxy.plan.planner import plan
 
@@ -62,16 +64,31 @@ class Row(NamedTuple):
     target: str
     wanted: str
 
+    def in_mode(self, mode: Mode) -> Row:
+        """The line as it is in a mode."""
+        end, _, condition = self.wanted.partition(" if ")
+        field_name, _, otherwise = condition.partition(" else ")
+        return self._replace(wanted=end if not condition or getattr(mode, field_name) else otherwise)
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A state, what the dataplane is told, and what becomes of packets."""
+    """A state, what the dataplane is told, and what becomes of packets; `table` is for every mode."""
 
     name: str
     objects: tuple[tuple[Object, ...], ...]
-    rows: tuple[Row, ...]
+    table: tuple[Row, ...]
     config: ProxyConfig = CONFIG
     node: NodeView = NODE_VIEW
+
+    def in_mode(self, mode: Mode) -> Case:
+        """The same in another mode."""
+        return replace(self, config=replace(self.config, mode=mode))
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """The table in the mode of the configuration."""
+        return tuple(row.in_mode(self.config.mode) for row in self.table)
 
     @property
     def plan(self) -> Plan:

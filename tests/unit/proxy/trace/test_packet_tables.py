@@ -8,11 +8,14 @@ from packet_tables import AFFINITY, CASES
 from small_cluster import ARRIVES, PROTOCOLS, Case, Sent, sent, state
 
 from kdns.net import FAMILIES, Family
+from kdns.proxy.modes import MODES
 from kdns.proxy.nftables.table import Table
+from kdns.proxy.plan.modes import NFTABLES, Mode
 from kdns.proxy.trace.explain import explained
 from kdns.proxy.trace.text import as_json
 from kdns.proxy.trace.trace import Fate, Packet
 
+PLANNED = [mode.semantics for mode in MODES.values() if mode.semantics and not mode.semantics.relays]
 FATES = {"refused": Fate.REJECTED, "dropped": Fate.DROPPED, "nobody": Fate.UNTOUCHED}
 ENDED = {"refused": "reject", "dropped": "drop", "nobody": ""}
 
@@ -27,21 +30,24 @@ def arrives(packet: Sent) -> str:
     return ARRIVES.get(packet.row.client, "")
 
 
+@pytest.mark.parametrize("mode", PLANNED, ids=lambda mode: mode.name)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_plan_says_so(of: Case, family: Family) -> None:
+def test_the_plan_says_so(of: Case, family: Family, mode: Mode) -> None:
+    of = of.in_mode(mode)
     plan, known = of.plan, state(*of.objects)
     for packet in packets(of, family):
         asked = Packet(packet.source, packet.destination, packet.protocol, packet.port, arrives(packet))
-        told = as_json(explained(known, plan, asked), of.node.name, "nftables")
+        told = as_json(explained(known, plan, asked), of.node.name, mode.name)
         assert told["fate"] == FATES.get(packet.row.wanted, Fate.FORWARDED).value, packet
         assert {each["address"] for each in told["endpoints"]} == packet.ends, packet
         for each in told["endpoints"]:
-            assert each["seesNodeAddress"] == sees_node(packet, each["address"]), packet
+            assert each["seesNodeAddress"] == sees_node(packet, each["address"], mode), packet
 
 
-def sees_node(packet: Sent, end: str) -> bool:
+def sees_node(packet: Sent, end: str, mode: Mode = NFTABLES) -> bool:
     """Whether this end is to see the node: hairpins of this node always do."""
-    return packet.is_masqueraded or (end == str(packet.source) and packet.row.client != "remote")
+    is_hairpin = end == str(packet.source) and (mode.hairpins_everywhere or packet.row.client != "remote")
+    return packet.is_masqueraded or is_hairpin
 
 
 @pytest.mark.parametrize("family", FAMILIES)
