@@ -16,11 +16,11 @@ from kdns.aio.sources.snapshot import Snapshot, chosen_node, snapshot_from_manif
 from kdns.cli import flags
 from kdns.cli.console import warn
 from kdns.controlplane.meta.cluster_config import ClusterConfig
-from kdns.proxy.modes import MODES
+from kdns.proxy.modes import MODES, NAMES
 from kdns.proxy.plan.plan import Plan
 from kdns.proxy.plan.planner import plan
 from kdns.proxy.settings.plan_config import node_view, proxy_config
-from kdns.proxy.settings.settings import Settings
+from kdns.proxy.settings.settings import DEFAULT_MODE, Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,12 @@ def node_plan_options(command: Callable[..., None]) -> Callable[..., None]:
 
 _OPTIONS: Final = (
     click.option("--node", "-n", default="", metavar="NAME", help="The node; without, the only one there is."),
-    click.option("--mode", type=click.Choice(sorted(MODES)), help="The proxy mode.  [default: nftables]"),
+    click.option(
+        "--mode",
+        type=click.Choice(list(MODES)),  # one that is refused has a reason to tell
+        metavar=f"[{'|'.join(NAMES)}]",
+        help=f"The proxy mode.  [default: {DEFAULT_MODE}]",
+    ),
     click.option(
         "--config", type=click.Path(path_type=Path), metavar="FILE", help="Settings: a KubeProxyConfiguration."
     ),

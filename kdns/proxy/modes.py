@@ -18,11 +18,15 @@ from kdns.proxy.plan.plan import Plan
 
 @dataclass(frozen=True, slots=True)
 class ProxyMode:
-    """A mode. `semantics`: None for one that cannot be planned. `render`: None for one that cannot be applied."""
+    """A mode. `semantics`: None for one that cannot be planned. `render`: None for one that cannot be applied.
+
+    `refusal`: why kdns does not have a mode that kube-proxy has.
+    """
 
     name: str
     semantics: Mode | None = None
     render: Callable[[Plan], str] | None = None
+    refusal: str = ""
 
 
 MODES: Final[Mapping[str, ProxyMode]] = {
@@ -32,9 +36,17 @@ MODES: Final[Mapping[str, ProxyMode]] = {
         ProxyMode("iptables", IPTABLES),
         ProxyMode("userspace", USERSPACE, userspace_text),
         ProxyMode("ipvs"),
+        ProxyMode(
+            "kernelspace",
+            refusal="it is for Windows, whose network service (HNS) knows endpoints by ids that it gives them itself: "
+            "what would be applied cannot be worked out from objects of the cluster",
+        ),
     )
 }
 """Every mode that a KubeProxyConfiguration may name."""
+
+NAMES: Final = tuple(name for name, mode in MODES.items() if not mode.refusal)
+"""The modes that kdns has, for help and error messages."""
 
 AVAILABLE: Final = tuple(mode.name for mode in MODES.values() if mode.render)
 """The modes that can be applied."""
@@ -42,6 +54,8 @@ AVAILABLE: Final = tuple(mode.name for mode in MODES.values() if mode.render)
 
 def semantics(name: str) -> Mode:
     """The semantics of a mode; InputError for one that cannot be planned."""
+    if refusal := MODES[name].refusal:
+        raise InputError(f"mode {name} is not one of kdns's: {refusal}")
     mode = MODES[name].semantics
     if mode is None:
         planned = ", ".join(mode.name for mode in MODES.values() if mode.semantics)

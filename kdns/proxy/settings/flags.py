@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from kdns.durations import format_duration, parse_duration
 from kdns.errors import InputError
+from kdns.proxy.modes import NAMES
 from kdns.proxy.settings.document import with_port
 from kdns.proxy.settings.settings import HEALTHZ_PORT, METRICS_PORT, Settings, VModule, api_name
 
@@ -49,7 +50,7 @@ FLAGS: Final = (
     Flag("bind-address-hard-fail", "bool", "bind_address_hard_fail", "Exit where an address cannot be listened on."),
     Flag("profiling", "bool", "enable_profiling", "Serve /debug/pprof beside the metrics."),
     Flag("show-hidden-metrics-for-version", "string", "show_hidden_metrics_for_version", "The previous minor version."),
-    Flag("proxy-mode", "ProxyMode", "mode", "nftables, userspace, iptables or ipvs."),
+    Flag("proxy-mode", "ProxyMode", "mode", f"{', '.join(NAMES[:-1])} or {NAMES[-1]}."),
     Flag("masquerade-all", "bool", "masquerade_all", "Masquerade all packets to cluster IPs."),
     Flag("iptables-masquerade-bit", "int32", "iptables.masquerade_bit", "Modes iptables, ipvs: the mark's bit, 0-31."),
     Flag("iptables-localhost-nodeports", "bool", "iptables.localhost_node_ports", "Node ports at 127.0.0.1."),

@@ -107,6 +107,10 @@ def test_a_trace_as_json() -> None:
         ("--from 10.244.1.9 --to [fd00::1]:80", "wanted addresses of one IP family, found IPv4 and IPv6"),
         ("--from nobody --to web:80", "--from 'nobody': wanted an IP address"),
         ("--from 10.244.1.9 --to web:80 --node n3", "--node n3: no such node; there is n1, n2"),
+        (
+            "--from 10.244.1.9 --to web:80 --mode kernelspace",
+            "mode kernelspace is not one of kdns's: it is for Windows",
+        ),
         ("--from 10.244.1.9 --to web:80 --mode ipvs", "mode ipvs is not built yet; there are nftables, iptables"),
     ],
 )
@@ -168,7 +172,7 @@ def test_settings_show_in_the_ruleset(tmp_path: Path) -> None:
         (("--manifests", str(CLUSTER)), 2, "--node NAME is needed: there are n1, n2"),
         (("--manifests", str(CLUSTER), "--node", "n1", "--mode", "ipvs"), 2, "mode ipvs"),
         (("--manifests", str(CLUSTER), "--node", "n1", "--mode", "iptables"), 2, "cannot be rendered yet"),
-        (("--manifests", str(CLUSTER), "--node", "n1", "--mode", "kernelspace"), 2, "'kernelspace' is not one of"),
+        (("--manifests", str(CLUSTER), "--node", "n1", "--mode", "kernelspace"), 2, "mode kernelspace is not one"),
         (("--manifests", str(CLUSTER), "--service-cidr", "10.0.0.0/33"), 2, "--service-cidr '10.0.0.0/33'"),
         (("--manifests", str(CLUSTER), "--service-cidr", "10.97.0.0/16"), 2, "trace_cluster.yaml:"),
         (("--config", "/nowhere"), 2, "/nowhere: cannot be read"),

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import fields, replace
 from ipaddress import ip_address
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from small_cluster import CONFIG, NODE_VIEW, endpoints, service, state
 
 from kdns.aio.dataplane import modes as dataplane_modes
+from kdns.cli.main import main
 from kdns.errors import InputError
-from kdns.proxy.modes import AVAILABLE, MODES, rendered, semantics
+from kdns.proxy.modes import AVAILABLE, MODES, NAMES, ProxyMode, rendered, semantics
 from kdns.proxy.plan.config import ProxyConfig
 from kdns.proxy.plan.modes import IPTABLES, NFTABLES, Mode
 from kdns.proxy.plan.plan import FamilyPlan
@@ -35,8 +38,21 @@ def test_a_row_has_its_own_semantics_and_none_without_them_is_available() -> Non
         assert mode.semantics or not mode.render
 
 
-def test_the_flags_help_names_each_mode() -> None:
-    assert all(name in BY_NAME["proxy-mode"].help for name in MODES)
+def test_a_mode_that_is_refused_has_nothing_else() -> None:
+    refused = [mode for mode in MODES.values() if mode.refusal]
+    assert [mode.name for mode in refused] == ["kernelspace"]
+    assert refused == [ProxyMode(mode.name, refusal=mode.refusal) for mode in refused]
+    assert [name for name in MODES if name != "kernelspace"] == list(NAMES)
+
+
+@pytest.mark.parametrize("command", ["render", "trace"])
+def test_the_help_of_a_command_has_the_table_of_modes(command: str) -> None:
+    shown = CliRunner().invoke(main, [command, "--help"]).stdout
+    assert f"[{'|'.join(NAMES)}]" in "".join(shown.split())
+
+
+def test_the_flags_help_has_the_table_of_modes() -> None:
+    assert re.findall("[a-z]{3,}", BY_NAME["proxy-mode"].help) == list(NAMES)
 
 
 @pytest.mark.parametrize("name", AVAILABLE)
@@ -47,7 +63,7 @@ def test_an_available_mode_renders(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in MODES if name not in AVAILABLE])
 def test_any_other_mode_says_so(name: str) -> None:
-    with pytest.raises(InputError, match=f"mode {name} (is not built|cannot be rendered) yet; there "):
+    with pytest.raises(InputError, match=f"mode {name} (is not built yet|cannot be rendered yet|is not one of kdns's)"):
         rendered(plan(state(), NODE_VIEW, ProxyConfig(semantics(name))))
 
 

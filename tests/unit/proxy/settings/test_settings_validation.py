@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from settings_text import BIT, POSITIVE, read, said
 
+from kdns.proxy.modes import MODES as ROWS
 from kdns.proxy.settings.validation import remarks
 
 NOT_NEGATIVE = "must be greater than or equal to 0"
@@ -15,6 +16,7 @@ LOCAL_MODES = 'supported values: "ClusterCIDR", "NodeCIDR", "BridgeInterface", "
 MODES = (
     "must be iptables, ipvs, nftables, userspace or blank (blank means the best-available proxy [currently nftables])"
 )
+KERNELSPACE = ROWS["kernelspace"].refusal
 JSON = "kdns reads and writes application/json"
 PROTECTED = "must be [IP or CIDR:]PORT[/PROTOCOL] (e.g. 2222, 8.8.8.8:53 or [fde4:8dba:82e1::/48]:22/tcp)"
 NO_GATE = "Forbidden: kdns has no such feature gate; it has "
@@ -26,7 +28,7 @@ MINOR = "must be omitted or have the value '1.35'. Only the previous minor versi
 @pytest.mark.parametrize(
     ("text", "field", "shown", "reason"),
     [
-        ("mode: kernelspace", "mode", '"kernelspace"', MODES),
+        ("mode: kernel", "mode", '"kernel"', MODES),
         ("iptables: {masqueradeBit: 32}", "iptables.masqueradeBit", "32", BIT),
         ("iptables: {masqueradeBit: -1}", "iptables.masqueradeBit", "-1", BIT),
         ("nftables: {masqueradeBit: 32}", "nftables.masqueradeBit", "32", BIT),
@@ -114,6 +116,7 @@ def test_a_period_below_zero_is_below_the_least_period_too() -> None:
             "logging: {flushFrequency: 2s}",
             "logging.flushFrequency: Forbidden: kdns does not have it: every line is written at once",
         ),
+        ("mode: kernelspace", f"mode: Forbidden: kdns does not have mode kernelspace: {KERNELSPACE}"),
         ("windowsRunAsService: true", "windowsRunAsService: Forbidden: kdns does not run on Windows"),
         ("winkernel: {enableDSR: true}", "winkernel: Forbidden: kdns does not run on Windows"),
         (
