@@ -18,9 +18,10 @@ from kdns.aio.dataplane.host_settings import apply_oom_score, apply_sysctls
 from kdns.aio.dataplane.http_servers import http_servers, serve
 from kdns.aio.dataplane.metrics import MetricSources
 from kdns.aio.dataplane.modes import MODES
-from kdns.aio.dataplane.proxier import RunningMode
+from kdns.aio.dataplane.proxier import Footprint, RunningMode
 from kdns.aio.dataplane.stale_flows import ConntrackReconciler
 from kdns.aio.dataplane.sync_runner import PlanInputs, SyncRunner, SyncTiming
+from kdns.aio.dataplane.takeover.owner import own_network
 from kdns.aio.files.proxy_config import other_settings
 from kdns.aio.kube.api_servers import SocketAddresses, api_servers, watch_api_servers
 from kdns.aio.kube.informer import FollowStats, follow
@@ -30,7 +31,7 @@ from kdns.cluster.objects import Node
 from kdns.cluster.source import NodeScope, Source
 from kdns.cluster.state import AnyChange, State
 from kdns.cluster.watch import Timing
-from kdns.errors import InputError, KdnsError
+from kdns.errors import ApplyError, InputError, KdnsError
 from kdns.net import Address, parse_port, split_host_port
 from kdns.proxy.plan.state import ProxyState
 from kdns.proxy.settings.plan_config import node_view, proxy_config
@@ -99,7 +100,12 @@ class NodeProxy:
         if self.owns_host:
             apply_oom_score(settings.oom_score_adj)
         async with AsyncExitStack() as stack:
-            mode = await MODES[settings.mode].start(settings)
+            row = MODES[settings.mode]
+            if reason := await row.unsupported(settings):
+                raise ApplyError((row.name,), reason)
+            mode = await row.start(settings)
+            if mode.footprint != Footprint():
+                stack.enter_context(own_network())
             stack.push_async_callback(mode.close, keep_rules=self.owns_host)
             self._addresses, self._api_servers = await _addresses(), await api_servers(self.source)
             await self._run_tasks(mode, stack)

@@ -58,6 +58,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("aio.sources", "aio.dataplane"),
     ("aio.dataplane.nftables", "aio.dataplane.userspace"),
     ("aio.dataplane.modes", "aio.node_local"),
+    ("aio.dataplane.takeover",),
 
     ("apps",),
     ("cli",),

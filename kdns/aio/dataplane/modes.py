@@ -7,10 +7,10 @@ from typing import Final
 
 from kdns import logs
 from kdns.aio.dataplane import kube_proxy_rules
-from kdns.aio.dataplane.nftables import proxier as nftables
-from kdns.aio.dataplane.nftables.owner import own_tables
+from kdns.aio.dataplane.nftables import floors as nftables
+from kdns.aio.dataplane.nftables.clean_up import remove_tables
 from kdns.aio.dataplane.nftables.proxier import NftablesProxier
-from kdns.aio.dataplane.proxier import Mode, RunningMode
+from kdns.aio.dataplane.proxier import CleanUp, Footprint, Mode, RunningMode
 from kdns.proxy.settings.settings import Settings
 
 log = logs.get(__name__)
@@ -18,9 +18,14 @@ log = logs.get(__name__)
 
 async def _start_nftables(settings: Settings) -> RunningMode:
     del settings  # what the mode needs of them is in the plan
-    await nftables.require_nftables()
     await kube_proxy_rules.report()
-    return NftablesProxier(own_tables())
+    return NftablesProxier()
+
+
+async def _anywhere(settings: Settings) -> str:
+    """Relays need no rules: without them fronts at this machine's own addresses are served."""
+    del settings
+    return ""
 
 
 async def _start_userspace(settings: Settings) -> RunningMode:
@@ -32,30 +37,34 @@ async def _start_userspace(settings: Settings) -> RunningMode:
         log.warning("only fronts at this machine's own addresses are served: others are not captured", reason=refusal)
     else:
         await kube_proxy_rules.report()
-        capture = NftablesCapture(own_tables())
+        capture = NftablesCapture()
     return UserspaceProxier(capture, ports=settings.relay_ports, udp_idle_s=settings.udp_idle_timeout_s)
 
 
 _ROWS: Final = (
     Mode(
         "nftables",
+        unsupported=nftables.unsupported,
         start=_start_nftables,
-        clean_up=nftables.clean_up,
+        leaves=(remove_tables,),
         sync_failures="kubeproxy_sync_proxy_rules_nftables_sync_failures",
         cleanup_failures="kubeproxy_sync_proxy_rules_nftables_cleanup_failures",
     ),
     Mode(
         "userspace",
+        unsupported=_anywhere,
         start=_start_userspace,
-        clean_up=nftables.clean_up,
+        leaves=(remove_tables,),
         sync_failures="kdns_proxy_userspace_sync_failures",
         cleanup_failures="kdns_proxy_userspace_cleanup_failures",
     ),
 )
 MODES: Final[Mapping[str, Mode]] = {row.name: row for row in _ROWS}
 
+CLEAN_UPS: Final[tuple[CleanUp, ...]] = tuple(dict.fromkeys(each for row in _ROWS for each in row.leaves))
+"""What removes everything that a proxy of any mode may have left."""
 
-async def clean_up() -> None:
-    """Remove the rules of every mode; ApplyError where that is not allowed."""
-    for each in dict.fromkeys(row.clean_up for row in _ROWS):
-        await each()
+
+async def clean_up(settings: Settings, kept: Footprint) -> list[str]:
+    """Remove what proxies of all modes have left, all but what is kept; ApplyError where that is not allowed."""
+    return [removed for each in CLEAN_UPS for removed in await each(settings, kept)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
@@ -58,8 +58,43 @@ class Counters(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class IptablesPart:
+    """What a mode has in iptables, in one back end: "nft" or "legacy".
+
+    `keeps(table, chain)` says which chains are its own. `jumps` are its rules in built-in chains, as (family, table,
+    chain, arguments): others that lead to its chains are left over from another mode.
+    """
+
+    backend: str
+    keeps: Callable[[str, str], bool]
+    jumps: frozenset[tuple[Family, str, str, tuple[str, ...]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """What a mode has in the kernel; what is not in it, is left over from another mode."""
+
+    nft_tables: frozenset[str] = frozenset()
+    iptables: IptablesPart | None = None
+    ipvs: bool = False
+
+
+CleanUp: TypeAlias = Callable[[Settings, Footprint], Awaitable[Sequence[str]]]
+"""Removes one kind of things that a proxy, kdns or kube-proxy, may have left in the kernel, all but the footprint.
+
+The result is what was removed, in words such as "table ip kube-proxy". It may take its time to let connections end,
+works where programs or modules are missing, and may be called again at any time. ApplyError where it is not allowed.
+"""
+
+
 class RunningMode(Proxier, Protocol):
     """A proxier that is at work, with the rest of its mode."""
+
+    @property
+    def footprint(self) -> Footprint:
+        """What the mode has in the kernel after its first sync."""
+        ...
 
     @property
     def counters(self) -> Counters:
@@ -75,6 +110,13 @@ class RunningMode(Proxier, Protocol):
         """Notice foreign changes of the rules while the context is open."""
         ...
 
+    async def retire(self) -> None:
+        """Serve established connections for a bounded time, since the rules of another mode stand.
+
+        Those of this mode have been removed already. `close` follows.
+        """
+        ...
+
     async def close(self, *, keep_rules: bool) -> None:
         """End the mode. Rules that need this process are removed in any case, others only without `keep_rules`."""
         ...
@@ -84,14 +126,20 @@ class RunningMode(Proxier, Protocol):
 class Mode:
     """One mode.
 
-    `start` makes what runs, with its watch and its counters; ApplyError where the mode cannot work here.
-    `clean_up` removes whatever a process of this mode may have left in the kernel.
+    `unsupported` says in one sentence why the mode cannot work here, with what was found and what is wanted; "" where
+    it can. It changes nothing that stays. Settings that are wrong, such as an unknown scheduler, are an InputError.
+    `start` makes what runs, with its watch and its counters; ApplyError where the mode cannot work here. Nothing that
+    is in the kernel is removed before the first sync.
+    `leaves` are the clean-ups of what a process of this mode may have left in the kernel.
     `sync_failures` and `cleanup_failures` are the metrics of rules that could not be applied or removed: kube-proxy's
     where it has this mode.
+    `fallbacks` are the modes that take its place, in this order, where it is unsupported.
     """
 
     name: str
+    unsupported: Callable[[Settings], Awaitable[str]]
     start: Callable[[Settings], Awaitable[RunningMode]]
-    clean_up: Callable[[], Awaitable[None]]
+    leaves: tuple[CleanUp, ...]
     sync_failures: str
     cleanup_failures: str
+    fallbacks: tuple[str, ...] = ()

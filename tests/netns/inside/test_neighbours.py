@@ -179,7 +179,7 @@ def test_the_longest_names_fit(loop: asyncio.AbstractEventLoop) -> None:
 def test_without_the_program_nft_the_library_does_large_transactions_too(
     loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nft, "_program_path", lambda: None)
+    monkeypatch.setattr(nft, "program_path", lambda: None)
     rules = "".join(f"\t\tip daddr 192.0.2.7 tcp dport {port} accept\n" for port in range(1, 2001))
     text = f"table ip large {{\n\tchain c {{\n{rules}\t}}\n}}\n"
     assert len(text) > nft.LARGE_BYTES

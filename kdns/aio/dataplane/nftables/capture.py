@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Mapping
 
 from kdns.aio.dataplane.nftables import nft
@@ -18,8 +17,8 @@ from kdns.proxy.userspace.relays import RelayKey
 class NftablesCapture(NftablesProxier):
     """See `kdns.aio.dataplane.userspace.capture.Capture`."""
 
-    def __init__(self, owner: socket.socket | None = None) -> None:
-        super().__init__(owner)
+    def __init__(self) -> None:
+        super().__init__()
         self.relay_ports: Mapping[RelayKey, int] = {}
         self.relay_addresses: dict[Family, Address | None] = {}
 

@@ -116,7 +116,7 @@ async def _with_observers(transaction: Awaitable[None]) -> None:
 
 async def _run(commands: Sequence[str], *, is_check: bool = False) -> None:
     library = _library()
-    if library and (sum(map(len, commands)) < LARGE_BYTES or not _program_path()):
+    if library and (sum(map(len, commands)) < LARGE_BYTES or not program_path()):
         reason = await asyncio.to_thread(library.run, "\n".join(commands), is_check=is_check)
         if reason:
             raise ApplyError(("nft",), _with_advice(reason))
@@ -124,7 +124,8 @@ async def _run(commands: Sequence[str], *, is_check: bool = False) -> None:
         await _program(commands, *(("--check",) if is_check else ()))
 
 
-def _program_path() -> str | None:
+def program_path() -> str | None:
+    """Where the program nft is; None where it is not installed."""
     return shutil.which("nft", path=os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin")
 
 
@@ -134,7 +135,7 @@ async def _program(commands: Sequence[str], *options: str) -> None:
     A pipe could end early, and nft would take a part of the commands for all of them. The first transaction is
     megabytes long, so the commands are not joined here.
     """
-    program = _program_path()
+    program = program_path()
     if program is None:
         raise ApplyError(("nft",), "the program is not installed; wanted: the package nftables, 1.0.1 or later")
     argv = (program, *options, "-f", "-")

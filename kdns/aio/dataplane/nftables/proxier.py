@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,7 +12,7 @@ from kdns.aio.dataplane.nftables import nft
 from kdns.aio.dataplane.nftables.counters import NftablesCounters
 from kdns.aio.dataplane.nftables.elements import Request, element_requests, flushed
 from kdns.aio.dataplane.nftables.monitor import TablesMonitor
-from kdns.aio.dataplane.proxier import ForeignChange, UdpTargets
+from kdns.aio.dataplane.proxier import Footprint, ForeignChange, UdpTargets
 from kdns.aio.netlink.nftables import object_names
 from kdns.errors import ApplyError
 from kdns.net import FAMILIES, Family
@@ -31,12 +30,12 @@ CHECKED_ELEMENTS: Final = 20_000
 
 
 class NftablesProxier:
-    """The proxier of mode nftables. `owner` is that of the tables, and is closed at the end; see `own_tables`."""
+    """The proxier of mode nftables."""
 
     name = "nftables"
+    footprint = Footprint(nft_tables=frozenset({TABLE}))
 
-    def __init__(self, owner: socket.socket | None = None) -> None:
-        self._owner = owner
+    def __init__(self) -> None:
         self.counters = NftablesCounters()
         self._families = FAMILIES
         self._tables: dict[Family, Table] = {}
@@ -117,14 +116,13 @@ class NftablesProxier:
         finally:
             monitor.close()
 
+    async def retire(self) -> None:
+        """Nothing goes through this process."""
+
     async def close(self, *, keep_rules: bool) -> None:
         """Remove the tables, unless they are to stay: they work without this process."""
-        try:
-            if not keep_rules:
-                await clean_up()
-        finally:
-            if self._owner:
-                self._owner.close()
+        if not keep_rules:
+            await clean_up()
 
     def _table(self, half: FamilyPlan) -> Table:
         """One family's table. A capture has relays in place of endpoints."""
@@ -157,8 +155,3 @@ async def clean_up() -> None:
     """Remove kdns's tables, whether they are there or not."""
     families = await supported_families()
     await nft.apply(*(f"{verb} table {NFT_FAMILY[each]} {TABLE}" for each in families for verb in ("add", "delete")))
-
-
-async def require_nftables() -> None:
-    """ApplyError where this process cannot, or may not, change the kernel's tables. The attempt leaves nothing."""
-    await nft.apply(f"add table ip {TABLE}-check", f"delete table ip {TABLE}-check")

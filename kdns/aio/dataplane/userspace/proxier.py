@@ -15,7 +15,7 @@ from itertools import chain
 from typing import Final
 
 from kdns import logs
-from kdns.aio.dataplane.proxier import ForeignChange, UdpTargets
+from kdns.aio.dataplane.proxier import Footprint, ForeignChange, UdpTargets
 from kdns.aio.dataplane.userspace.capture import Capture
 from kdns.aio.dataplane.userspace.counters import RelayCounters
 from kdns.aio.dataplane.userspace.relay_set import SOCKET_KINDS, ListenAddresses, RelaySet, listen_addresses
@@ -140,9 +140,17 @@ class UserspaceProxier:
         """The relays of the front, which have other ports after a restart, and after a time without endpoints."""
         return self._udp_targets if self._capture else None
 
+    @property
+    def footprint(self) -> Footprint:
+        """That of the capture; relays have nothing in the kernel that stays."""
+        return self._capture.footprint if self._capture else Footprint()
+
     def watch(self, changed: ForeignChange) -> AbstractContextManager[None]:
         """Notice foreign changes of the rules that capture."""
         return self._capture.watch(changed) if self._capture else nullcontext()
+
+    async def retire(self) -> None:
+        """Established connections end with the relays."""
 
     async def close(self, *, keep_rules: bool = False) -> None:
         """Remove the rules that capture, which would lead nowhere, and then close the relays."""

@@ -1,4 +1,4 @@
-"""Who owns the tables is known also of a socket that takes no connections."""
+"""Who owns the rules is known also of a socket that takes no connections."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kdns.aio.dataplane.nftables import owner
+from kdns.aio.dataplane.takeover import owner
 from kdns.aio.netlink.unix_sockets import user_of
 from kdns.errors import KdnsError
 
@@ -33,12 +33,12 @@ def other(request: pytest.FixtureRequest, name: str) -> Iterator[str]:
 def test_the_own_user_is_refused(other: str) -> None:
     assert other
     with pytest.raises(KdnsError, match="serves this network namespace already"):
-        owner.own_tables()
+        owner.own_network()
 
 
 def test_another_user_does_not_count(other: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(owner, "user_of", lambda name: 65534 if name == other else None)
-    owner.own_tables().close()
+    owner.own_network().close()
 
 
 def test_the_kernel_says_whose_it_is(other: str) -> None:

@@ -1,4 +1,4 @@
-"""One process at a time owns kdns's tables: two would take each other's rules for foreign changes, without end."""
+"""One process at a time is the proxy of a network namespace, whatever its mode: two would undo each other's rules."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Final
 from kdns import logs
 from kdns.aio.netlink.unix_sockets import user_of
 from kdns.errors import KdnsError
-from kdns.proxy.nftables.objects import TABLE
 
-NAME: Final = f"\0kdns/table/{TABLE}"
+NAME: Final = "\0kdns/table/kdns"
+"""It names a table since kdns had that mode only: processes of all versions are told apart by it."""
 _BACKLOG: Final = 4096
 """Each process that is refused leaves an entry in the backlog; where it is full, the owner cannot be named."""
 _UCRED: Final = struct.Struct("=iII")  # struct ucred of unix(7): pid, uid, gid
@@ -21,10 +21,10 @@ _UCRED: Final = struct.Struct("=iII")  # struct ucred of unix(7): pid, uid, gid
 log = logs.get(__name__)
 
 
-def own_tables() -> socket.socket:
-    """A socket that makes this process the owner of the tables until it is closed; KdnsError where another one is.
+def own_network() -> socket.socket:
+    """A socket that makes this process the owner of the rules until it is closed; KdnsError where another one is.
 
-    It is an abstract Unix socket, which belongs to a network namespace as the tables do, and is gone with its process
+    It is an abstract Unix socket, which belongs to a network namespace as rules do, and is gone with its process
     however that ends. Every user may bind its name, so one that is neither root nor this process's user does not count.
     """
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -34,7 +34,7 @@ def own_tables() -> socket.socket:
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
             made.close()
-            raise KdnsError(f"owner of table {TABLE} cannot be noted: {error.strerror}") from error
+            raise KdnsError(f"owner of the rules cannot be noted: {error.strerror}") from error
         owner = _owner()
         if owner is None or owner[1] in {0, os.geteuid()}:
             made.close()

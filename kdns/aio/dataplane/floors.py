@@ -1,0 +1,33 @@
+"""The oldest kernels and programs with which modes work, told in one sentence."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from typing import TypeAlias
+
+Version: TypeAlias = tuple[int, ...]
+
+
+def version_in(text: str) -> Version:
+    """The first version in a text: 6.1.0-18-amd64 and v1.0.6 (Lester Gooch #5) begin with one; () without."""
+    match = re.search(r"\d+(?:\.\d+)+", text)
+    return tuple(map(int, match.group().split("."))) if match else ()
+
+
+def too_old(what: str, found: str, wanted: Version, hint: str = "") -> str:
+    """Why a version, as the program or kernel states it, is not enough, "" if it is, or cannot be read."""
+    version = version_in(found)
+    if not version or version >= wanted:
+        return ""
+    return f"{what} is {_shown(version)}; wanted: {_shown(wanted)} or later{hint}"
+
+
+def kernel_too_old(wanted: Version, hint: str = "") -> str:
+    """Why this kernel is not enough, "" if it is."""
+    return too_old("the kernel", os.uname().release, wanted, hint)
+
+
+def _shown(version: Sequence[int]) -> str:
+    return ".".join(map(str, version))

@@ -1,0 +1,1 @@
+"""From one proxy of a node to the next, whatever its mode: who serves the node, and what others left in the kernel."""
