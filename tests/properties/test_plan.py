@@ -130,7 +130,7 @@ def test_following_equals_planning_afresh(rounds: list[list[Write]]) -> None:
             assert known[family] == half.fronts
             for name, (was, now) in difference.ports.items():
                 assert (before.of(family).ports.get(name), half.ports.get(name)) == (was, now)
-            assert set(half.cluster_ips) == {
+            assert set(half.virtual_ips) == {
                 key.address for key, front in half.fronts.items() if front.kind is FrontKind.CLUSTER_IP
             }
 

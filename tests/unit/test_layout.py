@@ -44,6 +44,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("proxy.plan",),
     ("proxy.userspace",),
     ("proxy.nftables",),
+    ("proxy.ipvs",),
     ("proxy.modes",),
     ("proxy.settings",),
     ("proxy.trace",),

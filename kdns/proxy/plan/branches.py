@@ -53,12 +53,13 @@ class SourceNat(NamedTuple):
     """What decides about masquerading in one family of one node.
 
     `detects_pods`: packets of local Pods can be told from others. `relays`: every connection to an endpoint is the
-    node's own.
+    node's own. `has_one_list`: a front has one list of endpoints for all clients.
     """
 
     detects_pods: bool
     masquerade_all: bool = False
     relays: bool = False
+    has_one_list: bool = False
 
 
 @cache
@@ -80,11 +81,13 @@ def external_branches(verdict: Verdict, nat: SourceNat, *, is_local: bool, is_gu
     """The branches of external IPs, load balancer IPs and node ports.
 
     `is_local` (externalTrafficPolicy Local): clients keep their address, and packets of local Pods and of the node
-    itself go to any endpoint (short circuit), whatever the verdict for others. `is_guarded`: source ranges apply.
+    itself go to any endpoint (short circuit), whatever the verdict for others; where a front has one list, to the list
+    that the others get, or to any endpoint where they get none. `is_guarded`: source ranges apply.
     """
     guard = (Branch(Client.OUTSIDE_SOURCE_RANGES, Verdict.DROP),) if is_guarded else ()
     if not is_local or verdict is Verdict.REJECT:
         return *guard, Branch(Client.ANY, verdict, masquerade=verdict in LISTS)
-    pods = (Branch(Client.LOCAL_POD, Verdict.CLUSTER, masquerade=nat.relays),) if nat.detects_pods else ()
-    node = Branch(Client.NODE, Verdict.CLUSTER, masquerade=True)
+    own = verdict if nat.has_one_list and verdict in LISTS else Verdict.CLUSTER
+    pods = (Branch(Client.LOCAL_POD, own, masquerade=nat.relays),) if nat.detects_pods else ()
+    node = Branch(Client.NODE, own, masquerade=True)
     return *guard, *pods, node, Branch(Client.ANY, verdict, masquerade=nat.relays and verdict in LISTS)

@@ -13,6 +13,9 @@ PRIMARY: Final = "primary"
 DEFAULT_MARK: Final = 0x4000
 """Bit 14 of the packet mark, kube-proxy's default of masqueradeBit."""
 
+DEFAULT_SCHEDULER: Final = "rr"
+"""Round robin, kube-proxy's default of ipvs.scheduler."""
+
 
 @dataclass(frozen=True, slots=True)
 class LocalPods:
@@ -83,7 +86,7 @@ class ProxyConfig:
     `node_port_addresses`: empty for every address of the node. `service_cidrs`: empty where they are not known.
     `node_hints` is the feature gate PreferSameTrafficDistribution, `external_ips` is AllowServiceExternalIPs. The
     endpoints of the Service `kubernetes` are protected beside `protected_ports`. `masquerade_mark` has one bit:
-    masqueradeBit.
+    masqueradeBit. `scheduler` is the kernel's name of one; it counts where the mode leaves the choice to a scheduler.
     """
 
     mode: Mode = NFTABLES
@@ -96,3 +99,4 @@ class ProxyConfig:
     external_ips: bool = True
     protected_ports: tuple[ProtectedPort, ...] = OF_THE_NODE
     masquerade_mark: int = DEFAULT_MARK
+    scheduler: str = DEFAULT_SCHEDULER

@@ -2,40 +2,64 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+T = TypeVar("T")
 
 TCP_UDP: Final = frozenset({"TCP", "UDP"})
 TCP_UDP_SCTP: Final = TCP_UDP | {"SCTP"}
 
 
+def _semantic(meaning: str, default: T) -> T:
+    """A field with what it means, in words for a person."""
+    made: T = field(default=default, metadata={"meaning": meaning})
+    return made
+
+
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """One mode's semantics. The plan reads them to make its decisions.
-
-    `protocols`: Service ports of other protocols are not served.
-    `guards_without_endpoints`: loadBalancerSourceRanges drop also where no endpoint could serve.
-    `rejects_undefined_ports`: a port of a cluster IP in use that no Service port defines is refused.
-    `drops_unallocated`: packets to an address of the service ranges that is no cluster IP in use are dropped.
-    `hairpins_everywhere`: an endpoint that is its own client is masqueraded on any node, not only on its own.
-    `loopback_node_ports`: the families that have node ports at loopback addresses.
-    `primary_node_ports`: nodePortAddresses defaults to the node's primary addresses, not to all of its addresses.
-    `accepts_health_checks`: the firewall accepts packets to health check node ports.
-    `routes_loopback`: sets route_localnet where node ports are at 127.0.0.0/8, so that packets may leave from there.
-    `relays`: the node accepts connections and opens others to endpoints, which see the node's address.
-    """
+    """One mode's semantics. The plan reads them to make its decisions; each field's metadata says what it means."""
 
     name: str
-    protocols: frozenset[str] = TCP_UDP_SCTP
-    guards_without_endpoints: bool = False
-    rejects_undefined_ports: bool = False
-    drops_unallocated: bool = False
-    hairpins_everywhere: bool = False
-    loopback_node_ports: frozenset[str] = frozenset()
-    primary_node_ports: bool = False
-    accepts_health_checks: bool = False
-    routes_loopback: bool = False
-    relays: bool = False
+    protocols: frozenset[str] = _semantic("Service ports of other protocols are not served", TCP_UDP_SCTP)
+    guards_without_endpoints: bool = _semantic(
+        "loadBalancerSourceRanges drop also where no endpoint could serve", default=False
+    )
+    rejects_undefined_ports: bool = _semantic(
+        "a port of a cluster IP in use that no Service port defines is refused", default=False
+    )
+    drops_unallocated: bool = _semantic(
+        "packets to an address of the service ranges that is no cluster IP in use are dropped", default=False
+    )
+    hairpins_everywhere: bool = _semantic(
+        "an endpoint that is its own client is masqueraded on any node, not only on its own", default=False
+    )
+    loopback_node_ports: frozenset[str] = _semantic(
+        "the families that have node ports at loopback addresses", frozenset()
+    )
+    link_local_node_ports: bool = _semantic("node ports are at IPv6 link-local addresses too", default=True)
+    primary_node_ports: bool = _semantic(
+        "nodePortAddresses defaults to the node's primary addresses, not to all of its addresses", default=False
+    )
+    accepts_health_checks: bool = _semantic("the firewall accepts packets to health check node ports", default=False)
+    routes_loopback: bool = _semantic(
+        "sets route_localnet where node ports are at 127.0.0.0/8, so that packets may leave from there", default=False
+    )
+    relays: bool = _semantic(
+        "the node accepts connections and opens others to endpoints, which see the node's address", default=False
+    )
+    has_one_list: bool = _semantic(
+        "all clients that a front serves get the same list of endpoints: with externalTrafficPolicy Local, Pods of the"
+        " node and the node itself get local endpoints while there are any",
+        default=False,
+    )
+    owns_addresses: bool = _semantic(
+        "addresses of Services are the node's own: they answer ping, and ports of external and load balancer IPs that"
+        " no Service port defines are refused too",
+        default=False,
+    )
+    schedules: bool = _semantic("a scheduler of the kernel chooses the endpoint, not chance", default=False)
 
 
 NFTABLES: Final = Mode(
@@ -51,6 +75,16 @@ IPTABLES: Final = Mode(
     loopback_node_ports=frozenset({"IPv4"}),
     accepts_health_checks=True,
     routes_loopback=True,
+)
+IPVS: Final = Mode(
+    "ipvs",
+    guards_without_endpoints=True,
+    rejects_undefined_ports=True,
+    link_local_node_ports=False,
+    accepts_health_checks=True,
+    has_one_list=True,
+    owns_addresses=True,
+    schedules=True,
 )
 USERSPACE: Final = Mode(
     "userspace",

@@ -22,13 +22,15 @@ from kdns.proxy.plan.config import PRIMARY, NodeView, ProxyConfig
 class NodePortAddresses:
     """The local addresses of one family at which node ports are served: those in `networks`, which do not overlap.
 
-    `has_loopback`: loopback addresses in these networks count too. No networks: node ports are not served at all.
+    `has_loopback`: loopback addresses in these networks count too; `has_link_local`: IPv6 link-local ones do.
+    No networks: node ports are not served at all.
     """
 
     family: Family
     node: NodeView
     networks: tuple[Network, ...] = ()
     has_loopback: bool = False
+    has_link_local: bool = True
 
     @property
     def is_everywhere(self) -> bool:
@@ -40,7 +42,7 @@ class NodePortAddresses:
 
         IPv6 link-local addresses are not among the node's, but a packet to one that arrives here is for this node.
         """
-        is_own = self.node.has(address) or is_link_local_ipv6(address)
+        is_own = self.node.has(address) or (self.has_link_local and is_link_local_ipv6(address))
         if not is_own or address.version != VERSION[self.family]:
             return False
         if address.is_loopback and not self.has_loopback:
@@ -61,7 +63,7 @@ def node_port_addresses(family: Family, config: ProxyConfig, node: NodeView) -> 
     """What nodePortAddresses means on this node (kube-proxy, pkg/proxy/util/nodeport_addresses.go)."""
     has_loopback = config.localhost_node_ports and family in config.mode.loopback_node_ports
     networks: tuple[Network, ...] = tuple(collapse_addresses(_networks(family, config, node)))  # type: ignore[type-var]
-    return NodePortAddresses(family, node, networks, has_loopback)
+    return NodePortAddresses(family, node, networks, has_loopback, config.mode.link_local_node_ports)
 
 
 def _networks(family: Family, config: ProxyConfig, node: NodeView) -> Iterator[Network]:

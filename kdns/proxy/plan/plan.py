@@ -137,9 +137,12 @@ class FamilyPlan:
 
     `refused` are the Service ports that do not get a front, by that front.
     `external_local` are the branches of externalTrafficPolicy Local where this node has endpoints, whatever the
-    Service. `undefined_ports` is the verdict for a port of a cluster IP that no Service port has, None for no verdict.
+    Service. `virtual_ips` are addresses of which no packet is for anything else, with their number of fronts: cluster
+    IPs, and where the mode makes them the node's own, the other addresses that were not the node's before.
+    `undefined_ports` is the verdict for a port of such an address that no Service port has, None for no verdict.
     `unallocated` are the service ranges: packets to an address in them that is no cluster IP are dropped; empty where
     the mode leaves them alone. `masquerade_mark` is the packet mark's bit that renderers use for packets to masquerade.
+    `scheduler` is the one of the kernel that chooses endpoints, "" where chance does.
     """
 
     family: Family
@@ -149,12 +152,13 @@ class FamilyPlan:
     ports: Mapping[PortName, PortPlan] = field(default_factory=dict)
     fronts: Mapping[FrontKey, Front] = field(default_factory=dict)
     refused: Mapping[FrontKey, tuple[Refusal, ...]] = field(default_factory=dict)
-    cluster_ips: Mapping[str, int] = field(default_factory=dict)
+    virtual_ips: Mapping[str, int] = field(default_factory=dict)
     local_pods: LocalPods | None = None
     external_local: Branches = ()
     undefined_ports: Verdict | None = None
     unallocated: tuple[Network, ...] = ()
     masquerade_mark: int = DEFAULT_MARK
+    scheduler: str = ""
 
     def front_of(self, destination: Address, protocol: str, port: int) -> Front | None:
         """The front that a packet goes to; an address of a Service comes before a node port."""

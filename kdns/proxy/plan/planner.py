@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from kdns.cluster.objects import EndpointSlice, Key, Service
 from kdns.cluster.state import AnyChange, State
-from kdns.net import FAMILIES, Family
+from kdns.net import FAMILIES, Family, parse_unmapped_address
 from kdns.proxy.plan.claims import API_SERVICE, Claims
 from kdns.proxy.plan.config import NodeView, ProxyConfig
 from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKey, FrontKind, Plan, PortName, PortPlan
@@ -114,7 +114,7 @@ class _Half:
         if not self._old_ports and not self.claims.changed:
             return Difference()
         before = self.plan
-        fronts, cluster_ips, refused = dict(before.fronts), dict(before.cluster_ips), dict(before.refused)
+        fronts, virtual_ips, refused = dict(before.fronts), dict(before.virtual_ips), dict(before.refused)
         changed: dict[FrontKey, tuple[Front | None, Front | None]] = {}
         for key in self.claims.changed:
             winner, refusals = self.claims.decision(key)
@@ -131,12 +131,19 @@ class _Half:
             else:
                 del fronts[key]
             for front, step in ((old, -1), (new, 1)):
-                if front and front.kind is FrontKind.CLUSTER_IP:
-                    cluster_ips[key.address] = cluster_ips.get(key.address, 0) + step
-            if not cluster_ips.get(key.address, 1):
-                del cluster_ips[key.address]
+                if front and self._is_virtual(front):
+                    virtual_ips[key.address] = virtual_ips.get(key.address, 0) + step
+            if not virtual_ips.get(key.address, 1):
+                del virtual_ips[key.address]
         ports = {name: (old, self._ports.get(name)) for name, old in self._old_ports.items()}
         ports = {name: pair for name, pair in ports.items() if pair[0] != pair[1]}
-        self.plan = replace(before, ports=dict(self._ports), fronts=fronts, cluster_ips=cluster_ips, refused=refused)
+        self.plan = replace(before, ports=dict(self._ports), fronts=fronts, virtual_ips=virtual_ips, refused=refused)
         self._old_ports, self.claims.changed = {}, {}
         return Difference(changed, ports)
+
+    def _is_virtual(self, front: Front) -> bool:
+        """Whether no packet to the front's address is for anything but Services."""
+        if front.kind is FrontKind.CLUSTER_IP or not self.plan.mode.owns_addresses:
+            return front.kind is FrontKind.CLUSTER_IP
+        address = parse_unmapped_address(front.key.address)
+        return address is not None and not self.plan.node.has(address)

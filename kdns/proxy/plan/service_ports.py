@@ -37,13 +37,15 @@ def empty_plan(family: Family, config: ProxyConfig, node: NodeView) -> FamilyPla
         undefined_ports=Verdict.REJECT if mode.rejects_undefined_ports else None,
         unallocated=_of_family(config.service_cidrs, family) if mode.drops_unallocated else (),
         masquerade_mark=config.masquerade_mark,
+        scheduler=config.scheduler if mode.schedules else "",
     )
 
 
 def source_nat(family: Family, config: ProxyConfig) -> SourceNat:
     """The configuration's part in masquerading."""
     detects_pods = config.local_pods is not None and config.local_pods.of(family) is not None
-    return SourceNat(detects_pods, config.masquerade_all, config.mode.relays)
+    mode = config.mode
+    return SourceNat(detects_pods, config.masquerade_all, mode.relays, mode.has_one_list)
 
 
 def _of_family(networks: Iterable[Network], family: Family) -> tuple[Network, ...]:

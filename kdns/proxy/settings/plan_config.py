@@ -9,7 +9,15 @@ from typing import Final, Literal, TypeAlias
 from kdns.cluster.objects import Node
 from kdns.net import Address, Network, parse_network, parse_port, parse_unmapped_address, split_host_port
 from kdns.proxy.modes import semantics
-from kdns.proxy.plan.config import OF_THE_NODE, PRIMARY, LocalPods, NodeView, ProtectedPort, ProxyConfig
+from kdns.proxy.plan.config import (
+    DEFAULT_SCHEDULER,
+    OF_THE_NODE,
+    PRIMARY,
+    LocalPods,
+    NodeView,
+    ProtectedPort,
+    ProxyConfig,
+)
 from kdns.proxy.settings.settings import Settings
 
 SocketAddress: TypeAlias = tuple[Address, int]
@@ -71,6 +79,7 @@ def proxy_config(
         external_ips=settings.external_ips,
         protected_ports=(*OF_THE_NODE, *_protected_ports(settings, api_servers)),
         masquerade_mark=settings.mark,
+        scheduler=settings.ipvs.scheduler or DEFAULT_SCHEDULER,
     )
 
 

@@ -69,9 +69,10 @@ def _without_front(half: FamilyPlan, packet: Packet) -> Trace:
     is_check = packet.protocol == "TCP" and packet.port in half.accepted_health_check_ports
     if is_check and half.node.has(packet.destination):
         return Trace(Fate.ACCEPTED, (f"{where} is a health check node port: the firewall lets it in",))
-    if str(packet.destination) in half.cluster_ips:
+    if str(packet.destination) in half.virtual_ips:
         if half.undefined_ports is Verdict.REJECT:
-            reason = f"is a cluster IP, but not of a Service with port {packet.port}/{packet.protocol}"
+            what = "an address of Services" if half.mode.owns_addresses else "a cluster IP"
+            reason = f"is {what}, but not of a Service with port {packet.port}/{packet.protocol}"
             return Trace(Fate.REJECTED, (f"{packet.destination} {reason}",))
     elif ranges := [network for network in half.unallocated if packet.destination in network]:
         reason = f"is in the service range {ranges[0]}, but none of the cluster IPs in use"

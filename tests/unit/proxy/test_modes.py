@@ -18,6 +18,7 @@ from kdns.errors import InputError
 from kdns.proxy.modes import AVAILABLE, MODES, NAMES, ProxyMode, rendered, semantics
 from kdns.proxy.plan.config import ProxyConfig
 from kdns.proxy.plan.modes import IPTABLES, NFTABLES, Mode
+from kdns.proxy.plan.node_ports import NodePortAddresses
 from kdns.proxy.plan.plan import FamilyPlan
 from kdns.proxy.plan.planner import plan
 from kdns.proxy.settings.flags import BY_NAME
@@ -68,6 +69,7 @@ def test_any_other_mode_says_so(name: str) -> None:
 
 
 LOCALHOST, VIP = ip_address("127.0.0.1"), ip_address("10.96.0.1")
+LINK_LOCAL = ip_address("fe80::1")
 
 
 def planned(mode: Mode) -> FamilyPlan:
@@ -94,6 +96,11 @@ def clients(half: FamilyPlan, number: int) -> list[Any]:
     ]
 
 
+def node_ports(mode: Mode) -> NodePortAddresses:
+    """Where node ports are in IPv6."""
+    return plan(state(), NODE_VIEW, replace(CONFIG, mode=mode, node_port_addresses=())).ipv6.node_ports
+
+
 SEMANTICS: dict[str, tuple[object, Callable[[Mode], object]]] = {
     # field → another value than mode nftables', and what has to differ then
     "protocols": (frozenset({"TCP"}), lambda mode: len(planned(mode).fronts)),
@@ -103,6 +110,10 @@ SEMANTICS: dict[str, tuple[object, Callable[[Mode], object]]] = {
     "hairpins_everywhere": (True, lambda mode: [port.hairpins for port in planned(mode).ports.values()]),
     "loopback_node_ports": (frozenset({"IPv4"}), lambda mode: LOCALHOST in planned(mode).node_ports),
     "accepts_health_checks": (True, lambda mode: planned(mode).accepted_health_check_ports),
+    "link_local_node_ports": (False, lambda mode: LINK_LOCAL in node_ports(mode)),
+    "has_one_list": (True, lambda mode: [port.external for port in planned(mode).ports.values()]),
+    "owns_addresses": (True, lambda mode: planned(mode).virtual_ips),
+    "schedules": (True, lambda mode: planned(mode).scheduler),
     "relays": (True, lambda mode: [port.cluster_ip for port in planned(mode).ports.values()]),
 }
 
@@ -125,6 +136,12 @@ def test_route_localnet_is_semantics_too() -> None:
         return trace(made, Packet(LOCALHOST, VIP, "TCP", 80)).fate
 
     assert fate(IPTABLES) is not fate(replace(IPTABLES, routes_loopback=False))
+
+
+def test_each_field_says_what_it_means() -> None:
+    meanings = [field.metadata["meaning"] for field in fields(Mode) if field.name != "name"]
+    assert all(meanings)
+    assert len(set(meanings)) == len(meanings)
 
 
 def test_no_semantics_are_left_out_above() -> None:
