@@ -1,29 +1,18 @@
-"""Debian's own kernel as a plain process: qemu without hardware's help, with this machine's files as its root, to read.
-
-The kernel counts its time in instructions while it is busy (-icount), so a slow machine makes nothing in it time out.
-"""
+"""What every other kernel has in common: how a command gets into it, and what comes out."""
 
 from __future__ import annotations
 
-import platform
-import re
 import shlex
 import shutil
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
-KERNEL: Final = ROOT / ".kernel"
 START: Final = Path(__file__).parent / "start"
-QEMU: Final = "qemu-system-x86_64"
-MEMORY: Final = "512M"
-
-_PROGRAMS: Final = ("sh", "mount", "insmod", "switch_root")
-_MODULES: Final = ("virtio_pci", "9pnet_virtio", "9p")
-_SEARCHED: Final = "/usr/sbin:/usr/bin:/sbin:/bin"
-_FOLDER, _PROGRAM = 0o40755, 0o100755
+SEARCHED: Final = "/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,91 +24,38 @@ class Ended:
     console: str
 
 
-def missing() -> str:
-    """Why there is no other kernel here, "" if there is one."""
-    if platform.machine() != "x86_64":
-        return "the other kernel is Debian's for amd64"
-    if not (KERNEL / "version").exists():
-        return "no kernel in .kernel: tests/kernel/unpack-debian-kernel says why"
-    programs = (QEMU, "modprobe", "ip", "nft", *_PROGRAMS)
-    absent = [program for program in programs if not shutil.which(program, path=_SEARCHED)]
-    return f"programs are missing: {absent}" if absent else ""
+def absent(*programs: str) -> str:
+    """Which programs are missing, as a sentence; "" if none is."""
+    names = [program for program in programs if not shutil.which(program, path=SEARCHED)]
+    return f"programs are missing: {names}" if names else ""
 
 
-def run(command: list[str], folder: Path, *, options: str = "", timeout_s: float) -> Ended:
-    """Boot, run the command, turn off; `options` are the kernel's. `folder` is for what comes and goes."""
-    initial, said = folder / "initrd", folder / "said"
-    said.mkdir()
-    initial.write_bytes(_initial_files([str(START), str(KERNEL), *command]))
-    image = KERNEL / "boot" / f"vmlinuz-{_version()}"
-    argv = [
-        *f"{QEMU} -machine q35 -accel tcg -icount shift=1 -m {MEMORY} -nodefaults -no-user-config".split(),
-        *("-display", "none", "-no-reboot", "-serial", f"file:{folder}/console"),
-        *("-fsdev", "local,id=root,path=/,security_model=none,readonly=on,multidevs=remap"),
-        *("-device", "virtio-9p-pci,fsdev=root,mount_tag=root"),
-        *("-fsdev", f"local,id=said,path={said},security_model=none"),
-        *("-device", "virtio-9p-pci,fsdev=said,mount_tag=said"),
-        *("-kernel", str(image), "-initrd", str(initial)),
-        *("-append", f"console=ttyS0 panic=-1 quiet mitigations=off {options}"),
-    ]
-    try:
-        stopped = ""
-        done = subprocess.run(argv, timeout=timeout_s, capture_output=True, text=True, check=False)
-        complaint = done.stderr
-    except subprocess.TimeoutExpired:
-        complaint, stopped = "", f"\nnot done after {timeout_s} s"
-    output, status = said / "output", said / "status"
+def exchange(command: list[str], folder: Path) -> Path:
+    """A folder that the other kernel mounts and may write: it finds the command there, which `start` runs."""
+    made = folder / "said"
+    made.mkdir()
+    (made / "command").write_text(f"exec {shlex.join(command)}\n")
+    return made
+
+
+def ended(argv: Sequence[str], folder: Path, timeout_s: float) -> Ended:
+    """Run the kernel until it turns itself off, or end it; what its command left in the exchange."""
+    said, console = folder / "said", folder / "console"
+    stopped = ""
+    with (folder / "complaint").open("wb") as complaint:
+        try:
+            subprocess.run(
+                argv, timeout=timeout_s, stdin=subprocess.DEVNULL, stdout=complaint, stderr=complaint, check=False
+            )
+        except subprocess.TimeoutExpired:
+            stopped = f"\nnot done after {timeout_s} s"
+    status = _read(said / "status")
     return Ended(
-        int(status.read_text()) if status.exists() else None,
-        (output.read_text(errors="replace") if output.exists() else "") + stopped,
-        complaint + _read(folder / "console"),
+        int(status) if status else None,
+        _read(said / "output") + stopped,
+        _read(folder / "complaint") + _read(console),
     )
 
 
 def _read(path: Path) -> str:
     return path.read_text(errors="replace") if path.exists() else ""
-
-
-def _version() -> str:
-    return (KERNEL / "version").read_text().strip()
-
-
-def _initial_files(command: list[str]) -> bytes:
-    """The first files of the kernel (cpio, newc): enough to reach this machine's files and go on there."""
-    files: dict[str, bytes] = {}
-    for name in _PROGRAMS:
-        path = Path(shutil.which(name, path=_SEARCHED) or name)
-        files[f"bin/{name}"] = path.read_bytes()
-        linked = subprocess.run(["ldd", path], capture_output=True, text=True, check=True).stdout
-        files |= {each.lstrip("/"): Path(each).read_bytes() for each in re.findall(r"/\S+", linked)}
-    modules = [path for name in _MODULES for path in _with_needed(name)]
-    files |= {f"modules/{path.name}": path.read_bytes() for path in modules}
-    inserted = "\n".join(f"insmod /modules/{name}" for name in dict.fromkeys(path.name for path in modules))
-    init = f"""#!/bin/sh
-export PATH=/bin
-{inserted}
-mount -t 9p -o ro,trans=virtio,version=9p2000.L,cache=loose,msize=262144 root /root
-exec switch_root /root /bin/sh {shlex.join(command)}
-"""
-    return _archive({**files, "init": init.encode()}, folders=("root", "proc", "sys", "dev", "run"))
-
-
-def _with_needed(module: str) -> list[Path]:
-    """The module behind those that it needs."""
-    command = ["modprobe", "--dirname", str(KERNEL), "--set-version", _version(), "--show-depends", module]
-    env = {"PATH": _SEARCHED}
-    shown = subprocess.run(command, capture_output=True, text=True, check=True, env=env).stdout
-    return [Path(line.split()[1]) for line in shown.splitlines() if line.startswith("insmod")]
-
-
-def _archive(files: dict[str, bytes], folders: tuple[str, ...]) -> bytes:
-    above = {str(folder) for name in files for folder in Path(name).parents} - {"."}
-    entries = [(name, _FOLDER, b"") for name in sorted({*above, *folders})]
-    entries += [(name, _PROGRAM, content) for name, content in files.items()]
-    made = bytearray()
-    for number, (name, mode, content) in enumerate([*entries, ("TRAILER!!!", 0, b"")], 1):
-        numbers = (number, mode, 0, 0, 1, 0, len(content), 0, 0, 0, 0, len(name) + 1, 0)
-        made += b"070701" + b"".join(b"%08x" % each for each in numbers) + name.encode() + b"\0"
-        made += bytes(-len(made) % 4) + content
-        made += bytes(-len(made) % 4)
-    return bytes(made)
