@@ -10,19 +10,17 @@ that its rules are gone. Looking loads no kernel module: chains are read only of
 from __future__ import annotations
 
 import asyncio
-import ctypes
-import os
 import re
 import socket
-import struct
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Final
 
 from kdns import logs
-from kdns.aio.netlink import nftables
+from kdns.aio.netlink import nftables, xtables
+from kdns.aio.netlink.protocol import ADDRESS_FAMILY
 from kdns.errors import ApplyError
+from kdns.net import FAMILIES
 
 TABLE: Final = "kube-proxy"
 LINK: Final = "kube-ipvs0"
@@ -32,10 +30,6 @@ _CHAIN: Final = re.compile(
 )
 """Chains that kube-proxy makes in modes iptables and ipvs, and the kubelet does not."""
 _FAMILIES: Final[Mapping[int, str]] = {socket.AF_INET: "ip", socket.AF_INET6: "ip6"}
-_LEVELS: Final = {"ip": (socket.AF_INET, socket.SOL_IP), "ip6": (socket.AF_INET6, socket.IPPROTO_IPV6)}
-_GET_INFO, _GET_ENTRIES = 64, 65  # linux/netfilter_ipv4/ip_tables.h; IPv6 has the same
-_INFO_BYTES, _SIZE_AT = 84, 80
-_ENTRIES: Final = struct.Struct("=32sI4x")
 _WANTED: Final = "kube-proxy --cleanup, from any of its images, or a restart of the machine"
 
 log = logs.get(__name__)
@@ -71,29 +65,8 @@ async def kube_proxy_rules() -> dict[str, list[str]]:
 
 def _legacy() -> Iterator[str]:
     """Family, table and chain of rules by iptables-legacy, which nftables does not list."""
-    for ip in _LEVELS:
-        with suppress(OSError):
-            for table in Path(f"/proc/self/net/{ip}_tables_names").read_text(encoding="ascii").split():
-                yield from (f"{ip} {table} {name}" for name in legacy_chains(_entries(ip, table.encode())))
-
-
-def legacy_chains(entries: bytes) -> set[str]:
-    """The names in a table's entries that begin with KUBE-."""
-    return {found.group().decode() for found in re.finditer(rb"KUBE-[A-Z0-9-]+(?=\0)", entries)}
-
-
-def _entries(ip: str, table: bytes) -> bytes:
-    family, level = _LEVELS[ip]
-    with socket.socket(family, socket.SOCK_DGRAM) as sock:
-        info = _option(sock, level, _GET_INFO, table.ljust(_INFO_BYTES, b"\0"))
-        (size,) = struct.unpack_from("=I", info, _SIZE_AT)
-        return _option(sock, level, _GET_ENTRIES, _ENTRIES.pack(table, size).ljust(_ENTRIES.size + size, b"\0"))
-
-
-def _option(sock: socket.socket, level: int, option: int, request: bytes) -> bytes:
-    """getsockopt with a request in the buffer for the result, which Python's own does not support."""
-    buffer = ctypes.create_string_buffer(request, len(request))
-    length = ctypes.c_uint32(len(request))
-    if ctypes.CDLL(None, use_errno=True).getsockopt(sock.fileno(), level, option, buffer, ctypes.byref(length)):
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    return buffer.raw
+    for family in FAMILIES:
+        for table in xtables.legacy_tables(family):
+            with suppress(OSError):
+                content = xtables.legacy_content(family, table)
+                yield from (f"{_FAMILIES[ADDRESS_FAMILY[family]]} {table} {chain}" for chain in content.rules)

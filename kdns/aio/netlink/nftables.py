@@ -1,4 +1,4 @@
-"""What the kernel's nftables hold: tables, chains, sets, the counters of map elements, and who changes them.
+"""What the kernel's nftables hold: tables, chains, sets, rules by chain, and the counters of map elements.
 
 It is read over netlink since the program nft reads every element of every map before it lists a single name.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
@@ -18,19 +19,16 @@ from kdns.aio.netlink.protocol import (
     attribute,
     attribute_spans,
     attributes,
-    messages,
-    netlink_socket,
     requests,
 )
 from kdns.aio.netlink.uapi import (
     NETLINK_NETFILTER,
     NFNL_SUBSYS_NFTABLES,
-    NFNLGRP_NFTABLES,
     NFT_MSG_GETCHAIN,
+    NFT_MSG_GETRULE,
     NFT_MSG_GETSET,
     NFT_MSG_GETSETELEM,
     NFT_MSG_GETTABLE,
-    NFT_MSG_NEWGEN,
     NFT_SET_ANONYMOUS,
     NFT_SET_MAP,
     NFTA_CHAIN_NAME,
@@ -39,9 +37,8 @@ from kdns.aio.netlink.uapi import (
     NFTA_COUNTER_PACKETS,
     NFTA_DATA_VALUE,
     NFTA_EXPR_DATA,
-    NFTA_GEN_PROC_NAME,
-    NFTA_GEN_PROC_PID,
     NFTA_LIST_ELEM,
+    NFTA_RULE_TABLE,
     NFTA_SET_ELEM_EXPR,
     NFTA_SET_ELEM_EXPRESSIONS,
     NFTA_SET_ELEM_KEY,
@@ -57,6 +54,7 @@ from kdns.errors import ApplyError
 from kdns.net import Family, unpacked
 
 _KIND: Final = NFNL_SUBSYS_NFTABLES << 8
+_LENGTH: Final = struct.Struct("=H")
 _PROTOCOLS: Final = {socket.IPPROTO_TCP: "TCP", socket.IPPROTO_UDP: "UDP", socket.IPPROTO_SCTP: "SCTP"}
 _PORT_BYTES: Final = 8
 """What protocol and port take at the end of a key: every part of a key is padded to four bytes."""
@@ -70,38 +68,6 @@ class CounterElement(NamedTuple):
     port: int
     packets: int
     octets: int
-
-
-class Author(NamedTuple):
-    """The process that carried out a transaction."""
-
-    process: str
-    pid: int
-
-
-class TransactionReader:
-    """Reads the messages of all transactions, and finds those that change one table, in whatever address family.
-
-    The messages of a transaction come together, and its end (NFT_MSG_NEWGEN) names its process.
-    """
-
-    def __init__(self, table: str) -> None:
-        self.touches_table = False
-        """Whether the transaction whose end has not come yet changes the table."""
-        self._table = table.encode() + b"\0"
-
-    def read(self, buffer: bytes) -> Iterator[Author]:
-        """Who carried out the transactions on the table that end in this datagram."""
-        for message in messages(buffer):
-            if message.kind >> 8 != NFNL_SUBSYS_NFTABLES:
-                continue
-            if message.kind & 0xFF == NFT_MSG_NEWGEN:
-                if self.touches_table:
-                    row = attributes(message.body, NFGENMSG.size)
-                    yield Author(_text(row.get(NFTA_GEN_PROC_NAME, b"")), _integer(row.get(NFTA_GEN_PROC_PID, b"")))
-                self.touches_table = False
-            elif not self.touches_table:  # the first attribute of every object is the name of its table
-                self.touches_table = attributes(message.body, NFGENMSG.size).get(NFTA_TABLE_NAME) == self._table
 
 
 async def object_names(family: Family, table: str) -> dict[str, list[str]]:
@@ -122,13 +88,6 @@ async def tables() -> set[tuple[int, str]]:
 async def chains() -> list[tuple[int, str, str]]:
     """Address family, table and name of every chain."""
     return await asyncio.to_thread(_chains)
-
-
-def transactions_socket() -> socket.socket:
-    """A socket, not blocking, that receives the messages of every transaction; OSError where that is not allowed."""
-    made = netlink_socket(NETLINK_NETFILTER, NFNLGRP_NFTABLES)
-    made.setblocking(False)
-    return made
 
 
 @contextmanager
@@ -154,7 +113,7 @@ def _tables() -> set[tuple[int, str]]:
     return found
 
 
-def _chains() -> list[tuple[int, str, str]]:
+def _chains(address_family: int = socket.AF_UNSPEC) -> list[tuple[int, str, str]]:
     found: list[tuple[int, str, str]] = []
 
     def receive(body: bytes) -> None:
@@ -162,8 +121,27 @@ def _chains() -> list[tuple[int, str, str]]:
         found.append((body[0], _text(row[NFTA_CHAIN_TABLE]), _text(row[NFTA_CHAIN_NAME])))
 
     with _nftables() as kernel:
-        kernel.dump(_KIND | NFT_MSG_GETCHAIN, NFGENMSG.pack(socket.AF_UNSPEC, 0, 0), receive)
+        kernel.dump(_KIND | NFT_MSG_GETCHAIN, NFGENMSG.pack(address_family, 0, 0), receive)
     return found
+
+
+def chain_names(family: Family, table: str) -> list[str]:
+    """The chains of a table. Blocks."""
+    return [name for _, where, name in _chains(ADDRESS_FAMILY[family]) if where == table]
+
+
+def count_rules(family: Family, table: str, add: Callable[[str, bytes], None]) -> None:
+    """Call `add` with the chain of every rule of a table, and the rule's message. Blocks."""
+
+    def receive(body: bytes) -> None:
+        (length,) = _LENGTH.unpack_from(body, NFGENMSG.size)  # the name of the table comes first, then the chain's
+        at = NFGENMSG.size + (length + 3 & ~3)
+        (length,) = _LENGTH.unpack_from(body, at)
+        add(body[at + 4 : at + length - 1].decode(errors="replace"), body)
+
+    where = attribute(NFTA_RULE_TABLE, table.encode() + b"\0")
+    with _nftables() as kernel:
+        kernel.dump(_KIND | NFT_MSG_GETRULE, NFGENMSG.pack(ADDRESS_FAMILY[family], 0, 0) + where, receive)
 
 
 def _object_names(family: Family, table: str) -> dict[str, list[str]]:

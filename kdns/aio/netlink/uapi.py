@@ -34,6 +34,7 @@ IFA_LOCAL: Final = 2
 
 # netfilter/nfnetlink.h
 NFNL_SUBSYS_CTNETLINK: Final = 1
+NFNL_SUBSYS_ACCT: Final = 7
 NFNL_SUBSYS_NFTABLES: Final = 10
 NFNL_MSG_BATCH_BEGIN: Final = 0x10
 NFNL_MSG_BATCH_END: Final = 0x11
@@ -63,7 +64,10 @@ FILTER_FLAG_CTA_PROTO_NUM: Final = 1 << 3
 
 # netfilter/nf_tables.h
 NFT_MSG_GETTABLE: Final = 1
+NFT_MSG_DELTABLE: Final = 2
 NFT_MSG_GETCHAIN: Final = 4
+NFT_MSG_GETRULE: Final = 7
+NFT_MSG_DELRULE: Final = 8
 NFT_MSG_GETSET: Final = 10
 NFT_MSG_NEWSETELEM: Final = 12
 NFT_MSG_GETSETELEM: Final = 13
@@ -74,6 +78,8 @@ NFT_SET_MAP: Final = 0x8
 NFTA_TABLE_NAME: Final = 1
 NFTA_CHAIN_TABLE: Final = 1
 NFTA_CHAIN_NAME: Final = 3
+NFTA_RULE_TABLE: Final = 1
+NFTA_RULE_CHAIN: Final = 2
 NFTA_SET_TABLE: Final = 1
 NFTA_SET_NAME: Final = 2
 NFTA_SET_FLAGS: Final = 3
@@ -98,6 +104,12 @@ NFTA_COUNTER_BYTES: Final = 1
 NFTA_COUNTER_PACKETS: Final = 2
 NFTA_GEN_PROC_PID: Final = 2
 NFTA_GEN_PROC_NAME: Final = 3
+
+# netfilter/nfnetlink_acct.h
+NFNL_MSG_ACCT_NEW: Final = 0
+NFNL_MSG_ACCT_GET: Final = 1
+NFACCT_NAME: Final = 1
+NFACCT_PKTS: Final = 2
 
 # sock_diag.h, unix_diag.h
 SOCK_DIAG_BY_FAMILY: Final = 20

@@ -7,19 +7,16 @@ of an own transaction is that transaction, and at most one. A second one in betw
 from __future__ import annotations
 
 import asyncio
-import errno
-import socket
 from collections.abc import Callable
 from typing import Final
 
 from kdns import logs
 from kdns.aio.dataplane.nftables import nft
-from kdns.aio.netlink.nftables import Author, TransactionReader, transactions_socket
+from kdns.aio.netlink.transactions import TransactionReader, TransactionSocket, changes_table
 from kdns.proxy.nftables.objects import TABLE
 
 log = logs.get(__name__)
 
-_DATAGRAM_BYTES: Final = 1 << 18
 _BURST: Final = 64
 """Datagrams that are read before others of this event loop have their turn."""
 _QUEUED: Final = 4096
@@ -31,16 +28,14 @@ class TablesMonitor:
 
     def __init__(self, changed: Callable[[str], None]) -> None:
         self._changed = changed
-        self._socket: socket.socket | None = None
-        self._reader = TransactionReader(TABLE)
+        self._socket: TransactionSocket | None = None
         self._own = 0
         self._during_own = 0
-        self._is_overrun = False
 
     def start(self) -> None:
         """Listen. Where the kernel refuses, that is logged, and only the periodic full sync repairs foreign changes."""
         try:
-            self._socket = transactions_socket()
+            self._socket = TransactionSocket(TransactionReader(changes_table(TABLE)))
         except OSError as error:
             log.warning("foreign changes of rules are not noticed at once", reason=error.strerror)
             return
@@ -56,14 +51,16 @@ class TablesMonitor:
             self._socket = None
 
     def _readable(self, datagrams: int = _BURST) -> None:
-        authors = self._received(datagrams)
+        if self._socket is None:
+            return
+        authors, _ = self._socket.authors(datagrams)  # where more are queued, the event loop calls again
         if self._own:
             self._during_own += len(authors)
-        elif self._is_overrun:
-            self._is_overrun = False
+        elif self._socket.is_overrun:
+            self._socket.is_overrun = False
             self._changed("more changes than could be followed")
         elif authors:
-            self._changed(f"by {authors[-1].process} (process {authors[-1].pid})")
+            self._changed(str(authors[-1]))
 
     def _transaction(self, begins: bool) -> None:
         """An own transaction begins or has ended."""
@@ -75,25 +72,8 @@ class TablesMonitor:
         if self._own:
             return
         # An overrun in between is from a large transaction, which is most likely the own one.
-        transactions, self._during_own, self._is_overrun = self._during_own, 0, False
+        transactions, self._during_own = self._during_own, 0
+        if self._socket:
+            self._socket.is_overrun = False
         if transactions > 1:
             self._changed("at the same time as kdns itself")
-
-    def _received(self, datagrams: int) -> list[Author]:
-        """The authors in the next datagrams; where more are queued, the event loop calls again."""
-        authors: list[Author] = []
-        for _ in range(datagrams if self._socket else 0):
-            assert self._socket  # noqa: S101 - it is closed by this event loop only
-            try:
-                buffer = self._socket.recv(_DATAGRAM_BYTES)
-            except BlockingIOError:
-                if self._is_overrun:  # the end of the transaction may be among what was lost
-                    self._reader.touches_table = False
-                break
-            except OSError as error:
-                if error.errno != errno.ENOBUFS:
-                    raise
-                self._is_overrun, self._reader.touches_table = True, False
-                continue
-            authors += self._reader.read(buffer)
-        return authors

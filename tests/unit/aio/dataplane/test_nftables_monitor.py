@@ -13,6 +13,8 @@ import pytest
 from kdns.aio.dataplane.nftables import monitor as nftmonitor
 from kdns.aio.dataplane.nftables.monitor import TablesMonitor
 from kdns.aio.netlink.protocol import attribute
+from kdns.aio.netlink.transactions import TransactionReader, TransactionSocket, changes_table
+from kdns.proxy.nftables.objects import TABLE
 
 NEW_RULE, NEW_GENERATION = 10 << 8 | 6, 10 << 8 | 15
 TABLE_NAME, GENERATION_PID, GENERATION_NAME = 1, 2, 3
@@ -45,7 +47,10 @@ class Queue:
 def monitor(packets: list[bytes | OSError] | Iterator[bytes | OSError]) -> tuple[Any, Queue, list[str]]:
     told: list[str] = []
     made: Any = TablesMonitor(told.append)
-    made._socket = queue = Queue(iter(packets))
+    transactions: Any = TransactionSocket.__new__(TransactionSocket)
+    transactions.is_overrun, transactions._reader = False, TransactionReader(changes_table(TABLE))
+    transactions._socket = queue = Queue(iter(packets))
+    made._socket = transactions
     return made, queue, told
 
 

@@ -13,7 +13,6 @@ from click.testing import CliRunner
 from wholefiles import replace
 
 from kdns.aio.dataplane import host_settings
-from kdns.aio.dataplane.kube_proxy_rules import legacy_chains
 from kdns.aio.dataplane.modes import MODES
 from kdns.apps.proxy import NodeProxy, api_source, listen_address, supervise
 from kdns.cli.main import main
@@ -270,15 +269,3 @@ def test_what_the_command_does_without_a_node(tmp_path: Path) -> None:
     ):
         done = CliRunner().invoke(main, ["--log-level", "error", "proxy", *arguments])
         assert (done.exit_code, wanted in done.output) == (2, True), done.output
-
-
-@pytest.mark.parametrize(
-    ("entries", "wanted"),
-    [
-        (b"", set()),
-        (b"\0\0ERROR\0\0KUBE-SERVICES\0\0xERROR\0KUBE-SVC-ABC234\0", {"KUBE-SERVICES", "KUBE-SVC-ABC234"}),
-        (b"ERROR\0DOCKER\0a comment on KUBE-SERVICES, that is all\0", set()),
-    ],
-)
-def test_chains_of_iptables_legacy(entries: bytes, wanted: set[str]) -> None:
-    assert legacy_chains(entries) == wanted

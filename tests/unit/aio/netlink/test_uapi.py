@@ -17,6 +17,10 @@ MODULES = (netlink, nfnetlink, nlsocket, rtnl, nfctsocket, nftsocket, ifaddrmsg)
 OURS = {name: value for name, value in vars(uapi).items() if isinstance(value, int)}
 UNKNOWN_TO_PYROUTE2 = {
     "NETLINK_CAP_ACK",
+    "NFACCT_NAME",
+    "NFACCT_PKTS",
+    "NFNL_MSG_ACCT_GET",
+    "NFNL_MSG_ACCT_NEW",
     "NFNL_MSG_BATCH_BEGIN",
     "NFNL_MSG_BATCH_END",
     "NFT_GOTO",

@@ -1,0 +1,118 @@
+"""Who changes the kernel's nftables: every transaction is reported to a netlink group.
+
+The messages of a transaction are sent before it returns to its caller, and come together; its end (NFT_MSG_NEWGEN)
+names its process.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import struct
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from kdns.aio.netlink.protocol import NFGENMSG, Message, attributes, messages, netlink_socket
+from kdns.aio.netlink.uapi import (
+    NETLINK_NETFILTER,
+    NFNL_SUBSYS_NFTABLES,
+    NFNLGRP_NFTABLES,
+    NFT_MSG_NEWGEN,
+    NFTA_GEN_PROC_NAME,
+    NFTA_GEN_PROC_PID,
+    NFTA_TABLE_NAME,
+)
+
+_DATAGRAM_BYTES: Final = 1 << 18
+_PORT_AT: Final = 12
+_PORT: Final = struct.Struct("=I")
+_SO_RCVBUFFORCE: Final = 33
+
+
+class Author(NamedTuple):
+    """The process that carried out a transaction, and the port of its netlink socket.
+
+    The port is the process's id in its own PID namespace, unless another socket had that one already.
+    """
+
+    process: str
+    pid: int
+    port: int
+
+    def __str__(self) -> str:
+        return f"by {self.process} (process {self.pid})"
+
+
+def changes_table(name: str) -> Callable[[Message], bool]:
+    """Whether a message changes this table, in whatever address family."""
+    table = name.encode() + b"\0"  # the first attribute of every object is the name of its table
+    return lambda message: attributes(message.body, NFGENMSG.size).get(NFTA_TABLE_NAME) == table
+
+
+class TransactionReader:
+    """Reads the messages of all transactions, and finds those with a message for which `matches` is true.
+
+    What comes from the netlink ports `passed_over` is not looked at.
+    """
+
+    def __init__(self, matches: Callable[[Message], bool], passed_over: Collection[int] = ()) -> None:
+        self.is_match = False
+        """Whether a message of the transaction whose end has not come yet matches."""
+        self._matches, self._passed_over = matches, passed_over
+
+    def read(self, buffer: bytes) -> Iterator[Author]:
+        """Who carried out the matching transactions that end in this datagram."""
+        if self._passed_over and _PORT.unpack_from(buffer, _PORT_AT)[0] in self._passed_over:
+            self.is_match = False
+            return
+        for message in messages(buffer):
+            if message.kind >> 8 != NFNL_SUBSYS_NFTABLES:
+                continue
+            if message.kind & 0xFF == NFT_MSG_NEWGEN:
+                if self.is_match:
+                    row = attributes(message.body, NFGENMSG.size)
+                    name = row.get(NFTA_GEN_PROC_NAME, b"").rstrip(b"\0").decode(errors="replace")
+                    yield Author(name, int.from_bytes(row.get(NFTA_GEN_PROC_PID, b""), "big"), message.port)
+                self.is_match = False
+            elif not self.is_match:
+                self.is_match = self._matches(message)
+
+
+class TransactionSocket:
+    """A socket, not blocking, that receives all transactions; OSError where that is not allowed."""
+
+    def __init__(self, reader: TransactionReader, *, room_bytes: int = 1 << 20) -> None:
+        self.is_overrun = False
+        """Whether messages were lost since this was set to False."""
+        self._reader = reader
+        self._socket = netlink_socket(NETLINK_NETFILTER, NFNLGRP_NFTABLES, receive_bytes=room_bytes)
+        with suppress(OSError):  # in a user namespace: as much as net.core.rmem_max lets every socket have
+            self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, room_bytes)
+        self._socket.setblocking(False)
+
+    def fileno(self) -> int:
+        """The socket's number, for the event loop."""
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()
+
+    def authors(self, datagrams: int) -> tuple[list[Author], bool]:
+        """The authors in the next datagrams, and whether no more are queued."""
+        found: list[Author] = []
+        for _ in range(datagrams):
+            try:
+                buffer = self._socket.recv(_DATAGRAM_BYTES)
+            except BlockingIOError:
+                if self.is_overrun:  # the end of the transaction may be among what was lost
+                    self._reader.is_match = False
+                return found, True
+            except OSError as error:
+                if error.errno != errno.ENOBUFS:
+                    raise
+                self.is_overrun, self._reader.is_match = True, False
+                continue
+            found += self._reader.read(buffer)
+        return found, False
