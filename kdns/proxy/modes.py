@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kdns.errors import InputError
+from kdns.proxy.iptables.text import iptables_text
 from kdns.proxy.nftables.capture import userspace_text
 from kdns.proxy.nftables.table import ruleset
 from kdns.proxy.plan.modes import IPTABLES, NFTABLES, USERSPACE, Mode
@@ -18,23 +19,24 @@ from kdns.proxy.plan.plan import Plan
 
 @dataclass(frozen=True, slots=True)
 class ProxyMode:
-    """A mode. `semantics`: None for one that cannot be planned. `render`: None for one that cannot be applied.
+    """A mode. `semantics`: None for one that cannot be planned. `render`: None for one that has no text.
 
-    `refusal`: why kdns does not have a mode that kube-proxy has.
+    `is_applied`: the dataplane has a row of its name. `refusal`: why kdns does not have a mode that kube-proxy has.
     """
 
     name: str
     semantics: Mode | None = None
     render: Callable[[Plan], str] | None = None
+    is_applied: bool = False
     refusal: str = ""
 
 
 MODES: Final[Mapping[str, ProxyMode]] = {
     mode.name: mode
     for mode in (
-        ProxyMode("nftables", NFTABLES, ruleset),
-        ProxyMode("iptables", IPTABLES),
-        ProxyMode("userspace", USERSPACE, userspace_text),
+        ProxyMode("nftables", NFTABLES, ruleset, is_applied=True),
+        ProxyMode("iptables", IPTABLES, iptables_text),
+        ProxyMode("userspace", USERSPACE, userspace_text, is_applied=True),
         ProxyMode("ipvs"),
         ProxyMode(
             "kernelspace",
@@ -48,7 +50,7 @@ MODES: Final[Mapping[str, ProxyMode]] = {
 NAMES: Final = tuple(name for name, mode in MODES.items() if not mode.refusal)
 """The modes that kdns has, for help and error messages."""
 
-AVAILABLE: Final = tuple(mode.name for mode in MODES.values() if mode.render)
+AVAILABLE: Final = tuple(mode.name for mode in MODES.values() if mode.is_applied)
 """The modes that can be applied."""
 
 
@@ -67,5 +69,6 @@ def rendered(plan: Plan) -> str:
     """The text of the plan's mode; InputError for a mode that has no renderer."""
     render = MODES[plan.ipv4.mode.name].render
     if render is None:
-        raise InputError(f"mode {plan.ipv4.mode.name} cannot be rendered yet; there is {', '.join(AVAILABLE)}")
+        texts = ", ".join(name for name, mode in MODES.items() if mode.render)
+        raise InputError(f"mode {plan.ipv4.mode.name} cannot be rendered yet; there are {texts}")
     return render(plan)

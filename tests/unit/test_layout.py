@@ -43,7 +43,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
 
     ("proxy.plan",),
     ("proxy.userspace",),
-    ("proxy.nftables",),
+    ("proxy.nftables", "proxy.iptables"),
     ("proxy.ipvs",),
     ("proxy.modes",),
     ("proxy.settings",),

@@ -171,7 +171,6 @@ def test_settings_show_in_the_ruleset(tmp_path: Path) -> None:
         (("--manifests", "/nowhere", "--server", "http://127.0.0.1:1"), 2, "only one of"),
         (("--manifests", str(CLUSTER)), 2, "--node NAME is needed: there are n1, n2"),
         (("--manifests", str(CLUSTER), "--node", "n1", "--mode", "ipvs"), 2, "mode ipvs"),
-        (("--manifests", str(CLUSTER), "--node", "n1", "--mode", "iptables"), 2, "cannot be rendered yet"),
         (("--manifests", str(CLUSTER), "--node", "n1", "--mode", "kernelspace"), 2, "mode kernelspace is not one"),
         (("--manifests", str(CLUSTER), "--service-cidr", "10.0.0.0/33"), 2, "--service-cidr '10.0.0.0/33'"),
         (("--manifests", str(CLUSTER), "--service-cidr", "10.97.0.0/16"), 2, "trace_cluster.yaml:"),

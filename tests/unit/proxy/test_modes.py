@@ -56,13 +56,13 @@ def test_the_flags_help_has_the_table_of_modes() -> None:
     assert re.findall("[a-z]{3,}", BY_NAME["proxy-mode"].help) == list(NAMES)
 
 
-@pytest.mark.parametrize("name", AVAILABLE)
-def test_an_available_mode_renders(name: str) -> None:
+@pytest.mark.parametrize("name", [name for name, mode in MODES.items() if mode.render])
+def test_a_mode_with_a_renderer_renders(name: str) -> None:
     config = ProxyConfig(semantics(name), local_pods=CONFIG.local_pods)
     assert "shop/s1" in rendered(plan(state(service(1, endpoints(1, "p1"))), NODE_VIEW, config))
 
 
-@pytest.mark.parametrize("name", [name for name in MODES if name not in AVAILABLE])
+@pytest.mark.parametrize("name", [name for name, mode in MODES.items() if not mode.render])
 def test_any_other_mode_says_so(name: str) -> None:
     with pytest.raises(InputError, match=f"mode {name} (is not built yet|cannot be rendered yet|is not one of kdns's)"):
         rendered(plan(state(), NODE_VIEW, ProxyConfig(semantics(name))))

@@ -1,0 +1,1 @@
+"""The plan as iptables: chains, rules, and the texts of restores as values."""

@@ -1,0 +1,151 @@
+"""The part of the rules that does not depend on Services: chains, the jumps to them, and where node ports are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from ipaddress import ip_network
+from typing import Final
+
+from kdns.net import Family
+from kdns.proxy.iptables.names import (
+    CANARY,
+    EXTERNAL_SERVICES,
+    FILTER,
+    FIREWALL,
+    FORWARD,
+    MANGLE,
+    MARK_MASQUERADE,
+    NAT,
+    NODE_PORTS,
+    POSTROUTING,
+    PROXY_FIREWALL,
+    SERVICES,
+)
+from kdns.proxy.iptables.rules import Chain, Jump, Rule, comment, destination, rule
+from kdns.proxy.plan.plan import FamilyPlan
+
+INVALID_PACKETS: Final = "ct_state_invalid_dropped_pkts"
+LOCALHOST_PACKETS: Final = "localhost_nps_accepted_pkts"
+OWNER: Final = "kdns"
+"""The comment of the rule in the canary chain of table mangle. kube-proxy's canary chains are empty."""
+LOCAL_DESTINATION: Final = "-m addrtype --dst-type LOCAL"
+LOCAL_SOURCE: Final = "-m addrtype --src-type LOCAL"
+
+_LOOPBACK: Final = {"IPv4": ip_network("127.0.0.0/8"), "IPv6": ip_network("::1/128")}
+_LINK_LOCAL: Final = ip_network("fe80::/10")
+_NEW: Final = ("-m", "conntrack", "--ctstate", "NEW")
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """What programs and kernel can do.
+
+    `random_fully`: the program has MASQUERADE --random-fully (iptables 1.6.2). `nfacct`: the kernel has counters of
+    that name (nfnetlink_acct), which have to exist before a rule names them. `tcp_be_liberal`: the kernel passes TCP
+    packets outside of the window (nf_conntrack_tcp_be_liberal), so invalid packets are not dropped.
+    """
+
+    random_fully: bool = True
+    nfacct: bool = False
+    tcp_be_liberal: bool = False
+
+
+def _jump(table: str, chain: str, matches: tuple[str, ...], text: str, target: str) -> Jump:
+    commented = ("-m", "comment", "--comment", text) if text else ()
+    return Jump(table, chain, (*matches, *commented, "-j", target))
+
+
+JUMPS: Final = (
+    *(
+        _jump(FILTER, chain, _NEW, "kubernetes externally-visible service portals", EXTERNAL_SERVICES)
+        for chain in ("INPUT", "FORWARD")
+    ),
+    _jump(FILTER, "INPUT", (), "kubernetes health check service ports", NODE_PORTS),
+    *(_jump(FILTER, chain, _NEW, "kubernetes service portals", SERVICES) for chain in ("FORWARD", "OUTPUT")),
+    _jump(FILTER, "FORWARD", (), "kubernetes forwarding rules", FORWARD),
+    *(
+        _jump(FILTER, chain, _NEW, "kubernetes load balancer firewall", PROXY_FIREWALL)
+        for chain in ("INPUT", "OUTPUT", "FORWARD")
+    ),
+    *(_jump(NAT, chain, (), "kubernetes service portals", SERVICES) for chain in ("OUTPUT", "PREROUTING")),
+    _jump(NAT, "POSTROUTING", (), "kubernetes postrouting rules", POSTROUTING),
+    *(_jump(FILTER, chain, (), "", FIREWALL) for chain in ("INPUT", "OUTPUT")),
+)
+"""The jumps in the order in which each is inserted at the top of its chain, as kube-proxy inserts them."""
+
+
+def frame(half: FamilyPlan, features: Features) -> Iterator[Chain]:
+    """Every fixed chain with its rules; rules that depend on Services stand before these."""
+    mark = f"{half.masquerade_mark:#x}"
+    yield Chain(MANGLE, CANARY, (comment(OWNER),))
+    yield Chain(FILTER, NODE_PORTS)
+    yield Chain(FILTER, EXTERNAL_SERVICES)
+    yield Chain(FILTER, SERVICES)
+    yield Chain(FILTER, PROXY_FIREWALL)
+    yield Chain(FILTER, FORWARD, tuple(_forward(mark, features)))
+    yield Chain(FILTER, FIREWALL, tuple(_firewall(half)))
+    yield Chain(FILTER, CANARY)
+    yield Chain(NAT, SERVICES, tuple(_to_node_ports(half)))
+    yield Chain(NAT, NODE_PORTS)
+    yield postrouting(mark, features)
+    yield Chain(NAT, MARK_MASQUERADE, (f"-j MARK --set-xmark {mark}/{mark}",))
+    yield Chain(NAT, CANARY)
+
+
+def postrouting(mark: str, features: Features) -> Chain:
+    """The chain that masquerades packets with this mark, and takes the mark from them."""
+    fully = " --random-fully" if features.random_fully else ""
+    masquerade = rule(comment("kubernetes service traffic requiring SNAT"), f"-j MASQUERADE{fully}")
+    unmarked = f"-m mark ! --mark {mark}/{mark} -j RETURN"
+    return Chain(NAT, POSTROUTING, (unmarked, f"-j MARK --set-xmark {mark}/0x0", masquerade))
+
+
+def _forward(mark: str, features: Features) -> Iterator[Rule]:
+    if not features.tcp_be_liberal:
+        counter = f"-m nfacct --nfacct-name {INVALID_PACKETS}" if features.nfacct else ""
+        yield rule("-m conntrack --ctstate INVALID", counter, "-j DROP")
+    yield rule(comment("kubernetes forwarding rules"), f"-m mark --mark {mark}/{mark} -j ACCEPT")
+    text = "kubernetes forwarding conntrack rule"
+    yield rule(comment(text), "-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT")
+
+
+def _firewall(half: FamilyPlan) -> Iterator[Rule]:
+    """Where loopback addresses are routed, nobody else may send to them."""
+    if half.mode.routes_loopback and serves_loopback(half):
+        loopback = _LOOPBACK[half.family]
+        text = comment("block incoming localnet connections")
+        yield f"! -s {loopback} -d {loopback} {text} -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP"
+
+
+def _to_node_ports(half: FamilyPlan) -> Iterator[Rule]:
+    text = comment("kubernetes service nodeports; NOTE: this must be the last rule in this chain")
+    yield from (rule(each, text, f"-j {NODE_PORTS}") for each in node_port_destinations(half))
+
+
+def serves_loopback(half: FamilyPlan) -> bool:
+    """Whether loopback addresses have node ports."""
+    return half.node_ports.has_loopback and any(map(_LOOPBACK[half.family].overlaps, half.node_ports.networks))
+
+
+def node_port_destinations(half: FamilyPlan) -> tuple[str, ...]:
+    """The matches of destinations with node ports, of which a packet has one; none where there are no node ports.
+
+    Differs: where nodePortAddresses has a loopback network, kube-proxy serves 127.0.0.1 of it only.
+    """
+    addresses, loopback = half.node_ports, _LOOPBACK[half.family]
+    if addresses.is_everywhere:
+        return (LOCAL_DESTINATION if addresses.has_loopback else f"! -d {loopback} {LOCAL_DESTINATION}",)
+    own = tuple(destination(str(each)) for each in half.node.addresses if each in addresses)
+    return *_networks(half, half.family), *own
+
+
+def _networks(half: FamilyPlan, family: Family) -> Iterator[str]:
+    """The local networks whose addresses are not among the node's."""
+    for network in half.node_ports.networks:
+        if half.node_ports.has_loopback and network.overlaps(_LOOPBACK[family]):
+            loopback = _LOOPBACK[family]
+            yield f"-d {network if network.prefixlen > loopback.prefixlen else loopback}"
+        if family == "IPv6" and network.overlaps(_LINK_LOCAL):
+            local = network if network.prefixlen > _LINK_LOCAL.prefixlen else _LINK_LOCAL
+            yield f"-d {local} {LOCAL_DESTINATION}"

@@ -1,0 +1,91 @@
+"""What one front, or one Service port, puts into the chains that Services share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from kdns.proxy.iptables.frame import LOCALHOST_PACKETS, Features, node_port_destinations, serves_loopback
+from kdns.proxy.iptables.names import (
+    EXTERNAL_SERVICES,
+    FILTER,
+    NAT,
+    NODE_PORTS,
+    PROXY_FIREWALL,
+    SERVICES,
+    PortChains,
+    port_chains,
+)
+from kdns.proxy.iptables.rules import Placed, comment, destination, port, reject, rule
+from kdns.proxy.plan.branches import LISTS, Client, Verdict
+from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKind, PortPlan
+
+_KINDS: Final = {
+    FrontKind.CLUSTER_IP: " cluster IP",
+    FrontKind.EXTERNAL_IP: " external IP",
+    FrontKind.LOAD_BALANCER_IP: " loadbalancer IP",
+    FrontKind.NODE_PORT: "",
+}
+"""What follows the Service port's name in comments."""
+_WITHOUT_ENDPOINTS: Final = {Verdict.REJECT: "has no endpoints", Verdict.DROP: "has no local endpoints"}
+
+
+def leads_to_endpoints(front: Front) -> bool:
+    """Whether some client's packets reach an endpoint."""
+    return any(branch.verdict in LISTS for branch in front.branches)
+
+
+def is_guarded(front: Front) -> bool:
+    """Whether source ranges apply."""
+    return front.branches[0].client is Client.OUTSIDE_SOURCE_RANGES
+
+
+def front_rules(front: Front, half: FamilyPlan, features: Features) -> Iterator[Placed]:
+    """The front's rules, in the order in which they are to stand.
+
+    Differs: kube-proxy refuses connections to a node port without endpoints at every local address, also at those that
+    have no node ports by nodePortAddresses, where something else may listen.
+    """
+    key, name, chains = front.key, str(front.port.name), port_chains(front.port.name)
+    at = port(key.protocol.lower(), key.port)
+    to = rule(destination(key.address), at) if key.address else at
+    last = front.branches[-1].verdict
+    if leads_to_endpoints(front):
+        text, target = comment(f"{name}{_KINDS[front.kind]}"), f"-j {_way(front, chains)}"
+        if front.kind is not FrontKind.NODE_PORT:
+            yield Placed(NAT, SERVICES, rule(to, text, target))
+        else:
+            if features.nfacct and half.family == "IPv4" and serves_loopback(half):
+                counted = f"-m nfacct --nfacct-name {LOCALHOST_PACKETS}"
+                yield Placed(NAT, NODE_PORTS, rule("-d 127.0.0.0/8", at, text, counted, target))
+            yield Placed(NAT, NODE_PORTS, rule(at, text, target))
+    if is_guarded(front):
+        text = comment(f"{name} traffic not accepted by {chains.firewall}")
+        yield Placed(FILTER, PROXY_FIREWALL, rule(to, text, "-j DROP"))
+    if last in _WITHOUT_ENDPOINTS:
+        chain = SERVICES if front.kind is FrontKind.CLUSTER_IP else EXTERNAL_SERVICES
+        text = comment(f"{name} {_WITHOUT_ENDPOINTS[last]}")
+        target = reject(half.family) if last is Verdict.REJECT else "-j DROP"
+        destinations = (
+            node_port_destinations(half) if front.kind is FrontKind.NODE_PORT else (destination(key.address),)
+        )
+        yield from (Placed(FILTER, chain, rule(each, at, text, target)) for each in destinations)
+
+
+def _way(front: Front, chains: PortChains) -> str:
+    """The chain for the packets to the front."""
+    if front.kind is FrontKind.CLUSTER_IP:
+        return list_chain(front.branches[-1].verdict, chains)
+    return chains.firewall if is_guarded(front) else chains.external
+
+
+def list_chain(verdict: Verdict, chains: PortChains) -> str:
+    """The chain for one list of endpoints."""
+    return chains.cluster if verdict is Verdict.CLUSTER else chains.local
+
+
+def port_rules(each: PortPlan, half: FamilyPlan) -> Iterator[Placed]:
+    """What a Service port puts in beside its fronts: load balancers may ask at its health check node port."""
+    if half.mode.accepts_health_checks and each.health_check_port:
+        text = comment(f"{each.name} health check node port")
+        yield Placed(FILTER, NODE_PORTS, rule(port("tcp", each.health_check_port), text, "-j ACCEPT"))

@@ -1,0 +1,63 @@
+"""Names of chains. All are kube-proxy's, so that runbooks, kube-proxy's --cleanup and its next start find them."""
+
+from __future__ import annotations
+
+from base64 import b32encode
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Final, NamedTuple
+
+from kdns.proxy.plan.plan import PortName
+
+NAT: Final = "nat"
+FILTER: Final = "filter"
+MANGLE: Final = "mangle"
+
+SERVICES: Final = "KUBE-SERVICES"
+EXTERNAL_SERVICES: Final = "KUBE-EXTERNAL-SERVICES"
+NODE_PORTS: Final = "KUBE-NODEPORTS"
+FORWARD: Final = "KUBE-FORWARD"
+FIREWALL: Final = "KUBE-FIREWALL"
+PROXY_FIREWALL: Final = "KUBE-PROXY-FIREWALL"
+POSTROUTING: Final = "KUBE-POSTROUTING"
+MARK_MASQUERADE: Final = "KUBE-MARK-MASQ"
+CANARY: Final = "KUBE-PROXY-CANARY"
+
+FIXED: Final[Mapping[str, tuple[str, ...]]] = {
+    MANGLE: (CANARY,),
+    FILTER: (NODE_PORTS, EXTERNAL_SERVICES, SERVICES, PROXY_FIREWALL, FORWARD, FIREWALL, CANARY),
+    NAT: (SERVICES, NODE_PORTS, POSTROUTING, MARK_MASQUERADE, CANARY),
+}
+"""The chains that are there whatever the Services, by table."""
+
+_HASH_CHARACTERS: Final = 16
+_CLUSTER, _LOCAL, _EXTERNAL, _RANGES, _ENDPOINT = "KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-", "KUBE-SEP-"
+SERVICE_PREFIXES: Final = (_CLUSTER, _LOCAL, _EXTERNAL, _RANGES, _ENDPOINT)
+"""What names of the chains of Service ports in table nat begin with."""
+
+
+class PortChains(NamedTuple):
+    """The names of a Service port's chains.
+
+    They are for policy Cluster, for policy Local, for fronts other than the cluster IP, and for source ranges.
+    """
+
+    cluster: str
+    local: str
+    external: str
+    firewall: str
+
+
+def port_chains(name: PortName) -> PortChains:
+    """The four names, which share their hash."""
+    suffix = _hash(f"{name}{name.protocol.lower()}")
+    return PortChains(*(f"{prefix}{suffix}" for prefix in (_CLUSTER, _LOCAL, _EXTERNAL, _RANGES)))
+
+
+def endpoint_chain(name: PortName, endpoint: str) -> str:
+    """The name of an endpoint's chain; `endpoint` as it stands behind --to-destination."""
+    return f"{_ENDPOINT}{_hash(f'{name}{name.protocol.lower()}{endpoint}')}"
+
+
+def _hash(text: str) -> str:
+    return b32encode(sha256(text.encode(errors="surrogatepass")).digest()[:10]).decode()[:_HASH_CHARACTERS]

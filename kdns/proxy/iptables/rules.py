@@ -1,0 +1,107 @@
+"""Rules and chains of iptables as values, and the text that iptables-restore reads.
+
+A rule is the text of its arguments, without the command and the chain. Text that is not kdns's own (names of Services,
+of interfaces) gets into a rule by `comment` and `interface` only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+from kdns.net import VERSION, Family, Network
+from kdns.proxy.plan.plan import printable
+
+COMMENT_BYTES: Final = 255
+"""iptables' limit for a comment."""
+
+Rule: TypeAlias = str
+
+
+class Chain(NamedTuple):
+    """A chain of one table with its rules in order."""
+
+    table: str
+    name: str
+    rules: tuple[Rule, ...] = ()
+
+
+class Placed(NamedTuple):
+    """One rule of a chain that Services share, where order does not matter."""
+
+    table: str
+    chain: str
+    rule: Rule
+
+
+class Jump(NamedTuple):
+    """The rule of a built-in chain that leads to one of ours, as the arguments of a program."""
+
+    table: str
+    chain: str
+    rule: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """The rule as text of a restore."""
+        return " ".join(f'"{word}"' if " " in word else word for word in self.rule)
+
+
+def quoted(text: str) -> str:
+    """The text as one argument: what could end the argument or the line becomes "?".
+
+    iptables-restore knows escapes inside of quotation marks, so a backslash could end them.
+    """
+    return f'"{printable(text).replace(chr(92), "?")}"'
+
+
+def comment(text: str) -> str:
+    """The match that holds a comment; "" for none."""
+    return f"-m comment --comment {quoted(text[:COMMENT_BYTES])}" if text else ""
+
+
+def interface(name: str) -> str:
+    """Packets that arrive on this interface; a name that ends in "+" is a prefix."""
+    return f"-i {quoted(name)}"
+
+
+def destination(address: str) -> str:
+    """Packets to one address, which is in canonical form."""
+    return f"-d {host(address)}"
+
+
+def source(network: Network | str) -> str:
+    """Packets from a network, or from one address in canonical form."""
+    return f"-s {host(network) if isinstance(network, str) else network}"
+
+
+def host(address: str) -> str:
+    """The address as iptables-save prints it."""
+    return f"{address}/128" if ":" in address else f"{address}/32"
+
+
+def port(protocol: str, number: int) -> str:
+    """Packets to one port; `protocol` is in lower case."""
+    return f"-p {protocol} -m {protocol} --dport {number}"
+
+
+def rule(*parts: str) -> Rule:
+    """The rule of these parts; empty ones are left out."""
+    return " ".join(filter(None, parts))
+
+
+def reject(family: Family) -> str:
+    """The target that refuses packets by the same ICMP error as kube-proxy's."""
+    return f"-j REJECT --reject-with {'icmp' if VERSION[family] == VERSION['IPv4'] else 'icmp6'}-port-unreachable"
+
+
+def restore(table: str, declared: Iterable[str], lines: Iterable[str], deleted: Sequence[str] = ()) -> Iterator[str]:
+    """The lines of a restore for one table, with --noflush: declared chains are made or emptied, then lines are run.
+
+    Chains to delete are emptied first too, since they may lead to each other.
+    """
+    yield f"*{table}"
+    yield from (f":{name} - [0:0]" for name in declared)
+    yield from (f":{name} - [0:0]" for name in deleted)
+    yield from lines
+    yield from (f"-X {name}" for name in deleted)
+    yield "COMMIT"

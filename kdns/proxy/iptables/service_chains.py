@@ -1,0 +1,134 @@
+"""The chains of one Service port in table nat.
+
+KUBE-SVC and KUBE-SVL send to one of the endpoints of their list, each of which has a chain KUBE-SEP. KUBE-EXT has the
+branches of fronts other than the cluster IP, KUBE-FW lets clients within the source ranges go there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from kdns.net import join_host_port
+from kdns.proxy.iptables.frame import LOCAL_SOURCE
+from kdns.proxy.iptables.fronts import is_guarded, leads_to_endpoints, list_chain
+from kdns.proxy.iptables.names import MARK_MASQUERADE, NAT, PortChains, endpoint_chain, port_chains
+from kdns.proxy.iptables.rules import Chain, Rule, comment, destination, interface, port, rule, source
+from kdns.proxy.plan.branches import LISTS, Client, Verdict
+from kdns.proxy.plan.endpoints import ServiceEndpoint
+from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKind, PortPlan
+
+
+def service_chains(each: PortPlan, half: FamilyPlan, *, has_comments: bool) -> Iterator[Chain]:
+    """The chains that the fronts of the Service port lead to. `has_comments` is about the rules of endpoints.
+
+    Differs: kube-proxy also makes chains that nothing leads to, such as KUBE-EXT before there is a load balancer IP.
+    """
+    fronts = tuple(fronts_of(each, half))
+    cluster_ips = [front for front in fronts if front.kind is FrontKind.CLUSTER_IP]
+    others = [front for front in fronts if front.kind is not FrontKind.CLUSTER_IP]
+    verdicts = {branch.verdict for front in (*cluster_ips, *others[:1]) for branch in front.branches}
+    names = port_chains(each.name)
+    chains: dict[str, tuple[ServiceEndpoint, str]] = {}
+    for verdict in LISTS:
+        if verdict in verdicts:
+            endpoints = _endpoint_chains(each, verdict)
+            chains |= endpoints
+            rules = (*_cluster_ip_rules(cluster_ips, verdict, half), *_list_rules(each, endpoints, has_comments))
+            yield Chain(NAT, list_chain(verdict, names), rules)
+    if others:
+        yield Chain(NAT, names.external, tuple(_external_rules(each, half, names)))
+    if any(map(is_guarded, others)):
+        yield Chain(NAT, names.firewall, tuple(_source_range_rules(each, names)))
+    for name, (endpoint, written) in chains.items():
+        yield Chain(NAT, name, tuple(_endpoint_rules(each, endpoint, written, name, has_comments)))
+
+
+def fronts_of(each: PortPlan, half: FamilyPlan) -> Iterator[Front]:
+    """The fronts that the Service port has and that lead to endpoints."""
+    for key in dict.fromkeys(key for key, _ in each.fronts):
+        front = half.fronts.get(key)
+        if front and front.port.name == each.name and leads_to_endpoints(front):
+            yield front
+
+
+def _endpoint_chains(each: PortPlan, verdict: Verdict) -> dict[str, tuple[ServiceEndpoint, str]]:
+    """The list's endpoints in kube-proxy's order, which is that of their texts, by the names of their chains."""
+    written = sorted((join_host_port(one.address, one.port), one) for one in each.list_of(verdict))
+    return {endpoint_chain(each.name, text): (one, text) for text, one in written}
+
+
+def _cluster_ip_rules(fronts: list[Front], verdict: Verdict, half: FamilyPlan) -> Iterator[Rule]:
+    """The rules that mark packets to the cluster IP."""
+    for front in fronts:
+        *first, last = front.branches
+        if last.verdict is verdict and last.masquerade:
+            clients = _not_local_pods(half) if first else ""
+            at = port(front.key.protocol.lower(), front.key.port)
+            text = comment(f"{front.port.name} cluster IP")
+            yield rule(clients, destination(front.key.address), at, text, f"-j {MARK_MASQUERADE}")
+
+
+def _list_rules(
+    each: PortPlan, endpoints: Mapping[str, tuple[ServiceEndpoint, str]], has_comments: bool
+) -> Iterator[Rule]:
+    """A client with affinity goes to its last endpoint, any other to each with the same probability."""
+    texts = {
+        name: f"{comment(f'{each.name} -> {written}')} " if has_comments else ""
+        for name, (_, written) in endpoints.items()
+    }
+    if each.affinity_s:
+        for name, text in texts.items():
+            yield f"{text}-m recent --rcheck --seconds {each.affinity_s} --reap --name {name} --rsource -j {name}"
+    left = len(texts)
+    for name, text in texts.items():
+        draw = f"-m statistic --mode random --probability {1 / left:.10f} " if left > 1 else ""
+        yield f"{text}{draw}-j {name}"
+        left -= 1
+
+
+def _external_rules(each: PortPlan, half: FamilyPlan, names: PortChains) -> Iterator[Rule]:
+    """The branches of external IPs, load balancer IPs and node ports."""
+    name = f"{each.name} external destinations"
+    for branch in each.external:
+        match branch.client:
+            case Client.LOCAL_POD:
+                client, marked, routed = _local_pods(half), "", f"pod traffic for {name}"
+            case Client.NODE:
+                client, marked = LOCAL_SOURCE, f"masquerade LOCAL traffic for {name}"
+                routed = f"route LOCAL traffic for {name}"
+            case _:
+                client, marked, routed = "", f"masquerade traffic for {name}", ""
+        if branch.masquerade:
+            yield rule(client, comment(marked), f"-j {MARK_MASQUERADE}")
+        if branch.verdict in LISTS:
+            yield rule(client, comment(routed), f"-j {list_chain(branch.verdict, names)}")
+
+
+def _source_range_rules(each: PortPlan, names: PortChains) -> Iterator[Rule]:
+    for network in each.source_ranges:
+        yield rule(source(network), comment(f"{each.name} loadbalancer IP"), f"-j {names.external}")
+    yield comment(f"other traffic to {each.name} will be dropped by KUBE-PROXY-FIREWALL")
+
+
+def _endpoint_rules(
+    each: PortPlan, endpoint: ServiceEndpoint, written: str, name: str, has_comments: bool
+) -> Iterator[Rule]:
+    text, protocol = comment(str(each.name) if has_comments else ""), each.name.protocol.lower()
+    if endpoint.address in each.hairpins:
+        yield rule(source(endpoint.address), text, f"-j {MARK_MASQUERADE}")
+    recent = f"-m recent --set --name {name} --rsource" if each.affinity_s else ""
+    yield rule(f"-p {protocol}", text, recent, f"-m {protocol} -j DNAT --to-destination {written}")
+
+
+def _local_pods(half: FamilyPlan) -> str:
+    """The match of packets of this node's Pods; there is a way to detect them where a branch is for them."""
+    pods = half.local_pods
+    if pods is None:
+        return ""
+    if pods.bridge:
+        return interface(pods.bridge)
+    return interface(f"{pods.interface_prefix}+") if pods.interface_prefix else source(pods.networks[0])
+
+
+def _not_local_pods(half: FamilyPlan) -> str:
+    return f"! {_local_pods(half)}"
