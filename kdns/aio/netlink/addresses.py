@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Final
 
-from kdns.aio.netlink.protocol import attributes, netlink_socket, requests
+from kdns.aio.netlink.protocol import attribute, attributes, messages, netlink_socket, requests
 from kdns.aio.netlink.uapi import (
     IFA_ADDRESS,
+    IFA_F_NODAD,
     IFA_LOCAL,
     NETLINK_ROUTE,
+    NLM_F_CREATE,
+    NLM_F_EXCL,
+    RTM_DELADDR,
     RTM_GETADDR,
+    RTM_NEWADDR,
     RTNLGRP_IPV4_IFADDR,
     RTNLGRP_IPV6_IFADDR,
 )
-from kdns.net import Address, is_ipv6, is_link_local_ipv6, unpacked
+from kdns.net import Address, is_ipv6, is_link_local_ipv6, packed, unpacked
 
+VIRTUAL_LINK: Final = "kube-ipvs0"
+"""The link whose addresses are the virtual IPs of mode ipvs; they are none of the node's own."""
 _IFADDRMSG: Final = struct.Struct("=BBBBI")
 """Address family, prefix length, flags, scope, interface index."""
 _SETTLE_S: Final = 0.2
@@ -58,13 +66,46 @@ def _interface_addresses() -> tuple[InterfaceAddress, ...]:
 
 
 async def node_addresses() -> tuple[Address, ...]:
-    """The machine's addresses without loopback and IPv6 link-local ones, sorted; OSError as `interface_addresses`.
+    """The machine's addresses without loopback, IPv6 link-local and virtual ones, sorted; OSError as before.
 
     An IPv6 link-local address comes with the link of every Pod: each would make a new plan of everything.
     """
-    found = {ip_address(each.address) for each in await interface_addresses()}
+    found = {ip_address(each.address) for each in await interface_addresses() if each.interface != VIRTUAL_LINK}
     usable = (each for each in found if not each.is_loopback and not is_link_local_ipv6(each))
     return tuple(sorted(usable, key=lambda each: (each.version, int(each))))
+
+
+def link_addresses(index: int) -> set[str]:
+    """The addresses of one link, without IPv6 link-local ones. Blocks."""
+    found: set[str] = set()
+
+    def receive(body: bytes) -> None:
+        if _IFADDRMSG.unpack_from(body)[4] == index:
+            found.add(unpacked(attributes(body, _IFADDRMSG.size)[IFA_ADDRESS]))
+
+    with requests(NETLINK_ROUTE) as kernel:
+        kernel.dump(RTM_GETADDR, _IFADDRMSG.pack(socket.AF_UNSPEC, 0, 0, 0, 0), receive)
+    return {each for each in found if not is_link_local_ipv6(ip_address(each))}
+
+
+def change_link_addresses(index: int, new: Iterable[str], old: Iterable[str]) -> dict[str, int]:
+    """Add addresses to a link and delete others; the errors of those that the kernel refuses. Blocks.
+
+    Those that are there already, or not there any more, are no matter.
+    """
+    wanted = [(each, RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL) for each in new] + [(each, RTM_DELADDR, 0) for each in old]
+    changes = [(kind, flags, _of_link(index, address)) for address, kind, flags in wanted]
+    with requests(NETLINK_ROUTE) as kernel:
+        refused = kernel.do_all(changes)
+    is_done = {RTM_NEWADDR: errno.EEXIST, RTM_DELADDR: errno.EADDRNOTAVAIL}
+    return {wanted[at][0]: error for at, error in refused.items() if error != is_done[wanted[at][1]]}
+
+
+def _of_link(index: int, address: str) -> bytes:
+    """An address of a link, and of no network. Without duplicate address detection: it is on every node."""
+    value = packed(address)
+    family, bits, flags = (socket.AF_INET6, 128, IFA_F_NODAD) if is_ipv6(address) else (socket.AF_INET, 32, 0)
+    return _IFADDRMSG.pack(family, bits, flags, 0, index) + attribute(IFA_LOCAL, value) + attribute(IFA_ADDRESS, value)
 
 
 async def watch_node_addresses(changed: Callable[[tuple[Address, ...]], None]) -> None:
@@ -75,10 +116,14 @@ async def watch_node_addresses(changed: Callable[[tuple[Address, ...]], None]) -
     monitor.setblocking(False)
 
     def readable() -> None:
-        with suppress(OSError):  # nothing is left, or messages were lost: the list that follows has all
+        try:
             while True:
-                monitor.recv(1 << 16)
-        notified.set()
+                if _concerns_node(monitor.recv(1 << 16)):
+                    notified.set()
+        except BlockingIOError:
+            return
+        except OSError:  # messages were lost: the list that follows has all
+            notified.set()
 
     loop.add_reader(monitor, readable)
     notified.set()  # addresses may have changed before this socket joined the groups
@@ -92,3 +137,12 @@ async def watch_node_addresses(changed: Callable[[tuple[Address, ...]], None]) -
     finally:
         loop.remove_reader(monitor)
         monitor.close()
+
+
+def _concerns_node(buffer: bytes) -> bool:
+    """Whether some address is not virtual: of those come as many as there are Services, and each list has all."""
+    try:
+        index = socket.if_nametoindex(VIRTUAL_LINK)
+    except OSError:
+        return True
+    return any(_IFADDRMSG.unpack_from(each.body)[4] != index for each in messages(buffer))

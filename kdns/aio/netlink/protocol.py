@@ -12,10 +12,10 @@ import os
 import socket
 import struct
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from kdns.aio.netlink.uapi import (
     NETLINK_ADD_MEMBERSHIP,
@@ -44,6 +44,13 @@ _NLATTR: Final = struct.Struct("=HH")
 _BUFFER_BYTES: Final = 1 << 20
 _REPLY_S: Final = 5.0
 SO_SNDBUFFORCE: Final = 32
+_SENT_AT_ONCE: Final = 256
+"""Requests of one send: an answer to each fits into the buffer that every socket may have."""
+_SENT_BYTES: Final = 96 * 1024
+"""What one send may have without a larger buffer, unless it is one request."""
+
+Change: TypeAlias = tuple[int, int, bytes]
+"""A request that changes something: its type, its flags beside NLM_F_REQUEST, and its payload."""
 
 
 class Message(NamedTuple):
@@ -113,6 +120,7 @@ class Requests:
         self._socket = netlink_socket(protocol)
         self._socket.settimeout(_REPLY_S)
         self._sequence = count(1)
+        self._buffer = memoryview(bytearray(_BUFFER_BYTES))
 
     def close(self) -> None:
         """Close the socket."""
@@ -126,7 +134,7 @@ class Requests:
         sequence = self._send(kind, body, NLM_F_DUMP)
         is_interrupted = False
         while True:
-            buffer = self._socket.recv(_BUFFER_BYTES)
+            buffer = self._receive()
             at = 0
             while at + _NLMSGHDR.size <= len(buffer):
                 length, message_kind, flags, reply_to, _ = _NLMSGHDR.unpack_from(buffer, at)
@@ -146,11 +154,71 @@ class Requests:
         """Send one request and wait for its acknowledgement; OSError where the kernel refuses."""
         sequence = self._send(kind, body, NLM_F_ACK)
         while True:
-            buffer = self._socket.recv(_BUFFER_BYTES)
+            buffer = self._receive()
             _, message_kind, _, reply_to, _ = _NLMSGHDR.unpack_from(buffer)
             if reply_to == sequence and message_kind == NLMSG_ERROR:
                 _raise_error(buffer, _NLMSGHDR.size)
                 return
+
+    def ask(self, kind: int, body: bytes) -> bytes:
+        """The payload of the answer to one request; OSError where the kernel refuses, or answers nothing."""
+        sequence = self._send(kind, body, NLM_F_ACK)
+        answer = b""
+        while True:
+            buffer, at = self._receive(), 0
+            while at + _NLMSGHDR.size <= len(buffer):
+                length, message_kind, _, reply_to, _ = _NLMSGHDR.unpack_from(buffer, at)
+                if reply_to == sequence:
+                    if message_kind == NLMSG_ERROR:
+                        _raise_error(buffer, at + _NLMSGHDR.size)
+                        if not answer:
+                            raise OSError(errno.ENODATA, os.strerror(errno.ENODATA))
+                        return answer
+                    answer = answer or buffer[at + _NLMSGHDR.size : at + length]
+                at += _aligned(length)
+
+    def do_all(self, changes: Sequence[Change]) -> dict[int, int]:
+        """Carry out requests in their order, each for itself; the errors of those that the kernel refuses, by index.
+
+        The kernel reads many of them from one send, and answers those that it refuses and the last one.
+        PermissionError where it refuses since this process may not change anything: it reads no further then.
+        """
+        self._socket.setsockopt(SOL_NETLINK, NETLINK_CAP_ACK, 1)
+        refused: dict[int, int] = {}
+        start = 0
+        while start < len(changes):
+            first = next(self._sequence)
+            parts: list[bytes] = []
+            size = 0
+            for kind, flags, body in changes[start : start + _SENT_AT_ONCE]:
+                if parts and size + len(body) > _SENT_BYTES:
+                    break
+                size += _NLMSGHDR.size + len(body)
+                parts.append(_message(kind, NLM_F_REQUEST | flags, first + len(parts), body))
+            last = first + len(parts) - 1
+            kind, flags, body = changes[start + len(parts) - 1]
+            parts[-1] = _message(kind, NLM_F_REQUEST | NLM_F_ACK | flags, last, body)
+            self._sequence = count(last + 1)
+            self._socket.send(b"".join(parts))
+            for sequence, error in self._errors(first, last):
+                refused[start + sequence - first] = error
+            start += len(parts)
+        return refused
+
+    def _errors(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """Which of these requests failed, and with which error, until the last one is answered."""
+        reply_to = 0
+        while reply_to != last:
+            buffer, at = self._receive(), 0
+            while at + _NLMSGHDR.size <= len(buffer):
+                length, message_kind, _, reply_to, _ = _NLMSGHDR.unpack_from(buffer, at)
+                if first <= reply_to <= last and message_kind == NLMSG_ERROR:
+                    error = _error(buffer, at + _NLMSGHDR.size)
+                    if error == errno.EPERM:
+                        raise PermissionError(error, os.strerror(error))
+                    if error:
+                        yield reply_to, error
+                at += _aligned(length)
 
     def transact(self, subsystem: int, changes: Iterable[tuple[int, bytes]]) -> None:
         """Carry out requests to one subsystem of netfilter as one transaction; OSError where the kernel refuses."""
@@ -172,7 +240,7 @@ class Requests:
         self._socket.send(batch)
         error, reply_to = 0, 0
         while reply_to != last:
-            buffer, at = self._socket.recv(_BUFFER_BYTES), 0
+            buffer, at = self._receive(), 0
             while at + _NLMSGHDR.size <= len(buffer):
                 length, message_kind, _, reply_to, _ = _NLMSGHDR.unpack_from(buffer, at)
                 if first <= reply_to and message_kind == NLMSG_ERROR:
@@ -180,6 +248,10 @@ class Requests:
                 at += _aligned(length)
         if error:
             raise OSError(error, os.strerror(error))
+
+    def _receive(self) -> bytes:
+        """The next datagram. One buffer serves all of them: to make one for each takes longer than the rest."""
+        return bytes(self._buffer[: self._socket.recv_into(self._buffer)])
 
     def _send(self, kind: int, body: bytes, flags: int) -> int:
         sequence = next(self._sequence)

@@ -7,15 +7,23 @@ from inspect import getmembers, isclass
 from typing import Any
 
 from pyroute2 import netlink
-from pyroute2.netlink import nfnetlink, nlsocket, rtnl
-from pyroute2.netlink.nfnetlink import nfctsocket, nftsocket
+from pyroute2.netlink import generic, nfnetlink, nlsocket, rtnl
+from pyroute2.netlink.generic import ipvs
+from pyroute2.netlink.nfnetlink import ipset, nfctsocket, nftsocket
 from pyroute2.netlink.rtnl import ifaddrmsg
 
 from kdns.aio.netlink import uapi
 
-MODULES = (netlink, nfnetlink, nlsocket, rtnl, nfctsocket, nftsocket, ifaddrmsg)
+MODULES = (netlink, nfnetlink, nlsocket, rtnl, nfctsocket, nftsocket, ifaddrmsg, generic, ipvs, ipset)
 OURS = {name: value for name, value in vars(uapi).items() if isinstance(value, int)}
 UNKNOWN_TO_PYROUTE2 = {
+    "IPSET_PROTOCOL",
+    "IPVS_GENL_VERSION",
+    "IP_VS_CONN_F_MASQ",
+    "IP_VS_SVC_F_HASHED",
+    "IP_VS_SVC_F_PERSISTENT",
+    "IP_VS_SVC_F_SCHED1",
+    "IP_VS_SVC_F_SCHED2",
     "NETLINK_CAP_ACK",
     "NFACCT_NAME",
     "NFACCT_PKTS",
@@ -50,6 +58,7 @@ def attribute_types(cls: Any) -> Iterator[tuple[str, int]]:
     table = vars(cls).get("nla_map", ())
     if not isinstance(table, dict):
         yield from ((row[0], number) for number, row in enumerate(table) if isinstance(row[0], str))
+        yield from ((row[1], row[0]) for row in table if isinstance(row[0], int))
     for _, inner in getmembers(cls, isclass):
         if inner is not type and inner.__qualname__.startswith(f"{cls.__qualname__}."):
             yield from attribute_types(inner)
