@@ -32,8 +32,8 @@ FIXED: Final[Mapping[str, tuple[str, ...]]] = {
 
 _HASH_CHARACTERS: Final = 16
 _CLUSTER, _LOCAL, _EXTERNAL, _RANGES, _ENDPOINT = "KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-", "KUBE-SEP-"
-SERVICE_PREFIXES: Final = (_CLUSTER, _LOCAL, _EXTERNAL, _RANGES, _ENDPOINT)
-"""What names of the chains of Service ports in table nat begin with."""
+SERVICE_PREFIXES: Final = (_RANGES, _EXTERNAL, _CLUSTER, _LOCAL, _ENDPOINT)
+"""What names of the chains of Service ports in table nat begin with; rules lead from one to a later one."""
 
 
 class PortChains(NamedTuple):
