@@ -8,6 +8,7 @@ from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import ipt_walk
 import msgspec
 import nft_walk
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from kdns.cluster.objects import EndpointSlice, Service
 from kdns.cluster.state import State
 from kdns.net import FAMILIES, family_of
+from kdns.proxy.iptables.text import family_text
 from kdns.proxy.nftables.table import Table
 from kdns.proxy.plan.config import LocalPods, NodeView, ProxyConfig
 from kdns.proxy.plan.endpoints import Candidate, Policies, ServiceEndpoint, endpoint_lists
@@ -136,7 +138,22 @@ def rendered_flows(case: Case) -> dict[str, bool]:
     return results
 
 
-def ends_agree(ends: list[nft_walk.At], expect: Case) -> bool:
+def iptables_flows(case: Case) -> dict[str, bool]:
+    """The flows through the text of the restores."""
+    made, node = planned(case)
+    kernels = {family: ipt_walk.Kernel() for family in FAMILIES}
+    for family in FAMILIES:
+        kernels[family].restore(family_text(made.of(family)))
+    results = {}
+    for number, flow in enumerate(case["flows"]):
+        family = family_of(ip_address(flow["destIP"]))
+        packet = ipt_walk.At(flow["sourceIP"], flow["destIP"], flow["protocol"].lower(), flow["destPort"])
+        ends = ipt_walk.walk(kernels[family], packet, map(str, node.addresses))
+        results[f"{case['id']}/{number}: {flow['name']}"] = ends_agree(ends, flow["expect"])
+    return results
+
+
+def ends_agree(ends: list[nft_walk.At] | list[ipt_walk.At], expect: Case) -> bool:
     if "dnat" in expect:
         found = sorted(f"[{at.daddr}]:{at.dport}" if ":" in at.daddr else f"{at.daddr}:{at.dport}" for at in ends)
         masqueraded = any(at.is_masqueraded for at in ends)
@@ -161,3 +178,11 @@ def test_packetflow_facts_through_the_written_ruleset(capsys: pytest.CaptureFixt
         if case["config"]["mode"] == "nftables":
             results |= rendered_flows(case)
     report(capsys, f"{FLOWS.name} (nftables text)", results)
+
+
+def test_packetflow_facts_through_the_written_restores(capsys: pytest.CaptureFixture[str]) -> None:
+    results: dict[str, bool] = {}
+    for case in json.loads(FLOWS.read_text())["cases"]:
+        if case["config"]["mode"] == "iptables":
+            results |= iptables_flows(case)
+    report(capsys, f"{FLOWS.name} (iptables text)", results)
