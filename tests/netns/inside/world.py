@@ -20,7 +20,7 @@ import socket
 import struct
 import subprocess
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Final, TypeVar
@@ -49,6 +49,7 @@ SPACE_OF: Final = {
 }
 """Namespace → its addresses, turned around; the node's own are not in it."""
 VERSIONS: Final = (4, 6)
+_LENGTHS: Final = {4: "/32", 6: "/64 nodad"}
 
 SYSCTLS: Final = (
     "ipv4.ip_forward=1",
@@ -105,50 +106,59 @@ class World:
 
     def build(self) -> None:
         """Make namespaces, links, addresses and routes."""
-        _ip("link set lo up")
         for setting in SYSCTLS:
             if 6 in self.versions or not setting.startswith("ipv6"):
                 _sysctl(setting)
         self._tune_sctp()
-        for address in self._ours(NODE):
-            _ip(f"address add {_alone(address)} dev lo")
+        links = ["link set lo up", *(f"address add {_alone(address)} dev lo" for address in self._ours(NODE))]
+        routes: list[str] = []
+        inside: dict[str, list[str]] = {}
         for number, space in enumerate((*PODS, "outside"), 1):
-            self._connect(space, number, self._ours(_addresses(space)))
-
-    def _connect(self, space: str, number: int, addresses: Sequence[str]) -> None:
-        name = self.names[space] = f"kdns-{os.getpid()}-{space}"
-        _ip(f"netns add {name}")
-        _ip(f"link add {space} type veth peer name eth0 netns {name}")
-        self._up(space)
-        link = BRIDGES.get(space, space)
-        if link != space:
-            _ip(f"link add {link} type bridge")
-            self._up(link)
-            _ip(f"link set {space} master {link}")
-            _ip(f"link set {space} type bridge_slave hairpin on")  # as a kubelet does: a Pod may reach itself
-        _ip("link set lo up", name)
-        self._up("eth0", name)
+            self.names[space] = f"kdns-{os.getpid()}-{space}"
+            addresses = self._ours(_addresses(space))
+            gateways = f"169.254.{number}.1", f"fe80::{number}"
+            ends = f"169.254.{number}.2", f"fe80::{number}:2"
+            link = BRIDGES.get(space, space)
+            links += self._links(space, link, [*zip(VERSIONS, gateways, strict=True)])
+            inside[self.names[space]] = self._inside(addresses, [*zip(VERSIONS, gateways, ends, strict=True)])
+            for address in addresses:
+                way = f"via {ends[1]} dev {link}" if ":" in address else f"via {ends[0]} dev {link} onlink"
+                routes.append(f"route replace {address} {way}")
+                if space == "outside":  # what is nobody's goes out, as on any node, and is lost there
+                    routes.append(f"route replace default {way}")
+        _ip(links)
+        for name, commands in inside.items():
+            _ip(commands, name)
+        _ip(routes)
         if "SCTP" in self.protocols:
-            self.inside(space, self._tune_sctp)
-        gateways = f"169.254.{number}.1", f"fe80::{number}"
-        inside = f"169.254.{number}.2", f"fe80::{number}:2"
-        for address in addresses:
-            _ip(f"address add {_alone(address)} dev lo", name)
-        for version, gateway, own in zip(VERSIONS, gateways, inside, strict=True):
-            if version not in self.versions:
-                continue
-            first = next(each for each in addresses if (":" in each) == (version == 6))
-            length = "/32" if version == 4 else "/64 nodad"
-            _ip(f"address add {gateway}{length} dev {link}")
-            _ip(f"address add {own}{length} dev eth0", name)
-            if version == 4:
-                _ip(f"route add {gateway} dev eth0 scope link", name)
-            _ip(f"route add default via {gateway} dev eth0 src {first}", name)
-        for address in addresses:
-            way = f"via {inside[1]} dev {link}" if ":" in address else f"via {inside[0]} dev {link} onlink"
-            _ip(f"route replace {address} {way}")
-            if space == "outside":  # what is nobody's goes out, as on any node, and is lost there
-                _ip(f"{'-6 ' if ':' in address else ''}route replace default {way}")
+            for space in self.names:
+                self.inside(space, self._tune_sctp)
+
+    def _links(self, space: str, link: str, gateways: Sequence[tuple[int, str]]) -> Iterator[str]:
+        """The node's end, which is behind a bridge where its name is not the space's."""
+        yield f"netns add {self.names[space]}"
+        yield f"link add {space} type veth peer name eth0 netns {self.names[space]}"
+        yield self._up(space)
+        if link != space:
+            yield f"link add {link} type bridge"
+            yield self._up(link)
+            yield f"link set {space} master {link}"
+            yield f"link set {space} type bridge_slave hairpin on"  # as a kubelet does: a Pod may reach itself
+        for version, gateway in gateways:
+            if version in self.versions:
+                yield f"address add {gateway}{_LENGTHS[version]} dev {link}"
+
+    def _inside(self, addresses: Sequence[str], ends: Sequence[tuple[int, str, str]]) -> list[str]:
+        """What is in the space."""
+        commands = ["link set lo up", self._up("eth0"), *(f"address add {_alone(each)} dev lo" for each in addresses)]
+        for version, gateway, own in ends:
+            if version in self.versions:
+                first = next(each for each in addresses if (":" in each) == (version == 6))
+                commands.append(f"address add {own}{_LENGTHS[version]} dev eth0")
+                if version == 4:
+                    commands.append(f"route add {gateway} dev eth0 scope link")
+                commands.append(f"route add default via {gateway} dev eth0 src {first}")
+        return commands
 
     async def serve(self) -> None:
         """Let every Pod answer, and the node."""
@@ -255,8 +265,8 @@ class World:
     def _ours(self, addresses: Sequence[str]) -> list[str]:
         return [each for each in addresses if (6 if ":" in each else 4) in self.versions]
 
-    def _up(self, link: str, space: str = "") -> None:
-        _ip(f"link set {link} up{' addrgenmode none' if 6 in self.versions else ''}", space)
+    def _up(self, link: str) -> str:
+        return f"link set {link} up{' addrgenmode none' if 6 in self.versions else ''}"
 
     def _tune_sctp(self) -> None:
         if "SCTP" in self.protocols:
@@ -291,11 +301,12 @@ def _alone(address: str) -> str:
     return f"{address}/128 nodad" if ":" in address else f"{address}/32"
 
 
-def _ip(arguments: str, space: str = "") -> None:
-    command = ["ip", *(("-n", space) if space else ()), *arguments.split()]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+def _ip(commands: Sequence[str], space: str = "") -> None:
+    """Carry out ip's commands, in a namespace or in this one, all in one process."""
+    argv = ["ip", *(("-n", space) if space else ()), "-batch", "-"]
+    done = subprocess.run(argv, input="\n".join(commands), capture_output=True, text=True, check=False)
     if done.returncode:
-        raise RuntimeError(f"{' '.join(command)}: {done.stderr}")
+        raise RuntimeError(f"{argv}: {done.stderr}\n{commands}")
 
 
 def _sysctl(setting: str) -> None:
