@@ -35,7 +35,7 @@ MODES: Final[Mapping[str, ProxyMode]] = {
     mode.name: mode
     for mode in (
         ProxyMode("nftables", NFTABLES, ruleset, is_applied=True),
-        ProxyMode("iptables", IPTABLES, iptables_text),
+        ProxyMode("iptables", IPTABLES, iptables_text, is_applied=True),
         ProxyMode("userspace", USERSPACE, userspace_text, is_applied=True),
         ProxyMode("ipvs"),
         ProxyMode(

@@ -57,7 +57,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("aio.dns", "aio.apiserver"),
     ("aio.controlplane",),
     ("aio.sources", "aio.dataplane"),
-    ("aio.dataplane.nftables", "aio.dataplane.userspace"),
+    ("aio.dataplane.nftables", "aio.dataplane.iptables", "aio.dataplane.userspace"),
     ("aio.dataplane.modes", "aio.node_local"),
     ("aio.dataplane.takeover",),
 

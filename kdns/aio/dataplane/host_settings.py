@@ -68,14 +68,26 @@ def apply_oom_score(score: int) -> None:
         log.info("oom_score_adj not set", score=score, reason=error.strerror, wanted="CAP_SYS_RESOURCE")
 
 
+def set_sysctl(name: str, value: int, *, is_lowered: bool = True) -> tuple[bool, str]:
+    """Set one, such as net/ipv4/ip_forward; whether it had another value, and why it could not be set.
+
+    `is_lowered`: a higher value is replaced too.
+    """
+    path = next((path for folder in FOLDERS if (path := folder / name).exists()), FOLDERS[-1] / name)
+    try:
+        current = int(path.read_text(encoding="ascii"))
+        if current == value or (current > value and not is_lowered):
+            return False, ""
+        path.write_text(str(value), encoding="ascii")
+    except OSError as error:
+        return False, f"{name} = {value}: {error.strerror}"
+    log.info("sysctl set", name=name, value=value)
+    return True, ""
+
+
 def _set(values: dict[str, int]) -> Iterator[str]:
     """Set the sysctls, and return why some could not be set."""
     for name, value in values.items():
-        path = next((path for folder in FOLDERS if (path := folder / name).exists()), FOLDERS[-1] / name)
-        try:
-            current = int(path.read_text(encoding="ascii"))
-            if current < value or (current > value and name not in NEVER_LOWERED):
-                path.write_text(str(value), encoding="ascii")
-                log.info("sysctl set", name=name, value=value)
-        except OSError as error:
-            yield f"{name} = {value}: {error.strerror}"
+        _, reason = set_sysctl(name, value, is_lowered=name not in NEVER_LOWERED)
+        if reason:
+            yield reason

@@ -7,6 +7,8 @@ from typing import Final
 
 from kdns import logs
 from kdns.aio.dataplane import kube_proxy_rules
+from kdns.aio.dataplane.iptables import floors as iptables
+from kdns.aio.dataplane.iptables.clean_up import remove_chains
 from kdns.aio.dataplane.nftables import floors as nftables
 from kdns.aio.dataplane.nftables.clean_up import remove_tables
 from kdns.aio.dataplane.nftables.proxier import NftablesProxier
@@ -49,6 +51,14 @@ _ROWS: Final = (
         leaves=(remove_tables,),
         sync_failures="kubeproxy_sync_proxy_rules_nftables_sync_failures",
         cleanup_failures="kubeproxy_sync_proxy_rules_nftables_cleanup_failures",
+    ),
+    Mode(
+        "iptables",
+        unsupported=iptables.unsupported,
+        start=iptables.start,
+        leaves=(remove_chains,),
+        sync_failures="kubeproxy_sync_proxy_rules_iptables_restore_failures",
+        cleanup_failures="kdns_proxy_iptables_cleanup_failures",
     ),
     Mode(
         "userspace",

@@ -125,9 +125,12 @@ def _chains(address_family: int = socket.AF_UNSPEC) -> list[tuple[int, str, str]
     return found
 
 
-def chain_names(family: Family, table: str) -> list[str]:
-    """The chains of a table. Blocks."""
-    return [name for _, where, name in _chains(ADDRESS_FAMILY[family]) if where == table]
+def nft_chains(family: Family) -> dict[str, list[str]]:
+    """The chains of a family's tables, by table. Blocks."""
+    found: dict[str, list[str]] = {}
+    for _, table, name in _chains(ADDRESS_FAMILY[family]):
+        found.setdefault(table, []).append(name)
+    return found
 
 
 def count_rules(family: Family, table: str, add: Callable[[str, bytes], None]) -> None:

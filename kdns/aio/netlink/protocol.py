@@ -150,9 +150,9 @@ class Requests:
                     receive(buffer[at + _NLMSGHDR.size : at + length])
                 at += _aligned(length)
 
-    def do(self, kind: int, body: bytes) -> None:
+    def do(self, kind: int, body: bytes, flags: int = 0) -> None:
         """Send one request and wait for its acknowledgement; OSError where the kernel refuses."""
-        sequence = self._send(kind, body, NLM_F_ACK)
+        sequence = self._send(kind, body, NLM_F_ACK | flags)
         while True:
             buffer = self._receive()
             _, message_kind, _, reply_to, _ = _NLMSGHDR.unpack_from(buffer)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from kdns.aio.netlink.nftables import chain_names, count_rules
+from kdns.aio.netlink.nftables import count_rules, nft_chains
 from kdns.net import Family
 
 Backend: TypeAlias = Literal["nft", "legacy"]
@@ -115,9 +115,23 @@ def content_of_entries(family: Family, entries: bytes, built_in: list[tuple[int,
     return content
 
 
+def chains_by_table(backend: Backend, family: Family) -> dict[str, list[str]]:
+    """The chains of every table, those of other programs too; ApplyError or OSError where they cannot be read."""
+    if backend == "nft":
+        return nft_chains(family)
+    return {table: list(legacy_content(family, table).rules) for table in legacy_tables(family)}
+
+
+def table_content(backend: Backend, family: Family, table: str) -> TableContent:
+    """The content of a table, empty where there is none; ApplyError or OSError where it cannot be read."""
+    if backend == "nft":
+        return nft_content(family, table)
+    return legacy_content(family, table) if table in legacy_tables(family) else TableContent()
+
+
 def nft_content(family: Family, table: str) -> TableContent:
     """The content of a table of iptables-nft, empty where there is none; ApplyError where it cannot be read."""
-    content = TableContent(Counter(dict.fromkeys(chain_names(family, table), 0)))
+    content = TableContent(Counter(dict.fromkeys(nft_chains(family).get(table, ()), 0)))
 
     def add(chain: str, rule: bytes) -> None:
         content.rules[chain] += 1

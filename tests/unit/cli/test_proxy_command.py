@@ -94,15 +94,15 @@ async def test_a_mode_that_is_not_there_leaves_the_one_at_work(tmp_path: Path) -
     work = asyncio.create_task(other_settings(read, Settings(mode="nftables"), file, 0.005))
     async with asyncio.timeout(60):
         await asyncio.sleep(0)  # it notes how the file is
-        replace(file, "iptables")
+        replace(file, "kernelspace")
         while not reads:  # noqa: ASYNC110 - the reader is the other task's
             await asyncio.sleep(0.005)
         assert not work.done()
         replace(file, "userspace")
         assert (await work).mode == "userspace"
-    assert reads[0] == "iptables"
-    with pytest.raises(InputError, match="mode iptables is not built yet"):
-        checked_mode(Settings(mode="iptables"))
+    assert reads[0] == "kernelspace"
+    with pytest.raises(InputError, match="mode kernelspace is not built yet"):
+        checked_mode(Settings(mode="kernelspace"))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""Mode iptables in the kernel, by the programs of iptables."""

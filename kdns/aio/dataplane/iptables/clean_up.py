@@ -1,0 +1,157 @@
+"""What proxies leave in iptables: the chains of kdns's and of kube-proxy's modes iptables and ipvs, and their jumps.
+
+Both back ends are looked at, whatever the node uses now. Nothing is run, and no kernel module loaded, where the kernel
+has no such chain.
+
+KUBE-FIREWALL is the kubelet's too: it stays, with its jumps and with the sysctl route_localnet that it is for, where a
+kubelet has its chains in this back end. Elsewhere it is removed with the rest, and the sysctl is set back to 0 where
+the chain had a rule, which a proxy makes only together with the sysctl.
+
+Differs: kube-proxy --cleanup leaves KUBE-FIREWALL and route_localnet in any case, and looks at one back end. The
+counters of nfacct stay here too: rules of a proxy to come need them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Final
+
+from kdns import logs
+from kdns.aio.dataplane.host_settings import set_sysctl
+from kdns.aio.dataplane.iptables.programs import KUBELETS, Programs, installed
+from kdns.aio.dataplane.proxier import Footprint
+from kdns.aio.netlink import xtables
+from kdns.aio.netlink.xtables import Backend
+from kdns.errors import ApplyError
+from kdns.net import FAMILIES, Family
+from kdns.proxy.iptables.names import FILTER, FIREWALL, FIXED, MANGLE, NAT
+from kdns.proxy.iptables.tables import is_service_chain
+from kdns.proxy.settings.settings import Settings
+
+ROUTE_LOCALNET: Final = "net/ipv4/conf/all/route_localnet"
+
+_OLD: Final = "KUBE-XLB-"
+"""What kube-proxy called chains of policy Local before 1.24."""
+_OF_IPVS: Final[Mapping[str, tuple[str, ...]]] = {
+    FILTER: ("KUBE-NODE-PORT", "KUBE-SOURCE-RANGES-FIREWALL", "KUBE-IPVS-FILTER", "KUBE-IPVS-OUT-FILTER"),
+    NAT: ("KUBE-LOAD-BALANCER", "KUBE-NODE-PORT", "KUBE-FIREWALL"),
+}
+_BUILT_IN: Final = ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")
+_TARGET: Final = re.compile(r" -[jg] (\S+)")
+_AT_ONCE: Final = 500
+"""Chains that iptables-nft deletes in one commit: its time grows with the square."""
+_ORDER: Final = ("KUBE-FW-", "KUBE-EXT-", "KUBE-XLB-", "KUBE-SVC-", "KUBE-SVL-", "KUBE-SEP-")
+
+log = logs.get(__name__)
+
+
+async def remove_chains(settings: Settings | None, kept: Footprint) -> Sequence[str]:
+    """Remove the chains and jumps of proxies, all but those that are kept; see `CleanUp`."""
+    del settings
+    removed: list[str] = []
+    programs: dict[Backend, Programs] | None = None
+    for backend in ("nft", "legacy"):
+        for family in FAMILIES:
+            there = await asyncio.to_thread(_chains, backend, family)
+            stale = {
+                table: names
+                for table in FIXED
+                if (names := [each for each in there.get(table, ()) if _is_stale(backend, there, table, each, kept)])
+            }
+            if not stale and not (kept.iptables and kept.iptables.backend == backend):
+                continue
+            programs = await installed() if programs is None else programs
+            if backend not in programs:
+                if stale:
+                    log.warning(
+                        "rules of another proxy stay", backend=backend, wanted=f"the program iptables-{backend}"
+                    )
+                continue
+            removed += await _remove(programs[backend], family, stale, there, kept)
+    return removed
+
+
+def is_proxys(table: str, chain: str) -> bool:
+    """Whether a chain is one of a proxy in mode iptables or ipvs."""
+    return (
+        chain in FIXED.get(table, ())
+        or chain in _OF_IPVS.get(table, ())
+        or (table == NAT and (is_service_chain(chain) or chain.startswith(_OLD)))
+    )
+
+
+def _is_stale(backend: str, there: Mapping[str, list[str]], table: str, chain: str, kept: Footprint) -> bool:
+    if not is_proxys(table, chain):
+        return False
+    if kept.iptables and kept.iptables.backend == backend and kept.iptables.keeps(table, chain):
+        return False
+    return not (table == FILTER and chain == FIREWALL and KUBELETS & set(there.get(MANGLE, ())))
+
+
+def _chains(backend: Backend, family: Family) -> dict[str, list[str]]:
+    """The chains by table; what cannot be read counts as absent."""
+    with suppress(OSError, ApplyError):
+        return xtables.chains_by_table(backend, family)
+    return {}
+
+
+async def _remove(
+    programs: Programs, family: Family, stale: Mapping[str, list[str]], there: Mapping[str, list[str]], kept: Footprint
+) -> list[str]:
+    """Remove jumps, then all rules of the chains, then the chains."""
+    loopback = await programs.rules(family, FILTER, FIREWALL) if FIREWALL in stale.get(FILTER, ()) else []
+    sections: list[list[str]] = []
+    removed: list[str] = []
+    for table in FIXED:
+        names = stale.get(table, [])
+        jumps = [
+            rule
+            for chain in _BUILT_IN
+            if chain in there.get(table, ())
+            for rule in await programs.rules(family, table, chain)
+            if _is_left_over(rule, programs.backend, family, table, chain, set(names), kept)
+        ]
+        if jumps:
+            sections.append([f"*{table}", *(f"-D{rule.removeprefix('-A')}" for rule in jumps), "COMMIT"])
+        names = sorted(names, key=_place)
+        sections += _parts(table, [(f":{name} - [0:0]",) for name in names], programs.backend)
+        sections += _parts(table, [(f"-X {name}",) for name in names], programs.backend)
+        removed += (f"{family} {table} {name} in iptables-{programs.backend}" for name in names)
+        removed += (f"{family} {table} {rule}" for rule in jumps if not names)
+    if sections:
+        await programs.restore(family, "\n".join((*(line for part in sections for line in part), "")))
+    if loopback and family == "IPv4":
+        set_sysctl(ROUTE_LOCALNET, 0)
+    return removed
+
+
+def _is_left_over(
+    rule: str, backend: str, family: Family, table: str, chain: str, stale: set[str], kept: Footprint
+) -> bool:
+    """Whether a built-in chain's rule leads to a chain that is removed, or is another mode's way to one that stays."""
+    found = _TARGET.search(rule)
+    if found is None:
+        return False
+    part = kept.iptables if kept.iptables and kept.iptables.backend == backend else None
+    if found[1] in stale:
+        return True
+    if part is None or not is_proxys(table, found[1]) or found[1] == FIREWALL:
+        return False
+    words = sorted(shlex.split(rule)[2:])
+    return not any(words == sorted(own[3]) for own in part.jumps if own[:3] == (family, table, chain))
+
+
+def _place(name: str) -> int:
+    """Chains are deleted before what their rules led to."""
+    return next((place for place, prefix in enumerate(_ORDER) if name.startswith(prefix)), -1)
+
+
+def _parts(table: str, lines: Sequence[Iterable[str]], backend: Backend) -> Iterator[list[str]]:
+    """The lines in commits of a size that the back end likes."""
+    size = _AT_ONCE if backend == "nft" else max(len(lines), 1)
+    for start in range(0, len(lines), size):
+        yield [f"*{table}", *(line for part in lines[start : start + size] for line in part), "COMMIT"]

@@ -1,0 +1,73 @@
+"""What mode iptables needs of kernel and programs, and what it may use of them."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from kdns import logs
+from kdns.aio.dataplane.iptables.programs import Programs, choose, families
+from kdns.aio.dataplane.iptables.proxier import IptablesProxier
+from kdns.aio.netlink import nfacct
+from kdns.errors import ApplyError
+from kdns.net import FAMILIES
+from kdns.proxy.iptables.frame import INVALID_PACKETS, LOCALHOST_PACKETS, Features
+from kdns.proxy.settings.settings import Settings
+
+_LIBERAL: Final = Path("/proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal")
+_PORTS_PER_SECTION: Final = {"nft": 100, "legacy": 0}
+_COUNTING: Final = """*filter
+:KDNS-CHECK - [0:0]
+-A KDNS-CHECK -m nfacct --nfacct-name {name} -j DROP
+COMMIT
+*filter
+:KDNS-CHECK - [0:0]
+-X KDNS-CHECK
+COMMIT
+"""
+
+log = logs.get(__name__)
+
+
+async def unsupported(settings: Settings) -> str:
+    """Why this machine cannot have the rules of mode iptables, or this process may not change them; "" otherwise."""
+    del settings
+    _, reason = await choose()
+    return reason
+
+
+async def start(settings: Settings) -> IptablesProxier:
+    """The proxier of mode iptables, in the back end that the node uses."""
+    programs, reason = await choose()
+    if programs is None:
+        raise ApplyError(("iptables",), reason)
+    served = await families(programs)
+    if served != FAMILIES:
+        log.warning("virtual IPs of IPv6 are not served", reason="ip6tables has no table nat in this kernel")
+    version = ".".join(map(str, programs.version))
+    log.info("iptables found", backend=programs.backend, version=version)
+    return IptablesProxier(programs, served, await features(programs, settings))
+
+
+async def features(programs: Programs, settings: Settings) -> Features:
+    """What the programs and the kernel can do."""
+    is_liberal = settings.conntrack.tcp_be_liberal
+    with suppress(OSError):
+        is_liberal |= _LIBERAL.read_text(encoding="ascii").strip() == "1"
+    return Features(
+        nfacct=await _counts_by_name(programs),
+        tcp_be_liberal=is_liberal,
+        ports_per_section=_PORTS_PER_SECTION[programs.backend],
+    )
+
+
+async def _counts_by_name(programs: Programs) -> bool:
+    """Whether rules may count by nfacct; the counters are made."""
+    try:
+        await asyncio.to_thread(nfacct.ensure_counters, (INVALID_PACKETS, LOCALHOST_PACKETS))
+        await programs.restore("IPv4", _COUNTING.format(name=INVALID_PACKETS))
+    except (ApplyError, OSError):
+        return False
+    return True

@@ -1,0 +1,174 @@
+"""Notices foreign changes of mode iptables' rules. Other programs write the same tables, and often: only what changes
+our chains, or the jumps to them, counts.
+
+The back end nft reports every transaction, with the port of its author's netlink socket; our programs are known by
+theirs. The back end legacy reports nothing, so sizes of tables are compared every few seconds, and the number of rules
+in each chain where they differ.
+
+Differs: kube-proxy looks every 30 s whether a chain of table mangle is there. It does not notice a flush of nat alone,
+or of a Service's chain, until a full sync is due for other reasons.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from kdns import logs
+from kdns.aio.dataplane.iptables import programs
+from kdns.aio.netlink import xtables
+from kdns.aio.netlink.protocol import ADDRESS_FAMILY, NFGENMSG, Message, attributes
+from kdns.aio.netlink.transactions import Author, TransactionReader, TransactionSocket
+from kdns.aio.netlink.uapi import (
+    NFT_MSG_DELRULE,
+    NFT_MSG_DELTABLE,
+    NFTA_CHAIN_NAME,
+    NFTA_RULE_CHAIN,
+    NFTA_TABLE_NAME,
+)
+from kdns.aio.netlink.xtables import TableSize
+from kdns.net import Family
+from kdns.proxy.iptables.names import FIREWALL, FIXED, NAT
+from kdns.proxy.iptables.tables import is_service_chain
+
+POLL_S: Final = 1.0
+_BURST: Final = 64
+"""Datagrams that are read before others of this event loop have their turn."""
+_ROOM_BYTES: Final = 1 << 23
+
+log = logs.get(__name__)
+
+
+def is_own(table: str, chain: str) -> bool:
+    """Whether a chain is the proxy's alone; the kubelet makes KUBE-FIREWALL too."""
+    return (chain in FIXED.get(table, ()) and chain != FIREWALL) or (table == NAT and is_service_chain(chain))
+
+
+def changes_rules(message: Message) -> bool:
+    """Whether a message changes our chains, or removes a jump to them."""
+    body, kind = message.body, message.kind & 0xFF
+    if body[0] not in ADDRESS_FAMILY.values() or (b"KUBE-" not in body and kind != NFT_MSG_DELTABLE):
+        return False
+    row = attributes(body, NFGENMSG.size)
+    table = _text(row.get(NFTA_TABLE_NAME, b""))
+    if kind == NFT_MSG_DELTABLE or table not in FIXED:
+        return table in FIXED
+    is_rule = kind in {NFT_MSG_DELRULE - 2, NFT_MSG_DELRULE}
+    chain = _text(row.get(NFTA_RULE_CHAIN if is_rule else NFTA_CHAIN_NAME, b""))
+    if is_own(table, chain):
+        return True
+    return kind == NFT_MSG_DELRULE and any(is_own(table, each) for each in xtables.chains_in(body))
+
+
+def _text(value: bytes) -> str:
+    return value.rstrip(b"\0").decode(errors="replace")
+
+
+class TransactionMonitor:
+    """Calls `changed` when another process changed the rules of iptables-nft. Lives in one event loop.
+
+    `look` is called where messages were lost, and calls `changed` itself.
+    """
+
+    def __init__(self, changed: Callable[[str], None], look: Callable[[], None]) -> None:
+        self._changed, self._look = changed, look
+        self._socket: TransactionSocket | None = None
+        self._own: set[int] = set()
+        self._ended: list[int] = []
+        self._starting = 0
+        self._suspects: list[Author] = []
+
+    def start(self) -> None:
+        """Listen. Where the kernel refuses, that is logged, and only the periodic full sync repairs foreign changes."""
+        try:
+            self._socket = TransactionSocket(TransactionReader(changes_rules, self._own), room_bytes=_ROOM_BYTES)
+        except OSError as error:
+            log.warning("foreign changes of rules are not noticed at once", reason=error.strerror)
+            return
+        asyncio.get_running_loop().add_reader(self._socket, self._readable)
+        programs.observers.append(self._program)
+
+    def close(self) -> None:
+        """Stop listening."""
+        if self._socket:
+            programs.observers.remove(self._program)
+            asyncio.get_running_loop().remove_reader(self._socket)
+            self._socket.close()
+            self._socket = None
+
+    def _program(self, pid: int, runs: bool) -> None:
+        """An own program is about to start, runs, or has ended. Its port is its id, which a new process may get."""
+        if not pid:
+            self._starting += 1 if runs else -1
+        elif runs:
+            self._starting -= 1
+            self._own.add(pid)
+        else:
+            self._ended.append(pid)
+        asyncio.get_running_loop().call_soon(self._readable)
+
+    def _readable(self) -> None:
+        if self._socket is None:
+            return
+        ended = len(self._ended)
+        authors, is_empty = self._socket.authors(_BURST)
+        self._suspects += authors
+        if self._starting:  # one of them may be the program whose id is not known yet
+            return
+        foreign = [each for each in self._suspects if each.port not in self._own]
+        self._suspects.clear()
+        if is_empty:
+            self._own.difference_update(self._ended[:ended])
+            del self._ended[:ended]
+        if self._socket.is_overrun:
+            self._socket.is_overrun = False
+            self._look()
+        if foreign:
+            self._changed(str(foreign[-1]))
+
+
+class SizeMonitor:
+    """Calls `look` when tables of iptables-legacy are not as an own program left them. Lives in one event loop."""
+
+    def __init__(self, families: tuple[Family, ...], look: Callable[[], None]) -> None:
+        self._families, self._look = families, look
+        self._sizes: dict[tuple[Family, str], TableSize] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Compare from now on."""
+        self._sizes = self._current()
+        programs.observers.append(self._program)
+        self._poll()
+
+    def close(self) -> None:
+        """Compare no more."""
+        programs.observers.remove(self._program)
+        if self._timer:
+            self._timer.cancel()
+
+    def _program(self, pid: int, runs: bool) -> None:
+        if not pid and runs:
+            self._compare()
+        elif not runs:
+            self._sizes = self._current()
+
+    def _poll(self) -> None:
+        self._compare()
+        self._timer = asyncio.get_running_loop().call_later(POLL_S, self._poll)
+
+    def _compare(self) -> None:
+        before, self._sizes = self._sizes, self._current()
+        if before != self._sizes:
+            self._look()
+
+    def _current(self) -> dict[tuple[Family, str], TableSize]:
+        found = {}
+        for family in self._families:
+            for table in xtables.legacy_tables(family):
+                if table in FIXED:
+                    with suppress(OSError):
+                        found[family, table] = xtables.legacy_size(family, table)
+        return found

@@ -1,0 +1,233 @@
+"""The programs of iptables: which of its two back ends this machine uses, and the one door through which they are run.
+
+Restores are read from a file in memory: a pipe could end early, and a part of a restore would be taken for all of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from kdns.aio.dataplane.floors import Version, too_old, version_in
+from kdns.aio.netlink import xtables
+from kdns.aio.netlink.xtables import Backend
+from kdns.errors import ApplyError
+from kdns.net import FAMILIES, Family
+from kdns.proxy.iptables.rules import Jump
+
+OLDEST: Final = (1, 6, 2)
+"""The first iptables-restore that waits for the lock, and the first MASQUERADE --random-fully."""
+BACKENDS: Final[tuple[Backend, ...]] = ("nft", "legacy")
+KUBELETS: Final = frozenset({"KUBE-IPTABLES-HINT", "KUBE-KUBELET-CANARY"})
+"""Chains that a kubelet makes in table mangle. They tell which back end the node uses."""
+
+_NAME: Final[dict[Family, str]] = {"IPv4": "iptables", "IPv6": "ip6tables"}
+_WAIT: Final = ("-w", "5")
+"""How long a program waits for others of iptables-legacy, in seconds; kube-proxy's too."""
+_TABLES: Final = ("filter", "nat", "mangle", "raw", "security")
+_LINE: Final = re.compile(r"line:? (\d+)")
+_SHOWN: Final = 1000
+_NOT_PERMITTED: Final = re.compile("Operation not permitted|Permission denied|you must be root")
+_PROBE: Final = (
+    "*nat",
+    ":KDNS-CHECK - [0:0]",
+    '-A KDNS-CHECK -m comment --comment "a rule of each kind" -m statistic --mode random --probability 0.5 -j RETURN',
+    "-A KDNS-CHECK -m addrtype --dst-type LOCAL -j MARK --set-xmark 0x4000/0x4000",
+    "-A KDNS-CHECK -m mark --mark 0x4000/0x4000 -j MASQUERADE --random-fully",
+    "COMMIT",
+    "*filter",
+    ":KDNS-CHECK - [0:0]",
+    "-A KDNS-CHECK -m conntrack --ctstate NEW -j REJECT",
+    "COMMIT",
+)
+_END_OF_PROBE: Final = tuple(
+    line for table in ("nat", "filter") for line in (f"*{table}", ":KDNS-CHECK - [0:0]", "-X KDNS-CHECK", "COMMIT")
+)
+
+observers: list[Callable[[int, bool], None]] = []
+"""Called with 0 and True before each program of this process that changes rules, with its id and True when it runs, and
+with its id and False when it has ended."""
+
+
+class Result(NamedTuple):
+    """How a program ended."""
+
+    code: int
+    output: str
+    errors: str
+
+
+@dataclass(slots=True)
+class Programs:
+    """The programs of one back end, run one at a time. `suffix` tells them from those of the other back end."""
+
+    backend: Backend
+    version: Version
+    suffix: str
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def restore(self, family: Family, text: str, *, is_test: bool = False) -> None:
+        """Run iptables-restore --noflush; ApplyError, with the line at fault, where it fails.
+
+        It is carried out to its end even when the calling task is cancelled.
+        """
+        await asyncio.shield(asyncio.ensure_future(self._restore(family, text, is_test=is_test)))
+
+    async def _restore(self, family: Family, text: str, *, is_test: bool) -> None:
+        argv = self._argv(family, "-restore", *_WAIT, "--noflush", *(("--test",) if is_test else ()))
+        descriptor = os.memfd_create("iptables")
+        try:
+            await asyncio.to_thread(_fill, descriptor, text)
+            async with self._turn:
+                result = await _run(argv, descriptor, is_change=not is_test)
+        finally:
+            os.close(descriptor)
+        if result.code:
+            raise ApplyError(argv, _reason(result, text))
+
+    async def has(self, family: Family, jump: Jump) -> bool:
+        """Whether the jump is there; ApplyError where that cannot be told."""
+        argv = self._argv(family, "", *_WAIT, "-C", jump.chain, "-t", jump.table, *jump.rule)
+        async with self._turn:
+            result = await _run(argv)
+        if result.code not in {0, 1, 2}:  # 2: there is no such chain to jump to
+            raise ApplyError(argv, _reason(result))
+        return result.code == 0
+
+    async def rules(self, family: Family, table: str, chain: str) -> list[str]:
+        """The rules of a chain as `-A CHAIN …`; none where there is no such chain."""
+        async with self._turn:
+            result = await _run(self._argv(family, "", *_WAIT, "-S", chain, "-t", table))
+        return [line for line in result.output.splitlines() if line.startswith("-A ")]
+
+    async def refusal(self, family: Family) -> str:
+        """Why the kernel would not take a family's rules, "" if it would. Nothing stays of the attempt."""
+        try:
+            await self.restore(family, "\n".join((*_PROBE, "")))
+        except ApplyError as error:
+            return f"{_NAME[family]}{self.suffix}: {error.stderr}"
+        finally:
+            with suppress(ApplyError):
+                await self.restore(family, "\n".join((*_END_OF_PROBE, "")))
+        return ""
+
+    def _argv(self, family: Family, kind: str, *arguments: str) -> tuple[str, ...]:
+        name = f"{_NAME[family]}{self.suffix}{kind}"
+        return (_path(name) or name, *arguments)
+
+
+async def installed() -> dict[Backend, Programs]:
+    """The programs that this machine has, by back end."""
+    found: dict[Backend, Programs] = {}
+    for backend in BACKENDS:
+        if text := await _version_text(f"iptables-{backend}"):
+            found[backend] = Programs(backend, version_in(text), f"-{backend}")
+    if not found and (text := await _version_text("iptables")):
+        backend = "nft" if "nf_tables" in text else "legacy"
+        found[backend] = Programs(backend, version_in(text), "")
+    return found
+
+
+async def choose() -> tuple[Programs | None, str]:
+    """The programs of the back end that this node uses, or None and the reason why there are none that work."""
+    programs = await installed()
+    if not programs:
+        return None, "iptables-restore is not installed; wanted: the package iptables, 1.6.2 or later"
+    preferred = await asyncio.to_thread(preferred_backend)
+    reasons = []
+    for each in sorted(programs.values(), key=lambda made: made.backend != preferred):
+        version = ".".join(map(str, each.version))
+        reason = too_old("iptables", version, OLDEST) or await each.refusal("IPv4")
+        if not reason:
+            return each, ""
+        reasons.append(reason)
+    return None, reasons[0]
+
+
+async def families(programs: Programs) -> tuple[Family, ...]:
+    """The families whose rules the kernel takes: both, or IPv4."""
+    return FAMILIES if not await programs.refusal("IPv6") else FAMILIES[:1]
+
+
+def preferred_backend() -> Backend:
+    """The back end that the node uses, found as kube-proxy's image finds it (kubernetes-sigs/iptables-wrappers).
+
+    It is the one that has a kubelet's chains, then the one that has more rules, then nft. Blocks.
+    """
+    if has_kubelet("nft"):
+        return "nft"
+    if has_kubelet("legacy"):
+        return "legacy"
+    legacy = _rule_count("legacy")
+    return "legacy" if legacy and legacy > _rule_count("nft") else "nft"
+
+
+def has_kubelet(backend: Backend) -> bool:
+    """Whether a kubelet has made its chains in this back end, in either family. Blocks."""
+    for family in FAMILIES:
+        with suppress(OSError, ApplyError):
+            if KUBELETS & set(xtables.chains_by_table(backend, family).get("mangle", ())):
+                return True
+    return False
+
+
+def _rule_count(backend: Backend) -> int:
+    count = 0
+    for family in FAMILIES:
+        for table in _TABLES if backend == "nft" else xtables.legacy_tables(family):
+            with suppress(OSError, ApplyError):
+                count += sum(xtables.table_content(backend, family, table).rules.values())
+    return count
+
+
+def _path(name: str) -> str | None:
+    return shutil.which(name, path=os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin")
+
+
+async def _version_text(name: str) -> str:
+    path = _path(name)
+    return (await _run((path, "--version"))).output if path and _path(f"{name}-restore") else ""
+
+
+def _fill(descriptor: int, text: str) -> None:
+    with os.fdopen(os.dup(descriptor), "wb") as file:
+        file.write(text.encode())
+    os.lseek(descriptor, 0, os.SEEK_SET)
+
+
+async def _run(argv: tuple[str, ...], stdin: int = asyncio.subprocess.DEVNULL, *, is_change: bool = False) -> Result:
+    """Run a program; ApplyError where it cannot be started."""
+    pipe = asyncio.subprocess.PIPE
+    told = observers if is_change else []
+    for observer in told:
+        observer(0, True)
+    pid = 0
+    try:
+        process = await asyncio.create_subprocess_exec(*argv, stdin=stdin, stdout=pipe, stderr=pipe)
+        pid = process.pid
+        for observer in told:
+            observer(pid, True)
+        output, errors = await process.communicate()
+    except OSError as error:
+        raise ApplyError(argv, str(error)) from error
+    finally:
+        for observer in told:
+            observer(pid, False)
+    return Result(process.returncode or 0, output.decode(errors="replace"), errors.decode(errors="replace").strip())
+
+
+def _reason(result: Result, text: str = "") -> str:
+    """The first lines of a program's errors, with the line of the restore that they name, or with advice."""
+    if _NOT_PERMITTED.search(result.errors):
+        first = result.errors.partition("\n")[0]
+        return f"{first}; wanted: the capability CAP_NET_ADMIN, as root has it or a container is given it"
+    named = _LINE.search(result.errors)
+    lines = text.splitlines() if named else []
+    line = lines[int(named[1]) - 1] if named and 0 < int(named[1]) <= len(lines) else ""
+    return (result.errors[:_SHOWN] or f"exit code {result.code}") + (f" ({line[:_SHOWN]})" if line else "")

@@ -1,0 +1,192 @@
+"""Mode iptables: the plan's chains in the tables of iptables, in the back end that the node uses."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+from kdns import logs
+from kdns.aio.dataplane.host_settings import set_sysctl
+from kdns.aio.dataplane.iptables.clean_up import ROUTE_LOCALNET, remove_chains
+from kdns.aio.dataplane.iptables.counters import IptablesCounters
+from kdns.aio.dataplane.iptables.expected import ExpectedRules
+from kdns.aio.dataplane.iptables.monitor import SizeMonitor, TransactionMonitor, is_own
+from kdns.aio.dataplane.iptables.programs import Programs
+from kdns.aio.dataplane.proxier import Footprint, ForeignChange, IptablesPart, UdpTargets
+from kdns.aio.netlink import xtables
+from kdns.aio.tasks import observed
+from kdns.errors import ApplyError
+from kdns.net import FAMILIES, Family
+from kdns.proxy.iptables.frame import JUMPS, Features, serves_loopback
+from kdns.proxy.iptables.names import FIREWALL, FIXED
+from kdns.proxy.iptables.rules import Jump
+from kdns.proxy.iptables.tables import Tables
+from kdns.proxy.plan.plan import FamilyPlan, Plan
+from kdns.proxy.plan.planner import Difference
+from kdns.proxy.plan.stale_flows import serving
+
+log = logs.get(__name__)
+
+_TABLES: Final = tuple(FIXED)
+
+
+class IptablesProxier:
+    """The proxier of mode iptables, in the families whose rules the kernel takes.
+
+    Differs: jumps are made after the chains that they lead to have their rules, so no packet meets half a ruleset.
+    """
+
+    name = "iptables"
+
+    def __init__(
+        self, programs: Programs, families: tuple[Family, ...] = FAMILIES, features: Features | None = None
+    ) -> None:
+        self._programs, self._families, self._features = programs, families, features or Features()
+        self._tables: dict[Family, Tables] = {}
+        self._expected: dict[Family, ExpectedRules] = {}
+        self._turn = asyncio.Lock()
+        """Held while rules change, and while what the kernel has is compared with what it should have."""
+        self._has_set_sysctl = False
+        self._sysctl_reason = ""
+        self.counters = IptablesCounters(self._expected)
+        self.footprint = Footprint(iptables=own_part(programs, families))
+
+    async def sync_full(self, plan: Plan) -> None:
+        """Write every chain, and add the jumps that are not there. Clients with affinity keep their endpoints."""
+        async with self._turn:
+            for family in self._families:
+                await self._sync_full(plan.of(family))
+
+    async def _sync_full(self, half: FamilyPlan) -> None:
+        family = half.family
+        tables, text = await asyncio.to_thread(self._whole, half)
+        await self._restore(family, text)
+        self._tables[family] = tables
+        missing = [jump for jump in tables.jumps if not await self._programs.has(family, jump)]
+        if missing:
+            await self._programs.restore(family, inserted(missing))
+        if half.mode.routes_loopback and family == "IPv4" and serves_loopback(half):
+            self._route_loopback()
+
+    def _whole(self, half: FamilyPlan) -> tuple[Tables, str]:
+        tables = Tables(half, self._features)
+        try:
+            return tables, tables.whole(xtables.chains_by_table(self._programs.backend, half.family))
+        except OSError as error:
+            raise ApplyError(("getsockopt",), f"tables of iptables-legacy cannot be read: {error.strerror}") from error
+
+    async def sync_partial(self, plan: Plan, differences: Mapping[Family, Difference]) -> None:
+        """Write the chains of Service ports that differ, and single rules of the chains that all of them share."""
+        async with self._turn:
+            for family, tables in self._tables.items():
+                if differences[family]:
+                    text = await asyncio.to_thread(tables.follow, plan.of(family), differences[family])
+                    if text:
+                        await self._restore(family, text, is_partial=True)
+
+    async def _restore(self, family: Family, text: str, *, is_partial: bool = False) -> None:
+        expected = self._expected.setdefault(family, ExpectedRules()) if is_partial else ExpectedRules()
+        try:
+            await self._programs.restore(family, text)
+        except ApplyError:
+            self.counters.partial_failures[family] += is_partial
+            raise
+        await asyncio.to_thread(expected.restored, text)
+        self._expected[family] = expected
+
+    def _route_loopback(self) -> None:
+        """Let packets from 127.0.0.0/8 leave, for node ports there; the rules keep others from sending to it."""
+        was_set, reason = set_sysctl(ROUTE_LOCALNET, 1)
+        self._has_set_sysctl |= was_set
+        if reason and reason != self._sysctl_reason:
+            wanted = "/proc/sys/net to be writable here, or localhostNodePorts: false"
+            log.warning("node ports are not at 127.0.0.1", reason=reason, wanted=wanted)
+        self._sysctl_reason = reason
+
+    async def sweep(self) -> bool:
+        """Nothing: every restore deletes the chains that it leaves unused."""
+        return False
+
+    async def check(self, plan: Plan) -> str:
+        """Why iptables-restore would reject everything. What only the kernel rejects is found when it is applied."""
+        for family in self._families:
+            tables = Tables(plan.of(family), self._features)
+            text = await asyncio.to_thread(tables.whole, {})
+            try:
+                await self._programs.restore(family, text, is_test=True)
+            except ApplyError as error:
+                return error.stderr
+        return ""
+
+    @property
+    def udp_targets(self) -> UdpTargets:
+        """The endpoints that serve the front."""
+        return lambda _family, front: serving(front)
+
+    @contextmanager
+    def watch(self, changed: ForeignChange) -> Iterator[None]:
+        """Notice foreign changes of our chains, and of the jumps to them."""
+
+        def look() -> None:
+            observed(self._look(changed), "look at rules")
+
+        monitor: TransactionMonitor | SizeMonitor
+        if self._programs.backend == "nft":
+            monitor = TransactionMonitor(changed, look)
+        else:
+            monitor = SizeMonitor(self._families, look)
+        monitor.start()
+        try:
+            yield
+        finally:
+            monitor.close()
+
+    async def _look(self, changed: ForeignChange) -> None:
+        """Compare what the kernel has with what it should have."""
+        async with self._turn:
+            try:
+                missing = await asyncio.to_thread(self._missing)
+            except (ApplyError, OSError) as error:
+                log.warning("rules cannot be compared", reason=str(error))
+                return
+        if missing:
+            changed(missing)
+
+    def _missing(self) -> str:
+        """The first rules that are not as they should be, "" where all are."""
+        for family, expected in self._expected.items():
+            for table in _TABLES:
+                content = xtables.table_content(self._programs.backend, family, table)
+                for found in expected.missing(table, content, JUMPS):
+                    return f"unknown: {family} {found}"
+        return ""
+
+    async def retire(self) -> None:
+        """Nothing goes through this process."""
+
+    async def close(self, *, keep_rules: bool) -> None:
+        """Remove the rules, unless they are to stay: they work without this process."""
+        if not keep_rules:
+            async with self._turn:
+                await remove_chains(None, Footprint())
+            if self._has_set_sysctl:
+                set_sysctl(ROUTE_LOCALNET, 0)
+
+
+def own_part(programs: Programs, families: tuple[Family, ...]) -> IptablesPart:
+    """What the mode has in iptables."""
+    return IptablesPart(
+        programs.backend,
+        keeps=lambda table, chain: is_own(table, chain) or chain == FIREWALL,
+        jumps=frozenset((family, jump.table, jump.chain, jump.rule) for family in families for jump in JUMPS),
+    )
+
+
+def inserted(jumps: list[Jump]) -> str:
+    """A restore that inserts jumps at the top of their chains, one after the other."""
+    lines: list[str] = []
+    for table in dict.fromkeys(jump.table for jump in jumps):
+        lines += (f"*{table}", *(f"-I {jump.chain} {jump}" for jump in jumps if jump.table == table), "COMMIT")
+    return "\n".join((*lines, ""))
