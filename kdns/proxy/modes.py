@@ -11,17 +11,18 @@ from typing import Final
 
 from kdns.errors import InputError
 from kdns.proxy.iptables.text import iptables_text
+from kdns.proxy.ipvs.text import ipvs_text
 from kdns.proxy.nftables.capture import userspace_text
 from kdns.proxy.nftables.table import ruleset
-from kdns.proxy.plan.modes import IPTABLES, NFTABLES, USERSPACE, Mode
+from kdns.proxy.plan.modes import IPTABLES, IPVS, NFTABLES, USERSPACE, Mode
 from kdns.proxy.plan.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
 class ProxyMode:
-    """A mode. `semantics`: None for one that cannot be planned. `render`: None for one that has no text.
+    """A mode. `is_applied`: the dataplane has a row of its name.
 
-    `is_applied`: the dataplane has a row of its name. `refusal`: why kdns does not have a mode that kube-proxy has.
+    `refusal`: why kdns does not have a mode that kube-proxy has; it has neither semantics nor a renderer then.
     """
 
     name: str
@@ -37,7 +38,7 @@ MODES: Final[Mapping[str, ProxyMode]] = {
         ProxyMode("nftables", NFTABLES, ruleset, is_applied=True),
         ProxyMode("iptables", IPTABLES, iptables_text, is_applied=True),
         ProxyMode("userspace", USERSPACE, userspace_text, is_applied=True),
-        ProxyMode("ipvs"),
+        ProxyMode("ipvs", IPVS, ipvs_text),
         ProxyMode(
             "kernelspace",
             refusal="it is for Windows, whose network service (HNS) knows endpoints by ids that it gives them itself: "
@@ -55,20 +56,16 @@ AVAILABLE: Final = tuple(mode.name for mode in MODES.values() if mode.is_applied
 
 
 def semantics(name: str) -> Mode:
-    """The semantics of a mode; InputError for one that cannot be planned."""
-    if refusal := MODES[name].refusal:
-        raise InputError(f"mode {name} is not one of kdns's: {refusal}")
-    mode = MODES[name].semantics
-    if mode is None:
-        planned = ", ".join(mode.name for mode in MODES.values() if mode.semantics)
-        raise InputError(f"mode {name} is not built yet; there are {planned}")
-    return mode
+    """The semantics of a mode; InputError for one that kdns does not have."""
+    mode = MODES[name]
+    if mode.semantics is None:
+        raise InputError(f"mode {name} is not one of kdns's: {mode.refusal}")
+    return mode.semantics
 
 
 def rendered(plan: Plan) -> str:
-    """The text of the plan's mode; InputError for a mode that has no renderer."""
-    render = MODES[plan.ipv4.mode.name].render
-    if render is None:
-        texts = ", ".join(name for name, mode in MODES.items() if mode.render)
-        raise InputError(f"mode {plan.ipv4.mode.name} cannot be rendered yet; there are {texts}")
-    return render(plan)
+    """The text of the plan's mode; InputError for a mode that kdns does not have."""
+    mode = MODES[plan.ipv4.mode.name]
+    if mode.render is None:
+        raise InputError(f"mode {mode.name} is not one of kdns's: {mode.refusal}")
+    return mode.render(plan)

@@ -1,30 +1,281 @@
-"""The iptables rules around the virtual servers: they depend on configuration and node, and on no Service."""
+"""The iptables rules around the virtual servers: they depend on configuration and node, and on no Service.
+
+A packet of another machine or a Pod meets nat PREROUTING, filter INPUT, IPVS, filter OUTPUT with the endpoint as its
+destination, and nat POSTROUTING. A packet of the node meets nat OUTPUT, IPVS, and the rest as above; where IPVS has no
+virtual server for it, it comes back to the node through lo, and filter INPUT decides. The addresses of Services are the
+node's own, on kube-ipvs0.
+
+Chains, comments and jumps are kube-proxy's (pkg/proxy/ipvs/proxier.go), so that runbooks, its --cleanup and its next
+start find them. Differs, inside of the chains:
+
+- Rules are there whether their sets are empty or not, so that a change of Services is a change of sets.
+- Packets to cluster IPs and load balancer IPs are accepted before node ports are looked at. kube-proxy accepts them
+  last, and masquerades packets to a Service's port that is the number of another's node port.
+- Node ports are looked at where nodePortAddresses has them, in kube-proxy at every local address.
+- With externalTrafficPolicy Local, packets of the node itself are masqueraded: their source would be the Service's
+  address, to which endpoints on other nodes cannot answer.
+- Fronts without endpoints refuse, and fronts with policy Local and no local endpoints drop, as the documentation says.
+- TCP is refused by a reset: a program of this node ignores an ICMP error while it is still in connect(), and the kernel
+  limits their rate. ICMP itself is not refused: the addresses answer ping.
+- External IPs are accepted without a look at the bridge that packets come from, since they are local addresses anyway.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final
 
-from kdns.proxy.plan.plan import FamilyPlan
+from kdns.net import VERSION, Family, parse_unmapped_address
+from kdns.proxy.iptables.frame import LOCAL_DESTINATION, LOCAL_SOURCE, OWNER, Features, postrouting
+from kdns.proxy.iptables.names import (
+    CANARY,
+    FILTER,
+    FORWARD,
+    MANGLE,
+    MARK_MASQUERADE,
+    NAT,
+    POSTROUTING,
+    PROXY_FIREWALL,
+    SERVICES,
+)
+from kdns.proxy.iptables.rules import Chain, Jump, Rule, comment, host, interface, reject, restore, rule, source
+from kdns.proxy.ipvs.sets import (
+    BITMAP_PORT,
+    CLUSTER_IP,
+    CLUSTER_IP_NO_LOCAL,
+    EXTERNAL_IP,
+    EXTERNAL_IP_LOCAL,
+    EXTERNAL_NO_LOCAL,
+    HEALTH_CHECKS,
+    IPVS_IPS,
+    LOAD_BALANCER,
+    LOAD_BALANCER_FIREWALL,
+    LOAD_BALANCER_LOCAL,
+    LOOP_BACK,
+    NO_ENDPOINTS,
+    NODE_PORTS,
+    NODE_PORTS_LOCAL,
+    SOURCE_CIDR,
+    SOURCE_IP,
+    TYPES,
+    set_name,
+)
+from kdns.proxy.ipvs.virtual_servers import list_verdict
+from kdns.proxy.plan.branches import Client
+from kdns.proxy.plan.plan import FamilyPlan, Front
+
+NODE_PORT: Final = "KUBE-NODE-PORT"
+LOAD_BALANCER_CHAIN: Final = "KUBE-LOAD-BALANCER"
+SOURCE_RANGES: Final = "KUBE-SOURCE-RANGES-FIREWALL"
+FILTER_CHAIN: Final = "KUBE-IPVS-FILTER"
+OUT_FILTER: Final = "KUBE-IPVS-OUT-FILTER"
+
+CHAINS: Final = {
+    NAT: (SERVICES, POSTROUTING, NODE_PORT, LOAD_BALANCER_CHAIN, MARK_MASQUERADE),
+    FILTER: (FORWARD, NODE_PORT, PROXY_FIREWALL, SOURCE_RANGES, FILTER_CHAIN, OUT_FILTER),
+    MANGLE: (CANARY,),
+}
+"""The chains by table."""
+
+COMMENTS: Final = {
+    LOOP_BACK: "Kubernetes endpoints dst ip:port, source ip for solving hairpin purpose",
+    CLUSTER_IP: "Kubernetes service cluster ip + port for masquerade purpose",
+    EXTERNAL_IP: "Kubernetes service external ip + port for masquerade and filter purpose",
+    EXTERNAL_IP_LOCAL: "Kubernetes service external ip + port with externalTrafficPolicy=local",
+    LOAD_BALANCER: "Kubernetes service lb portal",
+    LOAD_BALANCER_LOCAL: "Kubernetes service load balancer ip + port with externalTrafficPolicy=local",
+    LOAD_BALANCER_FIREWALL: "Kubernetes service load balancer ip + port for load balancer with sourceRange",
+    SOURCE_IP: "Kubernetes service load balancer ip + port + source IP for packet filter purpose",
+    SOURCE_CIDR: "Kubernetes service load balancer ip + port + source cidr for packet filter purpose",
+    NODE_PORTS["TCP"]: "Kubernetes nodeport TCP port for masquerade purpose",
+    NODE_PORTS_LOCAL["TCP"]: "Kubernetes nodeport TCP port with externalTrafficPolicy=local",
+    NODE_PORTS["UDP"]: "Kubernetes nodeport UDP port for masquerade purpose",
+    NODE_PORTS_LOCAL["UDP"]: "Kubernetes nodeport UDP port with externalTrafficPolicy=local",
+    NODE_PORTS["SCTP"]: "Kubernetes nodeport SCTP port for masquerade purpose with type 'hash ip:port'",
+    NODE_PORTS_LOCAL["SCTP"]: "Kubernetes nodeport SCTP port with externalTrafficPolicy=local with type 'hash ip:port'",
+    HEALTH_CHECKS: "Kubernetes health check node port",
+}
+"""kube-proxy's comments of the rules that match a set."""
+
+_NEW: Final = "-m conntrack --ctstate NEW"
+_RETURN: Final = "-j RETURN"
+_MARK: Final = f"-j {MARK_MASQUERADE}"
+_LOOPBACK: Final[dict[Family, str]] = {"IPv4": "127.0.0.0/8", "IPv6": "::1/128"}
+_ICMP: Final[dict[Family, str]] = {"IPv4": "icmp", "IPv6": "ipv6-icmp"}
+_RESET: Final = "-j REJECT --reject-with tcp-reset"
 
 
-class Jump(NamedTuple):
-    """A rule of a built-in chain that leads to a chain of the frame: arguments as iptables takes them."""
+def _jump(table: str, chain: str, text: str, target: str) -> Jump:
+    return Jump(table, chain, ("-m", "comment", "--comment", text, "-j", target))
 
-    table: str
-    chain: str
-    rule: tuple[str, ...]
+
+JUMPS: Final = (
+    _jump(NAT, "OUTPUT", "kubernetes service portals", SERVICES),
+    _jump(NAT, "PREROUTING", "kubernetes service portals", SERVICES),
+    _jump(NAT, "POSTROUTING", "kubernetes postrouting rules", POSTROUTING),
+    _jump(FILTER, "FORWARD", "kubernetes forwarding rules", FORWARD),
+    _jump(FILTER, "INPUT", "kubernetes health check rules", NODE_PORT),
+    _jump(FILTER, "INPUT", "kube-proxy firewall rules", PROXY_FIREWALL),
+    _jump(FILTER, "FORWARD", "kube-proxy firewall rules", PROXY_FIREWALL),
+    _jump(FILTER, "INPUT", "kubernetes ipvs access filter", FILTER_CHAIN),
+    _jump(FILTER, "OUTPUT", "kubernetes ipvs access filter", OUT_FILTER),
+)
+"""The jumps in the order in which each is inserted at the top of its chain, as kube-proxy inserts them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """`text` is input of iptables-restore --noflush; `jumps` are to be inserted at the top, in this order."""
+    """`text` is input of iptables-restore --noflush; `jumps` are to be inserted at the top, in this order.
+
+    The sets have to be there before.
+    """
 
     text: str
-    jumps: tuple[Jump, ...] = ()
+    jumps: tuple[Jump, ...] = JUMPS
 
 
-def frame(half: FamilyPlan) -> Frame:
-    """The rules of one family."""
-    del half
-    return Frame("")
+def frame(half: FamilyPlan, features: Features, out_filters: Iterable[Rule] = ()) -> Frame:
+    """The rules of one family. `out_filters` are those of the one chain that depends on Services."""
+    chains = {chain[:2]: chain for chain in frame_chains(half, features)}
+    chains[FILTER, OUT_FILTER] = Chain(FILTER, OUT_FILTER, tuple(out_filters))
+    lines: list[str] = []
+    for table, names in CHAINS.items():
+        rules = [f"-A {name} {each}" for name in names for each in chains[table, name].rules]
+        lines += restore(table, names, rules)
+    return Frame("\n".join((*lines, "")))
+
+
+def out_filter(front: Front, half: FamilyPlan) -> Iterator[Rule]:
+    """The rules that keep the node from a load balancer's address if it is outside of the source ranges.
+
+    IPVS translates the node's packets before a filter sees them. Their source is the address on kube-ipvs0 that they go
+    to, if the program has not bound its socket.
+    """
+    key, ranges = front.key, front.source_ranges
+    if not ranges or list_verdict(front.branches) is None:
+        return
+    address = parse_unmapped_address(key.address)
+    own = (*((address,) if address else ()), *half.node.addresses)
+    to = f"-m ipvs --vaddr {host(key.address)} --vproto {key.protocol.lower()} --vport {key.port}"
+    for each in dict.fromkeys(each for each in own if each.version == VERSION[half.family]):
+        if not any(each in network for network in ranges):
+            yield rule(source(str(each)), to, "-j DROP")
+
+
+def changed_out_filter(removed: Iterable[Rule], added: Iterable[Rule]) -> str:
+    """The restore that changes these rules of the chain that depends on Services; "" for none."""
+    lines = [f"-D {OUT_FILTER} {each}" for each in removed] + [f"-A {OUT_FILTER} {each}" for each in added]
+    return "\n".join((*restore(FILTER, (), lines), "")) if lines else ""
+
+
+def frame_chains(half: FamilyPlan, features: Features) -> Iterator[Chain]:
+    """Every fixed chain with its rules."""
+    mark = f"{half.masquerade_mark:#x}"
+    matches = Matches(half)
+    marked = postrouting(mark, features)
+    hairpin = rule(matches.commented(LOOP_BACK, "dst,dst,src"), "-j MASQUERADE")
+    yield Chain(NAT, SERVICES, tuple(_services(half, matches)))
+    yield marked._replace(rules=(hairpin, *marked.rules))
+    yield Chain(NAT, NODE_PORT, tuple(_node_port(matches)))
+    yield Chain(NAT, LOAD_BALANCER_CHAIN, (*_local(matches, LOAD_BALANCER_LOCAL), _MARK))
+    yield Chain(NAT, MARK_MASQUERADE, (f"-j MARK --set-xmark {mark}/{mark}",))
+    yield Chain(FILTER, FORWARD, tuple(_forward(mark)))
+    yield Chain(FILTER, NODE_PORT, (rule("-p tcp", matches.commented(HEALTH_CHECKS), "-j ACCEPT"),))
+    yield Chain(FILTER, PROXY_FIREWALL, (rule(matches.commented(LOAD_BALANCER_FIREWALL), f"-j {SOURCE_RANGES}"),))
+    yield Chain(FILTER, SOURCE_RANGES, (*_source_ranges(matches), "-j DROP"))
+    yield Chain(FILTER, FILTER_CHAIN, tuple(_filter(half, matches)))
+    yield Chain(MANGLE, CANARY, (comment(OWNER),))
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """The matches of one family's sets."""
+
+    half: FamilyPlan
+
+    def set(self, name: str, direction: str = "") -> str:
+        """Packets that are in a set; by default by their destination."""
+        direction = direction or ("dst" if TYPES[name] == BITMAP_PORT else "dst,dst")
+        return f"-m set --match-set {set_name(name, self.half.family)} {direction}"
+
+    def commented(self, name: str, direction: str = "") -> str:
+        """The same with kube-proxy's comment."""
+        return rule(comment(COMMENTS[name]), self.set(name, direction))
+
+
+def _services(half: FamilyPlan, matches: Matches) -> Iterator[Rule]:
+    yield f"-s {_LOOPBACK[half.family]} {_RETURN}"
+    yield rule(matches.commented(LOAD_BALANCER), f"-j {LOAD_BALANCER_CHAIN}")
+    yield rule(*_masqueraded(half, matches), _MARK)
+    yield rule(matches.commented(EXTERNAL_IP), _MARK)
+    yield rule(matches.commented(EXTERNAL_IP), LOCAL_DESTINATION, "-j ACCEPT")
+    yield rule(matches.commented(EXTERNAL_IP_LOCAL), LOCAL_SOURCE, _MARK)
+    yield rule(matches.commented(EXTERNAL_IP_LOCAL), LOCAL_DESTINATION, "-j ACCEPT")
+    yield rule(matches.set(CLUSTER_IP), "-j ACCEPT")
+    yield rule(matches.set(LOAD_BALANCER), "-j ACCEPT")
+    for network in half.node_ports.networks:
+        at = "" if network.prefixlen == 0 else f"-d {network}"
+        yield rule(at, LOCAL_DESTINATION, f"-j {NODE_PORT}")
+
+
+def _masqueraded(half: FamilyPlan, matches: Matches) -> tuple[str, ...]:
+    """Packets to cluster IPs that are masqueraded.
+
+    Where no branch masquerades, those of the node are, as their source is the address of kube-ipvs0 that they go to.
+    """
+    *others, last = half.cluster_ip
+    if not last.masquerade:
+        return (matches.commented(CLUSTER_IP, "src,dst"),)
+    pods = any(branch.client is Client.LOCAL_POD and not branch.masquerade for branch in others)
+    return matches.commented(CLUSTER_IP), _not_local_pods(half) if pods else ""
+
+
+def _node_port(matches: Matches) -> Iterator[Rule]:
+    for protocol, name in NODE_PORTS.items():
+        at = f"-p {protocol.lower()}"
+        yield from (rule(at, each) for each in _local(matches, NODE_PORTS_LOCAL[protocol]))
+        yield rule(at, matches.commented(name), _MARK)
+
+
+def _local(matches: Matches, name: str) -> Iterator[Rule]:
+    """Packets to fronts with externalTrafficPolicy Local keep their source, but for the node's own."""
+    yield rule(matches.commented(name), LOCAL_SOURCE, _MARK)
+    yield rule(matches.commented(name), _RETURN)
+
+
+def _forward(mark: str) -> Iterator[Rule]:
+    yield rule(comment("kubernetes forwarding rules"), f"-m mark --mark {mark}/{mark} -j ACCEPT")
+    text = comment("kubernetes forwarding conntrack rule")
+    yield rule(text, "-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT")
+
+
+def _source_ranges(matches: Matches) -> Iterator[Rule]:
+    yield from (rule(matches.commented(name, "dst,dst,src"), _RETURN) for name in (SOURCE_CIDR, SOURCE_IP))
+
+
+def _filter(half: FamilyPlan, matches: Matches) -> Iterator[Rule]:
+    """First the fronts that refuse or drop; then ports that no Service has. Source ranges drop before fronts refuse."""
+    yield f"-p {_ICMP[half.family]} {_RETURN}"
+    refused = rule(_NEW, matches.set(NO_ENDPOINTS))
+    yield rule(refused, f"-j {PROXY_FIREWALL}")
+    yield rule("-p tcp", refused, _RESET)
+    yield rule(refused, reject(half.family))
+    yield rule(_NEW, matches.set(CLUSTER_IP_NO_LOCAL), "-j DROP")
+    yield rule(_NEW, matches.set(EXTERNAL_NO_LOCAL), _not_local_pods(half), "-j DROP")
+    for name in (LOAD_BALANCER, CLUSTER_IP, EXTERNAL_IP, EXTERNAL_IP_LOCAL):
+        yield rule(matches.set(name), _RETURN)
+    yield rule("-p tcp", matches.set(HEALTH_CHECKS), _RETURN)
+    undefined = rule(_NEW, matches.set(IPVS_IPS, "dst"))
+    yield rule("-p tcp", undefined, _RESET)
+    yield rule(undefined, reject(half.family))
+
+
+def _not_local_pods(half: FamilyPlan) -> str:
+    """The match of packets that are of no Pod of this node; "" where that cannot be told."""
+    pods = half.local_pods
+    if pods is None:
+        return ""
+    if pods.bridge:
+        return f"! {interface(pods.bridge)}"
+    return f"! {interface(f'{pods.interface_prefix}+')}" if pods.interface_prefix else f"! {source(pods.networks[0])}"

@@ -2,111 +2,195 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
-from kdns.net import Address, Network, parse_unmapped_address
-from kdns.proxy.ipvs.frame import Frame, frame
-from kdns.proxy.ipvs.sets import Entry, IpSet
+from kdns.net import VERSION, Network, is_loopback, parse_unmapped_address
+from kdns.proxy.iptables.frame import Features
+from kdns.proxy.iptables.rules import Rule
+from kdns.proxy.ipvs.frame import Frame, changed_out_filter, frame, out_filter
+from kdns.proxy.ipvs.sets import IPVS_IPS, Entry, IpSet, Placed, empty_sets, front_entries, port_entries
 from kdns.proxy.ipvs.virtual_servers import VirtualServer, VirtualServerKey, virtual_server
 from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKey, PortName, PortPlan
 from kdns.proxy.plan.planner import Difference
 
 Servers: TypeAlias = Mapping[VirtualServerKey, tuple[VirtualServer | None, VirtualServer | None]]
 """Virtual servers before and after a change; None: absent."""
+Entries: TypeAlias = Mapping[str, tuple[Entry, ...]]
+"""Entries by the name of their set in the kernel."""
 
 
 @dataclass(frozen=True, slots=True)
 class IpvsOptions:
     """What the rules depend on beside the plan. `excluded`: virtual servers in these networks are not kdns's."""
 
+    features: Features = field(default_factory=Features)
     excluded: tuple[Network, ...] = ()
+
+
+DEFAULTS: Final = IpvsOptions()
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a plan changes in the kernel; what is not in it stays. Sets are named as in the kernel."""
+    """What a plan changes in the kernel; what is not in it stays.
+
+    `restore` is input of iptables-restore --noflush, "" for none. A virtual server that is to go may still have
+    connections: it can stay with weights of 0 until they end, since rules of the frame refuse or drop new ones.
+    """
 
     virtual_servers: Servers = field(default_factory=dict)
     new_addresses: tuple[str, ...] = ()
     old_addresses: tuple[str, ...] = ()
-    new_entries: Mapping[str, tuple[Entry, ...]] = field(default_factory=dict)
-    old_entries: Mapping[str, tuple[Entry, ...]] = field(default_factory=dict)
+    new_entries: Entries = field(default_factory=dict)
+    old_entries: Entries = field(default_factory=dict)
+    restore: str = ""
 
     def __bool__(self) -> bool:
-        return any((self.virtual_servers, self.new_addresses, self.old_addresses, self.new_entries, self.old_entries))
+        return bool(self.virtual_servers or self.new_entries or self.old_entries or self.restore)
 
 
 class Ipvs:
     """One family's content, which follows its half of the plan. One event loop owns it.
 
-    `addresses` are those of kube-ipvs0. The node's own addresses are not among them: kube-ipvs0 must not count for
-    `NodeView.addresses`.
+    `sets` are by their names in the kernel. The node's own addresses must not have those of kube-ipvs0 among them
+    (`NodeView.addresses`).
     """
 
-    def __init__(self, half: FamilyPlan, options: IpvsOptions = IpvsOptions()) -> None:
+    def __init__(self, half: FamilyPlan, options: IpvsOptions = DEFAULTS) -> None:
         self.half, self.options = half, options
-        self.frame: Frame = frame(half)
         self.virtual_servers: dict[VirtualServerKey, VirtualServer] = {}
-        self.sets: dict[str, IpSet] = {}
-        self._uses: Counter[str] = Counter()
-        self._own = tuple(each for each in half.node.addresses if each in half.node_ports)
-        self._follow({key: (None, front) for key, front in half.fronts.items()}, {})
+        self._sets = empty_sets(half.family)
+        self.sets: Mapping[str, IpSet] = {each.name: each for each in self._sets.values()}
+        self._out_filters: dict[Rule, None] = {}
+        self._node = frozenset(map(str, half.node.addresses))
+        self._node_ports = tuple(str(each) for each in half.node.addresses if each in half.node_ports)
+        self._follow(
+            {key: (None, front) for key, front in half.fronts.items()},
+            {name: (None, port) for name, port in half.ports.items()},
+        )
 
     @property
     def addresses(self) -> frozenset[str]:
         """The addresses of kube-ipvs0, in canonical form."""
-        return frozenset(self._uses)
+        return frozenset(each.address for each in self._sets[IPVS_IPS].entries)
+
+    @property
+    def frame(self) -> Frame:
+        """The iptables rules, all of them."""
+        return frame(self.half, self.options.features, self._out_filters)
+
+    def front_at(self, key: VirtualServerKey) -> Front | None:
+        """The front of a virtual server; an address of a Service comes before a node port."""
+        front = self.half.fronts.get(FrontKey(key.address, key.protocol, key.port))
+        if front is None and key.address in self._node_ports:
+            front = self.half.fronts.get(FrontKey("", key.protocol, key.port))
+        return front
 
     def follow(self, half: FamilyPlan, difference: Difference) -> Change:
-        """The change that leads to this plan. Its cost is that of the difference."""
+        """The change that leads to this plan of the same node. Its cost is that of the difference."""
         self.half = half
         return self._follow(difference.fronts, difference.ports)
+
+    def stale(self, there: Iterable[VirtualServerKey]) -> tuple[VirtualServerKey, ...]:
+        """Those of the kernel's virtual servers that are to be removed: of this family, and not in excludeCIDRs."""
+        return tuple(key for key in there if key not in self.virtual_servers and self._is_ours(key))
+
+    def _is_ours(self, key: VirtualServerKey) -> bool:
+        address = parse_unmapped_address(key.address)
+        return (
+            address is not None
+            and address.version == VERSION[self.half.family]
+            and not any(address in network for network in self.options.excluded)
+        )
 
     def _follow(
         self,
         fronts: Mapping[FrontKey, tuple[Front | None, Front | None]],
         ports: Mapping[PortName, tuple[PortPlan | None, PortPlan | None]],
     ) -> Change:
-        del ports
         servers = {}
         for key in dict.fromkeys(each for front in fronts for each in self._at(front)):
             before, after = self.virtual_servers.get(key), self._server(key)
-            if before != after:
-                servers[key] = before, after
-                if after:
-                    self.virtual_servers[key] = after
-                else:
-                    del self.virtual_servers[key]
-        new, old = self._addresses(fronts.values())
-        return Change(servers, new, old)
+            if before == after:
+                continue
+            servers[key] = before, after
+            if after:
+                self.virtual_servers[key] = after
+            else:
+                del self.virtual_servers[key]
+        new, old = self._counted(self._placed(fronts.values(), ports.values()))
+        bound = self._sets[IPVS_IPS].name
+        added, removed = (tuple(each.address for each in some.get(bound, ())) for some in (new, old))
+        return Change(servers, added, removed, new, old, self._filtered(fronts.values()))
 
     def _at(self, key: FrontKey) -> Iterator[VirtualServerKey]:
         """Where the virtual servers of a front are; those of a node port are at the node's addresses."""
-        if key.address:
-            yield VirtualServerKey(key.address, key.port, key.protocol)
-            return
-        for address in self._own:
-            yield VirtualServerKey(str(address), key.port, key.protocol)
+        for address in (key.address,) if key.address else self._node_ports:
+            yield VirtualServerKey(address, key.port, key.protocol)
 
     def _server(self, key: VirtualServerKey) -> VirtualServer | None:
-        address = parse_unmapped_address(key.address)
-        front = self.half.front_of(address, key.protocol, key.port) if address else None
+        front = self.front_at(key)
         return virtual_server(front, self.half.family, self.half.scheduler) if front else None
 
-    def _addresses(self, pairs: Iterable[tuple[Front | None, Front | None]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        before: dict[str, bool] = {}
-        for pair in pairs:
-            for front, step in zip(pair, (-1, 1), strict=True):
-                address: Address | None = parse_unmapped_address(front.key.address) if front else None
-                if address is None or self.half.node.has(address):
-                    continue
-                text = str(address)
-                before.setdefault(text, text in self._uses)
-                self._uses[text] += step
-                if not self._uses[text]:
-                    del self._uses[text]
-        new = tuple(text for text, was in before.items() if not was and text in self._uses)
-        return new, tuple(text for text, was in before.items() if was and text not in self._uses)
+    def _placed(
+        self,
+        fronts: Iterable[tuple[Front | None, Front | None]],
+        ports: Iterable[tuple[PortPlan | None, PortPlan | None]],
+    ) -> Iterator[tuple[int, Placed]]:
+        """What is in sets no more, as -1, and what is now, as 1."""
+        for fronts_of_one in fronts:
+            for front, step in zip(fronts_of_one, _STEPS, strict=True):
+                for placed in self._front_entries(front) if front else ():
+                    yield step, placed
+        for ports_of_one in ports:
+            for port, step in zip(ports_of_one, _STEPS, strict=True):
+                for placed in port_entries(port, self.half) if port else ():
+                    yield step, placed
+
+    def _front_entries(self, front: Front) -> Iterator[Placed]:
+        yield from front_entries(front, self._node_ports)
+        address = front.key.address
+        if address and address not in self._node and not is_loopback(address):
+            yield IPVS_IPS, Entry(address)
+
+    def _counted(self, steps: Iterable[tuple[int, Placed]]) -> tuple[Entries, Entries]:
+        """Take the steps; the entries that are new then, and those that are gone."""
+        was: dict[Placed, bool] = {}
+        for step, placed in steps:
+            name, entry = placed
+            entries = self._sets[name].entries
+            count = entries.get(entry, 0)
+            was.setdefault(placed, count > 0)
+            if count + step:
+                entries[entry] = count + step
+            else:
+                del entries[entry]
+        new: dict[str, list[Entry]] = {}
+        old: dict[str, list[Entry]] = {}
+        for (name, entry), was_there in was.items():
+            of_set = self._sets[name]
+            if was_there != (entry in of_set.entries):
+                (old if was_there else new).setdefault(of_set.name, []).append(entry)
+        return _frozen(new), _frozen(old)
+
+    def _filtered(self, fronts: Iterable[tuple[Front | None, Front | None]]) -> str:
+        """Change the rules that depend on Services; the restore for it."""
+        old: dict[Rule, None] = {}
+        new: dict[Rule, None] = {}
+        for before, after in fronts:
+            old |= dict.fromkeys(out_filter(before, self.half) if before else ())
+            new |= dict.fromkeys(out_filter(after, self.half) if after else ())
+        removed, added = [each for each in old if each not in new], [each for each in new if each not in old]
+        for each in removed:
+            del self._out_filters[each]
+        self._out_filters |= dict.fromkeys(added)
+        return changed_out_filter(removed, added)
+
+
+_STEPS: Final = (-1, 1)
+
+
+def _frozen(entries: Mapping[str, list[Entry]]) -> Entries:
+    return {name: tuple(some) for name, some in entries.items()}

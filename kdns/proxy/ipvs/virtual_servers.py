@@ -15,6 +15,23 @@ MH_PORT: Final = 0x0010
 """IP_VS_SVC_F_SCHED_MH_PORT: scheduler mh hashes the client's port beside its address (ipvsadm's mh-port)."""
 SCHEDULER_FLAGS: Final = {"mh": MH_PORT}
 """Flags that kube-proxy sets for a scheduler: without it, mh sends all connections of a client to one endpoint."""
+SCHEDULERS: Final = {
+    "rr": "each in turn",
+    "wrr": "each in turn",
+    "lc": "the one with the fewest connections",
+    "wlc": "the one with the fewest connections",
+    "lblc": "the same as long as it has not too many connections",
+    "lblcr": "of those used before the one with the fewest connections, and others where these have too many",
+    "dh": "by a hash of the destination, always the same",
+    "sh": "by a hash of the client's address",
+    "mh": "by a hash of the client's address and port",
+    "sed": "the one with the shortest expected delay, that is the fewest connections",
+    "nq": "one without connections, or else the one with the shortest expected delay",
+    "fo": "always the same, as long as it is there",
+    "ovf": "the same as long as it has no connection, then the next",
+    "twos": "the one with fewer connections of two that are drawn",
+}
+"""The kernel's schedulers, and which endpoint each chooses where all have the same weight."""
 NETMASKS: Final = {"IPv4": 0xFFFFFFFF, "IPv6": 128}
 """Netmask, or length of the prefix, of the clients that keep an endpoint together: each client for itself."""
 
@@ -44,6 +61,11 @@ class VirtualServer:
     flags: int = 0
     persistence_s: int = 0
     netmask: int = NETMASKS["IPv4"]
+
+
+def chosen_by(scheduler: str) -> str:
+    """Which endpoint a scheduler chooses, in words that follow "one of 3 endpoints,"."""
+    return SCHEDULERS.get(scheduler, f"as the kernel's scheduler {scheduler} chooses")
 
 
 def list_verdict(branches: Branches) -> Verdict | None:

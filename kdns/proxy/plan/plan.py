@@ -136,9 +136,10 @@ class FamilyPlan:
     """One family's half.
 
     `refused` are the Service ports that do not get a front, by that front.
-    `external_local` are the branches of externalTrafficPolicy Local where this node has endpoints, whatever the
-    Service. `virtual_ips` are addresses of which no packet is for anything else, with their number of fronts: cluster
-    IPs, and where the mode makes them the node's own, the other addresses that were not the node's before.
+    `cluster_ip` are the branches of cluster IPs with policy Cluster that have endpoints, and `external_local` those of
+    externalTrafficPolicy Local where this node has endpoints, whatever the Service.
+    `virtual_ips` are addresses of which no packet is for anything else, with their number of fronts: cluster IPs; where
+    the mode makes Services' addresses the node's own, those that were not the node's before.
     `undefined_ports` is the verdict for a port of such an address that no Service port has, None for no verdict.
     `unallocated` are the service ranges: packets to an address in them that is no cluster IP are dropped; empty where
     the mode leaves them alone. `masquerade_mark` is the packet mark's bit that renderers use for packets to masquerade.
@@ -154,6 +155,7 @@ class FamilyPlan:
     refused: Mapping[FrontKey, tuple[Refusal, ...]] = field(default_factory=dict)
     virtual_ips: Mapping[str, int] = field(default_factory=dict)
     local_pods: LocalPods | None = None
+    cluster_ip: Branches = ()
     external_local: Branches = ()
     undefined_ports: Verdict | None = None
     unallocated: tuple[Network, ...] = ()

@@ -143,7 +143,7 @@ class _Half:
 
     def _is_virtual(self, front: Front) -> bool:
         """Whether no packet to the front's address is for anything but Services."""
-        if front.kind is FrontKind.CLUSTER_IP or not self.plan.mode.owns_addresses:
+        if not self.plan.mode.owns_addresses:
             return front.kind is FrontKind.CLUSTER_IP
         address = parse_unmapped_address(front.key.address)
         return address is not None and not self.plan.node.has(address)

@@ -8,6 +8,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from kdns.net import Address, family_of, is_link_local_ipv6, join_host_port
+from kdns.proxy.ipvs.virtual_servers import chosen_by
 from kdns.proxy.plan.branches import Branch, Client, Verdict
 from kdns.proxy.plan.endpoints import ServiceEndpoint
 from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKind, Plan
@@ -66,10 +67,11 @@ def trace(plan: Plan, packet: Packet) -> Trace:
 
 def _without_front(half: FamilyPlan, packet: Packet) -> Trace:
     where = f"{packet.destination} port {packet.port}/{packet.protocol}"
+    is_virtual = str(packet.destination) in half.virtual_ips
     is_check = packet.protocol == "TCP" and packet.port in half.accepted_health_check_ports
-    if is_check and half.node.has(packet.destination):
+    if is_check and (half.node.has(packet.destination) or (is_virtual and half.mode.owns_addresses)):
         return Trace(Fate.ACCEPTED, (f"{where} is a health check node port: the firewall lets it in",))
-    if str(packet.destination) in half.virtual_ips:
+    if is_virtual:
         if half.undefined_ports is Verdict.REJECT:
             what = "an address of Services" if half.mode.owns_addresses else "a cluster IP"
             reason = f"is {what}, but not of a Service with port {packet.port}/{packet.protocol}"
@@ -143,7 +145,8 @@ def _choice(half: FamilyPlan, front: Front, endpoints: tuple[ServiceEndpoint, ..
     if len(endpoints) == 1:
         yield f"the one endpoint is {names}"
     else:
-        odds = "each in turn" if half.mode.relays else f"each with a chance of 1/{len(endpoints)}"
+        chance = f"each with a chance of 1/{len(endpoints)}"
+        odds = "each in turn" if half.mode.relays else chosen_by(half.scheduler) if half.scheduler else chance
         yield f"one of {len(endpoints)} endpoints, {odds}: {names}"
     if half.mode.relays:
         yield "the connection ends at a relay on this node, and another one goes on"
@@ -194,6 +197,8 @@ def _from_loopback(
         return _elsewhere(half, endpoints, why)
     if _has_route_localnet(half):
         return Unreachable()
+    if half.mode.owns_addresses:
+        return _elsewhere(half, endpoints, why)
     if half.node.has(destination):
         return _elsewhere(half, endpoints, f"{why}, {_UNLESS}")
     return _from_loopback_to_elsewhere(half, source, destination, endpoints)

@@ -29,10 +29,13 @@ VERDICTS: Final = """
   external  Cluster  both       p1,r1*    p1,r1*    p1,r1*      p1,r1*      p1,r1*
   external  Cluster  there      r1,r2*    r1,r2*    r1,r2*      r1,r2*      r1,r2*
   external  Local    none       refused   refused   refused     refused     refused
-  external  Local    both       p1,r1     p1,r1     p1          p1          p1,r1*
+  external  Local    both       p1,r1/p1  p1,r1/p1  p1          p1          p1,r1*/p1*
   external  Local    there      r1,r2     r1,r2     dropped     dropped     r1,r2*
 """
-"""service-proxy.md §1, "Verdicts". A star: masqueraded. An endpoint that reaches itself always is."""
+"""service-proxy.md §1, "Verdicts". A star: masqueraded. An endpoint that reaches itself always is.
+
+Behind a slash: in modes where a front has one list of endpoints for all clients.
+"""
 ENDPOINTS_OF: Final = {"none": (), "both": ("p1", "r1"), "there": ("r1", "r2")}
 POLICIES: Final = ("Cluster", "Local")
 SERVICES: Final = tuple(enumerate(product(POLICIES, POLICIES, ENDPOINTS_OF), 1))
@@ -48,7 +51,9 @@ def verdict_rows() -> Iterator[Row]:
                 continue
             targets = [f"vip{number}"] if to == "cluster" else [f"ext{number}", f"lb{number}", f"node:{30000 + number}"]
             for client, cell in zip(header[4:], cells, strict=True):
-                yield from (Row(client, target, cell.replace("*", " masq")) for target in targets)
+                several, _, of_one_list = cell.replace("*", " masq").partition("/")
+                wanted = f"{of_one_list} if has_one_list else {several}" if of_one_list else several
+                yield from (Row(client, target, wanted) for target in targets)
 
 
 VERDICT_CASE: Final = Case(
@@ -177,7 +182,7 @@ PROMISES: Final = (
         {WHO}                    node:30001  p1,r1 masq
         {WHO}                    node2:30001 p1,r1 masq
         {WHO}                    node2:30002 refused
-        pod1,outside             ext1:30001  nobody
+        pod1,outside             ext1:30001  refused if owns_addresses else nobody
         """,
         node_port_addresses=(),
     ),
@@ -186,8 +191,8 @@ PROMISES: Final = (
         [service(1, BOTH, external="Local"), service(2)],
         """
         outside                  node2:30001 p1
-        pod1                     node2:30001 p1,r1
-        node2                    node2:30001 p1,r1 masq
+        pod1                     node2:30001 p1 if has_one_list else p1,r1
+        node2                    node2:30001 p1 masq if has_one_list else p1,r1 masq
         outside                  node2:30002 refused
         outside,pod1,node        node:30001  nobody
         outside,pod1,node        node:30002  nobody
@@ -200,7 +205,7 @@ PROMISES: Final = (
         f"""
         {WHO}                    vip1        p1,r1 masq
         {WHO}                    ext1        p1,r1 masq
-        pod1                     ext2        p1,r1
+        pod1                     ext2        p1 if has_one_list else p1,r1
         outside                  ext2        p1
         """,
         masquerade_all=True,
@@ -212,7 +217,7 @@ PROMISES: Final = (
         pod1,pod2,outside,node   vip1        p1,r1
         pod1                     ext1        p1,r1 masq
         pod1,pod2                ext2        p1
-        node                     ext2        p1,r1 masq
+        node                     ext2        p1 masq if has_one_list else p1,r1 masq
         """,
         local_pods=None,
     ),
@@ -235,9 +240,9 @@ PROMISES: Final = (
         """
         pod2                     vip1        p1,r1
         pod1,remote,outside,node vip1        p1,r1 masq
-        pod2                     lb2         p2,r1
+        pod2                     lb2         p2 if has_one_list else p2,r1
         pod1,outside             lb2         p2
-        node                     lb2         p2,r1 masq
+        node                     lb2         p2 masq if has_one_list else p2,r1 masq
         """,
         local_pods=LocalPods(bridge="pods"),
     ),
@@ -247,7 +252,7 @@ PROMISES: Final = (
         """
         pod1,pod2                vip1        p1,r1
         remote,outside,node      vip1        p1,r1 masq
-        pod1,pod2                lb2         p2,r1
+        pod1,pod2                lb2         p2 if has_one_list else p2,r1
         remote,outside           lb2         p2
         """,
         local_pods=LocalPods(interface_prefix="po"),
@@ -259,7 +264,7 @@ PROMISES: Final = (
         {WHO}                    vip1:81     refused if rejects_undefined_ports else nobody
         {WHO}                    vip77       dropped if drops_unallocated else nobody
         {WHO}                    vip77:53    dropped if drops_unallocated else nobody
-        pod1,outside             ext1:81     nobody
+        pod1,outside             ext1:81     refused if owns_addresses else nobody
         """,
     ),
     case(
@@ -284,7 +289,7 @@ PROMISES: Final = (
         pod2                     vip1        p1,r1
         pod2                     vip2        p1
         outside                  ext2        p1
-        pod2                     ext2        r1
+        pod2                     ext2        p1 if has_one_list else r1
         pod2                     vip3        r1
         pod2,outside             vip4        refused
         outside                  lb4         refused
@@ -308,7 +313,7 @@ PROMISES: Final = (
         pod2                     vip4        p1
         pod2                     vip5        p1
         outside                  lb5         p1
-        pod2                     lb5         r1
+        pod2                     lb5         p1 if has_one_list else r1
         """,
     ),
     case(
@@ -415,7 +420,7 @@ AFFINITY: Final = case(
     outside                  node:30001  p1,r1 masq
     pod2                     vip2        p1
     outside                  lb2         p1
-    pod2                     lb2         p1,r1
+    pod2                     lb2         p1 if has_one_list else p1,r1
     """,
 )
 """Here a client keeps the first end that it gets, so that the kernel shows but one of them."""

@@ -111,7 +111,6 @@ def test_a_trace_as_json() -> None:
             "--from 10.244.1.9 --to web:80 --mode kernelspace",
             "mode kernelspace is not one of kdns's: it is for Windows",
         ),
-        ("--from 10.244.1.9 --to web:80 --mode ipvs", "mode ipvs is not built yet; there are nftables, iptables"),
     ],
 )
 def test_what_cannot_be_traced(arguments: str, says: str) -> None:
@@ -170,7 +169,6 @@ def test_settings_show_in_the_ruleset(tmp_path: Path) -> None:
         (("--manifests", "/nowhere"), 2, "/nowhere: no such file or folder"),
         (("--manifests", "/nowhere", "--server", "http://127.0.0.1:1"), 2, "only one of"),
         (("--manifests", str(CLUSTER)), 2, "--node NAME is needed: there are n1, n2"),
-        (("--manifests", str(CLUSTER), "--node", "n1", "--mode", "ipvs"), 2, "mode ipvs"),
         (("--manifests", str(CLUSTER), "--node", "n1", "--mode", "kernelspace"), 2, "mode kernelspace is not one"),
         (("--manifests", str(CLUSTER), "--service-cidr", "10.0.0.0/33"), 2, "--service-cidr '10.0.0.0/33'"),
         (("--manifests", str(CLUSTER), "--service-cidr", "10.97.0.0/16"), 2, "trace_cluster.yaml:"),

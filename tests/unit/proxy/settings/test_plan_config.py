@@ -15,6 +15,7 @@ from kdns.net import parse_network, parse_unmapped_address
 from kdns.proxy.plan.config import LocalPods, NodeView
 from kdns.proxy.plan.modes import NFTABLES
 from kdns.proxy.settings.plan_config import node_view, proxy_config
+from kdns.proxy.settings.settings import Settings
 
 N1 = Node(
     NodeMeta("n1", NodeLabels("a")),
@@ -83,8 +84,10 @@ def test_the_rest_of_the_configuration_of_the_plan() -> None:
     )
     assert not proxy_config(read("featureGates: {PreferSameTrafficDistribution: false}"), None).node_hints
     assert not proxy_config(read("featureGates: {AllowServiceExternalIPs: false}"), None).external_ips
-    with pytest.raises(InputError, match="mode ipvs is not built yet"):
-        proxy_config(read("mode: ipvs"), None)
+    assert found.scheduler == "rr"
+    assert proxy_config(read("mode: ipvs\nipvs: {scheduler: lc}"), None).scheduler == "lc"
+    with pytest.raises(InputError, match="mode kernelspace is not one of kdns's"):
+        proxy_config(Settings(mode="kernelspace"), None)
 
 
 def test_the_protected_ports() -> None:

@@ -1,0 +1,71 @@
+"""Mode ipvs as text to read, or to load: for each family what ipset, iptables-restore, ip and ipvsadm take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from kdns.net import FAMILIES, VERSION, Family, join_host_port
+from kdns.proxy.iptables.rules import Jump
+from kdns.proxy.ipvs.ipvs import Ipvs
+from kdns.proxy.ipvs.sets import BITMAP_PORT, HASH_SIZE, PORT_RANGE, IpSet
+from kdns.proxy.ipvs.virtual_servers import MH_PORT, VirtualServer, VirtualServerKey
+from kdns.proxy.plan.plan import Plan, printable
+
+LINK: Final = "kube-ipvs0"
+"""The link that has the addresses of Services."""
+
+_RESTORE: Final[dict[Family, str]] = {"IPv4": "iptables-restore", "IPv6": "ip6tables-restore"}
+_INET: Final[dict[Family, str]] = {"IPv4": "inet", "IPv6": "inet6"}
+_PROTOCOLS: Final = {"TCP": "-t", "UDP": "-u", "SCTP": "--sctp-service"}
+
+
+def ipvs_text(plan: Plan) -> str:
+    """Both families, each in the order in which it is to be loaded."""
+    return "\n".join("\n".join((*_family(Ipvs(plan.of(family)), family), "")) for family in FAMILIES)
+
+
+def _family(ipvs: Ipvs, family: Family) -> Iterator[str]:
+    yield f"# {family}: ipset restore -exist"
+    for each in ipvs.sets.values():
+        yield _created(each)
+        yield from (f"add {each.name} {entry}" for entry in each.entries)
+    yield ""
+    yield f"# {family}: {_RESTORE[family]} --noflush"
+    yield ipvs.frame.text.rstrip("\n")
+    yield ""
+    yield f"# {family}: {_RESTORE[family]} --noflush, for the jumps from built-in chains that are not there yet"
+    yield from _jumps(ipvs.frame.jumps)
+    yield ""
+    yield f"# {family}: ipvsadm --restore"
+    for key, server in ipvs.virtual_servers.items():
+        front = ipvs.front_at(key)
+        yield f"# {printable(f'{front.port.name}, {front.kind.value}')}" if front else "#"
+        yield from _virtual_server(key, server)
+    yield ""
+    yield f"# {family}: ip -batch -, after ip link add {LINK} type dummy"
+    bits = 32 if VERSION[family] == VERSION["IPv4"] else 128
+    yield from (f"address add {address}/{bits} dev {LINK}" for address in sorted(ipvs.addresses))
+
+
+def _created(each: IpSet) -> str:
+    if each.type == BITMAP_PORT:
+        return f"create {each.name} {each.type} range {PORT_RANGE[0]}-{PORT_RANGE[1]}"
+    size = f"hashsize {HASH_SIZE} maxelem {each.max_elements}"
+    return f"create {each.name} {each.type} family {_INET[each.family]} {size}"
+
+
+def _jumps(jumps: tuple[Jump, ...]) -> Iterator[str]:
+    for table in dict.fromkeys(jump.table for jump in jumps):
+        yield f"*{table}"
+        yield from (f"-I {jump.chain} {jump}" for jump in jumps if jump.table == table)
+        yield "COMMIT"
+
+
+def _virtual_server(key: VirtualServerKey, server: VirtualServer) -> Iterator[str]:
+    at = f"{_PROTOCOLS[key.protocol]} {join_host_port(key.address, key.port)}"
+    hashes_ports = " -b mh-port" if server.flags & MH_PORT else ""
+    persistence = f" -p {server.persistence_s}" if server.persistence_s else ""
+    yield f"-A {at} -s {server.scheduler}{hashes_ports}{persistence}"
+    for each in server.destinations:
+        yield f"-a {at} -r {join_host_port(each.address, each.port)} -m -w {each.weight}"
