@@ -111,6 +111,8 @@ class At:
 
 
 _RETURNED = "returned"
+_REDIRECTED = {4: "127.0.0.1", 6: "::1"}
+"""A local address, in place of that of the interface of arrival, which is not known here."""
 
 
 def walk(kernel: Kernel, packet: At, node: Iterable[str]) -> list[At]:
@@ -118,7 +120,9 @@ def walk(kernel: Kernel, packet: At, node: Iterable[str]) -> list[At]:
     local = set(node)
     from_node = _is_local(packet.saddr, local)
     ends: list[At] = []
-    hooks = (("nat", "OUTPUT"), ("filter", "OUTPUT")) if from_node else (("nat", "PREROUTING"),)
+    hooks = [("mangle", "OUTPUT"), ("nat", "OUTPUT"), ("filter", "OUTPUT")]
+    if not from_node:
+        hooks = [("mangle", "PREROUTING"), ("nat", "PREROUTING")]
     for at in _hooks(kernel, hooks, [packet], local):
         inward = _is_local(at.daddr, local)
         rest = [("filter", "INPUT")] if inward else [] if from_node else [("filter", "FORWARD")]
@@ -236,6 +240,10 @@ def _target(chains: dict[str, list[str]], words: Arguments, at: At, local: set[s
         case ["DNAT", "--to-destination", where]:
             address, _, port = where.rpartition(":")
             yield replace(at, daddr=address.strip("[]"), dport=int(port), is_dnat=True, ended="accept")
+        case ["REDIRECT", "--to-ports", port]:
+            yield replace(
+                at, daddr=_REDIRECTED[ip_address(at.daddr).version], dport=int(port), is_dnat=True, ended="accept"
+            )
         case [chain] if chain in chains:
             yield from _chain(chains, chain, at, local)
         case _:
