@@ -99,7 +99,7 @@ class Tables:
 
     def follow(self, half: FamilyPlan, difference: Difference) -> str:
         """The partial restore that leads to this plan: chains and rules that differ; "" where none does."""
-        before, self.half = self.half, half
+        before, had_comments, self.half = self.half, self._has_comments, half
         ports: dict[PortName, None] = dict.fromkeys(difference.ports)
         ports |= {front.port.name: None for pair in difference.fronts.values() for front in pair if front}
         self._endpoints += sum(
@@ -112,7 +112,7 @@ class Tables:
         for name in ports:
             old, new = before.ports.get(name), half.ports.get(name)
             _compare(port_rules(old, before) if old else (), port_rules(new, half) if new else (), removed, added)
-            then, now = self._chains(old, before), self._chains(new, half)
+            then, now = _chains(old, before, had_comments), _chains(new, half, self._has_comments)
             written += [chain for chain in now.values() if then.get(chain.name) != chain]
             stale += [each for each in then if each not in now]
         for front_before, front in difference.fronts.values():
@@ -135,14 +135,15 @@ class Tables:
                 lines += restore(table, (chain.name for chain in chains), changes, deleted)
         return "\n".join((*lines, "")) if lines else ""
 
-    def _chains(self, port: PortPlan | None, half: FamilyPlan) -> dict[str, Chain]:
-        chains = service_chains(port, half, has_comments=self._has_comments) if port else ()
-        return {chain.name: chain for chain in chains}
-
 
 def is_service_chain(name: str) -> bool:
     """Whether a chain of table nat is one of a Service port, kube-proxy's or ours."""
     return name.startswith(SERVICE_PREFIXES)
+
+
+def _chains(port: PortPlan | None, half: FamilyPlan, has_comments: bool) -> dict[str, Chain]:
+    chains = service_chains(port, half, has_comments=has_comments) if port else ()
+    return {chain.name: chain for chain in chains}
 
 
 def _target(rule: Rule) -> str:

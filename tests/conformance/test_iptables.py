@@ -1,0 +1,532 @@
+"""Recorded facts about kube-proxy's mode iptables: its chains in each configuration and after each of many changes.
+
+Objects go through the plan to the texts of restores, these through the model of iptables in ipt_walk, and its chains
+are compared as iptables-save prints them. What differs on purpose is a row of DEVIATIONS: what becomes of the record.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import ipt_walk
+import msgspec
+import pytest
+
+from kdns.cluster.objects import EndpointSlice, Node, Object, Service
+from kdns.cluster.source import NodeScope
+from kdns.cluster.state import AnyChange, State
+from kdns.net import FAMILIES, Family
+from kdns.proxy.iptables.frame import Features
+from kdns.proxy.iptables.tables import LARGE, Tables, is_service_chain
+from kdns.proxy.plan.planner import Planner
+from kdns.proxy.settings.flags import flag_values, settings_from_flags
+from kdns.proxy.settings.plan_config import node_view, proxy_config
+
+FACTS = Path(__file__).parents[2].parent / "shared" / "conformance" / "iptables" / "iptables-cases.json"
+pytestmark = pytest.mark.skipif(not FACTS.exists(), reason=f"the recorded facts are not here: {FACTS}")
+
+Case: TypeAlias = dict[str, Any]
+Rule: TypeAlias = tuple[str, ...]
+Rules: TypeAlias = tuple[Rule, ...]
+"""Rules as iptables-save prints them, in the order of the record."""
+
+KINDS: Mapping[str, type[Object]] = {"Service": Service, "EndpointSlice": EndpointSlice, "Node": Node}
+NAMES: Mapping[Family, str] = {"IPv4": "ipv4", "IPv6": "ipv6"}
+UNORDERED = {
+    ("nat", "KUBE-SERVICES"),
+    ("nat", "KUBE-NODEPORTS"),
+    ("filter", "KUBE-NODEPORTS"),
+    ("filter", "KUBE-SERVICES"),
+    ("filter", "KUBE-EXTERNAL-SERVICES"),
+    ("filter", "KUBE-PROXY-FIREWALL"),
+}
+"""Chains in which the order of Services does not matter."""
+
+
+@cache
+def facts() -> Case:
+    return dict(json.loads(FACTS.read_text()))
+
+
+class Where(NamedTuple):
+    """A chain of a record."""
+
+    case: str
+    family: Family
+    table: str
+    chain: str
+
+
+Chains: TypeAlias = dict[tuple[str, str], Rules]
+"""The rules of chains by table and name."""
+
+
+# How iptables-save prints rules.
+
+ORDER = ("-s", "-d", "-i", "-o", "-p")
+
+
+@cache
+def printed(rule: str, family: Family) -> Rule:
+    """The rule's arguments as iptables-save prints them, in the order of the record."""
+    words = ipt_walk.split(rule)
+    groups: list[list[str]] = []
+    end = words.index("-j") if "-j" in words else len(words)
+    is_not = False
+    for word in words[:end]:
+        if word == "!":
+            is_not = True
+        elif word == "-m" or (word in ORDER and not (groups and groups[-1][-1] == "--comment")):
+            groups.append([*(("!",) if is_not else ()), word])
+            is_not = False
+        else:
+            groups[-1] += [*(("!",) if is_not else ()), word]
+            is_not = False
+    head = sorted((group for group in groups if "-m" not in group[:1]), key=_place)
+    matches = sorted(_match(group, family) for group in groups if group[0] == "-m")
+    return tuple(word for group in (*head, *matches, words[end:]) for word in group)
+
+
+def _place(group: list[str]) -> int:
+    return next(ORDER.index(word) for word in group if word in ORDER)
+
+
+def _match(group: list[str], family: Family) -> list[str]:
+    if group[1] == "recent":
+        group.insert(group.index("--rsource"), "--mask")
+        group.insert(group.index("--rsource"), "255.255.255.255" if family == "IPv4" else ":".join(("ffff",) * 8))
+    if group[1] == "statistic":
+        group[-1] = f"{round(float(group[-1]) * 2**31) / 2**31:.11f}"
+    return group
+
+
+def ordered(table: str, chain: str, rules: Iterable[Rule]) -> Rules:
+    """The rules in the order of a record, which is sorted where the order of Services does not matter."""
+    made = tuple(rules)
+    if (table, chain) not in UNORDERED:
+        return made
+    jumps = tuple(rule for rule in made if rule[-1] == "KUBE-NODEPORTS")
+    assert made[len(made) - len(jumps) :] == jumps, "the jumps to KUBE-NODEPORTS stand last"
+    return *sorted(made[: len(made) - len(jumps)]), *jumps
+
+
+def recorded(state: Case, family: Family) -> Chains:
+    """The chains of a record."""
+    return {
+        (table, chain): tuple(map(tuple, facts()["rules"][value[-1]]))
+        for table, chains in state.get(NAMES[family], {}).items()
+        for chain, value in chains.items()
+        if value
+    }
+
+
+def saved(kernel: ipt_walk.Kernel, family: Family) -> Chains:
+    """The chains of the model."""
+    return {
+        (table, chain): ordered(table, chain, (printed(rule, family) for rule in rules))
+        for table, chains in kernel.tables.items()
+        for chain, rules in chains.items()
+    }
+
+
+# The program, without its shell.
+
+
+@dataclass
+class Proxy:
+    """kdns with kube-proxy's flags on one node, and what its restores make of each family's chains."""
+
+    config: Case
+    objects: list[Case]
+    kernels: dict[Family, ipt_walk.Kernel] = field(default_factory=dict)
+    families: tuple[Family, ...] = FAMILIES
+    texts: dict[Family, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.state = State()
+        self.nodes: dict[str, Node] = {}
+        for each in self.objects:
+            self.change(each)
+        self.kernels = self.kernels or {family: ipt_walk.Kernel() for family in self.families}
+        is_legacy = self.config["backend"] == "legacy"
+        self.features = Features(
+            nfacct=True,
+            tcp_be_liberal="--conntrack-tcp-be-liberal" in self.config["flags"],
+            ports_per_section=0 if is_legacy else 7,
+        )
+        self.start()
+
+    def change(self, each: Case) -> AnyChange | None:
+        """Apply an object as it is now; one that the selectors of list and watch leave out is not there."""
+        kind, labels = KINDS.get(each["kind"]), each["metadata"].get("labels", {})
+        if kind is None:
+            return None
+        if NodeScope(node="").selector(kind).removeprefix("!") in labels:
+            return self.state.delete(kind, (each["metadata"]["namespace"], each["metadata"]["name"]))
+        made = msgspec.convert(each, kind)
+        if isinstance(made, Node):
+            self.nodes[made.metadata.name] = made
+        return self.state.upsert(made)
+
+    def start(self) -> None:
+        """Plan anew, and write everything."""
+        given = (flag.removeprefix("--").partition("=") for flag in self.config["flags"])
+        settings = settings_from_flags(
+            flag_values({name: value or "true" for name, _, value in given} | {"proxy-mode": "iptables"})
+        )
+        own = self.nodes[self.config["node"]]
+        local = [text.split("/")[0] for some in facts()["meta"]["node_addresses"].values() for text in some]
+        view = node_view(own, self.config["node"], bind_address=settings.bind_address, addresses=map(ip_address, local))
+        self.planner = Planner(self.state, view, proxy_config(settings, own))
+        self.tables = {family: Tables(self.planner.plan.of(family), self.features) for family in self.families}
+        self.write_all()
+
+    def write_all(self, families: tuple[Family, ...] = FAMILIES) -> None:
+        """Write everything, and insert the jumps that are missing."""
+        for family in self.families:
+            if family in families:
+                tables, kernel = self.tables[family], self.kernels[family]
+                self.texts[family] = tables.whole(kernel.names)
+                kernel.restore(self.texts[family])
+                for jump in tables.jumps:
+                    rules = kernel.tables[jump.table][jump.chain]
+                    if printed(str(jump), family) not in [printed(rule, family) for rule in rules]:
+                        rules.insert(0, str(jump))
+
+    def step(self, ops: list[Case], *, fails: bool = False) -> None:
+        """Take changes and write what differs; everything where the node's zone is another, or a restore `fails`."""
+        zone = self.planner.node.zone
+        changes = []
+        for each in ops:
+            if each["op"] == "apply":
+                changes.append(self.change(each["object"]))
+            else:
+                changes.append(self.state.delete(KINDS[each["kind"]], (each["namespace"], each["name"])))
+        if self.nodes[self.config["node"]].zone != zone:
+            self.start()
+            return
+        differences = self.planner.changed([each for each in changes if each])
+        for family in self.families:
+            self.texts[family] = self.tables[family].follow(self.planner.plan.of(family), differences[family])
+            if fails and self.texts[family]:
+                self.write_all((family,))
+            else:
+                self.kernels[family].restore(self.texts[family])
+
+
+# What differs on purpose in chains.
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """A difference from the record, and why. `becomes`: the recorded rules as kdns has them; None: no such chain."""
+
+    reason: str
+    becomes: Callable[[Where, Rules | None, Chains], Rules | None]
+
+
+def _canary(where: Where, rules: Rules | None, _: Chains) -> Rules | None:
+    return (("-m", "comment", "--comment", "kdns"),) if where[2:] == ("mangle", "KUBE-PROXY-CANARY") else rules
+
+
+def _canaries(where: Where, rules: Rules | None, _: Chains) -> Rules | None:
+    return () if where.chain == "KUBE-PROXY-CANARY" and rules is None else rules
+
+
+def _unreferenced(where: Where, rules: Rules | None, record: Chains) -> Rules | None:
+    if where.table != "nat" or not is_service_chain(where.chain):
+        return rules
+    is_used = any(rule[-1] == where.chain for (table, _), some in record.items() if table == "nat" for rule in some)
+    return rules if is_used else None
+
+
+def _loopback(where: Where, rules: Rules | None, _: Chains) -> Rules | None:
+    if where[2:] != ("nat", "KUBE-SERVICES") or rules is None:
+        return rules
+    one, all_of_it = ("-d", "127.0.0.1/32"), ("-d", "127.0.0.0/8")
+    made = [(*all_of_it, *rule[2:]) if rule[:2] == one and rule[-1] == "KUBE-NODEPORTS" else rule for rule in rules]
+    return ordered("nat", "KUBE-SERVICES", made)
+
+
+def _node_ports(where: Where, rules: Rules | None, record: Chains) -> Rules | None:
+    if where[2:] != ("filter", "KUBE-EXTERNAL-SERVICES") or rules is None:
+        return rules
+    services = ("nat", "KUBE-SERVICES")
+    jumps = [
+        rule
+        for rule in _loopback(Where("", where.family, *services), record[services], record) or ()
+        if rule[-1] == "KUBE-NODEPORTS"
+    ]
+    local = ("-m", "addrtype", "--dst-type", "LOCAL")
+    made: list[Rule] = []
+    for rule in rules:
+        if local[1] not in rule:
+            made.append(rule)
+        for jump in jumps if local[1] in rule else ():
+            protocol, rest = rule[:2], rule[6:]
+            made.append((*jump[: jump.index("-m")], *protocol, *(local if local[1] in jump else ()), *rest))
+    return tuple(sorted(made))
+
+
+DEVIATIONS = (
+    Deviation("the canary chain of table mangle says whose the rules are", _canary),
+    Deviation("canary chains come back with everything else; kube-proxy makes them at its start only", _canaries),
+    Deviation("there is no chain that nothing leads to", _unreferenced),
+    Deviation("node ports of a loopback network are at all of its addresses, not at 127.0.0.1 only", _loopback),
+    Deviation(
+        "node ports without endpoints are refused at the addresses of node ports, not at all local ones", _node_ports
+    ),
+)
+
+
+def has_many(chains: Chains) -> bool:
+    """Whether it is a large cluster."""
+    return sum(chain.startswith("KUBE-SEP-") for _, chain in chains) > LARGE
+
+
+class Report:
+    """Comparisons, counted."""
+
+    def __init__(self) -> None:
+        self.passed = 0
+        self.deviations: Counter[str] = Counter()
+        self.failed: list[str] = []
+
+    def compare(self, case: str, family: Family, record: Chains, ours: Chains) -> None:
+        for table, chain in dict.fromkeys((*record, *ours)):
+            theirs, own = record.get((table, chain)), ours.get((table, chain))
+            if theirs == own:
+                self.passed += 1
+                continue
+            where = Where(case, family, table, chain)
+            reasons = []
+            for each in DEVIATIONS:
+                before, theirs = theirs, each.becomes(where, theirs, record)
+                reasons += [each.reason] if before != theirs else []
+            if theirs != own and has_many(record) and _loose(theirs) == _loose(own):
+                theirs, reasons = own, [*reasons, COMMENTS]
+            if theirs == own:
+                self.deviations.update(reasons)
+            else:
+                self.failed.append(f"{where}:\n{_difference(theirs, own)}")
+
+    def note(self, where: str, wrong: list[str], reasons: Iterable[str] = ()) -> None:
+        """One comparison."""
+        if wrong:
+            self.failed.append(f"{where}: {'; '.join(wrong[:8])}")
+        elif reasons:
+            self.deviations.update(reasons)
+        else:
+            self.passed += 1
+
+    def show(self, capsys: pytest.CaptureFixture[str], name: str) -> None:
+        with capsys.disabled():
+            counts = f"{self.passed} passed, {self.deviations.total()} known deviations, {len(self.failed)} failed"
+            reasons = "".join(f"    {count}: {reason}\n" for reason, count in self.deviations.most_common())
+            sys.stdout.write(f"\n{name}: {counts}\n{reasons}")
+        assert not self.failed, "\n".join(self.failed[:20])
+
+
+def _loose(rules: Rules | None) -> Rules | None:
+    """The rules without their comments."""
+    if rules is None:
+        return None
+    places = ((rule, rule.index("--comment") if "--comment" in rule else len(rule) + 2) for rule in rules)
+    return tuple((*rule[: at - 2], *rule[at + 2 :]) for rule, at in places)
+
+
+def _difference(theirs: Rules | None, own: Rules | None) -> str:
+    if theirs is None or own is None:
+        return f"    recorded {theirs}\n    made {own}"
+    lines = [f"    - {' '.join(each)}" for each in theirs if each not in own]
+    lines += [f"    + {' '.join(each)}" for each in own if each not in theirs]
+    return "\n".join(lines[:8] or ["    another order"])
+
+
+def test_the_chains_of_each_configuration(capsys: pytest.CaptureFixture[str]) -> None:
+    report = Report()
+    for name, config in facts()["configs"].items():
+        proxy = Proxy(config, facts()["objects"], families=families_of(facts()["states"][name]))
+        for family in proxy.families:
+            record = recorded(facts()["states"][name], family)
+            report.compare(name, family, record, saved(proxy.kernels[family], family))
+    report.show(capsys, "iptables-cases.json, configurations")
+
+
+def families_of(state: Case) -> tuple[Family, ...]:
+    """The families of a node; it has no rules of one that its kernel does not have."""
+    return tuple(family for family in FAMILIES if state[NAMES[family]])
+
+
+# The changes, in order.
+
+FAILS_ONCE = "iptables-restore exits 1 once on the next change"
+RESTART = "restart with stale and foreign chains"
+FLUSH = "iptables -t nat -F and -X by another program, 75 s"
+UNNOTICED = (FLUSH, "an endpoint change while nat is still empty")
+"""Steps in which kube-proxy's table nat is empty."""
+PROGRAMS: Mapping[Family, str] = {"IPv4": "iptables-restore", "IPv6": "ip6tables-restore"}
+
+HEALED = "a table that another program flushed is written again; kube-proxy did not notice for 75 s"
+COMMENTS = "with more than 1000 endpoints, a chain loses its comments when its rules change, not with its Service"
+SINGLE_RULES = "chains that Services share: single rules are inserted and deleted, none where none differs"
+SAME_CHAINS = "Service chains whose rules stay are not written again when others of their Service are"
+NO_RESTORE = "no restore where no rule differs"
+UNUSED = "with more than 1000 endpoints, chains of no use are deleted at once too"
+
+
+def test_the_chains_after_each_change_and_what_each_restore_writes(capsys: pytest.CaptureFixture[str]) -> None:
+    report, calls = Report(), Report()
+    proxy = Proxy(facts()["configs"]["defaults"], facts()["objects"])
+    record: dict[Family, Chains] = {family: {} for family in FAMILIES}
+    for number, change in enumerate(facts()["changes"]):
+        name, before = f"{number} {change['change']}", {family: dict(record[family]) for family in FAMILIES}
+        if number:
+            carry_out(proxy, change)
+        for family in FAMILIES:
+            note_change(record[family], change, family)
+            ours = saved(proxy.kernels[family], family)
+            if family == "IPv4" and change["change"] in UNNOTICED:
+                assert ours == rewritten(proxy, family)
+                report.deviations[HEALED] += 1
+                continue
+            report.compare(name, family, record[family], ours)
+            if number:
+                compare_calls(calls, name, change, proxy.texts.get(family, ""), family, before[family], record[family])
+    report.show(capsys, "iptables-cases.json, chains after changes")
+    calls.show(capsys, "iptables-cases.json, restores of changes")
+
+
+def note_change(record: Chains, change: Case, family: Family) -> None:
+    """The record after a change."""
+    state = change.get("state") or change["state_diff"]
+    record |= recorded(state, family)
+    for table, chains in state.get(NAMES[family], {}).items():
+        for chain in [chain for chain, value in chains.items() if value is None]:
+            del record[table, chain]
+
+
+def carry_out(proxy: Proxy, change: Case) -> None:
+    """Do what the change is, with what the shell does after it."""
+    proxy.texts = {}
+    if change["change"] == FLUSH:
+        proxy.kernels["IPv4"].flush("nat")
+        proxy.write_all(("IPv4",))
+    elif change["change"] == RESTART:
+        for family in FAMILIES:
+            chains = proxy.kernels[family].tables
+            for (table, chain), rules in recorded(change["before"], family).items():
+                if chain not in chains[table] or chain in ipt_walk.BUILT_IN[table]:
+                    chains[table][chain] = [shlex.join(rule) for rule in rules]
+        proxy.start()
+    else:
+        proxy.step(change["ops"], fails=change["change"] == FAILS_ONCE)
+
+
+def rewritten(proxy: Proxy, family: Family) -> Chains:
+    """The chains of a kernel that had none, but for others' in the other tables."""
+    kernel = ipt_walk.Kernel()
+    kernel.tables |= {table: dict(chains) for table, chains in proxy.kernels[family].tables.items() if table != "nat"}
+    kernel.restore(proxy.tables[family].whole({}))
+    for jump in proxy.tables[family].jumps:
+        if jump.table == "nat":
+            kernel.tables["nat"][jump.chain].insert(0, str(jump))
+    return saved(kernel, family)
+
+
+@dataclass(frozen=True)
+class Written:
+    """Service chains that restores declare and keep, and those that they delete. `counts`: numbers of the former."""
+
+    declared: frozenset[str]
+    deleted: frozenset[str]
+    counts: Counter[str] | None = None
+    count_deleted: int = 0
+
+
+def theirs_written(change: Case, family: Family) -> list[Written]:
+    made = []
+    for call in change["calls"]:
+        if call["program"] != PROGRAMS[family] or call.get("exit"):
+            continue
+        (nat,) = (each for each in call["restore"] if each["table"] == "nat")
+        declared, deleted = nat["declared"], nat["deleted"]
+        if isinstance(declared, dict):
+            names, is_counted = deleted if isinstance(deleted, list) else (), isinstance(deleted, dict)
+            gone = Counter(deleted["counted"] if is_counted else _prefixes(names))
+            counts = Counter({prefix: number for prefix, number in declared["counted"].items() if prefix[-1] == "-"})
+            made.append(Written(frozenset(), frozenset(names), counts - gone, gone.total()))
+        else:
+            own = frozenset(filter(is_service_chain, declared))
+            made.append(Written(own - set(deleted), frozenset(deleted)))
+    return made
+
+
+def ours_written(text: str) -> Written:
+    lines = text.splitlines()
+    deleted = frozenset(line.split()[1] for line in lines if line.startswith("-X "))
+    declared = frozenset(line[1:].split()[0] for line in lines if line.startswith(":"))
+    return Written(frozenset(filter(is_service_chain, declared)) - deleted, deleted)
+
+
+def compare_calls(
+    report: Report, name: str, change: Case, text: str, family: Family, before: Chains, after: Chains
+) -> None:
+    """The same Service chains are written and deleted, but for those that stay as they are."""
+    theirs, ours = theirs_written(change, family), ours_written(text)
+    where, is_whole, is_large = f"{name} {family}", ":KUBE-SERVICES " in text, has_many(after)
+    if not theirs:
+        report.note(where, ["a restore where kube-proxy has none"] if text else [])
+        return
+    reasons, wrong = [], []
+    if not text:
+        differing = [
+            each for each in {*before, *after} if each not in UNORDERED and before.get(each) != after.get(each)
+        ]
+        wrong += [f"does not write {chain}" for _, chain in differing]
+        reasons.append(NO_RESTORE)
+    elif not is_whole:
+        reasons.append(SINGLE_RULES)
+    deleted = frozenset[str]().union(*(each.deleted for each in theirs))
+    if any(each.counts is not None for each in theirs):
+        (*_, last) = (each for each in theirs if each.counts is not None)
+        counts, wanted = Counter(_prefixes(ours.declared)), last.counts or Counter()
+        differs = counts - wanted if not is_whole else counts != wanted
+        wrong += [f"writes {counts} for {wanted}"] if differs else []
+        reasons += [SAME_CHAINS] if counts != wanted else []
+        more = len(ours.deleted) - max(last.count_deleted, len(deleted))
+        wrong += [f"deletes {sorted(ours.deleted)}"] if more > 0 and not is_large else []
+        reasons += [UNUSED] if more else []
+    else:
+        declared = frozenset[str]().union(*(each.declared for each in theirs))
+        unused = _unused(declared, after)
+        wrong += [f"also writes {chain}" for chain in sorted(ours.declared - declared)]
+        left = declared - ours.declared - unused
+        for chain in left:
+            rules = [each.get(("nat", chain)) for each in (before, after)]
+            same = _loose(rules[0]) == _loose(rules[1]) if is_large else rules[0] == rules[1]
+            wrong += [] if same else [f"does not write {chain}"]
+        reasons += [SAME_CHAINS] if left and text else []
+        reasons += [DEVIATIONS[2].reason] if unused else []
+        wrong += [f"deletes {chain}" for chain in ours.deleted ^ deleted if not is_large]
+        reasons += [UNUSED] if ours.deleted != deleted else []
+    report.note(where, wrong, reasons)
+
+
+def _prefixes(names: Iterable[str]) -> Iterable[str]:
+    return (name[: name.rindex("-") + 1] for name in names)
+
+
+def _unused(names: Iterable[str], record: Chains) -> frozenset[str]:
+    """Chains that nothing leads to."""
+    used = {rule[-1] for (table, _), rules in record.items() if table == "nat" for rule in rules}
+    return frozenset(name for name in names if ("nat", name) in record and name not in used)
