@@ -12,16 +12,17 @@ from typing import Any, Final
 
 from kdns import logs
 from kdns.aio.connections import Connections, Kind
-from kdns.aio.dataplane.events import EventRecorder
+from kdns.aio.dataplane.events import FALLBACK, EventRecorder
 from kdns.aio.dataplane.health import ProxyHealth, ServiceHealthServers
 from kdns.aio.dataplane.host_settings import apply_oom_score, apply_sysctls
 from kdns.aio.dataplane.http_servers import http_servers, serve
 from kdns.aio.dataplane.metrics import MetricSources
-from kdns.aio.dataplane.modes import MODES
-from kdns.aio.dataplane.proxier import Footprint, RunningMode
+from kdns.aio.dataplane.modes import CLEAN_UPS, MODES
+from kdns.aio.dataplane.proxier import Mode, RunningMode
 from kdns.aio.dataplane.stale_flows import ConntrackReconciler
 from kdns.aio.dataplane.sync_runner import PlanInputs, SyncRunner, SyncTiming
-from kdns.aio.dataplane.takeover.owner import own_network
+from kdns.aio.dataplane.takeover.choice import Choice, choice, require_mode
+from kdns.aio.dataplane.takeover.takeover import Takeover
 from kdns.aio.files.proxy_config import other_settings
 from kdns.aio.kube.api_servers import SocketAddresses, api_servers, watch_api_servers
 from kdns.aio.kube.informer import FollowStats, follow
@@ -31,7 +32,7 @@ from kdns.cluster.objects import Node
 from kdns.cluster.source import NodeScope, Source
 from kdns.cluster.state import AnyChange, State
 from kdns.cluster.watch import Timing
-from kdns.errors import ApplyError, InputError, KdnsError
+from kdns.errors import InputError, KdnsError
 from kdns.net import Address, parse_port, split_host_port
 from kdns.proxy.plan.state import ProxyState
 from kdns.proxy.settings.plan_config import node_view, proxy_config
@@ -50,12 +51,14 @@ class NodeProxy:
     """A node's dataplane with everything around it. `run` works until it is cancelled.
 
     `owns_host`: it also sets the kernel's and the process's limits, and leaves its rules in place at the end; otherwise
-    rules are removed. `flags` are for /flagz.
+    rules are removed. `takeover` has the modes that ran before in this process, and closes this one. `flags` are for
+    /flagz.
     """
 
     settings: Settings
     source: Source
     owns_host: bool = True
+    takeover: Takeover | None = None
     flags: Mapping[str, str] = field(default_factory=dict)
     state: State = field(default_factory=ProxyState)
     established: asyncio.Event = field(default_factory=asyncio.Event)
@@ -63,6 +66,7 @@ class NodeProxy:
     _api_servers: SocketAddresses = ()
     _last_node: Node | None = None
     _missing: str = ""
+    _in_effect: Settings | None = None
     _last_inputs: tuple[object, PlanInputs | None] = (None, None)
 
     @property
@@ -91,27 +95,26 @@ class NodeProxy:
         if self.settings.detect_local_mode == "NodeCIDR" and not (node and node.pod_cidrs):
             return None
         ranges = [cidr for each in self.state.service_cidrs.values() for cidr in each.spec.cidrs or ()]
-        view = node_view(node, self.name, bind_address=self.settings.bind_address, addresses=self._addresses)
-        return view, proxy_config(self.settings, node, sorted(ranges), self._api_servers)
+        settings = self._in_effect or self.settings
+        view = node_view(node, self.name, bind_address=settings.bind_address, addresses=self._addresses)
+        return view, proxy_config(settings, node, sorted(ranges), self._api_servers)
 
     async def run(self) -> None:
         """Run the dataplane. ApplyError where the mode cannot work here, InputError where there is no such mode."""
-        settings = checked_mode(self.settings)
+        chosen = await choice(self.settings, MODES)
         if self.owns_host:
-            apply_oom_score(settings.oom_score_adj)
+            apply_oom_score(self.settings.oom_score_adj)
         async with AsyncExitStack() as stack:
-            row = MODES[settings.mode]
-            if reason := await row.unsupported(settings):
-                raise ApplyError((row.name,), reason)
-            mode = await row.start(settings)
-            if mode.footprint != Footprint():
-                stack.enter_context(own_network())
-            stack.push_async_callback(mode.close, keep_rules=self.owns_host)
+            takeover = self.takeover or Takeover(CLEAN_UPS, keep_rules=self.owns_host)
+            if takeover is not self.takeover:
+                await stack.enter_async_context(takeover)
+            mode = await takeover.start(chosen.mode, chosen.settings)
+            self._in_effect = chosen.settings
             self._addresses, self._api_servers = await _addresses(), await api_servers(self.source)
-            await self._run_tasks(mode, stack)
+            await self._run_tasks(mode, chosen, takeover, stack)
 
-    async def _run_tasks(self, mode: RunningMode, stack: AsyncExitStack) -> None:
-        settings, part, scope = self.settings, self.settings.part[1], NodeScope(node=self.name)
+    async def _run_tasks(self, mode: RunningMode, chosen: Choice, takeover: Takeover, stack: AsyncExitStack) -> None:
+        settings, part, scope = chosen.settings, chosen.settings.part[1], NodeScope(node=self.name)
         sync_runner = SyncRunner(
             self.state,
             mode,
@@ -129,8 +132,11 @@ class NodeProxy:
         service_health = ServiceHealthServers(self.state, self.name, health, events, connections)
         sync_runner.subscribers += [conntrack.synced, service_health.synced, events.synced]
         sync_runner.subscribers.append(lambda _: self.established.set())
-        row = MODES[settings.mode]
-        sources = MetricSources(row, mode.counters, sync_runner, health, stats, conntrack.stats)
+        if chosen.fallback:
+            events.warn_node(FALLBACK, chosen.fallback)
+        sources = MetricSources(
+            chosen.mode, self.settings.mode, mode.counters, sync_runner, health, stats, conntrack.stats
+        )
         stack.enter_context(mode.watch(sync_runner.foreign_change))
 
         def addressed(addresses: tuple[Address, ...]) -> None:
@@ -155,6 +161,7 @@ class NodeProxy:
             "service health": service_health.run(),
             "events": events.run(),
             "first sync": self._first_sync(sync_runner),
+            "takeover": self._clean_up(takeover, settings, conntrack),
             **self._http_servers(health, sources, connections),
         }
         try:
@@ -197,6 +204,11 @@ class NodeProxy:
             apply_sysctls(self.settings.conntrack)
         trim_memory()
 
+    async def _clean_up(self, takeover: Takeover, settings: Settings, conntrack: ConntrackReconciler) -> None:
+        """Remove what was there before, when the rules stand, and once more UDP flows that it led elsewhere."""
+        await self.established.wait()
+        await takeover.clean_up(settings, conntrack.again)
+
     def _http_servers(self, health: ProxyHealth, sources: MetricSources, connections: Connections) -> dict[str, Any]:
         settings, hard_fail = self.settings, self.settings.bind_address_hard_fail
         return {
@@ -208,8 +220,7 @@ class NodeProxy:
 
 def checked_mode(settings: Settings) -> Settings:
     """The settings; InputError where there is no such mode."""
-    if settings.mode not in MODES:
-        raise InputError(f"mode {settings.mode} is not built yet; there are {', '.join(MODES)}")
+    require_mode(settings, MODES)
     return settings
 
 
@@ -262,34 +273,53 @@ async def supervise(
     file: Path | None,
     say: Callable[[str], None],
     every_s: float = 2.0,
+    modes: Mapping[str, Mode] = MODES,
 ) -> None:
-    """Run a node until `stop`; restart it, with the rules in place, when the configuration file changes.
+    """Run a node until `stop`; restart it when the configuration file changes.
+
+    Rules and relays of the node before stay until those of the new one stand.
 
     Differs: kube-proxy exits when its file changes, and starts with the new file, valid or not. Here a file with
     mistakes is logged, and the settings stay.
     """
     settings = read()
-    while not stop.is_set():
-        node = start(settings)
-        tasks = {
-            "node": asyncio.create_task(node.run()),
-            "stop": asyncio.create_task(stop.wait()),
-            "file": asyncio.create_task(other_settings(read, settings, file, every_s)),
-            "ready": asyncio.create_task(_say_ready(node, say)),
-        }
-        ending = {tasks[name] for name in ("node", "stop", "file")}
+    async with Takeover(CLEAN_UPS, keep_rules=True) as takeover:
+        while not stop.is_set():
+            node = start(settings)
+            node.takeover = takeover
+            tasks = {
+                "node": asyncio.create_task(node.run()),
+                "stop": asyncio.create_task(stop.wait()),
+                "file": asyncio.create_task(_next_settings(read, settings, file, every_s, modes)),
+                "ready": asyncio.create_task(_say_ready(node, say)),
+            }
+            ending = {tasks[name] for name in ("node", "stop", "file")}
+            try:
+                await asyncio.wait(ending, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in tasks.values():
+                    task.cancel()
+                results = dict(zip(tasks, await asyncio.gather(*tasks.values(), return_exceptions=True), strict=True))
+            for failed in (results["node"], results["file"]):
+                if isinstance(failed, Exception):
+                    raise failed
+            if isinstance(results["file"], Settings):
+                settings = results["file"]
+                log.info("settings changed", file=str(file), mode=settings.mode)
+
+
+async def _next_settings(
+    read: Callable[[], Settings], settings: Settings, file: Path | None, every_s: float, modes: Mapping[str, Mode]
+) -> Settings:
+    """Other settings of the file, with a mode that can work here: until then the mode at work goes on."""
+    while True:
+        found = await other_settings(read, settings, file, every_s)
         try:
-            await asyncio.wait(ending, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks.values():
-                task.cancel()
-            results = dict(zip(tasks, await asyncio.gather(*tasks.values(), return_exceptions=True), strict=True))
-        for failed in (results["node"], results["file"]):
-            if isinstance(failed, Exception):
-                raise failed
-        if isinstance(results["file"], Settings):
-            settings = results["file"]
-            log.info("settings changed", file=str(file), mode=settings.mode)
+            await choice(found, modes)
+        except KdnsError as error:
+            log.warning("mode of the configuration file cannot work, settings unchanged", reason=str(error))
+        else:
+            return found
 
 
 async def _say_ready(node: NodeProxy, say: Callable[[str], None]) -> None:

@@ -1,4 +1,4 @@
-"""Events about Services that a node's dataplane records through the API. The log has them in any case."""
+"""Events about Services and the node that its dataplane records through the API. The log has them in any case."""
 
 from __future__ import annotations
 
@@ -21,6 +21,9 @@ from kdns.errors import ApiServerError, KubeconfigError
 
 LEFT_OUT: Final = "LeftOutOfRules"
 REFUSED: Final = "AddressRefused"
+FALLBACK: Final = "ProxyModeFallback"
+MESSAGE_BYTES: Final = 1024
+"""The API's limit for the message of an Event."""
 MAX_QUEUED: Final = 100
 """Events that wait for the API; while so many do, further ones are in the log only."""
 MAX_LEFT_OUT: Final = 20
@@ -52,17 +55,25 @@ class EventRecorder:
             return
         self._recent[namespace, service] = recent + 1
         log.warning("event", service=f"{namespace}/{service}", reason=reason, message=message)
+        about = {"kind": "Service", "apiVersion": "v1", "namespace": namespace, "name": service}
+        self._record(namespace, about, reason, message)
+
+    def warn_node(self, reason: str, message: str) -> None:
+        """Record a Warning about the node, whose cause is in the log already."""
+        about = {"kind": "Node", "apiVersion": "v1", "name": self._node_name, "uid": self._node_name}
+        self._record("default", about, reason, message)
+
+    def _record(self, namespace: str, about: Mapping[str, str], reason: str, message: str) -> None:
         now_s = self._wall_s()
         now = datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        about = {"kind": "Service", "apiVersion": "v1", "namespace": namespace, "name": service}
         event = {
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"name": f"{service}.{int(now_s * 1e9):x}", "namespace": namespace},
+            "metadata": {"name": f"{about['name']}.{int(now_s * 1e9):x}", "namespace": namespace},
             "involvedObject": about,
             "type": "Warning",
             "reason": reason,
-            "message": message,
+            "message": message[:MESSAGE_BYTES],
             "source": {"component": "kube-proxy", "host": self._node_name},
             "reportingComponent": "kube-proxy",
             "reportingInstance": self._node_name,

@@ -30,14 +30,17 @@ log = logs.get(__name__)
 def http_servers(
     settings: Settings, flags: Mapping[str, str], health: ProxyHealth, sources: MetricSources
 ) -> dict[str, tuple[str, dict[str, Handler]]]:
-    """By name: the address from the settings, "" for no server, and handlers by path. `flags` are for /flagz."""
+    """By name: the address from the settings, "" for no server, and handlers by path. `flags` are for /flagz.
+
+    /proxyMode is the mode at work, which may be a fallback; /configz shows the settings as configured.
+    """
     checks = HealthChecks()
     metrics_paths: dict[str, Handler] = {
         "/metrics": metrics(sources),
         "/metrics/slis": slis(checks),
         "/healthz": checks.answer,
         "/healthz/ping": checks.answer,
-        "/proxyMode": partial(_text, text=settings.mode),
+        "/proxyMode": partial(_text, text=sources.mode.name),
         "/configz": partial(_configz, settings=settings),
     }
     pages = zpages(flags, lambda: metrics_paths)

@@ -39,9 +39,10 @@ _BY_FAMILY: Final = ("ip_family",)
 
 @dataclass(frozen=True, slots=True)
 class MetricSources:
-    """Everything that has figures. `mode` is the mode at work, with its `counters`."""
+    """Everything that has figures. `mode` is the mode at work, with its `counters`, in place of `configured_mode`."""
 
     mode: Mode
+    configured_mode: str
     counters: Counters
     sync_runner: SyncRunner
     health: ProxyHealth
@@ -176,6 +177,8 @@ def _add_flows(rows: Gauges, flows: FlowStats) -> None:
 
 def _add_own(rows: Gauges, sources: MetricSources) -> None:
     rows.add("kdns_build_info", "Version.", ("version",), lambda: [Sample((kdns.__version__,), 1)])
+    text, modes = "The mode at work, and that of the settings.", (sources.mode.name, sources.configured_mode)
+    rows.add("kdns_proxy_mode", text, ("mode", "configured"), lambda: [Sample(modes, 1)])
     rows.add("kdns_watch_connected", "Whether changes arrive.", ("kind",), lambda: _followed(sources, "connected"))
     rows.add("kdns_watch_events", "Changes seen.", ("kind",), lambda: _followed(sources, "events"), counter=True)
     rows.add("kdns_watch_lists", "Full lists.", ("kind",), lambda: _followed(sources, "lists"), counter=True)

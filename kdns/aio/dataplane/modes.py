@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Final
 
 from kdns import logs
-from kdns.aio.dataplane import kube_proxy_rules
 from kdns.aio.dataplane.iptables import floors as iptables
 from kdns.aio.dataplane.iptables.clean_up import remove_chains
 from kdns.aio.dataplane.nftables import floors as nftables
@@ -20,7 +19,6 @@ log = logs.get(__name__)
 
 async def _start_nftables(settings: Settings) -> RunningMode:
     del settings  # what the mode needs of them is in the plan
-    await kube_proxy_rules.report()
     return NftablesProxier()
 
 
@@ -38,9 +36,17 @@ async def _start_userspace(settings: Settings) -> RunningMode:
     if refusal:
         log.warning("only fronts at this machine's own addresses are served: others are not captured", reason=refusal)
     else:
-        await kube_proxy_rules.report()
         capture = NftablesCapture()
     return UserspaceProxier(capture, ports=settings.relay_ports, udp_idle_s=settings.udp_idle_timeout_s)
+
+
+def _userspace_goes_on(mode: RunningMode, settings: Settings) -> bool:
+    """Relays stay, with their connections, unless they are to have other ports."""
+    from kdns.aio.dataplane.userspace.proxier import UserspaceProxier  # noqa: PLC0415 - other modes need none of it
+
+    return isinstance(mode, UserspaceProxier) and mode.reconfigure(
+        ports=settings.relay_ports, udp_idle_s=settings.udp_idle_timeout_s
+    )
 
 
 _ROWS: Final = (
@@ -67,6 +73,7 @@ _ROWS: Final = (
         leaves=(remove_tables,),
         sync_failures="kdns_proxy_userspace_sync_failures",
         cleanup_failures="kdns_proxy_userspace_cleanup_failures",
+        adopts=_userspace_goes_on,
     ),
 )
 MODES: Final[Mapping[str, Mode]] = {row.name: row for row in _ROWS}

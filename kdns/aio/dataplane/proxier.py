@@ -73,11 +73,15 @@ class IptablesPart:
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """What a mode has in the kernel; what is not in it, is left over from another mode."""
+    """What a mode has in the kernel; what is not in it, is left over from another mode.
+
+    `spares_kube_proxy`: a kube-proxy is at work, so what may be its own stays too.
+    """
 
     nft_tables: frozenset[str] = frozenset()
     iptables: IptablesPart | None = None
     ipvs: bool = False
+    spares_kube_proxy: bool = False
 
 
 CleanUp: TypeAlias = Callable[[Settings, Footprint], Awaitable[Sequence[str]]]
@@ -111,9 +115,9 @@ class RunningMode(Proxier, Protocol):
         ...
 
     async def retire(self) -> None:
-        """Serve established connections for a bounded time, since the rules of another mode stand.
+        """End the mode, in place of `close`, since the rules of another mode stand and those of this mode are removed.
 
-        Those of this mode have been removed already. `close` follows.
+        Connections that go through this process get a bounded time.
         """
         ...
 
@@ -134,6 +138,8 @@ class Mode:
     `sync_failures` and `cleanup_failures` are the metrics of rules that could not be applied or removed: kube-proxy's
     where it has this mode.
     `fallbacks` are the modes that take its place, in this order, where it is unsupported.
+    `adopts` says whether a running mode of this row goes on working with other settings; otherwise it is closed, with
+    its rules in place, and another one started.
     """
 
     name: str
@@ -143,3 +149,4 @@ class Mode:
     sync_failures: str
     cleanup_failures: str
     fallbacks: tuple[str, ...] = ()
+    adopts: Callable[[RunningMode, Settings], bool] = lambda _mode, _settings: False

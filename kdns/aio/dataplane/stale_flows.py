@@ -62,6 +62,11 @@ class ConntrackReconciler:
                 self._fronts[family] = merged(self._fronts[family], fronts)
                 self._pending[family].set()
 
+    def again(self) -> None:
+        """Note all fronts: until now, rules of others may have led flows elsewhere."""
+        if self._plan:
+            self.synced(SyncResult(self._plan, {}, None))
+
     async def run(self) -> None:
         """Reconcile whenever fronts are noted; what fails is retried."""
         async with asyncio.TaskGroup() as tasks:

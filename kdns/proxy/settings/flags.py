@@ -1,7 +1,8 @@
 """kube-proxy's flags (1.36): the table, flags to Settings, and values back to text.
 
 With --config, flags that set a field are ignored, except those of logging and --hostname-override, as in kube-proxy.
-Periods are those of the mode: --ipvs-*sync-period in mode ipvs, --iptables-*sync-period in all others.
+Periods are those of the mode: --ipvs-*sync-period in mode ipvs, --iptables-*sync-period in all others, and where
+mode iptables takes the place of ipvs.
 
 Differs: --proxy-port-range and --udp-timeout exist, which kube-proxy removed with its mode userspace, and
 --protected-ports.
@@ -199,8 +200,9 @@ def _path(flag: Flag, mode: str) -> str:
         return f"{'iptables' if mode in {'iptables', 'ipvs'} else 'nftables'}.masquerade_all"
     if flag.path not in {"sync_period", "min_sync_period"}:
         return flag.path
-    is_of_mode = flag.name.startswith("ipvs-") == (mode == "ipvs")
-    return f"{Settings(mode=mode).part[0]}.{flag.path}_s" if is_of_mode else ""
+    if flag.name.startswith("ipvs-"):
+        return f"ipvs.{flag.path}_s" if mode == "ipvs" else ""
+    return f"{'iptables' if mode == 'ipvs' else Settings(mode=mode).part[0]}.{flag.path}_s"
 
 
 def _replaced(part: Any, path: list[str], value: object) -> Any:

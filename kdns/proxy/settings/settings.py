@@ -10,7 +10,7 @@ had up to 1.25, is one of the modes, and brings udpIdleTimeout along. protectedP
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
 T = TypeVar("T")
@@ -186,6 +186,20 @@ class Settings:
     udp_idle_timeout_s: float = 0.25
     port_range: str = ""
     windows_run_as_service: bool = False
+
+    def in_mode(self, mode: str) -> Settings:
+        """The settings where another mode takes the place of the configured one.
+
+        Where mode nftables comes instead of a mode that marks packets through iptables, and has no settings of its own,
+        it gets those of iptables.
+        """
+        if mode == self.mode:
+            return self
+        nftables = self.nftables
+        if self.mode in {"iptables", "ipvs"} and mode == "nftables" and nftables == NFTables():
+            own = self.iptables
+            nftables = NFTables(own.masquerade_bit, own.masquerade_all, own.sync_period_s, own.min_sync_period_s)
+        return replace(self, mode=mode, nftables=nftables)
 
     @property
     def part(self) -> tuple[str, IPTables | IPVS | NFTables]:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,15 @@ from patience import surely
 from small_cluster import CLIENTS, CONFIG, ENDPOINTS, NODE_VIEW, both, endpoints, service, state
 from world import Answer, World
 
-from kdns.aio.dataplane import kube_proxy_rules
 from kdns.aio.dataplane.nftables import nft
+from kdns.aio.dataplane.nftables.clean_up import remove_tables
 from kdns.aio.dataplane.nftables.proxier import NftablesProxier, clean_up
+from kdns.aio.dataplane.proxier import Footprint
 from kdns.aio.netlink import xtables
 from kdns.cluster.objects import EndpointSlice, Service
 from kdns.net import FAMILIES, Family
 from kdns.proxy.plan.planner import Planner, plan
+from kdns.proxy.settings.settings import Settings
 
 
 @pytest.fixture
@@ -75,29 +78,24 @@ def test_a_firewall_behind_sees_the_endpoint_and_the_client(loop: asyncio.Abstra
     assert packets() != [0]
 
 
-KUBE_PROXYS = """
-table ip kube-proxy { }
-table ip6 kube-proxy { }
-table ip nat { chain KUBE-SERVICES { }; chain KUBE-SVC-ABC234 { }; chain KUBE-POSTROUTING { }; chain mine { }; }
-table ip6 filter { chain KUBE-FORWARD { }; chain KUBE-FIREWALL { }; }
-table inet filter { chain KUBE-FORWARD { }; }
-"""
-
-
-def test_what_kube_proxy_left_is_seen_and_stays(loop: asyncio.AbstractEventLoop) -> None:
-    assert not loop.run_until_complete(kube_proxy_rules.kube_proxy_rules())
-    loop.run_until_complete(nft.apply(KUBE_PROXYS))
-    subprocess.run(["ip", "link", "add", "kube-ipvs0", "type", "bridge"], check=True)
+def test_tables_of_kube_proxy_are_removed_once_none_is_at_work(loop: asyncio.AbstractEventLoop) -> None:
+    loop.run_until_complete(
+        nft.apply("table ip kube-proxy { }", "table ip6 kube-proxy { }", "table inet kube-proxy { }")
+    )
+    loop.run_until_complete(NftablesProxier().sync_full(plan(state(), NODE_VIEW, CONFIG)))
+    ours = Footprint(nft_tables=frozenset({"kdns"}))
     try:
-        assert loop.run_until_complete(kube_proxy_rules.kube_proxy_rules()) == {
-            "nftables": ["table ip kube-proxy", "table ip6 kube-proxy"],
-            "iptables": ["ip nat KUBE-SERVICES", "ip nat KUBE-SVC-ABC234", "ip6 filter KUBE-FORWARD"],
-            "ipvs": ["link kube-ipvs0"],
-        }
-        loop.run_until_complete(clean_up())
-        assert len(loop.run_until_complete(kube_proxy_rules.kube_proxy_rules())) == 3
+        for kept, removed in (
+            (replace(ours, spares_kube_proxy=True), []),
+            (ours, ["table ip kube-proxy", "table ip6 kube-proxy"]),
+            (ours, []),
+            (Footprint(spares_kube_proxy=True), ["table ip kdns", "table ip6 kdns"]),
+            (Footprint(), []),
+        ):
+            assert loop.run_until_complete(remove_tables(Settings(), kept)) == removed
+        listed = subprocess.run(["nft", "list", "tables"], capture_output=True, text=True, check=True).stdout
+        assert listed == "table inet kube-proxy\n"
     finally:
-        subprocess.run(["ip", "link", "delete", "kube-ipvs0"], check=True)
         subprocess.run(["nft", "flush", "ruleset"], check=True)
 
 
@@ -118,17 +116,16 @@ def test_a_changeover_from_another_proxy(loop: asyncio.AbstractEventLoop, world:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_tables_of_iptables_legacy_are_read_and_none_is_made(loop: asyncio.AbstractEventLoop, family: Family) -> None:
+def test_tables_of_iptables_legacy_are_read_and_none_is_made(family: Family) -> None:
     names = Path(f"/proc/self/net/{'ip' if family == 'IPv4' else 'ip6'}_tables_names")
     if not names.exists():
         pytest.skip("a kernel without iptables-legacy")
     before = names.read_text()
-    assert not loop.run_until_complete(kube_proxy_rules.kube_proxy_rules())
+    assert xtables.legacy_tables(family) == before.split()
     assert names.read_text() == before
     content = xtables.legacy_content(family, "nat")  # to ask for it makes it
     assert content.rules == dict.fromkeys(("PREROUTING", "INPUT", "OUTPUT", "POSTROUTING"), 0)
     assert "nat" in names.read_text().split()
-    assert not loop.run_until_complete(kube_proxy_rules.kube_proxy_rules())
 
 
 LONG = "a" * 63

@@ -29,7 +29,7 @@ def test_flags_and_files_have_the_same_defaults() -> None:
     ("line", "text"),
     [
         ("--proxy-mode=ipvs --ipvs-sync-period=5s --ipvs-min-sync-period=1s --iptables-sync-period=9s",
-         "mode: ipvs\nipvs: {syncPeriod: 5s, minSyncPeriod: 1s}"),
+         "mode: ipvs\nipvs: {syncPeriod: 5s, minSyncPeriod: 1s}\niptables: {syncPeriod: 9s}"),
         ("--proxy-mode=nftables --iptables-sync-period=5s --ipvs-sync-period=9s", "nftables: {syncPeriod: 5s}"),
         ("--proxy-mode=iptables --iptables-sync-period=5s", "mode: iptables\niptables: {syncPeriod: 5s}"),
         ("--masquerade-all=true", "nftables: {masqueradeAll: true}"),

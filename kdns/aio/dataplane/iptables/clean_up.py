@@ -52,6 +52,8 @@ log = logs.get(__name__)
 async def remove_chains(settings: Settings | None, kept: Footprint) -> Sequence[str]:
     """Remove the chains and jumps of proxies, all but those that are kept; see `CleanUp`."""
     del settings
+    if kept.spares_kube_proxy:
+        return []  # nobody can tell whose they are: both make chains of the same names
     removed: list[str] = []
     programs: dict[Backend, Programs] | None = None
     for backend in ("nft", "legacy"):

@@ -164,7 +164,7 @@ class IptablesProxier:
         return ""
 
     async def retire(self) -> None:
-        """Nothing goes through this process."""
+        """No connection goes through this process."""
 
     async def close(self, *, keep_rules: bool) -> None:
         """Remove the rules, unless they are to stay: they work without this process."""

@@ -20,7 +20,7 @@ _FAMILIES: Final[Mapping[int, str]] = {socket.AF_INET: "ip", socket.AF_INET6: "i
 async def remove_tables(settings: Settings, kept: Footprint) -> Sequence[str]:
     """Remove the tables; those of a name all at once."""
     del settings
-    names = {TABLE, KUBE_PROXY} - kept.nft_tables
+    names = ({TABLE} if kept.spares_kube_proxy else {TABLE, KUBE_PROXY}) - kept.nft_tables
     there = sorted((name, _FAMILIES[of]) for of, name in await tables() if name in names and of in _FAMILIES)
     if there:
         await nft.apply(*(f"delete table {family} {name}" for name, family in there))

@@ -117,7 +117,7 @@ class NftablesProxier:
             monitor.close()
 
     async def retire(self) -> None:
-        """Nothing goes through this process."""
+        """No connection goes through this process."""
 
     async def close(self, *, keep_rules: bool) -> None:
         """Remove the tables, unless they are to stay: they work without this process."""

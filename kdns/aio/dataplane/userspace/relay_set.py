@@ -40,14 +40,14 @@ class RelaySet:
     """Relays by key. Those at any port take one of `ports`; empty: the kernel chooses.
 
     `listening` is where each relay was to listen, `missing` why others do not listen, and `captured_ports` the ports of
-    those that are at any port.
+    those that are at any port. New relays end UDP flows that are idle for `udp_idle_s`.
     """
 
     def __init__(self, resources: RelayResources, ports: range, udp_idle_s: float) -> None:
         self.listening: dict[RelayKey, ListenAddresses] = {}
         self.missing: dict[RelayKey, str] = {}
         self.captured_ports: dict[RelayKey, int] = {}
-        self._resources, self._udp_idle_s = resources, udp_idle_s
+        self._resources, self.udp_idle_s = resources, udp_idle_s
         self._ports, self._last_port = ports, ports.start - 1
         self._relays: dict[RelayKey, Relay] = {}
 
@@ -94,7 +94,7 @@ class RelaySet:
         self._resources.descriptors.used += len(sockets)
         if kind == socket.SOCK_STREAM:
             return TcpRelay(key, sockets, self._resources)
-        return UdpRelay(key, sockets, self._resources, self._udp_idle_s)
+        return UdpRelay(key, sockets, self._resources, self.udp_idle_s)
 
     def _free_ports(self) -> Iterable[int]:
         """The range's ports, from the one after the last that was used.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace as replace_fields
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
@@ -222,6 +223,11 @@ def test_a_node_keeps_its_plan_inputs_when_its_object_goes() -> None:
     assert proxy.node is None
 
 
+async def _supported(settings: Settings) -> str:
+    del settings
+    return ""
+
+
 async def test_a_changed_file_begins_anew_and_a_wrong_one_does_not(tmp_path: Path) -> None:
     file = tmp_path / "config"
     started: list[Settings] = []
@@ -241,8 +247,9 @@ async def test_a_changed_file_begins_anew_and_a_wrong_one_does_not(tmp_path: Pat
 
     said: list[str] = []
     file.write_text("1")
+    modes = {"nftables": replace_fields(MODES["nftables"], unsupported=_supported)}
     work = supervise(
-        read, lambda found: Node(found, api_source(found)), stop, file=file, say=said.append, every_s=0.005
+        read, lambda found: Node(found, api_source(found)), stop, file=file, say=said.append, every_s=0.005, modes=modes
     )
     task = asyncio.create_task(work)
     async with asyncio.timeout(60):

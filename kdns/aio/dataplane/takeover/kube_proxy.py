@@ -1,0 +1,90 @@
+"""Whether a kube-proxy is at work in this network namespace.
+
+Its process is seen where it is in this PID namespace, its pages for operators in any case: also those of a kube-proxy
+that is a part of another program, as in k3s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+PAGES: Final = ((10249, "/proxyMode", rb"(?:iptables|ipvs|nftables|userspace)\Z"), (10256, "/livez", rb'\{.*"healthy"'))
+"""Where kube-proxy's pages are by default, and what they begin with."""
+NAME: Final = "kube-proxy"
+TIMEOUT_S: Final = 1.0
+_PROC: Final = Path("/proc")
+_LISTENS: Final = "0A"  # enum in net/tcp_states.h
+_ANSWER_BYTES: Final = 64 * 1024
+
+_OK: Final = re.compile(rb"HTTP/1\.[01] (?:200|503)[^\r]*\r\n(?:[^\r]+\r\n)*\r\n(?P<body>.*)\Z", re.DOTALL)
+
+
+async def kube_proxy() -> str:
+    """How a kube-proxy is known to be at work, in words; "" where there is no sign of one."""
+    if pid := await asyncio.to_thread(_process):
+        return f"process {pid}"
+    own = await asyncio.to_thread(own_ports)
+    for port, path, body in PAGES:
+        if port not in own and await _answers(port, path, body):
+            return f"http://127.0.0.1:{port}{path}"
+    return ""
+
+
+def _process() -> int:
+    """The process of that name in this network namespace; 0 for none."""
+    own = (_PROC / "self/ns/net").readlink()
+    for folder in _PROC.iterdir():
+        with suppress(OSError):  # it has ended, or is none of ours to look at
+            if (
+                folder.name.isdecimal()
+                and (folder / "comm").read_text(encoding="ascii", errors="replace").strip() == NAME
+                and (folder / "ns/net").readlink() == own
+            ):
+                return int(folder.name)
+    return 0
+
+
+def own_ports() -> set[int]:
+    """The TCP ports at which this process itself listens."""
+    inodes = set(_socket_inodes())
+    return {port for inode, port in _listeners() if inode in inodes}
+
+
+def _socket_inodes() -> Iterator[str]:
+    for entry in (_PROC / "self/fd").iterdir():
+        with suppress(OSError):
+            if match := re.fullmatch(r"socket:\[(\d+)\]", str(entry.readlink())):
+                yield match[1]
+
+
+def _listeners() -> Iterator[tuple[str, int]]:
+    """Inode and port of all listening sockets (/proc/net/tcp, proc(5))."""
+    for name in ("tcp", "tcp6"):
+        with suppress(OSError), (_PROC / "self/net" / name).open(encoding="ascii") as lines:
+            for line in lines:
+                fields = line.split()
+                if fields[3:4] == [_LISTENS]:
+                    yield fields[9], int(fields[1].rpartition(":")[2], 16)
+
+
+async def _answers(port: int, path: str, body: bytes) -> bool:
+    """Whether the page answers so."""
+    with suppress(OSError, TimeoutError, asyncio.IncompleteReadError):
+        async with asyncio.timeout(TIMEOUT_S):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, family=socket.AF_INET)
+            try:
+                writer.write(f"GET {path} HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n".encode())
+                answer = b""
+                while len(answer) < _ANSWER_BYTES and (part := await reader.read(_ANSWER_BYTES)):
+                    answer += part
+            finally:
+                writer.close()
+        match = _OK.match(answer)
+        return match is not None and re.match(body, match["body"], re.DOTALL) is not None
+    return False

@@ -1,0 +1,131 @@
+"""From one mode of a process to the next, and from another proxy to this one.
+
+What was there before goes on working until the first sync of the new mode stands. Then its rules are removed, and
+connections that it relays get a bounded time. What a process leaves is removed by the one that comes next, in whatever
+mode.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from types import TracebackType
+from typing import Final, Self
+
+from kdns import logs
+from kdns.aio.dataplane.proxier import CleanUp, Footprint, Mode, RunningMode
+from kdns.aio.dataplane.takeover.kube_proxy import kube_proxy
+from kdns.aio.dataplane.takeover.owner import own_network
+from kdns.aio.tasks import observed
+from kdns.errors import ApplyError
+from kdns.proxy.settings.settings import Settings
+
+RETRY_S: Final = 10.0
+"""When a clean-up that failed is tried again, and how often it is looked whether a kube-proxy has ended."""
+
+log = logs.get(__name__)
+
+
+class Takeover:
+    """The modes that a process runs one after the other, of which it closes the last one at its end.
+
+    `keep_rules`: rules that work without this process stay then. `clean_ups` remove what was there before, and
+    `is_kube_proxy` says how a kube-proxy is known to be at work, "" where there is none.
+    """
+
+    def __init__(
+        self,
+        clean_ups: Sequence[CleanUp],
+        *,
+        keep_rules: bool,
+        is_kube_proxy: Callable[[], Awaitable[str]] = kube_proxy,
+        own: Callable[[], socket.socket] = own_network,
+        retry_s: float = RETRY_S,
+    ) -> None:
+        self._clean_ups, self._keep_rules, self._retry_s = clean_ups, keep_rules, retry_s
+        self._is_kube_proxy, self._own = is_kube_proxy, own
+        self._owner: socket.socket | None = None
+        self._modes: list[RunningMode] = []
+        self._retiring: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        async with AsyncExitStack() as stack:
+            if self._owner:
+                stack.enter_context(self._owner)
+            for mode in self._modes:
+                stack.push_async_callback(mode.close, keep_rules=self._keep_rules)
+            for task in self._retiring:
+                task.cancel()
+            await asyncio.gather(*self._retiring, return_exceptions=True)
+
+    async def start(self, row: Mode, settings: Settings) -> RunningMode:
+        """The mode, at work beside those before it until `clean_up`. KdnsError where another process serves the node.
+
+        One of the same name goes on working where it can, or is closed first: both would need the same sockets.
+        """
+        same = next((each for each in self._modes if each.name == row.name), None)
+        if same and row.adopts(same, settings):
+            made = same
+        else:
+            if same:
+                await same.close(keep_rules=True)
+                self._forget(same)
+            made = await row.start(settings)
+        if not self._owner and made.footprint != Footprint():
+            try:
+                self._owner = self._own()
+            except BaseException:
+                await made.close(keep_rules=True)
+                raise
+        self._forget(made)
+        self._modes.append(made)
+        return made
+
+    async def clean_up(self, settings: Settings, removed: Callable[[], None] = lambda: None) -> None:
+        """Remove what was there before, since the rules of the last mode stand; then call `removed`.
+
+        Where a kube-proxy is at work, what may be its own is removed when it has ended. What fails is tried again.
+        """
+        reason = sign = ""
+        while True:
+            before, sign = sign, await self._is_kube_proxy() if self._owner else ""
+            if sign and not before:
+                log.warning("a kube-proxy is at work: its rules stay until it has ended", seen=sign)
+            try:
+                await self._remove_others(settings, spares_kube_proxy=bool(sign))
+            except ApplyError as error:
+                if reason != str(error):
+                    log.warning("rules of others not removed yet", reason=str(error), retry_in_s=self._retry_s)
+                reason = str(error)
+            else:
+                removed()
+                self._retire_earlier()
+                if not sign:
+                    return
+            await asyncio.sleep(self._retry_s)
+
+    async def _remove_others(self, settings: Settings, *, spares_kube_proxy: bool) -> None:
+        if not self._owner:
+            return  # a mode without rules leaves those of others as they are
+        kept = replace(self._modes[-1].footprint, spares_kube_proxy=spares_kube_proxy)
+        for each in self._clean_ups:
+            for name in await each(settings, kept):
+                log.info("rules of before removed", removed=name)
+
+    def _retire_earlier(self) -> None:
+        """Let the modes before the last one end. That goes on when another mode is started."""
+        while len(self._modes) > 1:
+            task = observed(self._modes.pop(0).retire(), "retiring mode")
+            self._retiring.add(task)
+            task.add_done_callback(self._retiring.discard)
+
+    def _forget(self, mode: RunningMode) -> None:
+        self._modes = [each for each in self._modes if each is not mode]

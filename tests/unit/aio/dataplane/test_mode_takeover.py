@@ -1,0 +1,189 @@
+"""From one mode to the next: what goes on, what ends, and when what was there before is removed."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from fake_modes import answers, fake_row
+from structlog.testing import capture_logs
+
+from kdns.aio.dataplane.proxier import Footprint, Mode
+from kdns.aio.dataplane.takeover import kube_proxy
+from kdns.aio.dataplane.takeover.takeover import Takeover
+from kdns.errors import ApplyError, KdnsError
+from kdns.proxy.settings.settings import Settings
+
+
+class Kernel:
+    """What is in the kernel: a clean-up removes everything else than what is kept, and fails so many times."""
+
+    def __init__(self, done: list[str], *there: str, failures: int = 0) -> None:
+        self.done, self.there, self.failures = done, list(there), failures
+        self.owners = 0
+
+    async def clean_up(self, settings: Settings, kept: Footprint) -> Sequence[str]:
+        del settings
+        if self.failures:
+            self.failures -= 1
+            raise ApplyError(("nft",), "busy")
+        spared = {"kube-proxy"} if kept.spares_kube_proxy else set()
+        gone = [each for each in self.there if each not in kept.nft_tables | spared]
+        self.there = [each for each in self.there if each not in gone]
+        self.done.append(f"removed {' '.join(gone) or 'nothing'}")
+        return gone
+
+    def own(self) -> socket.socket:
+        self.owners += 1
+        return socket.socket(socket.AF_UNIX)
+
+
+def takeover_of(
+    kernel: Kernel, *, keep_rules: bool = True, alive: Callable[[], Awaitable[str]] | None = None
+) -> Takeover:
+    return Takeover(
+        (kernel.clean_up,), keep_rules=keep_rules, is_kube_proxy=alive or answers([""]), own=kernel.own, retry_s=0.0
+    )
+
+
+async def started(takeover: Takeover, row: Mode) -> None:
+    await takeover.start(row, Settings(mode=row.name))
+
+
+async def test_what_was_before_goes_on_until_the_rules_of_the_next_mode_stand() -> None:
+    done: list[str] = []
+    kernel = Kernel(done, "kube-proxy", "a", "b")
+    async with takeover_of(kernel) as takeover:
+        await started(takeover, fake_row("a", done))
+        await takeover.clean_up(Settings(), lambda: done.append("flows"))
+        assert done == ["a started in mode a", "removed kube-proxy b", "flows"]
+        kernel.there += "b"
+        await started(takeover, fake_row("b", done))
+        assert done[3:] == ["b started in mode b"], "a goes on"
+        await takeover.clean_up(Settings())
+        await asyncio.sleep(0)
+        assert done[4:] == ["removed a", "a retires"], "its rules are gone when it retires"
+    assert done[6:] == ["a has retired", "b closed, rules stay"]
+    assert kernel.owners == 1
+
+
+@pytest.mark.parametrize("keep_rules", [True, False])
+async def test_before_its_first_sync_a_mode_takes_nothing_from_the_one_before(keep_rules: bool) -> None:
+    done: list[str] = []
+    kernel = Kernel(done, "a")
+    async with takeover_of(kernel, keep_rules=keep_rules) as takeover:
+        for name in "abc":
+            await started(takeover, fake_row(name, done))
+        assert done == [f"{name} started in mode {name}" for name in "abc"]
+    end = "stay" if keep_rules else "go"
+    assert done[3:] == [f"{name} closed, rules {end}" for name in "cba"]
+
+
+@pytest.mark.parametrize("adopts", [True, False])
+async def test_a_mode_of_the_same_name_goes_on_where_it_can(adopts: bool) -> None:
+    done: list[str] = []
+    async with takeover_of(Kernel(done)) as takeover:
+        a, b = fake_row("a", done, adopts=adopts), fake_row("b", done)
+        for row in (a, b, a, a):
+            await started(takeover, row)
+        await takeover.clean_up(Settings())
+        await asyncio.sleep(0)
+    again = [] if adopts else ["a closed, rules stay", "a started in mode a"]
+    assert done == [
+        *("a started in mode a", "b started in mode b", *again, *again),
+        *("removed nothing", "b retires", "b has retired", "a closed, rules stay"),
+    ]
+
+
+async def test_rules_of_a_kube_proxy_stay_until_it_has_ended() -> None:
+    done: list[str] = []
+    kernel = Kernel(done, "kube-proxy", "old", "a")
+    with capture_logs() as logged:
+        async with takeover_of(kernel, alive=answers(["process 7", "process 7", ""])) as takeover:
+            await started(takeover, fake_row("a", done))
+            await takeover.clean_up(Settings())
+    assert done[1:] == ["removed old", "removed nothing", "removed kube-proxy", "a closed, rules stay"]
+    assert [(each["event"], each.get("seen")) for each in logged if each["log_level"] == "warning"] == [
+        ("a kube-proxy is at work: its rules stay until it has ended", "process 7")
+    ]
+
+
+async def test_a_clean_up_that_fails_is_tried_again_and_told_once() -> None:
+    done: list[str] = []
+    kernel = Kernel(done, "old", failures=3)
+    with capture_logs() as logged:
+        async with takeover_of(kernel) as takeover:
+            await started(takeover, fake_row("a", done))
+            await takeover.clean_up(Settings())
+    assert "removed old" in done
+    assert [each["reason"] for each in logged if each["log_level"] == "warning"] == ["nft: busy"]
+
+
+async def test_a_mode_without_rules_owns_and_removes_nothing() -> None:
+    done: list[str] = []
+    kernel = Kernel(done, "old")
+    async with takeover_of(kernel) as takeover:
+        await started(takeover, fake_row("a", done, rules=False))
+        await takeover.clean_up(Settings())
+    assert (kernel.owners, kernel.there) == (0, ["old"])
+
+
+async def test_who_finds_another_process_ends_and_leaves_its_rules() -> None:
+    done: list[str] = []
+
+    def taken() -> socket.socket:
+        raise KdnsError("process 7 serves this network namespace already")
+
+    async with Takeover((), keep_rules=False, own=taken) as takeover:
+        with pytest.raises(KdnsError, match="process 7"):
+            await started(takeover, fake_row("a", done))
+    assert done == ["a started in mode a", "a closed, rules stay"]
+
+
+async def test_own_ports_are_told_from_others() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert port in kube_proxy.own_ports()
+    assert port not in kube_proxy.own_ports()
+
+
+PAGES = (
+    ("HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\niptables", r"(?:iptables|ipvs)\Z", True),
+    ("HTTP/1.1 200 OK\r\n\r\niptables and more", r"(?:iptables|ipvs)\Z", False),
+    ('HTTP/1.0 503 Service Unavailable\r\n\r\n{"lastUpdated": 1,"healthy":false}', r'\{.*"healthy"', True),
+    ("HTTP/1.0 404 Not Found\r\n\r\niptables", r"iptables", False),
+    ("hello", r"hello", False),
+    ("", r"", False),
+)
+
+
+@pytest.mark.parametrize(("answer", "body", "is_one"), PAGES)
+async def test_its_pages_say_whether_a_kube_proxy_is_there(
+    monkeypatch: pytest.MonkeyPatch, answer: str, body: str, is_one: bool
+) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.IncompleteReadError):
+            await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer.encode())
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    monkeypatch.setattr(kube_proxy, "PAGES", ((port, "/proxyMode", body.encode()),))
+    monkeypatch.setattr(kube_proxy, "_process", lambda: 0)
+    assert not await kube_proxy.kube_proxy(), "it is this process that listens there"
+    monkeypatch.setattr(kube_proxy, "own_ports", set)
+    assert bool(await kube_proxy.kube_proxy()) == is_one
+    server.close()
+    assert not await kube_proxy.kube_proxy()
+
+
+def test_its_process_says_so_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kube_proxy, "PAGES", ())
+    assert not asyncio.run(kube_proxy.kube_proxy())
+    monkeypatch.setattr(kube_proxy, "NAME", Path("/proc/self/comm").read_text().strip())
+    assert asyncio.run(kube_proxy.kube_proxy()).startswith("process ")
