@@ -161,7 +161,7 @@ class Proxy:
         self.features = Features(
             nfacct=True,
             tcp_be_liberal="--conntrack-tcp-be-liberal" in self.config["flags"],
-            ports_per_section=0 if is_legacy else 7,
+            chains_per_section=0 if is_legacy else 60,
         )
         self.start()
 

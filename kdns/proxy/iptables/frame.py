@@ -44,14 +44,14 @@ class Features:
     `random_fully`: the program has MASQUERADE --random-fully (iptables 1.6.2). `nfacct`: the kernel has counters of
     that name (nfnetlink_acct), which have to exist before a rule names them. `tcp_be_liberal`: the kernel passes TCP
     packets outside of the window (nf_conntrack_tcp_be_liberal), so invalid packets are not dropped.
-    `ports_per_section`: a restore of everything commits after so many Service ports; 0: it has one commit a table.
-    iptables-nft takes time with the square of what it commits at once, iptables-legacy writes the table at each commit.
+    `chains_per_section`: a restore commits after so many Service chains, and never more at once; 0: it has one commit
+    for a table. iptables-nft takes time with the square of what it commits, iptables-legacy writes the table each time.
     """
 
     random_fully: bool = True
     nfacct: bool = False
     tcp_be_liberal: bool = False
-    ports_per_section: int = 0
+    chains_per_section: int = 0
 
 
 def _jump(table: str, chain: str, matches: tuple[str, ...], text: str, target: str) -> Jump:

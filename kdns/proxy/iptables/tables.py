@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain
+from sys import maxsize
 from typing import Final
 
 from kdns.proxy.iptables.frame import JUMPS, Features, frame
@@ -20,8 +21,6 @@ LARGE: Final = 1000
 _LEADING: Final = ((NAT, SERVICES), (NAT, NODE_PORTS))
 """The chains that lead to Service ports' chains."""
 _DELETED_AT_ONCE: Final = 500
-_TABLES: Final = (FILTER, NAT, MANGLE)
-"""In the order of a restore. The chain that says whose the rules are is in the last."""
 
 
 class Tables:
@@ -46,40 +45,53 @@ class Tables:
         Chains of Service ports that are of no use any more are deleted. KUBE-FIREWALL, which the kubelet uses too, is
         not emptied where nothing is to be in it.
 
-        A Service port's chains are of one commit. Where there are several, those that lead to Service ports' chains are
-        committed behind them, so packets see the old way or the new one.
+        Where it takes several commits, each Service port's chains are of one, and those that lead to Service ports'
+        chains are of a later one, so packets see the old way or the new one.
         """
         shared = self._shared()
         fixed: dict[str, list[Chain]] = {FILTER: [], NAT: [], MANGLE: []}
-        for chain in frame(self.half, self.features):
-            if chain.rules or chain.name != FIREWALL or chain.name not in there.get(chain.table, ()):
-                rules = shared.get((chain.table, chain.name), ())
-                fixed[chain.table].append(chain._replace(rules=(*rules, *chain.rules)))
-        leading = [chain for chain in fixed[NAT] if (NAT, chain.name) in _LEADING]
-        others = [chain for chain in fixed[NAT] if (NAT, chain.name) not in _LEADING]
-        batches, names = self._batches(), set[str]()
-        lines = [*_section(FILTER, fixed[FILTER])]
-        if not self.features.ports_per_section:
-            own = [chain for batch in batches for chain in batch]
-            stale = _stale(there, {chain.name for chain in own})
-            lines += _section(NAT, (*others, *own, *leading), stale)
-        else:
-            lines += _section(NAT, others)
-            for batch in batches:
-                names |= {chain.name for chain in batch}
-                lines += _section(NAT, batch)
-            lines += _section(NAT, leading)
-            stale = _stale(there, names)
-            for some in range(0, len(stale), _DELETED_AT_ONCE):
-                lines += _section(NAT, (), stale[some : some + _DELETED_AT_ONCE])
-        return "\n".join((*lines, *_section(MANGLE, fixed[MANGLE]), ""))
+        for each in frame(self.half, self.features):
+            if each.rules or each.name != FIREWALL or each.name not in there.get(each.table, ()):
+                rules = shared.get((each.table, each.name), ())
+                fixed[each.table].append(each._replace(rules=(*rules, *each.rules)))
+        leading = [each for each in fixed[NAT] if (NAT, each.name) in _LEADING]
+        others = [each for each in fixed[NAT] if (NAT, each.name) not in _LEADING]
+        own = (list(_chains(port, self.half, self._has_comments).values()) for port in self.half.ports.values())
+        stale = [each for each in there.get(NAT, ()) if is_service_chain(each)]
+        lines = (
+            *_section(FILTER, fixed[FILTER]),
+            *self._nat(chain([others], own), leading, (), stale),
+            *_section(MANGLE, fixed[MANGLE]),
+        )
+        return "\n".join((*lines, ""))
 
-    def _batches(self) -> Iterator[list[Chain]]:
-        """The chains of some Service ports at a time."""
-        ports = iter(self.half.ports.values())
-        while some := list(islice(ports, self.features.ports_per_section or None)):
-            has_comments = self._has_comments
-            yield [chain for port in some for chain in service_chains(port, self.half, has_comments=has_comments)]
+    def _nat(
+        self, ports: Iterable[Sequence[Chain]], leading: Sequence[Chain], changes: Sequence[str], stale: Iterable[str]
+    ) -> Iterator[str]:
+        """The commits of table nat.
+
+        They have the chains of Service ports, then the chains that lead to them or changes of those, then the deletion
+        of stale chains that are not among the former.
+        """
+        limit = self.features.chains_per_section or maxsize
+        left = dict.fromkeys(stale)
+        some: list[Chain] = []
+        is_whole = True
+        for chains in ports:
+            if some and len(some) + len(chains) > limit:
+                yield from _section(NAT, some)
+                some, is_whole = [], False
+            some += chains
+            for each in chains:
+                left.pop(each.name, None)
+        deleted = sorted(left, key=_rank)
+        if is_whole and len(some) + len(deleted) <= limit:
+            yield from _section(NAT, (*some, *leading), changes, deleted)
+            return
+        yield from _section(NAT, some)
+        yield from _section(NAT, leading, changes)
+        for start in range(0, len(deleted), _DELETED_AT_ONCE):
+            yield from _section(NAT, (), (), deleted[start : start + _DELETED_AT_ONCE])
 
     def _shared(self) -> dict[tuple[str, str], list[Rule]]:
         """The rules of the chains that Services share, by table and chain.
@@ -93,8 +105,8 @@ class Tables:
         for front in self.half.fronts.values():
             for placed in front_rules(front, self.half, self.features):
                 rules.setdefault((placed.table, placed.chain), []).append(placed.rule)
-        for chain in _LEADING:
-            rules.get(chain, []).sort(key=_target, reverse=True)
+        for at in _LEADING:
+            rules.get(at, []).sort(key=_target, reverse=True)
         return rules
 
     def follow(self, half: FamilyPlan, difference: Difference) -> str:
@@ -105,7 +117,7 @@ class Tables:
         self._endpoints += sum(
             (_endpoints(new) if new else 0) - (_endpoints(old) if old else 0) for old, new in difference.ports.values()
         )
-        written: list[Chain] = []
+        written: list[list[Chain]] = []
         stale: list[str] = []
         removed: list[Placed] = []
         added: list[Placed] = []
@@ -113,7 +125,7 @@ class Tables:
             old, new = before.ports.get(name), half.ports.get(name)
             _compare(port_rules(old, before) if old else (), port_rules(new, half) if new else (), removed, added)
             then, now = _chains(old, before, had_comments), _chains(new, half, self._has_comments)
-            written += [chain for chain in now.values() if then.get(chain.name) != chain]
+            written.append([each for each in now.values() if then.get(each.name) != each])
             stale += [each for each in then if each not in now]
         for front_before, front in difference.fronts.values():
             _compare(
@@ -122,18 +134,18 @@ class Tables:
                 removed,
                 added,
             )
-        lines: list[str] = []
-        for table in _TABLES:
-            chains = written if table == NAT else []
-            changes = [
-                *(line for chain in chains for line in _appended(chain)),
-                *(f"-D {each.chain} {each.rule}" for each in removed if each.table == table),
-                *(f"-I {each.chain} {each.rule}" for each in reversed(added) if each.table == table),
-            ]
-            deleted = stale if table == NAT else []
-            if changes or chains or deleted:
-                lines += restore(table, (chain.name for chain in chains), changes, deleted)
+        added.sort(key=lambda placed: _target(placed.rule))
+        changes = {table: _changes(table, removed, added) for table in (FILTER, NAT)}
+        lines = (*_section(FILTER, (), changes[FILTER]), *self._nat(written, (), changes[NAT], stale))
         return "\n".join((*lines, "")) if lines else ""
+
+
+def _changes(table: str, removed: Iterable[Placed], added: Sequence[Placed]) -> list[str]:
+    """The lines that delete and insert rules."""
+    return [
+        *(f"-D {each.chain} {each.rule}" for each in removed if each.table == table),
+        *(f"-I {each.chain} {each.rule}" for each in reversed(added) if each.table == table),
+    ]
 
 
 def is_service_chain(name: str) -> bool:
@@ -150,20 +162,18 @@ def _target(rule: Rule) -> str:
     return rule.rpartition(" ")[2]
 
 
-def _stale(there: Mapping[str, Collection[str]], names: Collection[str]) -> list[str]:
-    """Those that are of no use any more, each before what its rules lead to."""
-    stale = [each for each in there.get(NAT, ()) if is_service_chain(each) and each not in names]
-    return sorted(stale, key=lambda name: next(i for i, each in enumerate(SERVICE_PREFIXES) if name.startswith(each)))
+def _rank(name: str) -> int:
+    """Service chains in this order stand before what their rules lead to."""
+    return next(rank for rank, prefix in enumerate(SERVICE_PREFIXES) if name.startswith(prefix))
 
 
-def _section(table: str, chains: Collection[Chain], deleted: Sequence[str] = ()) -> Iterator[str]:
-    """The lines of one commit that makes or refills these chains."""
-    appended = (line for chain in chains for line in _appended(chain))
-    return restore(table, (chain.name for chain in chains), appended, deleted)
-
-
-def _appended(chain: Chain) -> Iterator[str]:
-    return (f"-A {chain.name} {each}" for each in chain.rules)
+def _section(
+    table: str, chains: Collection[Chain], changes: Sequence[str] = (), deleted: Sequence[str] = ()
+) -> Iterator[str]:
+    """The lines of one commit; none for nothing."""
+    if chains or changes or deleted:
+        appended = (f"-A {each.name} {rule}" for each in chains for rule in each.rules)
+        yield from restore(table, (each.name for each in chains), chain(appended, changes), deleted)
 
 
 def _endpoints(port: PortPlan) -> int:

@@ -17,7 +17,7 @@ from kdns.proxy.iptables.frame import INVALID_PACKETS, LOCALHOST_PACKETS, Featur
 from kdns.proxy.settings.settings import Settings
 
 _LIBERAL: Final = Path("/proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal")
-_PORTS_PER_SECTION: Final = {"nft": 100, "legacy": 0}
+_CHAINS_PER_SECTION: Final = {"nft": 2000, "legacy": 0}
 _COUNTING: Final = """*filter
 :KDNS-CHECK - [0:0]
 -A KDNS-CHECK -m nfacct --nfacct-name {name} -j DROP
@@ -59,7 +59,7 @@ async def features(programs: Programs, settings: Settings) -> Features:
     return Features(
         nfacct=await _counts_by_name(programs),
         tcp_be_liberal=is_liberal,
-        ports_per_section=_PORTS_PER_SECTION[programs.backend],
+        chains_per_section=_CHAINS_PER_SECTION[programs.backend],
     )
 
 
