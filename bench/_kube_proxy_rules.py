@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from hashlib import sha256
 
-from _vip_services import AFFINITY_S, ENDPOINTS, MARK, PORT, RANGES, TARGET_PORT, Setting
+from _vip_services import AFFINITY_S, ENDPOINTS, MARK, PORT, RANGES, TARGET_PORT, Service, Setting
 
 from kdns.proxy.nftables.objects import NFT_FAMILY
 
@@ -82,51 +82,63 @@ table {table} {{
     yield f"add element {table} service-ips {{ {', '.join(fronts)} }}"
 
 
-def kube_proxy_iptables(given: Setting) -> Iterator[str]:
-    """The shape of kube-proxy's mode iptables: one chain with a rule for each Service, gone through from the top."""
+def kube_proxy_iptables(given: Setting, changed: Service | None = None) -> Iterator[str]:
+    """The shape of kube-proxy's mode iptables: one chain with a rule for each Service, gone through from the top.
+
+    With `changed`, a partial sync: of the chains of Services only that one's are written, of the others all.
+    """
     pods = RANGES[given.family].pods
-    yield f"""*filter
+    yield """*filter
 :KUBE-SERVICES - [0:0]
 :KUBE-FORWARD - [0:0]
-:KUBE-PROXY-FIREWALL - [0:0]
--A FORWARD -m conntrack --ctstate NEW -j KUBE-PROXY-FIREWALL
+:KUBE-PROXY-FIREWALL - [0:0]"""
+    if not changed:
+        yield """-A FORWARD -m conntrack --ctstate NEW -j KUBE-PROXY-FIREWALL
 -A FORWARD -j KUBE-FORWARD
--A FORWARD -m conntrack --ctstate NEW -j KUBE-SERVICES
--A KUBE-FORWARD -m conntrack --ctstate INVALID -j DROP
+-A FORWARD -m conntrack --ctstate NEW -j KUBE-SERVICES"""
+    yield f"""-A KUBE-FORWARD -m conntrack --ctstate INVALID -j DROP
 -A KUBE-FORWARD -m mark --mark {MARK:#x}/{MARK:#x} -j ACCEPT
 -A KUBE-FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
 COMMIT
 *nat
 :KUBE-SERVICES - [0:0]
 :KUBE-POSTROUTING - [0:0]
-:KUBE-MARK-MASQ - [0:0]
--A PREROUTING -j KUBE-SERVICES
--A POSTROUTING -j KUBE-POSTROUTING
--A KUBE-MARK-MASQ -j MARK --or-mark {MARK:#x}
+:KUBE-MARK-MASQ - [0:0]"""
+    if not changed:
+        yield """-A PREROUTING -j KUBE-SERVICES
+-A OUTPUT -j KUBE-SERVICES
+-A POSTROUTING -j KUBE-POSTROUTING"""
+    yield f"""-A KUBE-MARK-MASQ -j MARK --or-mark {MARK:#x}
 -A KUBE-POSTROUTING -m mark ! --mark {MARK:#x}/{MARK:#x} -j RETURN
 -A KUBE-POSTROUTING -j MARK --xor-mark {MARK:#x}
 -A KUBE-POSTROUTING -j MASQUERADE --random-fully"""
     for service in given.services:
         for protocol in service.protocols:
             chain = f"KUBE-SVC-{_digest(service.name, protocol)}"
-            places = [(f"KUBE-SEP-{_digest(service.name, protocol, each)}", each) for each in service.endpoints]
             matched = f"-d {service.vip} -p {protocol} -m {protocol} --dport {PORT}"
             said = f'-m comment --comment "bench/{service.name}:{protocol} cluster IP"'
-            yield "\n".join(f":{name} - [0:0]" for name in (chain, *(name for name, _ in places)))
+            if changed in {None, service}:
+                yield from _service_chains(service, protocol, chain, f"{said} ! -s {pods} {matched}")
             yield f"-A KUBE-SERVICES {said} {matched} -j {chain}"
-            yield f"-A {chain} {said} ! -s {pods} {matched} -j KUBE-MARK-MASQ"
-            recent = f"-m recent --rcheck --seconds {AFFINITY_S} --reap"
-            if service.affinity:
-                yield from (f"-A {chain} {said} {recent} --name {name} -j {name}" for name, _ in places)
-            for number, (name, each) in enumerate(places):
-                left = ENDPOINTS - number
-                odds = f"-m statistic --mode random --probability {1 / left:.10f}" if left > 1 else ""
-                noted = f"-m recent --name {name} --set" if service.affinity else ""
-                to = f"{each if given.family == 'IPv4' else f'[{each}]'}:{TARGET_PORT}"
-                yield f"-A {chain} {said} {odds} -j {name}"
-                yield f"-A {name} {said} -s {each} -j KUBE-MARK-MASQ"
-                yield f"-A {name} {said} {noted} -p {protocol} -m {protocol} -j DNAT --to-destination {to}"
     yield "COMMIT"
+
+
+def _service_chains(service: Service, protocol: str, chain: str, masqueraded: str) -> Iterator[str]:
+    said = f'-m comment --comment "bench/{service.name}:{protocol}"'
+    places = [(f"KUBE-SEP-{_digest(service.name, protocol, each)}", each) for each in service.endpoints]
+    yield "\n".join(f":{name} - [0:0]" for name in (chain, *(name for name, _ in places)))
+    yield f"-A {chain} {masqueraded} -j KUBE-MARK-MASQ"
+    recent = f"-m recent --rcheck --seconds {AFFINITY_S} --reap"
+    if service.affinity:
+        yield from (f"-A {chain} {said} {recent} --name {name} -j {name}" for name, _ in places)
+    for number, (name, each) in enumerate(places):
+        left = ENDPOINTS - number
+        odds = f"-m statistic --mode random --probability {1 / left:.10f}" if left > 1 else ""
+        noted = f"-m recent --name {name} --set" if service.affinity else ""
+        to = f"{each if ':' not in each else f'[{each}]'}:{TARGET_PORT}"
+        yield f"-A {chain} {said} {odds} -j {name}"
+        yield f"-A {name} {said} -s {each} -j KUBE-MARK-MASQ"
+        yield f"-A {name} {said} {noted} -p {protocol} -m {protocol} -j DNAT --to-destination {to}"
 
 
 def _digest(*parts: str) -> str:

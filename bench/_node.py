@@ -26,8 +26,11 @@ Json = dict[str, Any]
 
 SLICES: Final = "/apis/discovery.k8s.io/v1/endpointslices"
 ENDPOINTS: Final = 5
+PORT: Final = 80
 NODES: Final = 100
 NODE: Final = "node-0"
+METRICS: Final = "127.0.0.1:10249"
+"""Where the node's metrics are, by default."""
 LOOK_EVERY_S: Final = 0.02
 FIRST_IP, FIRST_POD = int(ip_address("10.96.0.10")), int(ip_address("10.128.0.1"))
 
@@ -38,6 +41,7 @@ class NodeUnderTest(NamedTuple):
     api: subprocess.Popen[str]
     pid: int
     start_s: float
+    start_cpu_s: float
     peak: Peak
 
     def change(self, number: int, endpoints: int) -> None:
@@ -53,8 +57,8 @@ class NodeUnderTest(NamedTuple):
 
 
 @contextmanager
-def node(count: int, folder: Path, min_sync: str) -> Iterator[NodeUnderTest]:
-    """`kdns proxy` at work for so many Services."""
+def node(count: int, folder: Path, min_sync: str, mode: str = "nftables") -> Iterator[NodeUnderTest]:
+    """`kdns proxy` at work in this mode for so many Services."""
     cores, log = Cores.of_this_machine(), folder / "proxy.log"
     program = [sys.executable, __file__, str(count)]
     with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as api:
@@ -63,13 +67,19 @@ def node(count: int, folder: Path, min_sync: str) -> Iterator[NodeUnderTest]:
             port = api.stdout.readline().strip()
             kdns = [str(Path(sys.executable).parent / "kdns"), "--log-level", "warning", "proxy"]
             settings = ["--hostname-override", NODE, "--cluster-cidr", "10.128.0.0/9"]
-            source = ["--master", f"http://127.0.0.1:{port}", "--iptables-min-sync-period", min_sync]
+            settings += [
+                "--proxy-mode",
+                mode,
+                *(f"--{each}-min-sync-period={min_sync}" for each in ("iptables", "ipvs")),
+            ]
+            source = ["--master", f"http://127.0.0.1:{port}"]
             began_s = time.monotonic()
             with running([*kdns, *settings, *source], cores.server | cores.others, log) as process:
                 peak = Peak(process.pid)
                 peak.start()
                 read_until(process, "ready", log)
-                yield NodeUnderTest(api, process.pid, time.monotonic() - began_s, peak)
+                took_s = time.monotonic() - began_s
+                yield NodeUnderTest(api, process.pid, took_s, cpu_s(process.pid), peak)
         finally:
             api.terminate()
 
@@ -109,10 +119,15 @@ def memory_mib(pid: int, what: str) -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{what}:")) / 1024
 
 
+def front(number: int) -> tuple[str, int, str]:
+    """Address, port and protocol of one Service."""
+    return str(ip_address(FIRST_IP + number)), PORT, "TCP"
+
+
 def service(number: int) -> Json:
     """One Service."""
-    ip = str(ip_address(FIRST_IP + number))
-    port = {"name": "http", "port": 80, "protocol": "TCP", "targetPort": 8080}
+    ip, exposed, protocol = front(number)
+    port = {"name": "http", "port": exposed, "protocol": protocol, "targetPort": 8080}
     spec: Json = {"type": "ClusterIP", "clusterIP": ip, "clusterIPs": [ip], "ipFamilies": ["IPv4"], "ports": [port]}
     spec |= {"internalTrafficPolicy": "Cluster", "sessionAffinity": "None", "selector": {"app": f"svc-{number}"}}
     return {"metadata": {"name": f"svc-{number}", "namespace": "bench", "resourceVersion": "1"}, "spec": spec}

@@ -1,118 +1,207 @@
-"""A node's rules: from the start of `kdns proxy` until they are in the kernel, and what one change of endpoints takes.
+"""A node's rules in each mode: from the start of `kdns proxy` until they are in the kernel, and what one change takes.
 
-Needs root, unshare and nft: everything happens in a network namespace of its own. A change is one endpoint less, timed
-from when it is written to the watch until nftables tells of the transaction.
+Needs root, unshare, nft and iptables: every row is made in a network namespace of its own. A change is one endpoint
+less, timed from when it is written to the watch until it is in the kernel; its CPU time is kdns's with that of the
+programs that it ran. Mode ipvs needs a kernel with IPVS: where this one has none, its rows and one for comparison come
+from user-mode Linux (Debian package user-mode-linux), a slower machine in the machine.
 
-Figures of kube-proxy 1.36 in mode nftables are from one earlier run on such a machine, with nft 1.0.6.
+Peers are the programs alone, with the rules of the same Services: those that kdns wrote, loaded by a plain restore into
+empty tables, and those of kube-proxy's shape. Figures of kube-proxy 1.36 are from one earlier run on such a machine.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import socket
 import subprocess
 import sys
 import tempfile
 import time
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 from statistics import quantiles
 from typing import Final, NamedTuple
 
+from _arrivals import Arrivals, destinations, legacy_tables, syncs, transactions
 from _node import ENDPOINTS, cpu_s, memory_mib, node
+from _rule_peers import PEERS, loaded
 
-from kdns.aio.netlink.protocol import attributes, messages, netlink_socket
-from kdns.aio.netlink.uapi import NETLINK_NETFILTER, NFNLGRP_NFTABLES, NFT_MSG_NEWGEN, NFTA_TABLE_NAME
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "kernel"))
+import user_mode
 
-CHANGES: Final = 60
 PAUSE_S: Final = 0.1
-PATIENCE_S: Final = 30.0
-KUBE_PROXY: Final = {
-    1000: (0.84, 144.0, 161.0, 78),
-    5000: (3.7, 1070.0, 1100.0, 144),
-    10000: (13.4, 3800.0, 4000.0, 268),
+SETTLE_S: Final = 2.0
+KUBE_PROXY: Final[dict[str, dict[int, tuple[float, float, float, int]]]] = {
+    "nftables": {1000: (0.84, 144.0, 161.0, 78), 5000: (3.7, 1070.0, 1100.0, 144), 10000: (13.4, 3800.0, 4000.0, 268)},
+    "iptables-nft": {1000: (1.55, 121.0, 0, 0), 5000: (37.7, 554.0, 0, 0), 10000: (188.0, 1100.0, 0, 0)},
 }
-"""By Services: start in s, one change p50 in ms, CPU per change in ms, RSS in MiB."""
+"""By mode and Services: start in s, one change p50 in ms, CPU per change in ms, RSS in MiB; 0 was not measured."""
+MEMORY, TIMEOUT_S = "2G", 3600
+"""Of user-mode Linux."""
+COMPARED: Final = "iptables-legacy"
+"""The mode that is measured beside those which this kernel lacks."""
+COLUMNS: Final = (
+    *("Services x 5", "", "start", "CPU of it"),
+    *("one change, p50", "p99", "CPU per change", "RSS", "peak, with children"),
+)
+TITLE: Final = f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|"
+
+
+class Way(NamedTuple):
+    """A mode with what is below it. `fronts` counts the Services that the kernel has."""
+
+    name: str
+    mode: str
+    arrivals: Arrivals
+    fronts: Callable[[], int]
+    before: tuple[tuple[str, ...], ...] = ()
+    saved: tuple[str, ...] = ()
+
+
+def _said(*argv: str) -> Callable[[], bytes]:
+    return lambda: subprocess.run(argv, capture_output=True, check=True).stdout
+
+
+def _counted(read: Callable[[], bytes], word: bytes) -> Callable[[], int]:
+    return lambda: read().count(word)
+
+
+_FRONTS: Final = _counted(_said("nft", "list", "map", "ip", "kdns", "service-ips"), b"goto")
+WAYS: Final = {
+    way.name: way
+    for way in (
+        Way("nftables", "nftables", transactions("kdns"), _FRONTS),
+        *(
+            Way(
+                f"iptables-{backend}",
+                "iptables",
+                arrivals,
+                _counted(_said(f"iptables-{backend}-save", "-t", "nat"), b"-A KUBE-SERVICES -d"),
+                ((f"iptables-{backend}", "-t", "mangle", "-N", "KUBE-KUBELET-CANARY"),),
+                (f"iptables-{backend}-save",),
+            )
+            for backend, arrivals in (("nft", transactions("nat")), ("legacy", legacy_tables))
+        ),
+        Way("userspace", "userspace", syncs, _FRONTS),
+        Way("ipvs", "ipvs", destinations, lambda: Path("/proc/net/ip_vs").read_bytes().count(b"TCP ")),
+    )
+}
+"""A kubelet's chain tells which back end of iptables a node uses."""
 
 
 class Figures(NamedTuple):
     """What one size took."""
 
     start_s: float
+    start_cpu_s: float
     change_p50_ms: float
     change_p99_ms: float
     cpu_ms: float
     rss_mib: float
     peak_mib: float
 
-
-def drain(monitor: socket.socket) -> None:
-    """Forget what nftables has told so far."""
-    monitor.setblocking(False)
-    with suppress(BlockingIOError):
-        while True:
-            monitor.recv(1 << 18)
-    monitor.settimeout(PATIENCE_S)
+    def __str__(self) -> str:
+        change = f"{self.change_p50_ms:.1f} ms | {self.change_p99_ms:.1f} ms | {self.cpu_ms:.1f} ms"
+        memory = f"{self.rss_mib:.0f} MiB | {self.peak_mib:.0f} MiB"
+        return f"{self.start_s:.2f} s | {self.start_cpu_s:.2f} s | {change} | {memory}"
 
 
-def wait_for_transaction(monitor: socket.socket) -> float:
-    """When nftables told of the next transaction on kdns's table."""
-    is_ours = False
-    while True:
-        for message in messages(monitor.recv(1 << 18)):
-            kind = message.kind & 0xFF
-            if kind == NFT_MSG_NEWGEN:
-                if is_ours:
-                    return time.monotonic()
-            else:
-                is_ours = is_ours or attributes(message.body, 4).get(NFTA_TABLE_NAME) == b"kdns\0"
-
-
-def measured(count: int, folder: Path) -> Figures:
-    """One size."""
-    with node(count, folder, "10ms") as asked, netlink_socket(NETLINK_NETFILTER, NFNLGRP_NFTABLES) as monitor:
-        elements = subprocess.run(["nft", "list", "map", "ip", "kdns", "service-ips"], capture_output=True, check=True)
-        if (found := elements.stdout.count(b"goto")) != count:
-            raise SystemExit(f"{found} fronts in the kernel, wanted {count}")
-        time.sleep(2)
-        took_ms, cpu_before_s = [], cpu_s(asked.pid)
-        for number in range(CHANGES):
-            drain(monitor)
-            asked.change(number * 13 % count, ENDPOINTS - 1)
+def measured(way: Way, count: int, changes: int, folder: Path) -> Figures:
+    """One mode with so many Services; what it saved is left in the folder."""
+    for argv in way.before:
+        subprocess.run(argv, check=True)
+    with node(count, folder, "10ms", way.mode) as asked, way.arrivals() as arrival:
+        if (found := way.fronts()) != count:
+            raise SystemExit(f"{way.name}: {found} Services in the kernel, wanted {count}")
+        if way.saved:
+            (folder / "saved").write_bytes(_said(*way.saved)())
+        time.sleep(SETTLE_S)
+        took_ms, cpu_ms = [], []
+        for number in range(changes):
+            service = number * 13 % count
+            arrival.expect(service)
+            cpu_before_s = cpu_s(asked.pid)
+            asked.change(service, ENDPOINTS - 1)
             written_s = asked.written_s()
-            took_ms.append((wait_for_transaction(monitor) - written_s) * 1e3)
+            took_ms.append((arrival.wait() - written_s) * 1e3)
             time.sleep(PAUSE_S)
-        cpu_ms = (cpu_s(asked.pid) - cpu_before_s) / CHANGES * 1e3
+            cpu_ms.append((cpu_s(asked.pid) - cpu_before_s) * 1e3)
         percent = quantiles(took_ms, n=100)
         rss_mib = memory_mib(asked.pid, "VmRSS")
-        return Figures(asked.start_s, percent[49], percent[98], cpu_ms, rss_mib, asked.peak.mib)
+        mean_ms = sum(cpu_ms) / changes
+        return Figures(asked.start_s, asked.start_cpu_s, percent[49], percent[98], mean_ms, rss_mib, asked.peak.mib)
+
+
+def rows(way: Way, count: int, changes: int, folder: Path) -> Iterator[str]:
+    """The lines of the table for one mode and size."""
+    yield f"kdns, {way.name} | {measured(way, count, changes, folder)}"
+    for peer in PEERS:
+        if peer.mode == way.name and count <= peer.most:
+            yield f"{peer.name} | {loaded(peer, count, folder)}"
+    if recorded := KUBE_PROXY.get(way.name, {}).get(count):
+        start_s, change_ms, cpu_ms, rss_mib = recorded
+        tail = f"{cpu_ms:.0f} ms | {rss_mib} MiB |" if cpu_ms else "| |"
+        yield f"kube-proxy, {way.name} | {start_s:.2f} s | | {change_ms:.0f} ms | | {tail}"
+
+
+def has_ipvs() -> bool:
+    """Whether this kernel has IPVS."""
+    subprocess.run(["modprobe", "--quiet", "ip_vs"], check=False)
+    return Path("/proc/net/ip_vs").exists()
+
+
+def inside(name: str, count: int, changes: int) -> None:
+    """Print the rows of one mode and size, in a network namespace, or a machine, that has nothing else."""
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    with tempfile.TemporaryDirectory() as folder:
+        for row in rows(WAYS[name], count, changes, Path(folder)):
+            print(f"| {count:,} | {row} |", flush=True)
+
+
+def in_user_mode(again: list[str]) -> None:
+    """The same in user-mode Linux."""
+    with tempfile.TemporaryDirectory() as folder:
+        ended = user_mode.run(again, Path(folder), options=f"mem={MEMORY}", timeout_s=TIMEOUT_S)
+    print(ended.output, end="", flush=True)
+    if ended.status:
+        raise SystemExit(f"user-mode Linux ended with {ended.status}: {ended.console}")
 
 
 def main() -> None:
-    """Print the table."""
+    """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("sizes", nargs="*", type=int, default=[1000, 5000, 10000])
-    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if not arguments.inside:
-        if os.geteuid() != 0:
-            print("left out: it needs root, since it makes a network namespace")
-            return
-        own = [sys.executable, __file__, "--inside", *map(str, arguments.sizes)]
-        sys.exit(subprocess.run(["unshare", "--net", *own], check=False).returncode)
-    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
-    print("| Services x 5 | | start | one change, p50 | p99 | CPU per change | RSS | peak, with children |")
-    print("|---|---|---|---|---|---|---|---|")
-    with tempfile.TemporaryDirectory() as folder:
-        for size in arguments.sizes:
-            got = measured(size, Path(folder))
-            change = f"{got.change_p50_ms:.1f} ms | {got.change_p99_ms:.1f} ms | {got.cpu_ms:.1f} ms"
-            memory = f"{got.rss_mib:.0f} MiB | {got.peak_mib:.0f} MiB"
-            print(f"| {size:,} | kdns | {got.start_s:.2f} s | {change} | {memory} |", flush=True)
-            if peer := KUBE_PROXY.get(size):
-                figures = f"{peer[0]:.2f} s | {peer[1]:.0f} ms | | {peer[2]:.0f} ms | {peer[3]} MiB"
-                print(f"| | kube-proxy | {figures} | |", flush=True)
+    parser.add_argument("--modes", nargs="*", choices=WAYS, default=list(WAYS))
+    parser.add_argument("--changes", type=int, default=60)
+    parser.add_argument("--user-mode", action="store_true", help="measure in user-mode Linux")
+    parser.add_argument("--inside", choices=WAYS, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.inside:
+        inside(given.inside, given.sizes[0], given.changes)
+        return
+    if os.geteuid() != 0:
+        print("left out: it needs root, since it makes network namespaces")
+        return
+    here = [] if given.user_mode else [name for name in given.modes if name != "ipvs" or has_ipvs()]
+    there = [name for name in given.modes if name not in here]
+    if there and not given.user_mode:
+        there.append(COMPARED)
+    for names, is_here in ((here, True), (there, False)):
+        if names:
+            print(f"\n{'Here' if is_here else 'In user-mode Linux'}:\n\n{TITLE}", flush=True)
+        for size, name in product(given.sizes, names):
+            again = [
+                sys.executable,
+                str(Path(__file__).resolve()),
+                str(size),
+                f"--inside={name}",
+                f"--changes={given.changes}",
+            ]
+            if is_here:
+                subprocess.run(["unshare", "--net", *again], check=True)
+            else:
+                in_user_mode(again)
 
 
 if __name__ == "__main__":
