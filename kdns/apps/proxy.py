@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,6 +41,8 @@ from kdns.proxy.settings.settings import ClientConnection, Settings
 
 POD_CIDRS_TIMEOUT_S: Final = 300.0
 """How long a node with detectLocalMode NodeCIDR may take to get its podCIDRs, as in kube-proxy."""
+IN_FLIGHT_S: Final = 1.0
+"""How long a UDP exchange may take through the mode before."""
 LOADING_S: Final = 30.0
 """How long the garbage collector is off at most while the first objects are loaded."""
 
@@ -124,7 +127,7 @@ class NodeProxy:
         )
         events, conntrack, stats = (
             EventRecorder(self.source, self.name),
-            ConntrackReconciler(mode.udp_targets),
+            ConntrackReconciler(mode.udp_targets, is_held=takeover.has_earlier),
             FollowStats(),
         )
         health = ProxyHealth(sync_runner, lambda: self.node)
@@ -205,9 +208,13 @@ class NodeProxy:
         trim_memory()
 
     async def _clean_up(self, takeover: Takeover, settings: Settings, conntrack: ConntrackReconciler) -> None:
-        """Remove what was there before, when the rules stand, and once more UDP flows that it led elsewhere."""
+        """Remove what was there before, when the rules stand, and UDP flows that it led elsewhere.
+
+        The flows have time for answers that are under way.
+        """
         await self.established.wait()
-        await takeover.clean_up(settings, conntrack.again)
+        loop = asyncio.get_running_loop()
+        await takeover.clean_up(settings, partial(loop.call_later, IN_FLIGHT_S, conntrack.release))
 
     def _http_servers(self, health: ProxyHealth, sources: MetricSources, connections: Connections) -> dict[str, Any]:
         settings, hard_fail = self.settings, self.settings.bind_address_hard_fail

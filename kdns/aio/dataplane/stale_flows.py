@@ -40,11 +40,13 @@ class FlowStats:
 class ConntrackReconciler:
     """Deletes stale UDP flows after each sync; `run` works until it is cancelled.
 
-    `targets` are those of the mode, see `RunningMode.udp_targets`; None: there are no flows to delete.
+    `targets` are those of the mode, see `RunningMode.udp_targets`; None: there are no flows to delete. `is_held`:
+    flows of another mode are still served, so nothing is deleted before `release`.
     """
 
-    def __init__(self, targets: UdpTargets | None) -> None:
+    def __init__(self, targets: UdpTargets | None, *, is_held: bool = False) -> None:
         self.stats = FlowStats()
+        self._is_held = is_held
         self._targets = targets
         self._plan: Plan | None = None
         self._fronts: dict[Family, Fronts] = {family: {} for family in FAMILIES}
@@ -55,6 +57,8 @@ class ConntrackReconciler:
         if self._targets is None:
             return
         self._plan = result.plan
+        if self._is_held:
+            return
         for family in FAMILIES:
             difference = result.differences[family] if result.differences else None
             fronts = udp_fronts(result.plan.of(family), difference, partial(self._targets, family))
@@ -62,8 +66,9 @@ class ConntrackReconciler:
                 self._fronts[family] = merged(self._fronts[family], fronts)
                 self._pending[family].set()
 
-    def again(self) -> None:
-        """Note all fronts: until now, rules of others may have led flows elsewhere."""
+    def release(self) -> None:
+        """Examine all fronts, since until now rules of others may have led flows elsewhere; and all later ones."""
+        self._is_held = False
         if self._plan:
             self.synced(SyncResult(self._plan, {}, None))
 

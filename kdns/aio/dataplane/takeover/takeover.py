@@ -89,7 +89,12 @@ class Takeover:
         self._modes.append(made)
         return made
 
-    async def clean_up(self, settings: Settings, removed: Callable[[], None] = lambda: None) -> None:
+    @property
+    def has_earlier(self) -> bool:
+        """Whether modes before the last one are at work still."""
+        return len(self._modes) > 1
+
+    async def clean_up(self, settings: Settings, removed: Callable[[], object] = lambda: None) -> None:
         """Remove what was there before, since the rules of the last mode stand; then call `removed`.
 
         Where a kube-proxy is at work, what may be its own is removed when it has ended. What fails is tried again.
@@ -122,7 +127,7 @@ class Takeover:
 
     def _retire_earlier(self) -> None:
         """Let the modes before the last one end. That goes on when another mode is started."""
-        while len(self._modes) > 1:
+        while self.has_earlier:
             task = observed(self._modes.pop(0).retire(), "retiring mode")
             self._retiring.add(task)
             task.add_done_callback(self._retiring.discard)
