@@ -115,60 +115,71 @@ _REDIRECTED = {4: "127.0.0.1", 6: "::1"}
 """A local address, in place of that of the interface of arrival, which is not known here."""
 
 
-def walk(kernel: Kernel, packet: At, node: Iterable[str]) -> list[At]:
+class Node:
+    """The machine that a packet is walked on: its addresses."""
+
+    def __init__(self, addresses: Iterable[str]) -> None:
+        self.addresses = frozenset(addresses)
+
+    def is_local(self, address: str) -> bool:
+        """Whether packets to it are for the machine itself."""
+        return address in self.addresses or ip_address(address).is_loopback
+
+    def holds(self, option: str, values: Arguments, at: At) -> bool:
+        """A match that depends on more than the packet and the addresses; ValueError where there is no such match."""
+        raise ValueError(f"unknown match: {option} {' '.join(values)} for {at}")
+
+
+def walk(kernel: Kernel, packet: At, addresses: Iterable[str]) -> list[At]:
     """Every way that the packet can end."""
-    local = set(node)
-    from_node = _is_local(packet.saddr, local)
+    node = Node(addresses)
+    from_node = node.is_local(packet.saddr)
     ends: list[At] = []
     hooks = [("mangle", "OUTPUT"), ("nat", "OUTPUT"), ("filter", "OUTPUT")]
     if not from_node:
         hooks = [("mangle", "PREROUTING"), ("nat", "PREROUTING")]
-    for at in _hooks(kernel, hooks, [packet], local):
-        inward = _is_local(at.daddr, local)
+    for at in hooked(kernel, hooks, [packet], node):
+        inward = node.is_local(at.daddr)
         rest = [("filter", "INPUT")] if inward else [] if from_node else [("filter", "FORWARD")]
-        ends += _hooks(kernel, rest if inward else (*rest, ("nat", "POSTROUTING")), [at], local)
+        ends += hooked(kernel, rest if inward else (*rest, ("nat", "POSTROUTING")), [at], node)
     return ends
 
 
-def _is_local(address: str, local: set[str]) -> bool:
-    return address in local or ip_address(address).is_loopback
-
-
-def _hooks(kernel: Kernel, hooks: Iterable[tuple[str, str]], packets: list[At], local: set[str]) -> list[At]:
+def hooked(kernel: Kernel, hooks: Iterable[tuple[str, str]], packets: list[At], node: Node) -> list[At]:
     """The packets after these hooks; `ended` is "accept" where the last one's filter accepted it by a rule."""
     for table, chain in hooks:
         going = (replace(at, ended="") if at.ended == "accept" else at for at in packets)
-        packets = [each for at in going for each in _chain(kernel.tables[table], chain, at, local)]
+        packets = [each for at in going for each in _chain(kernel.tables[table], chain, at, node)]
         if table == "nat":
             packets = [replace(at, ended="") if at.ended == "accept" else at for at in packets]
     return packets
 
 
-def _chain(chains: dict[str, list[str]], name: str, packet: At, local: set[str]) -> Iterator[At]:
+def _chain(chains: dict[str, list[str]], name: str, packet: At, node: Node) -> Iterator[At]:
     """The packets that leave a chain: with `ended`, or to go on after it."""
     going, done = [packet], list[At]()
     for rule in chains[name]:
         going, passed = [], going
         for at in passed:
-            for each in _rule(chains, split(rule), at, local):
+            for each in _rule(chains, split(rule), at, node):
                 (done if each.ended else going).append(each)
     for at in (*done, *going):
         yield replace(at, ended="") if at.ended == _RETURNED else at
 
 
-def _rule(chains: dict[str, list[str]], words: Arguments, at: At, local: set[str]) -> Iterator[At]:
+def _rule(chains: dict[str, list[str]], words: Arguments, at: At, node: Node) -> Iterator[At]:
     """The packet after one rule, once for each thing that may happen."""
     if at.ended:
         yield at
         return
     matches, target = _parsed(words)
-    ways = [_match(option, values, at, local, is_not=is_not) for is_not, option, values in matches]
+    ways = [_match(option, values, at, node, is_not=is_not) for is_not, option, values in matches]
     if False in ways or not target:
         yield at
         return
     if None in ways:
         yield at
-    yield from _target(chains, target, at, local)
+    yield from _target(chains, target, at, node)
 
 
 @cache
@@ -194,13 +205,13 @@ IGNORED = frozenset(
 )
 
 
-def _match(option: str, values: Arguments, at: At, local: set[str], *, is_not: bool) -> bool | None:
+def _match(option: str, values: Arguments, at: At, node: Node, *, is_not: bool) -> bool | None:
     """Whether one match holds; None where it may."""
     if option in IGNORED:
         return True
     if option in {"--probability", "--rcheck"}:
         return None
-    (value,) = values
+    value = values[0] if values else ""
     match option:
         case "-s":
             holds = ip_address(at.saddr) in ip_network(value)
@@ -213,20 +224,20 @@ def _match(option: str, values: Arguments, at: At, local: set[str], *, is_not: b
         case "--dport":
             holds = at.dport == int(value)
         case "--dst-type" if value == "LOCAL":
-            holds = _is_local(at.daddr, local)
+            holds = node.is_local(at.daddr)
         case "--src-type" if value == "LOCAL":
-            holds = _is_local(at.saddr, local)
+            holds = node.is_local(at.saddr)
         case "--ctstate":
             holds = bool({"NEW", *(("DNAT",) if at.is_dnat else ())} & set(value.split(",")))
         case "--mark":
             bits, mask = (int(each, 16) for each in value.split("/"))
             holds = at.mark & mask == bits
         case _:
-            raise ValueError(f"unknown match: {option} {value}")
+            holds = node.holds(option, values, at)
     return holds is not is_not
 
 
-def _target(chains: dict[str, list[str]], words: Arguments, at: At, local: set[str]) -> Iterator[At]:
+def _target(chains: dict[str, list[str]], words: Arguments, at: At, node: Node) -> Iterator[At]:
     match words:
         case ["ACCEPT"] | ["DROP"] | ["REJECT", "--reject-with", _]:
             yield replace(at, ended=words[0].lower())
@@ -245,6 +256,6 @@ def _target(chains: dict[str, list[str]], words: Arguments, at: At, local: set[s
                 at, daddr=_REDIRECTED[ip_address(at.daddr).version], dport=int(port), is_dnat=True, ended="accept"
             )
         case [chain] if chain in chains:
-            yield from _chain(chains, chain, at, local)
+            yield from _chain(chains, chain, at, node)
         case _:
             raise ValueError(f"unknown target: {' '.join(words)}")

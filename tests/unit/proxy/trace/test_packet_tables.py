@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import ipt_walk
+import ipvs_walk
 import nft_walk
 import pytest
 from packet_tables import AFFINITY, CASES
 from small_cluster import ARRIVES, PROTOCOLS, Case, Sent, sent, state
 
 from kdns.net import FAMILIES, Family
+from kdns.proxy.ipvs.text import ipvs_text
 from kdns.proxy.modes import MODES
 from kdns.proxy.nftables.table import Table
-from kdns.proxy.plan.modes import NFTABLES, Mode
+from kdns.proxy.plan.modes import IPVS, NFTABLES, Mode
 from kdns.proxy.trace.explain import explained
 from kdns.proxy.trace.text import as_json
 from kdns.proxy.trace.trace import Fate, Packet
@@ -65,3 +68,20 @@ def test_the_written_rules_do_so(of: Case, family: Family) -> None:
         assert {at.daddr for at in ends} == packet.ends, packet
         for at in ends:
             assert (at.is_masqueraded, at.dport) == (sees_node(packet, at.daddr), 8080), packet
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_virtual_servers_and_the_rules_around_them_do_so(of: Case, family: Family) -> None:
+    of = of.in_mode(IPVS)
+    content = ipvs_walk.Content(ipvs_walk.parts(ipvs_text(of.plan))[family], map(str, of.node.addresses))
+    for packet in packets(of, family):
+        start = ipt_walk.At(
+            str(packet.source), str(packet.destination), packet.protocol.lower(), packet.port, arrives(packet)
+        )
+        ends = ipvs_walk.walk(content, start)
+        if not packet.ends:
+            assert {at.ended.replace("accept", "") for at in ends} == {ENDED[packet.row.wanted]}, packet
+            continue
+        assert {at.daddr for at in ends} == packet.ends, packet
+        for at in ends:
+            assert (at.is_masqueraded, at.dport) == (sees_node(packet, at.daddr, IPVS), 8080), packet
