@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
+from collections.abc import Callable
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import ipt_walk
+import ipvs_walk
 import msgspec
 import nft_walk
 import pytest
@@ -17,10 +20,12 @@ from kdns.cluster.objects import EndpointSlice, Service
 from kdns.cluster.state import State
 from kdns.net import FAMILIES, family_of
 from kdns.proxy.iptables.text import family_text
+from kdns.proxy.ipvs.text import ipvs_text
 from kdns.proxy.nftables.table import Table
+from kdns.proxy.plan.branches import Verdict
 from kdns.proxy.plan.config import LocalPods, NodeView, ProxyConfig
 from kdns.proxy.plan.endpoints import Candidate, Policies, ServiceEndpoint, endpoint_lists
-from kdns.proxy.plan.modes import IPTABLES, NFTABLES
+from kdns.proxy.plan.modes import IPTABLES, IPVS, NFTABLES, Mode
 from kdns.proxy.plan.plan import Plan
 from kdns.proxy.plan.planner import plan
 from kdns.proxy.trace.trace import Fate, Packet, Trace, trace
@@ -92,7 +97,7 @@ def flow_agrees(found: Trace, expect: Case) -> bool:
     return found.fate is Fate.UNTOUCHED
 
 
-def planned(case: Case) -> tuple[Plan, NodeView]:
+def planned(case: Case, mode: Mode | None = None) -> tuple[Plan, NodeView]:
     told = case["config"]
     state = State()
     for service in case["services"]:
@@ -106,7 +111,7 @@ def planned(case: Case) -> tuple[Plan, NodeView]:
         tuple(map(ip_address, told["localNodeIPs"])),
     )
     config = ProxyConfig(
-        {"iptables": IPTABLES, "nftables": NFTABLES}[told["mode"]],
+        mode or {"iptables": IPTABLES, "nftables": NFTABLES}[told["mode"]],
         masquerade_all=told["masqueradeAll"],
         local_pods=LocalPods((ip_network(told["detectLocal"][1]),)) if told["detectLocal"] else None,
         node_port_addresses=tuple(map(ip_network, told["nodePortAddresses"])),
@@ -186,3 +191,58 @@ def test_packetflow_facts_through_the_written_restores(capsys: pytest.CaptureFix
         if case["config"]["mode"] == "iptables":
             results |= iptables_flows(case)
     report(capsys, f"{FLOWS.name} (iptables text)", results)
+
+
+IPVS_DIFFERS: dict[str, tuple[int, Callable[[Case, Trace], bool]]] = {
+    # why → in how many of the flows, and what becomes of the packet
+    "there are no node ports at loopback addresses": (
+        13,
+        lambda flow, found: ip_address(flow["destIP"]).is_loopback and found.fate is Fate.UNTOUCHED,
+    ),
+    "with externalTrafficPolicy Local all clients have the one list of local endpoints": (
+        11,
+        lambda flow, found: (
+            set(map(written, found.endpoints)) < set(flow["expect"].get("dnat", ()))
+            and found.verdict is Verdict.LOCAL
+            and found.masquerade == flow["expect"]["masquerade"]
+        ),
+    ),
+    "addresses of Services are the node's own: ports that no Service port defines are refused": (
+        2,
+        lambda flow, found: "untouched" in flow["expect"] and found.fate is Fate.REJECTED,
+    ),
+}
+
+
+def test_the_flows_of_iptables_in_mode_ipvs(capsys: pytest.CaptureFixture[str]) -> None:
+    """Through the plan and through the text, which agree; what differs from iptables has one of the reasons."""
+    reasons: Counter[str] = Counter()
+    results: dict[str, bool] = {}
+    for case in json.loads(FLOWS.read_text())["cases"]:
+        if case["config"]["mode"] != "iptables":
+            continue
+        made, node = planned(case, IPVS)
+        own = [str(address) for address in node.addresses if not address.is_loopback]
+        contents = {family: ipvs_walk.Content(text, own) for family, text in ipvs_walk.parts(ipvs_text(made)).items()}
+        for number, flow in enumerate(case["flows"]):
+            packet = Packet(
+                ip_address(flow["sourceIP"]), ip_address(flow["destIP"]), flow["protocol"], flow["destPort"]
+            )
+            found = trace(made, packet)
+            at = ipt_walk.At(flow["sourceIP"], flow["destIP"], packet.protocol.lower(), packet.port)
+            ends = ipvs_walk.walk(contents[family_of(packet.destination)], at)
+            agrees = flow_agrees(found, flow["expect"])
+            whys = [why for why, (_, holds) in IPVS_DIFFERS.items() if not agrees and holds(flow, found)]
+            reasons.update(whys)
+            is_same = agrees or len(whys) == 1
+            results[f"{case['id']}/{number}: {flow['name']}"] = is_same and ends_agree(ends, expected(found))
+    assert reasons == {why: count for why, (count, _) in IPVS_DIFFERS.items()}
+    report(capsys, f"{FLOWS.name} (ipvs text, {reasons.total()} with a reason)", results)
+
+
+def expected(found: Trace) -> Case:
+    """A trace as the facts write what becomes of a packet."""
+    if found.fate is Fate.FORWARDED:
+        masquerade = found.masquerade or bool(found.hairpins)
+        return {"dnat": [*map(written, found.endpoints)], "masquerade": masquerade}
+    return {"verdict": FATES[found.fate]} if found.fate in FATES else {}
