@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from dataclasses import dataclass, field, replace
 from ipaddress import ip_address, ip_network
 from typing import TypeAlias
 
+import ipt_walk
 import nft_walk
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,9 +34,13 @@ from kdns.cluster.objects import (
 )
 from kdns.cluster.state import State
 from kdns.net import FAMILIES
+from kdns.proxy.ipvs.ipvs import Change, Ipvs
+from kdns.proxy.ipvs.virtual_servers import VirtualServer, VirtualServerKey
 from kdns.proxy.nftables.table import Table
 from kdns.proxy.nftables.transaction import commands
+from kdns.proxy.plan.branches import LISTS
 from kdns.proxy.plan.config import LocalPods, NodeView, ProxyConfig
+from kdns.proxy.plan.modes import IPVS
 from kdns.proxy.plan.plan import FrontKind
 from kdns.proxy.plan.planner import Planner, plan
 
@@ -176,3 +182,66 @@ def nobody_falls_through(before: nft_walk.Ruleset, after: nft_walk.Ruleset) -> N
             source = "2001:db8:9::1" if ":" in address else "203.0.113.9"
             packet = nft_walk.At(source, address, protocol, int(port))
             assert {at.is_dnat or at.ended == "drop" for at in nft_walk.walk(mixed, packet, ())} == {True}, key
+
+
+@dataclass
+class IpvsKernel:
+    """What a kernel has in mode ipvs, of one family."""
+
+    servers: dict[VirtualServerKey, VirtualServer] = field(default_factory=dict)
+    addresses: set[str] = field(default_factory=set)
+    sets: dict[str, set[str]] = field(default_factory=dict)
+    rules: ipt_walk.Kernel = field(default_factory=ipt_walk.Kernel)
+
+    def apply(self, change: Change) -> None:
+        """Take a change; AssertionError where it is not one of what is there."""
+        for key, (before, after) in change.virtual_servers.items():
+            assert self.servers.pop(key, None) == before != after
+            if after:
+                self.servers[key] = after
+        assert self.addresses.issuperset(change.old_addresses)
+        assert self.addresses.isdisjoint(change.new_addresses)
+        self.addresses = self.addresses.difference(change.old_addresses).union(change.new_addresses)
+        for name, entries in change.old_entries.items():
+            assert self.sets[name].issuperset(map(str, entries))
+            self.sets[name].difference_update(map(str, entries))
+        for name, entries in change.new_entries.items():
+            assert self.sets[name].isdisjoint(map(str, entries))
+            self.sets[name].update(map(str, entries))
+        self.rules.restore(change.restore)
+
+
+def ipvs_kernel(content: Ipvs) -> IpvsKernel:
+    """The kernel after a first load."""
+    sets = {each.name: set(map(str, each.entries)) for each in content.sets.values()}
+    kernel = IpvsKernel(dict(content.virtual_servers), set(content.addresses), sets)
+    kernel.rules.restore(content.frame.text)
+    return kernel
+
+
+@given(st.lists(st.lists(st.one_of(services, slices, api_servers, deletions), max_size=3), max_size=6))
+def test_virtual_servers_and_sets_that_followed_equal_new_ones(rounds: list[list[Write]]) -> None:
+    state, config = State(), replace(CONFIG, mode=IPVS)
+    planner = Planner(state, NODE, config)
+    contents = {family: Ipvs(planner.plan.of(family)) for family in FAMILIES}
+    kernels = {family: ipvs_kernel(contents[family]) for family in FAMILIES}
+    for writes in rounds:
+        made = [state.delete(*write) if isinstance(write, tuple) else state.upsert(write) for write in writes]
+        differences = planner.changed([change for change in made if change])
+        for family in FAMILIES:
+            half, kernel = planner.plan.of(family), kernels[family]
+            kernel.apply(contents[family].follow(half, differences[family]))
+            new = Ipvs(half)
+            assert kernel == in_order(kernel, ipvs_kernel(new))
+            assert in_order(kernel, ipvs_kernel(contents[family])) == kernel
+            assert set(half.virtual_ips) == kernel.addresses
+            for front in half.fronts.values():
+                assert len({branch.verdict for branch in front.branches} & set(LISTS)) <= 1
+
+
+def in_order(kernel: IpvsKernel, other: IpvsKernel) -> IpvsKernel:
+    """The other with the rules of the chain that depends on Services in the kernel's order, which does not count."""
+    rules, wanted = other.rules.tables["filter"]["KUBE-IPVS-OUT-FILTER"], kernel.rules.tables["filter"]
+    if sorted(rules) == sorted(wanted["KUBE-IPVS-OUT-FILTER"]):
+        other.rules.tables["filter"]["KUBE-IPVS-OUT-FILTER"] = list(wanted["KUBE-IPVS-OUT-FILTER"])
+    return other
