@@ -50,8 +50,10 @@ class Asker(NamedTuple):
 
 
 @contextmanager
-def lane(name: str, endpoints: Sequence[str], argv: Sequence[str], rules: str, core: frozenset[int]) -> Iterator[Asker]:
-    """A client whose way leads through a node with these rules, given to the program `argv`."""
+def lane(
+    name: str, endpoints: Sequence[str], argv: Sequence[str], rules: str, core: frozenset[int], *, serves: bool = False
+) -> Iterator[Asker]:
+    """A client whose way leads through a node with these rules, given to a program, which runs on if it `serves`."""
     spaces = [f"kdns-{os.getpid()}-{name}-{part}" for part in ("client", "node", "pods")]
     client, node, pods = spaces
     with ExitStack() as leaving:
@@ -68,7 +70,12 @@ def lane(name: str, endpoints: Sequence[str], argv: Sequence[str], rules: str, c
             _ip("-n", pods, "address", "add", address, "dev", "lo", *(("nodad",) if ":" in address else ()))
             by = PODS[":" in address]
             _ip("-n", node, "route", "add", address, "via", f"{by}:2" if ":" in address else f"{by}.2")
-        if argv:
+        if serves:
+            Path(f"/run/{name}.rules").write_text(rules)
+            log = Path(f"/run/{name}-node.log")
+            from_file = ["sh", "-c", f'exec "$@" </run/{name}.rules', "sh", *argv, ",".join(map(str, core))]
+            read_until(leaving.enter_context(running([*_into(node), *from_file], core, log)), "ready", log)
+        elif argv:
             done = _inside(node, *argv, given=rules)
             if done.returncode:
                 raise SystemExit(f"{' '.join(argv)} does not take the rules: {done.stderr[:2000]}")

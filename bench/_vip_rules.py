@@ -1,29 +1,41 @@
 """Rules that send a cluster IP's packets to endpoints, in several shapes: kdns's own, one rule by hand, kube-proxy's.
 
-Each shape is text for one program that reads it from its standard input.
+A shape is text for one program that reads it from its standard input. Where that is `kdns proxy` it runs on: relays
+are a process, and virtual servers have no text that a program loads.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from ipaddress import ip_network
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
 from _kube_proxy_rules import kube_proxy_iptables, kube_proxy_nftables
 from _vip_services import AFFINITY_S, ENDPOINTS, PORT, RANGES, TARGET_PORT, Service, Setting
 
+from kdns.aio.dataplane.iptables.proxier import inserted
 from kdns.aio.process import gc_paused
 from kdns.cluster.objects import EndpointSlice
 from kdns.cluster.objects import Service as KubernetesService
 from kdns.cluster.watch import RESOURCES
-from kdns.net import Family
+from kdns.net import FAMILIES, Family
+from kdns.proxy.iptables.frame import Features
+from kdns.proxy.iptables.tables import Tables
 from kdns.proxy.nftables.objects import NFT_FAMILY
 from kdns.proxy.nftables.table import Table
 from kdns.proxy.plan.config import LocalPods, NodeView, ProxyConfig
+from kdns.proxy.plan.modes import IPTABLES, NFTABLES, Mode
+from kdns.proxy.plan.plan import FamilyPlan
 from kdns.proxy.plan.planner import plan
 from kdns.proxy.plan.state import ProxyState
+
+CHAINS_PER_SECTION: Final = {"nft": 2000, "legacy": 0}
+"""As `kdns proxy` has it."""
 
 
 def by_hand(given: Setting) -> Iterator[str]:
@@ -37,20 +49,32 @@ def by_hand(given: Setting) -> Iterator[str]:
     yield "\t}\n}"
 
 
-def kdns(given: Setting) -> Iterator[str]:
-    """What `kdns proxy` writes."""
+def kdns_nftables(given: Setting) -> Iterator[str]:
+    """What `kdns proxy` writes in mode nftables."""
+    yield Table(_half(given, NFTABLES)).whole()
+
+
+def kdns_iptables(given: Setting, chains_per_section: int) -> Iterator[str]:
+    """What it writes in mode iptables, and the jumps."""
+    tables = Tables(_half(given, IPTABLES), Features(chains_per_section=chains_per_section))
+    yield tables.whole({}).rstrip("\n")
+    yield from inserted(list(tables.jumps)).splitlines()
+
+
+def _half(given: Setting, mode: Mode) -> FamilyPlan:
     ranges, state = RANGES[given.family], ProxyState()
     pods, services = ip_network(ranges.pods), ip_network(ranges.services)
-    config = ProxyConfig(local_pods=LocalPods((pods,)), service_cidrs=(services,))
+    config = ProxyConfig(mode=mode, local_pods=LocalPods((pods,)), service_cidrs=(services,))
     with gc_paused():
         for service in given.services:
-            obj, endpoint_slice = (msgspec.Raw(json.dumps(each)) for each in _objects(service, given.family))
+            obj, endpoint_slice = (msgspec.Raw(json.dumps(each)) for each in objects(service, given.family))
             state.upsert(RESOURCES[KubernetesService].decode(obj))
             state.upsert(RESOURCES[EndpointSlice].decode(endpoint_slice))
-        yield Table(plan(state, NodeView(), config).of(given.family)).whole()
+        return plan(state, NodeView(), config).of(given.family)
 
 
-def _objects(service: Service, family: Family) -> tuple[dict[str, Any], dict[str, Any]]:
+def objects(service: Service, family: Family) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The Service and its EndpointSlice."""
     metadata = {"name": service.name, "namespace": "bench", "labels": {"kubernetes.io/service-name": service.name}}
     ports = [{"name": each, "protocol": each.upper()} for each in service.protocols]
     spec = {
@@ -72,24 +96,59 @@ def _objects(service: Service, family: Family) -> tuple[dict[str, Any], dict[str
 
 
 class Shape(NamedTuple):
-    """A way to write the rules, and the program that reads them, by family."""
+    """A way to write the rules, and the program that reads them, by family. One that `serves` has to run on."""
 
     name: str
     text: Callable[[Setting], Iterator[str]]
     argv: Mapping[Family, tuple[str, ...]]
     package: str
     has_affinity: bool = True
+    serves: bool = False
 
 
+def _restores(backend: str) -> Mapping[Family, tuple[str, ...]]:
+    return {
+        "IPv4": (f"iptables-{backend}-restore", "--noflush"),
+        "IPv6": (f"ip6tables-{backend}-restore", "--noflush"),
+    }
+
+
+def _objects(given: Setting) -> Iterator[str]:
+    yield from (json.dumps(objects(each, given.family)) for each in given.services)
+
+
+def _served(mode: str, package: str) -> Shape:
+    argv: Mapping[Family, tuple[str, ...]] = {each: (sys.executable, PROXY, mode, each) for each in FAMILIES}
+    return Shape(f"kdns, {mode}", _objects, argv, package, serves=True)
+
+
+PROXY: Final = str(Path(__file__).with_name("_vip_proxy.py"))
 _NFT: Final[Mapping[Family, tuple[str, ...]]] = {"IPv4": ("nft", "-f", "-"), "IPv6": ("nft", "-f", "-")}
-SHAPES: Final = (
-    Shape("one dnat rule by hand", by_hand, _NFT, "nftables", has_affinity=False),
-    Shape("kdns", kdns, _NFT, "nftables"),
-    Shape("shape of kube-proxy's nftables", kube_proxy_nftables, _NFT, "nftables"),
-    Shape(
-        "shape of kube-proxy's iptables",
-        kube_proxy_iptables,
-        {"IPv4": ("iptables-restore",), "IPv6": ("ip6tables-restore",)},
-        "iptables",
-    ),
-)
+SHAPES: Final = {
+    shape.name: shape
+    for shape in (
+        Shape("one dnat rule by hand", by_hand, _NFT, "nftables", has_affinity=False),
+        Shape("kdns, nftables", kdns_nftables, _NFT, "nftables"),
+        Shape("shape of kube-proxy's nftables", kube_proxy_nftables, _NFT, "nftables"),
+        *(
+            shape
+            for backend in ("nft", "legacy")
+            for shape in (
+                Shape(
+                    f"kdns, iptables-{backend}",
+                    partial(kdns_iptables, chains_per_section=CHAINS_PER_SECTION[backend]),
+                    _restores(backend),
+                    "iptables",
+                ),
+                Shape(
+                    f"shape of kube-proxy's iptables, {backend}",
+                    kube_proxy_iptables,
+                    _restores(backend),
+                    "iptables",
+                ),
+            )
+        ),
+        _served("userspace", "nftables"),
+        _served("ipvs", "ipset"),
+    )
+}

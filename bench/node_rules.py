@@ -26,9 +26,7 @@ from typing import Final, NamedTuple
 from _arrivals import Arrivals, destinations, legacy_tables, syncs, transactions
 from _node import ENDPOINTS, cpu_s, memory_mib, node
 from _rule_peers import PEERS, loaded
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "kernel"))
-import user_mode
+from _user_mode import has_ipvs, in_user_mode
 
 PAUSE_S: Final = 0.1
 SETTLE_S: Final = 2.0
@@ -37,8 +35,6 @@ KUBE_PROXY: Final[dict[str, dict[int, tuple[float, float, float, int]]]] = {
     "iptables-nft": {1000: (1.55, 121.0, 0, 0), 5000: (37.7, 554.0, 0, 0), 10000: (188.0, 1100.0, 0, 0)},
 }
 """By mode and Services: start in s, one change p50 in ms, CPU per change in ms, RSS in MiB; 0 was not measured."""
-MEMORY, TIMEOUT_S = "2G", 3600
-"""Of user-mode Linux."""
 COMPARED: Final = "iptables-legacy"
 """The mode that is measured beside those which this kernel lacks."""
 COLUMNS: Final = (
@@ -145,27 +141,12 @@ def rows(way: Way, count: int, changes: int, folder: Path) -> Iterator[str]:
         yield f"kube-proxy, {way.name} | {start_s:.2f} s | | {change_ms:.0f} ms | | {tail}"
 
 
-def has_ipvs() -> bool:
-    """Whether this kernel has IPVS."""
-    subprocess.run(["modprobe", "--quiet", "ip_vs"], check=False)
-    return Path("/proc/net/ip_vs").exists()
-
-
 def inside(name: str, count: int, changes: int) -> None:
     """Print the rows of one mode and size, in a network namespace, or a machine, that has nothing else."""
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     with tempfile.TemporaryDirectory() as folder:
         for row in rows(WAYS[name], count, changes, Path(folder)):
             print(f"| {count:,} | {row} |", flush=True)
-
-
-def in_user_mode(again: list[str]) -> None:
-    """The same in user-mode Linux."""
-    with tempfile.TemporaryDirectory() as folder:
-        ended = user_mode.run(again, Path(folder), options=f"mem={MEMORY}", timeout_s=TIMEOUT_S)
-    print(ended.output, end="", flush=True)
-    if ended.status:
-        raise SystemExit(f"user-mode Linux ended with {ended.status}: {ended.console}")
 
 
 def main() -> None:
