@@ -277,10 +277,20 @@ def _node_ports(where: Where, rules: Rules | None, record: Chains) -> Rules | No
     return tuple(sorted(made))
 
 
+def _own_packets(where: Where, rules: Rules | None, record: Chains) -> Rules | None:
+    if where[2:] != ("filter", "KUBE-SERVICES") or rules is None:
+        return rules
+    external = record["filter", "KUBE-EXTERNAL-SERVICES"]
+    return tuple(sorted((*rules, *(rule for rule in external if rule[0] == "-d" and "REJECT" in rule))))
+
+
 DEVIATIONS = (
     Deviation("the canary chain of table mangle says whose the rules are", _canary),
     Deviation("canary chains come back with everything else; kube-proxy makes them at its start only", _canaries),
     Deviation("there is no chain that nothing leads to", _unreferenced),
+    Deviation(
+        "an external address without endpoints refuses the node itself too; its packets would leave", _own_packets
+    ),
     Deviation("node ports of a loopback network are at all of its addresses, not at 127.0.0.1 only", _loopback),
     Deviation(
         "node ports without endpoints are refused at the addresses of node ports, not at all local ones", _node_ports

@@ -44,7 +44,8 @@ def front_rules(front: Front, half: FamilyPlan, features: Features) -> Iterator[
     """The front's rules, in the order in which they are to stand.
 
     Differs: kube-proxy refuses connections to a node port without endpoints at every local address, also at those that
-    have no node ports by nodePortAddresses, where something else may listen.
+    have no node ports by nodePortAddresses, where something else may listen. And what the node itself sends to an
+    external address without endpoints leaves the node there, and is refused here.
     """
     key, name, chains = front.key, str(front.port.name), port_chains(front.port.name)
     at = port(key.protocol.lower(), key.port)
@@ -63,13 +64,24 @@ def front_rules(front: Front, half: FamilyPlan, features: Features) -> Iterator[
         text = comment(f"{name} traffic not accepted by {chains.firewall}")
         yield Placed(FILTER, PROXY_FIREWALL, rule(to, text, "-j DROP"))
     if last in _WITHOUT_ENDPOINTS:
-        chain = SERVICES if front.kind is FrontKind.CLUSTER_IP else EXTERNAL_SERVICES
         text = comment(f"{name} {_WITHOUT_ENDPOINTS[last]}")
         target = reject(half.family) if last is Verdict.REJECT else "-j DROP"
         destinations = (
             node_port_destinations(half) if front.kind is FrontKind.NODE_PORT else (destination(key.address),)
         )
-        yield from (Placed(FILTER, chain, rule(each, at, text, target)) for each in destinations)
+        for chain in _checks(front.kind, last):
+            yield from (Placed(FILTER, chain, rule(each, at, text, target)) for each in destinations)
+
+
+def _checks(kind: FrontKind, verdict: Verdict) -> tuple[str, ...]:
+    """The chains that refuse or drop what no endpoint gets.
+
+    One is for packets that leave the node or pass it, the other for those that pass it or come in.
+    """
+    if kind is FrontKind.CLUSTER_IP:
+        return (SERVICES,)
+    is_at_address = kind is not FrontKind.NODE_PORT and verdict is Verdict.REJECT
+    return (EXTERNAL_SERVICES, SERVICES) if is_at_address else (EXTERNAL_SERVICES,)
 
 
 def _way(front: Front, chains: PortChains) -> str:
