@@ -10,8 +10,8 @@ import click
 
 from kdns import __version__, logs
 from kdns.aio.connections import Kind, share_out
-from kdns.aio.dataplane.modes import clean_up
-from kdns.aio.dataplane.proxier import Footprint
+from kdns.aio.dataplane.modes import CLEAN_UPS
+from kdns.aio.dataplane.takeover.takeover import remove_everything
 from kdns.aio.files.proxy_config import settings_of, write_settings
 from kdns.aio.process import stop_event
 from kdns.apps import proxy as app
@@ -70,7 +70,7 @@ async def _proxy(flags: FlagValues, settings: Settings) -> None:
     if path := flags.given.get("write-config-to"):
         write_settings(Path(path), settings)
     elif flags.given.get("cleanup"):
-        for removed in await clean_up(settings, Footprint()):
+        for removed in await remove_everything(settings, CLEAN_UPS):
             say(f"removed     {removed}")
     elif flags.given.get("init-only"):
         app.initialise(settings)

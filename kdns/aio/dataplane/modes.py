@@ -11,7 +11,7 @@ from kdns.aio.dataplane.iptables.clean_up import remove_chains
 from kdns.aio.dataplane.nftables import floors as nftables
 from kdns.aio.dataplane.nftables.clean_up import remove_tables
 from kdns.aio.dataplane.nftables.proxier import NftablesProxier
-from kdns.aio.dataplane.proxier import CleanUp, Footprint, Mode, RunningMode
+from kdns.aio.dataplane.proxier import CleanUp, Mode, RunningMode
 from kdns.proxy.settings.settings import Settings
 
 log = logs.get(__name__)
@@ -80,8 +80,3 @@ MODES: Final[Mapping[str, Mode]] = {row.name: row for row in _ROWS}
 
 CLEAN_UPS: Final[tuple[CleanUp, ...]] = tuple(dict.fromkeys(each for row in _ROWS for each in row.leaves))
 """What removes everything that a proxy of any mode may have left."""
-
-
-async def clean_up(settings: Settings, kept: Footprint) -> list[str]:
-    """Remove what proxies of all modes have left, all but what is kept; ApplyError where that is not allowed."""
-    return [removed for each in CLEAN_UPS for removed in await each(settings, kept)]

@@ -9,11 +9,13 @@ from typing import Final
 from kdns.aio.dataplane.nftables import nft
 from kdns.aio.dataplane.proxier import Footprint
 from kdns.aio.netlink.nftables import tables
+from kdns.errors import ApplyError
 from kdns.proxy.nftables.objects import TABLE
 from kdns.proxy.settings.settings import Settings
 
 KUBE_PROXY: Final = "kube-proxy"
 """The tables of kube-proxy."""
+WANTED: Final = "wanted: the capability CAP_NET_ADMIN, as root has it or a container is given it"
 _FAMILIES: Final[Mapping[int, str]] = {socket.AF_INET: "ip", socket.AF_INET6: "ip6"}
 
 
@@ -21,7 +23,13 @@ async def remove_tables(settings: Settings, kept: Footprint) -> Sequence[str]:
     """Remove the tables; those of a name all at once."""
     del settings
     names = ({TABLE} if kept.spares_kube_proxy else {TABLE, KUBE_PROXY}) - kept.nft_tables
-    there = sorted((name, _FAMILIES[of]) for of, name in await tables() if name in names and of in _FAMILIES)
+    try:
+        known = await tables()
+    except ApplyError as error:
+        if isinstance(error.__cause__, PermissionError):
+            raise ApplyError(error.argv, f"{error.stderr}; {WANTED}") from error
+        return []  # a kernel without nftables has no tables
+    there = sorted((name, _FAMILIES[of]) for of, name in known if name in names and of in _FAMILIES)
     if there:
         await nft.apply(*(f"delete table {family} {name}" for name, family in there))
     return [f"table {family} {name}" for name, family in there]

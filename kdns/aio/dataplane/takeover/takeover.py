@@ -134,3 +134,32 @@ class Takeover:
 
     def _forget(self, mode: RunningMode) -> None:
         self._modes = [each for each in self._modes if each is not mode]
+
+
+async def remove_everything(
+    settings: Settings,
+    clean_ups: Sequence[CleanUp],
+    *,
+    is_kube_proxy: Callable[[], Awaitable[str]] = kube_proxy,
+    own: Callable[[], socket.socket] = own_network,
+) -> list[str]:
+    """Remove what proxies of all modes have left, for --cleanup; what was removed, in words.
+
+    Where a kube-proxy is at work, what may be its own stays: one that follows kdns is started before kdns ends.
+    KdnsError where another process of kdns is at work, which would put its rules back. ApplyError where something
+    cannot be removed, after everything else was.
+    """
+    removed: list[str] = []
+    failures: list[ApplyError] = []
+    with own():
+        sign = await is_kube_proxy()
+        if sign:
+            log.warning("a kube-proxy is at work: what may be its own stays", seen=sign)
+        for each in clean_ups:
+            try:
+                removed += await each(settings, Footprint(spares_kube_proxy=bool(sign)))
+            except ApplyError as error:
+                failures.append(error)
+    for failure in failures[:1]:
+        raise failure
+    return removed

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from kdns.aio.dataplane.proxier import Footprint, Mode
 from kdns.aio.dataplane.takeover import kube_proxy
-from kdns.aio.dataplane.takeover.takeover import Takeover
+from kdns.aio.dataplane.takeover.takeover import Takeover, remove_everything
 from kdns.errors import ApplyError, KdnsError
 from kdns.proxy.settings.settings import Settings
 
@@ -142,6 +142,21 @@ async def test_who_finds_another_process_ends_and_leaves_its_rules() -> None:
         with pytest.raises(KdnsError, match="process 7"):
             await started(takeover, fake_row("a", done))
     assert done == ["a started in mode a", "a closed, rules stay"]
+
+
+async def test_everything_is_removed_at_request_even_where_a_part_fails() -> None:
+    done: list[str] = []
+    nft, iptables = Kernel(done, "kdns", "kube-proxy"), Kernel(done, "chains", failures=1)
+    clean_ups = (iptables.clean_up, nft.clean_up)
+
+    async def removed(sign: str = "") -> list[str]:
+        return await remove_everything(Settings(), clean_ups, is_kube_proxy=answers([sign]), own=nft.own)
+
+    with pytest.raises(ApplyError, match="busy"):
+        await removed("process 7")
+    assert (nft.there, iptables.there) == (["kube-proxy"], ["chains"])
+    assert await removed() == ["chains", "kube-proxy"]
+    assert await removed() == []
 
 
 async def test_own_ports_are_told_from_others() -> None:
