@@ -1,0 +1,77 @@
+"""The dataplane of the small network's node in one of its modes, as their table starts it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from packet_probe import wrong
+from small_cluster import CONFIG, NODE_VIEW, Case, sent
+from world import World
+
+from kdns.aio.dataplane.modes import MODES
+from kdns.aio.dataplane.proxier import RunningMode
+from kdns.cluster.objects import EndpointSlice, Object, Service
+from kdns.cluster.state import AnyChange, State
+from kdns.net import FAMILIES
+from kdns.proxy.modes import semantics
+from kdns.proxy.plan.config import NodeView, ProxyConfig
+from kdns.proxy.plan.planner import Planner
+from kdns.proxy.settings.settings import Settings
+
+AT_ONCE: Final = 50
+
+
+async def started(settings: Settings) -> RunningMode:
+    """The mode, which must work here."""
+    row = MODES[settings.mode]
+    reason = await row.unsupported(settings)
+    assert not reason, reason
+    return await row.start(settings)
+
+
+@dataclass
+class Node:
+    """A mode and what it has been told: all of it at first and where the configuration changes, else what changes."""
+
+    mode: RunningMode
+    config: ProxyConfig = CONFIG
+    view: NodeView = NODE_VIEW
+    planner: Planner | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self.config = replace(self.config, mode=semantics(self.mode.name))
+
+    async def become(self, *objects: Iterable[Object]) -> None:
+        """Let there be these objects, and no others."""
+        if self.planner is None:
+            self.planner = Planner(State(), self.view, self.config)
+            await self.mode.sync_full(self.planner.plan)
+        wanted = [each for some in objects for each in some]
+        changes: list[AnyChange | None] = []
+        for kind in (Service, EndpointSlice):
+            changes += self.planner.state.retain(kind, [each.key for each in wanted if isinstance(each, kind)])
+        await self._follow([*changes, *map(self.planner.state.upsert, wanted)])
+
+    async def change(self, *objects: Iterable[Object]) -> None:
+        """Let these objects be so from now on."""
+        assert self.planner
+        await self._follow([self.planner.state.upsert(each) for some in objects for each in some])
+
+    async def _follow(self, changes: Iterable[AnyChange | None]) -> None:
+        assert self.planner
+        differences = self.planner.changed([change for change in changes if change])
+        await self.mode.sync_partial(self.planner.plan, differences)
+
+    async def packets_go_wrong(self, world: World, case: Case, protocols: Iterable[str]) -> list[str]:
+        """What becomes of packets otherwise than the case's table says."""
+        of = case.in_mode(semantics(self.mode.name))
+        if (of.config, of.node) != (self.config, self.view):
+            self.config, self.view, self.planner = of.config, of.node, None
+        await self.become(*of.objects)
+        world.forget()
+        gate = asyncio.Semaphore(AT_ONCE)
+        packets = [sent(row, family, protocol) for family in FAMILIES for protocol in protocols for row in of.rows]
+        return [what for what in await asyncio.gather(*(wrong(world, gate, each) for each in packets)) if what]
