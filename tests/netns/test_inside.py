@@ -1,4 +1,7 @@
-"""Starts the tests of inside/ with real packets: each file in a network namespace and mounts of its own."""
+"""Starts the tests of inside/ with real packets: each file in a network namespace and mounts of its own.
+
+A file that imports `dataplanes` is started over each of them.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,21 @@ import sys
 from pathlib import Path
 
 import pytest
+from dataplanes import DATAPLANES
 
 INSIDE = Path(__file__).parent / "inside"
-FILES = sorted(path.name for path in INSIDE.glob("test_*.py"))
+FILES = {path.name: path.read_text(encoding="utf-8") for path in sorted(INSIDE.glob("test_*.py"))}
+RUNS = [
+    (name, dataplane)
+    for name, text in FILES.items()
+    for dataplane in (DATAPLANES if "from dataplanes import" in text else ["nftables"])
+]
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_inside(name: str) -> None:
-    programs = [program for program in ("unshare", "ip", "nft") if not shutil.which(program)]
+@pytest.mark.parametrize(("name", "dataplane"), RUNS)
+def test_inside(name: str, dataplane: str) -> None:
+    backend = [] if dataplane == "nftables" else [dataplane]
+    programs = [program for program in ("unshare", "ip", "nft", *backend) if not shutil.which(program)]
     if os.geteuid() != 0 or programs:
         pytest.skip(f"needs root, unshare, ip and nft: it makes network namespaces; missing: {programs or 'root'}")
     pytest_command = (
@@ -25,7 +35,7 @@ def test_inside(name: str) -> None:
     done = subprocess.run(
         ["unshare", "--net", "--mount", "sh", "-c", f"mount -t tmpfs tmpfs /run && {pytest_command}"],
         cwd=Path(__file__).parents[2],
-        env={**os.environ, "PYTHONPATH": str(INSIDE)},
+        env={**os.environ, "PYTHONPATH": str(INSIDE), "DATAPLANE": dataplane},
         capture_output=True,
         text=True,
         timeout=600,

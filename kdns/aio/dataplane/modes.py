@@ -29,14 +29,19 @@ async def _anywhere(settings: Settings) -> str:
 
 
 async def _start_userspace(settings: Settings) -> RunningMode:
-    from kdns.aio.dataplane.nftables.capture import NftablesCapture, capture_refusal  # noqa: PLC0415 - other modes need none of it
+    from kdns.aio.dataplane.iptables.capture import iptables_capture  # noqa: PLC0415 - other modes need none of it
+    from kdns.aio.dataplane.nftables.capture import nftables_capture  # noqa: PLC0415
     from kdns.aio.dataplane.userspace.proxier import UserspaceProxier  # noqa: PLC0415
 
-    refusal, capture = await capture_refusal(), None
-    if refusal:
-        log.warning("only fronts at this machine's own addresses are served: others are not captured", reason=refusal)
+    refusals = []
+    for captured_by in (nftables_capture, iptables_capture):
+        capture, refusal = await captured_by()
+        if capture:
+            break
+        refusals.append(refusal)
     else:
-        capture = NftablesCapture()
+        reason = "; ".join(refusals)
+        log.warning("only fronts at this machine's own addresses are served: others are not captured", reason=reason)
     return UserspaceProxier(capture, ports=settings.relay_ports, udp_idle_s=settings.udp_idle_timeout_s)
 
 
@@ -70,7 +75,7 @@ _ROWS: Final = (
         "userspace",
         unsupported=_anywhere,
         start=_start_userspace,
-        leaves=(remove_tables,),
+        leaves=(remove_tables, remove_chains),
         sync_failures="kdns_proxy_userspace_sync_failures",
         cleanup_failures="kdns_proxy_userspace_cleanup_failures",
         adopts=_userspace_goes_on,

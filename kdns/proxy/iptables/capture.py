@@ -51,6 +51,12 @@ NODE_PORT_VERDICTS: Final = "KUBE-NODEPORT-VERDICTS"
 REJECT: Final = "KUBE-PORTALS-REJECT"
 """kube-proxy had the first four and KUBE-NODEPORT-NON-LOCAL; the others are kdns's own."""
 
+CHAINS: Final[Mapping[str, tuple[str, ...]]] = {
+    MANGLE: (SOURCE_RANGES,),
+    FILTER: (RELAY_PORTS, VERDICTS, NODE_PORT_CHECK, NODE_PORT_VERDICTS, UNDEFINED_PORTS, REJECT),
+    NAT: (PORTALS, PORTALS_HOST, NODE_PORTS, NODE_PORTS_HOST, NODE_PORT_RELAYS),
+}
+"""The chains that are there whatever the Services, by table, beside KUBE-PROXY-CANARY."""
 TABLES: Final = (MANGLE, FILTER, NAT)
 """In the order of a restore: packets are led to new relays last."""
 _NEW: Final = ("-m", "conntrack", "--ctstate", "NEW")
@@ -146,6 +152,15 @@ class CaptureTables:
                 removed += old
                 added += rules or ()
         return removed, added
+
+
+def removal(jumps: Collection[Jump]) -> str:
+    """A restore that removes these jumps and every chain."""
+    lines: list[str] = []
+    for table, names in CHAINS.items():
+        chains = (*names, CANARY)
+        lines += restore(table, chains, (f"-D {each.chain} {each}" for each in jumps if each.table == table), chains)
+    return "\n".join((*lines, ""))
 
 
 def front_rules(capture: Capture, half: FamilyPlan, to: Address | None) -> Iterator[Placed]:

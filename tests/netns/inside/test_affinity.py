@@ -6,15 +6,17 @@ import asyncio
 import json
 import subprocess
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Final, TypeAlias
 
+from dataplanes import DATAPLANE, of_nftables
 from patience import surely
 from small_cluster import CLIENTS, CONFIG, ENDPOINTS, NODE_VIEW, both, endpoints, service, state
 from world import World
 
-from kdns.aio.dataplane.nftables.proxier import NftablesProxier, clean_up
+from kdns.aio.dataplane.nftables.proxier import NftablesProxier
+from kdns.aio.dataplane.proxier import RunningMode
 from kdns.cluster.objects import Object
 from kdns.proxy.nftables.frame import TO_ENDPOINTS
 from kdns.proxy.nftables.sets import CLIENTS as CLIENT_MAP
@@ -32,6 +34,10 @@ Choices: TypeAlias = dict[tuple[int, str], str]
 """Service and target's kind → the endpoint that answered."""
 
 
+async def _clean_up() -> None:
+    await DATAPLANE.clean_up()
+
+
 class Node:
     """The dataplane with MANY Services, all with the same endpoints."""
 
@@ -40,12 +46,12 @@ class Node:
         world: World,
         loop: asyncio.AbstractEventLoop,
         timeout_s: int = 10800,
-        proxier: type[NftablesProxier] = NftablesProxier,
+        proxier: Callable[[], RunningMode] = DATAPLANE.proxier,
     ) -> None:
         self._world, self._loop, self._mode = world, loop, proxier()
         self._state = state(*self._services(timeout_s))
-        self._planner = Planner(self._state, NODE_VIEW, CONFIG)
-        loop.run_until_complete(clean_up())  # else it remembers the clients of the test before
+        self._planner = Planner(self._state, NODE_VIEW, replace(CONFIG, mode=DATAPLANE.mode))
+        loop.run_until_complete(_clean_up())  # else it remembers the clients of the test before
         loop.run_until_complete(self._mode.sync_full(self._planner.plan))
 
     def change(self, *ends: str) -> None:
@@ -72,7 +78,7 @@ class Node:
 
     def sync_full(self) -> None:
         """Begin anew, as a proxy does that was started again."""
-        self._mode = NftablesProxier()
+        self._mode = DATAPLANE.proxier()
         self._loop.run_until_complete(self._mode.sync_full(self._planner.plan))
 
     def choices(self, client: str, *kinds: str, protocol: str = "TCP", which: int = 0) -> Choices:
@@ -111,6 +117,7 @@ def test_another_client_and_another_port_have_their_own(world: World, loop: asyn
     assert node.choices("outside") == first
 
 
+@of_nftables
 def test_who_comes_again_in_time_stays_and_who_does_not_draws_anew(
     world: World, loop: asyncio.AbstractEventLoop
 ) -> None:
@@ -176,6 +183,7 @@ class WithRoomForTwo(NftablesProxier):
         return Table(half, replace(TO_ENDPOINTS, sets=(HAIRPINS, replace(CLIENT_MAP, dynamic_size=2))))
 
 
+@of_nftables
 def test_clients_beyond_the_maps_size_are_served_without_affinity(
     world: World, loop: asyncio.AbstractEventLoop
 ) -> None:

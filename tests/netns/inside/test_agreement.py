@@ -6,24 +6,21 @@ The kernel carries the rules of all rounds before. After the last one it holds w
 from __future__ import annotations
 
 import asyncio
-import json
-import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import ip_address, ip_network
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
+from dataplanes import DATAPLANE
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from patience import AGAIN
 from small_cluster import CONFIG, LOCAL_PODS, NODE_VIEW
 from world import NODE, OUTSIDE, PODS, Answer, World
 
-from kdns.aio.dataplane.nftables.proxier import NftablesProxier
 from kdns.cluster.objects import EndpointSlice, Service
 from kdns.cluster.state import State
 from kdns.net import FAMILIES, VERSION, Family
-from kdns.proxy.nftables.objects import NFT_FAMILY
 from kdns.proxy.plan.config import LocalPods, ProxyConfig
 from kdns.proxy.plan.plan import Plan
 from kdns.proxy.plan.planner import Planner, plan
@@ -194,39 +191,14 @@ def disagreement(made: Plan, packet: tuple[str, str, str, int], answer: Answer) 
             return "" if answer.error else f"told {told}, got {answer}"
 
 
-def listing(family: Family) -> dict[str, Any]:
-    """The kernel's table: everything by its name, elements without order, and what only time brought left out."""
-    listed = subprocess.run(
-        ["nft", "-j", "list", "table", NFT_FAMILY[family], "kdns"], capture_output=True, check=True
-    ).stdout
-    found: dict[str, Any] = {}
-    for row in json.loads(listed)["nftables"]:
-        ((kind, told),) = row.items()
-        told.pop("handle", None)
-        if kind == "rule":
-            found.setdefault(f"rules of {told['chain']}", []).append(told["expr"])
-        elif kind in {"set", "map"}:
-            elements = told.pop("elem", [])
-            is_affinity = told["name"].startswith("affinity-")
-            found[told["name"]] = told, [] if is_affinity else sorted(map(without_counters, elements))
-        elif kind == "chain":
-            found[f"chain {told['name']}"] = told
-    return found
-
-
-def without_counters(element: Any) -> str:
-    """One element as text."""
-    key, *data = element if isinstance(element, list) else [element]
-    if isinstance(key, dict) and "elem" in key:
-        key["elem"].pop("counter", None)
-    return json.dumps([key, *data], sort_keys=True)
-
-
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(
+    max_examples=DATAPLANE.examples,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(stories())
 def test_trace_and_kernel_agree(world: World, loop: asyncio.AbstractEventLoop, story: Story) -> None:
-    state, mode = State(), NftablesProxier()
-    planner = Planner(state, NODE_VIEW, story.config)
+    state, mode, config = State(), DATAPLANE.proxier(), replace(story.config, mode=DATAPLANE.mode)
+    planner = Planner(state, NODE_VIEW, config)
 
     async def follow() -> None:
         await mode.sync_full(planner.plan)
@@ -255,6 +227,6 @@ def test_trace_and_kernel_agree(world: World, loop: asyncio.AbstractEventLoop, s
     assert not loop.run_until_complete(ask())
     while loop.run_until_complete(mode.sweep()):
         pass
-    held = listing(story.family)
-    loop.run_until_complete(NftablesProxier().sync_full(plan(state, NODE_VIEW, story.config)))
-    assert held == listing(story.family)
+    held = DATAPLANE.rules(story.family)
+    loop.run_until_complete(DATAPLANE.proxier().sync_full(plan(state, NODE_VIEW, config)))
+    assert held == DATAPLANE.rules(story.family)

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from dataplanes import DATAPLANE, of_nftables
 from patience import surely
 from small_cluster import CLIENTS, CONFIG, ENDPOINTS, NODE_VIEW, both, endpoints, service, state
 from world import Answer, World
@@ -29,7 +30,9 @@ from kdns.proxy.settings.settings import Settings
 
 @pytest.fixture
 def others(loop: asyncio.AbstractEventLoop, world: World) -> Iterator[World]:
-    loop.run_until_complete(NftablesProxier().sync_full(plan(state(service(1, endpoints(1, "r1"))), NODE_VIEW, CONFIG)))
+    config = replace(CONFIG, mode=DATAPLANE.mode)
+    made = plan(state(service(1, endpoints(1, "r1"))), NODE_VIEW, config)
+    loop.run_until_complete(DATAPLANE.proxier().sync_full(made))
     world.forget()
     yield world
     subprocess.run(["nft", "delete", "table", "ip", "others"], check=True)
@@ -78,6 +81,7 @@ def test_a_firewall_behind_sees_the_endpoint_and_the_client(loop: asyncio.Abstra
     assert packets() != [0]
 
 
+@of_nftables
 def test_tables_of_kube_proxy_are_removed_once_none_is_at_work(loop: asyncio.AbstractEventLoop) -> None:
     loop.run_until_complete(
         nft.apply("table ip kube-proxy { }", "table ip6 kube-proxy { }", "table inet kube-proxy { }")
@@ -99,6 +103,7 @@ def test_tables_of_kube_proxy_are_removed_once_none_is_at_work(loop: asyncio.Abs
         subprocess.run(["nft", "flush", "ruleset"], check=True)
 
 
+@of_nftables
 def test_a_changeover_from_another_proxy(loop: asyncio.AbstractEventLoop, world: World) -> None:
     """Of two chains at one place of the kernel the one made last comes first: nobody waits for the other to go."""
     made = plan(state(service(1, endpoints(1, "r1"))), NODE_VIEW, CONFIG)
@@ -115,6 +120,7 @@ def test_a_changeover_from_another_proxy(loop: asyncio.AbstractEventLoop, world:
     assert ask(loop, world).backend == ENDPOINTS["r1"][0]
 
 
+@of_nftables
 @pytest.mark.parametrize("family", FAMILIES)
 def test_tables_of_iptables_legacy_are_read_and_none_is_made(family: Family) -> None:
     names = Path(f"/proc/self/net/{'ip' if family == 'IPv4' else 'ip6'}_tables_names")
@@ -159,6 +165,7 @@ def long_names(ends: tuple[str, ...]) -> list[Any]:
     return [service, *(msgspec.convert(each, EndpointSlice) for each in slices)]
 
 
+@of_nftables
 def test_the_longest_names_fit(loop: asyncio.AbstractEventLoop) -> None:
     known = state(long_names(("221", "222", "223")))
     planner, mode = Planner(known, NODE_VIEW, CONFIG), NftablesProxier()
@@ -173,6 +180,7 @@ def test_the_longest_names_fit(loop: asyncio.AbstractEventLoop) -> None:
             assert f'comment "{LONG}/{LONG}' in listed.stdout
 
 
+@of_nftables
 @pytest.mark.usefixtures("world")
 def test_without_the_program_nft_the_library_does_large_transactions_too(
     loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch

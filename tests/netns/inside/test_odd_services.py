@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -17,12 +16,12 @@ from typing import Final
 
 import msgspec
 import pytest
+from dataplanes import DATAPLANE, all_rules, of_nftables
 from odd_objects import Told, endpoint_slice, service, written
 from small_cluster import CONFIG, NODE_VIEW
-from test_agreement import DETECTORS, listing
+from test_agreement import DETECTORS
 
-from kdns.aio.dataplane.nftables.capture import NftablesCapture
-from kdns.aio.dataplane.nftables.proxier import NftablesProxier, clean_up
+from kdns.aio.dataplane.nftables.proxier import NftablesProxier
 from kdns.aio.dataplane.proxier import Proxier
 from kdns.aio.dataplane.sync_runner import SyncRunner, SyncTiming
 from kdns.aio.dataplane.userspace.proxier import UserspaceProxier
@@ -40,7 +39,7 @@ from kdns.proxy.plan.plan import FamilyPlan, Front
 from kdns.proxy.plan.planner import Planner
 from kdns.proxy.plan.state import ProxyState
 
-SEEDS: Final = range(40)
+SEEDS: Final = range(40 // DATAPLANE.share)
 ROUNDS: Final = 40
 WRITES: Final = (1, 1, 3, 20)
 """How many objects change at once."""
@@ -62,6 +61,7 @@ REFUSED: Final = frozenset({"web", "0a"})
 
 def odd_config(random: Random) -> ProxyConfig:
     return ProxyConfig(
+        DATAPLANE.mode,
         masquerade_all=random.choice((False, True)),
         local_pods=random.choice(DETECTORS),
         node_port_addresses=random.choice(NODE_PORT_ADDRESSES),
@@ -74,15 +74,15 @@ def odd_writes(random: Random) -> list[Told]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_nft_takes_every_transaction(loop: asyncio.AbstractEventLoop, seed: int) -> None:
+def test_the_kernel_takes_every_transaction(loop: asyncio.AbstractEventLoop, seed: int) -> None:
     random = Random(seed)
     config = odd_config(random)
-    state, mode = ProxyState(), NftablesProxier()
+    state, mode = ProxyState(), DATAPLANE.proxier()
     planner = Planner(state, NODE_VIEW, config)
     most = dict.fromkeys(FAMILIES, 0)
 
     async def follow() -> None:
-        await clean_up()
+        await DATAPLANE.clean_up()
         await mode.sync_full(planner.plan)
         for number in range(ROUNDS):
             told = odd_writes(random)
@@ -99,15 +99,15 @@ def test_nft_takes_every_transaction(loop: asyncio.AbstractEventLoop, seed: int)
             pass
 
     async def start_afresh() -> None:
-        await clean_up()
-        await NftablesProxier().sync_full(Planner(state, NODE_VIEW, config).plan)
+        await DATAPLANE.clean_up()
+        await DATAPLANE.proxier().sync_full(Planner(state, NODE_VIEW, config).plan)
 
     loop.run_until_complete(follow())
     assert all(most.values()), "nothing came to the kernel"
-    followed = [listing(family) for family in FAMILIES]
-    assert "evil" not in subprocess.run(["nft", "list", "tables"], capture_output=True, text=True, check=True).stdout
+    followed = [DATAPLANE.rules(family) for family in FAMILIES]
+    assert "table ip evil" not in all_rules()
     loop.run_until_complete(start_afresh())
-    assert followed == [listing(family) for family in FAMILIES], f"seed {seed}"
+    assert followed == [DATAPLANE.rules(family) for family in FAMILIES], f"seed {seed}"
 
 
 class Poisoned(NftablesProxier):
@@ -150,18 +150,18 @@ def is_applied(plane: SyncRunner) -> bool:
     return plane.established.is_set() and not stats.services.pending and not stats.endpoints.pending
 
 
-@pytest.mark.parametrize("seed", SEEDS[:10])
-@pytest.mark.parametrize("mode", ["nftables", "userspace"])
+@pytest.mark.parametrize("seed", SEEDS[: 10 // DATAPLANE.share])
+@pytest.mark.parametrize("mode", ["kernel", "userspace"])
 def test_the_dataplane_takes_every_change(loop: asyncio.AbstractEventLoop, mode: str, seed: int) -> None:
     random, state = Random(seed), ProxyState()
     config = odd_config(random)
 
     async def follow() -> None:
-        await clean_up()
-        relays = UserspaceProxier(NftablesCapture())
-        proxier: Proxier = NftablesProxier() if mode == "nftables" else relays
+        await DATAPLANE.clean_up()
+        relays = UserspaceProxier(DATAPLANE.capture())
+        proxier: Proxier = DATAPLANE.proxier() if mode == "kernel" else relays
         try:
-            mine = config if mode == "nftables" else replace(config, mode=USERSPACE)
+            mine = config if mode == "kernel" else replace(config, mode=USERSPACE)
             async with running(state, proxier, mine) as plane:
                 for number in range(ROUNDS):
                     told = odd_writes(random)
@@ -177,13 +177,14 @@ def test_the_dataplane_takes_every_change(loop: asyncio.AbstractEventLoop, mode:
     loop.run_until_complete(follow())
 
 
-@pytest.mark.parametrize("seed", SEEDS[:10])
+@of_nftables
+@pytest.mark.parametrize("seed", SEEDS[: 10 // DATAPLANE.share])
 def test_what_the_kernel_refuses_is_left_out_by_itself(loop: asyncio.AbstractEventLoop, seed: int) -> None:
     random, state = Random(seed), ProxyState()
     config = odd_config(random)
 
     async def follow() -> None:
-        await clean_up()
+        await DATAPLANE.clean_up()
         written(random, state, [service(random) for _ in range(20)])
         state.upsert(msgspec.convert(PLAIN, Service))
         proxier = Poisoned()
@@ -200,12 +201,12 @@ def test_what_the_kernel_refuses_is_left_out_by_itself(loop: asyncio.AbstractEve
             pass
 
     async def start_afresh() -> None:
-        await clean_up()
+        await DATAPLANE.clean_up()
         kept = [key for key in state.services if key[1] not in REFUSED]
-        await NftablesProxier().sync_full(Planner(state, NODE_VIEW, config, services=kept).plan)
+        await DATAPLANE.proxier().sync_full(Planner(state, NODE_VIEW, config, services=kept).plan)
 
     loop.run_until_complete(follow())
-    followed = [listing(family) for family in FAMILIES]
-    assert "evil" not in subprocess.run(["nft", "list", "tables"], capture_output=True, text=True, check=True).stdout
+    followed = [DATAPLANE.rules(family) for family in FAMILIES]
+    assert "table ip evil" not in all_rules()
     loop.run_until_complete(start_afresh())
-    assert followed == [listing(family) for family in FAMILIES], f"seed {seed}"
+    assert followed == [DATAPLANE.rules(family) for family in FAMILIES], f"seed {seed}"

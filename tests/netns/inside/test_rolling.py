@@ -7,21 +7,21 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count, cycle
 from typing import Final
 
 import pytest
+from dataplanes import DATAPLANE
 from small_cluster import CLIENTS, CONFIG, ENDPOINTS, NODE_VIEW, endpoints, service, state
 from world import World
 
-from kdns.aio.dataplane.nftables.proxier import NftablesProxier
 from kdns.aio.dataplane.sync_runner import SyncRunner, SyncTiming
 from kdns.cluster.objects import EndpointSlice, Service
 from kdns.cluster.state import State
 
 ENDS: Final = ("p1", "p2", "r1", "r2")
-ROUNDS: Final = 80
+ROUNDS: Final = 80 // DATAPLANE.share
 WORKERS: Final = 4
 ANSWER_S: Final = 30.0
 VIP: Final = ("10.96.0.1", "fd00:96::1")
@@ -109,8 +109,9 @@ def test_nobody_notices(loop: asyncio.AbstractEventLoop, load: Load, affinity: s
 
 async def nobody_notices(load: Load, affinity: str) -> None:
     known = state(service(1, endpoints(1, *ENDS), sessionAffinity=affinity))
+    config = replace(CONFIG, mode=DATAPLANE.mode)
     known.synced |= {Service, EndpointSlice}
-    dataplane = SyncRunner(known, NftablesProxier(), lambda: (NODE_VIEW, CONFIG), SyncTiming(min_sync_s=0.0))
+    dataplane = SyncRunner(known, DATAPLANE.proxier(), lambda: (NODE_VIEW, config), SyncTiming(min_sync_s=0.0))
     running = asyncio.create_task(dataplane.run())
     dataplane.changed([])
     await dataplane.established.wait()

@@ -7,14 +7,15 @@ import math
 import socket
 import subprocess
 from collections import Counter
+from dataclasses import replace
 from ipaddress import ip_address
 from typing import Final
 
 import pytest
+from dataplanes import DATAPLANE
 from small_cluster import CLIENTS, CONFIG, NODE_VIEW, service, state
 from world import World
 
-from kdns.aio.dataplane.nftables.proxier import NftablesProxier
 from kdns.aio.netlink.conntrack import udp_flows
 from kdns.cluster.objects import Endpoint, EndpointPort, EndpointSlice, SliceLabels, SliceMeta
 from kdns.net import FAMILIES, Family
@@ -24,8 +25,10 @@ PODS: Final = {"IPv4": "10.4.0.0", "IPv6": "fd00:1:2::"}
 """Where so many endpoints are that nobody has to answer; they are routed to the other node and end there."""
 VIP: Final = {"IPv4": "10.96.0.1", "IPv6": "fd00:96::1"}
 SLICE: Final = 1000
-SIZES: Final = (1, 2, 3, 7, 100, 5000)
-LESS: Final = (70_000, 100, 3, 1)
+SIZES: Final = tuple(each for each in (1, 2, 3, 7, 100, 5000) if each <= DATAPLANE.most_endpoints)
+LESS: Final = tuple(each for each in (70_000, 100, 3, 1) if each <= DATAPLANE.most_endpoints)
+MOST: Final = min(300, DATAPLANE.most_endpoints)
+CONFIG_OF_MODE: Final = replace(CONFIG, mode=DATAPLANE.mode)
 """Then so many: more than 16 bits can number, and few again."""
 DRAWS: Final = 4000
 GROUPS: Final = 50
@@ -93,7 +96,7 @@ def assert_uniform(found: Counter[str], family: Family, start: int, count: int) 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_endpoint_is_as_likely(many: World, loop: asyncio.AbstractEventLoop, family: Family) -> None:
     known = state(service(1, protocols=("UDP",), externalIPs=[], ingress=[]))
-    planner, mode = Planner(known, NODE_VIEW, CONFIG), NftablesProxier()
+    planner, mode = Planner(known, NODE_VIEW, CONFIG_OF_MODE), DATAPLANE.proxier()
     loop.run_until_complete(mode.sync_full(planner.plan))
     for start, count in [(start, count) for count in SIZES for start in (0, 1)] + [(0, count) for count in LESS]:
         wanted = {each.key: each for each in slices(family, start, count)}
@@ -106,6 +109,6 @@ def test_every_endpoint_is_as_likely(many: World, loop: asyncio.AbstractEventLoo
 
 
 def test_it_is_so_after_a_fresh_start_too(many: World, loop: asyncio.AbstractEventLoop) -> None:
-    known = state(service(1, protocols=("UDP",)), slices("IPv4", 0, 300))
-    loop.run_until_complete(NftablesProxier().sync_full(plan(known, NODE_VIEW, CONFIG)))
-    assert_uniform(drawn(many, "IPv4"), "IPv4", 0, 300)
+    known = state(service(1, protocols=("UDP",)), slices("IPv4", 0, MOST))
+    loop.run_until_complete(DATAPLANE.proxier().sync_full(plan(known, NODE_VIEW, CONFIG_OF_MODE)))
+    assert_uniform(drawn(many, "IPv4"), "IPv4", 0, MOST)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from dataplanes import DATAPLANE, all_rules, of_nftables
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from packet_probe import disagreement
@@ -22,7 +23,6 @@ from test_agreement import Story, packets, stories
 from test_agreement import disagreement as differs
 from world import NODE, OUTSIDE, PODS, Answer, World
 
-from kdns.aio.dataplane.nftables.capture import NftablesCapture
 from kdns.aio.dataplane.stale_flows import ConntrackReconciler
 from kdns.aio.dataplane.sync_runner import SyncRunner, SyncTiming
 from kdns.aio.dataplane.userspace.proxier import UserspaceProxier
@@ -55,7 +55,7 @@ CONFIG = ProxyConfig(USERSPACE, local_pods=LOCAL_PODS, node_port_addresses=())
 
 @asynccontextmanager
 async def mode(**options: Any) -> AsyncIterator[UserspaceProxier]:
-    made = UserspaceProxier(NftablesCapture(), draw=lambda count: 0 * count, **options)
+    made = UserspaceProxier(DATAPLANE.capture(), draw=lambda count: 0 * count, **options)
     try:
         yield made
     finally:
@@ -122,7 +122,10 @@ def test_packets(world: World, loop: asyncio.AbstractEventLoop, of: Case) -> Non
     assert not loop.run_until_complete(check())
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(
+    max_examples=DATAPLANE.examples,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(stories(), st.sampled_from((NODE_VIEW, replace(NODE_VIEW, primary=()))))
 def test_trace_and_relays_agree(world: World, loop: asyncio.AbstractEventLoop, story: Story, node: NodeView) -> None:
     """With relays at the node's own address, and without one, at that of each interface."""
@@ -263,20 +266,17 @@ def test_changes_are_followed_and_nothing_is_left(world: World, loop: asyncio.Ab
             assert await after(state.upsert(its_endpoints(REMOTE[2 * family]))) == {REMOTE[2 * family]}
             assert await after(state.delete(Service, ("shop", "web")), probed) == {"dropped"}
             assert not relays.listening
-            text = listed()
+            text = all_rules()
             assert "10.96.0.1" not in text
             assert "fd00:96::1" not in text
-        assert "kdns" not in listed()
+        assert "kdns" not in all_rules()
+        assert "KUBE-" not in all_rules()
 
     run(loop, check())
 
 
 def replace_ports(each: EndpointSlice, port: int) -> EndpointSlice:
     return EndpointSlice(each.metadata, each.address_type, each.endpoints, (EndpointPort("p", port, "TCP"),))
-
-
-def listed() -> str:
-    return subprocess.run(["nft", "list", "ruleset"], capture_output=True, text=True, check=True).stdout
 
 
 @pytest.mark.parametrize("family", [0, 1])
@@ -355,7 +355,7 @@ def test_a_udp_client_that_keeps_its_socket_outlives_its_relay(
 
     @asynccontextmanager
     async def dataplane(state: State) -> AsyncIterator[SyncRunner]:
-        relays = UserspaceProxier(NftablesCapture(), draw=lambda count: 0 * count)
+        relays = UserspaceProxier(DATAPLANE.capture(), draw=lambda count: 0 * count)
         flows = ConntrackReconciler(relays.udp_targets)
         runner = SyncRunner(state, relays, lambda: (node, CONFIG), SyncTiming(0.0, 1.0))
         runner.subscribers.append(flows.synced)
@@ -392,14 +392,14 @@ def test_a_udp_client_that_keeps_its_socket_outlives_its_relay(
 
 MANY = """
 import asyncio
-from test_userspace import CONFIG, NODE_VIEW, NftablesCapture, Planner, State, UserspaceProxier
+from test_userspace import CONFIG, DATAPLANE, NODE_VIEW, Planner, State, UserspaceProxier
 from test_userspace import a_service, its_endpoints, many
 
 async def main():
     state = State()
     for each in many(1500):
         state.upsert(each)
-    planner, relays = Planner(state, NODE_VIEW, CONFIG), UserspaceProxier(NftablesCapture())
+    planner, relays = Planner(state, NODE_VIEW, CONFIG), UserspaceProxier(DATAPLANE.capture())
     await relays.sync_full(planner.plan)
     change = state.upsert(a_service(external_ips=()))
     differences = planner.changed([change, state.upsert(its_endpoints("10.1.0.2"))])
@@ -423,6 +423,7 @@ def many(count: int) -> list[Service | EndpointSlice]:
     return made
 
 
+@of_nftables
 @pytest.mark.usefixtures("world")
 def test_many_relays_and_small_transactions_live_in_one_process() -> None:
     """The library's socket has a small number: it is there before the relays."""

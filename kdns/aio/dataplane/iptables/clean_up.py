@@ -1,4 +1,5 @@
-"""What proxies leave in iptables: the chains of kdns's and of kube-proxy's modes iptables and ipvs, and their jumps.
+"""What proxies leave in iptables: the chains of kdns's and of kube-proxy's modes iptables and ipvs, those that capture
+for relays, and their jumps.
 
 Both back ends are looked at, whatever the node uses now. Nothing is run, and no kernel module loaded, where the kernel
 has no such chain.
@@ -28,6 +29,7 @@ from kdns.aio.netlink import xtables
 from kdns.aio.netlink.xtables import Backend
 from kdns.errors import ApplyError
 from kdns.net import FAMILIES, Family
+from kdns.proxy.iptables.capture import CHAINS
 from kdns.proxy.iptables.names import FILTER, FIREWALL, FIXED, MANGLE, NAT
 from kdns.proxy.iptables.tables import is_service_chain
 from kdns.proxy.settings.settings import Settings
@@ -78,10 +80,11 @@ async def remove_chains(settings: Settings | None, kept: Footprint) -> Sequence[
 
 
 def is_proxys(table: str, chain: str) -> bool:
-    """Whether a chain is one of a proxy in mode iptables or ipvs."""
+    """Whether a chain is one of a proxy in mode iptables or ipvs, or captures for relays."""
     return (
         chain in FIXED.get(table, ())
         or chain in _OF_IPVS.get(table, ())
+        or chain in CHAINS.get(table, ())
         or (table == NAT and (is_service_chain(chain) or chain.startswith(_OLD)))
     )
 

@@ -30,6 +30,7 @@ from kdns.aio.netlink.uapi import (
 )
 from kdns.aio.netlink.xtables import TableSize
 from kdns.net import Family
+from kdns.proxy.iptables.capture import CHAINS
 from kdns.proxy.iptables.names import FIREWALL, FIXED, NAT
 from kdns.proxy.iptables.tables import is_service_chain
 
@@ -42,8 +43,9 @@ log = logs.get(__name__)
 
 
 def is_own(table: str, chain: str) -> bool:
-    """Whether a chain is the proxy's alone; the kubelet makes KUBE-FIREWALL too."""
-    return (chain in FIXED.get(table, ()) and chain != FIREWALL) or (table == NAT and is_service_chain(chain))
+    """Whether a chain is the proxy's alone, that of a capture too; the kubelet makes KUBE-FIREWALL as well."""
+    is_fixed = chain in FIXED.get(table, ()) and chain != FIREWALL
+    return is_fixed or (table == NAT and is_service_chain(chain)) or chain in CHAINS.get(table, ())
 
 
 def changes_rules(message: Message) -> bool:

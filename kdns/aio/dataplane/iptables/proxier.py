@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, Protocol
 
 from kdns import logs
 from kdns.aio.dataplane.host_settings import set_sysctl
 from kdns.aio.dataplane.iptables.clean_up import ROUTE_LOCALNET, remove_chains
 from kdns.aio.dataplane.iptables.counters import IptablesCounters
 from kdns.aio.dataplane.iptables.expected import ExpectedRules
-from kdns.aio.dataplane.iptables.monitor import SizeMonitor, TransactionMonitor, is_own
+from kdns.aio.dataplane.iptables.monitor import SizeMonitor, TransactionMonitor
 from kdns.aio.dataplane.iptables.programs import Programs
 from kdns.aio.dataplane.proxier import Footprint, ForeignChange, IptablesPart, UdpTargets
 from kdns.aio.netlink import xtables
@@ -20,9 +20,9 @@ from kdns.aio.tasks import observed
 from kdns.errors import ApplyError
 from kdns.net import FAMILIES, Family
 from kdns.proxy.iptables.frame import JUMPS, Features, serves_loopback
-from kdns.proxy.iptables.names import FIREWALL, FIXED
+from kdns.proxy.iptables.names import FIXED, NAT
 from kdns.proxy.iptables.rules import Jump
-from kdns.proxy.iptables.tables import Tables
+from kdns.proxy.iptables.tables import Tables, is_service_chain
 from kdns.proxy.plan.plan import FamilyPlan, Plan
 from kdns.proxy.plan.planner import Difference
 from kdns.proxy.plan.stale_flows import serving
@@ -32,6 +32,23 @@ log = logs.get(__name__)
 _TABLES: Final = tuple(FIXED)
 
 
+class RuleTables(Protocol):
+    """The rules of one family, which follow its half of the plan: of the mode, or of a capture."""
+
+    @property
+    def jumps(self) -> tuple[Jump, ...]:
+        """In the order in which they are to be inserted at the top."""
+        ...
+
+    def whole(self, there: Mapping[str, Collection[str]]) -> str:
+        """A restore of everything, where there are these chains by table."""
+        ...
+
+    def follow(self, half: FamilyPlan, difference: Difference) -> str:
+        """A restore of what differs, "" for nothing."""
+        ...
+
+
 class IptablesProxier:
     """The proxier of mode iptables, in the families whose rules the kernel takes.
 
@@ -39,19 +56,20 @@ class IptablesProxier:
     """
 
     name = "iptables"
+    _jumps: Sequence[Jump] = JUMPS
 
     def __init__(
         self, programs: Programs, families: tuple[Family, ...] = FAMILIES, features: Features | None = None
     ) -> None:
         self._programs, self._families, self._features = programs, families, features or Features()
-        self._tables: dict[Family, Tables] = {}
+        self._tables: dict[Family, RuleTables] = {}
         self._expected: dict[Family, ExpectedRules] = {}
         self._turn = asyncio.Lock()
         """Held while rules change, and while what the kernel has is compared with what it should have."""
         self._has_set_sysctl = False
         self._sysctl_reason = ""
         self.counters = IptablesCounters(self._expected)
-        self.footprint = Footprint(iptables=own_part(programs, families))
+        self.footprint = Footprint(iptables=self._part())
 
     async def sync_full(self, plan: Plan) -> None:
         """Write every chain, and add the jumps that are not there. Clients with affinity keep their endpoints."""
@@ -70,8 +88,22 @@ class IptablesProxier:
         if half.mode.routes_loopback and family == "IPv4" and serves_loopback(half):
             self._route_loopback()
 
-    def _whole(self, half: FamilyPlan) -> tuple[Tables, str]:
-        tables = Tables(half, self._features)
+    def _made(self, half: FamilyPlan) -> RuleTables:
+        """One family's rules. A capture has relays in place of endpoints."""
+        return Tables(half, self._features)
+
+    def _keeps(self, table: str, chain: str) -> bool:
+        """Whether a chain is of the mode."""
+        return chain in FIXED.get(table, ()) or (table == NAT and is_service_chain(chain))
+
+    def _part(self) -> IptablesPart:
+        """What the mode has in iptables."""
+        own = ((family, each) for family in self._families for each in self._jumps)
+        jumps = frozenset((family, each.table, each.chain, each.rule) for family, each in own)
+        return IptablesPart(self._programs.backend, self._keeps, jumps)
+
+    def _whole(self, half: FamilyPlan) -> tuple[RuleTables, str]:
+        tables = self._made(half)
         try:
             return tables, tables.whole(xtables.chains_by_table(self._programs.backend, half.family))
         except OSError as error:
@@ -112,7 +144,7 @@ class IptablesProxier:
     async def check(self, plan: Plan) -> str:
         """Why iptables-restore would reject everything. What only the kernel rejects is found when it is applied."""
         for family in self._families:
-            tables = Tables(plan.of(family), self._features)
+            tables = self._made(plan.of(family))
             text = await asyncio.to_thread(tables.whole, {})
             try:
                 await self._programs.restore(family, text, is_test=True)
@@ -159,7 +191,7 @@ class IptablesProxier:
         for family, expected in self._expected.items():
             for table in _TABLES:
                 content = xtables.table_content(self._programs.backend, family, table)
-                for found in expected.missing(table, content, JUMPS):
+                for found in expected.missing(table, content, self._jumps):
                     return f"unknown: {family} {found}"
         return ""
 
@@ -173,15 +205,6 @@ class IptablesProxier:
                 await remove_chains(None, Footprint())
             if self._has_set_sysctl:
                 set_sysctl(ROUTE_LOCALNET, 0)
-
-
-def own_part(programs: Programs, families: tuple[Family, ...]) -> IptablesPart:
-    """What the mode has in iptables."""
-    return IptablesPart(
-        programs.backend,
-        keeps=lambda table, chain: is_own(table, chain) or chain == FIREWALL,
-        jumps=frozenset((family, jump.table, jump.chain, jump.rule) for family in families for jump in JUMPS),
-    )
 
 
 def inserted(jumps: list[Jump]) -> str:

@@ -41,3 +41,9 @@ async def capture_refusal() -> str:
         f"add chain {chain} {{ type nat hook prerouting priority dstnat; }}",
         f"add rule {chain} meta l4proto tcp redirect to :1",
     )
+
+
+async def nftables_capture() -> tuple[NftablesCapture | None, str]:
+    """The capture, or None and the reason why nftables cannot do it here."""
+    refusal = await capture_refusal()
+    return (None, refusal) if refusal else (NftablesCapture(), "")

@@ -1,0 +1,154 @@
+"""The dataplanes that the tests of this folder run over: modes, and back ends of iptables. DATAPLANE names one of them.
+
+A file that imports DATAPLANE runs once over each, in a process and namespaces of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import pytest
+
+from kdns.aio.dataplane.iptables.capture import IptablesCapture
+from kdns.aio.dataplane.iptables.clean_up import remove_chains
+from kdns.aio.dataplane.iptables.programs import Programs
+from kdns.aio.dataplane.iptables.proxier import IptablesProxier
+from kdns.aio.dataplane.nftables.capture import NftablesCapture
+from kdns.aio.dataplane.nftables.clean_up import remove_tables
+from kdns.aio.dataplane.nftables.proxier import NftablesProxier
+from kdns.aio.dataplane.proxier import Footprint, RunningMode
+from kdns.aio.dataplane.userspace.capture import Capture
+from kdns.aio.netlink.xtables import Backend
+from kdns.net import FAMILIES, Family
+from kdns.proxy.iptables.frame import Features
+from kdns.proxy.nftables.objects import NFT_FAMILY
+from kdns.proxy.plan.modes import IPTABLES, NFTABLES, Mode
+from kdns.proxy.settings.settings import Settings
+
+
+class Proxier(RunningMode, Protocol):
+    """What `Dataplane.proxier` makes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dataplane:
+    """One mode, in one back end.
+
+    `clean_up` removes all rules. `rules` are one family's, to compare: without order where order has no meaning.
+    `share`: random tests have one of so many examples, since those of mode nftables are for the plan too.
+    `most_endpoints` is what a Service of tests has at most.
+    """
+
+    name: str
+    mode: Mode
+    proxier: Callable[[], Proxier]
+    capture: Callable[[], Capture]
+    clean_up: Callable[[], Awaitable[object]]
+    rules: Callable[[Family], object]
+    share: int = 1
+    most_endpoints: int = 70_000
+
+    @property
+    def examples(self) -> int:
+        """How many random states there are."""
+        return 25 // self.share
+
+
+def nft_rules(family: Family) -> dict[str, Any]:
+    """The kernel's table: everything by its name, elements without order, and what only time brought left out."""
+    listed = subprocess.run(
+        ["nft", "-j", "list", "table", NFT_FAMILY[family], "kdns"], capture_output=True, check=True
+    ).stdout
+    found: dict[str, Any] = {}
+    for row in json.loads(listed)["nftables"]:
+        ((kind, told),) = row.items()
+        told.pop("handle", None)
+        if kind == "rule":
+            found.setdefault(f"rules of {told['chain']}", []).append(told["expr"])
+        elif kind in {"set", "map"}:
+            elements = told.pop("elem", [])
+            is_affinity = told["name"].startswith("affinity-")
+            found[told["name"]] = told, [] if is_affinity else sorted(map(_without_counters, elements))
+        elif kind == "chain":
+            found[f"chain {told['name']}"] = told
+    return found
+
+
+def _without_counters(element: Any) -> str:
+    """One element as text."""
+    key, *data = element if isinstance(element, list) else [element]
+    if isinstance(key, dict) and "elem" in key:
+        key["elem"].pop("counter", None)
+    return json.dumps([key, *data], sort_keys=True)
+
+
+_SHARED: Final = ("KUBE-SERVICES", "KUBE-NODEPORTS", "KUBE-EXTERNAL-SERVICES", "KUBE-PROXY-FIREWALL")
+"""Chains with a rule for each Service port, in any order; the last rules of KUBE-SERVICES lead to KUBE-NODEPORTS."""
+
+
+def iptables_rules(backend: Backend, family: Family) -> dict[tuple[str, str], list[str]]:
+    """The rules of each chain, as the program saves them."""
+    found: dict[tuple[str, str], list[str]] = {}
+    table = ""
+    for line in _output(f"{'iptables' if family == 'IPv4' else 'ip6tables'}-{backend}-save").splitlines():
+        if line.startswith("*"):
+            table = line[1:]
+        elif line.startswith(":"):
+            found[table, line[1:].split()[0]] = []
+        elif line.startswith("-A "):
+            found[table, line.split()[1]].append(line)
+    for (_, chain), rules in found.items():
+        if chain in _SHARED:
+            rules.sort(key=lambda rule: (rule.endswith("-j KUBE-NODEPORTS"), rule))
+    return found
+
+
+def _output(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+async def _remove_tables() -> None:
+    await remove_tables(Settings(), Footprint())
+
+
+async def _remove_chains() -> None:
+    await remove_chains(Settings(), Footprint())
+
+
+def _iptables(backend: Backend) -> Dataplane:
+    def programs() -> Programs:
+        return Programs(backend, (1, 8, 9), f"-{backend}")
+
+    return Dataplane(
+        f"iptables-{backend}",
+        IPTABLES,
+        lambda: IptablesProxier(programs(), FAMILIES, Features(ports_per_section=2 if backend == "nft" else 0)),
+        lambda: IptablesCapture(programs()),
+        _remove_chains,
+        lambda family: iptables_rules(backend, family),
+        share=5,
+        most_endpoints=100,
+    )
+
+
+DATAPLANES: Final = {
+    each.name: each
+    for each in (
+        Dataplane("nftables", NFTABLES, NftablesProxier, NftablesCapture, _remove_tables, nft_rules),
+        _iptables("nft"),
+        _iptables("legacy"),
+    )
+}
+DATAPLANE: Final = DATAPLANES[os.environ.get("DATAPLANE", "nftables")]
+of_nftables = pytest.mark.skipif(DATAPLANE.mode is not NFTABLES, reason="is for mode nftables alone")
+
+
+def all_rules() -> str:
+    """What the kernel has of nftables and of iptables, as text."""
+    programs = [f"{name}-{backend}-save" for name in ("iptables", "ip6tables") for backend in ("nft", "legacy")]
+    return "".join((_output("nft", "list", "ruleset"), *map(_output, programs)))
