@@ -38,7 +38,7 @@ MODES: Final[Mapping[str, ProxyMode]] = {
         ProxyMode("nftables", NFTABLES, ruleset, is_applied=True),
         ProxyMode("iptables", IPTABLES, iptables_text, is_applied=True),
         ProxyMode("userspace", USERSPACE, userspace_text, is_applied=True),
-        ProxyMode("ipvs", IPVS, ipvs_text),
+        ProxyMode("ipvs", IPVS, ipvs_text, is_applied=True),
         ProxyMode(
             "kernelspace",
             refusal="it is for Windows, whose network service (HNS) knows endpoints by ids that it gives them itself: "

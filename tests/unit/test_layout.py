@@ -58,6 +58,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("aio.controlplane",),
     ("aio.sources", "aio.dataplane"),
     ("aio.dataplane.nftables", "aio.dataplane.iptables", "aio.dataplane.userspace"),
+    ("aio.dataplane.ipvs",),
     ("aio.dataplane.modes", "aio.node_local"),
     ("aio.dataplane.takeover",),
 
@@ -108,7 +109,7 @@ DOORS = {
         "kdns.aio.apiserver.metrics",
         "kdns.aio.dataplane.metrics",
     ),
-    "pyroute2": ("kdns.aio.node_local.interface",),
+    "pyroute2": ("kdns.aio.node_local.interface", "kdns.aio.dataplane.ipvs.link"),
     "re2": ("kdns.plugins.patterns",),
     "sqlite3": ("kdns.aio.files.journal", "kdns.aio.files.sqlite"),
     "structlog": ("kdns.logs",),

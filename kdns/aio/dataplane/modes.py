@@ -8,6 +8,8 @@ from typing import Final
 from kdns import logs
 from kdns.aio.dataplane.iptables import floors as iptables
 from kdns.aio.dataplane.iptables.clean_up import remove_chains
+from kdns.aio.dataplane.ipvs import probe as ipvs
+from kdns.aio.dataplane.ipvs.clean_up import remove_ipvs
 from kdns.aio.dataplane.nftables import floors as nftables
 from kdns.aio.dataplane.nftables.clean_up import remove_tables
 from kdns.aio.dataplane.nftables.proxier import NftablesProxier
@@ -20,6 +22,12 @@ log = logs.get(__name__)
 async def _start_nftables(settings: Settings) -> RunningMode:
     del settings  # what the mode needs of them is in the plan
     return NftablesProxier()
+
+
+async def _start_ipvs(settings: Settings) -> RunningMode:
+    from kdns.aio.dataplane.ipvs.start import start  # noqa: PLC0415 - it loads pyroute2, which other modes do not need
+
+    return await start(settings)
 
 
 async def _anywhere(settings: Settings) -> str:
@@ -70,6 +78,15 @@ _ROWS: Final = (
         leaves=(remove_chains,),
         sync_failures="kubeproxy_sync_proxy_rules_iptables_restore_failures",
         cleanup_failures="kdns_proxy_iptables_cleanup_failures",
+    ),
+    Mode(
+        "ipvs",
+        unsupported=ipvs.unsupported,
+        start=_start_ipvs,
+        leaves=(remove_chains, remove_ipvs),
+        sync_failures="kubeproxy_sync_proxy_rules_iptables_restore_failures",
+        cleanup_failures="kdns_proxy_ipvs_cleanup_failures",
+        fallbacks=("iptables", "nftables"),
     ),
     Mode(
         "userspace",

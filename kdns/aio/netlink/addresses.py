@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import fcntl
 import socket
 import struct
 from collections.abc import Callable, Iterable
@@ -32,6 +33,10 @@ VIRTUAL_LINK: Final = "kube-ipvs0"
 """The link whose addresses are the virtual IPs of mode ipvs; they are none of the node's own."""
 _IFADDRMSG: Final = struct.Struct("=BBBBI")
 """Address family, prefix length, flags, scope, interface index."""
+_IFREQ_BYTES: Final = 40
+_IFFLAGS: Final = struct.Struct("=16xH")
+_SIOCGIFFLAGS: Final = 0x8913
+_IFF_UP: Final = 0x1
 _SETTLE_S: Final = 0.2
 """Addresses come in groups, so they are listed once after this time."""
 
@@ -73,6 +78,17 @@ async def node_addresses() -> tuple[Address, ...]:
     found = {ip_address(each.address) for each in await interface_addresses() if each.interface != VIRTUAL_LINK}
     usable = (each for each in found if not each.is_loopback and not is_link_local_ipv6(each))
     return tuple(sorted(usable, key=lambda each: (each.version, int(each))))
+
+
+def is_link_up(index: int) -> bool:
+    """Whether the link of virtual IPs is still the one of this index, and is up."""
+    request = VIRTUAL_LINK.encode().ljust(_IFREQ_BYTES, b"\0")
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+            (flags,) = _IFFLAGS.unpack_from(fcntl.ioctl(any_socket, _SIOCGIFFLAGS, request))
+        return bool(flags & _IFF_UP) and socket.if_nametoindex(VIRTUAL_LINK) == index
+    except OSError:
+        return False
 
 
 def link_addresses(index: int) -> set[str]:

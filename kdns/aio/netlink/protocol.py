@@ -42,6 +42,8 @@ ADDRESS_FAMILY: Final[dict[Family, int]] = {"IPv4": socket.AF_INET, "IPv6": sock
 _NLMSGHDR: Final = struct.Struct("=IHHII")
 _NLATTR: Final = struct.Struct("=HH")
 _BUFFER_BYTES: Final = 1 << 20
+_DATAGRAM_BYTES: Final = 1 << 17
+"""More than the kernel puts into a datagram: 32 KiB of a dump."""
 _REPLY_S: Final = 5.0
 SO_SNDBUFFORCE: Final = 32
 _SENT_AT_ONCE: Final = 256
@@ -120,7 +122,7 @@ class Requests:
         self._socket = netlink_socket(protocol)
         self._socket.settimeout(_REPLY_S)
         self._sequence = count(1)
-        self._buffer = memoryview(bytearray(_BUFFER_BYTES))
+        self._buffer = memoryview(bytearray(_DATAGRAM_BYTES))
 
     def close(self) -> None:
         """Close the socket."""

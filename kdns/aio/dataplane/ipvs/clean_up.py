@@ -1,0 +1,173 @@
+"""What mode ipvs leaves in the kernel, kdns's or kube-proxy's: virtual servers, kube-ipvs0 with its addresses, sets.
+
+Virtual servers count as theirs at an address of kube-ipvs0, and at the port of a set of node ports; those in
+excludeCIDRs stay, and so do all others.
+
+Where another mode takes over, connections of TCP go on until they end, but for DRAIN_S at most: their virtual servers
+stay with weights of 0, and so do their addresses. New connections are translated before they would reach these. UDP
+has no end, so its virtual servers go at once, and its flows are forgotten by connection tracking, which would lead
+them past the rules of the other mode. Differs: kube-proxy --cleanup removes all virtual servers of the machine at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Final
+
+from kdns import logs
+from kdns.aio.dataplane.ipvs.draining import DRAIN_S, is_used
+from kdns.aio.dataplane.proxier import Footprint
+from kdns.aio.netlink import ipvs as netlink_ipvs
+from kdns.aio.netlink.addresses import VIRTUAL_LINK, change_link_addresses, link_addresses
+from kdns.aio.netlink.conntrack import delete_flows, udp_flows
+from kdns.aio.netlink.ipset import ipsets
+from kdns.aio.netlink.ipvs import Ipvs, Operation, ServerKey, Verb, ipvs
+from kdns.errors import ApplyError
+from kdns.net import FAMILIES, Network, family_of_text, join_host_port, parse_network
+from kdns.proxy.ipvs.sets import NODE_PORTS, TYPES, set_name
+from kdns.proxy.settings.settings import Settings
+
+POLL_S: Final = 2.0
+_IP_SET: Final = Path("/sys/module/ip_set")
+
+log = logs.get(__name__)
+
+
+@dataclass(slots=True)
+class Leftovers:
+    """What was found: the link's index (0: none), its addresses, virtual servers, and sets."""
+
+    link: int = 0
+    addresses: frozenset[str] = frozenset()
+    servers: list[ServerKey] = field(default_factory=list)
+    sets: list[str] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.link or self.servers or self.sets)
+
+    def words(self) -> list[str]:
+        """What it is, in words."""
+        found = [f"virtual server {join_host_port(key[0], key[1])}/{key[2]}" for key in self.servers]
+        found += [f"link {VIRTUAL_LINK}"] if self.link else []
+        return found + [f"set {name}" for name in self.sets]
+
+
+async def remove_ipvs(settings: Settings | None, kept: Footprint) -> Sequence[str]:
+    """Remove it; see `CleanUp`. Connections are waited for where something else is kept, which serves new ones."""
+    if kept.ipvs or kept.spares_kube_proxy:  # what kdns leaves has the names of kube-proxy's
+        return []
+    excluded = settings.ipvs.exclude_cidrs if settings else ()
+    networks = tuple(network for text in excluded if (network := parse_network(text)))
+    try:
+        left = await asyncio.to_thread(find, networks)
+        if left and (kept.nft_tables or kept.iptables):
+            await _drain(left)
+        return await asyncio.to_thread(_remove, left) if left else []
+    except OSError as error:
+        advice = "; wanted: the capability CAP_NET_ADMIN" if isinstance(error, PermissionError) else ""
+        raise ApplyError(("netlink",), f"{error.strerror or error}{advice}") from error
+
+
+def find(excluded: Collection[Network]) -> Leftovers:
+    """What there is. Nothing is loaded for it. Blocks."""
+    left = Leftovers()
+    with suppress(OSError):
+        left.link = socket.if_nametoindex(VIRTUAL_LINK)
+        left.addresses = frozenset(link_addresses(left.link))
+    node_ports: set[tuple[str, int]] = set()
+    if _IP_SET.exists():
+        with ipsets() as kernel:
+            own = {set_name(name, family): name for name in TYPES for family in FAMILIES}
+            left.sets = [name for name in kernel.headers() if name in own]
+            for protocol, general in NODE_PORTS.items():
+                for name in left.sets:
+                    if own[name] == general:
+                        ports = (entry.rpartition(":")[2] for entry in kernel.entries(name))
+                        node_ports |= {(protocol, int(port)) for port in ports}
+    if netlink_ipvs.PROC.exists() and (left.link or left.sets):
+        with ipvs() as kernel_of_servers:
+            left.servers = [
+                key
+                for key in kernel_of_servers.servers()
+                if (key[0] in left.addresses or (key[2], key[1]) in node_ports)
+                and not any(ip_address(key[0]) in network for network in excluded)
+            ]
+    return left
+
+
+async def _drain(left: Leftovers) -> None:
+    """Let the connections of virtual servers end; what has none goes at once."""
+    until_s = time.monotonic() + DRAIN_S
+    waiting = await asyncio.to_thread(_begin_draining, left)
+    if waiting:
+        log.info("connections of IPVS go on until they end", virtual_servers=len(waiting), at_most_s=DRAIN_S)
+    while waiting and time.monotonic() < until_s:
+        await asyncio.sleep(POLL_S)
+        waiting = await asyncio.to_thread(_without_idle, left, waiting)
+
+
+def _begin_draining(left: Leftovers) -> list[ServerKey]:
+    """Take no new connections; the virtual servers that have some."""
+    tcp = [key for key in left.servers if key[2] == "TCP"]
+    with ipvs() as kernel:
+        kernel.carry_out([Operation(Verb.DELETE_SERVER, key) for key in left.servers if key[2] != "TCP"])
+        kernel.carry_out(
+            [
+                Operation(Verb.SET_DESTINATION, key, destination, 0)
+                for key in tcp
+                for destination, there in kernel.destinations(key).items()
+                if there.weight
+            ]
+        )
+    _forget_udp_flows(left)
+    return _without_idle(left, tcp)
+
+
+def _without_idle(left: Leftovers, keys: Sequence[ServerKey]) -> list[ServerKey]:
+    """Those of the virtual servers that have connections; the others are deleted, and addresses that none has."""
+    with ipvs() as kernel:
+        busy = [key for key in keys if _has_connections(kernel, key)]
+        kernel.carry_out([Operation(Verb.DELETE_SERVER, key) for key in keys if key not in set(busy)])
+    if left.link:
+        free = left.addresses - {key[0] for key in busy}
+        change_link_addresses(left.link, (), sorted(free))
+        left.addresses -= free
+    return busy
+
+
+def _has_connections(kernel: Ipvs, key: ServerKey) -> bool:
+    return any(map(is_used, kernel.destinations(key).values()))
+
+
+def _forget_udp_flows(left: Leftovers) -> None:
+    udp = {key[:2] for key in left.servers if key[2] == "UDP"}
+    for family in FAMILIES if udp else ():
+        own = {each for each in udp if family_of_text(each[0]) == family}
+        with suppress(OSError):
+            delete_flows(family, [flow for flow in udp_flows(family) if flow.destination in own] if own else ())
+
+
+def _remove(left: Leftovers) -> list[str]:
+    """Remove all of it. A set that a rule uses stays, and is said to."""
+    from kdns.aio.dataplane.ipvs import link  # noqa: PLC0415 - loads pyroute2, which is not needed where nothing is left
+
+    found = left.words()
+    if left.servers:
+        with ipvs() as kernel:
+            kernel.carry_out([Operation(Verb.DELETE_SERVER, key) for key in left.servers])
+    if left.link:
+        link.remove()
+    busy = []
+    if left.sets:
+        with ipsets() as kernel_of_sets:
+            busy = [name for name in left.sets if not kernel_of_sets.destroy(name)]
+    if busy:
+        log.warning("sets stay", sets=busy, reason="rules of iptables use them", wanted="that these are removed")
+    return [each for each in found if each.removeprefix("set ") not in busy]

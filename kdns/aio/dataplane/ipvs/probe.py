@@ -1,0 +1,97 @@
+"""Whether this machine can run mode ipvs: tried by doing, so that modules are loaded; nothing of the attempt stays."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import shutil
+from contextlib import suppress
+from typing import Final
+
+from kdns.aio.dataplane.iptables import programs
+from kdns.aio.netlink import ipvs as netlink_ipvs
+from kdns.aio.netlink.ipset import ipsets
+from kdns.aio.netlink.ipvs import Ipvs, Operation, ServerOptions, Verb, ipvs
+from kdns.errors import InputError
+from kdns.proxy.ipvs.virtual_servers import SCHEDULERS
+from kdns.proxy.plan.config import DEFAULT_SCHEDULER
+from kdns.proxy.settings.settings import Settings
+
+_DUMMY: Final = ("198.51.100.0", 20000, "TCP")
+"""A virtual server that nobody asks (RFC 5737); kube-proxy tries with the same."""
+_IPSET_PROTOCOL: Final = 6
+_CAPABILITY: Final = "wanted: the capability CAP_NET_ADMIN, as root has it or a container is given it"
+
+
+async def unsupported(settings: Settings) -> str:
+    """Why mode ipvs cannot run here, with what was found and what is wanted; "" if it can.
+
+    InputError for a scheduler that no kernel has.
+    """
+    from kdns.aio.dataplane.ipvs import link  # noqa: PLC0415 - loads pyroute2, which other modes do not need
+
+    scheduler = settings.ipvs.scheduler or DEFAULT_SCHEDULER
+    await load_modules("ip_vs", f"ip_vs_{scheduler}")
+    if reason := await asyncio.to_thread(lambda: _ipvs(scheduler) or _ipset() or link.unsupported()):
+        return reason
+    return (await programs.choose())[1]
+
+
+def _ipvs(scheduler: str) -> str:
+    """Why the kernel does not balance with this scheduler."""
+    try:
+        with ipvs() as kernel:
+            return _scheduler(kernel, scheduler)
+    except PermissionError:
+        return f"IPVS may not be used; {_CAPABILITY}"
+    except OSError as error:
+        if error.errno in {errno.ENOENT, errno.EPROTONOSUPPORT}:
+            return f"the kernel has no IPVS; wanted: its module ip_vs ({os.uname().release})"
+        return f"IPVS does not answer: {error.strerror or error}"
+
+
+def _scheduler(kernel: Ipvs, scheduler: str) -> str:
+    if any(each.scheduler == scheduler for each in kernel.servers().values()):
+        return ""
+    try:
+        failures = kernel.carry_out([Operation(Verb.NEW_SERVER, _DUMMY, options=ServerOptions(scheduler))])
+        made = kernel.server(_DUMMY)
+    finally:
+        kernel.carry_out([Operation(Verb.DELETE_SERVER, _DUMMY)])
+    if failures and failures[0][1] == errno.ENOENT:
+        if scheduler not in SCHEDULERS:
+            raise InputError(f"ipvs.scheduler: {scheduler!r} is no scheduler; wanted: one of {', '.join(SCHEDULERS)}")
+        return f"the kernel has no scheduler {scheduler}; wanted: its module ip_vs_{scheduler}"
+    if failures:
+        return f"the kernel refuses a virtual server: {netlink_ipvs.reason(failures)}"
+    if made is None or made.scheduler != scheduler:
+        return f"the kernel does not show the virtual server {_DUMMY[0]}:{_DUMMY[1]}, which it has taken"
+    return ""
+
+
+def _ipset() -> str:
+    """Why the kernel has no sets of addresses."""
+    try:
+        with ipsets() as kernel:
+            found = kernel.protocol()
+    except PermissionError:
+        return f"sets of addresses may not be used; {_CAPABILITY}"
+    except OSError as error:
+        return f"the kernel has no sets of addresses ({error.strerror or error}); wanted: its module ip_set"
+    if found < _IPSET_PROTOCOL:
+        return f"the kernel's sets have protocol {found}; wanted: {_IPSET_PROTOCOL} or later, as of Linux 2.6.39"
+    return ""
+
+
+async def load_modules(*names: str) -> None:
+    """Load modules of the kernel, as far as they can be: what is built in needs none."""
+    program = shutil.which("modprobe", path=os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin")
+    if program is None:
+        return
+    null = asyncio.subprocess.DEVNULL
+    with suppress(OSError):
+        process = await asyncio.create_subprocess_exec(
+            program, "-q", "-a", "--", *names, stdin=null, stdout=null, stderr=null
+        )
+        await process.wait()

@@ -1,0 +1,48 @@
+"""Starts mode ipvs: sysctls, timeouts, and the programs of iptables for the rules around the virtual servers."""
+
+from __future__ import annotations
+
+import asyncio
+
+from kdns import logs
+from kdns.aio.dataplane.iptables import floors
+from kdns.aio.dataplane.iptables.programs import choose, families
+from kdns.aio.dataplane.ipvs.proxier import IpvsProxier
+from kdns.aio.dataplane.ipvs.sysctls import apply_ipvs_sysctls
+from kdns.aio.netlink.ipvs import Timeouts, ipvs
+from kdns.errors import ApplyError
+from kdns.net import parse_network
+from kdns.proxy.ipvs.ipvs import IpvsOptions
+from kdns.proxy.settings.settings import IPVS, Settings
+
+log = logs.get(__name__)
+
+
+async def start(settings: Settings) -> IpvsProxier:
+    """The proxier of mode ipvs; nothing is in the kernel yet but settings."""
+    programs, reason = await choose()
+    if programs is None:
+        raise ApplyError(("iptables",), reason)
+    await asyncio.to_thread(_prepare, settings.ipvs)
+    served = await families(programs)
+    features = await floors.features(programs, settings)
+    excluded = tuple(network for each in settings.ipvs.exclude_cidrs if (network := parse_network(each)))
+    log.info("iptables found", backend=programs.backend, version=".".join(map(str, programs.version)))
+    return IpvsProxier(programs, served, IpvsOptions(features, excluded))
+
+
+def timeouts(settings: IPVS) -> Timeouts:
+    """The kernel's timeouts of idle connections in whole seconds, of which the kernel knows no others."""
+    values = settings.tcp_timeout_s, settings.tcp_fin_timeout_s, settings.udp_timeout_s
+    return Timeouts(*(max(round(value), 1) if value > 0 else 0 for value in values))
+
+
+def _prepare(settings: IPVS) -> None:
+    apply_ipvs_sysctls(settings)
+    wanted = timeouts(settings)
+    if any(wanted):
+        try:
+            with ipvs() as kernel:
+                kernel.set_timeouts(wanted)
+        except OSError as error:
+            raise ApplyError(("netlink",), f"timeouts of IPVS: {error.strerror or error}") from error
