@@ -285,7 +285,9 @@ packets = st.builds(
     st.lists(packets, min_size=20, max_size=20),
     st.booleans(),
 )
-def test_a_trace_and_the_text_of_mode_ipvs_agree(writes: list[Write], sent: list[Packet], detects_pods: bool) -> None:
+def test_a_trace_and_the_text_of_mode_ipvs_agree(
+    writes: list[Service | EndpointSlice], sent: list[Packet], detects_pods: bool
+) -> None:
     state = State()
     for write in writes:
         state.upsert(write)

@@ -132,7 +132,7 @@ class Ipvs:
 
     def _server(self, key: VirtualServerKey) -> VirtualServer | None:
         front = self.front_at(key)
-        return virtual_server(front, self.half.family, self.half.scheduler) if front else None
+        return virtual_server(front, self.half.scheduler) if front else None
 
     def _placed(
         self,

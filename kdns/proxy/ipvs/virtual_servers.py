@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from kdns.net import Family
 from kdns.proxy.plan.branches import LISTS, Branches, Verdict
 from kdns.proxy.plan.plan import Front
 
@@ -32,8 +31,6 @@ SCHEDULERS: Final = {
     "twos": "the one with fewer connections of two that are drawn",
 }
 """The kernel's schedulers, and which endpoint each chooses where all have the same weight."""
-NETMASKS: Final = {"IPv4": 0xFFFFFFFF, "IPv6": 128}
-"""Netmask, or length of the prefix, of the clients that keep an endpoint together: each client for itself."""
 
 
 class VirtualServerKey(NamedTuple):
@@ -54,13 +51,12 @@ class Destination(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class VirtualServer:
-    """What the kernel does at one destination. `persistence_s`: 0 for none; `netmask` counts for persistence."""
+    """What the kernel does at one destination. `persistence_s`: 0 for none; each client is one for itself."""
 
     scheduler: str
     destinations: tuple[Destination, ...]
     flags: int = 0
     persistence_s: int = 0
-    netmask: int = NETMASKS["IPv4"]
 
 
 def chosen_by(scheduler: str) -> str:
@@ -73,7 +69,7 @@ def list_verdict(branches: Branches) -> Verdict | None:
     return next((each.verdict for each in branches if each.verdict in LISTS), None)
 
 
-def virtual_server(front: Front, family: Family, scheduler: str) -> VirtualServer | None:
+def virtual_server(front: Front, scheduler: str) -> VirtualServer | None:
     """The virtual server of a front; None where no client gets an endpoint."""
     verdict = list_verdict(front.branches)
     if verdict is None:
@@ -81,4 +77,4 @@ def virtual_server(front: Front, family: Family, scheduler: str) -> VirtualServe
     destinations = tuple(Destination(each.address, each.port) for each in front.port.list_of(verdict))
     flags, affinity_s = SCHEDULER_FLAGS.get(scheduler, 0), front.port.affinity_s
     flags |= PERSISTENT if affinity_s else 0
-    return VirtualServer(scheduler, destinations, flags, affinity_s, NETMASKS[family])
+    return VirtualServer(scheduler, destinations, flags, affinity_s)

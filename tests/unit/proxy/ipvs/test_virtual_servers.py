@@ -1,23 +1,90 @@
-"""Which virtual servers a front has."""
+"""Which virtual servers a front has, and how they choose."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from ipaddress import ip_network
+from typing import Any, Final
 
+import pytest
 from small_cluster import CONFIG, NODE_VIEW, endpoints, service, state
 
-from kdns.proxy.ipvs.ipvs import Ipvs
-from kdns.proxy.ipvs.virtual_servers import Destination, VirtualServer, VirtualServerKey
+from kdns.proxy.ipvs.ipvs import Ipvs, IpvsOptions
+from kdns.proxy.ipvs.sets import MAX_NAME, TYPES, set_name
+from kdns.proxy.ipvs.virtual_servers import (
+    MH_PORT,
+    PERSISTENT,
+    SCHEDULERS,
+    Destination,
+    VirtualServer,
+    VirtualServerKey,
+    chosen_by,
+)
 from kdns.proxy.plan.modes import IPVS
 from kdns.proxy.plan.planner import plan
 
+BOTH: Final = (Destination("10.1.0.2", 8080), Destination("10.1.1.2", 8080))
+
+
+def content(*objects: Any, options: IpvsOptions | None = None, **changed: Any) -> Ipvs:
+    config = replace(CONFIG, mode=IPVS, **changed)
+    half = plan(state(*objects), NODE_VIEW, config).ipv4
+    return Ipvs(half, options) if options else Ipvs(half)
+
+
+def web(**spec: Any) -> Any:
+    return service(1, endpoints(1, "p1", "r1"), protocols=("TCP",), **spec)
+
 
 def test_a_service_has_a_virtual_server_at_each_of_its_addresses_and_at_the_nodes() -> None:
-    config = replace(CONFIG, mode=IPVS, node_port_addresses=())
-    made = Ipvs(plan(state(service(1, endpoints(1, "p1", "r1"))), NODE_VIEW, config).ipv4)
+    made = content(web(), node_port_addresses=())
     at_nodes = {VirtualServerKey(str(own), 30001, "TCP") for own in NODE_VIEW.addresses if own.version == 4}
-    tcp = {key: server for key, server in made.virtual_servers.items() if key.protocol == "TCP"}
-    assert at_nodes < set(tcp)
-    assert {key.address for key in tcp} - {key.address for key in at_nodes} == made.addresses
-    server = VirtualServer("rr", (Destination("10.1.0.2", 8080), Destination("10.1.1.2", 8080)))
-    assert set(tcp.values()) == {server}
+    assert at_nodes < set(made.virtual_servers)
+    assert {key.address for key in made.virtual_servers} - {key.address for key in at_nodes} == made.addresses
+    assert set(made.virtual_servers.values()) == {VirtualServer("rr", BOTH)}
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "spec", "wanted"),
+    [
+        ("lc", {}, VirtualServer("lc", BOTH)),
+        ("mh", {}, VirtualServer("mh", BOTH, MH_PORT)),
+        ("rr", {"sessionAffinity": "ClientIP"}, VirtualServer("rr", BOTH, PERSISTENT, 10800)),
+        (
+            "mh",
+            {"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 60}}},
+            VirtualServer("mh", BOTH, MH_PORT | PERSISTENT, 60),
+        ),
+    ],
+)
+def test_schedulers_and_affinity(scheduler: str, spec: dict[str, Any], wanted: VirtualServer) -> None:
+    assert set(content(web(**spec), scheduler=scheduler).virtual_servers.values()) == {wanted}
+
+
+def test_each_scheduler_says_how_it_chooses() -> None:
+    assert all(map(chosen_by, SCHEDULERS))
+    assert chosen_by("new") == "as the kernel's scheduler new chooses"
+
+
+def test_an_address_of_the_node_is_not_put_on_kube_ipvs0() -> None:
+    made = content(web(externalIPs=["192.0.2.9", "198.51.100.7"]))
+    assert VirtualServerKey("192.0.2.9", 80, "TCP") in made.virtual_servers
+    assert made.addresses == {"10.96.0.1", "198.51.100.7", "198.51.101.1"}
+
+
+def test_virtual_servers_of_others_are_left_alone() -> None:
+    made = content(web(), options=IpvsOptions(excluded=(ip_network("203.0.113.0/24"),)))
+    there = [
+        *made.virtual_servers,
+        VirtualServerKey("203.0.113.7", 80, "TCP"),
+        VirtualServerKey("fd00::1", 80, "TCP"),
+        VirtualServerKey("198.18.0.1", 80, "TCP"),
+    ]
+    assert made.stale(there) == (VirtualServerKey("198.18.0.1", 80, "TCP"),)
+
+
+def test_names_of_sets_are_as_long_as_the_kernel_has_them_and_differ() -> None:
+    names = [set_name(name, family) for name in TYPES for family in ("IPv4", "IPv6")]
+    assert len(set(names)) == len(names)
+    assert max(map(len, names)) == MAX_NAME
+    assert set_name("KUBE-LOAD-BALANCER-SOURCE-CIDR", "IPv6") == "KUBE-6-LOAD-BALANCER-SOURCE-CID"

@@ -1,0 +1,148 @@
+"""The text of mode ipvs, as a whole: tests/golden/ipvs holds it for reading and for comparing.
+
+`python tests/unit/proxy/ipvs/test_ipvs_text.py` writes the files anew, for a look at the difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import ipvs_walk
+import pytest
+from ipt_walk import At
+from small_cluster import CONFIG, NODE_VIEW, endpoints, service, state
+
+from kdns.proxy.ipvs.ipvs import Change, Ipvs
+from kdns.proxy.ipvs.text import ipvs_text
+from kdns.proxy.plan.config import LocalPods
+from kdns.proxy.plan.modes import IPVS
+from kdns.proxy.plan.planner import Planner, plan
+
+GOLDEN: Final = Path(__file__).parents[3] / "golden" / "ipvs"
+WEB: Final = service(
+    1, endpoints(1, "p1", "r1"), protocols=("TCP", "UDP"), loadBalancerSourceRanges=["203.0.113.0/24", "10.0.0.0/8"]
+)
+RULES: Final = replace(CONFIG, mode=IPVS)
+
+
+def cluster() -> str:
+    """A Service with addresses of every kind, and one without endpoints."""
+    made = plan(state(WEB, service(2, protocols=("TCP",))), NODE_VIEW, RULES)
+    return ipvs_walk.parts(ipvs_text(made))["IPv4"]
+
+
+def local() -> str:
+    """Local policies with local endpoints and without, affinity, mh, a bridge, and node ports everywhere, in IPv6."""
+    config = replace(RULES, local_pods=LocalPods(bridge="br0"), node_port_addresses=(), scheduler="mh")
+    services = [
+        service(
+            number,
+            endpoints(number, *ends),
+            protocols=("TCP", "SCTP"),
+            internal="Local",
+            external="Local",
+            sessionAffinity="ClientIP",
+            healthCheckNodePort=32000 + number,
+        )
+        for number, ends in ((1, ("p1", "p2", "r1")), (2, ("r1", "r2")))
+    ]
+    return ipvs_walk.parts(ipvs_text(plan(state(*services), NODE_VIEW, config)))["IPv6"]
+
+
+def change() -> str:
+    """An endpoint comes, all go, and then the Service does."""
+    known = state(WEB)
+    planner = Planner(known, NODE_VIEW, RULES)
+    content = Ipvs(planner.plan.ipv4)
+    told = []
+    for ends in (("p1", "r1", "r2"), ("r2",), (), None):
+        objects = endpoints(1, *ends) if ends is not None else ()
+        writes = [known.upsert(each) for each in objects]
+        if ends is None:
+            writes = [known.delete(type(WEB[0]), WEB[0].key)]
+        difference = planner.changed([each for each in writes if each])["IPv4"]
+        told += [f"# {'endpoints: ' + (' '.join(ends) or 'none') if ends is not None else 'no Service'}"]
+        told += changed(content.follow(planner.plan.ipv4, difference))
+    return "\n".join([*told, ""])
+
+
+def changed(change: Change) -> Iterator[str]:
+    """A change as lines to read."""
+    for key, (before, after) in change.virtual_servers.items():
+        ends = [
+            " ".join(f"{end.address}:{end.port}" for end in each.destinations) if each else "-"
+            for each in (before, after)
+        ]
+        yield f"{key.address}:{key.port}/{key.protocol}: {' -> '.join(ends)}"
+    for sign, entries in (("+", change.new_entries), ("-", change.old_entries)):
+        yield from (f"{sign} {name} {each}" for name, some in entries.items() for each in some)
+    yield from (
+        f"{sign} {each}" for sign, some in (("+", change.new_addresses), ("-", change.old_addresses)) for each in some
+    )
+    yield from change.restore.splitlines()
+
+
+TEXTS: Final[dict[str, Callable[[], str]]] = {"cluster": cluster, "local": local, "change": change}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_text(name: str) -> None:
+    assert TEXTS[name]() == (GOLDEN / f"{name}.txt").read_text()
+
+
+OWN: Final = [str(address) for address in NODE_VIEW.addresses]
+INSIDE: Final = ["192.0.2.0/29", "203.0.113.0/24"]
+SERVICES: Final = (
+    service(1, endpoints(1, "p1", "r1"), protocols=("TCP",)),
+    service(2, endpoints(2, "p1", "r1"), protocols=("TCP",), external="Local", healthCheckNodePort=32002),
+    service(3, endpoints(3, "p1"), protocols=("TCP",), loadBalancerSourceRanges=["203.0.113.0/24"]),
+    service(4, endpoints(4, "p1"), protocols=("TCP",), loadBalancerSourceRanges=INSIDE),
+    service(5, protocols=("TCP",), loadBalancerSourceRanges=INSIDE),
+    service(6, endpoints(6, "r1"), protocols=("TCP",), external="Local"),
+    service(7, endpoints(7, "r1"), ports=[{"name": "tcp", "protocol": "TCP", "port": 30001}]),
+)
+P1, R1 = "10.1.0.2", "10.1.1.2"
+WAYS: Final = [
+    # A program of the node that does not bind its socket has the address that it sends to, as it is on kube-ipvs0.
+    ("10.96.0.1", "10.96.0.1", 80, f"{P1} masq, {R1} masq"),
+    ("198.51.100.1", "198.51.100.1", 80, f"{P1} masq, {R1} masq"),
+    ("198.51.100.2", "198.51.100.2", 80, f"{P1} masq"),
+    ("198.51.101.2", "198.51.101.2", 80, f"{P1} masq"),
+    ("198.51.101.3", "198.51.101.3", 80, "drop"),
+    ("192.0.2.1", "198.51.101.3", 80, "drop"),
+    ("198.51.100.3", "198.51.100.3", 80, f"{P1} masq"),
+    ("198.51.101.4", "198.51.101.4", 80, f"{P1} masq"),
+    ("192.0.2.9", "198.51.101.4", 80, "drop"),
+    ("198.51.101.5", "198.51.101.5", 80, "reject"),
+    ("198.51.100.6", "198.51.100.6", 80, f"{R1} masq"),
+    ("10.96.0.1", "10.96.0.1", 81, "reject"),
+    # Load balancers may ask for health at their own address.
+    ("203.0.113.9", "198.51.101.2", 32002, "accept"),
+    ("203.0.113.9", "192.0.2.1", 32002, "accept"),
+    # A port of a cluster IP that is the number of another's node port.
+    ("10.1.0.3", "10.96.0.7", 30001, R1),
+    ("10.1.0.3", "198.51.101.7", 30001, f"{R1} masq"),
+    # Nothing of the frame concerns what is sent to and from loopback addresses.
+    ("127.0.0.1", "127.0.0.1", 30001, ""),
+    ("203.0.113.9", "203.0.113.1", 80, ""),
+]
+
+
+@pytest.mark.parametrize("detects_pods", [True, False])
+@pytest.mark.parametrize(("source", "address", "port", "wanted"), WAYS)
+def test_the_way_of_a_packet(source: str, address: str, port: int, wanted: str, *, detects_pods: bool) -> None:
+    config = RULES if detects_pods else replace(RULES, local_pods=None)
+    content = ipvs_walk.Content(ipvs_walk.parts(ipvs_text(plan(state(*SERVICES), NODE_VIEW, config)))["IPv4"], OWN)
+    ends = ipvs_walk.walk(content, At(source, address, "tcp", port))
+    found = [
+        f"{at.daddr}{' masq' if at.is_masqueraded else ''}" if at.is_dnat and not at.ended else at.ended for at in ends
+    ]
+    assert ", ".join(found) == wanted
+
+
+if __name__ == "__main__":
+    for name, made in TEXTS.items():
+        (GOLDEN / f"{name}.txt").write_text(made())
