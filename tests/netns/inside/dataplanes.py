@@ -127,7 +127,7 @@ def _iptables(backend: Backend) -> Dataplane:
     return Dataplane(
         f"iptables-{backend}",
         IPTABLES,
-        lambda: IptablesProxier(programs(), FAMILIES, Features(ports_per_section=2 if backend == "nft" else 0)),
+        lambda: IptablesProxier(programs(), FAMILIES, Features(chains_per_section=3 if backend == "nft" else 0)),
         lambda: IptablesCapture(programs()),
         _remove_chains,
         lambda family: iptables_rules(backend, family),
