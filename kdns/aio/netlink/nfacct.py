@@ -16,6 +16,7 @@ from kdns.aio.netlink.uapi import (
     NFNL_MSG_ACCT_NEW,
     NFNL_SUBSYS_ACCT,
     NLM_F_CREATE,
+    NLM_F_EXCL,
 )
 
 _NEW, _GET = (NFNL_SUBSYS_ACCT << 8 | kind for kind in (NFNL_MSG_ACCT_NEW, NFNL_MSG_ACCT_GET))
@@ -27,7 +28,7 @@ def ensure_counters(names: Iterable[str]) -> None:
     with requests(NETLINK_NETFILTER) as kernel:
         for name in names:
             with suppress(FileExistsError):
-                kernel.do(_NEW, _HEADER + attribute(NFACCT_NAME, name.encode() + b"\0"), NLM_F_CREATE)
+                kernel.do(_NEW, _HEADER + attribute(NFACCT_NAME, name.encode() + b"\0"), NLM_F_CREATE | NLM_F_EXCL)
 
 
 def packets() -> dict[str, int]:

@@ -16,14 +16,13 @@ from __future__ import annotations
 
 import asyncio
 import re
-import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
 from kdns import logs
 from kdns.aio.dataplane.host_settings import set_sysctl
-from kdns.aio.dataplane.iptables.programs import KUBELETS, Programs, installed
+from kdns.aio.dataplane.iptables.programs import KUBELETS, Programs, installed, rule_words
 from kdns.aio.dataplane.proxier import Footprint
 from kdns.aio.netlink import xtables
 from kdns.aio.netlink.xtables import Backend
@@ -107,9 +106,13 @@ def _chains(backend: Backend, family: Family) -> dict[str, list[str]]:
 async def _remove(
     programs: Programs, family: Family, stale: Mapping[str, list[str]], there: Mapping[str, list[str]], kept: Footprint
 ) -> list[str]:
-    """Remove jumps, then all rules of the chains, then the chains."""
+    """Remove jumps, then all rules of the chains, then the chains.
+
+    A chain to which rules of others lead cannot be removed: it stays, empty.
+    """
+    backend = programs.backend
     loopback = await programs.rules(family, FILTER, FIREWALL) if FIREWALL in stale.get(FILTER, ()) else []
-    sections: list[list[str]] = []
+    emptied: list[str] = []
     removed: list[str] = []
     for table in FIXED:
         names = stale.get(table, [])
@@ -118,20 +121,35 @@ async def _remove(
             for chain in _BUILT_IN
             if chain in there.get(table, ())
             for rule in await programs.rules(family, table, chain)
-            if _is_left_over(rule, programs.backend, family, table, chain, set(names), kept)
+            if _is_left_over(rule, backend, family, table, chain, set(names), kept)
         ]
         if jumps:
-            sections.append([f"*{table}", *(f"-D{rule.removeprefix('-A')}" for rule in jumps), "COMMIT"])
-        names = sorted(names, key=_place)
-        sections += _parts(table, [(f":{name} - [0:0]",) for name in names], programs.backend)
-        sections += _parts(table, [(f"-X {name}",) for name in names], programs.backend)
-        removed += (f"{family} {table} {name} in iptables-{programs.backend}" for name in names)
-        removed += (f"{family} {table} {rule}" for rule in jumps if not names)
-    if sections:
-        await programs.restore(family, "\n".join((*(line for part in sections for line in part), "")))
+            emptied += (f"*{table}", *(f"-D{rule.removeprefix('-A')}" for rule in jumps), "COMMIT")
+            removed += (f"{family} {table} {rule} in iptables-{backend}" for rule in jumps if not names)
+        emptied += _commits(table, [f":{name} - [0:0]" for name in names], backend)
+    if emptied:
+        await programs.restore(family, "\n".join((*emptied, "")))
+    for table, names in stale.items():
+        deleted = await _delete(programs, family, table, sorted(names, key=_place))
+        removed += (f"{family} {table} {name} in iptables-{backend}" for name in deleted)
     if loopback and family == "IPv4":
         set_sysctl(ROUTE_LOCALNET, 0)
     return removed
+
+
+async def _delete(programs: Programs, family: Family, table: str, names: list[str]) -> list[str]:
+    """Delete chains that have no rules; those that are gone."""
+    try:
+        lines = _commits(table, [f"-X {name}" for name in names], programs.backend)
+        await programs.restore(family, "\n".join((*lines, "")))
+    except ApplyError as error:
+        if len(names) == 1:
+            log.warning("chain stays, empty", table=table, chain=names[0], reason=error.stderr)
+            return []
+        middle = len(names) // 2
+        parts = [await _delete(programs, family, table, part) for part in (names[:middle], names[middle:])]
+        return [*parts[0], *parts[1]]
+    return names
 
 
 def _is_left_over(
@@ -146,7 +164,7 @@ def _is_left_over(
         return True
     if part is None or not is_proxys(table, found[1]) or found[1] == FIREWALL:
         return False
-    words = sorted(shlex.split(rule)[2:])
+    words = rule_words(rule)
     return not any(words == sorted(own[3]) for own in part.jumps if own[:3] == (family, table, chain))
 
 
@@ -155,8 +173,8 @@ def _place(name: str) -> int:
     return next((place for place, prefix in enumerate(_ORDER) if name.startswith(prefix)), -1)
 
 
-def _parts(table: str, lines: Sequence[Iterable[str]], backend: Backend) -> Iterator[list[str]]:
-    """The lines in commits of a size that the back end likes."""
-    size = _AT_ONCE if backend == "nft" else max(len(lines), 1)
-    for start in range(0, len(lines), size):
-        yield [f"*{table}", *(line for part in lines[start : start + size] for line in part), "COMMIT"]
+def _commits(table: str, commands: Sequence[str], backend: Backend) -> Iterator[str]:
+    """The commands in commits of a size that the back end likes."""
+    size = _AT_ONCE if backend == "nft" else max(len(commands), 1)
+    for start in range(0, len(commands), size):
+        yield from (f"*{table}", *commands[start : start + size], "COMMIT")

@@ -100,7 +100,7 @@ class TransactionMonitor:
             self._socket.close()
             self._socket = None
 
-    def _program(self, pid: int, runs: bool) -> None:
+    def _program(self, _family: Family, pid: int, runs: bool) -> None:
         """An own program is about to start, runs, or has ended. Its port is its id, which a new process may get."""
         if not pid:
             self._starting += 1 if runs else -1
@@ -151,11 +151,12 @@ class SizeMonitor:
         if self._timer:
             self._timer.cancel()
 
-    def _program(self, pid: int, runs: bool) -> None:
+    def _program(self, family: Family, pid: int, runs: bool) -> None:
+        """An own program is about to start, or has left its family's tables as they are now."""
         if not pid and runs:
             self._compare()
         elif not runs:
-            self._sizes = self._current()
+            self._sizes |= self._current(family)
 
     def _poll(self) -> None:
         self._compare()
@@ -166,9 +167,9 @@ class SizeMonitor:
         if before != self._sizes:
             self._look()
 
-    def _current(self) -> dict[tuple[Family, str], TableSize]:
+    def _current(self, *families: Family) -> dict[tuple[Family, str], TableSize]:
         found = {}
-        for family in self._families:
+        for family in families or self._families:
             for table in xtables.legacy_tables(family):
                 if table in FIXED:
                     with suppress(OSError):

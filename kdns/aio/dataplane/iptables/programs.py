@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import shlex
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
@@ -50,9 +51,9 @@ _END_OF_PROBE: Final = tuple(
     line for table in ("nat", "filter") for line in (f"*{table}", ":KDNS-CHECK - [0:0]", "-X KDNS-CHECK", "COMMIT")
 )
 
-observers: list[Callable[[int, bool], None]] = []
-"""Called with 0 and True before each program of this process that changes rules, with its id and True when it runs, and
-with its id and False when it has ended."""
+observers: list[Callable[[Family, int, bool], None]] = []
+"""Called for each program of this process that changes a family's rules: with 0 and True before it is started, with its
+id and True when it runs, and with its id, 0 if it could not be started, and False when it has ended."""
 
 
 class Result(NamedTuple):
@@ -85,7 +86,7 @@ class Programs:
         try:
             await asyncio.to_thread(_fill, descriptor, text)
             async with self._turn:
-                result = await _run(argv, descriptor, is_change=not is_test)
+                result = await _run(argv, descriptor, changes=None if is_test else family)
         finally:
             os.close(descriptor)
         if result.code:
@@ -120,6 +121,11 @@ class Programs:
     def _argv(self, family: Family, kind: str, *arguments: str) -> tuple[str, ...]:
         name = f"{_NAME[family]}{self.suffix}{kind}"
         return (_path(name) or name, *arguments)
+
+
+def rule_words(rule: str) -> list[str]:
+    """The sorted arguments of a rule of `rules`: programs list matches in an order of theirs."""
+    return sorted(shlex.split(rule)[2:])
 
 
 async def installed() -> dict[Backend, Programs]:
@@ -201,24 +207,28 @@ def _fill(descriptor: int, text: str) -> None:
     os.lseek(descriptor, 0, os.SEEK_SET)
 
 
-async def _run(argv: tuple[str, ...], stdin: int = asyncio.subprocess.DEVNULL, *, is_change: bool = False) -> Result:
+async def _run(
+    argv: tuple[str, ...], stdin: int = asyncio.subprocess.DEVNULL, *, changes: Family | None = None
+) -> Result:
     """Run a program; ApplyError where it cannot be started."""
     pipe = asyncio.subprocess.PIPE
-    told = observers if is_change else []
-    for observer in told:
-        observer(0, True)
+
+    def tell(pid: int, runs: bool) -> None:
+        if changes:
+            for observer in observers:
+                observer(changes, pid, runs)
+
+    tell(0, True)
     pid = 0
     try:
         process = await asyncio.create_subprocess_exec(*argv, stdin=stdin, stdout=pipe, stderr=pipe)
         pid = process.pid
-        for observer in told:
-            observer(pid, True)
+        tell(pid, True)
         output, errors = await process.communicate()
     except OSError as error:
         raise ApplyError(argv, str(error)) from error
     finally:
-        for observer in told:
-            observer(pid, False)
+        tell(pid, False)
     return Result(process.returncode or 0, output.decode(errors="replace"), errors.decode(errors="replace").strip())
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final, Protocol
 
@@ -13,7 +13,7 @@ from kdns.aio.dataplane.iptables.clean_up import ROUTE_LOCALNET, remove_chains
 from kdns.aio.dataplane.iptables.counters import IptablesCounters
 from kdns.aio.dataplane.iptables.expected import ExpectedRules
 from kdns.aio.dataplane.iptables.monitor import SizeMonitor, TransactionMonitor
-from kdns.aio.dataplane.iptables.programs import Programs
+from kdns.aio.dataplane.iptables.programs import Programs, rule_words
 from kdns.aio.dataplane.proxier import Footprint, ForeignChange, IptablesPart, UdpTargets
 from kdns.aio.netlink import xtables
 from kdns.aio.tasks import observed
@@ -66,6 +66,7 @@ class IptablesProxier:
         self._expected: dict[Family, ExpectedRules] = {}
         self._turn = asyncio.Lock()
         """Held while rules change, and while what the kernel has is compared with what it should have."""
+        self._verify: Callable[[], None] | None = None
         self._has_set_sysctl = False
         self._sysctl_reason = ""
         self.counters = IptablesCounters(self._expected)
@@ -76,14 +77,15 @@ class IptablesProxier:
         async with self._turn:
             for family in self._families:
                 await self._sync_full(plan.of(family))
+        if self._verify:
+            self._verify()
 
     async def _sync_full(self, half: FamilyPlan) -> None:
         family = half.family
         tables, text = await asyncio.to_thread(self._whole, half)
         await self._restore(family, text)
         self._tables[family] = tables
-        missing = [jump for jump in tables.jumps if not await self._programs.has(family, jump)]
-        if missing:
+        if missing := await self._missing_jumps(family):
             await self._programs.restore(family, inserted(missing))
         if half.mode.routes_loopback and family == "IPv4" and serves_loopback(half):
             self._route_loopback()
@@ -108,6 +110,19 @@ class IptablesProxier:
             return tables, tables.whole(xtables.chains_by_table(self._programs.backend, half.family))
         except OSError as error:
             raise ApplyError(("getsockopt",), f"tables of iptables-legacy cannot be read: {error.strerror}") from error
+
+    async def _missing_jumps(self, family: Family) -> list[Jump]:
+        """The jumps that are not there.
+
+        The program is asked about those only that it does not list as we write them: it reads the rules of the chain
+        to which a jump leads, which may be many.
+        """
+        listed = {
+            (table, chain): [rule_words(rule) for rule in await self._programs.rules(family, table, chain)]
+            for table, chain in dict.fromkeys((jump.table, jump.chain) for jump in self._jumps)
+        }
+        unlisted = [jump for jump in self._jumps if sorted(jump.rule) not in listed[jump.table, jump.chain]]
+        return [jump for jump in unlisted if not await self._programs.has(family, jump)]
 
     async def sync_partial(self, plan: Plan, differences: Mapping[Family, Difference]) -> None:
         """Write the chains of Service ports that differ, and single rules of the chains that all of them share."""
@@ -167,12 +182,13 @@ class IptablesProxier:
         monitor: TransactionMonitor | SizeMonitor
         if self._programs.backend == "nft":
             monitor = TransactionMonitor(changed, look)
-        else:
-            monitor = SizeMonitor(self._families, look)
+        else:  # what changes between the end of a restore and the reading of sizes is not seen in the sizes
+            monitor, self._verify = SizeMonitor(self._families, look), look
         monitor.start()
         try:
             yield
         finally:
+            self._verify = None
             monitor.close()
 
     async def _look(self, changed: ForeignChange) -> None:
