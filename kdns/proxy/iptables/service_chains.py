@@ -2,6 +2,9 @@
 
 KUBE-SVC and KUBE-SVL send to one of the endpoints of their list, each of which has a chain KUBE-SEP. KUBE-EXT has the
 branches of fronts other than the cluster IP, KUBE-FW lets clients within the source ranges go there.
+
+The kernel remembers the clients of an endpoint for session affinity (xt_recent), no more than its module's ip_list_tot,
+which is 100 unless it was loaded with another number: of more clients the one that was longest silent is forgotten.
 """
 
 from __future__ import annotations

@@ -110,7 +110,11 @@ class Tables:
         return rules
 
     def follow(self, half: FamilyPlan, difference: Difference) -> str:
-        """The partial restore that leads to this plan: chains and rules that differ; "" where none does."""
+        """The partial restore that leads to this plan: chains and rules that differ; "" where none does.
+
+        Differs: kube-proxy writes the chains that Services share as a whole, and every chain of a changed Service. With
+        10,000 Services that takes a second.
+        """
         before, had_comments, self.half = self.half, self._has_comments, half
         ports: dict[PortName, None] = dict.fromkeys(difference.ports)
         ports |= {front.port.name: None for pair in difference.fronts.values() for front in pair if front}
