@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -33,6 +34,8 @@ from kdns.proxy.plan.planner import Planner, plan
 from kdns.proxy.settings.settings import Settings
 
 BACKENDS: Final[tuple[Backend, ...]] = ("nft", "legacy")
+PROGRAMS: Final = [f"iptables-{backend}" for backend in BACKENDS]
+pytestmark = pytest.mark.skipif(not all(map(shutil.which, PROGRAMS)), reason=f"needs the programs {PROGRAMS}")
 IN_MODE: Final = replace(CONFIG, mode=IPTABLES, node_port_addresses=())
 ENDS: Final = ("p1", "p2", "r1")
 FIRST: Final = PortName("shop", "s1", "tcp", "TCP")
