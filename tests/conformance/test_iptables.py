@@ -540,3 +540,33 @@ def _unused(names: Iterable[str], record: Chains) -> frozenset[str]:
     """Chains that nothing leads to."""
     used = {rule[-1] for (table, _), rules in record.items() if table == "nat" for rule in rules}
     return frozenset(name for name in names if ("nat", name) in record and name not in used)
+
+
+# Single observations.
+
+
+def test_a_start_with_other_flags_leaves_the_rule_against_loopback_destinations() -> None:
+    told = facts()["other"]["restarted with --iptables-localhost-nodeports=false --masquerade-all"]
+    proxy = Proxy(facts()["configs"]["defaults"], facts()["objects"])
+    more = ["--iptables-localhost-nodeports=false", "--masquerade-all"]
+    proxy.config = proxy.config | {"flags": [*proxy.config["flags"], *more]}
+    proxy.start()
+    chains = {family: saved(proxy.kernels[family], family) for family in FAMILIES}
+    for chain in ("KUBE-FIREWALL", "INPUT"):
+        assert chains["IPv4"]["filter", chain] == tuple(map(tuple, told[chain]["rules"]))
+    assert sum(len(each["nat", "KUBE-NODEPORTS"]) for each in chains.values()) == told["KUBE-NODEPORTS rules"]
+
+
+def test_a_start_beside_rules_of_others_stands_before_them() -> None:
+    told = facts()["other"]["start beside rules of others"]
+    kernel = ipt_walk.Kernel()
+    for command in told["before"]:
+        table, rule = ("nat", command[7:]) if command.startswith("-t nat ") else ("filter", command)
+        if rule.startswith("-A "):
+            kernel.restore(f"*{table}\n{rule}\nCOMMIT\n")
+    proxy = Proxy(facts()["configs"]["defaults"], facts()["objects"], kernels={"IPv4": kernel}, families=("IPv4",))
+    chains = saved(proxy.kernels["IPv4"], "IPv4")
+    after = {(table, chain): each["rules"] for table, some in told["after"].items() for chain, each in some.items()}
+    assert {place: chains[place] for place in after} == {
+        place: tuple(map(tuple, rules)) for place, rules in after.items()
+    }

@@ -1,0 +1,80 @@
+"""Where node ports are, and what depends on it, as matches of rules."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from ipaddress import ip_address, ip_network
+
+import pytest
+from small_cluster import CONFIG
+
+from kdns.cluster.state import State
+from kdns.net import Family
+from kdns.proxy.iptables.frame import Features, frame, node_port_destinations, serves_loopback
+from kdns.proxy.iptables.names import FIXED
+from kdns.proxy.plan.config import NodeView
+from kdns.proxy.plan.modes import IPTABLES
+from kdns.proxy.plan.plan import FamilyPlan
+from kdns.proxy.plan.planner import plan
+
+NODE = NodeView("here", primary=tuple(map(ip_address, ("192.0.2.1", "2001:db8::1"))))
+VIEW = replace(NODE, addresses=(*NODE.primary, ip_address("192.0.2.9"), ip_address("198.51.100.9")))
+LOCAL = "-m addrtype --dst-type LOCAL"
+
+
+def half(family: Family, networks: str, **changed: bool) -> FamilyPlan:
+    addresses = tuple(text if text == "primary" else ip_network(text) for text in networks.split())
+    config = replace(CONFIG, mode=IPTABLES, node_port_addresses=addresses, **changed)  # type: ignore[arg-type]
+    return plan(State(), VIEW, config).of(family)
+
+
+DESTINATIONS: list[tuple[Family, str, bool, list[str]]] = [
+    # family, nodePortAddresses, localhostNodePorts, matches of destinations
+    ("IPv4", "", True, [LOCAL]),
+    ("IPv4", "0.0.0.0/0", True, [LOCAL]),
+    ("IPv4", "", False, [f"! -d 127.0.0.0/8 {LOCAL}"]),
+    ("IPv6", "", True, [f"! -d ::1/128 {LOCAL}"]),
+    ("IPv4", "primary", True, ["-d 192.0.2.1/32"]),
+    ("IPv6", "primary", True, ["-d 2001:db8::1/128"]),
+    ("IPv4", "192.0.2.0/24", True, ["-d 192.0.2.1/32", "-d 192.0.2.9/32"]),
+    ("IPv4", "203.0.113.0/24", True, []),
+    ("IPv4", "127.0.0.0/8", True, ["-d 127.0.0.0/8"]),
+    ("IPv4", "127.0.0.0/8", False, []),
+    ("IPv4", "127.1.0.0/16 192.0.2.1/32", True, ["-d 127.1.0.0/16", "-d 192.0.2.1/32"]),
+    ("IPv4", "126.0.0.0/7", True, ["-d 127.0.0.0/8"]),
+    ("IPv6", "fe80::/64", True, [f"-d fe80::/64 {LOCAL}"]),
+    ("IPv6", "fe00::/8", True, [f"-d fe80::/10 {LOCAL}"]),
+    ("IPv6", "::1/128", True, []),
+    ("IPv6", "192.0.2.0/24", True, [f"! -d ::1/128 {LOCAL}"]),
+]
+
+
+@pytest.mark.parametrize(("family", "networks", "localhost", "wanted"), DESTINATIONS)
+def test_destinations_of_node_ports(family: Family, networks: str, localhost: bool, wanted: list[str]) -> None:
+    made = half(family, networks, localhost_node_ports=localhost)
+    assert list(node_port_destinations(made)) == wanted
+    (services,) = (each for each in frame(made, Features()) if (each.table, each.name) == ("nat", "KUBE-SERVICES"))
+    assert len(services.rules) == len(wanted)
+    (firewall,) = (each for each in frame(made, Features()) if each.name == "KUBE-FIREWALL")
+    has_loopback = wanted == [LOCAL] or any(each.startswith("-d 127.") for each in wanted)
+    assert serves_loopback(made) is bool(firewall.rules) is has_loopback
+
+
+def test_the_fixed_chains_are_those_that_are_named() -> None:
+    made = [(each.table, each.name) for each in frame(half("IPv4", ""), Features())]
+    assert sorted(made) == sorted((table, name) for table, names in FIXED.items() for name in names)
+
+
+@pytest.mark.parametrize(
+    ("features", "has", "lacks"),
+    [
+        (Features(), "MASQUERADE --random-fully", "nfacct"),
+        (Features(random_fully=False), "-j MASQUERADE", "--random-fully"),
+        (Features(nfacct=True), "INVALID -m nfacct --nfacct-name ct_state_invalid_dropped_pkts -j DROP", "INVALID -j"),
+        (Features(tcp_be_liberal=True), "RELATED,ESTABLISHED", "INVALID"),
+    ],
+)
+def test_features_of_programs_and_kernel(features: Features, has: str, lacks: str) -> None:
+    rules = "\n".join(rule for chain in frame(half("IPv4", ""), features) for rule in chain.rules)
+    assert has in rules
+    assert lacks not in rules
