@@ -37,7 +37,7 @@ def _family(ipvs: Ipvs, family: Family) -> Iterator[str]:
     yield f"# {family}: {_RESTORE[family]} --noflush, for the jumps from built-in chains that are not there yet"
     yield from _jumps(ipvs.frame.jumps)
     yield ""
-    yield f"# {family}: ipvsadm --restore"
+    yield f"# {family}: ipvsadm --restore, without the lines that begin with #"
     for key, server in ipvs.virtual_servers.items():
         front = ipvs.front_at(key)
         yield f"# {printable(f'{front.port.name}, {front.kind.value}')}" if front else "#"
