@@ -109,8 +109,12 @@ def _at_front(half: FamilyPlan, packet: Packet, front: Front) -> Trace:
 
 
 def _on_node(half: FamilyPlan, packet: Packet, endpoints: tuple[ServiceEndpoint, ...]) -> tuple[ServiceEndpoint, ...]:
-    """Endpoints that a packet from elsewhere reaches without leaving this node, where nothing masquerades it."""
-    if half.mode.relays or half.node.has(packet.source):
+    """Endpoints that a packet reaches without leaving this node, where nothing masquerades it.
+
+    That is so for packets from elsewhere, and in mode ipvs for those from loopback addresses.
+    """
+    is_spared = not half.node.has(packet.source) or (half.mode.owns_addresses and packet.source.is_loopback)
+    if half.mode.relays or not is_spared:
         return ()
     own = set(map(str, half.node.addresses))
     return tuple(each for each in endpoints if each.address in own)
