@@ -8,14 +8,12 @@ when kdns was done.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from http.client import HTTPConnection
 from typing import Final, Protocol, TypeAlias
 
-from _node import METRICS, front
+from _node import front, metric
 
 from kdns.aio.netlink.ipvs import ipvs
 from kdns.aio.netlink.protocol import attributes, messages, netlink_socket
@@ -23,7 +21,6 @@ from kdns.aio.netlink.uapi import NETLINK_NETFILTER, NFNLGRP_NFTABLES, NFT_MSG_N
 from kdns.aio.netlink.xtables import legacy_size
 
 PATIENCE_S: Final = 60.0
-LAST_SYNC: Final = re.compile(rb"^kubeproxy_sync_proxy_rules_last_timestamp_seconds\S* (\S+)$", re.MULTILINE)
 
 
 class Arrival(Protocol):
@@ -131,13 +128,4 @@ def destinations() -> Iterator[Arrival]:
 @contextmanager
 def syncs() -> Iterator[Arrival]:
     """kdns's own word."""
-
-    def last_s(number: int) -> float:
-        del number
-        asked = HTTPConnection(METRICS)
-        asked.request("GET", "/metrics")
-        ended = LAST_SYNC.findall(asked.getresponse().read())
-        asked.close()
-        return max(map(float, ended), default=0.0)
-
-    yield _Sync(last_s, 0.05)
+    yield _Sync(lambda _: metric("kubeproxy_sync_proxy_rules_last_timestamp_seconds"), 0.05)

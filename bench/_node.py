@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from http.client import HTTPConnection
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -111,6 +113,15 @@ class Peak(threading.Thread):
             with suppress(OSError, StopIteration):  # it has ended meanwhile
                 total += memory_mib(child, "VmRSS")
         return total
+
+
+def metric(name: str) -> float:
+    """The largest value of a metric of the node; 0 without one."""
+    asked = HTTPConnection(METRICS)
+    asked.request("GET", "/metrics")
+    values = re.findall(rf"^{name}(?:{{.*}})? (\S+)$", asked.getresponse().read().decode(), re.MULTILINE)
+    asked.close()
+    return max(map(float, values), default=0.0)
 
 
 def memory_mib(pid: int, what: str) -> float:

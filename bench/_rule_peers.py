@@ -35,7 +35,7 @@ class Load(NamedTuple):
 
     def __str__(self) -> str:
         change = f"{self.change_ms:.0f} ms | | {self.change_cpu_ms:.0f} ms" if self.change_ms else "| | "
-        return f"{self.took_s:.2f} s | {self.cpu_s:.2f} s | {change} | | {self.peak_mib:.0f} MiB"
+        return f"{self.took_s:.2f} s | | {self.cpu_s:.2f} s | {change} | | {self.peak_mib:.0f} MiB"
 
 
 class Peer(NamedTuple):
