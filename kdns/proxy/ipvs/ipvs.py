@@ -76,6 +76,10 @@ class Ipvs:
         """The addresses of kube-ipvs0, in canonical form."""
         return frozenset(each.address for each in self._sets[IPVS_IPS].entries)
 
+    def has_address(self, address: str) -> bool:
+        """Whether kube-ipvs0 is to have this one."""
+        return Entry(address) in self._sets[IPVS_IPS].entries
+
     @property
     def frame(self) -> Frame:
         """The iptables rules, all of them."""

@@ -52,13 +52,14 @@ class VirtualServers:
             )
             self._note(kernel.carry_out(decision.operations))
             self.draining.restart(decision.leaving, decision.gone, self.now_s())
-            self._addresses(link, frozenset(addresses), link_addresses(link))
-            self._delete_drained(kernel, link, frozenset(addresses))
+            wanted_addresses = frozenset(addresses)
+            self._addresses(link, wanted_addresses, link_addresses(link))
+            self._delete_drained(kernel, link, wanted_addresses.__contains__)
 
     def change(
-        self, servers: Pairs, addresses: frozenset[str], new: Iterable[str], old: Iterable[str], link: int
+        self, servers: Pairs, is_wanted: Callable[[str], bool], new: Iterable[str], old: Iterable[str], link: int
     ) -> None:
-        """Carry out what changes; `addresses` are all that are wanted afterwards."""
+        """Carry out what changes; `is_wanted` says which addresses are wanted afterwards."""
         with ipvs() as kernel:
             for key, (_, after) in servers.items():
                 if after:
@@ -66,15 +67,15 @@ class VirtualServers:
             decision = decide((key, present_of(before), after) for key, (before, after) in servers.items())
             self._note(kernel.carry_out(decision.operations))
             self.draining.add(decision.leaving, decision.gone, self.now_s())
-            self._addresses(link, frozenset(new), frozenset(old) - addresses)
+            self._addresses(link, frozenset(new), (each for each in old if not is_wanted(each)))
             if decision.leaving:
-                self._delete_drained(kernel, link, addresses, only=decision.leaving)
+                self._delete_drained(kernel, link, is_wanted, only=decision.leaving)
 
-    def check_draining(self, addresses: frozenset[str], link: int) -> None:
+    def check_draining(self, is_wanted: Callable[[str], bool], link: int) -> None:
         """Delete what has no connections any more."""
         if self.draining.servers:
             with ipvs() as kernel:
-                self._delete_drained(kernel, link, addresses)
+                self._delete_drained(kernel, link, is_wanted)
 
     def _addresses(self, link: int, wanted: frozenset[str], there: Iterable[str]) -> None:
         """Add what is wanted and not there; delete what is there and not wanted, unless connections need it."""
@@ -84,13 +85,13 @@ class VirtualServers:
         self.refused |= {(address,): os.strerror(error) for address, error in refused.items()}
 
     def _delete_drained(
-        self, kernel: Ipvs, link: int, addresses: frozenset[str], only: Iterable[ServerKey] | None = None
+        self, kernel: Ipvs, link: int, is_wanted: Callable[[str], bool], only: Iterable[ServerKey] | None = None
     ) -> None:
         keys = self.draining.servers if only is None else list(only)
         before = self.draining.addresses
         found = all_destinations() if len(keys) > _FEW else {key: kernel.destinations(key) for key in keys}
         kernel.carry_out(list(self.draining.checked({key: found.get(key, {}) for key in keys}, self.now_s())))
-        if free := before - self.draining.addresses - addresses:
+        if free := [each for each in before - self.draining.addresses if not is_wanted(each)]:
             change_link_addresses(link, (), sorted(free))
 
     def _note(self, failures: Failures) -> None:
