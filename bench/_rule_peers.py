@@ -71,7 +71,7 @@ def _nftables(count: int, folder: Path) -> Iterator[str]:
 
 
 PEERS: Final = (
-    Peer("nft, kube-proxy's shape", "nftables", ("nft", "-f", "{}"), _nftables),
+    Peer("nft, kube-proxy's shape", "nftables", ("nft", "-f", "{}"), _nftables, most=5000),
     *(
         peer
         for backend, most in (("nft", 5000), ("legacy", sys.maxsize))
