@@ -40,7 +40,12 @@ def test_inside(tmp_path: Path, file: Path) -> None:
 
 def run(kernel: ModuleType, arguments: list[str], folder: Path, options: str, timeout_s: float) -> machine.Ended:
     """What becomes of pytest with these arguments."""
-    env = {"PYTHONPATH": f"{INSIDE}:{NETNS}", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PROBE_TIMEOUT_S": "1"}
+    env = {
+        "PYTHONPATH": f"{INSIDE}:{NETNS}",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        "PROBE_TIMEOUT_S": "1",
+        "PROTOCOLS": "TCP UDP SCTP",
+    }
     command = [
         *("env", *(f"{name}={value}" for name, value in env.items())),
         *(sys.executable, "-m", "pytest", "-c", str(INSIDE / "pytest.ini"), "-p", "world_fixtures", *arguments),

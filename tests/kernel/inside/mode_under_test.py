@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from packet_probe import wrong
-from small_cluster import CONFIG, NODE_VIEW, Case, sent
+from small_cluster import CONFIG, NODE_VIEW, Case, Sent, sent
 from world import World
 
 from kdns.aio.dataplane.modes import MODES
@@ -19,9 +19,11 @@ from kdns.net import FAMILIES
 from kdns.proxy.modes import semantics
 from kdns.proxy.plan.config import NodeView, ProxyConfig
 from kdns.proxy.plan.planner import Planner
-from kdns.proxy.settings.settings import Settings
+from kdns.proxy.settings.settings import IPVS, Settings
 
 AT_ONCE: Final = 50
+QUICK: Final = Settings(mode="ipvs", ipvs=IPVS(tcp_fin_timeout_s=1, udp_timeout_s=1))
+"""Mode ipvs, which forgets what has ended: a client's port that comes again is not taken for the connection before."""
 
 
 async def started(settings: Settings) -> RunningMode:
@@ -74,4 +76,13 @@ class Node:
         world.forget()
         gate = asyncio.Semaphore(AT_ONCE)
         packets = [sent(row, family, protocol) for family in FAMILIES for protocol in protocols for row in of.rows]
-        return [what for what in await asyncio.gather(*(wrong(world, gate, each) for each in packets)) if what]
+        fronts: dict[tuple[object, ...], list[Sent]] = {}
+        for packet in packets:
+            fronts.setdefault((packet.destination, packet.port, packet.protocol), []).append(packet)
+
+        async def in_turn(some: list[Sent]) -> list[str]:
+            """Whoever asks a scheduler alone gets all of its endpoints."""
+            return [what for packet in some if (what := await wrong(world, gate, packet))]
+
+        found = await asyncio.gather(*map(in_turn, fronts.values()))
+        return [what for each in found for what in each]

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterator
 from ipaddress import ip_address
 from typing import Final
 
-import pytest
 from packet_probe import wrong
 from patience import surely
 from small_cluster import (
@@ -70,16 +68,6 @@ PACKETS: Final[list[tuple[Row, str]]] = [
     (row, protocol) for table, protocols in TABLES for row in read(table) for protocol in protocols
 ]
 AT_ONCE: Final = 10
-
-
-@pytest.fixture(scope="session")
-def world(loop: asyncio.AbstractEventLoop) -> Iterator[World]:
-    made = World(protocols=PROTOCOLS)
-    made.build()
-    loop.run_until_complete(made.serve())
-    loop.run_until_complete(made.settle())
-    yield made
-    loop.run_until_complete(made.close())
 
 
 def test_packets(world: World, loop: asyncio.AbstractEventLoop) -> None:

@@ -90,8 +90,12 @@ class Answer:
     is_masqueraded: bool = False
 
     def fits(self, source: str, *, masqueraded: bool) -> bool:
-        """Whether it saw what it should. The kernel may also change a port because the client's was in use."""
-        return self.is_masqueraded == masqueraded or (source in NODE and not masqueraded)
+        """Whether it saw what it should.
+
+        The kernel may also change a port because the client's was in use, and leave it where the node is masqueraded
+        as itself to itself.
+        """
+        return self.is_masqueraded == masqueraded or (source in NODE and (not masqueraded or self.backend in NODE))
 
 
 @dataclass(slots=True)

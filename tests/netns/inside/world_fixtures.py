@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -18,7 +19,7 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 @pytest.fixture(scope="session")
 def world(loop: asyncio.AbstractEventLoop) -> Iterator[World]:
-    made = World()
+    made = World(os.environ.get("PROTOCOLS", "TCP UDP").split())
     made.build()
     loop.run_until_complete(made.serve())
     loop.run_until_complete(made.settle())

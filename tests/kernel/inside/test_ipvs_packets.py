@@ -1,0 +1,26 @@
+"""Mode ipvs: the tables of packets, with real connections of every protocol."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from mode_under_test import QUICK, Node, started
+from packet_tables import CASES, PROMISES
+from small_cluster import Case
+from world import World
+
+
+@pytest.fixture(scope="session")
+def node(loop: asyncio.AbstractEventLoop) -> Node:
+    return Node(loop.run_until_complete(started(QUICK)))
+
+
+@pytest.mark.parametrize("of", CASES, ids=lambda of: of.name)
+def test_packets(world: World, loop: asyncio.AbstractEventLoop, node: Node, of: Case) -> None:
+    assert not loop.run_until_complete(node.packets_go_wrong(world, of, ("TCP", "UDP")))
+
+
+@pytest.mark.parametrize("of", PROMISES[:1], ids=lambda of: of.name)
+def test_sctp(world: World, loop: asyncio.AbstractEventLoop, node: Node, of: Case) -> None:
+    assert not loop.run_until_complete(node.packets_go_wrong(world, of, ("SCTP",)))
