@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
 from kdns.aio.netlink.generic import GENLMSGHDR, family_id
-from kdns.aio.netlink.protocol import Requests, attribute, attributes, requests
+from kdns.aio.netlink.protocol import Change, Requests, attribute, attributes, requests
 from kdns.aio.netlink.uapi import (
     IP_VS_CONN_F_MASQ,
     IP_VS_SVC_F_PERSISTENT,
@@ -236,9 +236,16 @@ class Ipvs:
         return failures + list(self._carried_out(again)) if again else failures
 
     def _carried_out(self, operations: Sequence[Operation]) -> Iterator[tuple[Operation, int]]:
-        messages = [(self._family, 0, body) for body in bodies(operations)]
+        sent: list[Operation] = []
+        messages: list[Change] = []
+        for operation, body in zip(operations, bodies(operations), strict=True):
+            if body:
+                sent.append(operation)
+                messages.append((self._family, 0, body))
+            else:
+                yield operation, errno.EINVAL
         for index, error in self._kernel.do_all(messages).items():
-            yield operations[index], error
+            yield sent[index], error
 
     def timeouts(self) -> Timeouts:
         """The kernel's timeouts."""
@@ -290,17 +297,16 @@ def _place(text: str) -> tuple[str, int]:
 
 
 def bodies(operations: Iterable[Operation]) -> Iterator[bytes]:
-    """The payloads of operations; ValueError for an address, port or weight that its field does not hold."""
+    """The payloads of operations; b"" for one with an address, port or weight that its field does not hold."""
     last: ServerKey | None = None
     identity = b""
     for operation in operations:
-        if operation.server is not last:
-            last = operation.server
-            identity = _identity(last)
         try:
+            if operation.server is not last:
+                identity, last = _identity(operation.server), operation.server
             yield _body(operation, identity)
-        except struct.error as error:
-            raise ValueError(f"{operation} is no message: {error}") from error
+        except (struct.error, ValueError):
+            yield b""
 
 
 def _body(operation: Operation, identity: bytes) -> bytes:
@@ -337,17 +343,16 @@ _HEADERS: Final = {verb: _header(verb.value) for verb in Verb}
 def _identity(key: ServerKey) -> bytes:
     """IPVS_CMD_ATTR_SERVICE with what identifies a virtual server."""
     address, port, protocol = key
-    try:
-        # fmt: off
-        content = _IDENTITY.pack(
-            6, IPVS_SVC_ATTR_AF, _family(address),
-            6, IPVS_SVC_ATTR_PROTOCOL, _PROTOCOLS[protocol],
-            20, IPVS_SVC_ATTR_ADDR, _packed(address),
-            6, IPVS_SVC_ATTR_PORT, _PORT.pack(port),
-        )
-        # fmt: on
-    except (struct.error, KeyError) as error:
-        raise ValueError(f"{key} is no virtual server: {error}") from error
+    if protocol not in _PROTOCOLS:
+        raise ValueError(f"{protocol!r} is no protocol of virtual servers")
+    # fmt: off
+    content = _IDENTITY.pack(
+        6, IPVS_SVC_ATTR_AF, _family(address),
+        6, IPVS_SVC_ATTR_PROTOCOL, _PROTOCOLS[protocol],
+        20, IPVS_SVC_ATTR_ADDR, _packed(address),
+        6, IPVS_SVC_ATTR_PORT, _PORT.pack(port),
+    )
+    # fmt: on
     return attribute(IPVS_CMD_ATTR_SERVICE, content)
 
 

@@ -26,6 +26,12 @@ Servers: TypeAlias = Mapping[VirtualServerKey, VirtualServer]
 Pairs: TypeAlias = Mapping[VirtualServerKey, tuple[VirtualServer | None, VirtualServer | None]]
 Stale: TypeAlias = Callable[[Iterable[VirtualServerKey]], Iterable[VirtualServerKey]]
 """Those of the kernel's virtual servers that are to be removed."""
+IsWanted: TypeAlias = Callable[[str], bool]
+"""Whether an address is one of the plan's."""
+_OF_CONTENT: Final = frozenset(
+    {errno.EINVAL, errno.ERANGE, errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT, errno.EOPNOTSUPP, errno.EADDRNOTAVAIL}
+)
+"""Errors that say what the kernel does not take, whenever it is asked."""
 _FEW: Final = 64
 """So many virtual servers are read one by one, more of them all at once."""
 
@@ -37,10 +43,13 @@ class VirtualServers:
     now_s: Callable[[], float]
     draining: Draining = field(default_factory=Draining)
     refused: Refused = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
+    """What went wrong the last time for reasons that are not in the plan, in words."""
 
     def load(self, wanted: Servers, stale: Stale, addresses: Iterable[str], link: int) -> None:
         """Make all virtual servers and addresses as wanted; of other virtual servers, those that are stale go."""
         self.refused.clear()
+        self.failures.clear()
         with ipvs() as kernel:
             there = read_servers(kernel)
             gone = stale([VirtualServerKey(*key) for key in there])
@@ -52,14 +61,13 @@ class VirtualServers:
             )
             self._note(kernel.carry_out(decision.operations))
             self.draining.restart(decision.leaving, decision.gone, self.now_s())
-            wanted_addresses = frozenset(addresses)
-            self._addresses(link, wanted_addresses, link_addresses(link))
-            self._delete_drained(kernel, link, wanted_addresses.__contains__)
+            present = frozenset(addresses)
+            self._addresses(link, present, link_addresses(link))
+            self._delete_drained(kernel, link, present.__contains__)
 
-    def change(
-        self, servers: Pairs, is_wanted: Callable[[str], bool], new: Iterable[str], old: Iterable[str], link: int
-    ) -> None:
-        """Carry out what changes; `is_wanted` says which addresses are wanted afterwards."""
+    def change(self, servers: Pairs, new: Iterable[str], old: Iterable[str], is_wanted: IsWanted, link: int) -> None:
+        """Carry out what changes; `is_wanted` is as it is afterwards."""
+        self.failures.clear()
         with ipvs() as kernel:
             for key, (_, after) in servers.items():
                 if after:
@@ -67,11 +75,11 @@ class VirtualServers:
             decision = decide((key, present_of(before), after) for key, (before, after) in servers.items())
             self._note(kernel.carry_out(decision.operations))
             self.draining.add(decision.leaving, decision.gone, self.now_s())
-            self._addresses(link, frozenset(new), (each for each in old if not is_wanted(each)))
+            self._addresses(link, frozenset(new), old)
             if decision.leaving:
                 self._delete_drained(kernel, link, is_wanted, only=decision.leaving)
 
-    def check_draining(self, is_wanted: Callable[[str], bool], link: int) -> None:
+    def check_draining(self, is_wanted: IsWanted, link: int) -> None:
         """Delete what has no connections any more."""
         if self.draining.servers:
             with ipvs() as kernel:
@@ -82,10 +90,14 @@ class VirtualServers:
         present = frozenset(there)
         old = present - wanted - self.draining.addresses
         refused = change_link_addresses(link, sorted(wanted - present), sorted(old))
-        self.refused |= {(address,): os.strerror(error) for address, error in refused.items()}
+        for address, error in refused.items():
+            if error in _OF_CONTENT:
+                self.refused[(address,)] = os.strerror(error)
+            else:
+                self.failures.append(f"address {address}: {os.strerror(error)}")
 
     def _delete_drained(
-        self, kernel: Ipvs, link: int, is_wanted: Callable[[str], bool], only: Iterable[ServerKey] | None = None
+        self, kernel: Ipvs, link: int, is_wanted: IsWanted, only: Iterable[ServerKey] | None = None
     ) -> None:
         keys = self.draining.servers if only is None else list(only)
         before = self.draining.addresses
@@ -95,12 +107,13 @@ class VirtualServers:
             change_link_addresses(link, (), sorted(free))
 
     def _note(self, failures: Failures) -> None:
+        """Keep what the kernel does not take, apart from what fails now: somebody may have deleted a server."""
         for operation, error in failures:
-            if error in {errno.ESRCH, errno.ENOENT} and operation.options is None:
-                reason = f"{operation}: it is not there any more"
+            reason = f"{operation}: {os.strerror(error)}"
+            if error in _OF_CONTENT:
+                self.refused[_refused_key(operation)] = reason
             else:
-                reason = f"{operation}: {os.strerror(error)}"
-            self.refused[_refused_key(operation)] = reason
+                self.failures.append(reason)
 
 
 def _refused_key(operation: Operation) -> tuple[object, ...]:

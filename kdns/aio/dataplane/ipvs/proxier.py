@@ -34,7 +34,7 @@ from kdns.aio.netlink.addresses import VIRTUAL_LINK, is_link_up, link_addresses
 from kdns.aio.netlink.ipset import ipsets
 from kdns.aio.netlink.ipvs import ipvs
 from kdns.errors import ApplyError
-from kdns.net import FAMILIES, Family
+from kdns.net import FAMILIES, Family, family_of_text
 from kdns.proxy.iptables.rules import Jump
 from kdns.proxy.ipvs.frame import CHAINS, JUMPS, Frame
 from kdns.proxy.ipvs.ipvs import DEFAULTS, Change, Entries, Ipvs, IpvsOptions
@@ -75,7 +75,8 @@ class IpvsProxier:
         """Held while something is changed, and while the kernel is compared with what it should have."""
         self._expected: dict[Family, ExpectedRules] = {}
         self._jumps_are_own = False
-        self._offset, self._drained_s = 0, 0.0
+        self._round: list[VirtualServerKey] = []
+        self._drained_s = 0.0
         self.counters = IpvsCounters(self._servers.draining)
         self.footprint = Footprint(iptables=own_part(programs, families), ipvs=True)
 
@@ -151,23 +152,25 @@ class IpvsProxier:
         async with self._lock:
             if not self._contents:
                 return ""
-            sample, addresses = self._sample(), _addresses(self._contents)
+            sample = self._sample()
             if self._now_s() >= self._drained_s + CHECK_S:
                 self._drained_s = self._now_s()
-                await self._in_thread(partial(self._servers.check_draining, self._has_address, self._link))
+                await self._in_thread(partial(self._servers.check_draining, self._is_wanted, self._link))
             look = partial(self._look, sample)
-            count = partial(self._look_at_addresses, addresses)
-            return await self._in_thread(lambda: pace.cheap(look) or pace.thorough(count))
+            return await self._in_thread(lambda: pace.cheap(look) or pace.thorough(self._look_at_addresses))
 
     def _sample(self) -> dict[VirtualServerKey, VirtualServer]:
         """The next SAMPLE virtual servers, in turn."""
-        servers = {
-            key: server for content in self._contents.values() for key, server in content.virtual_servers.items()
-        }
-        keys = list(servers)
-        start = self._offset % len(keys) if keys else 0
-        self._offset = start + SAMPLE
-        return {key: servers[key] for key in (keys[start:] + keys[:start])[:SAMPLE]}
+        if not self._round:
+            self._round = [key for content in self._contents.values() for key in content.virtual_servers]
+        keys, self._round = self._round[-SAMPLE:], self._round[:-SAMPLE]
+        servers = [content.virtual_servers for content in self._contents.values()]
+        return {key: some[key] for some in servers for key in keys if key in some}
+
+    def _is_wanted(self, address: str) -> bool:
+        """Whether an address is to be on the link, told without a look at all of them."""
+        content = self._contents.get(family_of_text(address))
+        return content is not None and content.has_address(address)
 
     def _look(self, sample: Mapping[VirtualServerKey, VirtualServer]) -> str:
         """What is found at once: the link, some virtual servers, numbers of entries and of rules."""
@@ -192,8 +195,9 @@ class IpvsProxier:
                     return f"{family} {missing}"
         return ""
 
-    def _look_at_addresses(self, addresses: frozenset[str]) -> str:
-        missing = addresses - link_addresses(self._link) - self._refused_addresses
+    def _look_at_addresses(self) -> str:
+        """What is found in a list of all addresses."""
+        missing = _addresses(self._contents) - link_addresses(self._link) - self._refused_addresses
         return f"address {min(missing)} of {VIRTUAL_LINK} is gone" if missing else ""
 
     @property
@@ -255,16 +259,9 @@ class IpvsProxier:
             if not change.restore:
                 self._add_entries(change.new_entries)
             self._servers.change(
-                change.virtual_servers,
-                self._has_address,
-                change.new_addresses,
-                change.old_addresses,
-                self._link,
+                change.virtual_servers, change.new_addresses, change.old_addresses, self._is_wanted, self._link
             )
             sets.delete(kernel, {name: map(str, entries) for name, entries in change.old_entries.items()})
-
-    def _has_address(self, address: str) -> bool:
-        return any(content.has_address(address) for content in self._contents.values())
 
     def _add_entries(self, entries: Entries) -> None:
         with ipsets() as kernel:
@@ -298,7 +295,7 @@ class IpvsProxier:
 
     def _raise_refusal(self) -> None:
         """ApplyError where the kernel has refused something of the last sync; all else is done."""
-        refused = [*self._servers.refused.values(), *self._refused_entries.values()]
+        refused = [*self._servers.failures, *self._servers.refused.values(), *self._refused_entries.values()]
         if refused:
             rest = f", and {len(refused) - 1} more" if refused[1:] else ""
             raise ApplyError(("netlink",), f"{refused[0]}{rest}")
