@@ -12,11 +12,12 @@ from test_plan import CONFIG, NODE, Write, api_servers, deletions, services, sli
 
 from kdns.cluster.state import AnyChange, State
 from kdns.net import FAMILIES, family_of
-from kdns.proxy.iptables.frame import Features
+from kdns.proxy.iptables.frame import JUMPS, Features
 from kdns.proxy.iptables.tables import Tables
 from kdns.proxy.iptables.text import family_text
 from kdns.proxy.plan.config import LocalPods, ProxyConfig
 from kdns.proxy.plan.modes import IPTABLES
+from kdns.proxy.plan.plan import FamilyPlan
 from kdns.proxy.plan.planner import Planner, plan
 from kdns.proxy.trace.trace import Fate, Packet, Trace, trace
 
@@ -59,19 +60,37 @@ def test_chains_that_followed_equal_new_ones(
     tables = {family: Tables(planner.plan.of(family), features) for family in FAMILIES}
     kernels = {family: ipt_walk.Kernel() for family in FAMILIES}
     for family in FAMILIES:
-        kernels[family].restore(tables[family].whole({}))
+        kernels[family] = loaded(with_jumps(tables[family].whole({})))
     for some in rounds:
-        differences = planner.changed(write(state, some))
+        before, differences = planner.plan, planner.changed(write(state, some))
         for family in FAMILIES:
             half = planner.plan.of(family)
             text = tables[family].follow(half, differences[family])
-            kernels[family].restore(text)
-            assert content(kernels[family]) == content(loaded(Tables(half, features).whole({})))
+            for commit in text.split("COMMIT\n"):
+                kernels[family].restore(f"{commit}COMMIT\n" if commit else "")
+                nobody_falls_through(kernels[family], before.of(family), half)
+            assert content(kernels[family]) == content(loaded(with_jumps(Tables(half, features).whole({}))))
             assert not text or differences[family]
     for family in FAMILIES:  # a restart, with other commits and one that was interrupted behind the first
         new = Tables(planner.plan.of(family), replace(features, chains_per_section=3))
         kernels[family].restore(new.whole(kernels[family].names))
-        assert content(kernels[family]) == content(loaded(new.whole({})))
+        assert content(kernels[family]) == content(loaded(with_jumps(new.whole({}))))
+
+
+def nobody_falls_through(kernel: ipt_walk.Kernel, before: FamilyPlan, after: FamilyPlan) -> None:
+    """A packet to a Service that was there and stays gets an endpoint or an end, whichever commits were carried out."""
+    source = "203.0.113.7" if after.family == "IPv4" else "2001:db8:9::1"
+    for key in before.fronts.keys() & after.fronts.keys():
+        addresses = [key.address] if key.address else [str(each) for each in NODE.addresses if each in after.node_ports]
+        for address in addresses:
+            at = ipt_walk.At(source, address, key.protocol.lower(), key.port)
+            ends = ipt_walk.walk(kernel, at, map(str, NODE.addresses))
+            assert all(end.is_dnat or end.ended in {"drop", "reject"} for end in ends), (key, ends)
+
+
+def with_jumps(text: str) -> str:
+    """The text and the jumps from built-in chains."""
+    return text + "".join(f"*{jump.table}\n-I {jump.chain} {jump}\nCOMMIT\n" for jump in JUMPS)
 
 
 def loaded(text: str) -> ipt_walk.Kernel:
@@ -85,7 +104,7 @@ def content(kernel: ipt_walk.Kernel) -> dict[tuple[str, str], list[str]]:
     made = {}
     for table, chains in kernel.tables.items():
         for chain, rules in chains.items():
-            last = [rule for rule in rules if rule.endswith("-j KUBE-NODEPORTS")]
+            last = [rule for rule in rules if table == "nat" and rule.endswith("-j KUBE-NODEPORTS")]
             assert rules[len(rules) - len(last) :] == last, "node ports come last"
             is_shared = chain in {"KUBE-SERVICES", "KUBE-EXTERNAL-SERVICES", "KUBE-PROXY-FIREWALL", "KUBE-NODEPORTS"}
             made[table, chain] = sorted(rules) if is_shared else rules
