@@ -22,7 +22,7 @@ from kdns.proxy.iptables.names import (
     PROXY_FIREWALL,
     SERVICES,
 )
-from kdns.proxy.iptables.rules import Chain, Jump, Rule, comment, destination, rule
+from kdns.proxy.iptables.rules import Chain, Jump, Rule, comment, destination, interface, rule, source
 from kdns.proxy.plan.plan import FamilyPlan
 
 INVALID_PACKETS: Final = "ct_state_invalid_dropped_pkts"
@@ -124,6 +124,22 @@ def _firewall(half: FamilyPlan) -> Iterator[Rule]:
 def _to_node_ports(half: FamilyPlan) -> Iterator[Rule]:
     text = comment("kubernetes service nodeports; NOTE: this must be the last rule in this chain")
     yield from (rule(each, text, f"-j {NODE_PORTS}") for each in node_port_destinations(half))
+
+
+def local_pods(half: FamilyPlan) -> str:
+    """The match of packets of this node's Pods, "" where there is no way to detect them."""
+    pods = half.local_pods
+    if pods is None:
+        return ""
+    if pods.bridge:
+        return interface(pods.bridge)
+    return interface(f"{pods.interface_prefix}+") if pods.interface_prefix else source(pods.networks[0])
+
+
+def not_local_pods(half: FamilyPlan) -> str:
+    """The match of all other packets, "" where there is no way to detect them."""
+    found = local_pods(half)
+    return f"! {found}" if found else ""
 
 
 def serves_loopback(half: FamilyPlan) -> bool:

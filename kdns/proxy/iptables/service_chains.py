@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from kdns.net import join_host_port
-from kdns.proxy.iptables.frame import LOCAL_SOURCE
+from kdns.proxy.iptables.frame import LOCAL_SOURCE, local_pods, not_local_pods
 from kdns.proxy.iptables.fronts import is_guarded, leads_to_endpoints, list_chain
 from kdns.proxy.iptables.names import MARK_MASQUERADE, NAT, PortChains, endpoint_chain, port_chains
-from kdns.proxy.iptables.rules import Chain, Rule, comment, destination, interface, port, rule, source
+from kdns.proxy.iptables.rules import Chain, Rule, comment, destination, port, rule, source
 from kdns.proxy.plan.branches import LISTS, Client, Verdict
 from kdns.proxy.plan.endpoints import ServiceEndpoint
 from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKind, PortPlan
@@ -65,7 +65,7 @@ def _cluster_ip_rules(fronts: list[Front], verdict: Verdict, half: FamilyPlan) -
     for front in fronts:
         *first, last = front.branches
         if last.verdict is verdict and last.masquerade:
-            clients = _not_local_pods(half) if first else ""
+            clients = not_local_pods(half) if first else ""
             at = port(front.key.protocol.lower(), front.key.port)
             text = comment(f"{front.port.name} cluster IP")
             yield rule(clients, destination(front.key.address), at, text, f"-j {MARK_MASQUERADE}")
@@ -95,7 +95,7 @@ def _external_rules(each: PortPlan, half: FamilyPlan, names: PortChains) -> Iter
     for branch in each.external:
         match branch.client:
             case Client.LOCAL_POD:
-                client, marked, routed = _local_pods(half), "", f"pod traffic for {name}"
+                client, marked, routed = local_pods(half), "", f"pod traffic for {name}"
             case Client.NODE:
                 client, marked = LOCAL_SOURCE, f"masquerade LOCAL traffic for {name}"
                 routed = f"route LOCAL traffic for {name}"
@@ -121,17 +121,3 @@ def _endpoint_rules(
         yield rule(source(endpoint.address), text, f"-j {MARK_MASQUERADE}")
     recent = f"-m recent --set --name {name} --rsource" if each.affinity_s else ""
     yield rule(f"-p {protocol}", text, recent, f"-m {protocol} -j DNAT --to-destination {written}")
-
-
-def _local_pods(half: FamilyPlan) -> str:
-    """The match of packets of this node's Pods; there is a way to detect them where a branch is for them."""
-    pods = half.local_pods
-    if pods is None:
-        return ""
-    if pods.bridge:
-        return interface(pods.bridge)
-    return interface(f"{pods.interface_prefix}+") if pods.interface_prefix else source(pods.networks[0])
-
-
-def _not_local_pods(half: FamilyPlan) -> str:
-    return f"! {_local_pods(half)}"

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kdns.net import VERSION, Family, parse_unmapped_address
-from kdns.proxy.iptables.frame import LOCAL_DESTINATION, LOCAL_SOURCE, OWNER, Features, postrouting
+from kdns.proxy.iptables.frame import LOCAL_DESTINATION, LOCAL_SOURCE, OWNER, Features, not_local_pods, postrouting
 from kdns.proxy.iptables.names import (
     CANARY,
     FILTER,
@@ -39,7 +39,7 @@ from kdns.proxy.iptables.names import (
     PROXY_FIREWALL,
     SERVICES,
 )
-from kdns.proxy.iptables.rules import Chain, Jump, Rule, comment, host, interface, reject, restore, rule, source
+from kdns.proxy.iptables.rules import Chain, Jump, Rule, comment, host, reject, restore, rule, source
 from kdns.proxy.ipvs.sets import (
     BITMAP_PORT,
     CLUSTER_IP,
@@ -228,7 +228,7 @@ def _masqueraded(half: FamilyPlan, matches: Matches) -> tuple[str, ...]:
     if not last.masquerade:
         return (matches.commented(CLUSTER_IP, "src,dst"),)
     pods = any(branch.client is Client.LOCAL_POD and not branch.masquerade for branch in others)
-    return matches.commented(CLUSTER_IP), _not_local_pods(half) if pods else ""
+    return matches.commented(CLUSTER_IP), not_local_pods(half) if pods else ""
 
 
 def _node_port(matches: Matches) -> Iterator[Rule]:
@@ -262,20 +262,10 @@ def _filter(half: FamilyPlan, matches: Matches) -> Iterator[Rule]:
     yield rule("-p tcp", refused, _RESET)
     yield rule(refused, reject(half.family))
     yield rule(_NEW, matches.set(CLUSTER_IP_NO_LOCAL), "-j DROP")
-    yield rule(_NEW, matches.set(EXTERNAL_NO_LOCAL), _not_local_pods(half), "-j DROP")
+    yield rule(_NEW, matches.set(EXTERNAL_NO_LOCAL), not_local_pods(half), "-j DROP")
     for name in (LOAD_BALANCER, CLUSTER_IP, EXTERNAL_IP, EXTERNAL_IP_LOCAL):
         yield rule(matches.set(name), _RETURN)
     yield rule("-p tcp", matches.set(HEALTH_CHECKS), _RETURN)
     undefined = rule(_NEW, matches.set(IPVS_IPS, "dst"))
     yield rule("-p tcp", undefined, _RESET)
     yield rule(undefined, reject(half.family))
-
-
-def _not_local_pods(half: FamilyPlan) -> str:
-    """The match of packets that are of no Pod of this node; "" where that cannot be told."""
-    pods = half.local_pods
-    if pods is None:
-        return ""
-    if pods.bridge:
-        return f"! {interface(pods.bridge)}"
-    return f"! {interface(f'{pods.interface_prefix}+')}" if pods.interface_prefix else f"! {source(pods.networks[0])}"
