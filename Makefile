@@ -3,6 +3,7 @@
 # make check  style and types
 # make bench  the measurements
 # make schema the data of kdns/controlplane/schema, from the OpenAPI of a Kubernetes release
+# make mode-table the table of docs/modes.md, from the rows of the modes
 
 VENV ?= .venv
 PYTHON ?= python3
@@ -10,7 +11,7 @@ BIN := $(VENV)/bin
 UP ?= examples
 JOBS ?= auto
 
-.PHONY: up test check bench schema venv clean
+.PHONY: up test check bench schema mode-table venv clean
 
 up: $(VENV)/ready
 	$(BIN)/kdns up $(UP)
@@ -40,6 +41,9 @@ $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
+
+mode-table: $(VENV)/ready
+	$(BIN)/python -m tools.mode_table
 
 clean:
 	rm -rf $(VENV) .kernel build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

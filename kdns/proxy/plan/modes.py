@@ -22,7 +22,7 @@ class Mode:
     """One mode's semantics. The plan reads them to make its decisions; each field's metadata says what it means."""
 
     name: str
-    protocols: frozenset[str] = _semantic("Service ports of other protocols are not served", TCP_UDP_SCTP)
+    protocols: frozenset[str] = _semantic("the protocols of Service ports that are served", TCP_UDP_SCTP)
     guards_without_endpoints: bool = _semantic(
         "loadBalancerSourceRanges drop also where no endpoint could serve", default=False
     )

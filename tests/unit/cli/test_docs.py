@@ -14,13 +14,18 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from kdns.aio.dataplane.iptables.programs import OLDEST
+from kdns.aio.dataplane.nftables import floors as nftables
 from kdns.aio.files.proxy_config import parse_settings
 from kdns.cli.main import main
 from kdns.corefile.parse import parse
 from kdns.durations import parse_duration
 from kdns.plugins.server_config import configure
+from kdns.proxy.ipvs.virtual_servers import SCHEDULERS
+from kdns.proxy.modes import NAMES
 from kdns.proxy.settings.document import encoded
 from kdns.proxy.settings.settings import Settings
+from tools import mode_table
 
 PROJECT = Path(__file__).parents[3]
 PAGES = sorted([*PROJECT.glob("*.md"), *PROJECT.glob("docs/**/*.md"), *PROJECT.glob("deploy/*.md")])
@@ -147,6 +152,36 @@ def same(text: str, default: object) -> bool:
 def test_links_lead_somewhere(page: Path) -> None:
     targets = {match["target"] for match in LINK.finditer(page.read_text(encoding="utf-8"))}
     assert [target for target in sorted(targets) if not (page.parent / target).exists()] == []
+
+
+def test_the_table_of_modes_is_made_of_their_rows() -> None:
+    text = mode_table.PAGE.read_text(encoding="utf-8")
+    assert mode_table.page(text) == text, "run `make mode-table`"
+
+
+def test_the_page_of_modes_names_each_mode_and_what_it_needs() -> None:
+    text = mode_table.PAGE.read_text(encoding="utf-8")
+    for name in NAMES:
+        assert f"## Mode {name}\n" in text
+        assert text.count(f"| `{name}` |") >= 2
+    needs = text.partition("## What they need")[2].partition("\n## ")[0]
+    for version in (nftables.KERNEL, nftables.NFT, OLDEST):
+        assert f" {'.'.join(map(str, version))}" in needs
+    assert nftables.SKIPS_KERNEL in needs
+    schedulers = (PROJECT / "docs/ipvs.md").read_text(encoding="utf-8").partition("## Schedulers")[2]
+    assert [name for name in SCHEDULERS if f"`{name}`" not in schedulers] == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_render_and_trace_have_every_mode(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(PROJECT)
+    of = ["--mode", name, "--manifests", "examples/redis-master.yaml", "--node", "kdns"]
+    shown = CliRunner().invoke(main, ["render", *of])
+    assert (shown.exit_code, shown.stderr) == (0, "")
+    assert "10.96.0.11" in shown.stdout
+    told = CliRunner().invoke(main, ["trace", *of, "--from", "192.0.2.7", "--to", "redis-master:6379"])
+    assert (told.exit_code, told.stderr) == (0, "")
+    assert f"in mode {name}: forwarded to 10.244.1.13:6379" in told.stdout
 
 
 def test_the_pages_of_directives_can_be_reached() -> None:

@@ -6,16 +6,19 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from kdns import __version__
 from kdns.aio.dataplane.host_settings import FOLDERS, sysctls
+from kdns.aio.dataplane.iptables.clean_up import ROUTE_LOCALNET
+from kdns.aio.dataplane.ipvs.sysctls import useful_sysctls
 from kdns.aio.files.proxy_config import parse_settings
 from kdns.aio.files.yaml import documents
 from kdns.aio.kube.credentials import credentials
 from kdns.cluster.source import NodeScope, Source
 from kdns.cluster.watch import RESOURCES
-from kdns.proxy.settings.settings import Settings
+from kdns.proxy.settings.settings import IPVS, Settings
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 FOLDER = DEPLOY / "proxy"
@@ -23,6 +26,7 @@ FILES = [FOLDER / name for name in yaml.safe_load((FOLDER / "kustomization.yaml"
 OBJECTS: dict[str, Any] = {doc.value["kind"]: doc.value for path in FILES for doc in documents("", path.read_text())}
 POD: dict[str, Any] = OBJECTS["DaemonSet"]["spec"]["template"]["spec"]
 CONTAINER: dict[str, Any] = POD["containers"][0]
+IPVS_SYSCTLS = {"net/ipv4/ip_forward", *useful_sysctls(IPVS(strict_arp=True), (4, 19))}
 DATA: dict[str, str] = OBJECTS["ConfigMap"]["data"]
 
 
@@ -122,7 +126,7 @@ def test_every_node_has_it_as_early_and_as_long_as_kube_proxy() -> None:
 def test_the_image_has_what_it_takes() -> None:
     text = (DEPLOY / "Containerfile").read_text()
     last = text.split("\nFROM ")[-1]
-    assert "nftables" in last
+    assert {"nftables", "iptables"} <= set(last.split())
     assert CONTAINER["image"] == f"kdns:{__version__}"
     # An interpreter with a capability of its own cannot be started where that is not allowed: this is another one.
     granted = re.findall(r'setcap (\S+) "\$\(readlink -f (\S+)\)"', text)
@@ -132,6 +136,28 @@ def test_the_image_has_what_it_takes() -> None:
     version = re.search(r"python:(\d\.\d+)-slim", last)
     assert version
     assert path == f"/opt/kdns/lib/python{version[1]}/site-packages"
+
+
+@pytest.mark.parametrize(("mode", "mounted"), [("iptables", {ROUTE_LOCALNET}), ("ipvs", IPVS_SYSCTLS)])
+def test_another_mode_adds_what_it_takes_and_no_more(mode: str, mounted: set[str]) -> None:
+    folder = DEPLOY / f"proxy-{mode}"
+    kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())
+    assert (kustomization["resources"], kustomization["patches"]) == (["../proxy"], [{"path": "daemonset.yaml"}])
+    patch = yaml.safe_load((folder / "daemonset.yaml").read_text())
+    daemonset = OBJECTS["DaemonSet"]
+    assert (patch["kind"], patch["metadata"]["name"]) == (daemonset["kind"], daemonset["metadata"]["name"])
+    pod = patch["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["name"] == CONTAINER["name"]
+    assert container["securityContext"] == {"capabilities": {"add": ["NET_ADMIN", "NET_RAW"]}}
+    places = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
+    volumes = {each["name"]: each["hostPath"] for each in pod["volumes"]}
+    assert places.keys() == volumes.keys()
+    assert not places.keys() & {each["name"] for each in POD["volumes"]}
+    assert (places.pop("xtables-lock"), volumes.pop("xtables-lock")["type"]) == ("/run/xtables.lock", "FileOrCreate")
+    ((name, place),) = places.items()
+    assert place == f"/host{volumes[name]['path']}"
+    assert all(str(FOLDERS[0] / each).startswith(f"{place}/") for each in mounted)
 
 
 def test_cleaning_up_runs_as_the_dataplane_does_and_then_does_nothing() -> None:
