@@ -6,6 +6,7 @@ names its process.
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import socket
 import struct
@@ -28,6 +29,10 @@ _DATAGRAM_BYTES: Final = 1 << 18
 _PORT_AT: Final = 12
 _PORT: Final = struct.Struct("=I")
 _SO_RCVBUFFORCE: Final = 33
+_SO_ATTACH_FILTER, _SO_DETACH_FILTER = 26, 27
+_FILTER: Final = struct.Struct("=HBBI")
+"""struct sock_filter: code, jumps where it is true and where not, operand (linux/filter.h)."""
+_LOAD_WORD, _JUMP_IF_EQUAL, _RETURN = 0x20, 0x15, 0x06
 
 
 class Author(NamedTuple):
@@ -98,6 +103,23 @@ class TransactionSocket:
     def close(self) -> None:
         """Close the socket."""
         self._socket.close()
+
+    def pass_over(self, port: int | None) -> None:
+        """Let the kernel leave out what comes from one port, from now on; None: nothing.
+
+        The messages of a large transaction would not fit into the socket's buffer.
+        """
+        if port is None:
+            with suppress(OSError):
+                self._socket.setsockopt(socket.SOL_SOCKET, _SO_DETACH_FILTER, 0)
+            return
+        (loaded,) = struct.unpack(">I", _PORT.pack(port))  # the filter loads in network byte order
+        rows = (_LOAD_WORD, 0, 0, _PORT_AT), (_JUMP_IF_EQUAL, 0, 1, loaded), (_RETURN, 0, 0, 0), (_RETURN, 0, 0, ~0)
+        program = b"".join(_FILTER.pack(code, yes, no, value & 0xFFFFFFFF) for code, yes, no, value in rows)
+        buffer = ctypes.create_string_buffer(program, len(program))
+        with suppress(OSError):
+            place = struct.pack("HP", len(rows), ctypes.addressof(buffer))
+            self._socket.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, place)
 
     def authors(self, datagrams: int) -> tuple[list[Author], bool]:
         """The authors in the next datagrams, and whether no more are queued."""

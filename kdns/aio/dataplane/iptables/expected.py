@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -46,15 +46,10 @@ class ExpectedRules:
 
     def missing(self, table: str, content: TableContent, jumps: Iterable[Jump]) -> Iterator[str]:
         """What is not as it should be, in words. KUBE-FIREWALL is not looked at: the kubelet has rules in it too."""
-        for chain, count in self.rules.get(table, Counter[str]()).items():
+        for chain, count in tuple(self.rules.get(table, Counter[str]()).items()):
             there = content.rules.get(chain)
             if there != count and chain != FIREWALL:
                 yield f"{table} {chain} has {there} rules, not {count}" if there is not None else f"no {table} {chain}"
         for jump in jumps:
             if jump.table == table and (jump.chain, jump.rule[-1]) not in content.jumps:
                 yield f"{table} {jump.chain} does not lead to {jump.rule[-1]}"
-
-
-def expected_tables(expected: Mapping[str, ExpectedRules]) -> set[str]:
-    """The tables with rules of ours, in whatever family."""
-    return {table for each in expected.values() for table in each.rules}

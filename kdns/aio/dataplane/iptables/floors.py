@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -17,6 +18,8 @@ from kdns.proxy.iptables.frame import INVALID_PACKETS, LOCALHOST_PACKETS, Featur
 from kdns.proxy.settings.settings import Settings
 
 _LIBERAL: Final = Path("/proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal")
+_SWITCH_INTERVAL_S: Final = 0.001
+"""How long a thread that makes the text of a restore keeps the interpreter while the event loop waits."""
 _CHAINS_PER_SECTION: Final = {"nft": 2000, "legacy": 0}
 _COUNTING: Final = """*filter
 :KDNS-CHECK - [0:0]
@@ -46,6 +49,7 @@ async def start(settings: Settings) -> IptablesProxier:
     served = await families(programs)
     if served != FAMILIES:
         log.warning("virtual IPs of IPv6 are not served", reason="ip6tables has no table nat in this kernel")
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
     version = ".".join(map(str, programs.version))
     log.info("iptables found", backend=programs.backend, version=version)
     return IptablesProxier(programs, served, await features(programs, settings))

@@ -101,14 +101,21 @@ class TransactionMonitor:
             self._socket = None
 
     def _program(self, _family: Family, pid: int, runs: bool) -> None:
-        """An own program is about to start, runs, or has ended. Its port is its id, which a new process may get."""
+        """An own program is about to start, runs, or has ended. Its port is its id, which a new process may get.
+
+        Programs run one at a time.
+        """
+        if self._socket is None:
+            return
         if not pid:
             self._starting += 1 if runs else -1
         elif runs:
             self._starting -= 1
             self._own.add(pid)
+            self._socket.pass_over(pid)
         else:
             self._ended.append(pid)
+            self._socket.pass_over(None)
         asyncio.get_running_loop().call_soon(self._readable)
 
     def _readable(self) -> None:

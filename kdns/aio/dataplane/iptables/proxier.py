@@ -30,6 +30,7 @@ from kdns.proxy.plan.stale_flows import serving
 log = logs.get(__name__)
 
 _TABLES: Final = tuple(FIXED)
+_LOOKS: Final = 5
 
 
 class RuleTables(Protocol):
@@ -65,7 +66,8 @@ class IptablesProxier:
         self._tables: dict[Family, RuleTables] = {}
         self._expected: dict[Family, ExpectedRules] = {}
         self._turn = asyncio.Lock()
-        """Held while rules change, and while what the kernel has is compared with what it should have."""
+        """Held while rules change."""
+        self._syncs = 0
         self._verify: Callable[[], None] | None = None
         self._has_set_sysctl = False
         self._sysctl_reason = ""
@@ -75,6 +77,7 @@ class IptablesProxier:
     async def sync_full(self, plan: Plan) -> None:
         """Write every chain, and add the jumps that are not there. Clients with affinity keep their endpoints."""
         async with self._turn:
+            self._syncs += 1
             for family in self._families:
                 await self._sync_full(plan.of(family))
         if self._verify:
@@ -127,6 +130,7 @@ class IptablesProxier:
     async def sync_partial(self, plan: Plan, differences: Mapping[Family, Difference]) -> None:
         """Write the chains of Service ports that differ, and single rules of the chains that all of them share."""
         async with self._turn:
+            self._syncs += 1
             for family, tables in self._tables.items():
                 if differences[family]:
                     text = await asyncio.to_thread(tables.follow, plan.of(family), differences[family])
@@ -192,19 +196,23 @@ class IptablesProxier:
             monitor.close()
 
     async def _look(self, changed: ForeignChange) -> None:
-        """Compare what the kernel has with what it should have."""
-        async with self._turn:
+        """Compare what the kernel has with what it should have, again where a sync came in between."""
+        for _ in range(_LOOKS):
+            async with self._turn:
+                syncs = self._syncs
             try:
                 missing = await asyncio.to_thread(self._missing)
             except (ApplyError, OSError) as error:
                 log.warning("rules cannot be compared", reason=str(error))
                 return
-        if missing:
-            changed(missing)
+            if syncs == self._syncs:
+                if missing:
+                    changed(missing)
+                return
 
     def _missing(self) -> str:
         """The first rules that are not as they should be, "" where all are."""
-        for family, expected in self._expected.items():
+        for family, expected in tuple(self._expected.items()):
             for table in _TABLES:
                 content = xtables.table_content(self._programs.backend, family, table)
                 for found in expected.missing(table, content, self._jumps):

@@ -1,0 +1,327 @@
+"""Mode iptables without a kernel: what monitors make of messages, what restores leave, and which programs are taken."""
+# ruff: noqa: SLF001 - the tests play the kernel
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kdns.aio.dataplane.iptables import clean_up, floors, programs
+from kdns.aio.dataplane.iptables.expected import ExpectedRules
+from kdns.aio.dataplane.iptables.monitor import SizeMonitor, TransactionMonitor, changes_rules
+from kdns.aio.dataplane.iptables.programs import Programs, choose, installed
+from kdns.aio.dataplane.iptables.proxier import IptablesProxier, inserted
+from kdns.aio.netlink import xtables
+from kdns.aio.netlink.protocol import attribute, messages
+from kdns.aio.netlink.transactions import Author, TransactionReader
+from kdns.aio.netlink.xtables import TableContent, TableSize
+from kdns.errors import ApplyError
+from kdns.net import FAMILIES
+from kdns.proxy.iptables.frame import JUMPS
+from kdns.proxy.plan.config import NodeView, ProxyConfig
+from kdns.proxy.plan.modes import IPTABLES
+from kdns.proxy.plan.planner import plan
+from kdns.proxy.plan.state import ProxyState
+from kdns.proxy.settings.settings import Settings
+
+NEW_TABLE, DELETE_TABLE, NEW_CHAIN, DELETE_CHAIN, NEW_RULE, DELETE_RULE, GENERATION = 0, 2, 3, 5, 6, 8, 15
+
+
+EXPRESSIONS = 4
+
+
+def message(kind: int, *attributes: tuple[int, str], family: int = socket.AF_INET, port: int = 7) -> bytes:
+    """A message; expressions are the chain that a verdict in them leads to."""
+    rows = [(of, text.encode() + b"\0") for of, text in attributes]
+    rows = [(of, attribute(2, text) if of == EXPRESSIONS else text) for of, text in rows]
+    body = bytes((family, 0, 0, 0)) + b"".join(attribute(*row) for row in rows)
+    return struct.pack("=IHHII", 16 + len(body), 10 << 8 | kind, 0, 0, port) + body
+
+
+@pytest.mark.parametrize(
+    ("kind", "attributes", "wanted"),
+    [
+        (NEW_RULE, ((1, "nat"), (2, "KUBE-SERVICES")), True),
+        (DELETE_RULE, ((1, "nat"), (2, "KUBE-SVC-AAAAAAAAAAAAAAAA")), True),
+        (DELETE_CHAIN, ((1, "mangle"), (3, "KUBE-PROXY-CANARY")), True),
+        (NEW_CHAIN, ((1, "filter"), (3, "KUBE-NODEPORTS")), True),
+        (DELETE_RULE, ((1, "filter"), (2, "FORWARD"), (EXPRESSIONS, "KUBE-FORWARD")), True),
+        (DELETE_TABLE, ((1, "nat"),), True),
+        (DELETE_TABLE, ((1, "raw"),), False),
+        (NEW_TABLE, ((1, "nat"),), False),
+        (NEW_RULE, ((1, "filter"), (2, "FORWARD"), (EXPRESSIONS, "KUBE-FORWARD")), False),
+        (NEW_RULE, ((1, "filter"), (2, "KUBE-FIREWALL")), False),
+        (NEW_RULE, ((1, "filter"), (2, "KUBE-ROUTER-INPUT")), False),
+        (NEW_RULE, ((1, "filter"), (2, "cali-FORWARD")), False),
+        (NEW_RULE, ((1, "raw"), (2, "KUBE-SERVICES")), False),
+        (NEW_CHAIN, ((1, "mangle"), (3, "KUBE-KUBELET-CANARY")), False),
+    ],
+)
+def test_which_changes_are_ours(kind: int, attributes: tuple[tuple[int, str], ...], wanted: bool) -> None:
+    assert [changes_rules(each) for each in messages(message(kind, *attributes))] == [wanted]
+    assert [changes_rules(each) for each in messages(message(kind, *attributes, family=1))] == [False]
+
+
+class Queue:
+    """In place of the socket: the authors that the next reading finds."""
+
+    def __init__(self) -> None:
+        self.queued: list[Author] = []
+        self.is_overrun = False
+        self.passed_over: list[int | None] = []
+
+    def authors(self, _datagrams: int) -> tuple[list[Author], bool]:
+        found, self.queued = self.queued, []
+        return found, True
+
+    def pass_over(self, port: int | None) -> None:
+        self.passed_over.append(port)
+
+
+async def test_who_changed_rules() -> None:
+    said: list[str] = []
+    monitor: Any = TransactionMonitor(said.append, lambda: said.append("look"))
+    monitor._socket = queue = Queue()
+
+    def arrive(port: int) -> None:
+        queue.queued.append(Author("iptables", port, port))
+        monitor._readable()
+
+    arrive(5)
+    assert said == ["by iptables (process 5)"]
+    monitor._program("IPv4", 0, True)
+    arrive(70)  # it may be the program that is being started
+    assert said[1:] == []
+    monitor._program("IPv4", 70, True)
+    arrive(70)
+    arrive(6)
+    assert said[1:] == ["by iptables (process 6)"]
+    queue.queued.append(Author("iptables", 70, 70))
+    monitor._program("IPv4", 70, False)
+    monitor._readable()
+    assert said[2:] == []
+    arrive(70)  # another process has that id now
+    assert said[2:] == ["by iptables (process 70)"]
+    monitor._program("IPv4", 0, True)
+    arrive(8)
+    monitor._program("IPv4", 0, False)  # it could not be started
+    monitor._readable()
+    assert said[3:] == ["by iptables (process 8)"]
+    queue.is_overrun = True
+    monitor._readable()
+    monitor._readable()
+    assert said[4:] == ["look"]
+    assert queue.passed_over == [70, None]
+
+
+def test_transactions_of_own_programs_are_not_looked_at() -> None:
+    seen: list[object] = []
+
+    def matches(each: object) -> bool:
+        seen.append(each)
+        return True
+
+    reader = TransactionReader(matches, own := set[int]())
+    own.add(7)
+    transaction = message(NEW_RULE, (1, "nat"), (2, "KUBE-SERVICES"))
+    assert list(reader.read(transaction + message(GENERATION, (3, "iptables")))) == []
+    assert not seen
+    assert [each.port for each in reader.read(message(NEW_RULE, (1, "nat"), port=8) + message(GENERATION, port=8))] == [
+        8
+    ]
+
+
+def test_sizes_of_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = {(family, "nat"): TableSize(5, 1000) for family in FAMILIES}
+    monkeypatch.setattr(xtables, "legacy_tables", lambda _family: ["nat", "raw"])
+    monkeypatch.setattr(xtables, "legacy_size", lambda family, table: sizes[family, table])
+    looks: list[None] = []
+    monitor: Any = SizeMonitor(FAMILIES, lambda: looks.append(None))
+    monitor._sizes = monitor._current()
+    monitor._compare()
+    assert not looks
+    monitor._program("IPv4", 0, True)
+    sizes["IPv4", "nat"] = TableSize(7, 1400)
+    monitor._program("IPv4", 70, True)
+    monitor._program("IPv4", 70, False)
+    monitor._compare()
+    assert not looks
+    sizes["IPv6", "nat"] = TableSize(7, 1400)
+    monitor._program("IPv4", 71, False)
+    monitor._compare()
+    assert len(looks) == 1
+    sizes["IPv4", "nat"] = TableSize(5, 1000)
+    monitor._program("IPv4", 0, True)
+    assert len(looks) == 2
+
+
+WHOLE = """*filter
+:KUBE-FORWARD - [0:0]
+-A KUBE-FORWARD -j ACCEPT
+COMMIT
+*nat
+:KUBE-SVC-A - [0:0]
+:KUBE-SEP-A - [0:0]
+-A KUBE-SVC-A -m comment --comment ":KUBE -X" -j KUBE-SEP-A
+-A KUBE-SEP-A -j RETURN
+-A KUBE-SEP-A -j RETURN
+COMMIT
+"""
+PARTIAL = """*nat
+:KUBE-SVC-B - [0:0]
+:KUBE-SVC-A - [0:0]
+-A KUBE-SVC-B -j RETURN
+-I KUBE-SEP-A -j RETURN
+-D KUBE-SEP-A -j ACCEPT
+-X KUBE-SVC-A
+COMMIT
+"""
+
+
+def test_what_restores_leave() -> None:
+    rules = ExpectedRules()
+    rules.restored(WHOLE)
+    assert rules.rules == {"filter": {"KUBE-FORWARD": 1}, "nat": {"KUBE-SVC-A": 1, "KUBE-SEP-A": 2}}
+    assert (rules.written, rules.total("nat"), rules.total("mangle")) == ({"filter": 1, "nat": 3}, 3, 0)
+    rules.restored(PARTIAL)
+    assert rules.rules == {"filter": {"KUBE-FORWARD": 1}, "nat": {"KUBE-SVC-B": 1, "KUBE-SEP-A": 2}}
+    assert rules.written == {"nat": 2}
+    jumps = [jump for jump in JUMPS if jump.chain == "POSTROUTING"]
+    there = TableContent(
+        Counter({"KUBE-SVC-B": 1, "KUBE-SEP-A": 2, "OTHERS": 9}), {("POSTROUTING", "KUBE-POSTROUTING")}
+    )
+    assert list(rules.missing("nat", there, jumps)) == []
+    assert list(rules.missing("nat", TableContent(Counter({"KUBE-SVC-B": 2})), jumps)) == [
+        "no nat KUBE-SEP-A",
+        "nat KUBE-SVC-B has 2 rules, not 1",
+        "nat POSTROUTING does not lead to KUBE-POSTROUTING",
+    ]
+
+
+# Programs.
+
+Run = Callable[..., Any]
+
+
+class FakePrograms:
+    """What each program is asked, and how it answers: exit code, output and errors by a word of its arguments."""
+
+    def __init__(self, *names: str, version: str = "v1.8.9") -> None:
+        self.names, self.version = names, version
+        self.calls: list[str] = []
+        self.restored: list[str] = []
+        self.answers: dict[str, tuple[int, str, str]] = {}
+
+    def path(self, name: str) -> str | None:
+        return name if name.startswith(self.names or "/") else None
+
+    async def run(self, argv: tuple[str, ...], stdin: int = -1, *, changes: object = None) -> programs.Result:
+        del changes
+        self.calls.append(" ".join(argv))
+        if argv[1:] == ("--version",):
+            return programs.Result(0, f"{argv[0]} {self.version} (nf_tables)", "")
+        if stdin >= 0:
+            self.restored.append(os.pread(stdin, 1 << 20, 0).decode())
+        found = next((self.answers[word] for word in self.answers if word in self.calls[-1]), (0, "", ""))
+        return programs.Result(*found)
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakePrograms]:
+    def make(*names: str, **how: str) -> FakePrograms:
+        made = FakePrograms(*names, **how)
+        monkeypatch.setattr(programs, "_path", made.path)
+        monkeypatch.setattr(programs, "_run", made.run)
+        monkeypatch.setattr(programs, "preferred_backend", lambda: "nft")
+        return made
+
+    return make
+
+
+async def test_which_programs_there_are(fake: Callable[..., FakePrograms]) -> None:
+    fake("ip")
+    assert [(each.backend, each.suffix) for each in (await installed()).values()] == [
+        ("nft", "-nft"),
+        ("legacy", "-legacy"),
+    ]
+    fake("iptables-legacy", "ip6tables-legacy")
+    assert list(await installed()) == ["legacy"]
+    only = fake()
+    only.path = lambda name: name if "-nft" not in name and "-legacy" not in name else None  # type: ignore[method-assign]
+    programs._path = only.path
+    assert [(each.backend, each.suffix, each.version) for each in (await installed()).values()] == [
+        ("nft", "", (1, 8, 9))
+    ]
+
+
+async def test_why_a_machine_has_no_mode_iptables(fake: Callable[..., FakePrograms]) -> None:
+    fake("none")
+    assert await floors.unsupported(Settings()) == (
+        "iptables-restore is not installed; wanted: the package iptables, 1.6.2 or later"
+    )
+    fake("ip", version="v1.6.1")
+    assert await floors.unsupported(Settings()) == "iptables is 1.6.1; wanted: 1.6.2 or later"
+    refusing = fake("ip")
+    refusing.answers["restore"] = (4, "", "Permission denied (you must be root)\nmore")
+    assert await floors.unsupported(Settings()) == (
+        "iptables-nft: Permission denied (you must be root); wanted: the capability CAP_NET_ADMIN, "
+        "as root has it or a container is given it"
+    )
+    lacking = fake("ip")
+    lacking.answers["restore"] = (1, "", "iptables-restore: line 3 failed")
+    assert "iptables-nft: iptables-restore: line 3 failed (-A KDNS-CHECK -m comment" in await floors.unsupported(
+        Settings()
+    )
+    lacking.answers = {"iptables-nft-restore": (1, "", "no nf_tables here")}
+    found, reason = await choose()
+    assert (found and found.backend, reason) == ("legacy", "")
+
+
+async def test_a_sync_is_one_restore_and_then_the_jumps(
+    fake: Callable[..., FakePrograms], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = fake("ip")
+    made.answers["-C"] = (1, "", "")
+    there = next(jump for jump in JUMPS if jump.chain == "POSTROUTING")
+    made.answers["-S POSTROUTING"] = (0, f"-P POSTROUTING ACCEPT\n-A POSTROUTING {there}\n", "")
+    monkeypatch.setattr(xtables, "chains_by_table", lambda *_: {"nat": ["KUBE-SEP-AAAAAAAAAAAAAAAA", "MINE"]})
+    proxier = IptablesProxier(Programs("nft", (1, 8, 9), "-nft"), FAMILIES[:1])
+    empty = plan(ProxyState(), NodeView(), ProxyConfig(mode=IPTABLES))
+    await proxier.sync_full(empty)
+    first, *looks, last = made.calls
+    assert first == last == "iptables-nft-restore -w 5 --noflush"
+    assert sum(" -C " in each for each in looks) == len(JUMPS) - 1
+    whole, jumps = made.restored
+    assert "-X KUBE-SEP-AAAAAAAAAAAAAAAA" in whole
+    assert "MINE" not in whole
+    assert jumps == inserted([jump for jump in JUMPS if jump != there])
+    made.answers = {"restore": (1, "", "Another app is currently holding the xtables lock")}
+    with pytest.raises(ApplyError, match="holding the xtables lock"):
+        await proxier.sync_full(empty)
+    assert await proxier.check(empty) == "Another app is currently holding the xtables lock"
+    assert made.calls[-1] == "iptables-nft-restore -w 5 --noflush --test"
+
+
+@pytest.mark.parametrize(
+    ("table", "chain", "wanted"),
+    [
+        ("nat", "KUBE-SERVICES", True),
+        ("nat", "KUBE-SVC-AAAAAAAAAAAAAAAA", True),
+        ("nat", "KUBE-XLB-AAAAAAAAAAAAAAAA", True),
+        ("nat", "KUBE-LOAD-BALANCER", True),
+        ("filter", "KUBE-IPVS-FILTER", True),
+        ("mangle", "KUBE-PROXY-CANARY", True),
+        ("mangle", "KUBE-KUBELET-CANARY", False),
+        ("filter", "KUBE-ROUTER-INPUT", False),
+        ("filter", "KUBE-SVC-AAAAAAAAAAAAAAAA", False),
+        ("raw", "KUBE-SERVICES", False),
+    ],
+)
+def test_chains_of_proxies(table: str, chain: str, wanted: bool) -> None:
+    assert clean_up.is_proxys(table, chain) == wanted
