@@ -152,6 +152,7 @@ ONE_BACK_END: Final = {
 }
 """The files that run over iptables-nft and not over iptables-legacy, and why that is enough."""
 DATAPLANE: Final = DATAPLANES[os.environ.get("DATAPLANE", "nftables")]
+of_iptables = pytest.mark.skipif(DATAPLANE.mode is not IPTABLES, reason="is for mode iptables alone")
 of_nftables = pytest.mark.skipif(DATAPLANE.mode is not NFTABLES, reason="is for mode nftables alone")
 
 

@@ -13,19 +13,20 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import pytest
+from dataplanes import DATAPLANE
 from small_cluster import CLIENTS, CONFIG, NODE_VIEW, both, endpoints, service, state
 from world import World
 
 from kdns.aio.dataplane.nftables import nft
-from kdns.aio.dataplane.nftables.proxier import NftablesProxier
 from kdns.cluster.objects import Object
 from kdns.proxy.plan.planner import Planner
 
-LONG_S: Final = 4.0
+LONG_S: Final = 4.0 / min(DATAPLANE.share, 4)
 TIDY_EVERY_S: Final = 1.0
 VIP, BALANCER = both("vip", 1)[0], both("lb", 1)[0]
 COUNTERS: Final = """
@@ -82,7 +83,7 @@ def test_no_packet_falls_between(world: World, loop: asyncio.AbstractEventLoop, 
 async def change(world: World, target: str, turns: tuple[tuple[str, tuple[str, ...]], ...], affinity: str) -> None:
     """Let the Service be these in turn, as fast as can be, or start again and again, under the load of clients."""
     known = state(made("Cluster", ALL, affinity))
-    planner, mode = Planner(known, NODE_VIEW, CONFIG), NftablesProxier()
+    planner, mode = Planner(known, NODE_VIEW, replace(CONFIG, mode=DATAPLANE.mode)), DATAPLANE.proxier()
     await mode.sync_full(planner.plan)
     await nft.apply(COUNTERS.format(to=target))
     tidy_s = time.monotonic()
@@ -90,7 +91,7 @@ async def change(world: World, target: str, turns: tuple[tuple[str, tuple[str, .
     with clients(world, target):  # now: a flow from before the first rules stays as it was
         while time.monotonic() < until_s:
             if not turns:
-                await NftablesProxier().sync_full(planner.plan)
+                await DATAPLANE.proxier().sync_full(planner.plan)
             for policy, ends in turns:
                 changes = [done for one in made(policy, ends, affinity) if (done := known.upsert(one))]
                 differences = planner.changed(changes)

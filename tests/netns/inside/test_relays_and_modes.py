@@ -1,0 +1,133 @@
+"""Relays and a mode of the kernel take each other's place, with rules of the same kind; nothing is left of either."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+from dataplanes import DATAPLANE, all_rules, of_iptables
+from patience import surely
+from small_cluster import CLIENTS, CONFIG, NODE_VIEW, both, endpoints, service, state
+from world import World
+
+from kdns.aio.dataplane.iptables.clean_up import remove_chains
+from kdns.aio.dataplane.modes import MODES
+from kdns.aio.dataplane.nftables import nft
+from kdns.aio.dataplane.nftables.clean_up import remove_tables
+from kdns.aio.dataplane.proxier import RunningMode
+from kdns.aio.dataplane.userspace import proxier as userspace
+from kdns.aio.dataplane.userspace.proxier import UserspaceProxier
+from kdns.proxy.plan.modes import USERSPACE
+from kdns.proxy.plan.plan import Plan
+from kdns.proxy.plan.planner import plan
+from kdns.proxy.settings.settings import Settings
+
+CONFIG_OF = {mode.name: replace(CONFIG, mode=mode, node_port_addresses=()) for mode in (USERSPACE, DATAPLANE.mode)}
+DEADLINE_S = 30.0
+
+
+def planned(name: str) -> Plan:
+    return plan(state(service(1, endpoints(1, "r1"))), NODE_VIEW, CONFIG_OF[name])
+
+
+@asynccontextmanager
+async def relays() -> AsyncIterator[UserspaceProxier]:
+    made = UserspaceProxier(DATAPLANE.capture())
+    try:
+        await made.sync_full(planned("userspace"))
+        yield made
+    finally:
+        await made.close()
+
+
+async def remove_others(mode: RunningMode) -> None:
+    """What is done when a mode's rules stand."""
+    for each in (remove_tables, remove_chains):
+        await each(Settings(), mode.footprint)
+
+
+async def assert_masquerades(world: World, *, by_relays: bool) -> None:
+    """A relay's connections are the node's own; otherwise an endpoint sees a Pod of this node as it is."""
+    world.forget()
+    for which in (0, 1):
+        answer = await surely(world, CLIENTS["pod1"][which], both("vip", 1)[which], "TCP", 80)
+        assert not answer.error
+        assert answer.is_masqueraded == by_relays
+
+
+@pytest.mark.parametrize("relays_first", [True, False])
+def test_one_takes_the_others_place(
+    world: World, loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch, *, relays_first: bool
+) -> None:
+    monkeypatch.setattr(userspace, "GRACE_S", 0.0)
+
+    async def check() -> None:
+        mode = DATAPLANE.proxier()
+        if relays_first:
+            async with relays() as before:
+                await assert_masquerades(world, by_relays=True)
+                await mode.sync_full(planned(DATAPLANE.mode.name))
+                await remove_others(mode)
+                await before.retire()
+            await assert_masquerades(world, by_relays=False)
+            assert "KUBE-PORTALS" not in all_rules()
+            assert "relays" not in all_rules()
+            await mode.close(keep_rules=False)
+        else:
+            await mode.sync_full(planned(DATAPLANE.mode.name))
+            await assert_masquerades(world, by_relays=False)
+            async with relays() as after:
+                await remove_others(after)
+                await assert_masquerades(world, by_relays=True)
+                assert "KUBE-SVC" not in all_rules()
+                assert "KUBE-SERVICES" not in all_rules()
+                await mode.retire()
+        assert not [word for word in ("KUBE-", "kdns") if word in all_rules()]
+
+    loop.run_until_complete(check())
+
+
+@of_iptables
+def test_without_nftables_it_is_iptables_that_captures(
+    world: World, loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refused(*_: str) -> str:
+        return "no nftables here"
+
+    monkeypatch.setattr(nft, "check", refused)
+
+    async def check() -> None:
+        made = await MODES["userspace"].start(Settings(mode="userspace"))
+        try:
+            await made.sync_full(planned("userspace"))
+            assert "KUBE-PORTALS-CONTAINER" in all_rules()
+            await assert_masquerades(world, by_relays=True)
+        finally:
+            await made.close(keep_rules=False)
+
+    loop.run_until_complete(check())
+
+
+def flush(table: str) -> None:
+    subprocess.run([DATAPLANE.name, "-t", table, "-F"], check=True)
+
+
+@of_iptables
+@pytest.mark.parametrize("table", ["nat", "filter", "mangle"])
+def test_a_flush_by_others_is_noticed_and_repaired(loop: asyncio.AbstractEventLoop, table: str) -> None:
+    async def check() -> None:
+        async with relays() as made:
+            flushed = asyncio.Event()
+            with made.watch(lambda _: flushed.set()):
+                before = [DATAPLANE.rules(family) for family in ("IPv4", "IPv6")]
+                flush(table)
+                async with asyncio.timeout(DEADLINE_S):
+                    await flushed.wait()
+                await made.sync_full(planned("userspace"))
+                assert [DATAPLANE.rules(family) for family in ("IPv4", "IPv6")] == before
+
+    loop.run_until_complete(check())
