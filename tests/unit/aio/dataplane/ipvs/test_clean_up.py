@@ -1,0 +1,119 @@
+"""What is removed of mode ipvs, and what stays, against a kernel of the test."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+
+import pytest
+from kernel_of_test import LINK, KernelOfTest, ProgramsOfTest, replace_kernel
+
+from kdns.aio.dataplane.ipvs import clean_up, link
+from kdns.aio.dataplane.ipvs.clean_up import remove_ipvs
+from kdns.aio.dataplane.proxier import Footprint
+from kdns.aio.netlink import ipvs as netlink_ipvs
+from kdns.aio.netlink.ipset import SetType
+from kdns.aio.netlink.ipvs import Destination, ServerKey, ServerOptions
+from kdns.proxy.plan.stale_flows import Flow
+from kdns.proxy.settings.settings import IPVS, Settings
+
+WEB: ServerKey = ("10.96.0.1", 80, "TCP")
+DNS: ServerKey = ("10.96.0.1", 53, "UDP")
+NODE_PORT: ServerKey = ("192.0.2.1", 30001, "TCP")
+FOREIGN: ServerKey = ("192.0.2.1", 8000, "TCP")
+EXCLUDED: ServerKey = ("10.98.0.1", 80, "TCP")
+ALL = (WEB, DNS, NODE_PORT, FOREIGN, EXCLUDED)
+POD = ("10.1.0.2", 8080)
+SETTINGS = Settings(ipvs=IPVS(exclude_cidrs=("10.98.0.0/16",)))
+OTHER_MODE = Footprint(nft_tables=frozenset({"kdns"}))
+
+
+@pytest.fixture
+def kernel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> KernelOfTest:
+    made = KernelOfTest(dict.fromkeys(ALL, ServerOptions("rr")), has_link=True)
+    made.held = {key: {POD: Destination(1, 0, 0, masquerades=True)} for key in ALL}
+    made.addresses = {"10.96.0.1", "10.96.0.2", "10.98.0.1"}
+    made.sets = {
+        "KUBE-CLUSTER-IP": (SetType("hash:ip,port", "IPv4"), {"10.96.0.1,tcp:80"}),
+        "KUBE-NODE-PORT-TCP": (SetType("bitmap:port", "IPv4", 0), {"30001"}),
+        "KUBE-6-NODE-PORT-SCTP-HASH": (SetType("hash:ip,port", "IPv6"), {"2001:db8::1,sctp:30002"}),
+        "somebody": (SetType("hash:ip", "IPv4"), {"192.0.2.7"}),
+    }
+    replace_kernel(monkeypatch, made, ProgramsOfTest(made))
+    monkeypatch.setattr(clean_up, "POLL_S", 0.001)
+    monkeypatch.setattr(clean_up, "_IP_SET", tmp_path)
+    monkeypatch.setattr(netlink_ipvs, "PROC", tmp_path)
+
+    def index(_name: str) -> int:
+        if not made.has_link:
+            raise OSError("no such link")
+        return LINK
+
+    def remove() -> bool:
+        was_there, made.has_link = made.has_link, False
+        made.addresses.clear()
+        return was_there
+
+    monkeypatch.setattr(socket, "if_nametoindex", index)
+    monkeypatch.setattr(link, "remove", remove)
+    return made
+
+
+@pytest.mark.parametrize("kept", [Footprint(ipvs=True), Footprint(spares_kube_proxy=True)])
+async def test_what_is_in_use_or_may_be_kube_proxys_stays(kernel: KernelOfTest, kept: Footprint) -> None:
+    assert await remove_ipvs(SETTINGS, kept) == []
+    assert set(kernel.options) == set(ALL)
+
+
+async def test_everything_is_removed_at_once_where_nothing_follows(kernel: KernelOfTest) -> None:
+    kernel.connect(WEB, POD, 1)
+    assert await remove_ipvs(SETTINGS, Footprint()) == [
+        "virtual server 10.96.0.1:80/TCP",
+        "virtual server 10.96.0.1:53/UDP",
+        "virtual server 192.0.2.1:30001/TCP",
+        "link kube-ipvs0",
+        "set KUBE-CLUSTER-IP",
+        "set KUBE-NODE-PORT-TCP",
+        "set KUBE-6-NODE-PORT-SCTP-HASH",
+    ]
+    assert set(kernel.options) == {FOREIGN, EXCLUDED}
+    assert set(kernel.sets) == {"somebody"}
+    assert await remove_ipvs(SETTINGS, Footprint()) == []
+
+
+async def test_sets_that_rules_use_stay(kernel: KernelOfTest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "destroy", lambda name: name != "KUBE-CLUSTER-IP")
+    assert "set KUBE-CLUSTER-IP" not in await remove_ipvs(SETTINGS, Footprint())
+
+
+async def test_connections_end_first_where_another_mode_follows(
+    kernel: KernelOfTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, other = Flow(("10.96.0.1", 53), ("10.1.0.2", 53), b""), Flow(("10.96.0.9", 53), ("10.1.0.2", 53), b"")
+    deleted: list[Flow] = []
+    monkeypatch.setattr(clean_up, "udp_flows", lambda family: [own, other] if family == "IPv4" else [])
+    monkeypatch.setattr(clean_up, "delete_flows", lambda _family, flows: deleted.extend(flows))
+    kernel.connect(WEB, POD, 1)
+    cleaning = asyncio.ensure_future(remove_ipvs(SETTINGS, OTHER_MODE))
+    async with asyncio.timeout(60):
+        while kernel.addresses != {"10.96.0.1"}:  # noqa: ASYNC110 - the kernel of the test tells nobody
+            await asyncio.sleep(0.001)
+        assert set(kernel.options) == {WEB, FOREIGN, EXCLUDED}
+        assert kernel.held[WEB][POD].weight == 0
+        assert kernel.held[FOREIGN][POD].weight == 1
+        assert deleted == [own]
+        assert not cleaning.done()
+        kernel.connect(WEB, POD, 0)
+        assert "link kube-ipvs0" in await cleaning
+    assert not kernel.has_link
+    assert set(kernel.options) == {FOREIGN, EXCLUDED}
+
+
+async def test_connections_are_not_waited_for_without_end(
+    kernel: KernelOfTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clean_up, "DRAIN_S", 0.0)
+    kernel.connect(WEB, POD, 1)
+    assert "virtual server 10.96.0.1:80/TCP" in await remove_ipvs(SETTINGS, OTHER_MODE)
+    assert set(kernel.options) == {FOREIGN, EXCLUDED}
