@@ -255,7 +255,11 @@ def _source_ranges(matches: Matches) -> Iterator[Rule]:
 
 
 def _filter(half: FamilyPlan, matches: Matches) -> Iterator[Rule]:
-    """First the fronts that refuse or drop; then ports that no Service has. Source ranges drop before fronts refuse."""
+    """First the fronts that refuse or drop; then ports that no Service has. Source ranges drop before fronts refuse.
+
+    Packets of established connections are spared the sets.
+    """
+    yield f"-m conntrack ! --ctstate NEW {_RETURN}"
     yield f"-p {_ICMP[half.family]} {_RETURN}"
     refused = rule(_NEW, matches.set(NO_ENDPOINTS))
     yield rule(refused, f"-j {PROXY_FIREWALL}")
