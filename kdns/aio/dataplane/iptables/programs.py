@@ -12,8 +12,9 @@ import shlex
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, NamedTuple
+from weakref import WeakKeyDictionary
 
 from kdns.aio.dataplane.floors import Version, too_old, version_in
 from kdns.aio.netlink import xtables
@@ -51,6 +52,8 @@ _END_OF_PROBE: Final = tuple(
     line for table in ("nat", "filter") for line in (f"*{table}", ":KDNS-CHECK - [0:0]", "-X KDNS-CHECK", "COMMIT")
 )
 
+_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
+
 observers: list[Callable[[Family, int, bool], None]] = []
 """Called for each program of this process that changes a family's rules: with 0 and True before it is started, with its
 id and True when it runs, and with its id, 0 if it could not be started, and False when it has ended."""
@@ -66,12 +69,11 @@ class Result(NamedTuple):
 
 @dataclass(slots=True)
 class Programs:
-    """The programs of one back end, run one at a time. `suffix` tells them from those of the other back end."""
+    """The programs of one back end. `suffix` tells them from those of the other back end."""
 
     backend: Backend
     version: Version
     suffix: str
-    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def restore(self, family: Family, text: str, *, is_test: bool = False) -> None:
         """Run iptables-restore --noflush; ApplyError, with the line at fault, where it fails.
@@ -85,17 +87,17 @@ class Programs:
         descriptor = os.memfd_create("iptables")
         try:
             await asyncio.to_thread(_fill, descriptor, text)
-            async with self._turn:
+            async with _turn():
                 result = await _run(argv, descriptor, changes=None if is_test else family)
         finally:
             os.close(descriptor)
         if result.code:
-            raise ApplyError(argv, _reason(result, text))
+            raise ApplyError(argv, await asyncio.to_thread(_reason, result, text))
 
     async def has(self, family: Family, jump: Jump) -> bool:
         """Whether the jump is there; ApplyError where that cannot be told."""
         argv = self._argv(family, "", *_WAIT, "-C", jump.chain, "-t", jump.table, *jump.rule)
-        async with self._turn:
+        async with _turn():
             result = await _run(argv)
         if result.code not in {0, 1, 2}:  # 2: there is no such chain to jump to
             raise ApplyError(argv, _reason(result))
@@ -103,7 +105,7 @@ class Programs:
 
     async def rules(self, family: Family, table: str, chain: str) -> list[str]:
         """The rules of a chain as `-A CHAIN …`; none where there is no such chain."""
-        async with self._turn:
+        async with _turn():
             result = await _run(self._argv(family, "", *_WAIT, "-S", chain, "-t", table))
         return [line for line in result.output.splitlines() if line.startswith("-A ")]
 
@@ -121,6 +123,11 @@ class Programs:
     def _argv(self, family: Family, kind: str, *arguments: str) -> tuple[str, ...]:
         name = f"{_NAME[family]}{self.suffix}{kind}"
         return (_path(name) or name, *arguments)
+
+
+def _turn() -> asyncio.Lock:
+    """Held by each program while it runs: those of iptables-legacy would wait for each other, and not for long."""
+    return _turns.setdefault(asyncio.get_running_loop(), asyncio.Lock())
 
 
 def rule_words(rule: str) -> list[str]:

@@ -163,8 +163,8 @@ class IptablesProxier:
     async def check(self, plan: Plan) -> str:
         """Why iptables-restore would reject everything. What only the kernel rejects is found when it is applied."""
         for family in self._families:
-            tables = self._made(plan.of(family))
-            text = await asyncio.to_thread(tables.whole, {})
+            half = plan.of(family)
+            text = await asyncio.to_thread(lambda half=half: self._made(half).whole({}))  # type: ignore[misc]
             try:
                 await self._programs.restore(family, text, is_test=True)
             except ApplyError as error:
