@@ -119,6 +119,7 @@ def installed(names: list[str], family: Family) -> list[Shape]:
 
 def inside(given: argparse.Namespace) -> None:
     """Measure and print."""
+    subprocess.run(["modprobe", "--quiet", "nf_conntrack"], check=False)  # lanes set what it has to be told
     shapes, core = installed(given.rules, given.family), Cores.of_this_machine().server
     print(f"\n| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|")
     blocks = [(size, False) for size in given.sizes] + ([(given.affinity, True)] if given.affinity else [])
@@ -149,9 +150,9 @@ def main() -> None:
         return
     names = [name for name in given.rules if name != IPVS or has_ipvs()]
     numbers = [*map(str, given.sizes), *(f"--{name}={getattr(given, name)}" for name in SAME)]
-    again = [*NAMESPACES, sys.executable, str(Path(__file__).resolve()), "--inside", *numbers, "--rules"]
+    again = [sys.executable, str(Path(__file__).resolve()), "--inside", *numbers, "--rules"]
     if names:
-        subprocess.run([*again, *names], check=True)
+        subprocess.run([*NAMESPACES, *again, *names], check=True)
     if IPVS in given.rules and IPVS not in names:
         print("\nIn user-mode Linux:", flush=True)
         in_user_mode([*again, *COMPARED, IPVS])
