@@ -134,9 +134,11 @@ def measured(way: Way, count: int, changes: int, folder: Path) -> Figures:
         )
 
 
-def rows(way: Way, count: int, changes: int, folder: Path) -> Iterator[str]:
-    """The lines of the table for one mode and size."""
+def rows(way: Way, count: int, changes: int, folder: Path, *, alone: bool) -> Iterator[str]:
+    """The lines of the table for one mode and size; without peers if it stands `alone`."""
     yield f"kdns, {way.name} | {measured(way, count, changes, folder)}"
+    if alone:
+        return
     for peer in PEERS:
         if peer.mode == way.name and count <= peer.most:
             yield f"{peer.name} | {loaded(peer, count, folder)}"
@@ -146,11 +148,11 @@ def rows(way: Way, count: int, changes: int, folder: Path) -> Iterator[str]:
         yield f"kube-proxy, {way.name} | {start_s:.2f} s | | | {change_ms:.0f} ms | | {tail}"
 
 
-def inside(name: str, count: int, changes: int) -> None:
+def inside(name: str, count: int, changes: int, *, alone: bool) -> None:
     """Print the rows of one mode and size, in a network namespace, or a machine, that has nothing else."""
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     with tempfile.TemporaryDirectory() as folder:
-        for row in rows(WAYS[name], count, changes, Path(folder)):
+        for row in rows(WAYS[name], count, changes, Path(folder), alone=alone):
             print(f"| {count:,} | {row} |", flush=True)
 
 
@@ -160,11 +162,12 @@ def main() -> None:
     parser.add_argument("sizes", nargs="*", type=int, default=[1000, 5000, 10000])
     parser.add_argument("--modes", nargs="*", choices=WAYS, default=list(WAYS))
     parser.add_argument("--changes", type=int, default=60)
+    parser.add_argument("--alone", action="store_true", help="no peers")
     parser.add_argument("--user-mode", action="store_true", help="measure in user-mode Linux")
     parser.add_argument("--inside", choices=WAYS, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.inside:
-        inside(given.inside, given.sizes[0], given.changes)
+        inside(given.inside, given.sizes[0], given.changes, alone=given.alone)
         return
     if os.geteuid() != 0:
         print("left out: it needs root, since it makes network namespaces")
@@ -183,6 +186,7 @@ def main() -> None:
                 str(size),
                 f"--inside={name}",
                 f"--changes={given.changes}",
+                *(("--alone",) if given.alone else ()),
             ]
             if is_here:
                 subprocess.run(["unshare", "--net", *again], check=True)
