@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 import time
 from collections.abc import Collection, Sequence
 from contextlib import suppress
@@ -29,6 +30,7 @@ from kdns.aio.netlink.addresses import VIRTUAL_LINK, change_link_addresses, link
 from kdns.aio.netlink.conntrack import delete_flows, udp_flows
 from kdns.aio.netlink.ipset import ipsets
 from kdns.aio.netlink.ipvs import Ipvs, Operation, ServerKey, Verb, ipvs
+from kdns.aio.tasks import observed
 from kdns.errors import ApplyError
 from kdns.net import FAMILIES, Network, family_of_text, join_host_port, parse_network
 from kdns.proxy.ipvs.sets import NODE_PORTS, TYPES, set_name
@@ -36,6 +38,10 @@ from kdns.proxy.settings.settings import Settings
 
 POLL_S: Final = 2.0
 _IP_SET: Final = Path("/sys/module/ip_set")
+
+_draining: dict[asyncio.Task[None], Leftovers] = {}
+"""What connections of this network namespace still need, and who waits for their end."""
+_turn = threading.Lock()
 
 log = logs.get(__name__)
 
@@ -48,6 +54,8 @@ class Leftovers:
     addresses: frozenset[str] = frozenset()
     servers: list[ServerKey] = field(default_factory=list)
     sets: list[str] = field(default_factory=list)
+    is_over: bool = False
+    """Somebody else has taken over."""
 
     def __bool__(self) -> bool:
         return bool(self.link or self.servers or self.sets)
@@ -60,19 +68,38 @@ class Leftovers:
 
 
 async def remove_ipvs(settings: Settings | None, kept: Footprint) -> Sequence[str]:
-    """Remove it; see `CleanUp`. Connections are waited for where something else is kept, which serves new ones."""
+    """Remove it; see `CleanUp`. What connections need goes later where another mode is kept, which serves new ones."""
     if kept.ipvs or kept.spares_kube_proxy:  # what kdns leaves has the names of kube-proxy's
         return []
     excluded = settings.ipvs.exclude_cidrs if settings else ()
     networks = tuple(network for text in excluded if (network := parse_network(text)))
+    await stop_draining()
     try:
         left = await asyncio.to_thread(find, networks)
         if left and (kept.nft_tables or kept.iptables):
-            await _drain(left)
+            waiting = await asyncio.to_thread(_begin_draining, left)
+            if waiting:
+                log.info("connections of IPVS go on until they end", virtual_servers=len(waiting), at_most_s=DRAIN_S)
+                task = observed(_drain(left, waiting), "connections of IPVS")
+                _draining[task] = left
+                task.add_done_callback(lambda ended: _draining.pop(ended, None))
+                return []
         return await asyncio.to_thread(_remove, left) if left else []
     except OSError as error:
         advice = "; wanted: the capability CAP_NET_ADMIN" if isinstance(error, PermissionError) else ""
         raise ApplyError(("netlink",), f"{error.strerror or error}{advice}") from error
+
+
+async def stop_draining() -> None:
+    """Leave what connections still need to whoever comes next: mode ipvs, or another clean-up."""
+    for task, left in list(_draining.items()):
+        task.cancel()
+        await asyncio.to_thread(_end, left)
+
+
+def _end(left: Leftovers) -> None:
+    with _turn:
+        left.is_over = True
 
 
 def find(excluded: Collection[Network]) -> Leftovers:
@@ -102,15 +129,14 @@ def find(excluded: Collection[Network]) -> Leftovers:
     return left
 
 
-async def _drain(left: Leftovers) -> None:
-    """Let the connections of virtual servers end; what has none goes at once."""
+async def _drain(left: Leftovers, waiting: list[ServerKey]) -> None:
+    """Let the connections of these virtual servers end, and remove everything then."""
     until_s = time.monotonic() + DRAIN_S
-    waiting = await asyncio.to_thread(_begin_draining, left)
-    if waiting:
-        log.info("connections of IPVS go on until they end", virtual_servers=len(waiting), at_most_s=DRAIN_S)
     while waiting and time.monotonic() < until_s:
         await asyncio.sleep(POLL_S)
         waiting = await asyncio.to_thread(_without_idle, left, waiting)
+    for name in await asyncio.to_thread(_remove, left):
+        log.info("rules of before removed", removed=name)
 
 
 def _begin_draining(left: Leftovers) -> list[ServerKey]:
@@ -132,13 +158,15 @@ def _begin_draining(left: Leftovers) -> list[ServerKey]:
 
 def _without_idle(left: Leftovers, keys: Sequence[ServerKey]) -> list[ServerKey]:
     """Those of the virtual servers that have connections; the others are deleted, and addresses that none has."""
-    with ipvs() as kernel:
+    with _turn, ipvs() as kernel:
+        if left.is_over:
+            return list(keys)
         busy = [key for key in keys if _has_connections(kernel, key)]
         kernel.carry_out([Operation(Verb.DELETE_SERVER, key) for key in keys if key not in set(busy)])
-    if left.link:
-        free = left.addresses - {key[0] for key in busy}
-        change_link_addresses(left.link, (), sorted(free))
-        left.addresses -= free
+        if left.link:
+            free = left.addresses - {key[0] for key in busy}
+            change_link_addresses(left.link, (), sorted(free))
+            left.addresses -= free
     return busy
 
 
@@ -156,6 +184,11 @@ def _forget_udp_flows(left: Leftovers) -> None:
 
 def _remove(left: Leftovers) -> list[str]:
     """Remove all of it. A set that a rule uses stays, and is said to."""
+    with _turn:
+        return [] if left.is_over else list(_removed(left))
+
+
+def _removed(left: Leftovers) -> list[str]:
     from kdns.aio.dataplane.ipvs import link  # noqa: PLC0415 - loads pyroute2, which is not needed where nothing is left
 
     found = left.words()

@@ -23,7 +23,7 @@ from kdns.aio.dataplane.iptables.expected import ExpectedRules
 from kdns.aio.dataplane.iptables.programs import Programs
 from kdns.aio.dataplane.iptables.proxier import inserted
 from kdns.aio.dataplane.ipvs import link, sets
-from kdns.aio.dataplane.ipvs.clean_up import remove_ipvs
+from kdns.aio.dataplane.ipvs.clean_up import remove_ipvs, stop_draining
 from kdns.aio.dataplane.ipvs.counters import IpvsCounters
 from kdns.aio.dataplane.ipvs.draining import CHECK_S
 from kdns.aio.dataplane.ipvs.kernel import VirtualServers, changed_servers, refusal
@@ -82,6 +82,7 @@ class IpvsProxier:
 
     async def sync_full(self, plan: Plan) -> None:
         """Make everything as the plan has it; what is so already is left alone."""
+        await stop_draining()
         async with self._lock:
             contents = {family: await self._content(plan.of(family)) for family in self._families}
             self._contents = {}  # if this fails, a partial sync has nothing to start from

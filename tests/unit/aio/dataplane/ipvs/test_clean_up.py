@@ -10,7 +10,7 @@ import pytest
 from kernel_of_test import LINK, KernelOfTest, ProgramsOfTest, replace_kernel
 
 from kdns.aio.dataplane.ipvs import clean_up, link
-from kdns.aio.dataplane.ipvs.clean_up import remove_ipvs
+from kdns.aio.dataplane.ipvs.clean_up import remove_ipvs, stop_draining
 from kdns.aio.dataplane.proxier import Footprint
 from kdns.aio.netlink import ipvs as netlink_ipvs
 from kdns.aio.netlink.ipset import SetType
@@ -95,19 +95,33 @@ async def test_connections_end_first_where_another_mode_follows(
     monkeypatch.setattr(clean_up, "udp_flows", lambda family: [own, other] if family == "IPv4" else [])
     monkeypatch.setattr(clean_up, "delete_flows", lambda _family, flows: deleted.extend(flows))
     kernel.connect(WEB, POD, 1)
-    cleaning = asyncio.ensure_future(remove_ipvs(SETTINGS, OTHER_MODE))
-    async with asyncio.timeout(60):
-        while kernel.addresses != {"10.96.0.1"}:  # noqa: ASYNC110 - the kernel of the test tells nobody
-            await asyncio.sleep(0.001)
-        assert set(kernel.options) == {WEB, FOREIGN, EXCLUDED}
-        assert kernel.held[WEB][POD].weight == 0
-        assert kernel.held[FOREIGN][POD].weight == 1
-        assert deleted == [own]
-        assert not cleaning.done()
-        kernel.connect(WEB, POD, 0)
-        assert "link kube-ipvs0" in await cleaning
-    assert not kernel.has_link
+    assert await remove_ipvs(SETTINGS, OTHER_MODE) == []
+    assert kernel.addresses == {"10.96.0.1"}
+    assert set(kernel.options) == {WEB, FOREIGN, EXCLUDED}
+    assert kernel.held[WEB][POD].weight == 0
+    assert kernel.held[FOREIGN][POD].weight == 1
+    assert deleted == [own]
+    kernel.connect(WEB, POD, 0)
+    await gone(kernel)
     assert set(kernel.options) == {FOREIGN, EXCLUDED}
+
+
+async def gone(kernel: KernelOfTest) -> None:
+    """The link is removed, which comes last but for the sets."""
+    async with asyncio.timeout(60):
+        while kernel.has_link or "KUBE-CLUSTER-IP" in kernel.sets:  # noqa: ASYNC110 - the kernel of the test tells nobody
+            await asyncio.sleep(0.001)
+
+
+async def test_mode_ipvs_takes_over_what_still_has_connections(kernel: KernelOfTest) -> None:
+    kernel.connect(WEB, POD, 1)
+    assert await remove_ipvs(SETTINGS, OTHER_MODE) == []
+    await stop_draining()
+    kernel.connect(WEB, POD, 0)
+    await asyncio.sleep(0.02)  # whoever waited would see it now
+    assert WEB in kernel.options
+    assert kernel.has_link
+    assert "virtual server 10.96.0.1:80/TCP" in await remove_ipvs(SETTINGS, Footprint())
 
 
 async def test_connections_are_not_waited_for_without_end(
@@ -115,5 +129,6 @@ async def test_connections_are_not_waited_for_without_end(
 ) -> None:
     monkeypatch.setattr(clean_up, "DRAIN_S", 0.0)
     kernel.connect(WEB, POD, 1)
-    assert "virtual server 10.96.0.1:80/TCP" in await remove_ipvs(SETTINGS, OTHER_MODE)
+    assert await remove_ipvs(SETTINGS, OTHER_MODE) == []
+    await gone(kernel)
     assert set(kernel.options) == {FOREIGN, EXCLUDED}
