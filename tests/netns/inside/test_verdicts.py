@@ -14,7 +14,7 @@ from world import World
 
 from kdns.net import FAMILIES
 
-AT_ONCE: Final = 50
+AT_ONCE: Final = 200
 
 
 @pytest.mark.parametrize("of", CASES, ids=lambda of: of.name)
