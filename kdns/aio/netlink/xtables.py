@@ -79,13 +79,14 @@ def legacy_content(family: Family, table: str) -> TableContent:
     begins, ends, octets = rest[:5], rest[5:10], rest[11]
     at, level = _LEVELS[family]
     with socket.socket(at, socket.SOCK_DGRAM) as sock:
-        request = _REQUEST.pack(table.encode(), octets).ljust(_REQUEST.size + octets, b"\0")
-        entries = _option(sock, level, _GET_ENTRIES, request)[_REQUEST.size :]
+        request = bytearray(_REQUEST.size + octets)  # the table may have 100 MiB: it is copied nowhere
+        _REQUEST.pack_into(request, 0, table.encode(), octets)
+        entries = memoryview(_option(sock, level, _GET_ENTRIES, request))[_REQUEST.size :]
     built_in = [(begins[hook], ends[hook], _HOOKS[hook]) for hook in range(5) if hooks & 1 << hook]
     return content_of_entries(family, entries, built_in)
 
 
-def content_of_entries(family: Family, entries: bytes, built_in: list[tuple[int, int, str]]) -> TableContent:
+def content_of_entries(family: Family, entries: memoryview, built_in: list[tuple[int, int, str]]) -> TableContent:
     """The content of a table's entries; built-in chains with the offsets of their first entry and of their policy."""
     size, offsets_at = _ENTRY_BYTES[family], _OFFSETS_AT[family]
     content = TableContent(Counter({name: 0 for *_, name in built_in}))
@@ -150,13 +151,15 @@ def chains_in(rule: bytes) -> Iterator[str]:
 def _info(family: Family, table: str) -> tuple[int, ...]:
     at, level = _LEVELS[family]
     with socket.socket(at, socket.SOCK_DGRAM) as sock:
-        return _INFO.unpack(_option(sock, level, _GET_INFO, table.encode().ljust(_INFO.size, b"\0")))
+        request = bytearray(_INFO.size)
+        request[: len(table)] = table.encode()
+        return _INFO.unpack(_option(sock, level, _GET_INFO, request))
 
 
-def _option(sock: socket.socket, level: int, option: int, request: bytes) -> bytes:
+def _option(sock: socket.socket, level: int, option: int, buffer: bytearray) -> bytearray:
     """getsockopt with a request in the buffer for the result, which Python's own does not support."""
-    buffer = ctypes.create_string_buffer(request, len(request))
-    length = ctypes.c_uint32(len(request))
-    if ctypes.CDLL(None, use_errno=True).getsockopt(sock.fileno(), level, option, buffer, ctypes.byref(length)):
+    length = ctypes.c_uint32(len(buffer))
+    place = (ctypes.c_char * len(buffer)).from_buffer(buffer)
+    if ctypes.CDLL(None, use_errno=True).getsockopt(sock.fileno(), level, option, place, ctypes.byref(length)):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    return buffer.raw
+    return buffer

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import socket
 import struct
+import sys
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +18,7 @@ from kdns.aio.dataplane.iptables.expected import ExpectedRules
 from kdns.aio.dataplane.iptables.monitor import SizeMonitor, TransactionMonitor, changes_rules
 from kdns.aio.dataplane.iptables.programs import Programs, choose, installed
 from kdns.aio.dataplane.iptables.proxier import IptablesProxier, inserted
-from kdns.aio.netlink import xtables
+from kdns.aio.netlink import nfacct, xtables
 from kdns.aio.netlink.protocol import attribute, messages
 from kdns.aio.netlink.transactions import Author, TransactionReader
 from kdns.aio.netlink.xtables import TableContent, TableSize
@@ -28,7 +29,7 @@ from kdns.proxy.plan.config import NodeView, ProxyConfig
 from kdns.proxy.plan.modes import IPTABLES
 from kdns.proxy.plan.planner import plan
 from kdns.proxy.plan.state import ProxyState
-from kdns.proxy.settings.settings import Settings
+from kdns.proxy.settings.settings import Conntrack, Settings
 
 NEW_TABLE, DELETE_TABLE, NEW_CHAIN, DELETE_CHAIN, NEW_RULE, DELETE_RULE, GENERATION = 0, 2, 3, 5, 6, 8, 15
 
@@ -281,6 +282,23 @@ async def test_why_a_machine_has_no_mode_iptables(fake: Callable[..., FakeProgra
     lacking.answers = {"iptables-nft-restore": (1, "", "no nf_tables here")}
     found, reason = await choose()
     assert (found and found.backend, reason) == ("legacy", "")
+
+
+async def test_what_a_start_finds(fake: Callable[..., FakePrograms], monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_counters(_names: object) -> None:
+        raise OSError
+
+    monkeypatch.setattr(nfacct, "ensure_counters", lambda _: None)
+    monkeypatch.setattr(sys, "setswitchinterval", lambda _: None)
+    made = fake("ip")
+    proxier: Any = await floors.start(Settings(conntrack=Conntrack(tcp_be_liberal=True)))
+    found = proxier._features
+    assert (proxier._families, found.nfacct, found.tcp_be_liberal) == (FAMILIES, True, True)
+    made.answers["ip6tables"] = (3, "", "can't initialize ip6tables table `nat'")
+    made.answers["iptables-nft-restore"] = (0, "", "")
+    assert (await floors.start(Settings()))._families == ("IPv4",)
+    monkeypatch.setattr(nfacct, "ensure_counters", no_counters)
+    assert not (await floors.start(Settings()))._features.nfacct
 
 
 async def test_a_sync_is_one_restore_and_then_the_jumps(
