@@ -46,7 +46,8 @@ class Tables:
         not emptied where nothing is to be in it.
 
         Where it takes several commits, each Service port's chains are of one, and those that lead to Service ports'
-        chains are of a later one, so packets see the old way or the new one.
+        chains are of a later one, so packets see the old way or the new one. What is to be refused is so before it
+        leads nowhere, and what was refused leads to endpoints before it is not, where such chains are there already.
         """
         shared = self._shared()
         fixed: dict[str, list[Chain]] = {FILTER: [], NAT: [], MANGLE: []}
@@ -58,17 +59,28 @@ class Tables:
         others = [each for each in fixed[NAT] if (NAT, each.name) not in _LEADING]
         own = (list(_chains(port, self.half, self._has_comments).values()) for port in self.half.ports.values())
         stale = [each for each in there.get(NAT, ()) if is_service_chain(each)]
+        early = [
+            f"-I {name} {rule}"
+            for (table, name), rules in shared.items()
+            if table == FILTER and name in there.get(table, ())
+            for rule in rules
+        ]
         lines = (
-            *_section(FILTER, fixed[FILTER]),
-            *self._nat(chain([others], own), leading, (), stale),
+            *_section(FILTER, (), early),
+            *self._nat(chain([others], own), leading, (), stale, _section(FILTER, fixed[FILTER])),
             *_section(MANGLE, fixed[MANGLE]),
         )
         return "\n".join((*lines, ""))
 
     def _nat(
-        self, ports: Iterable[Sequence[Chain]], leading: Sequence[Chain], changes: Sequence[str], stale: Iterable[str]
+        self,
+        ports: Iterable[Sequence[Chain]],
+        leading: Sequence[Chain],
+        changes: Sequence[str],
+        stale: Iterable[str],
+        refusals: Iterable[str],
     ) -> Iterator[str]:
-        """The commits of table nat.
+        """The commits of table nat, and of table filter what is to follow as soon as a packet meets the new rules.
 
         They have the chains of Service ports, then the chains that lead to them or changes of those, then the deletion
         of stale chains that are not among the former.
@@ -87,9 +99,11 @@ class Tables:
         deleted = sorted(left, key=_rank)
         if is_whole and len(some) + len(deleted) <= limit:
             yield from _section(NAT, (*some, *leading), changes, deleted)
+            yield from refusals
             return
         yield from _section(NAT, some)
         yield from _section(NAT, leading, changes)
+        yield from refusals
         for start in range(0, len(deleted), _DELETED_AT_ONCE):
             yield from _section(NAT, (), (), deleted[start : start + _DELETED_AT_ONCE])
 
@@ -145,8 +159,7 @@ class Tables:
         changes = (*_lines("-D", NAT, removed), *_lines("-I", NAT, added))
         lines = (
             *_section(FILTER, (), _lines("-I", FILTER, added)),
-            *self._nat(written, (), changes, stale),
-            *_section(FILTER, (), _lines("-D", FILTER, removed)),
+            *self._nat(written, (), changes, stale, _section(FILTER, (), _lines("-D", FILTER, removed))),
         )
         return "\n".join((*lines, "")) if lines else ""
 

@@ -63,7 +63,7 @@ def declared(lines: list[str]) -> list[str]:
 
 def test_everything_is_one_commit_a_table_unless_told_otherwise() -> None:
     followed = Followed(*(web(number) for number in range(1, 40)))
-    assert [lines[0] for lines in sections(followed.tables.whole({}))] == ["*filter", "*nat", "*mangle"]
+    assert [lines[0] for lines in sections(followed.tables.whole({}))] == ["*nat", "*filter", "*mangle"]
 
 
 @pytest.mark.parametrize("bound", [1, 4, 10, 60])
@@ -164,3 +164,38 @@ def test_a_change_of_chains_that_are_gone_is_refused_and_everything_heals_them()
         followed.change(*web(1, "r2"))
     followed.kernel.restore(followed.tables.whole(followed.kernel.names))
     assert followed.kernel.tables["nat"] == Followed(web(1, "r2")).kernel.tables["nat"]
+
+
+STATES: Final = {
+    "without endpoints": web(1, "p1 unready"),
+    "with an endpoint": web(1, "p1"),
+    "with others": web(1, "r1", "r2"),
+    "with policy Local": web(1, "p1", "r1", external="Local", internal="Local"),
+    "with policy Local and none here": web(1, "r1", external="Local", internal="Local"),
+    "with source ranges": web(1, "p1", loadBalancerSourceRanges=["10.0.0.0/8"]),
+    "with source ranges and no endpoints": web(1, "p1 unready", loadBalancerSourceRanges=["10.0.0.0/8"]),
+}
+
+
+@pytest.mark.parametrize("bound", [0, 1])
+@pytest.mark.parametrize("is_restart", [False, True])
+@pytest.mark.parametrize(("before", "after"), [(one, other) for one in STATES for other in STATES if one != other])
+def test_no_commit_leaves_a_service_to_nobody(before: str, after: str, bound: int, *, is_restart: bool) -> None:
+    """While a restore is carried out, a packet to a Service gets an endpoint or an end."""
+    followed = Followed(STATES[before], features=Features(chains_per_section=bound))
+    for jump in followed.tables.jumps:
+        followed.kernel.restore(f"*{jump.table}\n-I {jump.chain} {jump}\nCOMMIT\n")
+    if is_restart:
+        new = Followed(STATES[after], features=Features(chains_per_section=bound))
+        text = new.tables.whole(followed.kernel.names)
+    else:
+        changes = [change for each in STATES[after] if (change := followed.state.upsert(each))]
+        difference = followed.planner.changed(changes)["IPv4"]
+        text = followed.tables.follow(followed.planner.plan.ipv4, difference)
+    local = [str(address) for address in NODE_VIEW.addresses]
+    for commit in text.split("COMMIT\n"):
+        followed.kernel.restore(f"{commit}COMMIT\n" if commit else "")
+        for destination, port in (("10.96.0.1", 80), ("198.51.100.1", 80), ("198.51.101.1", 80), (local[0], 30001)):
+            at = ipt_walk.At("203.0.113.7", destination, "tcp", port)
+            ends = ipt_walk.walk(followed.kernel, at, local)
+            assert all(end.is_dnat or end.ended in {"drop", "reject"} for end in ends), (destination, commit)
