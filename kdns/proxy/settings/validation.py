@@ -245,6 +245,8 @@ def _unsupported(settings: Settings) -> Iterator[Problem]:
 
 
 def _remarks(settings: Settings) -> Iterator[Problem]:
+    if settings.mode == "ipvs":
+        yield Problem("mode", "ipvs is deprecated in Kubernetes since 1.35. Consider using `nftables`")
     if settings.mode in {"iptables", "ipvs"} and not settings.node_port_addresses:
         why = "is unset; NodePort connections will be accepted on all local IPs. Consider using `primary`"
         yield Problem("nodePortAddresses", why)
