@@ -9,14 +9,15 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from node_process import DEADLINE_S, KDNS, Api, Started, fetched, start
-from wholefiles import replace
+from node_process import DEADLINE_S, KDNS, Api, Started, fetched, start, until
 from world import World
 
 METRICS: Final = "http://127.0.0.1:10249"
@@ -30,6 +31,7 @@ nodePortAddresses: [192.0.2.0/24]
 clientConnection: {{kubeconfig: kc}}
 oomScoreAdj: 0
 conntrack: {{maxPerCore: 0}}
+udpIdleTimeout: 10s
 """
 ECHO_PORT: Final = 9000
 ANSWER_S: Final = 20.0
@@ -86,6 +88,7 @@ class Load:
     failures: list[str] = field(default_factory=list)
     slowest_s: float = 0.0
     ports: Iterator[int] = field(default_factory=lambda: count(10000))
+    pause_s: float = 0.001
     is_over: bool = False
     phase: str = ""
 
@@ -122,7 +125,7 @@ class Load:
             except (OSError, TimeoutError) as error:
                 self.failures.append(f"{self.phase}: {space} {kind.name} {to}: {error!r}")
             self.slowest_s = max(self.slowest_s, time.monotonic() - began_s)
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(self.pause_s)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -222,35 +225,41 @@ async def echoing(world: World) -> AsyncIterator[None]:
         server.close()
 
 
-async def walk(world: World, folder: Path, steps: Sequence[Step], *, by_restart: bool) -> Load:
-    """What clients met while a node went from the first mode to all others, and ended."""
+async def walk(world: World, folder: Path, steps: Sequence[Step], *, by_restart: bool, pause_s: float = 0.001) -> Load:
+    """What clients met while a node went from the first mode to all others, and ended.
+
+    Each client waits for `pause_s` between two connections.
+    """
     with cluster(folder) as api:
         async with echoing(world):
-            return await _walk(world, api, folder, steps, by_restart=by_restart)
+            return await _walk(world, api, folder, steps, by_restart=by_restart, pause_s=pause_s)
 
 
-async def _walk(world: World, api: Api, folder: Path, steps: Sequence[Step], *, by_restart: bool) -> Load:
+async def _walk(
+    world: World, api: Api, folder: Path, steps: Sequence[Step], *, by_restart: bool, pause_s: float
+) -> Load:
     world.forget()
-    config, at = folder / "config.yaml", steps[0]
-    prefer(at[1])
-    config.write_text(SETTINGS.format(mode=at[0]))
+    at = steps[0]
+    configure(folder, at)
     vip, node_port = make_service(api)
     node = await started(folder)
-    load, patient = Load(world, vip, node_port), list[Patient]()
+    load, patient = Load(world, vip, node_port, pause_s=pause_s), list[Patient]()
     try:
         await reached(load, at)
         for mode in steps[1:]:
             load.phase = f"{' '.join(at)} to {' '.join(mode)}"
             patient.append(await made_now(load, at))
             async with load.running():
-                prefer(mode[1])
-                replace(config, SETTINGS.format(mode=mode[0]))
+                syncs = node.lines.count("ready\n")
+                configure(folder, mode)
                 if by_restart:
                     assert await asyncio.to_thread(node.stop) == 0
                     await still(load, patient)
                     node = await started(folder)
+                else:
+                    await until(True, partial(has_synced, node, syncs + 1))
                 at = mode
-                await reached(load, at)
+                await reached(load, at, {"ipvs"} if any("ipvs" in each.since for each in patient) else set())
                 await still(load, patient)
             for ends in (ENDS[:1], ENDS):  # the mode follows the cluster
                 follow_endpoints(api, ends)
@@ -264,12 +273,24 @@ async def _walk(world: World, api: Api, folder: Path, steps: Sequence[Step], *, 
     return load
 
 
+def configure(folder: Path, step: Step) -> None:
+    """Let the configuration file say so, which is never there in parts only."""
+    prefer(step[1])
+    new = folder / "config.new"
+    new.write_text(SETTINGS.format(mode=step[0]))
+    new.replace(folder / "config.yaml")
+
+
 def cleaned(folder: Path) -> list[str]:
     """What `kdns proxy --cleanup` says that it has removed."""
     prefer("")
     command = [KDNS, "proxy", "--cleanup"]
     said = subprocess.run(command, check=True, cwd=folder, capture_output=True, text=True).stdout
     return [line.removeprefix("removed").strip() for line in said.splitlines()]
+
+
+async def has_synced(node: Started, times: int) -> bool:
+    return node.lines.count("ready\n") >= times
 
 
 async def started(folder: Path) -> Started:
@@ -290,12 +311,12 @@ async def still(load: Load, patient: list[Patient]) -> None:
             assert await load.echo(each.client) == each.end, each
 
 
-async def reached(load: Load, mode: Step) -> None:
-    """The mode is at work, and nothing is left of others."""
+async def reached(load: Load, mode: Step, lingering: AbstractSet[str] = frozenset()) -> None:
+    """The mode is at work, and nothing is left of others but what connections need that stay."""
     deadline_s = time.monotonic() + DEADLINE_S
     while True:
         found = (await asyncio.to_thread(fetched, f"{METRICS}/proxyMode"))[1], await asyncio.to_thread(rules)
-        if found == (mode[0], IN_THE_KERNEL[mode]):
+        if (found[0], found[1] | lingering) == (mode[0], IN_THE_KERNEL[mode] | lingering):
             return
         assert time.monotonic() < deadline_s, f"{load.phase}: {found}"
         await asyncio.sleep(0.05)
