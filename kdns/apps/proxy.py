@@ -105,6 +105,9 @@ class NodeProxy:
     async def run(self) -> None:
         """Run the dataplane. ApplyError where the mode cannot work here, InputError where there is no such mode."""
         chosen = await choice(self.settings, MODES)
+        if chosen.reasons:
+            names = {"mode": chosen.mode.name, "configured": self.settings.mode}
+            log.warning("fallback to another mode", **names, reasons=chosen.reasons)
         if self.owns_host:
             apply_oom_score(self.settings.oom_score_adj)
         async with AsyncExitStack() as stack:

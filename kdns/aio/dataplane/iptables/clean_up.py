@@ -45,6 +45,8 @@ _BUILT_IN: Final = ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")
 _TARGET: Final = re.compile(r" -[jg] (\S+)")
 _AT_ONCE: Final = 500
 """Chains that iptables-nft deletes in one commit: its time grows with the square."""
+_NAMED: Final = 10
+"""Chains of a table that are named when they are removed."""
 _ORDER: Final = ("KUBE-FW-", "KUBE-EXT-", "KUBE-XLB-", "KUBE-SVC-", "KUBE-SVL-", "KUBE-SEP-")
 
 log = logs.get(__name__)
@@ -53,8 +55,6 @@ log = logs.get(__name__)
 async def remove_chains(settings: Settings | None, kept: Footprint) -> Sequence[str]:
     """Remove the chains and jumps of proxies, all but those that are kept; see `CleanUp`."""
     del settings
-    if kept.spares_kube_proxy:
-        return []  # nobody can tell whose they are: both make chains of the same names
     removed: list[str] = []
     programs: dict[Backend, Programs] | None = None
     for backend in ("nft", "legacy"):
@@ -93,6 +93,8 @@ def _is_stale(backend: str, there: Mapping[str, list[str]], table: str, chain: s
         return False
     if kept.iptables and kept.iptables.backend == backend and kept.iptables.keeps(table, chain):
         return False
+    if kept.spares_kube_proxy and chain not in CHAINS.get(table, ()):
+        return False  # a kube-proxy makes chains of the same names; those that capture would lead to relays that end
     return not (table == FILTER and chain == FIREWALL and KUBELETS & set(there.get(MANGLE, ())))
 
 
@@ -131,7 +133,9 @@ async def _remove(
         await programs.restore(family, "\n".join((*emptied, "")))
     for table, names in stale.items():
         deleted = await _delete(programs, family, table, sorted(names, key=_place))
-        removed += (f"{family} {table} {name} in iptables-{backend}" for name in deleted)
+        removed += (f"{family} {table} {name} in iptables-{backend}" for name in deleted[:_NAMED])
+        if len(deleted) > _NAMED:
+            removed.append(f"{family} {table} and {len(deleted) - _NAMED} more chains in iptables-{backend}")
     if loopback and family == "IPv4":
         set_sysctl(ROUTE_LOCALNET, 0)
     return removed
@@ -162,7 +166,7 @@ def _is_left_over(
     part = kept.iptables if kept.iptables and kept.iptables.backend == backend else None
     if found[1] in stale:
         return True
-    if part is None or not is_proxys(table, found[1]) or found[1] == FIREWALL:
+    if part is None or kept.spares_kube_proxy or not is_proxys(table, found[1]) or found[1] == FIREWALL:
         return False
     words = rule_words(rule)
     return not any(words == sorted(own[3]) for own in part.jumps if own[:3] == (family, table, chain))

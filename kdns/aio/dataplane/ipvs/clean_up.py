@@ -37,6 +37,8 @@ from kdns.proxy.ipvs.sets import NODE_PORTS, TYPES, set_name
 from kdns.proxy.settings.settings import Settings
 
 POLL_S: Final = 2.0
+_NAMED: Final = 10
+"""Virtual servers that are named when they are removed."""
 _IP_SET: Final = Path("/sys/module/ip_set")
 
 _draining: dict[asyncio.Task[None], Leftovers] = {}
@@ -62,7 +64,9 @@ class Leftovers:
 
     def words(self) -> list[str]:
         """What it is, in words."""
-        found = [f"virtual server {join_host_port(key[0], key[1])}/{key[2]}" for key in self.servers]
+        found = [f"virtual server {join_host_port(key[0], key[1])}/{key[2]}" for key in self.servers[:_NAMED]]
+        if len(self.servers) > _NAMED:
+            found.append(f"{len(self.servers) - _NAMED} more virtual servers")
         found += [f"link {VIRTUAL_LINK}"] if self.link else []
         return found + [f"set {name}" for name in self.sets]
 

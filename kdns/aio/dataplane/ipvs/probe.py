@@ -47,6 +47,7 @@ def _ipvs(scheduler: str) -> str:
         return f"IPVS may not be used; {_CAPABILITY}"
     except OSError as error:
         if error.errno in {errno.ENOENT, errno.EPROTONOSUPPORT}:
+            _require_scheduler(scheduler)
             return f"the kernel has no IPVS; wanted: its module ip_vs ({os.uname().release})"
         return f"IPVS does not answer: {error.strerror or error}"
 
@@ -60,14 +61,18 @@ def _scheduler(kernel: Ipvs, scheduler: str) -> str:
     finally:
         kernel.carry_out([Operation(Verb.DELETE_SERVER, _DUMMY)])
     if failures and failures[0][1] == errno.ENOENT:
-        if scheduler not in SCHEDULERS:
-            raise InputError(f"ipvs.scheduler: {scheduler!r} is no scheduler; wanted: one of {', '.join(SCHEDULERS)}")
+        _require_scheduler(scheduler)
         return f"the kernel has no scheduler {scheduler}; wanted: its module ip_vs_{scheduler}"
     if failures:
         return f"the kernel refuses a virtual server: {netlink_ipvs.reason(failures)}"
     if made is None or made.scheduler != scheduler:
         return f"the kernel does not show the virtual server {_DUMMY[0]}:{_DUMMY[1]}, which it has taken"
     return ""
+
+
+def _require_scheduler(scheduler: str) -> None:
+    if scheduler not in SCHEDULERS:
+        raise InputError(f"ipvs.scheduler: {scheduler!r} is no scheduler; wanted: one of {', '.join(SCHEDULERS)}")
 
 
 def _ipset() -> str:

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kdns import logs
 from kdns.aio.dataplane.proxier import Mode
 from kdns.errors import ApplyError, InputError
 from kdns.proxy.settings.settings import Settings
-
-log = logs.get(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +28,7 @@ class Choice:
 
 
 async def choice(settings: Settings, modes: Mapping[str, Mode]) -> Choice:
-    """The choice among the modes, which is logged where it is a fallback.
+    """The choice among the modes.
 
     ApplyError with all reasons where none can work here, InputError where there is no such mode.
 
@@ -44,10 +41,7 @@ async def choice(settings: Settings, modes: Mapping[str, Mode]) -> Choice:
         if reason := await modes[name].unsupported(in_effect):
             reasons[name] = reason
             continue
-        made = Choice(modes[name], in_effect, reasons)
-        if made.fallback:
-            log.warning("fallback to another mode", mode=name, configured=settings.mode, reasons=reasons)
-        return made
+        return Choice(modes[name], in_effect, reasons)
     if len(reasons) == 1:
         raise ApplyError((settings.mode,), reasons[settings.mode])
     raise ApplyError((settings.mode,), "; ".join(f"mode {name}: {reason}" for name, reason in reasons.items()))
