@@ -1,7 +1,7 @@
 """Starts the tests of inside/ on other kernels, which have what this machine's may lack: each file boots one.
 
 By hand, also files of tests/netns/inside, with what else pytest takes; the kernel is user_mode or qemu, its options
-are the kernel's own:
+are the kernel's own, and DATAPLANE is one of netns/inside/dataplanes.py, in user mode ipvs or iptables-legacy:
 
     KERNEL=qemu KERNEL_OPTIONS=nopti python tests/kernel/test_other_kernel.py tests/netns/inside/test_rolling.py -k none
 """
@@ -45,6 +45,8 @@ def run(kernel: ModuleType, arguments: list[str], folder: Path, options: str, ti
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
         "PROBE_TIMEOUT_S": "1",
         "PROTOCOLS": "TCP UDP SCTP",
+        "DATAPLANE": os.environ.get("DATAPLANE", "nftables" if kernel is qemu else "ipvs"),
+        "HYPOTHESIS_STORAGE_DIRECTORY": "/run/tmp/hypothesis",
     }
     command = [
         *("env", *(f"{name}={value}" for name, value in env.items())),

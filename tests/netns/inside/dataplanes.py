@@ -1,6 +1,7 @@
 """The dataplanes that the tests of this folder run over: modes, and back ends of iptables. DATAPLANE names one of them.
 
-A file that imports DATAPLANE runs once over each, in a process and namespaces of its own.
+A file that imports DATAPLANE runs once over each, in a process and namespaces of its own; over mode ipvs tests/kernel
+runs some of them.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from kdns.net import FAMILIES, Family
 from kdns.proxy.iptables.frame import Features
 from kdns.proxy.nftables.objects import NFT_FAMILY
 from kdns.proxy.plan.modes import IPTABLES, NFTABLES, Mode
-from kdns.proxy.settings.settings import Settings
+from kdns.proxy.plan.modes import IPVS as IPVS_MODE
+from kdns.proxy.settings.settings import IPVS, Settings
 
 
 class Proxier(RunningMode, Protocol):
@@ -136,6 +138,48 @@ def _iptables(backend: Backend) -> Dataplane:
     )
 
 
+def _ipvs_proxier() -> Proxier:
+    """Mode ipvs, which forgets what has ended: a client's port that comes again is not the connection before."""
+    from kdns.aio.dataplane.ipvs.proxier import IpvsProxier  # noqa: PLC0415 - loads pyroute2, which others do not need
+    from kdns.aio.dataplane.ipvs.sysctls import apply_ipvs_sysctls  # noqa: PLC0415
+
+    _output("ipvsadm", "--set", "0", "1", "1")
+    apply_ipvs_sysctls(IPVS())
+    return IpvsProxier(Programs("legacy", (1, 8, 9), "-legacy"), FAMILIES)
+
+
+def ipvs_content(family: Family) -> dict[str, Any]:
+    """Virtual servers, sets and rules; without what only waits for its connections to end."""
+    lines = [line for line in _output("ipvsadm", "-Sn").splitlines() if ("[" in line) == (family == "IPv6")]
+    serving = sorted(line for line in lines if line.startswith("-a") and not line.endswith("-w 0"))
+    used = {tuple(line.split()[1:3]) for line in serving}
+    sets = _output("ipset", "save", "-sorted").splitlines()
+    mine = [line.split() for line in sets if ("KUBE-6-" in line) == (family == "IPv6")]
+    return {
+        "virtual servers": sorted(line for line in lines if line[:2] == "-A" and tuple(line.split()[1:3]) in used),
+        "destinations": serving,
+        "sets": sorted(words[1:4] if words[0] == "create" else words for words in mine),
+        "rules": iptables_rules("legacy", family),
+    }
+
+
+async def _remove_ipvs() -> None:
+    from kdns.aio.dataplane.ipvs.clean_up import remove_ipvs  # noqa: PLC0415
+
+    await _remove_chains()
+    await remove_ipvs(Settings(), Footprint())
+
+
+_IPVS: Final = Dataplane(
+    "ipvs",
+    IPVS_MODE,
+    _ipvs_proxier,
+    lambda: IptablesCapture(Programs("legacy", (1, 8, 9), "-legacy")),
+    _remove_ipvs,
+    ipvs_content,
+    share=8,
+    most_endpoints=100,
+)
 DATAPLANES: Final = {
     each.name: each
     for each in (
@@ -151,7 +195,7 @@ ONE_BACK_END: Final = {
     "test_userspace.py": "packets that are not captured are in other files",
 }
 """The files that run over iptables-nft and not over iptables-legacy, and why that is enough."""
-DATAPLANE: Final = DATAPLANES[os.environ.get("DATAPLANE", "nftables")]
+DATAPLANE: Final = (DATAPLANES | {"ipvs": _IPVS})[os.environ.get("DATAPLANE", "nftables")]
 of_iptables = pytest.mark.skipif(DATAPLANE.mode is not IPTABLES, reason="is for mode iptables alone")
 of_nftables = pytest.mark.skipif(DATAPLANE.mode is not NFTABLES, reason="is for mode nftables alone")
 
