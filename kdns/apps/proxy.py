@@ -43,6 +43,8 @@ POD_CIDRS_TIMEOUT_S: Final = 300.0
 """How long a node with detectLocalMode NodeCIDR may take to get its podCIDRs, as in kube-proxy."""
 IN_FLIGHT_S: Final = 1.0
 """How long a UDP exchange may take through the mode before."""
+HELD_S: Final = 30.0
+"""How long stale UDP flows stay at most while the mode before relays some of them."""
 LOADING_S: Final = 30.0
 """How long the garbage collector is off at most while the first objects are loaded."""
 
@@ -130,7 +132,7 @@ class NodeProxy:
         )
         events, conntrack, stats = (
             EventRecorder(self.source, self.name),
-            ConntrackReconciler(mode.udp_targets, is_held=takeover.has_earlier),
+            ConntrackReconciler(mode.udp_targets, is_held=takeover.has_earlier_relays),
             FollowStats(),
         )
         health = ProxyHealth(sync_runner, lambda: self.node)
@@ -217,6 +219,7 @@ class NodeProxy:
         """
         await self.established.wait()
         loop = asyncio.get_running_loop()
+        loop.call_later(HELD_S, conntrack.release)  # a clean-up may wait longer for connections of IPVS
         await takeover.clean_up(settings, partial(loop.call_later, IN_FLIGHT_S, conntrack.release))
 
     def _http_servers(self, health: ProxyHealth, sources: MetricSources, connections: Connections) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from kdns.aio.dataplane.takeover.kube_proxy import kube_proxy
 from kdns.aio.dataplane.takeover.owner import own_network
 from kdns.aio.tasks import observed
 from kdns.errors import ApplyError
+from kdns.proxy.modes import semantics
 from kdns.proxy.settings.settings import Settings
 
 RETRY_S: Final = 10.0
@@ -93,6 +94,11 @@ class Takeover:
     def has_earlier(self) -> bool:
         """Whether modes before the last one are at work still."""
         return len(self._modes) > 1
+
+    @property
+    def has_earlier_relays(self) -> bool:
+        """Whether one of them relays connections."""
+        return any(semantics(each.name).relays for each in self._modes[:-1])
 
     async def clean_up(self, settings: Settings, removed: Callable[[], object] = lambda: None) -> None:
         """Remove what was there before, since the rules of the last mode stand; then call `removed`.
