@@ -144,6 +144,8 @@ class SizeMonitor:
     def __init__(self, families: tuple[Family, ...], look: Callable[[], None]) -> None:
         self._families, self._look = families, look
         self._sizes: dict[tuple[Family, str], TableSize] = {}
+        self._changing: set[Family] = set()
+        """Those whose tables an own program is changing: it commits them before it ends."""
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
@@ -162,7 +164,9 @@ class SizeMonitor:
         """An own program is about to start, or has left its family's tables as they are now."""
         if not pid and runs:
             self._compare()
+            self._changing.add(family)
         elif not runs:
+            self._changing.discard(family)
             self._sizes |= self._current(family)
 
     def _poll(self) -> None:
@@ -170,7 +174,9 @@ class SizeMonitor:
         self._timer = asyncio.get_running_loop().call_later(POLL_S, self._poll)
 
     def _compare(self) -> None:
-        before, self._sizes = self._sizes, self._current()
+        before = self._sizes
+        unknown = {key: size for key, size in before.items() if key[0] in self._changing}
+        self._sizes = {key: size for key, size in self._current().items() if key[0] not in self._changing} | unknown
         if before != self._sizes:
             self._look()
 

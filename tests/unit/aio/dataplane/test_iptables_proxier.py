@@ -150,6 +150,7 @@ def test_sizes_of_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     monitor._program("IPv4", 0, True)
     sizes["IPv4", "nat"] = TableSize(7, 1400)
     monitor._program("IPv4", 70, True)
+    monitor._compare()  # the program has committed and not ended
     monitor._program("IPv4", 70, False)
     monitor._compare()
     assert not looks
