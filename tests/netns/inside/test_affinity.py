@@ -25,8 +25,9 @@ from kdns.proxy.nftables.table import Table
 from kdns.proxy.plan.plan import FamilyPlan
 from kdns.proxy.plan.planner import Planner
 
-MANY: Final = range(1, 31)
-"""So many Services at once that clients which draw anew draw the same everywhere once in 4^30."""
+MANY: Final = range(1, 1 + 30 // min(DATAPLANE.share, 3))
+"""So many Services at once that clients which draw anew draw the same everywhere once in 4^30, or in 4^10 where a change
+of all of them takes long."""
 ENDS: Final = ("p1", "p2", "r1", "r2")
 TIMEOUT_S: Final = 1
 ADDRESSES: Final = {end: set(addresses) for end, addresses in ENDPOINTS.items()}
