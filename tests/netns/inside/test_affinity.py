@@ -26,8 +26,8 @@ from kdns.proxy.plan.plan import FamilyPlan
 from kdns.proxy.plan.planner import Planner
 
 MANY: Final = range(1, 1 + 30 // min(DATAPLANE.share, 3))
-"""So many Services at once that clients which draw anew draw the same everywhere once in 4^30, or in 4^10 where a change
-of all of them takes long."""
+"""So many Services at once that clients which draw anew draw the same everywhere once in 4^30, or in 4^10 where
+a change of all of them takes long."""
 ENDS: Final = ("p1", "p2", "r1", "r2")
 TIMEOUT_S: Final = 1
 ADDRESSES: Final = {end: set(addresses) for end, addresses in ENDPOINTS.items()}
