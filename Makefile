@@ -20,7 +20,7 @@ up: $(VENV)/ready
 test: $(VENV)/ready
 	tests/install-debian-packages
 	$(BIN)/pytest -s tests/conformance
-	$(BIN)/pytest -n $(JOBS) tests --ignore tests/conformance
+	$(BIN)/pytest -n $(JOBS) --dist worksteal tests --ignore tests/conformance
 
 check: $(VENV)/ready
 	$(BIN)/ruff format --check .
