@@ -42,7 +42,10 @@ class Proxier(Protocol):
         ...
 
     async def check(self, plan: Plan) -> str:
-        """Why the kernel would reject a full sync of this plan, "" if it would not. Nothing is changed."""
+        """Why the kernel would reject a full sync of this plan, "" if it would not. Nothing is changed.
+
+        ApplyError where it cannot be asked.
+        """
         ...
 
 

@@ -279,7 +279,11 @@ class SyncRunner:
 
     async def _require_acceptance(self, inputs: PlanInputs) -> None:
         """ApplyError where the kernel rejects even a plan without Services: no Service is the reason."""
-        reason = await self.proxier.check(Planner(self.state, *inputs, services=()).plan)
+        try:
+            reason = await self.proxier.check(Planner(self.state, *inputs, services=()).plan)
+        except ApplyError:
+            self.stats.failures += 1
+            raise
         self._is_everything_rejected = bool(reason)
         if reason:
             self.stats.failures += 1
@@ -292,7 +296,11 @@ class SyncRunner:
         """
         before, left_out = dict(self.rejected), self.left_out
         self._search.add(key for key in suspects if key not in left_out)
-        await self._accepted(inputs)
+        try:
+            await self._accepted(inputs)
+        except ApplyError:  # it could not be asked: nobody is to be left out for that
+            self.rejected, self._search, self._unreported = before, RejectionSearch(), {}
+            raise
         planner = self._new_planner(inputs)
         if self.left_out <= left_out or not (planner.plan.ipv4.fronts or planner.plan.ipv6.fronts):
             self.rejected, self._search, self._unreported = before, RejectionSearch(), {}

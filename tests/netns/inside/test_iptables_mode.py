@@ -18,7 +18,7 @@ from small_cluster import CONFIG, NODE_VIEW, endpoints, service, state
 from kdns.aio.dataplane.iptables import floors
 from kdns.aio.dataplane.iptables.clean_up import ROUTE_LOCALNET, remove_chains
 from kdns.aio.dataplane.iptables.programs import Programs, installed, preferred_backend
-from kdns.aio.dataplane.iptables.proxier import IptablesProxier
+from kdns.aio.dataplane.iptables.proxier import IptablesProxier, RuleTables
 from kdns.aio.dataplane.proxier import Footprint
 from kdns.aio.dataplane.sync_runner import SyncRunner, SyncTiming
 from kdns.aio.metrics import Gauges
@@ -27,6 +27,7 @@ from kdns.cluster.objects import Key, Object, Service
 from kdns.cluster.state import AnyChange, State
 from kdns.errors import ApplyError
 from kdns.net import FAMILIES
+from kdns.proxy.iptables.frame import Features
 from kdns.proxy.iptables.names import endpoint_chain, port_chains
 from kdns.proxy.plan.modes import IPTABLES
 from kdns.proxy.plan.plan import PortName
@@ -244,6 +245,86 @@ def test_rules_of_kube_proxy_are_taken_over(loop: asyncio.AbstractEventLoop, bac
     }
     assert left["iptables filter INPUT"] == ["-A INPUT -j KUBE-FIREWALL", "-A INPUT -j MINE"]
     assert left["iptables filter OUTPUT"] == ["-A OUTPUT -j KUBE-FIREWALL"]
+
+
+ODD: Final = (
+    "two\nlines",
+    'it\'s "quoted" \\',
+    "stands before -j KUBE-SERVICES",
+    "\u2028",
+)
+"""Comments of others' rules."""
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_rules_of_others_may_have_any_comment(loop: asyncio.AbstractEventLoop, backend: Backend) -> None:
+    for chain in ("INPUT", "FORWARD"):
+        for text in ODD:
+            argv = [f"iptables-{backend}", "-A", chain, "-m", "comment", "--comment", text, "-j", "ACCEPT"]
+            subprocess.run(argv, check=True)
+    before = run(f"iptables-{backend}-save")
+    loop.run_until_complete(started(loop, backend).sync_full(plan(state(objects()), NODE_VIEW, IN_MODE)))
+    whole = saved(backend)
+    loop.run_until_complete(started(loop, backend).sync_full(plan(state(objects()), NODE_VIEW, IN_MODE)))
+    assert saved(backend) == whole
+    assert loop.run_until_complete(remove_chains(None, Footprint()))
+    after = run(f"iptables-{backend}-save")
+    assert [line for line in after.splitlines() if line[:1] not in ":#*C"] == [
+        line for line in before.splitlines() if line[:1] not in ":#*C"
+    ]
+
+
+class Refused:
+    """Rules of which the kernel refuses those of one Service, for a reason that the program does not see."""
+
+    def __init__(self, made: RuleTables) -> None:
+        self.made = made
+
+    @property
+    def jumps(self) -> Any:
+        return self.made.jumps
+
+    def whole(self, there: Any) -> str:
+        return self._spoilt(self.made.whole(there))
+
+    def follow(self, half: Any, difference: Any) -> str:
+        return self._spoilt(self.made.follow(half, difference))
+
+    def _spoilt(self, text: str) -> str:
+        return text.replace("-m recent --set", "-m nfacct --nfacct-name nonesuch -m recent --set")
+
+
+class Refusing(IptablesProxier):
+    def _made(self, half: Any) -> RuleTables:
+        return Refused(super()._made(half))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_only_the_kernel_refuses_is_left_out(loop: asyncio.AbstractEventLoop, backend: Backend) -> None:
+    known = state(objects(count=6), service(7, endpoints(7, *ENDS), sessionAffinity="ClientIP"))
+    programs = loop.run_until_complete(installed())[backend]
+    proxier = Refusing(programs, FAMILIES, Features(chains_per_section=20 if backend == "nft" else 0))
+
+    async def find() -> None:
+        runner = SyncRunner(known, proxier, lambda: (NODE_VIEW, IN_MODE), SyncTiming(0.0), kinds=frozenset())
+        work = asyncio.create_task(runner.run())
+        try:
+            await until(runner.established.is_set, "the others are served")
+            assert set(runner.rejected) == {("shop", "s7")}
+            runner.changed(changed(known, [*service(8, endpoints(8, *ENDS), sessionAffinity="ClientIP")]))
+            await until(lambda: len(runner.rejected) == 2, "it is found after a change too")
+            runner.changed(changed(known, [*service(7, endpoints(7, *ENDS))]))
+            await until(lambda: len(runner.rejected) == 1 and not runner.stats.services.pending, "it is served again")
+        finally:
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+
+    loop.run_until_complete(find())
+    followed = saved(backend)
+    assert not [chain for chain in followed if "KDNS" in chain]
+    loop.run_until_complete(remove_chains(None, Footprint()))
+    loop.run_until_complete(started(loop, backend).sync_full(plan(state(objects(count=7)), NODE_VIEW, IN_MODE)))
+    assert {chain for chain in followed if "KUBE" in chain} == {chain for chain in saved(backend) if "KUBE" in chain}
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -15,14 +15,13 @@ counters of nfacct stay here too: rules of a proxy to come need them.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
 from kdns import logs
 from kdns.aio.dataplane.host_settings import set_sysctl
-from kdns.aio.dataplane.iptables.programs import KUBELETS, Programs, installed, rule_words
+from kdns.aio.dataplane.iptables.programs import KUBELETS, TRIAL, Programs, installed, rule_words
 from kdns.aio.dataplane.proxier import Footprint
 from kdns.aio.netlink import xtables
 from kdns.aio.netlink.xtables import Backend
@@ -42,7 +41,6 @@ _OF_IPVS: Final[Mapping[str, tuple[str, ...]]] = {
     NAT: ("KUBE-LOAD-BALANCER", "KUBE-NODE-PORT", "KUBE-FIREWALL"),
 }
 _BUILT_IN: Final = ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")
-_TARGET: Final = re.compile(r" -[jg] (\S+)")
 _AT_ONCE: Final = 500
 """Chains that iptables-nft deletes in one commit: its time grows with the square."""
 _NAMED: Final = 10
@@ -79,11 +77,12 @@ async def remove_chains(settings: Settings | None, kept: Footprint) -> Sequence[
 
 
 def is_proxys(table: str, chain: str) -> bool:
-    """Whether a chain is one of a proxy in mode iptables or ipvs, or captures for relays."""
+    """Whether a chain is one of a proxy in mode iptables or ipvs, captures for relays, or is left from a trial."""
     return (
         chain in FIXED.get(table, ())
         or chain in _OF_IPVS.get(table, ())
         or chain in CHAINS.get(table, ())
+        or (table in FIXED and chain.startswith(TRIAL))
         or (table == NAT and (is_service_chain(chain) or chain.startswith(_OLD)))
     )
 
@@ -160,16 +159,16 @@ def _is_left_over(
     rule: str, backend: str, family: Family, table: str, chain: str, stale: set[str], kept: Footprint
 ) -> bool:
     """Whether a built-in chain's rule leads to a chain that is removed, or is another mode's way to one that stays."""
-    found = _TARGET.search(rule)
-    if found is None:
-        return False
-    part = kept.iptables if kept.iptables and kept.iptables.backend == backend else None
-    if found[1] in stale:
-        return True
-    if part is None or kept.spares_kube_proxy or not is_proxys(table, found[1]) or found[1] == FIREWALL:
-        return False
     words = rule_words(rule)
-    return not any(words == sorted(own[3]) for own in part.jumps if own[:3] == (family, table, chain))
+    if words[-2:-1] not in (["-j"], ["-g"]):
+        return False
+    target = words[-1]
+    part = kept.iptables if kept.iptables and kept.iptables.backend == backend else None
+    if target in stale:
+        return True
+    if part is None or kept.spares_kube_proxy or not is_proxys(table, target) or target == FIREWALL:
+        return False
+    return not any(sorted(words) == sorted(own[3]) for own in part.jumps if own[:3] == (family, table, chain))
 
 
 def _place(name: str) -> int:

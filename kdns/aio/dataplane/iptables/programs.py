@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from sys import maxsize
 from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -36,6 +37,12 @@ _TABLES: Final = ("filter", "nat", "mangle", "raw", "security")
 _LINE: Final = re.compile(r"line:? (\d+)")
 _SHOWN: Final = 1000
 _NOT_PERMITTED: Final = re.compile("Operation not permitted|Permission denied|you must be root")
+_BUSY: Final = re.compile("xtables lock|Cannot allocate memory|No buffer space|Resource temporarily unavailable")
+_OURS: Final = "KUBE-"
+TRIAL: Final = "KDNS-"
+"""What names of chains begin with that are made to see whether the kernel takes them. No rule of others leads there."""
+_DECLARED: Final = re.compile(r"^([*:])(\S+)", re.MULTILINE)
+_DELETED_AT_ONCE: Final = 500
 _PROBE: Final = (
     "*nat",
     ":KDNS-CHECK - [0:0]",
@@ -59,6 +66,10 @@ observers: list[Callable[[Family, int, bool], None]] = []
 id and True when it runs, and with its id, 0 if it could not be started, and False when it has ended."""
 
 
+class BusyError(ApplyError):
+    """A program could not do its work, which says nothing about what it was to do."""
+
+
 class Result(NamedTuple):
     """How a program ended."""
 
@@ -78,6 +89,7 @@ class Programs:
     async def restore(self, family: Family, text: str, *, is_test: bool = False) -> None:
         """Run iptables-restore --noflush; ApplyError, with the line at fault, where it fails.
 
+        BusyError where it could not be asked: it was ended, or another program held the lock for too long.
         It is carried out to its end even when the calling task is cancelled.
         """
         await asyncio.shield(asyncio.ensure_future(self._restore(family, text, is_test=is_test)))
@@ -92,7 +104,27 @@ class Programs:
         finally:
             os.close(descriptor)
         if result.code:
-            raise ApplyError(argv, await asyncio.to_thread(_reason, result, text))
+            is_busy = result.code < 0 or _BUSY.search(result.errors)
+            raise (BusyError if is_busy else ApplyError)(argv, await asyncio.to_thread(_reason, result, text))
+
+    async def check(self, family: Family, text: str) -> str:
+        """Why the program or the kernel would refuse a restore of chains of proxies, "" if neither would.
+
+        The program finds wrong arguments without the kernel. What kernels lack, such as the match of an affinity, is
+        only seen when the chains are made: they get other names, to which nothing leads, and are removed.
+        """
+        made, removal = await asyncio.to_thread(_trial, text, _DELETED_AT_ONCE if self.backend == "nft" else maxsize)
+        try:
+            await self.restore(family, text, is_test=True)
+            try:
+                await self.restore(family, made)
+            finally:
+                await self.restore(family, removal)
+        except BusyError:
+            raise
+        except ApplyError as error:
+            return error.stderr.replace(TRIAL, _OURS)
+        return ""
 
     async def has(self, family: Family, jump: Jump) -> bool:
         """Whether the jump is there; ApplyError where that cannot be told."""
@@ -131,8 +163,14 @@ def _turn() -> asyncio.Lock:
 
 
 def rule_words(rule: str) -> list[str]:
-    """The sorted arguments of a rule of `rules`: programs list matches in an order of theirs."""
-    return sorted(shlex.split(rule)[2:])
+    """The arguments of a rule of `rules`, without its chain; none where they cannot be told apart.
+
+    They may not be in the order in which they were given. A comment may have ends of lines.
+    """
+    try:
+        return shlex.split(rule)[2:]
+    except ValueError:
+        return []
 
 
 async def installed() -> dict[Backend, Programs]:
@@ -233,10 +271,28 @@ async def _run(
         tell(pid, True)
         output, errors = await process.communicate()
     except OSError as error:
-        raise ApplyError(argv, str(error)) from error
+        raise BusyError(argv, str(error)) from error
     finally:
         tell(pid, False)
     return Result(process.returncode or 0, output.decode(errors="replace"), errors.decode(errors="replace").strip())
+
+
+def _trial(text: str, at_once: int) -> tuple[str, str]:
+    """A restore with other names of chains, and the one that removes them, whether they are there or not."""
+    made = text.replace(_OURS, TRIAL)
+    chains: dict[str, dict[str, None]] = {}
+    for kind, name in _DECLARED.findall(made):
+        if kind == "*":
+            own = chains.setdefault(name, {})
+        else:
+            own[name] = None
+    lines: list[str] = []
+    for command in (":{} - [0:0]", "-X {}"):
+        for table, names in chains.items():
+            each = [command.format(name) for name in names]
+            for start in range(0, len(each), at_once):
+                lines += (f"*{table}", *each[start : start + at_once], "COMMIT")
+    return made, "\n".join((*lines, ""))
 
 
 def _reason(result: Result, text: str = "") -> str:

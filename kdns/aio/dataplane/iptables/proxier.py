@@ -121,7 +121,7 @@ class IptablesProxier:
         to which a jump leads, which may be many.
         """
         listed = {
-            (table, chain): [rule_words(rule) for rule in await self._programs.rules(family, table, chain)]
+            (table, chain): [sorted(rule_words(rule)) for rule in await self._programs.rules(family, table, chain)]
             for table, chain in dict.fromkeys((jump.table, jump.chain) for jump in self._jumps)
         }
         unlisted = [jump for jump in self._jumps if sorted(jump.rule) not in listed[jump.table, jump.chain]]
@@ -161,14 +161,12 @@ class IptablesProxier:
         return False
 
     async def check(self, plan: Plan) -> str:
-        """Why iptables-restore would reject everything. What only the kernel rejects is found when it is applied."""
+        """Why iptables-restore or the kernel would reject everything; BusyError where that cannot be told."""
         for family in self._families:
             half = plan.of(family)
             text = await asyncio.to_thread(lambda half=half: self._made(half).whole({}))  # type: ignore[misc]
-            try:
-                await self._programs.restore(family, text, is_test=True)
-            except ApplyError as error:
-                return error.stderr
+            if reason := await self._programs.check(family, text):
+                return reason
         return ""
 
     @property

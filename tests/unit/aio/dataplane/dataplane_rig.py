@@ -51,6 +51,7 @@ class Kernel:
         self.refusals: list[str] = []
         self.poison: set[str] = set()
         self.rejects_everything = False
+        self.cannot_be_asked = False
         self.check_s = self.sync_s = 0.0
         self.passed: Callable[[float], None] = lambda _: None
         self.leftovers = 0
@@ -79,6 +80,8 @@ class Kernel:
     async def check(self, plan: Plan) -> str:
         self.did.append(f"check {len(plan.ipv4.fronts)}")
         self.passed(self.check_s)
+        if self.cannot_be_asked and plan.ipv4.fronts:
+            raise ApplyError(("iptables-restore",), "another program holds the lock")
         if self.rejects_everything:
             return "no rules at all"
         found = {front.address for front in plan.ipv4.fronts} & self.poison

@@ -16,7 +16,7 @@ import pytest
 from kdns.aio.dataplane.iptables import clean_up, floors, programs
 from kdns.aio.dataplane.iptables.expected import ExpectedRules
 from kdns.aio.dataplane.iptables.monitor import SizeMonitor, TransactionMonitor, changes_rules
-from kdns.aio.dataplane.iptables.programs import Programs, choose, installed
+from kdns.aio.dataplane.iptables.programs import BusyError, Programs, choose, installed, rule_words
 from kdns.aio.dataplane.iptables.proxier import IptablesProxier, inserted
 from kdns.aio.netlink import nfacct, xtables
 from kdns.aio.netlink.protocol import attribute, messages
@@ -323,8 +323,59 @@ async def test_a_sync_is_one_restore_and_then_the_jumps(
     made.answers = {"restore": (1, "", "Another app is currently holding the xtables lock")}
     with pytest.raises(ApplyError, match="holding the xtables lock"):
         await proxier.sync_full(empty)
-    assert await proxier.check(empty) == "Another app is currently holding the xtables lock"
+    with pytest.raises(BusyError, match="holding the xtables lock"):
+        await proxier.check(empty)
     assert made.calls[-1] == "iptables-nft-restore -w 5 --noflush --test"
+    made.answers = {"--test": (2, "", "bad argument: line 3 failed")}
+    assert (await proxier.check(empty)).startswith("bad argument")
+
+
+async def test_chains_are_tried_under_other_names(fake: Callable[..., FakePrograms]) -> None:
+    made = fake("ip")
+    proxier = IptablesProxier(Programs("nft", (1, 8, 9), "-nft"), FAMILIES[:1])
+    empty = plan(ProxyState(), NodeView(), ProxyConfig(mode=IPTABLES))
+    assert await proxier.check(empty) == ""
+    tested, tried, removal = made.restored
+    assert tried == tested.replace("KUBE-", "KDNS-")
+    assert "KUBE-" not in removal
+    assert removal.count("\n:") == removal.count("\n-X ") == tested.count("\n:")
+    made.restored.clear()
+    made.answers = {
+        "--noflush": (4, "", "line 3: RULE_APPEND failed (No such file or directory): rule in chain KDNS-A")
+    }
+    made.answers = {"--test": (0, "", "")} | made.answers
+    reason = await proxier.check(empty)
+    assert reason.startswith("line 3: RULE_APPEND failed (No such file or directory): rule in chain KUBE-A")
+    assert made.restored[-1] == removal
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (4, "", "Another app is currently holding the xtables lock; still 0s 0us time ahead"),
+        (-9, "", ""),
+        (1, "", "iptables-restore: Cannot allocate memory"),
+    ],
+)
+async def test_what_is_no_verdict_about_rules(fake: Callable[..., FakePrograms], answer: tuple[int, str, str]) -> None:
+    fake("ip").answers["restore"] = answer
+    with pytest.raises(BusyError):
+        await Programs("legacy", (1, 8, 9), "-legacy").check("IPv4", "*nat\n:KUBE-A - [0:0]\nCOMMIT\n")
+
+
+@pytest.mark.parametrize(
+    ("rule", "wanted"),
+    [
+        (
+            '-A INPUT -m comment --comment "two words" -j KUBE-A',
+            ["-m", "comment", "--comment", "two words", "-j", "KUBE-A"],
+        ),
+        ('-A INPUT -m comment --comment "it\\\'s \\"x\\" \\\\ a', []),
+        ("-A INPUT", []),
+    ],
+)
+def test_arguments_of_listed_rules(rule: str, wanted: list[str]) -> None:
+    assert rule_words(rule) == wanted
 
 
 @pytest.mark.parametrize(
@@ -340,6 +391,8 @@ async def test_a_sync_is_one_restore_and_then_the_jumps(
         ("filter", "KUBE-ROUTER-INPUT", False),
         ("filter", "KUBE-SVC-AAAAAAAAAAAAAAAA", False),
         ("raw", "KUBE-SERVICES", False),
+        ("nat", "KDNS-SVC-AAAAAAAAAAAAAAAA", True),
+        ("raw", "KDNS-SVC-AAAAAAAAAAAAAAAA", False),
     ],
 )
 def test_chains_of_proxies(table: str, chain: str, wanted: bool) -> None:

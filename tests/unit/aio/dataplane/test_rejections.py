@@ -155,6 +155,21 @@ async def test_what_is_made_anew_tries_those_again_that_were_left_out() -> None:
         assert rig.plane.rejected == {}
 
 
+async def test_a_kernel_that_cannot_be_asked_says_nothing_about_services() -> None:
+    rig = Rig()
+    async with rig.running():
+        rig.put(*map(service, range(2, 6)))
+        rig.list_all()
+        await rig.until(lambda: rig.has(*range(1, 6)))
+        rig.kernel.cannot_be_asked = True
+        rig.kernel.refusals = ["busy"] * 3
+        rig.put(service(6))
+        await rig.until(lambda: rig.has(*range(1, 7)))
+        assert rig.plane.stats.failures == 3
+        assert rig.plane.rejected == {}
+        assert not rig.plane.left_out
+
+
 async def test_where_nothing_would_be_left_it_is_not_for_the_services() -> None:
     rig = Rig()
     rig.kernel.poison = {"10.96.0.1", "10.96.0.2"}
