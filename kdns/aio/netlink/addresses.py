@@ -8,12 +8,18 @@ import fcntl
 import socket
 import struct
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Final
 
-from kdns.aio.netlink.protocol import attribute, attributes, messages, netlink_socket, requests
+from kdns.aio.netlink.protocol import (
+    InterruptedDumpError,
+    attribute,
+    attributes,
+    messages,
+    netlink_socket,
+    requests,
+)
 from kdns.aio.netlink.uapi import (
     IFA_ADDRESS,
     IFA_F_NODAD,
@@ -37,6 +43,8 @@ _IFREQ_BYTES: Final = 40
 _IFFLAGS: Final = struct.Struct("=16xH")
 _SIOCGIFFLAGS: Final = 0x8913
 _IFF_UP: Final = 0x1
+_ATTEMPTS: Final = 10
+"""A list that changed while it was read is read again: addresses come with Pods, and with Services in mode ipvs."""
 _SETTLE_S: Final = 0.2
 """Addresses come in groups, so they are listed once after this time."""
 
@@ -57,17 +65,28 @@ async def interface_addresses() -> tuple[InterfaceAddress, ...]:
 def _interface_addresses() -> tuple[InterfaceAddress, ...]:
     names = dict(socket.if_nameindex())
     found: list[InterfaceAddress] = []
-
-    def receive(body: bytes) -> None:
+    for body in _listed():
         _, _, _, _, index = _IFADDRMSG.unpack_from(body)
         row = attributes(body, _IFADDRMSG.size)
         packed = row.get(IFA_LOCAL) or row.get(IFA_ADDRESS)  # with both, IFA_ADDRESS is the peer's, as on a tunnel
         if packed:
             found.append(InterfaceAddress(names.get(index, ""), unpacked(packed)))
-
-    with requests(NETLINK_ROUTE) as kernel:
-        kernel.dump(RTM_GETADDR, _IFADDRMSG.pack(socket.AF_UNSPEC, 0, 0, 0, 0), receive)
     return tuple(sorted(found, key=lambda each: is_ipv6(each.address)))
+
+
+def _listed() -> list[bytes]:
+    """The messages of a list of all addresses."""
+    with requests(NETLINK_ROUTE) as kernel:
+        for attempt in range(_ATTEMPTS):
+            found: list[bytes] = []
+            try:
+                kernel.dump(RTM_GETADDR, _IFADDRMSG.pack(socket.AF_UNSPEC, 0, 0, 0, 0), found.append)
+            except InterruptedDumpError:
+                if attempt + 1 == _ATTEMPTS:
+                    raise
+            else:
+                break
+    return found
 
 
 async def node_addresses() -> tuple[Address, ...]:
@@ -93,14 +112,8 @@ def is_link_up(index: int) -> bool:
 
 def link_addresses(index: int) -> set[str]:
     """The addresses of one link, without IPv6 link-local ones. Blocks."""
-    found: set[str] = set()
-
-    def receive(body: bytes) -> None:
-        if _IFADDRMSG.unpack_from(body)[4] == index:
-            found.add(unpacked(attributes(body, _IFADDRMSG.size)[IFA_ADDRESS]))
-
-    with requests(NETLINK_ROUTE) as kernel:
-        kernel.dump(RTM_GETADDR, _IFADDRMSG.pack(socket.AF_UNSPEC, 0, 0, 0, 0), receive)
+    own = (body for body in _listed() if _IFADDRMSG.unpack_from(body)[4] == index)
+    found = {unpacked(attributes(body, _IFADDRMSG.size)[IFA_ADDRESS]) for body in own}
     return {each for each in found if not is_link_local_ipv6(ip_address(each))}
 
 
@@ -148,8 +161,12 @@ async def watch_node_addresses(changed: Callable[[tuple[Address, ...]], None]) -
             await notified.wait()
             await asyncio.sleep(_SETTLE_S)
             notified.clear()
-            with suppress(OSError):
+            try:
                 changed(await node_addresses())
+            except InterruptedDumpError:
+                notified.set()  # those that changed meanwhile may be virtual ones, of which no notice comes
+            except OSError:
+                continue
     finally:
         loop.remove_reader(monitor)
         monitor.close()

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 from pyroute2 import IPRoute  # type: ignore[attr-defined] # made at run time
@@ -58,9 +59,9 @@ def unsupported() -> str:
     try:
         with _kernel() as kernel:
             if _found(kernel) is None:
-                kernel.link("add", ifname=name, kind="dummy")
-                for index in kernel.link_lookup(ifname=name):
-                    kernel.link("del", index=index)
+                if not _index(name):  # a process of this number may have been killed here
+                    kernel.link("add", ifname=name, kind="dummy")
+                kernel.link("del", index=_index(name))
     except ApplyError as error:
         return error.stderr
     return ""
@@ -78,10 +79,16 @@ def _kernel() -> Iterator[Any]:
 
 
 def _found(kernel: Any) -> Link | None:
-    for index in kernel.link_lookup(ifname=VIRTUAL_LINK):
-        for each in kernel.get_links(index):
-            return Link(index, bool(each["flags"] & _IFF_UP))
+    for each in kernel.get_links(index) if (index := _index(VIRTUAL_LINK)) else ():
+        return Link(index, bool(each["flags"] & _IFF_UP))
     return None
+
+
+def _index(name: str) -> int:
+    """The number of a link; 0 where there is none. A list of links may change while it is read."""
+    with suppress(OSError):
+        return socket.if_nametoindex(name)
+    return 0
 
 
 def _reason(number: int | None, error: Exception) -> str:
