@@ -13,11 +13,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+from kdns import logs
+from kdns.aio.dataplane.host_settings import set_sysctl
 from kdns.aio.dataplane.ipvs.draining import Draining
 from kdns.aio.dataplane.ipvs.operations import Present, decide, options_of, present_of
-from kdns.aio.netlink.addresses import change_link_addresses, link_addresses
+from kdns.aio.netlink.addresses import VIRTUAL_LINK, change_link_addresses, link_addresses
 from kdns.aio.netlink.ipvs import Failures, Ipvs, Operation, ServerKey, all_destinations, ipvs
-from kdns.net import join_host_port
+from kdns.net import is_ipv6, join_host_port
 from kdns.proxy.ipvs.virtual_servers import VirtualServer, VirtualServerKey
 
 Refused: TypeAlias = dict[tuple[object, ...], str]
@@ -34,6 +36,9 @@ _OF_CONTENT: Final = frozenset(
 """Errors that say what the kernel does not take, whenever it is asked."""
 _FEW: Final = 64
 """So many virtual servers are read one by one, more of them all at once."""
+_NO_IPV6: Final = f"net/ipv6/conf/{VIRTUAL_LINK}/disable_ipv6"
+
+log = logs.get(__name__)
 
 
 @dataclass(slots=True)
@@ -45,11 +50,14 @@ class VirtualServers:
     refused: Refused = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
     """What went wrong the last time for reasons that are not in the plan, in words."""
+    without_ipv6: set[str] = field(default_factory=set)
+    """Addresses that the link cannot have, since IPv6 is off."""
 
     def load(self, wanted: Servers, stale: Stale, addresses: Iterable[str], link: int) -> None:
         """Make all virtual servers and addresses as wanted; of other virtual servers, those that are stale go."""
         self.refused.clear()
         self.failures.clear()
+        self.without_ipv6.clear()
         with ipvs() as kernel:
             there = read_servers(kernel)
             gone = stale([VirtualServerKey(*key) for key in there])
@@ -90,11 +98,26 @@ class VirtualServers:
         present = frozenset(there)
         old = present - wanted - self.draining.addresses
         refused = change_link_addresses(link, sorted(wanted - present), sorted(old))
+        if without := [each for each, error in refused.items() if error == errno.EACCES and is_ipv6(each)]:
+            refused |= dict.fromkeys(without, 0) | self._with_ipv6(link, without)
         for address, error in refused.items():
+            if not error:
+                continue
             if error in _OF_CONTENT:
                 self.refused[(address,)] = os.strerror(error)
             else:
                 self.failures.append(f"address {address}: {os.strerror(error)}")
+
+    def _with_ipv6(self, link: int, addresses: list[str]) -> dict[str, int]:
+        """Let the link have IPv6, which is off by default on some nodes. Where it cannot, the rest works without."""
+        _, reason = set_sysctl(_NO_IPV6, 0)
+        refused = change_link_addresses(link, addresses, ())
+        off = {each for each, error in refused.items() if error == errno.EACCES}
+        if off and not self.without_ipv6:
+            wanted = f"{_NO_IPV6} = 0, or Services of IPv4 only"
+            log.warning("IPv6 addresses not served: IPv6 is off", link=VIRTUAL_LINK, reason=reason, wanted=wanted)
+        self.without_ipv6 |= off
+        return {each: error for each, error in refused.items() if each not in off}
 
     def _delete_drained(
         self, kernel: Ipvs, link: int, is_wanted: IsWanted, only: Iterable[ServerKey] | None = None

@@ -202,8 +202,9 @@ class IpvsProxier:
         return f"address {min(missing)} of {VIRTUAL_LINK} is gone" if missing else ""
 
     @property
-    def _refused_addresses(self) -> frozenset[str]:
-        return frozenset(str(name[0]) for name in self._servers.refused if len(name) == 1)
+    def _refused_addresses(self) -> set[str]:
+        refused = (str(name[0]) for name in self._servers.refused if len(name) == 1)
+        return self._servers.without_ipv6.union(refused)
 
     async def retire(self) -> None:
         """Nothing goes through this process: the clean-up lets connections end."""

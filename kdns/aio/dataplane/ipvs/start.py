@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
 from kdns import logs
 from kdns.aio.dataplane.iptables import floors
@@ -14,6 +15,11 @@ from kdns.errors import ApplyError
 from kdns.net import parse_network
 from kdns.proxy.ipvs.ipvs import IpvsOptions
 from kdns.proxy.settings.settings import IPVS, Settings
+
+_MOST_S: Final = 2**31 - 1
+"""A message has no room for more."""
+_EVERYWHERE_S: Final = _MOST_S // 1000
+"""The kernel counts in ticks, of which a second has 1000 at most."""
 
 log = logs.get(__name__)
 
@@ -34,7 +40,7 @@ async def start(settings: Settings) -> IpvsProxier:
 def timeouts(settings: IPVS) -> Timeouts:
     """The kernel's timeouts of idle connections in whole seconds, of which the kernel knows no others."""
     values = settings.tcp_timeout_s, settings.tcp_fin_timeout_s, settings.udp_timeout_s
-    return Timeouts(*(max(round(value), 1) if value > 0 else 0 for value in values))
+    return Timeouts(*(min(max(round(value), 1), _MOST_S) if value > 0 else 0 for value in values))
 
 
 def _prepare(settings: IPVS) -> None:
@@ -45,4 +51,7 @@ def _prepare(settings: IPVS) -> None:
             with ipvs() as kernel:
                 kernel.set_timeouts(wanted)
         except OSError as error:
-            raise ApplyError(("netlink",), f"timeouts of IPVS: {error.strerror or error}") from error
+            found = f"timeouts of IPVS, {wanted}: {error.strerror or error}"
+            raise ApplyError(
+                ("netlink",), f"{found}; wanted: {_EVERYWHERE_S} s or less, as every kernel takes"
+            ) from error

@@ -17,7 +17,7 @@ from kdns.aio.netlink.ipset import Header, SetType
 from kdns.aio.netlink.ipvs import Destination, DestinationKey, Operation, ServerKey, ServerOptions, Verb
 from kdns.aio.netlink.xtables import TableContent
 from kdns.errors import ApplyError
-from kdns.net import Family
+from kdns.net import Family, is_ipv6
 from kdns.proxy.iptables.rules import Jump
 
 LINK = 7
@@ -33,6 +33,7 @@ class KernelOfTest:
     sets: dict[str, tuple[SetType, set[str]]] = field(default_factory=dict)
     has_link: bool = False
     is_up: bool = False
+    is_ipv6_off: bool = False
     done: list[str] = field(default_factory=list)
     refuses: dict[str, int] = field(default_factory=dict)
     operations: list[Operation] = field(default_factory=list)
@@ -88,9 +89,10 @@ class KernelOfTest:
         assert index == LINK
         some, gone = list(new), list(old)
         self.done += ["address"] * bool(some) + ["unaddress"] * bool(gone)
-        self.addresses |= {each for each in some if each not in self.refuses}
+        refuses = self.refuses | (dict.fromkeys(filter(is_ipv6, some), errno.EACCES) if self.is_ipv6_off else {})
+        self.addresses |= {each for each in some if each not in refuses}
         self.addresses -= set(gone)
-        return {each: self.refuses[each] for each in some if each in self.refuses}
+        return {each: refuses[each] for each in some if each in refuses}
 
     def establish(self) -> link.Link:
         self.has_link = True

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from kdns.aio.dataplane.iptables import programs
-from kdns.aio.dataplane.ipvs import link, probe, sysctls
+from kdns.aio.dataplane.ipvs import link, probe, start, sysctls
 from kdns.aio.dataplane.ipvs.start import timeouts
 from kdns.aio.dataplane.ipvs.sysctls import apply_ipvs_sysctls, useful_sysctls
 from kdns.aio.netlink.ipvs import Operation, ServerKey, ServerOptions, Timeouts, Verb
@@ -150,7 +150,23 @@ def test_sysctls_that_are_needed_are_told(monkeypatch: pytest.MonkeyPatch) -> No
     [
         (IPVS(), Timeouts(0, 0, 0)),
         (IPVS(tcp_timeout_s=900.0, tcp_fin_timeout_s=0.2, udp_timeout_s=50.6), Timeouts(900, 1, 51)),
+        (IPVS(tcp_timeout_s=7.2e9), Timeouts(2**31 - 1, 0, 0)),
     ],
 )
 def test_timeouts_are_whole_seconds(settings: IPVS, expected: Timeouts) -> None:
     assert timeouts(settings) == expected
+
+
+def test_timeouts_that_the_kernel_does_not_take_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Refusing:
+        def set_timeouts(self, _wanted: Timeouts) -> None:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    @contextmanager
+    def opened() -> Iterator[Refusing]:
+        yield Refusing()
+
+    monkeypatch.setattr(start, "apply_ipvs_sysctls", lambda _settings: None)
+    monkeypatch.setattr(start, "ipvs", opened)
+    with pytest.raises(ApplyError, match=r"tcp_s=36000000.*Invalid argument; wanted: 2147483 s or less"):
+        start._prepare(IPVS(tcp_timeout_s=36e6))  # noqa: SLF001 - the rest needs programs

@@ -14,7 +14,7 @@ from kernel_of_test import KernelOfTest, ProgramsOfTest, replace_kernel
 from small_cluster import CONFIG, NODE_VIEW, endpoints, service, state
 
 from kdns.aio.dataplane.iptables.programs import Programs
-from kdns.aio.dataplane.ipvs import pace, proxier
+from kdns.aio.dataplane.ipvs import kernel, pace, proxier
 from kdns.aio.dataplane.ipvs.proxier import IpvsProxier
 from kdns.aio.netlink.ipvs import Destination, ServerOptions
 from kdns.cluster.objects import EndpointSlice, Object, Service
@@ -170,6 +170,26 @@ async def test_an_address_that_the_kernel_does_not_take_is_told(rig: Rig) -> Non
         await rig.load(service(1, endpoints(1, "p1")))
     assert "198.51.100.1" in await rig.proxier.check(rig.planner.plan)
     assert "10.96.0.1" in rig.kernel.addresses
+
+
+@pytest.mark.parametrize("may_be_set", [True, False])
+async def test_where_ipv6_is_off_the_link_gets_it_or_the_rest_is_served(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, *, may_be_set: bool
+) -> None:
+    rig.kernel.is_ipv6_off = True
+
+    def set_sysctl(name: str, value: int) -> tuple[bool, str]:
+        assert (name, value) == ("net/ipv6/conf/kube-ipvs0/disable_ipv6", 0)
+        rig.kernel.is_ipv6_off = not may_be_set
+        return may_be_set, "" if may_be_set else "Read-only file system"
+
+    monkeypatch.setattr(kernel, "set_sysctl", set_sysctl)
+    await rig.load(service(1, endpoints(1, "p1")))
+    await rig.change(service(2, endpoints(2, "p1")))
+    assert bool({"fd00:96::1", "fd00:96::2"} <= rig.kernel.addresses) == may_be_set
+    assert {"10.96.0.1", "10.96.0.2"} <= rig.kernel.addresses
+    assert not await rig.proxier.check(rig.planner.plan)
+    assert not rig.proxier._look_at_addresses()  # noqa: SLF001 - it is no change by others either
 
 
 async def test_what_somebody_deleted_is_no_ones_fault(rig: Rig) -> None:
