@@ -27,6 +27,7 @@ from kdns.aio.netlink.protocol import (
 )
 from kdns.aio.netlink.uapi import (
     IPSET_ATTR_ADT,
+    IPSET_ATTR_BITMASK,
     IPSET_ATTR_CIDR2,
     IPSET_ATTR_DATA,
     IPSET_ATTR_ELEMENTS,
@@ -39,12 +40,14 @@ from kdns.aio.netlink.uapi import (
     IPSET_ATTR_IPADDR_IPV6,
     IPSET_ATTR_LINENO,
     IPSET_ATTR_MAXELEM,
+    IPSET_ATTR_NETMASK,
     IPSET_ATTR_PORT,
     IPSET_ATTR_PORT_TO,
     IPSET_ATTR_PROTO,
     IPSET_ATTR_PROTOCOL,
     IPSET_ATTR_REVISION,
     IPSET_ATTR_SETNAME,
+    IPSET_ATTR_TIMEOUT,
     IPSET_ATTR_TYPENAME,
     IPSET_CMD_ADD,
     IPSET_CMD_CREATE,
@@ -82,6 +85,7 @@ _LISTED_AT_ONCE: Final = 400
 """Entries of one message, of up to 68 bytes each: a list is one attribute, which has at most 64 KiB."""
 _PROTOCOLS: Final = {"tcp": socket.IPPROTO_TCP, "udp": socket.IPPROTO_UDP, "sctp": socket.IPPROTO_SCTP}
 _NAMES: Final = {number: name for name, number in _PROTOCOLS.items()}
+_RESTRICTIONS: Final = frozenset({IPSET_ATTR_TIMEOUT, IPSET_ATTR_NETMASK, IPSET_ATTR_BITMASK})
 _TEXTS: Final = {
     IPSET_ERR_PROTOCOL: "the kernel does not understand the message",
     IPSET_ERR_FIND_TYPE: "the kernel has no sets of this type",
@@ -103,10 +107,14 @@ class SetType(NamedTuple):
 
 
 class Header(NamedTuple):
-    """A set without its entries: what it is, and how many entries it has."""
+    """A set without its entries: what it is, and how many entries it has.
+
+    `is_plain`: entries stay, and all of them can be in it; other programs may make sets that forget, or have a mask.
+    """
 
     type: SetType
     entries: int
+    is_plain: bool = True
 
 
 class IpSets:
@@ -132,7 +140,7 @@ class IpSets:
             maximum = int.from_bytes(data.get(IPSET_ATTR_MAXELEM, b""), "big")
             entries = int.from_bytes(data.get(IPSET_ATTR_ELEMENTS, b""), "big")
             found[_text(row[IPSET_ATTR_SETNAME])] = Header(
-                SetType(_text(row[IPSET_ATTR_TYPENAME]), family, maximum), entries
+                SetType(_text(row[IPSET_ATTR_TYPENAME]), family, maximum), entries, _is_plain(data)
             )
 
         flags = attribute(IPSET_ATTR_FLAGS | NLA_F_NET_BYTEORDER, struct.pack(">I", IPSET_FLAG_LIST_HEADER))
@@ -287,6 +295,13 @@ def _ip(kind: int, address: str) -> bytes:
         raise ValueError(f"{address!r} is no address")
     of = IPSET_ATTR_IPADDR_IPV6 if is_ipv6(address) else IPSET_ATTR_IPADDR_IPV4
     return attribute(kind, attribute(of | NLA_F_NET_BYTEORDER, value), nested=True)
+
+
+def _is_plain(data: dict[int, bytes]) -> bool:
+    if data.keys() & _RESTRICTIONS:
+        return False
+    ports = (int.from_bytes(data.get(kind, b""), "big") for kind in (IPSET_ATTR_PORT, IPSET_ATTR_PORT_TO))
+    return IPSET_ATTR_PORT_TO not in data or tuple(ports) == (0, 65535)
 
 
 def _ip_text(value: bytes) -> str:

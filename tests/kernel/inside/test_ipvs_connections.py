@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import struct
 import subprocess
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -19,7 +21,7 @@ from kdns.aio.dataplane.ipvs import clean_up, pace, proxier
 from kdns.aio.dataplane.ipvs.clean_up import remove_ipvs
 from kdns.aio.dataplane.proxier import Footprint, IptablesPart
 from kdns.aio.netlink.addresses import VIRTUAL_LINK, link_addresses
-from kdns.aio.netlink.ipset import ipsets
+from kdns.aio.netlink.ipset import SetType, ipsets
 from kdns.aio.netlink.ipvs import Destination, DestinationKey, Operation, ServerKey, ServerOptions, Timeouts, Verb, ipvs
 from kdns.errors import InputError
 from kdns.proxy.settings.settings import IPVS, Settings
@@ -65,6 +67,10 @@ def there(vip: str, protocol: str = "TCP", port: int = 80) -> dict[str, tuple[in
 def servers() -> set[ServerKey]:
     with ipvs() as kernel:
         return set(kernel.servers())
+
+
+def do(command: str) -> None:
+    subprocess.run(command.split(), check=True, capture_output=True)
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -199,6 +205,54 @@ def test_changes_by_others_are_noticed_and_healed(world: World, node: Node, run:
         assert node.planner
         await node.mode.sync_full(node.planner.plan)
         assert await answers_of(world, 0, 1) == {"p1"}
+
+    run(all_of_it())
+
+
+def test_what_others_have_left_under_these_names(world: World, node: Node, run: Run) -> None:
+    """Sets that forget, have a mask, or no room; a link for a try."""
+
+    async def all_of_it() -> None:
+        await node.mode.close(keep_rules=False)
+        for command in (
+            "ipset create KUBE-CLUSTER-IP hash:ip,port timeout 1",
+            "ipset create KUBE-NODE-PORT-TCP bitmap:port range 1-100",
+            "ipset create KUBE-IPVS-IPS hash:ip netmask 24",
+            "ipset create KUBE-6-CLUSTER-IP hash:ip,port family inet6 maxelem 2",
+            "iptables-legacy -t nat -A OUTPUT -m set --match-set KUBE-CLUSTER-IP dst,dst",
+            f"ip link add kdns-{os.getpid()} type dummy",
+        ):
+            do(command)
+        node.mode, node.planner = await started(SETTINGS), None
+        await node.become(service(1, endpoints(1, "p1")))
+        assert await answers_of(world, 0, 1) == {"p1"}
+        with ipsets() as kernel:
+            assert all(header.is_plain for header in kernel.headers().values())
+            assert {"10.96.0.1,tcp:80", "10.96.0.1,udp:80"} <= kernel.entries("KUBE-CLUSTER-IP")
+            assert "30001" in kernel.entries("KUBE-NODE-PORT-TCP")
+            kernel.create("KUBE-CLUSTER-IP-NEW", SetType("hash:ip,port", "IPv4"))  # as killed while it took the place
+        do("iptables-legacy -t nat -F OUTPUT")
+        await node.mode.close(keep_rules=False)
+        with ipsets() as kernel:
+            assert not kernel.headers()
+        node.planner = None
+
+    run(all_of_it())
+
+
+def test_where_ipv6_is_off_by_default(node: Node, run: Run) -> None:
+    def switch(value: int) -> None:
+        Path("/proc/sys/net/ipv6/conf/default/disable_ipv6").write_text(f"{value}")
+
+    async def all_of_it() -> None:
+        await node.mode.close(keep_rules=False)
+        switch(1)
+        try:
+            node.mode, node.planner = await started(SETTINGS), None
+            await node.become(service(1, endpoints(1, "p1")))
+            assert "fd00:96::1" in link_addresses(socket.if_nametoindex(VIRTUAL_LINK))
+        finally:
+            switch(0)
 
     run(all_of_it())
 

@@ -24,6 +24,7 @@ from typing import Final
 
 from kdns import logs
 from kdns.aio.dataplane.ipvs.draining import DRAIN_S, is_used
+from kdns.aio.dataplane.ipvs.sets import replacing
 from kdns.aio.dataplane.proxier import Footprint
 from kdns.aio.netlink import ipvs as netlink_ipvs
 from kdns.aio.netlink.addresses import VIRTUAL_LINK, change_link_addresses, link_addresses
@@ -116,6 +117,7 @@ def find(excluded: Collection[Network]) -> Leftovers:
     if _IP_SET.exists():
         with ipsets() as kernel:
             own = {set_name(name, family): name for name in TYPES for family in FAMILIES}
+            own |= {replacing(name): "" for name in own}
             left.sets = [name for name in kernel.headers() if name in own]
             for protocol, general in NODE_PORTS.items():
                 for name in left.sets:

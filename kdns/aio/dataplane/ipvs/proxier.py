@@ -268,6 +268,9 @@ class IpvsProxier:
     def _add_entries(self, entries: Entries) -> None:
         with ipsets() as kernel:
             for name, some in entries.items():
+                for content in self._contents.values():
+                    if one := content.sets.get(name):
+                        sets.make_room(kernel, one)
                 self._refused_entries |= sets.add(kernel, name, [str(each) for each in some])
 
     async def _apply_frame(self, family: Family, frame: Frame) -> None:

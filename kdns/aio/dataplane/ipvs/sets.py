@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from kdns.aio.netlink.ipset import Header, IpSets, SetType, error_text
 from kdns.errors import ApplyError
-from kdns.proxy.ipvs.sets import BITMAP_PORT, IpSet
+from kdns.proxy.ipvs.sets import BITMAP_PORT, MAX_NAME, IpSet
 
+_REPLACING: Final = "-NEW"
 Refused = dict[tuple[str, str], str]
 """Entries that a set cannot have, by its name and their text, with the reason."""
 
 
-def set_type(one: IpSet) -> SetType:
-    """The type of a set. It has room for twice its entries where that is more than usual, so it may grow."""
+def set_type(one: IpSet, entries: int = 0) -> SetType:
+    """The type of a set. It has room for twice its entries where that is more than usual, so it may grow.
+
+    `entries`: how many there are for a time, where these are more.
+    """
     if one.type == BITMAP_PORT:
         return SetType(one.type, "IPv4", 0)
     room = one.max_elements
-    while len(one.entries) > room * 7 // 8:
+    while max(len(one.entries), entries) > room * 7 // 8:
         room *= 2
     return SetType(one.type, one.family, room)
 
@@ -31,20 +36,34 @@ def add_missing(kernel: IpSets, sets: Mapping[str, IpSet]) -> tuple[dict[str, se
     for name, one in sets.items():
         wanted, kind = set(map(str, one.entries)), set_type(one)
         header = headers.get(name)
+        there: set[str] = set()
         if header is None:
             kernel.create(name, kind)
         elif (header.type.type_name, header.type.family) != (kind.type_name, kind.family) and (
             kind.type_name != BITMAP_PORT or header.type.type_name != BITMAP_PORT
         ):
             _make_anew(kernel, name, kind)
-            header = None
-        elif header.type.max_entries < kind.max_entries:
-            _grow(kernel, name, kind)
-        there = kernel.entries(name) if header and header.entries else set()
+        elif not header.is_plain:
+            refused |= _replace(kernel, name, kind, sorted(wanted))
+            continue
+        else:
+            there = kernel.entries(name) if header.entries else set()
+            kind = set_type(one, len(wanted | there))
+            if header.type.max_entries < kind.max_entries:
+                refused |= _replace(kernel, name, kind, sorted(there))
         refused |= add(kernel, name, sorted(wanted - there))
         if there - wanted:
             surplus[name] = there - wanted
     return surplus, refused
+
+
+def make_room(kernel: IpSets, one: IpSet) -> None:
+    """Let a set have room for its entries, of which some are not in it yet."""
+    kind = set_type(one)
+    if kind.max_entries > one.max_elements:
+        header = kernel.headers().get(one.name)
+        if header and header.type.max_entries < kind.max_entries:
+            _replace(kernel, one.name, kind, sorted(kernel.entries(one.name)))
 
 
 def add(kernel: IpSets, name: str, entries: Sequence[str]) -> Refused:
@@ -79,14 +98,20 @@ def _make_anew(kernel: IpSets, name: str, kind: SetType) -> None:
     kernel.create(name, kind)
 
 
-def _grow(kernel: IpSets, name: str, kind: SetType) -> None:
-    """Put a larger set in the place of one that rules use."""
-    larger = f"{name[:27]}-NEW"
-    kernel.destroy(larger)
-    kernel.create(larger, kind)
-    kernel.add(larger, kernel.entries(name))
-    kernel.swap(larger, name)
-    kernel.destroy(larger)
+def replacing(name: str) -> str:
+    """The name of a set until it has taken the place of another."""
+    return name[: MAX_NAME - len(_REPLACING)] + _REPLACING
+
+
+def _replace(kernel: IpSets, name: str, kind: SetType, entries: Sequence[str]) -> Refused:
+    """Put a new set in the place of one that rules may use: a larger one, or one without another program's options."""
+    new = replacing(name)
+    kernel.destroy(new)
+    kernel.create(new, kind)
+    refused = add(kernel, new, entries)
+    kernel.swap(new, name)
+    kernel.destroy(new)
+    return {(name, entry): reason for (_, entry), reason in refused.items()}
 
 
 def changed_sets(headers: Mapping[str, Header], expected: Mapping[str, int]) -> str:

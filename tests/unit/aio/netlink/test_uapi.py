@@ -17,6 +17,7 @@ from kdns.aio.netlink import uapi
 MODULES = (netlink, nfnetlink, nlsocket, rtnl, nfctsocket, nftsocket, ifaddrmsg, generic, ipvs, ipset)
 OURS = {name: value for name, value in vars(uapi).items() if isinstance(value, int)}
 UNKNOWN_TO_PYROUTE2 = {
+    "IPSET_ATTR_BITMASK",
     "IPSET_PROTOCOL",
     "IPVS_GENL_VERSION",
     "IP_VS_CONN_F_MASQ",

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from kdns.aio.dataplane.ipvs.sets import add, add_missing, changed_sets, delete, set_type
+from kdns.aio.dataplane.ipvs.sets import add, add_missing, changed_sets, delete, make_room, set_type
 from kdns.aio.netlink.ipset import Header, IpSets, SetType
 from kdns.errors import ApplyError
 from kdns.proxy.ipvs.sets import BITMAP_PORT, HASH_IP, HASH_IP_PORT, Entry, IpSet
@@ -19,16 +19,20 @@ PORTS = SetType(BITMAP_PORT, "IPv4", 0)
 
 
 class Kernel:
-    """Holds sets; refuses these entries, and to destroy sets that are used."""
+    """Holds sets; refuses these entries, and to destroy sets that are used. Odd sets have options of their own."""
 
     def __init__(
-        self, sets: dict[str, tuple[SetType, set[str]]], bad: Iterable[str] = (), used: Iterable[str] = ()
+        self,
+        sets: dict[str, tuple[SetType, set[str]]],
+        bad: Iterable[str] = (),
+        used: Iterable[str] = (),
+        odd: Iterable[str] = (),
     ) -> None:
-        self.sets, self.bad, self.used = sets, set(bad), set(used)
+        self.sets, self.bad, self.used, self.odd = sets, set(bad), set(used), set(odd)
         self.done: list[str] = []
 
     def headers(self) -> dict[str, Header]:
-        return {name: Header(kind, len(entries)) for name, (kind, entries) in self.sets.items()}
+        return {name: Header(kind, len(entries), name not in self.odd) for name, (kind, entries) in self.sets.items()}
 
     def entries(self, name: str) -> set[str]:
         return set(self.sets[name][1])
@@ -108,6 +112,26 @@ def test_a_set_that_is_too_small_is_replaced_with_its_entries() -> None:
     kernel = Kernel({NAME: (SetType(HASH_IP_PORT, "IPv4", 2), {THREE})}, used=[NAME])
     assert add_missing(over(kernel), wanted(ONE, TWO, most=2)) == ({NAME: {THREE}}, {})
     assert kernel.sets == {NAME: (SetType(HASH_IP_PORT, "IPv4", 4), {ONE, TWO, THREE})}
+
+
+def test_a_set_with_options_of_another_program_is_replaced() -> None:
+    kernel = Kernel({NAME: (IP_PORT, {THREE})}, used=[NAME], odd=[NAME])
+    assert add_missing(over(kernel), wanted(ONE, TWO)) == ({}, {})
+    assert kernel.sets == {NAME: (IP_PORT, {ONE, TWO})}
+
+
+def test_entries_that_are_too_many_for_a_time_have_room() -> None:
+    kernel = Kernel({NAME: (SetType(HASH_IP_PORT, "IPv4", 4), {ONE, TWO})}, used=[NAME])
+    add_missing(over(kernel), wanted(THREE, "10.96.0.4,tcp:80", most=4))
+    assert kernel.sets[NAME][0].max_entries == 8
+
+
+def test_a_change_may_need_room() -> None:
+    kernel = Kernel({NAME: (SetType(HASH_IP_PORT, "IPv4", 4), {ONE, TWO})}, used=[NAME])
+    make_room(over(kernel), wanted(ONE, TWO, THREE, most=4)[NAME])
+    assert not kernel.done
+    make_room(over(kernel), wanted(ONE, TWO, THREE, "10.96.0.4,tcp:80", most=4)[NAME])
+    assert kernel.sets == {NAME: (SetType(HASH_IP_PORT, "IPv4", 8), {ONE, TWO})}
 
 
 @pytest.mark.parametrize(
