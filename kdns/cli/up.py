@@ -14,7 +14,7 @@ from kdns.cli.console import CONTEXT, run, say, warn_at_once
 from kdns.controlplane.meta.cluster_config import AddressRange, ClusterConfig
 from kdns.errors import InputError
 from kdns.net import Network
-from kdns.proxy.modes import AVAILABLE
+from kdns.proxy.modes import NAMES
 
 
 @click.command("up", context_settings=CONTEXT)
@@ -55,7 +55,7 @@ from kdns.proxy.modes import AVAILABLE
     metavar="CIDR[,CIDR]",
     help="Addresses for Services of type LoadBalancer, also as FIRST-LAST; without, they stay pending.",
 )
-@click.option("--proxy", type=click.Choice(AVAILABLE), help="Give Services their virtual IPs here.")
+@click.option("--proxy", type=click.Choice(NAMES), help="Give Services their virtual IPs here.")
 @click.option("--no-simulated-pods", is_flag=True, help="Leave Pods Pending instead of running them in name only.")
 @click.option(
     "--token-file",

@@ -20,25 +20,24 @@ from kdns.proxy.plan.plan import Plan
 
 @dataclass(frozen=True, slots=True)
 class ProxyMode:
-    """A mode. `is_applied`: the dataplane has a row of its name.
+    """A mode. The dataplane has a row of its name, unless kdns does not have it: `refusal` says why.
 
-    `refusal`: why kdns does not have a mode that kube-proxy has; it has neither semantics nor a renderer then.
+    A mode that is refused has neither semantics nor a renderer.
     """
 
     name: str
     semantics: Mode | None = None
     render: Callable[[Plan], str] | None = None
-    is_applied: bool = False
     refusal: str = ""
 
 
 MODES: Final[Mapping[str, ProxyMode]] = {
     mode.name: mode
     for mode in (
-        ProxyMode("nftables", NFTABLES, ruleset, is_applied=True),
-        ProxyMode("iptables", IPTABLES, iptables_text, is_applied=True),
-        ProxyMode("userspace", USERSPACE, userspace_text, is_applied=True),
-        ProxyMode("ipvs", IPVS, ipvs_text, is_applied=True),
+        ProxyMode("nftables", NFTABLES, ruleset),
+        ProxyMode("iptables", IPTABLES, iptables_text),
+        ProxyMode("ipvs", IPVS, ipvs_text),
+        ProxyMode("userspace", USERSPACE, userspace_text),
         ProxyMode(
             "kernelspace",
             refusal="it is for Windows, whose network service (HNS) knows endpoints by ids that it gives them itself: "
@@ -49,10 +48,7 @@ MODES: Final[Mapping[str, ProxyMode]] = {
 """Every mode that a KubeProxyConfiguration may name."""
 
 NAMES: Final = tuple(name for name, mode in MODES.items() if not mode.refusal)
-"""The modes that kdns has, for help and error messages."""
-
-AVAILABLE: Final = tuple(mode.name for mode in MODES.values() if mode.is_applied)
-"""The modes that can be applied."""
+"""The modes that kdns has."""
 
 
 def semantics(name: str) -> Mode:

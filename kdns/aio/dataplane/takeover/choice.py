@@ -50,4 +50,4 @@ async def choice(settings: Settings, modes: Mapping[str, Mode]) -> Choice:
 def require_mode(settings: Settings, modes: Mapping[str, Mode]) -> None:
     """InputError where the settings' mode is none of the modes."""
     if settings.mode not in modes:
-        raise InputError(f"mode {settings.mode} is not built yet; there are {', '.join(modes)}")
+        raise InputError(f"mode {settings.mode} is none of kdns's; wanted: one of {', '.join(modes)}")

@@ -59,7 +59,7 @@ async def test_where_none_works_every_reason_is_told() -> None:
         await choice(Settings(mode="ipvs"), rows)
     with pytest.raises(ApplyError, match="nftables: x"):
         await choice(Settings(mode="nftables"), rows)
-    with pytest.raises(InputError, match="mode userspace is not built yet; there are ipvs, nftables"):
+    with pytest.raises(InputError, match="mode userspace is none of kdns's; wanted: one of ipvs, nftables"):
         await choice(Settings(mode="userspace"), rows)
 
 
