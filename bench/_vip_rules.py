@@ -18,13 +18,13 @@ import msgspec
 from _kube_proxy_rules import kube_proxy_iptables, kube_proxy_nftables
 from _vip_services import AFFINITY_S, ENDPOINTS, PORT, RANGES, TARGET_PORT, Service, Setting
 
-from kdns.aio.dataplane.iptables.proxier import inserted
 from kdns.aio.process import gc_paused
 from kdns.cluster.objects import EndpointSlice
 from kdns.cluster.objects import Service as KubernetesService
 from kdns.cluster.watch import RESOURCES
 from kdns.net import FAMILIES, Family
 from kdns.proxy.iptables.frame import Features
+from kdns.proxy.iptables.rules import inserted
 from kdns.proxy.iptables.tables import Tables
 from kdns.proxy.nftables.objects import NFT_FAMILY
 from kdns.proxy.nftables.table import Table
@@ -58,7 +58,7 @@ def kdns_iptables(given: Setting, chains_per_section: int) -> Iterator[str]:
     """What it writes in mode iptables, and the jumps."""
     tables = Tables(_half(given, IPTABLES), Features(chains_per_section=chains_per_section))
     yield tables.whole({}).rstrip("\n")
-    yield from inserted(list(tables.jumps)).splitlines()
+    yield from inserted(tables.jumps).splitlines()
 
 
 def _half(given: Setting, mode: Mode) -> FamilyPlan:

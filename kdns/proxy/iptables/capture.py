@@ -15,7 +15,7 @@ from ipaddress import collapse_addresses
 from typing import Final
 
 from kdns.net import VERSION, Address
-from kdns.proxy.iptables.frame import LOCAL_SOURCE, OWNER, node_port_destinations
+from kdns.proxy.iptables.frame import LOCAL_SOURCE, OWNER, local_pods, node_port_destinations
 from kdns.proxy.iptables.names import CANARY, FILTER, MANGLE, NAT
 from kdns.proxy.iptables.rules import (
     Chain,
@@ -24,7 +24,7 @@ from kdns.proxy.iptables.rules import (
     Rule,
     comment,
     destination,
-    interface,
+    jump,
     port,
     reject,
     restore,
@@ -32,7 +32,6 @@ from kdns.proxy.iptables.rules import (
     source,
 )
 from kdns.proxy.plan.branches import LISTS, Branches, Client, Verdict
-from kdns.proxy.plan.config import LocalPods
 from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKey, FrontKind
 from kdns.proxy.plan.planner import Difference
 from kdns.proxy.userspace.relays import Capture, RelayKey, captured
@@ -63,31 +62,27 @@ _NEW: Final = ("-m", "conntrack", "--ctstate", "NEW")
 _NOT_TRANSLATED: Final = (*_NEW, "-m", "conntrack", "!", "--ctstate", "DNAT")
 
 
-def _jump(table: str, chain: str, target: str, *matches: str, text: str) -> Jump:
-    return Jump(table, chain, (*matches, "-m", "comment", "--comment", text, "-j", target))
-
-
 JUMPS: Final = (
     *(
-        _jump(MANGLE, chain, SOURCE_RANGES, *_NEW, text="source ranges of service portals")
+        jump(MANGLE, chain, SOURCE_RANGES, *_NEW, text="source ranges of service portals")
         for chain in ("PREROUTING", "OUTPUT")
     ),
-    _jump(FILTER, "INPUT", RELAY_PORTS, *_NEW, text="ports of relays"),
-    _jump(FILTER, "INPUT", NODE_PORT_CHECK, *_NOT_TRANSLATED, text="service NodePorts without a relay"),
+    jump(FILTER, "INPUT", RELAY_PORTS, *_NEW, text="ports of relays"),
+    jump(FILTER, "INPUT", NODE_PORT_CHECK, *_NOT_TRANSLATED, text="service NodePorts without a relay"),
     *(
-        _jump(FILTER, chain, UNDEFINED_PORTS, *_NOT_TRANSLATED, text="ClusterIPs without a relay")
+        jump(FILTER, chain, UNDEFINED_PORTS, *_NOT_TRANSLATED, text="ClusterIPs without a relay")
         for chain in ("FORWARD", "OUTPUT")
     ),
     *(
-        _jump(FILTER, chain, VERDICTS, *_NOT_TRANSLATED, text="service portals without a relay")
+        jump(FILTER, chain, VERDICTS, *_NOT_TRANSLATED, text="service portals without a relay")
         for chain in ("INPUT", "FORWARD", "OUTPUT")
     ),
     *(
-        _jump(NAT, chain, target, "-m", "addrtype", "--dst-type", "LOCAL", text="handle service NodePorts")
+        jump(NAT, chain, target, "-m", "addrtype", "--dst-type", "LOCAL", text="handle service NodePorts")
         for chain, target in (("PREROUTING", NODE_PORTS), ("OUTPUT", NODE_PORTS_HOST))
     ),
     *(
-        _jump(NAT, chain, target, text="handle ClusterIPs; NOTE: this must be before the NodePort rules")
+        jump(NAT, chain, target, text="handle ClusterIPs; NOTE: this must be before the NodePort rules")
         for chain, target in (("PREROUTING", PORTALS), ("OUTPUT", PORTALS_HOST))
     ),
 )
@@ -188,7 +183,7 @@ def front_rules(capture: Capture, half: FamilyPlan, to: Address | None) -> Itera
         yield Placed(FILTER, UNDEFINED_PORTS, rule(destination(key.address), text, f"-j {REJECT}"))
     for branch in _deciding(branches):
         if branch.verdict in LISTS:
-            client = _client_match(branch.client, half.local_pods)
+            client = _client_match(branch.client, half)
             relay = _relay(ports[branch.verdict], to)
             yield Placed(NAT, NODE_PORT_RELAYS if is_node_port else PORTALS, rule(client, at, relay))
 
@@ -198,17 +193,11 @@ def _deciding(branches: Branches) -> Branches:
     return branches if len({branch.verdict for branch in branches}) > 1 else branches[-1:]
 
 
-def _client_match(client: Client, local_pods: LocalPods | None) -> str:
+def _client_match(client: Client, half: FamilyPlan) -> str:
     """The arguments that match packets of a client."""
     if client is Client.NODE:
         return LOCAL_SOURCE
-    if client is not Client.LOCAL_POD or local_pods is None:
-        return ""
-    if local_pods.bridge:
-        return interface(local_pods.bridge)
-    if local_pods.interface_prefix:
-        return interface(f"{local_pods.interface_prefix}+")
-    return source(local_pods.networks[0])
+    return local_pods(half) if client is Client.LOCAL_POD else ""
 
 
 def _relay(number: int, to: Address | None) -> str:

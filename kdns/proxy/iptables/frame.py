@@ -22,7 +22,7 @@ from kdns.proxy.iptables.names import (
     PROXY_FIREWALL,
     SERVICES,
 )
-from kdns.proxy.iptables.rules import Chain, Jump, Rule, comment, destination, interface, rule, source
+from kdns.proxy.iptables.rules import Chain, Rule, comment, destination, interface, jump, rule, source
 from kdns.proxy.plan.plan import FamilyPlan
 
 INVALID_PACKETS: Final = "ct_state_invalid_dropped_pkts"
@@ -54,26 +54,21 @@ class Features:
     chains_per_section: int = 0
 
 
-def _jump(table: str, chain: str, matches: tuple[str, ...], text: str, target: str) -> Jump:
-    commented = ("-m", "comment", "--comment", text) if text else ()
-    return Jump(table, chain, (*matches, *commented, "-j", target))
-
-
 JUMPS: Final = (
     *(
-        _jump(FILTER, chain, _NEW, "kubernetes externally-visible service portals", EXTERNAL_SERVICES)
+        jump(FILTER, chain, EXTERNAL_SERVICES, *_NEW, text="kubernetes externally-visible service portals")
         for chain in ("INPUT", "FORWARD")
     ),
-    _jump(FILTER, "INPUT", (), "kubernetes health check service ports", NODE_PORTS),
-    *(_jump(FILTER, chain, _NEW, "kubernetes service portals", SERVICES) for chain in ("FORWARD", "OUTPUT")),
-    _jump(FILTER, "FORWARD", (), "kubernetes forwarding rules", FORWARD),
+    jump(FILTER, "INPUT", NODE_PORTS, text="kubernetes health check service ports"),
+    *(jump(FILTER, chain, SERVICES, *_NEW, text="kubernetes service portals") for chain in ("FORWARD", "OUTPUT")),
+    jump(FILTER, "FORWARD", FORWARD, text="kubernetes forwarding rules"),
     *(
-        _jump(FILTER, chain, _NEW, "kubernetes load balancer firewall", PROXY_FIREWALL)
+        jump(FILTER, chain, PROXY_FIREWALL, *_NEW, text="kubernetes load balancer firewall")
         for chain in ("INPUT", "OUTPUT", "FORWARD")
     ),
-    *(_jump(NAT, chain, (), "kubernetes service portals", SERVICES) for chain in ("OUTPUT", "PREROUTING")),
-    _jump(NAT, "POSTROUTING", (), "kubernetes postrouting rules", POSTROUTING),
-    *(_jump(FILTER, chain, (), "", FIREWALL) for chain in ("INPUT", "OUTPUT")),
+    *(jump(NAT, chain, SERVICES, text="kubernetes service portals") for chain in ("OUTPUT", "PREROUTING")),
+    jump(NAT, "POSTROUTING", POSTROUTING, text="kubernetes postrouting rules"),
+    *(jump(FILTER, chain, FIREWALL) for chain in ("INPUT", "OUTPUT")),
 )
 """The jumps in the order in which each is inserted at the top of its chain, as kube-proxy inserts them."""
 

@@ -6,7 +6,7 @@ of interfaces) gets into a rule by `comment` and `interface` only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from kdns.net import VERSION, Family, Network
@@ -44,6 +44,20 @@ class Jump(NamedTuple):
     def __str__(self) -> str:
         """The rule as text of a restore."""
         return " ".join(f'"{word}"' if " " in word else word for word in self.rule)
+
+
+def jump(table: str, chain: str, target: str, *matches: str, text: str = "") -> Jump:
+    """The jump with a comment, without one for no text."""
+    commented = ("-m", "comment", "--comment", text) if text else ()
+    return Jump(table, chain, (*matches, *commented, "-j", target))
+
+
+def inserted(jumps: Collection[Jump]) -> str:
+    """A restore that inserts jumps at the top of their chains, one after the other."""
+    lines: list[str] = []
+    for table in dict.fromkeys(each.table for each in jumps):
+        lines += restore(table, (), (f"-I {each.chain} {each}" for each in jumps if each.table == table))
+    return "\n".join((*lines, ""))
 
 
 def quoted(text: str) -> str:

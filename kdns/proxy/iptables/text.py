@@ -6,10 +6,12 @@ from typing import Final
 
 from kdns.net import FAMILIES, Family
 from kdns.proxy.iptables.frame import Features
+from kdns.proxy.iptables.rules import inserted
 from kdns.proxy.iptables.tables import Tables
 from kdns.proxy.plan.plan import FamilyPlan, Plan
 
-_PROGRAMS: Final[dict[Family, str]] = {"IPv4": "iptables-restore", "IPv6": "ip6tables-restore"}
+RESTORE: Final[dict[Family, str]] = {"IPv4": "iptables-restore", "IPv6": "ip6tables-restore"}
+"""The programs that take the texts."""
 
 
 def iptables_text(plan: Plan) -> str:
@@ -20,9 +22,6 @@ def iptables_text(plan: Plan) -> str:
 def family_text(half: FamilyPlan) -> str:
     """One family's restore, with the jumps from built-in chains behind it."""
     tables = Tables(half, Features())
-    lines = [f"# {half.family}: {_PROGRAMS[half.family]} --noflush", tables.whole({}).rstrip("\n")]
+    lines = [f"# {half.family}: {RESTORE[half.family]} --noflush", tables.whole({}).rstrip("\n")]
     lines.append("# jumps from the built-in chains, where they are not there yet")
-    for table in dict.fromkeys(jump.table for jump in tables.jumps):
-        jumps = (f"-I {jump.chain} {jump}" for jump in tables.jumps if jump.table == table)
-        lines += (f"*{table}", *jumps, "COMMIT")
-    return "\n".join((*lines, ""))
+    return "\n".join((*lines, inserted(tables.jumps)))

@@ -39,7 +39,7 @@ from kdns.proxy.iptables.names import (
     PROXY_FIREWALL,
     SERVICES,
 )
-from kdns.proxy.iptables.rules import Chain, Jump, Rule, comment, host, reject, restore, rule, source
+from kdns.proxy.iptables.rules import Chain, Jump, Rule, comment, host, jump, reject, restore, rule, source
 from kdns.proxy.ipvs.sets import (
     BITMAP_PORT,
     CLUSTER_IP,
@@ -106,20 +106,16 @@ _ICMP: Final[dict[Family, str]] = {"IPv4": "icmp", "IPv6": "ipv6-icmp"}
 _RESET: Final = "-j REJECT --reject-with tcp-reset"
 
 
-def _jump(table: str, chain: str, text: str, target: str) -> Jump:
-    return Jump(table, chain, ("-m", "comment", "--comment", text, "-j", target))
-
-
 JUMPS: Final = (
-    _jump(NAT, "OUTPUT", "kubernetes service portals", SERVICES),
-    _jump(NAT, "PREROUTING", "kubernetes service portals", SERVICES),
-    _jump(NAT, "POSTROUTING", "kubernetes postrouting rules", POSTROUTING),
-    _jump(FILTER, "FORWARD", "kubernetes forwarding rules", FORWARD),
-    _jump(FILTER, "INPUT", "kubernetes health check rules", NODE_PORT),
-    _jump(FILTER, "INPUT", "kube-proxy firewall rules", PROXY_FIREWALL),
-    _jump(FILTER, "FORWARD", "kube-proxy firewall rules", PROXY_FIREWALL),
-    _jump(FILTER, "INPUT", "kubernetes ipvs access filter", FILTER_CHAIN),
-    _jump(FILTER, "OUTPUT", "kubernetes ipvs access filter", OUT_FILTER),
+    jump(NAT, "OUTPUT", SERVICES, text="kubernetes service portals"),
+    jump(NAT, "PREROUTING", SERVICES, text="kubernetes service portals"),
+    jump(NAT, "POSTROUTING", POSTROUTING, text="kubernetes postrouting rules"),
+    jump(FILTER, "FORWARD", FORWARD, text="kubernetes forwarding rules"),
+    jump(FILTER, "INPUT", NODE_PORT, text="kubernetes health check rules"),
+    jump(FILTER, "INPUT", PROXY_FIREWALL, text="kube-proxy firewall rules"),
+    jump(FILTER, "FORWARD", PROXY_FIREWALL, text="kube-proxy firewall rules"),
+    jump(FILTER, "INPUT", FILTER_CHAIN, text="kubernetes ipvs access filter"),
+    jump(FILTER, "OUTPUT", OUT_FILTER, text="kubernetes ipvs access filter"),
 )
 """The jumps in the order in which each is inserted at the top of its chain, as kube-proxy inserts them."""
 

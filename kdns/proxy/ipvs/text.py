@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from kdns.net import FAMILIES, VERSION, Family, join_host_port
-from kdns.proxy.iptables.rules import Jump
+from kdns.proxy.iptables.rules import inserted
+from kdns.proxy.iptables.text import RESTORE
 from kdns.proxy.ipvs.ipvs import Ipvs
 from kdns.proxy.ipvs.sets import BITMAP_PORT, HASH_SIZE, PORT_RANGE, IpSet
 from kdns.proxy.ipvs.virtual_servers import MH_PORT, VirtualServer, VirtualServerKey
@@ -15,7 +16,6 @@ from kdns.proxy.plan.plan import Plan, printable
 LINK: Final = "kube-ipvs0"
 """The link that has the addresses of Services."""
 
-_RESTORE: Final[dict[Family, str]] = {"IPv4": "iptables-restore", "IPv6": "ip6tables-restore"}
 _INET: Final[dict[Family, str]] = {"IPv4": "inet", "IPv6": "inet6"}
 _PROTOCOLS: Final = {"TCP": "-t", "UDP": "-u", "SCTP": "--sctp-service"}
 
@@ -31,11 +31,11 @@ def _family(ipvs: Ipvs, family: Family) -> Iterator[str]:
         yield _created(each)
         yield from (f"add {each.name} {entry}" for entry in each.entries)
     yield ""
-    yield f"# {family}: {_RESTORE[family]} --noflush"
+    yield f"# {family}: {RESTORE[family]} --noflush"
     yield ipvs.frame.text.rstrip("\n")
     yield ""
-    yield f"# {family}: {_RESTORE[family]} --noflush, for the jumps from built-in chains that are not there yet"
-    yield from _jumps(ipvs.frame.jumps)
+    yield f"# {family}: {RESTORE[family]} --noflush, for the jumps from built-in chains that are not there yet"
+    yield inserted(ipvs.frame.jumps).rstrip("\n")
     yield ""
     yield f"# {family}: ipvsadm --restore, without the lines that begin with #"
     for key, server in ipvs.virtual_servers.items():
@@ -53,13 +53,6 @@ def _created(each: IpSet) -> str:
         return f"create {each.name} {each.type} range {PORT_RANGE[0]}-{PORT_RANGE[1]}"
     size = f"hashsize {HASH_SIZE} maxelem {each.max_elements}"
     return f"create {each.name} {each.type} family {_INET[each.family]} {size}"
-
-
-def _jumps(jumps: tuple[Jump, ...]) -> Iterator[str]:
-    for table in dict.fromkeys(jump.table for jump in jumps):
-        yield f"*{table}"
-        yield from (f"-I {jump.chain} {jump}" for jump in jumps if jump.table == table)
-        yield "COMMIT"
 
 
 def _virtual_server(key: VirtualServerKey, server: VirtualServer) -> Iterator[str]:

@@ -21,7 +21,7 @@ from kdns.errors import ApplyError
 from kdns.net import FAMILIES, Family
 from kdns.proxy.iptables.frame import JUMPS, Features, serves_loopback
 from kdns.proxy.iptables.names import FIXED, NAT
-from kdns.proxy.iptables.rules import Jump
+from kdns.proxy.iptables.rules import Jump, inserted
 from kdns.proxy.iptables.tables import Tables, is_service_chain
 from kdns.proxy.plan.plan import FamilyPlan, Plan
 from kdns.proxy.plan.planner import Difference
@@ -227,11 +227,3 @@ class IptablesProxier:
                 await remove_chains(None, Footprint())
             if self._has_set_sysctl:
                 set_sysctl(ROUTE_LOCALNET, 0)
-
-
-def inserted(jumps: list[Jump]) -> str:
-    """A restore that inserts jumps at the top of their chains, one after the other."""
-    lines: list[str] = []
-    for table in dict.fromkeys(jump.table for jump in jumps):
-        lines += (f"*{table}", *(f"-I {jump.chain} {jump}" for jump in jumps if jump.table == table), "COMMIT")
-    return "\n".join((*lines, ""))

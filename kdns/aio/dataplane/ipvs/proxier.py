@@ -21,7 +21,6 @@ from kdns import logs
 from kdns.aio.dataplane.iptables.clean_up import remove_chains
 from kdns.aio.dataplane.iptables.expected import ExpectedRules
 from kdns.aio.dataplane.iptables.programs import Programs
-from kdns.aio.dataplane.iptables.proxier import inserted
 from kdns.aio.dataplane.ipvs import link, sets
 from kdns.aio.dataplane.ipvs.clean_up import remove_ipvs, stop_draining
 from kdns.aio.dataplane.ipvs.counters import IpvsCounters
@@ -35,7 +34,7 @@ from kdns.aio.netlink.ipset import ipsets
 from kdns.aio.netlink.ipvs import ipvs
 from kdns.errors import ApplyError
 from kdns.net import FAMILIES, Family, family_of_text
-from kdns.proxy.iptables.rules import Jump
+from kdns.proxy.iptables.rules import Jump, inserted
 from kdns.proxy.ipvs.frame import CHAINS, JUMPS, Frame
 from kdns.proxy.ipvs.ipvs import DEFAULTS, Change, Entries, Ipvs, IpvsOptions
 from kdns.proxy.ipvs.virtual_servers import VirtualServer, VirtualServerKey

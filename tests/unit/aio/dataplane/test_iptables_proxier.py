@@ -17,7 +17,7 @@ from kdns.aio.dataplane.iptables import clean_up, floors, programs
 from kdns.aio.dataplane.iptables.expected import ExpectedRules
 from kdns.aio.dataplane.iptables.monitor import SizeMonitor, TransactionMonitor, changes_rules
 from kdns.aio.dataplane.iptables.programs import BusyError, Programs, choose, installed, rule_words
-from kdns.aio.dataplane.iptables.proxier import IptablesProxier, inserted
+from kdns.aio.dataplane.iptables.proxier import IptablesProxier
 from kdns.aio.netlink import nfacct, xtables
 from kdns.aio.netlink.protocol import attribute, messages
 from kdns.aio.netlink.transactions import Author, TransactionReader
@@ -25,6 +25,7 @@ from kdns.aio.netlink.xtables import TableContent, TableSize
 from kdns.errors import ApplyError
 from kdns.net import FAMILIES
 from kdns.proxy.iptables.frame import JUMPS
+from kdns.proxy.iptables.rules import inserted
 from kdns.proxy.plan.config import NodeView, ProxyConfig
 from kdns.proxy.plan.modes import IPTABLES
 from kdns.proxy.plan.planner import plan
