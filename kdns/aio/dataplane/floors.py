@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 Version: TypeAlias = tuple[int, ...]
+
+CAPABILITY: Final = "wanted: the capability CAP_NET_ADMIN, as root has it or a container is given it"
+"""What a process lacks that may not change rules."""
 
 
 def version_in(text: str) -> Version:

@@ -24,6 +24,7 @@ from kdns.aio.netlink.protocol import (
     attribute_spans,
     attributes,
     requests,
+    text_of,
 )
 from kdns.aio.netlink.uapi import (
     IPSET_ATTR_ADT,
@@ -53,7 +54,6 @@ from kdns.aio.netlink.uapi import (
     IPSET_CMD_CREATE,
     IPSET_CMD_DEL,
     IPSET_CMD_DESTROY,
-    IPSET_CMD_FLUSH,
     IPSET_CMD_LIST,
     IPSET_CMD_PROTOCOL,
     IPSET_CMD_SWAP,
@@ -139,8 +139,8 @@ class IpSets:
             family: Family = "IPv6" if row[IPSET_ATTR_FAMILY][0] == socket.AF_INET6 else "IPv4"
             maximum = int.from_bytes(data.get(IPSET_ATTR_MAXELEM, b""), "big")
             entries = int.from_bytes(data.get(IPSET_ATTR_ELEMENTS, b""), "big")
-            found[_text(row[IPSET_ATTR_SETNAME])] = Header(
-                SetType(_text(row[IPSET_ATTR_TYPENAME]), family, maximum), entries, _is_plain(data)
+            found[text_of(row[IPSET_ATTR_SETNAME])] = Header(
+                SetType(text_of(row[IPSET_ATTR_TYPENAME]), family, maximum), entries, _is_plain(data)
             )
 
         flags = attribute(IPSET_ATTR_FLAGS | NLA_F_NET_BYTEORDER, struct.pack(">I", IPSET_FLAG_LIST_HEADER))
@@ -186,10 +186,6 @@ class IpSets:
         """Remove a set; whether it is gone. False where a rule uses it."""
         refused = self._kernel.do_all([(_KIND | IPSET_CMD_DESTROY, 0, _start("IPv4") + _name(name))])
         return refused.get(0, errno.ENOENT) == errno.ENOENT
-
-    def flush(self, name: str) -> None:
-        """Remove all entries of a set."""
-        self._do(((_KIND | IPSET_CMD_FLUSH, 0, _start("IPv4") + _name(name)),), f"flush set {name}")
 
     def swap(self, one: str, other: str) -> None:
         """Exchange two sets of the same type, so that rules that use the one use the other."""
@@ -318,7 +314,3 @@ def _start(family: Family) -> bytes:
 
 def _name(name: str) -> bytes:
     return attribute(IPSET_ATTR_SETNAME, name.encode() + b"\0")
-
-
-def _text(value: bytes) -> str:
-    return value.rstrip(b"\0").decode(errors="replace")

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
 from kdns.aio.netlink.generic import GENLMSGHDR, family_id
-from kdns.aio.netlink.protocol import Change, Requests, attribute, attributes, requests
+from kdns.aio.netlink.protocol import Change, Requests, attribute, attributes, requests, text_of
 from kdns.aio.netlink.uapi import (
     IP_VS_CONN_F_MASQ,
     IP_VS_SVC_F_PERSISTENT,
@@ -35,7 +35,6 @@ from kdns.aio.netlink.uapi import (
     IPVS_CMD_DEL_SERVICE,
     IPVS_CMD_GET_CONFIG,
     IPVS_CMD_GET_DEST,
-    IPVS_CMD_GET_INFO,
     IPVS_CMD_GET_SERVICE,
     IPVS_CMD_NEW_DEST,
     IPVS_CMD_NEW_SERVICE,
@@ -156,12 +155,6 @@ class Ipvs:
     def __init__(self, kernel: Requests) -> None:
         self._kernel = kernel
         self._family = family_id(kernel, NAME)
-
-    def version(self) -> tuple[int, int, int]:
-        """The version of IPVS."""
-        row = attributes(self._kernel.ask(self._family, _header(IPVS_CMD_GET_INFO)), GENLMSGHDR.size)
-        number = _integer(row[1])
-        return number >> 16 & 0xFF, number >> 8 & 0xFF, number & 0xFF
 
     def servers(self) -> dict[ServerKey, ServerOptions]:
         """Every virtual server that has an address and a protocol of Services; those of firewall marks are not seen."""
@@ -378,7 +371,7 @@ def _server_key(row: dict[int, bytes]) -> ServerKey | None:
 def _options(row: dict[int, bytes]) -> ServerOptions:
     flags = _integer(row[IPVS_SVC_ATTR_FLAGS][:4]) & _OF_SETTINGS
     persistence_s = _integer(row[IPVS_SVC_ATTR_TIMEOUT]) if flags & IP_VS_SVC_F_PERSISTENT else 0
-    scheduler = row.get(IPVS_SVC_ATTR_SCHED_NAME, b"").rstrip(b"\0").decode(errors="replace")
+    scheduler = text_of(row.get(IPVS_SVC_ATTR_SCHED_NAME, b""))
     return ServerOptions(scheduler, flags, persistence_s)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
-from kdns.aio.netlink.protocol import NFGENMSG, attribute, attributes, requests
+from kdns.aio.netlink.protocol import NFGENMSG, attribute, attributes, requests, text_of
 from kdns.aio.netlink.uapi import (
     NETLINK_NETFILTER,
     NFACCT_NAME,
@@ -37,7 +37,7 @@ def packets() -> dict[str, int]:
 
     def receive(body: bytes) -> None:
         row = attributes(body, NFGENMSG.size)
-        found[row[NFACCT_NAME].rstrip(b"\0").decode(errors="replace")] = int.from_bytes(row[NFACCT_PKTS], "big")
+        found[text_of(row[NFACCT_NAME])] = int.from_bytes(row[NFACCT_PKTS], "big")
 
     with requests(NETLINK_NETFILTER) as kernel:
         kernel.dump(_GET, _HEADER, receive)

@@ -20,6 +20,7 @@ from kdns.aio.netlink.protocol import (
     attribute_spans,
     attributes,
     requests,
+    text_of,
 )
 from kdns.aio.netlink.uapi import (
     NETLINK_NETFILTER,
@@ -106,7 +107,7 @@ def _tables() -> set[tuple[int, str]]:
     found: set[tuple[int, str]] = set()
 
     def receive(body: bytes) -> None:
-        found.add((body[0], _text(attributes(body, NFGENMSG.size)[NFTA_TABLE_NAME])))
+        found.add((body[0], text_of(attributes(body, NFGENMSG.size)[NFTA_TABLE_NAME])))
 
     with _nftables() as kernel:
         kernel.dump(_KIND | NFT_MSG_GETTABLE, NFGENMSG.pack(socket.AF_UNSPEC, 0, 0), receive)
@@ -118,7 +119,7 @@ def _chains(address_family: int = socket.AF_UNSPEC) -> list[tuple[int, str, str]
 
     def receive(body: bytes) -> None:
         row = attributes(body, NFGENMSG.size)
-        found.append((body[0], _text(row[NFTA_CHAIN_TABLE]), _text(row[NFTA_CHAIN_NAME])))
+        found.append((body[0], text_of(row[NFTA_CHAIN_TABLE]), text_of(row[NFTA_CHAIN_NAME])))
 
     with _nftables() as kernel:
         kernel.dump(_KIND | NFT_MSG_GETCHAIN, NFGENMSG.pack(address_family, 0, 0), receive)
@@ -153,18 +154,18 @@ def _object_names(family: Family, table: str) -> dict[str, list[str]]:
     def of_table(kind: int, add: Callable[[dict[int, bytes]], None]) -> Callable[[bytes], None]:
         def receive(body: bytes) -> None:
             row = attributes(body, NFGENMSG.size)
-            if _text(row[kind]) == table:
+            if text_of(row[kind]) == table:
                 add(row)
 
         return receive
 
     def chain(row: dict[int, bytes]) -> None:
-        found.setdefault("chain", []).append(_text(row[NFTA_CHAIN_NAME]))
+        found.setdefault("chain", []).append(text_of(row[NFTA_CHAIN_NAME]))
 
     def set_or_map(row: dict[int, bytes]) -> None:
         flags = _integer(row.get(NFTA_SET_FLAGS, b""))
         if not flags & NFT_SET_ANONYMOUS:
-            found.setdefault("map" if flags & NFT_SET_MAP else "set", []).append(_text(row[NFTA_SET_NAME]))
+            found.setdefault("map" if flags & NFT_SET_MAP else "set", []).append(text_of(row[NFTA_SET_NAME]))
 
     with _nftables() as kernel:
         header = NFGENMSG.pack(ADDRESS_FAMILY[family], 0, 0)
@@ -212,7 +213,3 @@ def _counter(element: dict[int, bytes]) -> tuple[int, int]:
 
 def _integer(value: bytes) -> int:
     return int.from_bytes(value, "big")
-
-
-def _text(value: bytes) -> str:
-    return value.rstrip(b"\0").decode(errors="replace")

@@ -109,6 +109,11 @@ def attribute_spans(buffer: bytes, at: int, end: int) -> Iterator[tuple[int, int
         at += _aligned(length)
 
 
+def text_of(value: bytes) -> str:
+    """The text of an attribute that ends with a zero byte."""
+    return value.rstrip(b"\0").decode(errors="replace")
+
+
 def attribute(kind: int, value: bytes, *, nested: bool = False) -> bytes:
     """One attribute, encoded."""
     header = _NLATTR.pack(_NLATTR.size + len(value), kind | (NLA_F_NESTED if nested else 0))

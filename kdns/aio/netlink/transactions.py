@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from kdns.aio.netlink.protocol import NFGENMSG, Message, attributes, messages, netlink_socket
+from kdns.aio.netlink.protocol import NFGENMSG, Message, attributes, messages, netlink_socket, text_of
 from kdns.aio.netlink.uapi import (
     NETLINK_NETFILTER,
     NFNL_SUBSYS_NFTABLES,
@@ -77,7 +77,7 @@ class TransactionReader:
             if message.kind & 0xFF == NFT_MSG_NEWGEN:
                 if self.is_match:
                     row = attributes(message.body, NFGENMSG.size)
-                    name = row.get(NFTA_GEN_PROC_NAME, b"").rstrip(b"\0").decode(errors="replace")
+                    name = text_of(row.get(NFTA_GEN_PROC_NAME, b""))
                     yield Author(name, int.from_bytes(row.get(NFTA_GEN_PROC_PID, b""), "big"), message.port)
                 self.is_match = False
             elif not self.is_match:

@@ -19,11 +19,12 @@ from typing import Final
 from kdns import logs
 from kdns.aio.dataplane.iptables import programs
 from kdns.aio.netlink import xtables
-from kdns.aio.netlink.protocol import ADDRESS_FAMILY, NFGENMSG, Message, attributes
+from kdns.aio.netlink.protocol import ADDRESS_FAMILY, NFGENMSG, Message, attributes, text_of
 from kdns.aio.netlink.transactions import Author, TransactionReader, TransactionSocket
 from kdns.aio.netlink.uapi import (
     NFT_MSG_DELRULE,
     NFT_MSG_DELTABLE,
+    NFT_MSG_NEWRULE,
     NFTA_CHAIN_NAME,
     NFTA_RULE_CHAIN,
     NFTA_TABLE_NAME,
@@ -54,18 +55,14 @@ def changes_rules(message: Message) -> bool:
     if body[0] not in ADDRESS_FAMILY.values() or (b"KUBE-" not in body and kind != NFT_MSG_DELTABLE):
         return False
     row = attributes(body, NFGENMSG.size)
-    table = _text(row.get(NFTA_TABLE_NAME, b""))
+    table = text_of(row.get(NFTA_TABLE_NAME, b""))
     if kind == NFT_MSG_DELTABLE or table not in FIXED:
         return table in FIXED
-    is_rule = kind in {NFT_MSG_DELRULE - 2, NFT_MSG_DELRULE}
-    chain = _text(row.get(NFTA_RULE_CHAIN if is_rule else NFTA_CHAIN_NAME, b""))
+    is_rule = kind in {NFT_MSG_NEWRULE, NFT_MSG_DELRULE}
+    chain = text_of(row.get(NFTA_RULE_CHAIN if is_rule else NFTA_CHAIN_NAME, b""))
     if is_own(table, chain):
         return True
     return kind == NFT_MSG_DELRULE and any(is_own(table, each) for each in xtables.chains_in(body))
-
-
-def _text(value: bytes) -> str:
-    return value.rstrip(b"\0").decode(errors="replace")
 
 
 class TransactionMonitor:

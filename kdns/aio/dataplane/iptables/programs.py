@@ -17,7 +17,7 @@ from sys import maxsize
 from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
-from kdns.aio.dataplane.floors import Version, too_old, version_in
+from kdns.aio.dataplane.floors import CAPABILITY, Version, too_old, version_in
 from kdns.aio.netlink import xtables
 from kdns.aio.netlink.xtables import Backend
 from kdns.errors import ApplyError
@@ -299,7 +299,7 @@ def _reason(result: Result, text: str = "") -> str:
     """The first lines of a program's errors, with the line of the restore that they name, or with advice."""
     if _NOT_PERMITTED.search(result.errors):
         first = result.errors.partition("\n")[0]
-        return f"{first}; wanted: the capability CAP_NET_ADMIN, as root has it or a container is given it"
+        return f"{first}; {CAPABILITY}"
     named = _LINE.search(result.errors)
     lines = text.splitlines() if named else []
     line = lines[int(named[1]) - 1] if named and 0 < int(named[1]) <= len(lines) else ""

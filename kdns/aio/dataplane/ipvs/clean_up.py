@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from kdns import logs
+from kdns.aio.dataplane.floors import CAPABILITY
 from kdns.aio.dataplane.ipvs.draining import DRAIN_S, is_used
 from kdns.aio.dataplane.ipvs.sets import replacing
 from kdns.aio.dataplane.proxier import Footprint
@@ -91,7 +92,7 @@ async def remove_ipvs(settings: Settings | None, kept: Footprint) -> Sequence[st
                 return []
         return await asyncio.to_thread(_remove, left) if left else []
     except OSError as error:
-        advice = "; wanted: the capability CAP_NET_ADMIN" if isinstance(error, PermissionError) else ""
+        advice = f"; {CAPABILITY}" if isinstance(error, PermissionError) else ""
         raise ApplyError(("netlink",), f"{error.strerror or error}{advice}") from error
 
 

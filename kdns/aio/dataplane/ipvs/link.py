@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from pyroute2 import IPRoute  # type: ignore[attr-defined] # made at run time
 from pyroute2.netlink.exceptions import NetlinkError
 
+from kdns.aio.dataplane.floors import CAPABILITY
 from kdns.aio.netlink.addresses import VIRTUAL_LINK
 from kdns.errors import ApplyError
 
@@ -93,7 +94,7 @@ def _index(name: str) -> int:
 
 def _reason(number: int | None, error: Exception) -> str:
     if number == errno.EPERM:
-        return "not permitted; wanted: the capability CAP_NET_ADMIN"
+        return f"not permitted; {CAPABILITY}"
     if number == errno.EOPNOTSUPP:
         return "the kernel has no dummy links; wanted: its module dummy"
     return os.strerror(number) if number else str(error)

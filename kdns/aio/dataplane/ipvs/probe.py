@@ -9,6 +9,7 @@ import shutil
 from contextlib import suppress
 from typing import Final
 
+from kdns.aio.dataplane.floors import CAPABILITY
 from kdns.aio.dataplane.iptables import programs
 from kdns.aio.netlink import ipvs as netlink_ipvs
 from kdns.aio.netlink.ipset import ipsets
@@ -21,7 +22,6 @@ from kdns.proxy.settings.settings import Settings
 _DUMMY: Final = ("198.51.100.0", 20000, "TCP")
 """A virtual server that nobody asks (RFC 5737); kube-proxy tries with the same."""
 _IPSET_PROTOCOL: Final = 6
-_CAPABILITY: Final = "wanted: the capability CAP_NET_ADMIN, as root has it or a container is given it"
 
 
 async def unsupported(settings: Settings) -> str:
@@ -44,7 +44,7 @@ def _ipvs(scheduler: str) -> str:
         with ipvs() as kernel:
             return _scheduler(kernel, scheduler)
     except PermissionError:
-        return f"IPVS may not be used; {_CAPABILITY}"
+        return f"IPVS may not be used; {CAPABILITY}"
     except OSError as error:
         if error.errno in {errno.ENOENT, errno.EPROTONOSUPPORT}:
             _require_scheduler(scheduler)
@@ -81,7 +81,7 @@ def _ipset() -> str:
         with ipsets() as kernel:
             found = kernel.protocol()
     except PermissionError:
-        return f"sets of addresses may not be used; {_CAPABILITY}"
+        return f"sets of addresses may not be used; {CAPABILITY}"
     except OSError as error:
         return f"the kernel has no sets of addresses ({error.strerror or error}); wanted: its module ip_set"
     if found < _IPSET_PROTOCOL:

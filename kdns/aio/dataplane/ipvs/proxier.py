@@ -18,6 +18,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from kdns import logs
+from kdns.aio.dataplane.floors import CAPABILITY
 from kdns.aio.dataplane.iptables.clean_up import remove_chains
 from kdns.aio.dataplane.iptables.expected import ExpectedRules
 from kdns.aio.dataplane.iptables.programs import Programs
@@ -227,7 +228,7 @@ class IpvsProxier:
                 try:
                     return work()
                 except OSError as error:
-                    advice = "; wanted: the capability CAP_NET_ADMIN" if isinstance(error, PermissionError) else ""
+                    advice = f"; {CAPABILITY}" if isinstance(error, PermissionError) else ""
                     raise ApplyError(("netlink",), f"{error.strerror or error}{advice}") from error
 
         return await asyncio.shield(asyncio.ensure_future(asyncio.to_thread(alone)))

@@ -6,6 +6,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from kdns.aio.dataplane.floors import CAPABILITY
 from kdns.aio.dataplane.nftables import nft
 from kdns.aio.dataplane.proxier import Footprint
 from kdns.aio.netlink.nftables import tables
@@ -15,7 +16,6 @@ from kdns.proxy.settings.settings import Settings
 
 KUBE_PROXY: Final = "kube-proxy"
 """The tables of kube-proxy."""
-WANTED: Final = "wanted: the capability CAP_NET_ADMIN, as root has it or a container is given it"
 _FAMILIES: Final[Mapping[int, str]] = {socket.AF_INET: "ip", socket.AF_INET6: "ip6"}
 
 
@@ -27,7 +27,7 @@ async def remove_tables(settings: Settings, kept: Footprint) -> Sequence[str]:
         known = await tables()
     except ApplyError as error:
         if isinstance(error.__cause__, PermissionError):
-            raise ApplyError(error.argv, f"{error.stderr}; {WANTED}") from error
+            raise ApplyError(error.argv, f"{error.stderr}; {CAPABILITY}") from error
         return []  # a kernel without nftables has no tables
     there = sorted((name, _FAMILIES[of]) for of, name in known if name in names and of in _FAMILIES)
     if there:

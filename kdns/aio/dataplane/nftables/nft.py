@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
 from typing import Final
 
+from kdns.aio.dataplane.floors import CAPABILITY
 from kdns.aio.dataplane.nftables.elements import Request
 from kdns.aio.netlink.protocol import requests
 from kdns.aio.netlink.uapi import NETLINK_NETFILTER, NFNL_SUBSYS_NFTABLES
@@ -161,5 +162,5 @@ def _with_advice(errors: str) -> str:
     if _TOO_LONG in errors:
         return f"{_TOO_LONG}; wanted: a larger net.core.wmem_max, which bounds a transaction in a user namespace"
     if _NOT_PERMITTED in errors:
-        return f"{_NOT_PERMITTED}; wanted: the capability CAP_NET_ADMIN, as root has it or a container is given it"
+        return f"{_NOT_PERMITTED}; {CAPABILITY}"
     return errors[:2000]
