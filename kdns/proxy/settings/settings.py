@@ -203,7 +203,7 @@ class Settings:
 
     @property
     def part(self) -> tuple[str, IPTables | IPVS | NFTables]:
-        """The mode's own settings, with their field name. Mode userspace captures by nftables."""
+        """The mode's own settings, with their field name. Mode userspace has those of nftables, whatever captures."""
         if self.mode == "iptables":
             return self.mode, self.iptables
         return (self.mode, self.ipvs) if self.mode == "ipvs" else ("nftables", self.nftables)

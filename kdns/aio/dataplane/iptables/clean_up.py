@@ -30,16 +30,13 @@ from kdns.net import FAMILIES, Family
 from kdns.proxy.iptables.capture import CHAINS
 from kdns.proxy.iptables.names import FILTER, FIREWALL, FIXED, MANGLE, NAT
 from kdns.proxy.iptables.tables import is_service_chain
+from kdns.proxy.ipvs import frame as ipvs
 from kdns.proxy.settings.settings import Settings
 
 ROUTE_LOCALNET: Final = "net/ipv4/conf/all/route_localnet"
 
 _OLD: Final = "KUBE-XLB-"
 """What kube-proxy called chains of policy Local before 1.24."""
-_OF_IPVS: Final[Mapping[str, tuple[str, ...]]] = {
-    FILTER: ("KUBE-NODE-PORT", "KUBE-SOURCE-RANGES-FIREWALL", "KUBE-IPVS-FILTER", "KUBE-IPVS-OUT-FILTER"),
-    NAT: ("KUBE-LOAD-BALANCER", "KUBE-NODE-PORT", "KUBE-FIREWALL"),
-}
 _BUILT_IN: Final = ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")
 _AT_ONCE: Final = 500
 """Chains that iptables-nft deletes in one commit: its time grows with the square."""
@@ -77,13 +74,16 @@ async def remove_chains(settings: Settings | None, kept: Footprint) -> Sequence[
 
 
 def is_proxys(table: str, chain: str) -> bool:
-    """Whether a chain is one of a proxy in mode iptables or ipvs, captures for relays, or is left from a trial."""
+    """Whether a chain is one of a proxy in mode iptables or ipvs, captures for relays, or is left from a trial.
+
+    KUBE-FIREWALL of table nat is one of kube-proxy's mode ipvs.
+    """
     return (
         chain in FIXED.get(table, ())
-        or chain in _OF_IPVS.get(table, ())
+        or chain in ipvs.CHAINS.get(table, ())
         or chain in CHAINS.get(table, ())
         or (table in FIXED and chain.startswith(TRIAL))
-        or (table == NAT and (is_service_chain(chain) or chain.startswith(_OLD)))
+        or (table == NAT and (is_service_chain(chain) or chain == FIREWALL or chain.startswith(_OLD)))
     )
 
 
@@ -136,7 +136,9 @@ async def _remove(
         if len(deleted) > _NAMED:
             removed.append(f"{family} {table} and {len(deleted) - _NAMED} more chains in iptables-{backend}")
     if loopback and family == "IPv4":
-        set_sysctl(ROUTE_LOCALNET, 0)
+        _, reason = set_sysctl(ROUTE_LOCALNET, 0)
+        if reason:
+            log.warning("sysctl stays", reason=reason, wanted="/proc/sys/net to be writable here")
     return removed
 
 

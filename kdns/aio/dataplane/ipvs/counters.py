@@ -12,7 +12,7 @@ from kdns.aio.dataplane.ipvs.draining import Draining
 from kdns.aio.metrics import Gauges, Sample
 from kdns.aio.netlink.ipvs import ServerKey, ipvs
 from kdns.net import FAMILIES, family_of_text
-from kdns.proxy.nftables.counters import FrontCounters
+from kdns.proxy.plan.front_counters import FrontCounters
 from kdns.proxy.plan.plan import FrontKey, Plan
 
 MAX_SERVICE_PORTS: Final = 5000

@@ -13,9 +13,9 @@ from kdns.aio.metrics import Gauges, Sample
 from kdns.aio.netlink.nftables import counters
 from kdns.errors import ApplyError
 from kdns.net import FAMILIES
-from kdns.proxy.nftables.counters import FrontCounters
 from kdns.proxy.nftables.objects import TABLE, Set
 from kdns.proxy.nftables.sets import NO_ENDPOINTS, SERVICES
+from kdns.proxy.plan.front_counters import FrontCounters
 from kdns.proxy.plan.plan import FrontKey, Plan
 
 MAX_SERVICE_PORTS: Final = 5000

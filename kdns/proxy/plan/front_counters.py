@@ -25,15 +25,15 @@ class FrontCounters:
         self._readings: dict[tuple[Family, str], Mapping[FrontKey, int]] = {}
         self._totals: Counter[Counted] = Counter()
 
-    def read(self, half: FamilyPlan, map_name: str, counts: Mapping[FrontKey, int]) -> None:
-        """Add a reading of one map."""
-        before = self._readings.get((half.family, map_name), _NO_READING)
+    def read(self, half: FamilyPlan, name: str, counts: Mapping[FrontKey, int]) -> None:
+        """Add a reading of one of the kernel's objects that count, such as a map."""
+        before = self._readings.get((half.family, name), _NO_READING)
         for key, count in counts.items():
             front = half.fronts.get(key)
             if front:
                 since = before.get(key, 0)
                 self._totals[front.port.name, half.family] += count - since if count >= since else count
-        self._readings[half.family, map_name] = counts
+        self._readings[half.family, name] = counts
 
     def totals(self, plan: Plan) -> Mapping[Counted, int]:
         """The totals of the plan's Service ports; those of others are deleted."""

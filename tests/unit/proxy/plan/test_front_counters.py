@@ -6,8 +6,8 @@ import pytest
 
 from kdns.cluster.objects import Service, ServiceMeta, ServicePort, ServiceSpec
 from kdns.cluster.state import State
-from kdns.proxy.nftables.counters import FrontCounters
 from kdns.proxy.plan.config import NodeView, ProxyConfig
+from kdns.proxy.plan.front_counters import FrontCounters
 from kdns.proxy.plan.plan import FrontKey, Plan, PortName
 from kdns.proxy.plan.planner import plan
 
