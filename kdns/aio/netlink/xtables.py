@@ -30,6 +30,7 @@ _GET_INFO, _GET_ENTRIES = 64, 65  # linux/netfilter_ipv4/ip_tables.h; IPv6 has t
 _INFO: Final = struct.Struct("=32sI5I5III")
 """struct ipt_getinfo: name, hooks, where the chain of each hook begins, where its policy is, entries and bytes."""
 _REQUEST: Final = struct.Struct("=32sI4x")
+_ATTEMPTS: Final = 20
 _HOOKS: Final = ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")
 _ENTRY_BYTES: Final = {"IPv4": 112, "IPv6": 168}
 """The size of struct ipt_entry and ip6t_entry."""
@@ -74,7 +75,17 @@ def legacy_size(family: Family, table: str) -> TableSize:
 
 
 def legacy_content(family: Family, table: str) -> TableContent:
-    """The content of a loaded table; OSError where it cannot be read."""
+    """The content of a loaded table; OSError where it cannot be read.
+
+    The kernel gives it out only to who knows its size, which may have changed since that was read.
+    """
+    for _ in range(_ATTEMPTS):
+        with suppress(BlockingIOError):
+            return _legacy_content(family, table)
+    return _legacy_content(family, table)
+
+
+def _legacy_content(family: Family, table: str) -> TableContent:
     _, hooks, *rest = _info(family, table)
     begins, ends, octets = rest[:5], rest[5:10], rest[11]
     at, level = _LEVELS[family]

@@ -16,7 +16,9 @@ import pytest
 from small_cluster import CONFIG, NODE_VIEW, endpoints, service, state
 
 from kdns.aio.dataplane.iptables import floors
+from kdns.aio.dataplane.iptables import proxier as module
 from kdns.aio.dataplane.iptables.clean_up import ROUTE_LOCALNET, remove_chains
+from kdns.aio.dataplane.iptables.monitor import SizeMonitor
 from kdns.aio.dataplane.iptables.programs import Programs, installed, preferred_backend
 from kdns.aio.dataplane.iptables.proxier import IptablesProxier, RuleTables
 from kdns.aio.dataplane.proxier import Footprint
@@ -181,6 +183,36 @@ def test_what_others_flush_is_written_again(loop: asyncio.AbstractEventLoop, bac
                             run(f"iptables-{backend} {line}")
                     await until(lambda: saved(backend) == whole, what)
                     await until(lambda n=number: runner.stats.foreign_changes >= n, what)  # type: ignore[misc]
+            finally:
+                work.cancel()
+                await asyncio.gather(work, return_exceptions=True)
+
+    loop.run_until_complete(heal())
+
+
+def test_what_was_changed_together_with_a_sync_is_noticed_too(
+    loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another program waits for the lock that ours holds: sizes are read when both have ended."""
+
+    async def compare(_self: object) -> None:
+        pass
+
+    monkeypatch.setattr(SizeMonitor, "_compare", compare)
+    monkeypatch.setattr(module, "VERIFY_S", 0.1)
+    proxier, known = started(loop, "legacy"), state(objects())
+
+    async def heal() -> None:
+        runner = SyncRunner(known, proxier, lambda: (NODE_VIEW, IN_MODE), SyncTiming(0.0), kinds=frozenset())
+        with proxier.watch(runner.foreign_change):
+            work = asyncio.create_task(runner.run())
+            try:
+                await runner.established.wait()
+                runner.changed(changed(known, objects("p1")))
+                await until(lambda: not runner.stats.endpoints.pending)
+                run("iptables-legacy -t nat -F OUTPUT")
+                await until(lambda: runner.stats.foreign_changes > 0, "it is noticed")
+                await until(lambda: "KUBE-SERVICES" in run("iptables-legacy -t nat -S OUTPUT"), "it is repaired")
             finally:
                 work.cancel()
                 await asyncio.gather(work, return_exceptions=True)

@@ -30,6 +30,7 @@ from kdns.aio.netlink.uapi import (
     NFTA_TABLE_NAME,
 )
 from kdns.aio.netlink.xtables import TableSize
+from kdns.aio.tasks import observed
 from kdns.net import Family
 from kdns.proxy.iptables.capture import CHAINS
 from kdns.proxy.iptables.names import FIREWALL, FIXED, NAT
@@ -136,45 +137,54 @@ class TransactionMonitor:
 
 
 class SizeMonitor:
-    """Calls `look` when tables of iptables-legacy are not as an own program left them. Lives in one event loop."""
+    """Calls `look` when tables of iptables-legacy are not as an own program left them. Lives in one event loop.
+
+    Sizes are read in threads: the kernel lets nobody read them while a large table is read or replaced.
+    """
 
     def __init__(self, families: tuple[Family, ...], look: Callable[[], None]) -> None:
         self._families, self._look = families, look
-        self._sizes: dict[tuple[Family, str], TableSize] = {}
+        self._sizes: dict[tuple[Family, str], TableSize] | None = None
+        """None until they have been read."""
+        self._turn = asyncio.Lock()
+        """Held while sizes are read, so that what was read later is kept."""
         self._changing: set[Family] = set()
         """Those whose tables an own program is changing: it commits them before it ends."""
-        self._timer: asyncio.TimerHandle | None = None
+        self._work: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Compare from now on."""
-        self._sizes = self._current()
         programs.observers.append(self._program)
-        self._poll()
+        self._work = observed(self._poll(), "look at sizes of tables")
 
     def close(self) -> None:
         """Compare no more."""
         programs.observers.remove(self._program)
-        if self._timer:
-            self._timer.cancel()
+        if self._work:
+            self._work.cancel()
 
-    def _program(self, family: Family, pid: int, runs: bool) -> None:
+    async def _program(self, family: Family, pid: int, runs: bool) -> None:
         """An own program is about to start, or has left its family's tables as they are now."""
         if not pid and runs:
-            self._compare()
+            await self._compare()
             self._changing.add(family)
         elif not runs:
-            self._changing.discard(family)
-            self._sizes |= self._current(family)
+            async with self._turn:
+                self._changing.discard(family)
+                self._sizes = (self._sizes or {}) | await asyncio.to_thread(self._current, family)
 
-    def _poll(self) -> None:
-        self._compare()
-        self._timer = asyncio.get_running_loop().call_later(POLL_S, self._poll)
+    async def _poll(self) -> None:
+        while True:
+            await self._compare()
+            await asyncio.sleep(POLL_S)
 
-    def _compare(self) -> None:
-        before = self._sizes
-        unknown = {key: size for key, size in before.items() if key[0] in self._changing}
-        self._sizes = {key: size for key, size in self._current().items() if key[0] not in self._changing} | unknown
-        if before != self._sizes:
+    async def _compare(self) -> None:
+        async with self._turn:
+            before = self._sizes
+            unknown = {key: size for key, size in (before or {}).items() if key[0] in self._changing}
+            found = await asyncio.to_thread(self._current)
+            self._sizes = {key: size for key, size in found.items() if key[0] not in self._changing} | unknown
+        if before is not None and before != self._sizes:
             self._look()
 
     def _current(self, *families: Family) -> dict[tuple[Family, str], TableSize]:

@@ -10,7 +10,7 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from sys import maxsize
@@ -61,9 +61,10 @@ _END_OF_PROBE: Final = tuple(
 
 _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
-observers: list[Callable[[Family, int, bool], None]] = []
+observers: list[Callable[[Family, int, bool], Awaitable[None] | None]] = []
 """Called for each program of this process that changes a family's rules: with 0 and True before it is started, with its
-id and True when it runs, and with its id, 0 if it could not be started, and False when it has ended."""
+id and True when it runs, and with its id, 0 if it could not be started, and False when it has ended. What an
+observer returns is awaited."""
 
 
 class BusyError(ApplyError):
@@ -258,22 +259,23 @@ async def _run(
     """Run a program; ApplyError where it cannot be started."""
     pipe = asyncio.subprocess.PIPE
 
-    def tell(pid: int, runs: bool) -> None:
+    async def tell(pid: int, runs: bool) -> None:
         if changes:
-            for observer in observers:
-                observer(changes, pid, runs)
+            for observer in tuple(observers):
+                if work := observer(changes, pid, runs):
+                    await work
 
-    tell(0, True)
+    await tell(0, True)
     pid = 0
     try:
         process = await asyncio.create_subprocess_exec(*argv, stdin=stdin, stdout=pipe, stderr=pipe)
         pid = process.pid
-        tell(pid, True)
+        await tell(pid, True)
         output, errors = await process.communicate()
     except OSError as error:
         raise BusyError(argv, str(error)) from error
     finally:
-        tell(pid, False)
+        await tell(pid, False)
     return Result(process.returncode or 0, output.decode(errors="replace"), errors.decode(errors="replace").strip())
 
 

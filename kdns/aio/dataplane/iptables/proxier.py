@@ -31,6 +31,8 @@ log = logs.get(__name__)
 
 _TABLES: Final = tuple(FIXED)
 _LOOKS: Final = 5
+VERIFY_S: Final = 10.0
+"""How long after a change of rules the kernel is looked at, where it does not tell who changes them."""
 
 
 class RuleTables(Protocol):
@@ -69,6 +71,7 @@ class IptablesProxier:
         """Held while rules change."""
         self._syncs = 0
         self._verify: Callable[[], None] | None = None
+        self._verification: asyncio.TimerHandle | None = None
         self._has_set_sysctl = False
         self._sysctl_reason = ""
         self.counters = IptablesCounters(self._expected)
@@ -136,6 +139,13 @@ class IptablesProxier:
                     text = await asyncio.to_thread(tables.follow, plan.of(family), differences[family])
                     if text:
                         await self._restore(family, text, is_partial=True)
+        if self._verify and self._verification is None:
+            self._verification = asyncio.get_running_loop().call_later(VERIFY_S, self._verify_change)
+
+    def _verify_change(self) -> None:
+        self._verification = None
+        if self._verify:
+            self._verify()
 
     async def _restore(self, family: Family, text: str, *, is_partial: bool = False) -> None:
         expected = self._expected.setdefault(family, ExpectedRules()) if is_partial else ExpectedRules()
@@ -191,6 +201,9 @@ class IptablesProxier:
             yield
         finally:
             self._verify = None
+            if self._verification:
+                self._verification.cancel()
+                self._verification = None
             monitor.close()
 
     async def _look(self, changed: ForeignChange) -> None:

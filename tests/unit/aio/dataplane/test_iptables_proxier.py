@@ -7,6 +7,7 @@ import os
 import socket
 import struct
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +24,7 @@ from kdns.aio.netlink.protocol import attribute, messages
 from kdns.aio.netlink.transactions import Author, TransactionReader
 from kdns.aio.netlink.xtables import TableContent, TableSize
 from kdns.errors import ApplyError
-from kdns.net import FAMILIES
+from kdns.net import FAMILIES, Family
 from kdns.proxy.iptables.frame import JUMPS
 from kdns.proxy.iptables.rules import inserted
 from kdns.proxy.plan.config import NodeView, ProxyConfig
@@ -139,29 +140,47 @@ def test_transactions_of_own_programs_are_not_looked_at() -> None:
     ]
 
 
-def test_sizes_of_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_sizes_of_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = {(family, "nat"): TableSize(5, 1000) for family in FAMILIES}
     monkeypatch.setattr(xtables, "legacy_tables", lambda _family: ["nat", "raw"])
-    monkeypatch.setattr(xtables, "legacy_size", lambda family, table: sizes[family, table])
+
+    def size(family: Family, table: str) -> TableSize:
+        assert threading.current_thread() is not threading.main_thread()  # the kernel may keep it waiting
+        return sizes[family, table]
+
+    monkeypatch.setattr(xtables, "legacy_size", size)
     looks: list[None] = []
     monitor: Any = SizeMonitor(FAMILIES, lambda: looks.append(None))
-    monitor._sizes = monitor._current()
-    monitor._compare()
+    await monitor._compare()
+    await monitor._compare()
     assert not looks
-    monitor._program("IPv4", 0, True)
+    await monitor._program("IPv4", 0, True)
     sizes["IPv4", "nat"] = TableSize(7, 1400)
-    monitor._program("IPv4", 70, True)
-    monitor._compare()  # the program has committed and not ended
-    monitor._program("IPv4", 70, False)
-    monitor._compare()
+    await monitor._program("IPv4", 70, True)
+    await monitor._compare()  # the program has committed and not ended
+    await monitor._program("IPv4", 70, False)
+    await monitor._compare()
     assert not looks
     sizes["IPv6", "nat"] = TableSize(7, 1400)
-    monitor._program("IPv4", 71, False)
-    monitor._compare()
+    await monitor._program("IPv4", 71, False)
+    await monitor._compare()
     assert len(looks) == 1
     sizes["IPv4", "nat"] = TableSize(5, 1000)
-    monitor._program("IPv4", 0, True)
+    await monitor._program("IPv4", 0, True)
     assert len(looks) == 2
+
+
+@pytest.mark.parametrize("changes", [0, 3])
+def test_a_table_that_changes_while_it_is_read(monkeypatch: pytest.MonkeyPatch, changes: int) -> None:
+    refusals = [BlockingIOError()] * changes
+
+    def read(_family: Family, _table: str) -> TableContent:
+        if refusals:
+            raise refusals.pop()
+        return TableContent(Counter(INPUT=1))
+
+    monkeypatch.setattr(xtables, "_legacy_content", read)
+    assert xtables.legacy_content("IPv4", "filter").rules == {"INPUT": 1}
 
 
 WHOLE = """*filter
