@@ -3,10 +3,10 @@
 Virtual servers count as theirs at an address of kube-ipvs0, and at the port of a set of node ports; those in
 excludeCIDRs stay, and so do all others.
 
-Where another mode takes over, connections of TCP go on until they end, but for DRAIN_S at most: their virtual servers
-stay with weights of 0, and so do their addresses. New connections are translated before they would reach these. UDP
-has no end, so its virtual servers go at once, and its flows are forgotten by connection tracking, which would lead
-them past the rules of the other mode. Differs: kube-proxy --cleanup removes all virtual servers of the machine at once.
+Where another mode takes over, connections of TCP and SCTP go on until they end, but for DRAIN_S at most: their virtual
+servers stay with weights of 0, and so do their addresses. New connections are translated before they reach these. UDP
+has no end, so its flows are forgotten by connection tracking, which would lead them past the rules of the other mode,
+and its virtual servers go at once. Differs: kube-proxy --cleanup removes all virtual servers of the machine at once.
 """
 
 from __future__ import annotations
@@ -147,20 +147,24 @@ async def _drain(left: Leftovers, waiting: list[ServerKey]) -> None:
 
 
 def _begin_draining(left: Leftovers) -> list[ServerKey]:
-    """Take no new connections; the virtual servers that have some."""
-    tcp = [key for key in left.servers if key[2] == "TCP"]
+    """Take no new connections; the virtual servers that have some.
+
+    Flows of UDP are forgotten while their virtual servers are there still: the next packet of each begins a flow of the
+    other mode. A packet of a connection whose virtual server has gone would be dropped, and sendto(2) fail with EPERM.
+    """
+    lasting = [key for key in left.servers if key[2] != "UDP"]
+    _forget_udp_flows(left)
     with ipvs() as kernel:
-        kernel.carry_out([Operation(Verb.DELETE_SERVER, key) for key in left.servers if key[2] != "TCP"])
+        kernel.carry_out([Operation(Verb.DELETE_SERVER, key) for key in left.servers if key[2] == "UDP"])
         kernel.carry_out(
             [
                 Operation(Verb.SET_DESTINATION, key, destination, 0)
-                for key in tcp
+                for key in lasting
                 for destination, there in kernel.destinations(key).items()
                 if there.weight
             ]
         )
-    _forget_udp_flows(left)
-    return _without_idle(left, tcp)
+    return _without_idle(left, lasting)
 
 
 def _without_idle(left: Leftovers, keys: Sequence[ServerKey]) -> list[ServerKey]:

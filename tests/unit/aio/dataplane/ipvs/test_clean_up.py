@@ -20,6 +20,7 @@ from kdns.proxy.settings.settings import IPVS, Settings
 
 WEB: ServerKey = ("10.96.0.1", 80, "TCP")
 DNS: ServerKey = ("10.96.0.1", 53, "UDP")
+SIGNALLING: ServerKey = ("10.96.0.1", 2905, "SCTP")
 NODE_PORT: ServerKey = ("192.0.2.1", 30001, "TCP")
 FOREIGN: ServerKey = ("192.0.2.1", 8000, "TCP")
 EXCLUDED: ServerKey = ("10.98.0.1", 80, "TCP")
@@ -92,8 +93,14 @@ async def test_connections_end_first_where_another_mode_follows(
 ) -> None:
     own, other = Flow(("10.96.0.1", 53), ("10.1.0.2", 53), b""), Flow(("10.96.0.9", 53), ("10.1.0.2", 53), b"")
     deleted: list[Flow] = []
+
+    def delete(_family: str, flows: list[Flow]) -> None:
+        """A packet of a flow whose virtual server has gone is dropped: the node's own sendto(2) fails with EPERM."""
+        assert DNS in kernel.options
+        deleted.extend(flows)
+
     monkeypatch.setattr(clean_up, "udp_flows", lambda family: [own, other] if family == "IPv4" else [])
-    monkeypatch.setattr(clean_up, "delete_flows", lambda _family, flows: deleted.extend(flows))
+    monkeypatch.setattr(clean_up, "delete_flows", delete)
     kernel.connect(WEB, POD, 1)
     assert await remove_ipvs(SETTINGS, OTHER_MODE) == []
     assert kernel.addresses == {"10.96.0.1"}
@@ -132,3 +139,13 @@ async def test_connections_are_not_waited_for_without_end(
     assert await remove_ipvs(SETTINGS, OTHER_MODE) == []
     await gone(kernel)
     assert set(kernel.options) == {FOREIGN, EXCLUDED}
+
+
+@pytest.mark.parametrize("key", [WEB, SIGNALLING])
+async def test_whatever_has_an_end_is_waited_for(kernel: KernelOfTest, key: ServerKey) -> None:
+    kernel.options[key] = ServerOptions("rr")
+    kernel.held[key] = {POD: Destination(1, 1, 0, masquerades=True)}
+    assert await remove_ipvs(SETTINGS, OTHER_MODE) == []
+    assert set(kernel.options) == {key, FOREIGN, EXCLUDED}
+    kernel.connect(key, POD, 0)
+    await gone(kernel)
