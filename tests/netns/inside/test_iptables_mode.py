@@ -370,6 +370,28 @@ def test_a_chain_that_others_use_stays_and_is_empty(loop: asyncio.AbstractEventL
     run(f"iptables-{backend} -t nat -F MINE")
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_rule_of_others_that_leads_to_a_service_stops_nothing(
+    loop: asyncio.AbstractEventLoop, backend: Backend
+) -> None:
+    loop.run_until_complete(remove_chains(None, Footprint()))
+    used, proxier = port_chains(FIRST).cluster, started(loop, backend)
+    without = plan(state(objects(count=0)), NODE_VIEW, IN_MODE)
+    loop.run_until_complete(proxier.sync_full(without))
+    fresh = saved(backend)
+    loop.run_until_complete(proxier.sync_full(plan(state(objects()), NODE_VIEW, IN_MODE)))
+    run(f"iptables-{backend}-restore --noflush", f"*nat\n:MINE - [0:0]\n-A MINE -j {used}\nCOMMIT\n")
+    loop.run_until_complete(proxier.sync_full(without))
+    found = saved(backend)
+    assert found.pop(f"iptables nat {used}") == []
+    assert found.pop("iptables nat MINE")
+    assert found == fresh
+    run(f"iptables-{backend} -t nat -F MINE")
+    run(f"iptables-{backend} -t nat -X MINE")
+    loop.run_until_complete(proxier.sync_full(without))
+    assert saved(backend) == fresh
+
+
 def test_a_node_that_uses_the_other_back_end_now(loop: asyncio.AbstractEventLoop) -> None:
     made = plan(state(objects()), NODE_VIEW, IN_MODE)
     for before, now in (BACKENDS, BACKENDS[::-1]):

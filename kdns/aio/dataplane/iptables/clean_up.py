@@ -131,7 +131,7 @@ async def _remove(
     if emptied:
         await programs.restore(family, "\n".join((*emptied, "")))
     for table, names in stale.items():
-        deleted = await _delete(programs, family, table, sorted(names, key=_place))
+        deleted = await delete_chains(programs, family, table, sorted(names, key=_place))
         removed += (f"{family} {table} {name} in iptables-{backend}" for name in deleted[:_NAMED])
         if len(deleted) > _NAMED:
             removed.append(f"{family} {table} and {len(deleted) - _NAMED} more chains in iptables-{backend}")
@@ -142,8 +142,8 @@ async def _remove(
     return removed
 
 
-async def _delete(programs: Programs, family: Family, table: str, names: list[str]) -> list[str]:
-    """Delete chains that have no rules; those that are gone."""
+async def delete_chains(programs: Programs, family: Family, table: str, names: list[str]) -> list[str]:
+    """Delete chains that have no rules; those that are gone. One to which rules of others lead stays."""
     try:
         lines = _commits(table, [f"-X {name}" for name in names], programs.backend)
         await programs.restore(family, "\n".join((*lines, "")))
@@ -152,7 +152,7 @@ async def _delete(programs: Programs, family: Family, table: str, names: list[st
             log.warning("chain stays, empty", table=table, chain=names[0], reason=error.stderr)
             return []
         middle = len(names) // 2
-        parts = [await _delete(programs, family, table, part) for part in (names[:middle], names[middle:])]
+        parts = [await delete_chains(programs, family, table, part) for part in (names[:middle], names[middle:])]
         return [*parts[0], *parts[1]]
     return names
 

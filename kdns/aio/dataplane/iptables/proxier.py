@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final, Protocol
 
 from kdns import logs
 from kdns.aio.dataplane.host_settings import set_sysctl
-from kdns.aio.dataplane.iptables.clean_up import ROUTE_LOCALNET, remove_chains
+from kdns.aio.dataplane.iptables.clean_up import ROUTE_LOCALNET, delete_chains, remove_chains
 from kdns.aio.dataplane.iptables.counters import IptablesCounters
 from kdns.aio.dataplane.iptables.expected import ExpectedRules
 from kdns.aio.dataplane.iptables.monitor import SizeMonitor, TransactionMonitor
@@ -33,6 +34,7 @@ _TABLES: Final = tuple(FIXED)
 _LOOKS: Final = 5
 VERIFY_S: Final = 10.0
 """How long after a change of rules the kernel is looked at, where it does not tell who changes them."""
+_TABLE_OR_DELETION: Final = re.compile(r"^(\*|-X )(\S+)\n", re.MULTILINE)
 
 
 class RuleTables(Protocol):
@@ -151,11 +153,23 @@ class IptablesProxier:
         expected = self._expected.setdefault(family, ExpectedRules()) if is_partial else ExpectedRules()
         try:
             await self._programs.restore(family, text)
-        except ApplyError:
+        except ApplyError as error:
             self.counters.partial_failures[family] += is_partial
-            raise
+            if is_partial or "(-X " not in error.stderr:
+                raise
+            await self._restore_and_delete(family, text)
         await asyncio.to_thread(expected.restored, text)
         self._expected[family] = expected
+
+    async def _restore_and_delete(self, family: Family, text: str) -> None:
+        """Carry out a restore in which a chain cannot be deleted, since rules of others lead to it: it stays, empty.
+
+        Differs: kube-proxy syncs nothing as long as there is such a rule.
+        """
+        text, deletions = await asyncio.to_thread(_without_deletions, text)
+        await self._programs.restore(family, text)
+        for table, chains in deletions.items():
+            await delete_chains(self._programs, family, table, chains)
 
     def _route_loopback(self) -> None:
         """Let packets from 127.0.0.0/8 leave, for node ports there; the rules keep others from sending to it."""
@@ -240,3 +254,15 @@ class IptablesProxier:
                 await remove_chains(None, Footprint())
             if self._has_set_sysctl:
                 set_sysctl(ROUTE_LOCALNET, 0)
+
+
+def _without_deletions(text: str) -> tuple[str, dict[str, list[str]]]:
+    """A restore that deletes no chain, and the chains that it would have deleted, by table."""
+    deletions: dict[str, list[str]] = {}
+    table = ""
+    for kind, name in _TABLE_OR_DELETION.findall(text):
+        if kind == "*":
+            table = name
+        else:
+            deletions.setdefault(table, []).append(name)
+    return re.sub(r"^-X .*\n", "", text, flags=re.MULTILINE), deletions
