@@ -142,8 +142,8 @@ async def _drain(left: Leftovers, waiting: list[ServerKey]) -> None:
     while waiting and time.monotonic() < until_s:
         await asyncio.sleep(POLL_S)
         waiting = await asyncio.to_thread(_without_idle, left, waiting)
-    for name in await asyncio.to_thread(_remove, left):
-        log.info("rules of before removed", removed=name)
+    if removed := await asyncio.to_thread(_remove, left):
+        log.info("rules of before removed", removed=removed)
 
 
 def _begin_draining(left: Leftovers) -> list[ServerKey]:

@@ -128,8 +128,8 @@ class Takeover:
             return  # a mode without rules leaves those of others as they are
         kept = replace(self._modes[-1].footprint, spares_kube_proxy=spares_kube_proxy)
         for each in self._clean_ups:
-            for name in await each(settings, kept):
-                log.info("rules of before removed", removed=name)
+            if removed := await each(settings, kept):
+                log.info("rules of before removed", removed=list(removed))
 
     def _retire_earlier(self) -> None:
         """Let the modes before the last one end. That goes on when another mode is started."""
