@@ -17,6 +17,7 @@ from sys import maxsize
 from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
+from kdns import logs
 from kdns.aio.dataplane.floors import CAPABILITY, Version, too_old, version_in
 from kdns.aio.netlink import xtables
 from kdns.aio.netlink.xtables import Backend
@@ -36,6 +37,9 @@ _WAIT: Final = ("-w", "5")
 _TABLES: Final = ("filter", "nat", "mangle", "raw", "security")
 _LINE: Final = re.compile(r"line:? (\d+)")
 _SHOWN: Final = 1000
+_PROBES: Final = 12
+"""How often a back end is asked whether it works, while another program holds the lock: for a minute."""
+_PAUSE_S: Final = 0.2
 _NOT_PERMITTED: Final = re.compile("Operation not permitted|Permission denied|you must be root")
 _BUSY: Final = re.compile("xtables lock|Cannot allocate memory|No buffer space|Resource temporarily unavailable")
 _OURS: Final = "KUBE-"
@@ -59,6 +63,8 @@ _END_OF_PROBE: Final = tuple(
     line for table in ("nat", "filter") for line in (f"*{table}", ":KDNS-CHECK - [0:0]", "-X KDNS-CHECK", "COMMIT")
 )
 
+log = logs.get(__name__)
+
 _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
 observers: list[Callable[[Family, int, bool], Awaitable[None] | None]] = []
@@ -77,6 +83,11 @@ class Result(NamedTuple):
     code: int
     output: str
     errors: str
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it was ended or could not do its work, whatever that was."""
+        return self.code < 0 or (self.code > 0 and _BUSY.search(self.errors) is not None)
 
 
 @dataclass(slots=True)
@@ -105,8 +116,7 @@ class Programs:
         finally:
             os.close(descriptor)
         if result.code:
-            is_busy = result.code < 0 or _BUSY.search(result.errors)
-            raise (BusyError if is_busy else ApplyError)(argv, await asyncio.to_thread(_reason, result, text))
+            raise (BusyError if result.is_busy else ApplyError)(argv, await asyncio.to_thread(_reason, result, text))
 
     async def check(self, family: Family, text: str) -> str:
         """Why the program or the kernel would refuse a restore of chains of proxies, "" if neither would.
@@ -137,21 +147,35 @@ class Programs:
         return result.code == 0
 
     async def rules(self, family: Family, table: str, chain: str) -> list[str]:
-        """The rules of a chain as `-A CHAIN …`; none where there is no such chain."""
+        """The rules of a chain as `-A CHAIN …`, none where there is no such chain; BusyError if it could not be asked."""
+        argv = self._argv(family, "", *_WAIT, "-S", chain, "-t", table)
         async with _turn():
-            result = await _run(self._argv(family, "", *_WAIT, "-S", chain, "-t", table))
+            result = await _run(argv)
+        if result.is_busy:
+            raise BusyError(argv, _reason(result))
         return [line for line in result.output.splitlines() if line.startswith("-A ")]
 
     async def refusal(self, family: Family) -> str:
-        """Why the kernel would not take a family's rules, "" if it would. Nothing stays of the attempt."""
-        try:
-            await self.restore(family, "\n".join((*_PROBE, "")))
-        except ApplyError as error:
-            return f"{_NAME[family]}{self.suffix}: {error.stderr}"
-        finally:
-            with suppress(ApplyError):
-                await self.restore(family, "\n".join((*_END_OF_PROBE, "")))
-        return ""
+        """Why the kernel would not take a family's rules, "" if it would. Nothing stays of the attempt.
+
+        Where another program holds the lock, that is waited for: it says nothing about this back end and this family.
+        """
+        reason = ""
+        for _ in range(_PROBES):
+            try:
+                await self.restore(family, "\n".join((*_PROBE, "")))
+            except BusyError as error:
+                reason = error.stderr
+                log.warning("iptables is busy", family=family, reason=reason)
+                await asyncio.sleep(_PAUSE_S)
+                continue
+            except ApplyError as error:
+                return f"{_NAME[family]}{self.suffix}: {error.stderr}"
+            finally:
+                with suppress(ApplyError):
+                    await self.restore(family, "\n".join((*_END_OF_PROBE, "")))
+            return ""
+        return f"{_NAME[family]}{self.suffix}: {reason}"
 
     def _argv(self, family: Family, kind: str, *arguments: str) -> tuple[str, ...]:
         name = f"{_NAME[family]}{self.suffix}{kind}"
@@ -273,7 +297,8 @@ async def _run(
         await tell(pid, True)
         output, errors = await process.communicate()
     except OSError as error:
-        raise BusyError(argv, str(error)) from error
+        is_missing = isinstance(error, FileNotFoundError | PermissionError)
+        raise (ApplyError if is_missing else BusyError)(argv, str(error)) from error
     finally:
         await tell(pid, False)
     return Result(process.returncode or 0, output.decode(errors="replace"), errors.decode(errors="replace").strip())

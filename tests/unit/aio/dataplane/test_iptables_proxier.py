@@ -305,6 +305,33 @@ async def test_why_a_machine_has_no_mode_iptables(fake: Callable[..., FakeProgra
     assert (found and found.backend, reason) == ("legacy", "")
 
 
+async def test_a_lock_is_waited_for_before_a_back_end_is_chosen(
+    fake: Callable[..., FakePrograms], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(programs, "_PAUSE_S", 0.0)
+    made = fake("ip")
+    run, refusals = made.run, [4, 4, 4]
+
+    async def busy(argv: tuple[str, ...], *rest: Any, **how: Any) -> programs.Result:
+        if "iptables-legacy-restore" in argv and refusals:
+            return programs.Result(refusals.pop(), "", "Another app is currently holding the xtables lock")
+        return await run(argv, *rest, **how)
+
+    monkeypatch.setattr(programs, "_run", busy)
+    monkeypatch.setattr(programs, "preferred_backend", lambda: "legacy")
+    found, reason = await choose()
+    assert (found and found.backend, reason) == ("legacy", "")
+    refusals.extend([4] * 100)
+    assert found
+    with pytest.raises(BusyError):
+        await found.restore("IPv4", "")
+    assert "holding the xtables lock" in await found.refusal("IPv4")
+    assert await found.refusal("IPv6") == ""
+    made.answers["-S"] = (4, "", "Another app is currently holding the xtables lock")
+    with pytest.raises(BusyError):
+        await found.rules("IPv4", "nat", "OUTPUT")
+
+
 async def test_what_a_start_finds(fake: Callable[..., FakePrograms], monkeypatch: pytest.MonkeyPatch) -> None:
     def no_counters(_names: object) -> None:
         raise OSError
