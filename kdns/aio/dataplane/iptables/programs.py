@@ -147,7 +147,7 @@ class Programs:
         return result.code == 0
 
     async def rules(self, family: Family, table: str, chain: str) -> list[str]:
-        """The rules of a chain as `-A CHAIN …`, none where there is no such chain; BusyError if it could not be asked."""
+        """The rules of a chain as `-A CHAIN …`, none without such a chain; BusyError if it could not be asked."""
         argv = self._argv(family, "", *_WAIT, "-S", chain, "-t", table)
         async with _turn():
             result = await _run(argv)
