@@ -1,7 +1,7 @@
 """What mode ipvs leaves in the kernel, kdns's or kube-proxy's: virtual servers, kube-ipvs0 with its addresses, sets.
 
-Virtual servers count as theirs at an address of kube-ipvs0, and at the port of a set of node ports; those in
-excludeCIDRs stay, and so do all others.
+Virtual servers count as theirs at an address of kube-ipvs0, as entries of the sets say, and where all that they have
+has weight 0, as what has left; those in excludeCIDRs stay, and so do all others.
 
 Where another mode takes over, connections of TCP and SCTP go on until they end, but for DRAIN_S at most: their virtual
 servers stay with weights of 0, and so do their addresses. New connections are translated before they reach these. UDP
@@ -25,7 +25,7 @@ from typing import Final
 from kdns import logs
 from kdns.aio.dataplane.floors import CAPABILITY
 from kdns.aio.dataplane.ipvs.draining import DRAIN_S, is_used
-from kdns.aio.dataplane.ipvs.sets import replacing
+from kdns.aio.dataplane.ipvs.sets import TRIAL, replacing
 from kdns.aio.dataplane.proxier import Footprint
 from kdns.aio.netlink import ipvs as netlink_ipvs
 from kdns.aio.netlink.addresses import VIRTUAL_LINK, change_link_addresses, link_addresses
@@ -35,12 +35,22 @@ from kdns.aio.netlink.ipvs import Ipvs, Operation, ServerKey, Verb, ipvs
 from kdns.aio.tasks import observed
 from kdns.errors import ApplyError
 from kdns.net import FAMILIES, Network, family_of_text, join_host_port, parse_network
-from kdns.proxy.ipvs.sets import NODE_PORTS, TYPES, set_name
+from kdns.proxy.ipvs.sets import (
+    CLUSTER_IP,
+    EXTERNAL_IP,
+    EXTERNAL_IP_LOCAL,
+    LOAD_BALANCER,
+    NODE_PORTS,
+    TYPES,
+    set_name,
+)
 from kdns.proxy.settings.settings import Settings
 
 POLL_S: Final = 2.0
 _NAMED: Final = 10
 """Virtual servers that are named when they are removed."""
+_OF_ADDRESSES: Final = frozenset({CLUSTER_IP, EXTERNAL_IP, EXTERNAL_IP_LOCAL, LOAD_BALANCER})
+"""Sets of fronts with addresses: some are the node's own, and so not on kube-ipvs0."""
 _IP_SET: Final = Path("/sys/module/ip_set")
 
 _draining: dict[asyncio.Task[None], Leftovers] = {}
@@ -115,25 +125,45 @@ def find(excluded: Collection[Network]) -> Leftovers:
         left.link = socket.if_nametoindex(VIRTUAL_LINK)
         left.addresses = frozenset(link_addresses(left.link))
     node_ports: set[tuple[str, int]] = set()
+    fronts: set[ServerKey] = set()
     if _IP_SET.exists():
         with ipsets() as kernel:
             own = {set_name(name, family): name for name in TYPES for family in FAMILIES}
-            own |= {replacing(name): "" for name in own}
+            own |= {replacing(name): "" for name in own} | {TRIAL: ""}
             left.sets = [name for name in kernel.headers() if name in own]
-            for protocol, general in NODE_PORTS.items():
-                for name in left.sets:
+            for name in left.sets:
+                if own[name] in _OF_ADDRESSES:
+                    fronts |= {key for entry in kernel.entries(name) if (key := _front(entry))}
+                for protocol, general in NODE_PORTS.items():
                     if own[name] == general:
                         ports = (entry.rpartition(":")[2] for entry in kernel.entries(name))
                         node_ports |= {(protocol, int(port)) for port in ports}
     if netlink_ipvs.PROC.exists() and (left.link or left.sets):
         with ipvs() as kernel_of_servers:
+
+            def is_ours(key: ServerKey) -> bool:
+                is_told = key[0] in left.addresses or key in fronts or (key[2], key[1]) in node_ports
+                return is_told or _has_left(kernel_of_servers, key)
+
             left.servers = [
                 key
                 for key in kernel_of_servers.servers()
-                if (key[0] in left.addresses or (key[2], key[1]) in node_ports)
-                and not any(ip_address(key[0]) in network for network in excluded)
+                if not any(ip_address(key[0]) in network for network in excluded) and is_ours(key)
             ]
     return left
+
+
+def _front(entry: str) -> ServerKey | None:
+    """The virtual server of 10.96.0.1,tcp:80; None where another program's set has other entries."""
+    address, _, rest = entry.partition(",")
+    protocol, _, port = rest.partition(":")
+    return (address, int(port), protocol.upper()) if port.isdigit() else None
+
+
+def _has_left(kernel: Ipvs, key: ServerKey) -> bool:
+    """Whether only connections of before need it: nothing else tells whose it is at an address of the node itself."""
+    there = kernel.destinations(key).values()
+    return bool(there) and all(each.masquerades and not each.weight for each in there)
 
 
 async def _drain(left: Leftovers, waiting: list[ServerKey]) -> None:

@@ -83,6 +83,21 @@ async def test_everything_is_removed_at_once_where_nothing_follows(kernel: Kerne
     assert await remove_ipvs(SETTINGS, Footprint()) == []
 
 
+async def test_virtual_servers_at_the_nodes_own_addresses(kernel: KernelOfTest) -> None:
+    """An external IP that is the node's, which is in a set, and one that has left, of which its weights tell."""
+    external, left, odd = ("192.0.2.1", 80, "TCP"), ("192.0.2.1", 81, "TCP"), ("192.0.2.1", 82, "TCP")
+    weights = {external: 1, left: 0, odd: 0}
+    kernel.options |= dict.fromkeys(weights, ServerOptions("rr"))
+    for key, weight in weights.items():
+        kernel.held[key] = {POD: Destination(weight, 0, 1, masquerades=key != odd)}
+    kernel.sets["KUBE-EXTERNAL-IP"] = SetType("hash:ip,port", "IPv4"), {"192.0.2.1,tcp:80"}
+    kernel.sets["KUBE-LOAD-BALANCER"] = SetType("hash:ip", "IPv4"), {"192.0.2.1"}
+    kernel.sets["KUBE-CLUSTER-IP-NEW"] = SetType("hash:ip,port", "IPv4"), set()
+    await remove_ipvs(SETTINGS, Footprint())
+    assert set(kernel.options) == {FOREIGN, EXCLUDED, odd}
+    assert set(kernel.sets) == {"somebody"}
+
+
 async def test_sets_that_rules_use_stay(kernel: KernelOfTest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel, "destroy", lambda name: name != "KUBE-CLUSTER-IP")
     assert "set KUBE-CLUSTER-IP" not in await remove_ipvs(SETTINGS, Footprint())
