@@ -73,7 +73,7 @@ def set_sysctl(name: str, value: int, *, is_lowered: bool = True) -> tuple[bool,
 
     `is_lowered`: a higher value is replaced too.
     """
-    path = next((path for folder in FOLDERS if (path := folder / name).exists()), FOLDERS[-1] / name)
+    path = _path(name)
     try:
         current = int(path.read_text(encoding="ascii"))
         if current == value or (current > value and not is_lowered):
@@ -83,6 +83,20 @@ def set_sysctl(name: str, value: int, *, is_lowered: bool = True) -> tuple[bool,
         return False, f"{name} = {value}: {error.strerror}"
     log.info("sysctl set", name=name, value=value)
     return True, ""
+
+
+def sysctl_refusal(name: str, value: int) -> str:
+    """Why one cannot be set that has another value, "" if it has this one or can be set. Nothing is changed."""
+    path = _path(name)
+    try:
+        is_set = int(path.read_text(encoding="ascii")) == value or os.access(path, os.W_OK)
+    except OSError as error:
+        return f"{name} = {value}: {error.strerror}"
+    return "" if is_set else f"{name} = {value}: not writable"
+
+
+def _path(name: str) -> Path:
+    return next((path for folder in FOLDERS if (path := folder / name).exists()), FOLDERS[-1] / name)
 
 
 def _set(values: dict[str, int]) -> Iterator[str]:

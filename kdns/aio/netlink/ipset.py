@@ -160,6 +160,14 @@ class IpSets:
         self._kernel.dump(_KIND | IPSET_CMD_LIST, _start("IPv4") + _name(name), receive)
         return found
 
+    def lacks(self, type_name: str) -> str:
+        """Why there can be no sets of a type, "" if there can."""
+        try:
+            self._revision(type_name, "IPv4")
+        except OSError as error:
+            return error_text(error.errno or 0)
+        return ""
+
     def create(self, name: str, kind: SetType) -> None:
         """Make a set; OSError where one of this name is there."""
         type_name, family, max_entries = kind

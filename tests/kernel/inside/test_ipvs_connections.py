@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import socket
 import struct
 import subprocess
@@ -19,6 +20,7 @@ from world import World
 
 from kdns.aio.dataplane.ipvs import clean_up, pace, proxier
 from kdns.aio.dataplane.ipvs.clean_up import remove_ipvs
+from kdns.aio.dataplane.modes import MODES
 from kdns.aio.dataplane.proxier import Footprint, IptablesPart
 from kdns.aio.netlink.addresses import VIRTUAL_LINK, link_addresses
 from kdns.aio.netlink.ipset import SetType, ipsets
@@ -303,3 +305,28 @@ def test_what_the_settings_say(run: Run) -> None:
         await node.mode.close(keep_rules=False)
 
     run(all_of_it())
+
+
+@pytest.mark.parametrize(
+    ("module", "reason"),
+    [
+        ("xt_set", r"rules of iptables cannot look into sets \(.*\); wanted: the kernel's modules xt_set and xt_ipvs"),
+        ("ip_set_hash_ipportnet", r"no sets of type hash:ip,port,net \(.*\); wanted: its module ip_set_hash_ipportnet"),
+        ("dummy", "the kernel has no dummy links; wanted: its module dummy"),
+    ],
+)
+def test_what_a_kernel_lacks_is_told(node: Node, run: Run, module: str, reason: str) -> None:
+    helper = Path("/run/bin/modprobe")
+    script = helper.read_text()
+    run(node.mode.close(keep_rules=False))
+    do(f"{helper} -r {module}")
+    real = script.splitlines()[-1]
+    dry = real.removeprefix("exec ").replace('"$@"', '-D "$@"')
+    helper.write_text(f'#!/bin/sh\ncase "$({dry})" in */{module}.ko*) exit 1;; esac\n{real}\n')
+    try:
+        assert re.search(reason, str(run(MODES["ipvs"].unsupported(SETTINGS))))
+    finally:
+        helper.write_text(script)
+    assert not run(MODES["ipvs"].unsupported(SETTINGS))
+    with ipsets() as kernel:
+        assert not kernel.headers()

@@ -11,10 +11,14 @@ from typing import Final
 
 from kdns.aio.dataplane.floors import CAPABILITY
 from kdns.aio.dataplane.iptables import programs
+from kdns.aio.dataplane.iptables.programs import BusyError, Programs
+from kdns.aio.dataplane.ipvs import sysctls
+from kdns.aio.dataplane.ipvs.sets import TRIAL
 from kdns.aio.netlink import ipvs as netlink_ipvs
-from kdns.aio.netlink.ipset import ipsets
+from kdns.aio.netlink.ipset import SetType, ipsets
 from kdns.aio.netlink.ipvs import Ipvs, Operation, ServerOptions, Verb, ipvs
 from kdns.errors import InputError
+from kdns.proxy.ipvs.sets import HASH_IP_PORT, TYPES
 from kdns.proxy.ipvs.virtual_servers import SCHEDULERS
 from kdns.proxy.plan.config import DEFAULT_SCHEDULER
 from kdns.proxy.settings.settings import Settings
@@ -22,6 +26,13 @@ from kdns.proxy.settings.settings import Settings
 _DUMMY: Final = ("198.51.100.0", 20000, "TCP")
 """A virtual server that nobody asks (RFC 5737); kube-proxy tries with the same."""
 _IPSET_PROTOCOL: Final = 6
+_RULES: Final = (
+    "*filter",
+    ":KUBE-CHECK - [0:0]",
+    f"-A KUBE-CHECK -m set --match-set {TRIAL} dst,dst -j RETURN",
+    f"-A KUBE-CHECK -m ipvs --vaddr {_DUMMY[0]} --vproto tcp --vport {_DUMMY[1]} -j DROP",
+    "COMMIT",
+)
 
 
 async def unsupported(settings: Settings) -> str:
@@ -33,9 +44,12 @@ async def unsupported(settings: Settings) -> str:
 
     scheduler = settings.ipvs.scheduler or DEFAULT_SCHEDULER
     await load_modules("ip_vs", f"ip_vs_{scheduler}")
-    if reason := await asyncio.to_thread(lambda: _ipvs(scheduler) or _ipset() or link.unsupported()):
+    if reason := await asyncio.to_thread(
+        lambda: _ipvs(scheduler) or _ipset() or link.unsupported() or sysctls.unsupported()
+    ):
         return reason
-    return (await programs.choose())[1]
+    found, reason = await programs.choose()
+    return await _rules(found) if found else reason
 
 
 def _ipvs(scheduler: str) -> str:
@@ -80,13 +94,41 @@ def _ipset() -> str:
     try:
         with ipsets() as kernel:
             found = kernel.protocol()
+            types = {each: kernel.lacks(each) for each in TYPES.values()}
     except PermissionError:
         return f"sets of addresses may not be used; {CAPABILITY}"
     except OSError as error:
         return f"the kernel has no sets of addresses ({error.strerror or error}); wanted: its module ip_set"
     if found < _IPSET_PROTOCOL:
         return f"the kernel's sets have protocol {found}; wanted: {_IPSET_PROTOCOL} or later, as of Linux 2.6.39"
+    for each in dict.fromkeys(TYPES.values()):
+        if lack := types[each]:
+            module = f"ip_set_{each.replace(':', '_').replace(',', '')}"
+            return f"the kernel has no sets of type {each} ({lack}); wanted: its module {module}"
     return ""
+
+
+async def _rules(found: Programs) -> str:
+    """Why rules cannot match what is in a set, or what a virtual server has translated."""
+    await asyncio.to_thread(_trial_set, is_wanted=True)
+    try:
+        reason = await found.check("IPv4", "\n".join((*_RULES, "")))
+    except BusyError:
+        return ""  # another program holds the lock: the first sync tells
+    finally:
+        await asyncio.to_thread(_trial_set, is_wanted=False)
+    if not reason:
+        return ""
+    first = reason.partition("\n")[0]
+    return f"rules of iptables cannot look into sets ({first}); wanted: the kernel's modules xt_set and xt_ipvs"
+
+
+def _trial_set(*, is_wanted: bool) -> None:
+    with ipsets() as kernel:
+        kernel.destroy(TRIAL)
+        if is_wanted:
+            with suppress(FileExistsError):  # a process was killed here, and its rule is still there
+                kernel.create(TRIAL, SetType(HASH_IP_PORT, "IPv4"))
 
 
 async def load_modules(*names: str) -> None:

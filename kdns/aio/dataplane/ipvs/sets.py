@@ -10,6 +10,8 @@ from kdns.aio.netlink.ipset import Header, IpSets, SetType, error_text
 from kdns.errors import ApplyError
 from kdns.proxy.ipvs.sets import BITMAP_PORT, MAX_NAME, IpSet
 
+TRIAL: Final = "KDNS-CHECK"
+"""A set that is made to see whether rules can look into it."""
 _REPLACING: Final = "-NEW"
 Refused = dict[tuple[str, str], str]
 """Entries that a set cannot have, by its name and their text, with the reason."""

@@ -8,7 +8,7 @@ from typing import Final
 
 from kdns import logs
 from kdns.aio.dataplane.floors import Version, version_in
-from kdns.aio.dataplane.host_settings import set_sysctl
+from kdns.aio.dataplane.host_settings import set_sysctl, sysctl_refusal
 from kdns.errors import ApplyError
 from kdns.proxy.settings.settings import IPVS
 
@@ -28,6 +28,8 @@ _REUSE_UNTIL: Final[Version] = (5, 9)
 """Between these kernels, the port of a client that comes again within two minutes costs it a second's wait; before and
 after, the kernel's own setting is right."""
 
+_WANTED: Final = "wanted: these values, or /proc/sys to be writable here"
+
 log = logs.get(__name__)
 
 
@@ -39,11 +41,17 @@ def useful_sysctls(settings: IPVS, kernel: Version) -> dict[str, int]:
     return values | (_STRICT_ARP if settings.strict_arp else {})
 
 
+def unsupported() -> str:
+    """Why the sysctls without which the mode does not work cannot be set, "" if they can or are."""
+    failures = [reason for name, value in _NEEDED.items() if (reason := sysctl_refusal(name, value))]
+    return f"sysctls cannot be set: {', '.join(failures)}; {_WANTED}" if failures else ""
+
+
 def apply_ipvs_sysctls(settings: IPVS) -> None:
     """Set them; ApplyError where one cannot be set without which the mode does not work. Blocks."""
     if failures := _failures(_NEEDED):
         reason = f"sysctls not set: {', '.join(failures)}"
-        raise ApplyError(("sysctl",), f"{reason}; wanted: these values, or /proc/sys to be writable here")
+        raise ApplyError(("sysctl",), f"{reason}; {_WANTED}")
     if failures := _failures(useful_sysctls(settings, version_in(os.uname().release))):
         log.warning("sysctls of IPVS not set", failures=failures, wanted="/proc/sys to be writable here")
 

@@ -158,6 +158,18 @@ def test_sysctls_are_set_where_they_can_be(tmp_path: Path, monkeypatch: pytest.M
     }
 
 
+def test_why_a_sysctl_cannot_be_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_settings, "FOLDERS", (tmp_path,))
+    monkeypatch.setattr("os.access", lambda path, _mode: path.name != "fixed")
+    for name in ("fixed", "free"):
+        (tmp_path / name).write_text("1\n")
+    assert host_settings.sysctl_refusal("fixed", 1) == ""
+    assert host_settings.sysctl_refusal("fixed", 0) == "fixed = 0: not writable"
+    assert host_settings.sysctl_refusal("free", 0) == ""
+    assert host_settings.sysctl_refusal("absent", 1) == "absent = 1: No such file or directory"
+    assert (tmp_path / "free").read_text() == "1\n"
+
+
 def test_a_sparse_state_leads_to_the_same_plan() -> None:
     view = NodeView("here", "", (ip_address("192.0.2.1"),), (ip_address("192.0.2.1"),))
     objects = (service(), *SLICES)

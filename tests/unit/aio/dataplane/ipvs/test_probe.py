@@ -14,6 +14,7 @@ from kdns.aio.dataplane.iptables import programs
 from kdns.aio.dataplane.ipvs import link, probe, start, sysctls
 from kdns.aio.dataplane.ipvs.start import timeouts
 from kdns.aio.dataplane.ipvs.sysctls import apply_ipvs_sysctls, useful_sysctls
+from kdns.aio.netlink.ipset import SetType
 from kdns.aio.netlink.ipvs import Operation, ServerKey, ServerOptions, Timeouts, Verb
 from kdns.errors import ApplyError, InputError
 from kdns.proxy.settings.settings import IPVS, Settings
@@ -31,6 +32,10 @@ class Kernel:
     there: dict[ServerKey, ServerOptions] = field(default_factory=dict)
     link: str = ""
     iptables: str = ""
+    sysctls: str = ""
+    lacking_type: str = ""
+    sets: list[str] = field(default_factory=list)
+    rules: str = ""
 
     def servers(self) -> dict[ServerKey, ServerOptions]:
         return dict(self.there)
@@ -50,6 +55,22 @@ class Kernel:
 
     def protocol(self) -> int:
         return self.ipset_protocol
+
+    def lacks(self, type_name: str) -> str:
+        return "no such type" if type_name == self.lacking_type else ""
+
+    def create(self, name: str, _kind: SetType) -> None:
+        self.sets.append(name)
+
+    def destroy(self, name: str) -> None:
+        self.sets = [each for each in self.sets if each != name]
+
+    async def check(self, family: str, text: str) -> str:
+        """As the programs of iptables."""
+        assert family == "IPv4"
+        assert all(f"--match-set {name} " in text for name in self.sets)
+        assert self.sets
+        return self.rules
 
 
 @pytest.mark.parametrize(
@@ -83,6 +104,17 @@ class Kernel:
         ),
         (Kernel(link="no dummy"), "", "no dummy"),
         (Kernel(iptables="no iptables"), "", "no iptables"),
+        (Kernel(sysctls="no sysctls"), "", "no sysctls"),
+        (
+            Kernel(lacking_type="hash:ip,port,net"),
+            "",
+            "the kernel has no sets of type hash:ip,port,net (no such type); wanted: its module ip_set_hash_ipportnet",
+        ),
+        (
+            Kernel(rules="no match\nsecond line"),
+            "",
+            "rules of iptables cannot look into sets (no match); wanted: the kernel's modules xt_set and xt_ipvs",
+        ),
     ],
 )
 async def test_why_it_cannot_run(kernel: Kernel, scheduler: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,6 +122,7 @@ async def test_why_it_cannot_run(kernel: Kernel, scheduler: str, reason: str, mo
     replace(monkeypatch, kernel)
     assert await probe.unsupported(Settings(ipvs=IPVS(scheduler=scheduler))) == reason
     assert kernel.there == before
+    assert not kernel.sets
 
 
 async def test_a_scheduler_that_no_kernel_has_is_a_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,13 +140,14 @@ def replace(patch: pytest.MonkeyPatch, kernel: Kernel) -> None:
 
     async def nothing(*_names: str) -> None: ...
 
-    async def choose() -> tuple[None, str]:
-        return None, kernel.iptables
+    async def choose() -> tuple[Kernel | None, str]:
+        return None if kernel.iptables else kernel, kernel.iptables
 
     patch.setattr(probe, "ipvs", lambda: opened(kernel.ipvs_error))
     patch.setattr(probe, "ipsets", lambda: opened(kernel.ipset_error))
     patch.setattr(probe, "load_modules", nothing)
     patch.setattr(link, "unsupported", lambda: kernel.link)
+    patch.setattr(sysctls, "unsupported", lambda: kernel.sysctls)
     patch.setattr(programs, "choose", choose)
 
 
