@@ -145,6 +145,8 @@ FLUSHES: Final = {
     "the chain of all Services": ("-t nat -F KUBE-SERVICES",),
     "a jump": ("-t nat -D OUTPUT 1",),
     "all jumps of a chain": ("-F FORWARD",),
+    "what keeps others from loopback addresses": ("-F KUBE-FIREWALL",),
+    "the jump to it": ("-D INPUT -j KUBE-FIREWALL",),
     "the canary": ("-t mangle -F", "-t mangle -X"),
 }
 OF_OTHERS: Final = (

@@ -13,7 +13,6 @@ from kdns.aio.dataplane.iptables.programs import Programs, choose, families
 from kdns.aio.dataplane.iptables.proxier import IptablesProxier
 from kdns.aio.netlink import nfacct
 from kdns.errors import ApplyError
-from kdns.net import FAMILIES
 from kdns.proxy.iptables.frame import INVALID_PACKETS, LOCALHOST_PACKETS, Features
 from kdns.proxy.settings.settings import Settings
 
@@ -47,8 +46,6 @@ async def start(settings: Settings) -> IptablesProxier:
     if programs is None:
         raise ApplyError(("iptables",), reason)
     served = await families(programs)
-    if served != FAMILIES:
-        log.warning("virtual IPs of IPv6 are not served", reason="ip6tables has no table nat in this kernel")
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     version = ".".join(map(str, programs.version))
     log.info("iptables found", backend=programs.backend, version=version)

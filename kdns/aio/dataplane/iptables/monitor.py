@@ -22,6 +22,7 @@ from kdns.aio.netlink import xtables
 from kdns.aio.netlink.protocol import ADDRESS_FAMILY, NFGENMSG, Message, attributes, text_of
 from kdns.aio.netlink.transactions import Author, TransactionReader, TransactionSocket
 from kdns.aio.netlink.uapi import (
+    NFT_MSG_DELCHAIN,
     NFT_MSG_DELRULE,
     NFT_MSG_DELTABLE,
     NFT_MSG_NEWRULE,
@@ -33,13 +34,16 @@ from kdns.aio.netlink.xtables import TableSize
 from kdns.aio.tasks import observed
 from kdns.net import Family
 from kdns.proxy.iptables.capture import CHAINS
-from kdns.proxy.iptables.names import FIREWALL, FIXED, NAT
+from kdns.proxy.iptables.names import FILTER, FIREWALL, FIXED, NAT
 from kdns.proxy.iptables.tables import is_service_chain
 
 POLL_S: Final = 1.0
 _BURST: Final = 64
 """Datagrams that are read before others of this event loop have their turn."""
 _ROOM_BYTES: Final = 1 << 23
+
+_LOOPBACK: Final = (FILTER, FIREWALL)
+_REMOVALS: Final = {NFT_MSG_DELRULE, NFT_MSG_DELCHAIN}
 
 log = logs.get(__name__)
 
@@ -51,7 +55,10 @@ def is_own(table: str, chain: str) -> bool:
 
 
 def changes_rules(message: Message) -> bool:
-    """Whether a message changes our chains, or removes a jump to them."""
+    """Whether a message changes our chains, or removes a jump to them.
+
+    In KUBE-FIREWALL others may add rules. It has the rule without which route_localnet lets others reach 127.0.0.1.
+    """
     body, kind = message.body, message.kind & 0xFF
     if body[0] not in ADDRESS_FAMILY.values() or (b"KUBE-" not in body and kind != NFT_MSG_DELTABLE):
         return False
@@ -63,7 +70,10 @@ def changes_rules(message: Message) -> bool:
     chain = text_of(row.get(NFTA_RULE_CHAIN if is_rule else NFTA_CHAIN_NAME, b""))
     if is_own(table, chain):
         return True
-    return kind == NFT_MSG_DELRULE and any(is_own(table, each) for each in xtables.chains_in(body))
+    if kind not in _REMOVALS:
+        return False
+    leading = xtables.chains_in(body) if kind == NFT_MSG_DELRULE else ()
+    return (table, chain) == _LOOPBACK or any(is_own(table, each) or (table, each) == _LOOPBACK for each in leading)
 
 
 class TransactionMonitor:

@@ -228,7 +228,10 @@ async def choose() -> tuple[Programs | None, str]:
 
 async def families(programs: Programs) -> tuple[Family, ...]:
     """The families whose rules the kernel takes: both, or IPv4."""
-    return FAMILIES if not await programs.refusal("IPv6") else FAMILIES[:1]
+    if reason := await programs.refusal("IPv6"):
+        log.warning("virtual IPs of IPv6 are not served", reason=reason)
+        return FAMILIES[:1]
+    return FAMILIES
 
 
 def preferred_backend() -> Backend:

@@ -9,7 +9,7 @@ import struct
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from typing import Any
 
 import pytest
@@ -60,6 +60,12 @@ def message(kind: int, *attributes: tuple[int, str], family: int = socket.AF_INE
         (NEW_TABLE, ((1, "nat"),), False),
         (NEW_RULE, ((1, "filter"), (2, "FORWARD"), (EXPRESSIONS, "KUBE-FORWARD")), False),
         (NEW_RULE, ((1, "filter"), (2, "KUBE-FIREWALL")), False),
+        (NEW_RULE, ((1, "filter"), (2, "INPUT"), (EXPRESSIONS, "KUBE-FIREWALL")), False),
+        (NEW_CHAIN, ((1, "filter"), (3, "KUBE-FIREWALL")), False),
+        (DELETE_RULE, ((1, "filter"), (2, "KUBE-FIREWALL")), True),
+        (DELETE_RULE, ((1, "filter"), (2, "INPUT"), (EXPRESSIONS, "KUBE-FIREWALL")), True),
+        (DELETE_CHAIN, ((1, "filter"), (3, "KUBE-FIREWALL")), True),
+        (DELETE_RULE, ((1, "nat"), (2, "KUBE-FIREWALL")), False),
         (NEW_RULE, ((1, "filter"), (2, "KUBE-ROUTER-INPUT")), False),
         (NEW_RULE, ((1, "filter"), (2, "cali-FORWARD")), False),
         (NEW_RULE, ((1, "raw"), (2, "KUBE-SERVICES")), False),
@@ -224,6 +230,12 @@ def test_what_restores_leave() -> None:
         "nat KUBE-SVC-B has 2 rules, not 1",
         "nat POSTROUTING does not lead to KUBE-POSTROUTING",
     ]
+    rules.restored("*filter\n:KUBE-FIREWALL - [0:0]\n-A KUBE-FIREWALL -j DROP\nCOMMIT\n")
+    for count, wanted in ((2, []), (1, []), (0, ["filter KUBE-FIREWALL has 0 rules, not 1"])):
+        assert (
+            list(rules.missing("filter", TableContent(Counter({"KUBE-FIREWALL": count, "KUBE-FORWARD": 1})), ()))
+            == wanted
+        )
 
 
 # Programs.
@@ -332,7 +344,9 @@ async def test_a_lock_is_waited_for_before_a_back_end_is_chosen(
         await found.rules("IPv4", "nat", "OUTPUT")
 
 
-async def test_what_a_start_finds(fake: Callable[..., FakePrograms], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_a_start_finds(
+    fake: Callable[..., FakePrograms], monkeypatch: pytest.MonkeyPatch, logs: list[MutableMapping[str, Any]]
+) -> None:
     def no_counters(_names: object) -> None:
         raise OSError
 
@@ -343,8 +357,12 @@ async def test_what_a_start_finds(fake: Callable[..., FakePrograms], monkeypatch
     found = proxier._features
     assert (proxier._families, found.nfacct, found.tcp_be_liberal) == (FAMILIES, True, True)
     made.answers["ip6tables"] = (3, "", "can't initialize ip6tables table `nat'")
+    logs.clear()
     made.answers["iptables-nft-restore"] = (0, "", "")
     assert (await floors.start(Settings()))._families == ("IPv4",)
+    assert [line["reason"] for line in logs if line["event"] == "virtual IPs of IPv6 are not served"] == [
+        "ip6tables-nft: can't initialize ip6tables table `nat'"
+    ]
     monkeypatch.setattr(nfacct, "ensure_counters", no_counters)
     assert not (await floors.start(Settings()))._features.nfacct
 
