@@ -88,7 +88,7 @@ class Load:
     failures: list[str] = field(default_factory=list)
     slowest_s: float = 0.0
     ports: Iterator[int] = field(default_factory=lambda: count(10000))
-    pause_s: float = 0.001
+    pause_s: float = 0.01
     is_over: bool = False
     phase: str = ""
 
@@ -225,7 +225,7 @@ async def echoing(world: World) -> AsyncIterator[None]:
         server.close()
 
 
-async def walk(world: World, folder: Path, steps: Sequence[Step], *, by_restart: bool, pause_s: float = 0.001) -> Load:
+async def walk(world: World, folder: Path, steps: Sequence[Step], *, by_restart: bool, pause_s: float = 0.01) -> Load:
     """What clients met while a node went from the first mode to all others, and ended.
 
     Each client waits for `pause_s` between two connections.
