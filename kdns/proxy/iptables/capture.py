@@ -149,15 +149,6 @@ class CaptureTables:
         return removed, added
 
 
-def removal(jumps: Collection[Jump]) -> str:
-    """A restore that removes these jumps and every chain."""
-    lines: list[str] = []
-    for table, names in CHAINS.items():
-        chains = (*names, CANARY)
-        lines += restore(table, chains, (f"-D {each.chain} {each}" for each in jumps if each.table == table), chains)
-    return "\n".join((*lines, ""))
-
-
 def front_rules(capture: Capture, half: FamilyPlan, to: Address | None) -> Iterator[Placed]:
     """A front's rules, in the order in which they are to stand. Each has the Service port's name in a comment."""
     front, ports = capture

@@ -112,6 +112,28 @@ def test_without_nftables_it_is_iptables_that_captures(
     loop.run_until_complete(check())
 
 
+@of_iptables
+def test_the_end_of_relays_is_the_end_of_their_capture(loop: asyncio.AbstractEventLoop) -> None:
+    """Whatever others did to its rules: what stayed would lead to nobody."""
+
+    async def check() -> None:
+        async with relays():
+            double()
+        left = [line for line in all_rules().splitlines() if line.startswith((":KUBE", "-A"))]
+        assert set(left) == {":KUBE-PORTALS-HOST - [0:0]", "-A MINE -j KUBE-PORTALS-HOST"}
+
+    loop.run_until_complete(check())
+    for command in ("-F MINE", "-X MINE", "-X KUBE-PORTALS-HOST"):
+        subprocess.run([DATAPLANE.name, "-t", "nat", *command.split()], check=True)
+
+
+def double() -> None:
+    """Restore what was saved beside what is there, and lead to it from elsewhere."""
+    saved = subprocess.run([f"{DATAPLANE.name}-save"], check=True, capture_output=True, text=True).stdout
+    more = f"{saved}*nat\n:MINE - [0:0]\n-A MINE -j KUBE-PORTALS-HOST\nCOMMIT\n"
+    subprocess.run([f"{DATAPLANE.name}-restore", "--noflush"], check=True, input=more, text=True)
+
+
 def flush(table: str) -> None:
     subprocess.run([DATAPLANE.name, "-t", table, "-F"], check=True)
 

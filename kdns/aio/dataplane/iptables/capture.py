@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 
+from kdns.aio.dataplane.iptables.clean_up import remove_stale
 from kdns.aio.dataplane.iptables.programs import Programs, choose, families
 from kdns.aio.dataplane.iptables.proxier import IptablesProxier, RuleTables
+from kdns.aio.dataplane.proxier import Footprint
+from kdns.aio.netlink import xtables
 from kdns.net import FAMILIES, Address, Family
-from kdns.proxy.iptables.capture import CHAINS, JUMPS, CaptureTables, removal
+from kdns.proxy.iptables.capture import CHAINS, JUMPS, CaptureTables
 from kdns.proxy.iptables.names import CANARY
 from kdns.proxy.plan.plan import FamilyPlan
 from kdns.proxy.userspace.relays import RelayKey
@@ -35,8 +39,16 @@ class IptablesCapture(IptablesProxier):
             return
         async with self._turn:
             for family in self._families:
-                if jumps := [jump for jump in self._jumps if await self._programs.has(family, jump)]:
-                    await self._programs.restore(family, removal(jumps))
+                if any([await self._programs.has(family, jump) for jump in self._jumps]):
+                    await self._remove(family)
+
+    async def _remove(self, family: Family) -> None:
+        """Remove every jump, also those that others have doubled, and the chains."""
+        there = await asyncio.to_thread(xtables.chains_by_table, self._programs.backend, family)
+        own = {table: [name for name in names if self._keeps(table, name)] for table, names in there.items()}
+        await remove_stale(
+            self._programs, family, {table: names for table, names in own.items() if names}, there, Footprint()
+        )
 
     def _made(self, half: FamilyPlan) -> RuleTables:
         return CaptureTables(half, self.relay_ports, self.relay_addresses[half.family])

@@ -69,7 +69,7 @@ async def remove_chains(settings: Settings | None, kept: Footprint) -> Sequence[
                         "rules of another proxy stay", backend=backend, wanted=f"the program iptables-{backend}"
                     )
                 continue
-            removed += await _remove(programs[backend], family, stale, there, kept)
+            removed += await remove_stale(programs[backend], family, stale, there, kept)
     return removed
 
 
@@ -104,7 +104,7 @@ def _chains(backend: Backend, family: Family) -> dict[str, list[str]]:
     return {}
 
 
-async def _remove(
+async def remove_stale(
     programs: Programs, family: Family, stale: Mapping[str, list[str]], there: Mapping[str, list[str]], kept: Footprint
 ) -> list[str]:
     """Remove jumps, then all rules of the chains, then the chains.

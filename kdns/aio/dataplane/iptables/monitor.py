@@ -147,9 +147,10 @@ class TransactionMonitor:
 
 
 class SizeMonitor:
-    """Calls `look` when tables of iptables-legacy are not as an own program left them. Lives in one event loop.
+    """Calls `look` at the start, and when tables of iptables-legacy are not as an own program left them.
 
-    Sizes are read in threads: the kernel lets nobody read them while a large table is read or replaced.
+    It lives in one event loop. Sizes are read in threads: the kernel lets nobody read them while a large table is read
+    or replaced.
     """
 
     def __init__(self, families: tuple[Family, ...], look: Callable[[], None]) -> None:
@@ -194,7 +195,7 @@ class SizeMonitor:
             unknown = {key: size for key, size in (before or {}).items() if key[0] in self._changing}
             found = await asyncio.to_thread(self._current)
             self._sizes = {key: size for key, size in found.items() if key[0] not in self._changing} | unknown
-        if before is not None and before != self._sizes:
+        if before != self._sizes:
             self._look()
 
     def _current(self, *families: Family) -> dict[tuple[Family, str], TableSize]:
