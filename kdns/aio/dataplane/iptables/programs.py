@@ -128,9 +128,11 @@ class Programs:
         try:
             await self.restore(family, text, is_test=True)
             try:
-                await self.restore(family, made)
-            finally:
-                await self.restore(family, removal)
+                await self.restore(family, made + removal)
+            except ApplyError:
+                with suppress(ApplyError):
+                    await self.restore(family, removal)
+                raise
         except BusyError:
             raise
         except ApplyError as error:
