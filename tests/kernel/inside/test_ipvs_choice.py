@@ -8,13 +8,14 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass, field, replace
-from itertools import count, islice
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, Final
 
 import pytest
 from mode_under_test import QUICK, Node, started
 from patience import surely
+from rollout_load import Load
 from small_cluster import CLIENTS, CONFIG, ENDPOINTS, both, endpoints, service
 from world import World
 
@@ -199,38 +200,6 @@ def destinations(*, leaving: bool) -> set[tuple[str, str]]:
     return {(row[2], row[4]) for row in rows if (row[-1] == "0") == leaving}
 
 
-@dataclass
-class Load:
-    """Clients that connect all the time; what they met, and when an endpoint had gone."""
-
-    world: World
-    done: Counter[str] = field(default_factory=Counter)
-    failures: list[str] = field(default_factory=list)
-    gone_since_s: dict[str, float] = field(default_factory=dict)
-    ports: Iterator[int] = field(default_factory=lambda: count(10000))
-    is_over: bool = False
-
-    async def client(self, who: str, kind: socket.SocketKind, which: int) -> None:
-        """One exchange after the other."""
-        loop, front = asyncio.get_running_loop(), (both("vip", 1)[which], 80)
-        while not self.is_over:
-            began_s = time.monotonic()
-            port = next(self.ports) if kind is socket.SOCK_DGRAM else 0  # a port used before would be the flow before
-            client = self.world.socket(who, CLIENTS[who][which], kind, port)
-            try:
-                async with asyncio.timeout(DEADLINE_S):
-                    await loop.sock_connect(client, front)
-                    end = await end_of(client)
-            except (OSError, TimeoutError) as error:
-                self.failures.append(f"{who} {kind.name} {front}: {error!r}")
-                continue
-            finally:
-                client.close()
-            self.done[end] += 1
-            if began_s > self.gone_since_s.get(end, began_s):
-                self.failures.append(f"{who} {kind.name} {front}: came to {end}, which was gone")
-
-
 async def loaded(world: World, changes: Callable[[Load], Awaitable[None]]) -> Load:
     """The load while changes are made."""
     load = Load(world)
@@ -262,12 +231,9 @@ def test_endpoints_are_replaced_under_load(world: World, loop: asyncio.AbstractE
 
     async def change(load: Load) -> None:
         for ends in islice(rollout(), 12):
-            for end in ends:
-                load.gone_since_s.pop(end, None)
+            load.coming(ends)
             await node.change(service(1, endpoints(1, *ends)))
-            for end in ENDS:
-                if end not in ends:
-                    load.gone_since_s.setdefault(end, time.monotonic())
+            load.gone(ends)
             before = load.done.total()
             deadline_s = time.monotonic() + DEADLINE_S
             while load.done.total() < before + 30:
@@ -281,7 +247,7 @@ def test_endpoints_are_replaced_under_load(world: World, loop: asyncio.AbstractE
         patient = [await connect(world, "outside", (both("vip", 1)[each % 2], 80), each % 2) for each in range(8)]
         load = await loaded(world, change)
         assert not load.failures
-        assert set(load.done) == set(ENDS)
+        assert {NAMES[address] for address in load.done} == set(ENDS)
         await node.change(service(1, endpoints(1, "p1")))
         assert {await end_of(each) for each in patient} == set(ENDS)
         patient = [await connect(world, "outside", (both("vip", 1)[0], 80)) for _ in range(2)]

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import time
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from itertools import count, cycle
+from dataclasses import replace
+from itertools import cycle
 from typing import Final
 
 import pytest
 from dataplanes import DATAPLANE
-from small_cluster import CLIENTS, CONFIG, ENDPOINTS, NODE_VIEW, endpoints, service, state
+from rollout_load import Load
+from small_cluster import CONFIG, NODE_VIEW, endpoints, service, state
 from world import World
 
 from kdns.aio.dataplane.sync_runner import SyncRunner, SyncTiming
@@ -23,51 +22,6 @@ from kdns.cluster.state import State
 ENDS: Final = ("p1", "p2", "r1", "r2")
 ROUNDS: Final = 80 // DATAPLANE.share
 WORKERS: Final = 4
-ANSWER_S: Final = 30.0
-VIP: Final = ("10.96.0.1", "fd00:96::1")
-
-
-@dataclass(slots=True)
-class Load:
-    """What clients met: exchanges by endpoint, failures, and exchanges with endpoints that were gone before."""
-
-    world: World
-    done: Counter[str] = field(default_factory=Counter)
-    failures: list[str] = field(default_factory=list)
-    gone_since_s: dict[str, float] = field(default_factory=dict)
-    ports: Iterator[int] = field(default_factory=lambda: count(10000))
-    is_over: bool = False
-
-    async def client(self, who: str, kind: socket.SocketKind, which: int) -> None:
-        """One exchange after the other, each on a connection of its own."""
-        while not self.is_over:
-            started_s = time.monotonic()
-            try:
-                async with asyncio.timeout(ANSWER_S):
-                    end = await self._exchange(who, kind, which)
-            except (OSError, TimeoutError) as error:
-                self.failures.append(f"{who} {kind.name} {VIP[which]}: {error!r}")
-                continue
-            self.done[end] += 1
-            if started_s > self.gone_since_s.get(end, started_s):
-                self.failures.append(f"{who} {kind.name} {VIP[which]}: came to {end}, which was gone")
-
-    async def _exchange(self, who: str, kind: socket.SocketKind, which: int) -> str:
-        port = next(self.ports) if kind is socket.SOCK_DGRAM else 0  # a port used before would be the flow before
-        return await self.answer(await self.connected(who, kind, which, port))
-
-    async def connected(self, who: str, kind: socket.SocketKind, which: int, port: int = 0) -> socket.socket:
-        """A connection to the Service."""
-        client = self.world.socket(who, CLIENTS[who][which], kind, port)
-        await asyncio.get_running_loop().sock_connect(client, (VIP[which], 80))
-        return client
-
-    async def answer(self, client: socket.socket) -> str:
-        """Who answers on this connection; ends it."""
-        loop = asyncio.get_running_loop()
-        with client:
-            await loop.sock_sendall(client, b"hello")
-            return (await loop.sock_recv(client, 100)).decode().split()[0]
 
 
 @pytest.fixture
@@ -89,15 +43,10 @@ async def follow(load: Load, known: State, dataplane: SyncRunner, ready: tuple[s
     """Let these be the endpoints, and wait until the kernel knows."""
     applied = asyncio.Event()
     dataplane.subscribers[:] = [lambda _: applied.set()]
-    coming = {ENDPOINTS[end][which] for end in ready for which in (0, 1)}
-    for address in coming:
-        load.gone_since_s.pop(address, None)
+    load.coming(ready)
     dataplane.changed([change for each in endpoints(1, *ready) if (change := known.upsert(each))])
     await applied.wait()
-    for addresses in ENDPOINTS.values():
-        for address in addresses:
-            if address not in coming:
-                load.gone_since_s.setdefault(address, time.monotonic())
+    load.gone(ready)
 
 
 @pytest.mark.parametrize("affinity", ["None", "ClientIP"])
