@@ -193,6 +193,7 @@ def test_connections_survive_a_restart(world: World, node: Node, run: Run) -> No
         "ipvsadm -C",
         f"ip link delete {VIRTUAL_LINK}",
         f"ip address delete 10.96.0.1/32 dev {VIRTUAL_LINK}",
+        "ipvsadm -a -t 10.96.0.1:80 -r 10.9.9.9:80 -m",
         "ipset flush KUBE-CLUSTER-IP",
         "iptables-legacy -t nat -F",
     ],

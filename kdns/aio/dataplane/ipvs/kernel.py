@@ -175,6 +175,9 @@ def changed_servers(kernel: Ipvs, sample: Servers) -> str:
         there = kernel.destinations(key)
         for each in server.destinations:
             found = there.get(each[:2])
-            if found is None or found.weight != each.weight:
+            if found is None or found.weight != each.weight or not found.masquerades:
                 return f"{name} does not have {join_host_port(each.address, each.port)} with weight {each.weight}"
+        wanted = {each[:2] for each in server.destinations}
+        if more := next((each for each, found in there.items() if found.weight and each not in wanted), None):
+            return f"{name} has {join_host_port(*more)}, which is none of its endpoints"
     return ""

@@ -27,6 +27,7 @@ from kdns.proxy.plan.planner import Planner
 
 WEB = ("10.96.0.1", 80, "TCP")
 DNS = ("10.96.0.1", 80, "UDP")
+ONE = Destination(1, 0, 0, masquerades=True)
 P1, P2 = ("10.1.0.2", 8080), ("10.1.0.3", 8080)
 
 
@@ -229,6 +230,8 @@ async def test_jumps_are_inserted_once_and_those_of_others_examined(rig: Rig) ->
     [
         (lambda rig: rig.kernel.options.clear(), "virtual server .* is gone"),
         (lambda rig: rig.kernel.held[WEB].clear(), "virtual server 10.96.0.1:80/TCP does not have 10.1.0.2:8080"),
+        (lambda rig: rig.kernel.held[WEB].update({P2: ONE}), "10.96.0.1:80/TCP has 10.1.0.3:8080, which is none of"),
+        (lambda rig: rig.kernel.held[WEB].update({P1: ONE._replace(masquerades=False)}), "does not have 10.1.0.2:8080"),
         (lambda rig: rig.kernel.options.update({WEB: ServerOptions("lc")}), "other settings"),
         (lambda rig: setattr(rig.kernel, "is_up", False), "link kube-ipvs0 is gone or down"),
         (lambda rig: rig.kernel.addresses.discard("10.96.0.1"), "address 10.96.0.1 of kube-ipvs0 is gone"),
