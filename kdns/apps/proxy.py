@@ -221,6 +221,7 @@ class NodeProxy:
         loop = asyncio.get_running_loop()
         loop.call_later(HELD_S, conntrack.release)  # a clean-up may wait longer for connections of IPVS
         await takeover.clean_up(settings, partial(loop.call_later, IN_FLIGHT_S, conntrack.release))
+        await takeover.watch_kube_proxy(settings)
 
     def _http_servers(self, health: ProxyHealth, sources: MetricSources, connections: Connections) -> dict[str, Any]:
         settings, hard_fail = self.settings, self.settings.bind_address_hard_fail

@@ -27,6 +27,9 @@ from kdns.proxy.settings.settings import Settings
 RETRY_S: Final = 10.0
 """When a clean-up that failed is tried again, and how often it is looked whether a kube-proxy has ended."""
 
+WATCH_S: Final = 60.0
+"""How often it is looked whether a kube-proxy has been started."""
+
 log = logs.get(__name__)
 
 
@@ -45,8 +48,9 @@ class Takeover:
         is_kube_proxy: Callable[[], Awaitable[str]] = kube_proxy,
         own: Callable[[], socket.socket] = own_network,
         retry_s: float = RETRY_S,
+        watch_s: float = WATCH_S,
     ) -> None:
-        self._clean_ups, self._keep_rules, self._retry_s = clean_ups, keep_rules, retry_s
+        self._clean_ups, self._keep_rules, self._retry_s, self._watch_s = clean_ups, keep_rules, retry_s, watch_s
         self._is_kube_proxy, self._own = is_kube_proxy, own
         self._owner: socket.socket | None = None
         self._modes: list[RunningMode] = []
@@ -122,6 +126,16 @@ class Takeover:
                 if not sign:
                     return
             await asyncio.sleep(self._retry_s)
+
+    async def watch_kube_proxy(self, settings: Settings) -> None:
+        """Remove, until cancelled, what a kube-proxy leaves that is started and ends beside this process.
+
+        Its rules would serve endpoints of before, and may come before those of this process.
+        """
+        while True:
+            await asyncio.sleep(self._watch_s)
+            if self._owner and await self._is_kube_proxy():
+                await self.clean_up(settings)
 
     async def _remove_others(self, settings: Settings, *, spares_kube_proxy: bool) -> None:
         if not self._owner:

@@ -46,7 +46,12 @@ def takeover_of(
     kernel: Kernel, *, keep_rules: bool = True, alive: Callable[[], Awaitable[str]] | None = None
 ) -> Takeover:
     return Takeover(
-        (kernel.clean_up,), keep_rules=keep_rules, is_kube_proxy=alive or answers([""]), own=kernel.own, retry_s=0.0
+        (kernel.clean_up,),
+        keep_rules=keep_rules,
+        is_kube_proxy=alive or answers([""]),
+        own=kernel.own,
+        retry_s=0.0,
+        watch_s=0.0,
     )
 
 
@@ -110,6 +115,22 @@ async def test_rules_of_a_kube_proxy_stay_until_it_has_ended() -> None:
     assert [(each["event"], each.get("seen")) for each in logged if each["log_level"] == "warning"] == [
         ("a kube-proxy is at work: its rules stay until it has ended", "process 7")
     ]
+
+
+async def test_what_a_kube_proxy_leaves_that_comes_later_is_removed_too() -> None:
+    done: list[str] = []
+    kernel = Kernel(done, "a")
+    signs = answers(["", "", "process 7", "process 7", "process 7", ""])
+    async with takeover_of(kernel, alive=signs) as takeover:
+        await started(takeover, fake_row("a", done))
+        await takeover.clean_up(Settings())
+        kernel.there.append("kube-proxy")
+        watch = asyncio.create_task(takeover.watch_kube_proxy(Settings()))
+        async with asyncio.timeout(30):
+            while "kube-proxy" in kernel.there:  # noqa: ASYNC110 - the kernel of the test tells nobody
+                await asyncio.sleep(0)
+        watch.cancel()
+    assert done[1:] == [*["removed nothing"] * 3, "removed kube-proxy", "a closed, rules stay"]
 
 
 async def test_a_clean_up_that_fails_is_tried_again_and_told_once() -> None:
