@@ -48,9 +48,13 @@ log = logs.get(__name__)
 
 
 async def remove_chains(settings: Settings | None, kept: Footprint) -> Sequence[str]:
-    """Remove the chains and jumps of proxies, all but those that are kept; see `CleanUp`."""
+    """Remove the chains and jumps of proxies, all but those that are kept; see `CleanUp`.
+
+    Where a part cannot be removed, everything else is.
+    """
     del settings
     removed: list[str] = []
+    failures: list[ApplyError] = []
     programs: dict[Backend, Programs] | None = None
     for backend in ("nft", "legacy"):
         for family in FAMILIES:
@@ -69,7 +73,12 @@ async def remove_chains(settings: Settings | None, kept: Footprint) -> Sequence[
                         "rules of another proxy stay", backend=backend, wanted=f"the program iptables-{backend}"
                     )
                 continue
-            removed += await remove_stale(programs[backend], family, stale, there, kept)
+            try:
+                removed += await remove_stale(programs[backend], family, stale, there, kept)
+            except ApplyError as error:
+                failures.append(error)
+    for failure in failures[:1]:
+        raise failure
     return removed
 
 

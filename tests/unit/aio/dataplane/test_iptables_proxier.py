@@ -19,6 +19,7 @@ from kdns.aio.dataplane.iptables.expected import ExpectedRules
 from kdns.aio.dataplane.iptables.monitor import SizeMonitor, TransactionMonitor, changes_rules
 from kdns.aio.dataplane.iptables.programs import BusyError, Programs, choose, installed, rule_words
 from kdns.aio.dataplane.iptables.proxier import IptablesProxier
+from kdns.aio.dataplane.proxier import Footprint
 from kdns.aio.netlink import nfacct, xtables
 from kdns.aio.netlink.protocol import attribute, messages
 from kdns.aio.netlink.transactions import Author, TransactionReader
@@ -466,3 +467,24 @@ def test_arguments_of_listed_rules(rule: str, wanted: list[str]) -> None:
 )
 def test_chains_of_proxies(table: str, chain: str, wanted: bool) -> None:
     assert clean_up.is_proxys(table, chain) == wanted
+
+
+async def test_everything_else_is_removed_where_a_part_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[tuple[str, str]] = []
+
+    async def remove(of: Programs, family: str, *_: object) -> list[str]:
+        if not done:
+            done.append(("nothing", family))
+            raise ApplyError(("iptables-restore",), "busy")
+        done.append((of.backend, family))
+        return []
+
+    async def programs_here() -> dict[str, Programs]:
+        return {backend: Programs(backend, (1, 8, 9), "") for backend in programs.BACKENDS}
+
+    monkeypatch.setattr(xtables, "chains_by_table", lambda _backend, _family: {"nat": ["KUBE-SERVICES"]})
+    monkeypatch.setattr(clean_up, "installed", programs_here)
+    monkeypatch.setattr(clean_up, "remove_stale", remove)
+    with pytest.raises(ApplyError, match="busy"):
+        await clean_up.remove_chains(None, Footprint())
+    assert done == [("nothing", "IPv4"), ("nft", "IPv6"), ("legacy", "IPv4"), ("legacy", "IPv6")]
