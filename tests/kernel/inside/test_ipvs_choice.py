@@ -201,8 +201,8 @@ def destinations(*, leaving: bool) -> set[tuple[str, str]]:
 
 
 async def loaded(world: World, changes: Callable[[Load], Awaitable[None]]) -> Load:
-    """The load while changes are made."""
-    load = Load(world)
+    """The load while changes are made. The kernel drops answers of UDP from an endpoint that has just been deleted."""
+    load = Load(world, resend_s=5.0)
     clients = [
         asyncio.create_task(load.client(who, kind, which))
         for who in ("outside", "pod1", "node")

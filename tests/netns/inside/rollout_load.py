@@ -7,6 +7,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
@@ -20,9 +21,13 @@ VIP: Final = ("10.96.0.1", "fd00:96::1")
 
 @dataclass(slots=True)
 class Load:
-    """What clients met: exchanges by the address of the endpoint, failures, and exchanges with one that was gone."""
+    """What clients met: exchanges by the address of the endpoint, failures, and exchanges with one that was gone.
+
+    `resend_s`: when a client of UDP without an answer asks once more, as resolvers do.
+    """
 
     world: World
+    resend_s: float = ANSWER_S
     done: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
     gone_since_s: dict[str, float] = field(default_factory=dict)
@@ -44,8 +49,16 @@ class Load:
                 self.failures.append(f"{who} {kind.name} {VIP[which]}: came to {end}, which was gone")
 
     async def _exchange(self, who: str, kind: socket.SocketKind, which: int) -> str:
-        port = next(self.ports) if kind is socket.SOCK_DGRAM else 0  # a port used before would be the flow before
-        return await self.answer(await self.connected(who, kind, which, port))
+        if kind is socket.SOCK_STREAM:
+            return await self.answer(await self.connected(who, kind, which))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.resend_s):
+                return await self._datagrams(who, which)
+        return await self._datagrams(who, which)
+
+    async def _datagrams(self, who: str, which: int) -> str:
+        """From a port that is new: one used before would be the flow before."""
+        return await self.answer(await self.connected(who, socket.SOCK_DGRAM, which, next(self.ports)))
 
     async def connected(self, who: str, kind: socket.SocketKind, which: int, port: int = 0) -> socket.socket:
         """A connection to the Service."""
