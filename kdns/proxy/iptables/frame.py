@@ -41,14 +41,13 @@ _NEW: Final = ("-m", "conntrack", "--ctstate", "NEW")
 class Features:
     """What programs and kernel can do.
 
-    `random_fully`: the program has MASQUERADE --random-fully (iptables 1.6.2). `nfacct`: the kernel has counters of
-    that name (nfnetlink_acct), which have to exist before a rule names them. `tcp_be_liberal`: the kernel passes TCP
-    packets outside of the window (nf_conntrack_tcp_be_liberal), so invalid packets are not dropped.
+    `nfacct`: the kernel has counters of that name (nfnetlink_acct), which have to exist before a rule names them.
+    `tcp_be_liberal`: the kernel passes TCP packets outside of the window (nf_conntrack_tcp_be_liberal), so invalid
+    packets are not dropped.
     `chains_per_section`: a restore commits after so many Service chains, and never more at once; 0: it has one commit
     for a table. iptables-nft takes time with the square of what it commits, iptables-legacy writes the table each time.
     """
 
-    random_fully: bool = True
     nfacct: bool = False
     tcp_be_liberal: bool = False
     chains_per_section: int = 0
@@ -86,15 +85,14 @@ def frame(half: FamilyPlan, features: Features) -> Iterator[Chain]:
     yield Chain(FILTER, CANARY)
     yield Chain(NAT, SERVICES, tuple(_to_node_ports(half)))
     yield Chain(NAT, NODE_PORTS)
-    yield postrouting(mark, features)
+    yield postrouting(mark)
     yield Chain(NAT, MARK_MASQUERADE, (f"-j MARK --set-xmark {mark}/{mark}",))
     yield Chain(NAT, CANARY)
 
 
-def postrouting(mark: str, features: Features) -> Chain:
+def postrouting(mark: str) -> Chain:
     """The chain that masquerades packets with this mark, and takes the mark from them."""
-    fully = " --random-fully" if features.random_fully else ""
-    masquerade = rule(comment("kubernetes service traffic requiring SNAT"), f"-j MASQUERADE{fully}")
+    masquerade = rule(comment("kubernetes service traffic requiring SNAT"), "-j MASQUERADE --random-fully")
     unmarked = f"-m mark ! --mark {mark}/{mark} -j RETURN"
     return Chain(NAT, POSTROUTING, (unmarked, f"-j MARK --set-xmark {mark}/0x0", masquerade))
 

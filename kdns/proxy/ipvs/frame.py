@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kdns.net import VERSION, Family, parse_unmapped_address
-from kdns.proxy.iptables.frame import LOCAL_DESTINATION, LOCAL_SOURCE, OWNER, Features, not_local_pods, postrouting
+from kdns.proxy.iptables.frame import LOCAL_DESTINATION, LOCAL_SOURCE, OWNER, not_local_pods, postrouting
 from kdns.proxy.iptables.names import (
     CANARY,
     FILTER,
@@ -131,9 +131,9 @@ class Frame:
     jumps: tuple[Jump, ...] = JUMPS
 
 
-def frame(half: FamilyPlan, features: Features, out_filters: Iterable[Rule] = ()) -> Frame:
+def frame(half: FamilyPlan, out_filters: Iterable[Rule] = ()) -> Frame:
     """The rules of one family. `out_filters` are those of the one chain that depends on Services."""
-    chains = {chain[:2]: chain for chain in frame_chains(half, features)}
+    chains = {chain[:2]: chain for chain in frame_chains(half)}
     chains[FILTER, OUT_FILTER] = Chain(FILTER, OUT_FILTER, tuple(out_filters))
     lines: list[str] = []
     for table, names in CHAINS.items():
@@ -165,11 +165,11 @@ def changed_out_filter(removed: Iterable[Rule], added: Iterable[Rule]) -> str:
     return "\n".join((*restore(FILTER, (), lines), "")) if lines else ""
 
 
-def frame_chains(half: FamilyPlan, features: Features) -> Iterator[Chain]:
+def frame_chains(half: FamilyPlan) -> Iterator[Chain]:
     """Every fixed chain with its rules."""
     mark = f"{half.masquerade_mark:#x}"
     matches = Matches(half)
-    marked = postrouting(mark, features)
+    marked = postrouting(mark)
     hairpin = rule(matches.commented(LOOP_BACK, "dst,dst,src"), "-j MASQUERADE")
     yield Chain(NAT, SERVICES, tuple(_services(half, matches)))
     yield marked._replace(rules=(hairpin, *marked.rules))

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from kdns.net import VERSION, Network, is_loopback, parse_unmapped_address
-from kdns.proxy.iptables.frame import Features
 from kdns.proxy.iptables.rules import Rule
 from kdns.proxy.ipvs.frame import Frame, changed_out_filter, frame, out_filter
 from kdns.proxy.ipvs.sets import IPVS_IPS, Entry, IpSet, Placed, empty_sets, front_entries, port_entries
@@ -23,9 +22,8 @@ Entries: TypeAlias = Mapping[str, tuple[Entry, ...]]
 
 @dataclass(frozen=True, slots=True)
 class IpvsOptions:
-    """What the rules depend on beside the plan. `excluded`: virtual servers in these networks are not kdns's."""
+    """What the content depends on beside the plan. `excluded`: virtual servers in these networks are not kdns's."""
 
-    features: Features = field(default_factory=Features)
     excluded: tuple[Network, ...] = ()
 
 
@@ -83,7 +81,7 @@ class Ipvs:
     @property
     def frame(self) -> Frame:
         """The iptables rules, all of them."""
-        return frame(self.half, self.options.features, self._out_filters)
+        return frame(self.half, self._out_filters)
 
     def front_at(self, key: VirtualServerKey) -> Front | None:
         """The front of a virtual server; an address of a Service comes before a node port."""

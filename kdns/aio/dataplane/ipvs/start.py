@@ -6,7 +6,6 @@ import asyncio
 from typing import Final
 
 from kdns import logs
-from kdns.aio.dataplane.iptables import floors
 from kdns.aio.dataplane.iptables.programs import choose, families
 from kdns.aio.dataplane.ipvs.proxier import IpvsProxier
 from kdns.aio.dataplane.ipvs.sysctls import apply_ipvs_sysctls
@@ -31,10 +30,9 @@ async def start(settings: Settings) -> IpvsProxier:
         raise ApplyError(("iptables",), reason)
     await asyncio.to_thread(_prepare, settings.ipvs)
     served = await families(programs)
-    features = await floors.features(programs, settings)
     excluded = tuple(network for each in settings.ipvs.exclude_cidrs if (network := parse_network(each)))
     log.info("iptables found", backend=programs.backend, version=".".join(map(str, programs.version)))
-    return IpvsProxier(programs, served, IpvsOptions(features, excluded))
+    return IpvsProxier(programs, served, IpvsOptions(excluded))
 
 
 def timeouts(settings: IPVS) -> Timeouts:

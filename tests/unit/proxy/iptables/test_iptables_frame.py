@@ -69,7 +69,6 @@ def test_the_fixed_chains_are_those_that_are_named() -> None:
     ("features", "has", "lacks"),
     [
         (Features(), "MASQUERADE --random-fully", "nfacct"),
-        (Features(random_fully=False), "-j MASQUERADE", "--random-fully"),
         (Features(nfacct=True), "INVALID -m nfacct --nfacct-name ct_state_invalid_dropped_pkts -j DROP", "INVALID -j"),
         (Features(tcp_be_liberal=True), "RELATED,ESTABLISHED", "INVALID"),
     ],

@@ -44,7 +44,7 @@ def local() -> str:
         healthCheckNodePort=32000,
     )
     config = replace(HERE, local_pods=LocalPods(bridge="br0"))
-    features = Features(random_fully=False, nfacct=True, tcp_be_liberal=True)
+    features = Features(nfacct=True, tcp_be_liberal=True)
     return Tables(plan(state(found), NODE_VIEW, config).ipv6, features).whole({"filter": ["KUBE-FIREWALL"]})
 
 
