@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -39,6 +40,7 @@ class NftablesProxier:
         self.counters = NftablesCounters()
         self._families = FAMILIES
         self._tables: dict[Family, Table] = {}
+        self._sweeping = asyncio.Lock()
 
     async def sync_full(self, plan: Plan) -> None:
         """Replace both tables. Established connections keep their endpoints, clients with affinity theirs.
@@ -83,15 +85,22 @@ class NftablesProxier:
         )
 
     async def sweep(self) -> bool:
-        """Remove unused chains and sets; True where some are left, since others led to them until now."""
-        for table in self._tables.values():
-            transaction = table.sweep()
-            if transaction:
-                await nft.apply_elements(list(element_requests(transaction, table.sets)))
-                if removed := [*commands(replace(transaction, delete={}))]:
-                    await nft.apply(*removed)
-                table.swept(transaction)
-        return any(table.sweep() for table in self._tables.values())
+        """Remove unused chains and sets; True where some are left, since others led to them until now.
+
+        It comes to its end even when the calling task is cancelled: what is deleted must not be deleted again.
+        """
+        return await asyncio.shield(asyncio.ensure_future(self._sweep()))
+
+    async def _sweep(self) -> bool:
+        async with self._sweeping:
+            for table in self._tables.values():
+                transaction = table.sweep()
+                if transaction:
+                    await nft.apply_elements(list(element_requests(transaction, table.sets)))
+                    if removed := [*commands(replace(transaction, delete={}))]:
+                        await nft.apply(*removed)
+                    table.swept(transaction)
+            return any(table.sweep() for table in self._tables.values())
 
     async def check(self, plan: Plan) -> str:
         """Why the kernel would reject these tables, in the families that it supported at the last full sync."""

@@ -89,3 +89,36 @@ def test_a_kernel_that_knows_neither_is_an_error(kernel: Kernel) -> None:
     with pytest.raises(ApplyError, match="not supported"):
         asyncio.run(NftablesProxier().sync_full(Planner(state(), NODE_VIEW, CONFIG).plan))
     assert not kernel.done
+
+
+@pytest.mark.usefixtures("kernel")
+@pytest.mark.parametrize("kernel", [()], indirect=True)
+def test_a_sweep_that_is_cancelled_deletes_nothing_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A runner that ends while it sweeps: who sweeps next finds that done."""
+    begun, go_on = asyncio.Event(), asyncio.Event()
+    sent: list[bytes] = []
+
+    async def slow(changes: Sequence[Request]) -> None:
+        sent.append(b"".join(body for _, body in changes))
+        begun.set()
+        await go_on.wait()
+
+    async def work() -> None:
+        known = state(service(1, endpoints(1, "p1", "r1")))
+        planner, mode = Planner(known, NODE_VIEW, CONFIG), NftablesProxier()
+        await mode.sync_full(planner.plan)
+        changes = [change for each in endpoints(1, "p1") if (change := known.upsert(each))]
+        await mode.sync_partial(planner.plan, planner.changed(changes))
+        monkeypatch.setattr(nft, "apply_elements", slow)
+        sweep = asyncio.create_task(mode.sweep())
+        await begun.wait()
+        sweep.cancel()
+        later = asyncio.create_task(mode.sweep())
+        await asyncio.sleep(0)
+        go_on.set()
+        await later
+        assert sweep.cancelled()
+        assert len([each for each in sent if each]) == len(set(sent) - {b""})
+
+    asyncio.run(work())
+    assert any(sent)
