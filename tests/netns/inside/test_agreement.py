@@ -193,6 +193,7 @@ def disagreement(made: Plan, packet: tuple[str, str, str, int], answer: Answer) 
 
 @settings(
     max_examples=DATAPLANE.examples,
+    derandomize=True,  # on other kernels, where tests/conftest.py is not read, too
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
