@@ -89,7 +89,10 @@ def _without_counters(element: Any) -> str:
     return json.dumps([key, *data], sort_keys=True)
 
 
-_SHARED: Final = ("KUBE-SERVICES", "KUBE-NODEPORTS", "KUBE-EXTERNAL-SERVICES", "KUBE-PROXY-FIREWALL")
+_SHARED: Final = (
+    *("KUBE-SERVICES", "KUBE-NODEPORTS", "KUBE-EXTERNAL-SERVICES", "KUBE-PROXY-FIREWALL"),
+    "KUBE-IPVS-OUT-FILTER",
+)
 """Chains with a rule for each Service port, in any order; the last rules of KUBE-SERVICES lead to KUBE-NODEPORTS."""
 
 
