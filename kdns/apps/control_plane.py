@@ -12,8 +12,7 @@ import os
 import pickle
 import signal
 import sys
-from base64 import b64decode, b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -36,11 +35,12 @@ _SWITCH_INTERVAL_S: Final = 0.001
 
 @dataclass(frozen=True, slots=True)
 class ControlPlaneOptions:
-    """What the child serves, and where."""
+    """What the child serves, and where. `texts` are those of the paths that only the parent can read."""
 
     cluster: ClusterConfig
     api: HostPort
     paths: tuple[Path, ...] = ()
+    texts: Mapping[Path, str] = field(default_factory=dict)
     data: Path | None = None
     token_file: Path | None = None
     tls_cert: str = ""
@@ -73,7 +73,8 @@ class ControlPlane:
             limit=_LINE_BYTES_MAX,
             start_new_session=True,  # Ctrl-C is for the parent, which stops the child after DNS
         )
-        self._send(b64encode(pickle.dumps((os.getpid(), logs.level(), self.options))))
+        options = pickle.dumps((os.getpid(), logs.level(), self.options))
+        self._send(b"%d\n%b" % (len(options), options))
         self._reading = asyncio.create_task(self._read(process))
         started = asyncio.create_task(self._started.wait())
         try:
@@ -150,7 +151,11 @@ async def _child() -> None:
     line = await commands.readline()
     if not line:
         return
-    parent, level, options = pickle.loads(b64decode(line))  # noqa: S301 - written by the parent
+    try:
+        parent, level, options = pickle.loads(await commands.readexactly(int(line)))  # noqa: S301 - by the parent
+    except asyncio.IncompleteReadError:
+        return
+    await commands.readline()
     die_with(parent)
     logs.configure(level)
     try:
@@ -173,7 +178,7 @@ async def _run(options: ControlPlaneOptions, commands: asyncio.StreamReader) -> 
     with gc_paused():
         await local.start()
         try:
-            applied = (await local.apply(options.paths, _warn)).applied if options.paths else 0
+            applied = (await local.apply(options.paths, options.texts, _warn)).applied if options.paths else 0
             _tell(address=local.address, applied=applied)
         except BaseException:
             await local.stop()

@@ -10,7 +10,7 @@ import click
 
 from kdns.aio.process import gc_paused
 from kdns.cli import flags
-from kdns.cli.console import CONTEXT, run, say, warn_at_once
+from kdns.cli.console import CONTEXT, reported_errors, run, say, warn_at_once
 from kdns.controlplane.meta.cluster_config import AddressRange, ClusterConfig
 from kdns.errors import InputError
 from kdns.net import Network
@@ -69,18 +69,21 @@ def up(paths: tuple[Path, ...], **given: Any) -> None:
     """Run a control plane, its controllers and DNS on this machine.
 
     The manifests in each PATH (files and folders, YAML and JSON) are applied and followed: edit one, and the answers
-    change. Prints `ready` when everything answers.
+    change. `-` is standard input, which is read once. Prints `ready` when everything answers.
     """
-    with gc_paused():  # the import makes 200,000 objects, and --help needs none of them
+    with reported_errors(), gc_paused():  # the import makes 200,000 objects, and --help needs none of them
+        from kdns.aio.files.manifests import texts_read_once  # noqa: PLC0415
         from kdns.apps import up as app  # noqa: PLC0415
         from kdns.apps.control_plane import ControlPlaneOptions  # noqa: PLC0415
 
+        texts = texts_read_once(paths)
     data: Path | None = given["data"]
     try:
         control_plane = ControlPlaneOptions(
             cluster=cluster_config(given),
             api=flags.host_port("--api", given["api"]),
             paths=paths,
+            texts=texts,
             data=data,
             token_file=given["token_file"],
             tls_cert=given["tls_cert"],

@@ -92,11 +92,17 @@ class Running:
 
 
 @contextmanager
-def kdns_up(folder: Path, *args: str, status: int = 0) -> Iterator[Running]:
+def kdns_up(folder: Path, *args: str, stdin: str = "", status: int = 0) -> Iterator[Running]:
     """`kdns up` on ports of the kernel's choice, ready; stopped, and its exit looked at, behind the block."""
     command = [sys.executable, "-m", "kdns", "up", "--dns", "127.0.0.1:0", "--api", "127.0.0.1:0"]
     command += ["--kubeconfig", str(folder / "kdns.kubeconfig"), *args]
-    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    given = subprocess.PIPE if stdin else None
+    process = subprocess.Popen(
+        command, cwd=folder, stdin=given, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    if process.stdin:
+        process.stdin.write(stdin)
+        process.stdin.close()
     running = Running(process, folder)
     reader = threading.Thread(target=running._read, daemon=True)  # noqa: SLF001 - its own helper thread
     reader.start()

@@ -18,7 +18,7 @@ from typing import Final
 from kdns.aio.controlplane.controller_manager import ControllerManager
 from kdns.aio.controlplane.local_cluster import SUFFIX_LETTERS
 from kdns.aio.controlplane.manifest_follower import ManifestFollower, ObjectList
-from kdns.aio.files.manifests import load
+from kdns.aio.files.manifests import load, texts_read_once
 from kdns.controlplane.bootstrap import establish, initial_objects
 from kdns.controlplane.controllers.endpoints.slice_reconciler import MANAGED_BY
 from kdns.controlplane.controllers.table import controllers_of
@@ -45,7 +45,8 @@ async def in_memory_cluster(paths: Sequence[Path], config: ClusterConfig, warn: 
     gets the manifests that are skipped. ManifestError for a file that cannot be read, InputError for objects that the
     API refuses.
     """
-    manifests, _ = load(paths)  # a broken file is an error here; ManifestFollower would only report it
+    texts = texts_read_once(paths)
+    manifests, _ = load(paths, texts)  # a broken file is an error here; ManifestFollower would only report it
     chance, names = random.Random(0), random.Random(0)  # two, so that addresses do not depend on the number of names
     registry = Registry(config, chance.randrange)
     api = Api(
@@ -62,7 +63,8 @@ async def in_memory_cluster(paths: Sequence[Path], config: ClusterConfig, warn: 
     controllers.start()
     try:
         problems: list[ManifestError] = []
-        applied = await ManifestFollower(_ExportedObjects(api, registry), paths, report=problems.append).start()
+        exported = _ExportedObjects(api, registry)
+        applied = await ManifestFollower(exported, paths, texts, report=problems.append).start()
         if applied.refused:
             raise InputError("\n".join(map(str, problems)))
         for problem in problems:

@@ -6,7 +6,7 @@ import random
 import secrets
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -91,9 +91,11 @@ class LocalCluster:
         """Create Service kube-dns, whose endpoint is the DNS server at this address."""
         self._establish(dns=Listening(host, port))
 
-    async def apply(self, paths: Sequence[Path], report: Callable[[ManifestError], None]) -> Applied:
+    async def apply(
+        self, paths: Sequence[Path], texts: Mapping[Path, str], report: Callable[[ManifestError], None]
+    ) -> Applied:
         """Apply the manifests and follow their changes; ManifestError for a path that does not exist."""
-        follower = ManifestFollower(self._api, paths, report=report)
+        follower = ManifestFollower(self._api, paths, texts, report=report)
         applied = await follower.start()
         self._running.callback(observed(follower.follow(), "manifests").cancel)
         await self._controllers.idle.wait()

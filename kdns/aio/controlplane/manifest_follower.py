@@ -7,13 +7,13 @@ half-written file is read: an edit takes effect after 0.25 to 0.5 s.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from kdns import logs
-from kdns.aio.files.manifests import Scanner, check_exist, text_of
+from kdns.aio.files.manifests import Scanner, check_exist
 from kdns.aio.files.yaml import field_line
 from kdns.controlplane.manifests.manifest import Key, Manifest, in_order, source_of
 from kdns.controlplane.manifests.three_way_merge import merged
@@ -86,7 +86,7 @@ class BeingDeletedError(StatusError):
 
 
 class ManifestFollower:
-    """Keeps the objects of the API equal to the manifests below `paths`.
+    """Keeps the objects of the API equal to the manifests below `paths`; of those in `texts`, this is read in place.
 
     `report` gets each problem once while it lasts: invalid files, refused objects, duplicates, unknown kinds.
     The objects of an invalid file stay as they are, and so do those of a member of `paths` that has disappeared.
@@ -98,13 +98,14 @@ class ManifestFollower:
         self,
         api: Objects,
         paths: Sequence[Path],
+        texts: Mapping[Path, str] | None = None,
         *,
         report: Callable[[ManifestError], None],
         poll_s: float = POLL_S,
     ) -> None:
         self._api, self._report, self._poll_s = api, report, poll_s
         self._roots = tuple(path.absolute() for path in paths)
-        self._scanner = Scanner(paths)
+        self._scanner = Scanner(paths, texts or {})
         self._applied: dict[Key, Manifest] = {}
         self._manifests: dict[Key, Manifest] = {}
         self._refusals: dict[Key, ManifestError] = {}
@@ -117,7 +118,7 @@ class ManifestFollower:
 
         Raises ManifestError when one of the paths does not exist.
         """
-        check_exist(self._scanner.paths)
+        check_exist(self._scanner.followed)
         await asyncio.to_thread(self._scanner.scan, settle=False)
         self._define()
         deleted = [key for key in self._orphans() if self._delete(key)]
@@ -168,7 +169,7 @@ class ManifestFollower:
                 self._store(manifest)
             except StatusError as error:
                 if (reported := self._refusals.get(manifest.key)) is None or reported.reason != error.message:
-                    self._refusals[manifest.key] = refusal(manifest, error)
+                    self._refusals[manifest.key] = refusal(manifest, error, self._scanner.text_of)
             else:
                 self._applied[manifest.key] = manifest
                 self._refusals.pop(manifest.key, None)
@@ -277,7 +278,7 @@ class ManifestFollower:
         yield from self._refusals.values()
 
 
-def refusal(manifest: Manifest, error: StatusError) -> ManifestError:
+def refusal(manifest: Manifest, error: StatusError, text_of: Callable[[Path], str]) -> ManifestError:
     """The API's error, at the line of the field that causes it where that can be found."""
     causes = (error.details or {}).get("causes") or []
     line = manifest.line

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+import stat
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import BinaryIO, Final, TypeAlias
 
 from kdns.aio.files.yaml import documents
 from kdns.controlplane.manifests.manifest import Manifest, UnknownKind, manifest_of
@@ -15,6 +17,8 @@ from kdns.errors import ManifestError
 SUFFIXES = (".yaml", ".yml", ".json")
 BYTES_MAX = 64 * 1024 * 1024
 """How large a file may be: its objects take about ten times as much memory."""
+STDIN: Final = Path("-")
+_DESCRIPTORS: Final = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 
 Stamp: TypeAlias = tuple[int, int, int]
 """Modification time in nanoseconds, size and inode. A file with another stamp is read again."""
@@ -51,12 +55,16 @@ def stamps(paths: Iterable[Path], absent: set[Path] | None = None) -> dict[Path,
     return found
 
 
-def read(path: Path, stamp: Stamp, *, may_be_pipe: bool = False) -> ManifestFile:
-    """The file, parsed; an error is part of the result. A pipe may never have an end, and is empty the second time."""
-    if not (may_be_pipe or path.is_file()):
+def read(path: Path, stamp: Stamp, text: str | None = None) -> ManifestFile:
+    """The file, or this text of it, parsed; an error is part of the result.
+
+    A pipe may never have an end, and is empty the second time: see `texts_read_once`.
+    """
+    if text is None and not path.is_file():
         return ManifestFile(stamp, error=ManifestError(str(path), 0, "", "cannot be read: it is no regular file"))
     try:
-        found = [manifest_of(doc.path, doc.line, doc.value) for doc in documents(str(path), text_of(path))]
+        text = text_of(path) if text is None else text
+        found = [manifest_of(doc.path, doc.line, doc.value) for doc in documents(str(path), text)]
     except ManifestError as error:
         return ManifestFile(stamp, error=error)
     return ManifestFile(
@@ -70,9 +78,35 @@ def text_of(path: Path) -> str:
     """The text of a file; ManifestError if it cannot be read, is too large or is not UTF-8."""
     try:
         with path.open("rb") as file:
-            content = file.read(BYTES_MAX + 1)
+            return _decoded(path, file)
     except OSError as error:
         raise _unreadable(path, error) from error
+
+
+def texts_read_once(paths: Iterable[Path]) -> dict[Path, str]:
+    """The texts of `-` (standard input), of this process's descriptors and of pipes: of all that cannot be followed.
+
+    Raises ManifestError.
+    """
+    return {
+        path: _decoded(path, sys.stdin.buffer) if path == STDIN else text_of(path)
+        for path in dict.fromkeys(paths)
+        if _is_read_once(path)
+    }
+
+
+def _is_read_once(path: Path) -> bool:
+    if path == STDIN or str(path).startswith(_DESCRIPTORS):
+        return True
+    try:
+        mode = path.stat().st_mode
+    except OSError:  # `check_exist` and `stamps` tell of it
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
+
+
+def _decoded(path: Path, file: BinaryIO) -> str:
+    content = file.read(BYTES_MAX + 1)
     if len(content) > BYTES_MAX:
         raise ManifestError(str(path), 0, "", f"too large, wanted at most {BYTES_MAX >> 20} MiB")
     try:
@@ -82,13 +116,16 @@ def text_of(path: Path) -> str:
         raise ManifestError(str(path), line, "", f"not UTF-8: byte 0x{content[error.start]:02x}") from error
 
 
-def load(paths: Sequence[Path]) -> tuple[list[Manifest], list[UnknownKind]]:
-    """All manifests of files and folders; ManifestError for the first error."""
-    check_exist(paths)
+def load(paths: Sequence[Path], texts: Mapping[Path, str] | None = None) -> tuple[list[Manifest], list[UnknownKind]]:
+    """All manifests of files and folders, and those `texts_read_once`; ManifestError for the first error."""
+    scanner = Scanner(paths, texts or {})
+    check_exist(scanner.followed)
+    scanner.scan(settle=False)
+    if scanner.error:
+        raise scanner.error
     manifests: list[Manifest] = []
     unknown: list[UnknownKind] = []
-    for path, stamp in stamps(paths).items():
-        loaded = read(path, stamp, may_be_pipe=path in paths)
+    for loaded in scanner.files.values():
         if loaded.error:
             raise loaded.error
         manifests += loaded.manifests
@@ -109,14 +146,26 @@ class Scanner:
 
     When a whole path is missing, such as a renamed folder, its files are kept.
     `absent` holds the paths that were missing in two scans: an editor that replaces a file does so in less.
+    `texts` are those of the paths that are read once.
     """
 
     paths: Sequence[Path]
+    texts: Mapping[Path, str] = field(default_factory=dict)
     files: dict[Path, ManifestFile] = field(default_factory=dict)
     error: ManifestError | None = None
     absent: frozenset[Path] = frozenset()
     _seen: dict[Path, Stamp] = field(default_factory=dict)
     _missing: set[Path] = field(default_factory=set)
+
+    @property
+    def followed(self) -> list[Path]:
+        """The paths that are not read once."""
+        return [path for path in self.paths if path not in self.texts]
+
+    def text_of(self, path: Path) -> str:
+        """The text of a file, as `text_of`; that of one that is read once."""
+        text = self.texts.get(path)
+        return text_of(path) if text is None else text
 
     def scan(self, *, settle: bool = True) -> bool:
         """Scan once; whether anything changed. Without `settle` changed files are read at once.
@@ -126,7 +175,7 @@ class Scanner:
         had_error, self.error = self.error, None
         had_absent, missing = self.absent, set[Path]()
         try:
-            now = stamps(self.paths, missing)
+            now = dict.fromkeys(self.texts, (0, 0, 0)) | stamps(self.followed, missing)
         except ManifestError as error:
             self.error = error
             return str(error) != str(had_error)
@@ -143,7 +192,7 @@ class Scanner:
         for path in gone:
             del self.files[path]
         for path in changed:
-            loaded = read(path, now[path])
+            loaded = read(path, now[path], self.texts.get(path))
             before = self.files.get(path)
             if loaded.error and before:
                 loaded = ManifestFile(loaded.stamp, before.manifests, before.unknown, loaded.error)

@@ -46,7 +46,7 @@ async def test_an_export_of_a_cluster_is_the_cluster(tmp_path: Path) -> None:
             (tmp_path / "a" / "web.yaml").write_text(
                 DEPLOYMENT.replace("{name: web}", "{name: web, namespace: shop}") + SHOP
             )
-            await local.apply([tmp_path / "a"], lambda problem: pytest.fail(str(problem)))
+            await local.apply([tmp_path / "a"], {}, lambda problem: pytest.fail(str(problem)))
             url = f"http://127.0.0.1:{local.address[1]}"
             for name, path in EXPORTED.items():
                 async with session.get(url + path) as response:

@@ -165,8 +165,10 @@ def test_manifests_are_followed(tmp_path: Path) -> None:
     manifests.mkdir()
     path = manifests / "redis.yaml"
     path.write_text(REDIS_MASTER)
-    with kdns_up(tmp_path, str(manifests)) as running:
+    sent = REDIS_MASTER.replace("redis-master", "sent").replace("0.11", "0.13")
+    with kdns_up(tmp_path, str(manifests), "-", stdin=sent) as running:
         running.until(["10.96.0.11"], "redis-master.default.svc.cluster.local")
+        assert running.rdata("sent.default.svc.cluster.local") == ["10.96.0.13"]
         replace(path, REDIS_MASTER.replace("redis-master", "redis").replace("0.11", "0.12"))
         running.until(["10.96.0.12"], "redis.default.svc.cluster.local")
         running.until([], "redis-master.default.svc.cluster.local")
@@ -175,6 +177,7 @@ def test_manifests_are_followed(tmp_path: Path) -> None:
         assert running.rdata("redis.default.svc.cluster.local") == ["10.96.0.12"]
         path.unlink()
         running.until([], "redis.default.svc.cluster.local")
+        assert running.rdata("sent.default.svc.cluster.local") == ["10.96.0.13"], "it is read once"
 
 
 def test_data_survives_a_restart(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import threading
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kdns.aio.files.manifests import BYTES_MAX, Scanner, load, stamps
+from kdns.aio.files.manifests import BYTES_MAX, STDIN, Scanner, load, stamps, texts_read_once
 from kdns.aio.files.yaml import documents, field_line
 from kdns.controlplane.manifests.manifest import Manifest, UnknownKind, in_order, manifest_of
 from kdns.controlplane.manifests.three_way_merge import merged
@@ -302,13 +303,17 @@ def test_what_is_no_file_in_a_folder_is_a_problem_of_its_own(tmp_path: Path, mak
         load([tmp_path])
 
 
-def test_a_pipe_may_be_given_to_a_command_that_reads_once(tmp_path: Path) -> None:
+def test_a_pipe_and_standard_input_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     os.mkfifo(tmp_path / "pipe")
     writing = threading.Thread(target=(tmp_path / "pipe").write_text, args=(TWO,))
     writing.start()
-    manifests, _ = load([tmp_path / "pipe"])
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"[")))
+    paths = [tmp_path / "pipe", STDIN]
+    scanner = Scanner(paths, texts_read_once(paths))
     writing.join()
-    assert len(manifests) == 2
+    assert [scanner.scan(settle=False) for _ in range(2)] == [True, False]
+    assert len(scanner.files[tmp_path / "pipe"].manifests) == 2
+    assert str(scanner.files[STDIN].error).startswith("-:1: not YAML: ")
 
 
 def test_a_file_without_end_is_too_large(tmp_path: Path) -> None:
@@ -316,4 +321,4 @@ def test_a_file_without_end_is_too_large(tmp_path: Path) -> None:
     os.truncate(tmp_path / "a.yaml", BYTES_MAX + 1)
     for path in (tmp_path / "a.yaml", Path("/dev/zero")):
         with pytest.raises(ManifestError, match="too large, wanted at most 64 MiB"):
-            load([path])
+            load([path], texts_read_once([path]))
