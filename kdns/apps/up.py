@@ -44,6 +44,8 @@ COREFILE: Final = """
 """The DNS configuration without --corefile: the names of the cluster."""
 
 RESOLV_CONF: Final = Path("/etc/resolv.conf")
+SYSTEMD_RESOLV_CONF: Final = Path("/run/systemd/resolve/resolv.conf")
+SYSTEMD_STUB: Final = "127.0.0.53"
 OUTSIDE: Final = """
 .:{port} {{
     bind {host}
@@ -178,14 +180,25 @@ def dns_config(options: UpOptions) -> Corefile:
         return read_corefile(options.corefile, dns_port=options.dns.port)
     port, host = options.dns.port, options.dns.host
     text = COREFILE.format(domain=options.control_plane.cluster.cluster_domain, port=port, host=host)
-    if is_loopback(host) and _has_resolvers():
-        text += OUTSIDE.format(port=port, host=host, resolv_conf=RESOLV_CONF)
+    if is_loopback(host) and (resolv_conf := _resolv_conf()):
+        text += OUTSIDE.format(port=port, host=host, resolv_conf=resolv_conf)
     return corefile_of(text, "built-in Corefile", dns_port=options.dns.port)
 
 
-def _has_resolvers() -> bool:
+def _resolv_conf() -> Path | None:
+    """The file with this machine's resolvers, if there are any.
+
+    The stub of systemd-resolved asks kdns where it is told to for the cluster's names: its upstreams are in its own file.
+    """
+    resolvers = _nameservers(RESOLV_CONF)
+    if resolvers == [SYSTEMD_STUB]:
+        return SYSTEMD_RESOLV_CONF if _nameservers(SYSTEMD_RESOLV_CONF) else None
+    return RESOLV_CONF if resolvers else None
+
+
+def _nameservers(file: Path) -> list[str]:
     try:
-        lines = RESOLV_CONF.read_text(encoding="utf-8").splitlines()
+        lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
-        return False
-    return any(line.split()[:1] == ["nameserver"] for line in lines)
+        return []
+    return [words[1] for line in lines if len(words := line.split()) > 1 and words[0] == "nameserver"]
