@@ -188,7 +188,7 @@ def dns_config(options: UpOptions) -> Corefile:
 def _resolv_conf() -> Path | None:
     """The file with this machine's resolvers, if there are any.
 
-    The stub of systemd-resolved asks kdns where it is told to for the cluster's names: its upstreams are in its own file.
+    The stub of systemd-resolved may be told to ask kdns for names of the cluster: its upstreams are in its own file.
     """
     resolvers = _nameservers(RESOLV_CONF)
     if resolvers == [SYSTEMD_STUB]:
