@@ -81,7 +81,8 @@ class _Row:
 class DesiredEndpoints:
     """The endpoints of one Service: a `PodView`.
 
-    `skipped` has a message for each Pod whose Node does not exist. `stored` caches the contents of stored slices.
+    `skipped` has a message for each Pod whose Node does not exist or is not chosen yet. `stored` caches the contents of
+    stored slices.
     """
 
     def __init__(self, service: Json, nodes: Mapping[str, Json], options: SliceOptions) -> None:
@@ -137,13 +138,10 @@ class DesiredEndpoints:
             del self.groups[row.ports]
 
     def _endpoints(self, key: Key, pod: Json) -> tuple[tuple[str, str, Json], ...]:
-        """Family, identity and endpoint of the Pod, for each family.
-
-        Differs: a Pod without a node is an endpoint: without simulated kubelets, a client writes the status of Pods.
-        """
+        """Family, identity and endpoint of the Pod, for each family; none for a Pod without a node."""
         service = self._service
         node_name = (pod.get("spec") or {}).get("nodeName") or ""
-        if node_name and node_name not in self._nodes and not publishes_not_ready(service):
+        if node_name not in self._nodes and not publishes_not_ready(service):
             where = f"{service['metadata'].get('namespace', '')}/{service['metadata']['name']}"
             name = pod["metadata"]["name"]
             self.skipped[key] = f"skipping Pod {name} for Service {where}: Node {node_name} Not Found"

@@ -5,8 +5,9 @@ So that a client needs to read EndpointSlices only (kube-controller-manager: pkg
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from kdns.cluster.objects import Key
 from kdns.controlplane.controllers.controller import Action, Notice, Outcome, Subject
@@ -25,6 +26,9 @@ CONTROLLER = "endpointslicemirroring-controller.k8s.io"
 SKIP = "endpointslice.kubernetes.io/skip-mirror"
 LEADER = "control-plane.alpha.kubernetes.io/leader"
 PER_SUBSET = 1000
+
+_Address: TypeAlias = tuple[str, str]
+"""The IP of an address and the uid of its target."""
 
 
 class MirroringController:
@@ -112,12 +116,9 @@ class MirroredEndpoints:
 
 
 def mirrored_endpoints(endpoints: Json) -> MirroredEndpoints:
-    """The endpoints of the mirrored slices: at most 1,000 for each subset, and for each set of ports."""
+    """The endpoints of the mirrored slices: at most 1,000 for each repacked subset, ready ones first."""
     mirrored = MirroredEndpoints()
-    for subset in endpoints.get("subsets") or []:
-        ports = [{"name": "", "protocol": "TCP", **port} for port in subset.get("ports") or []]
-        addresses = [(one, True) for one in subset.get("addresses") or []]
-        addresses += [(one, False) for one in subset.get("notReadyAddresses") or []]
+    for ports, addresses in repacked(endpoints.get("subsets") or []):
         added = 0
         for address, ready in addresses:
             if added == PER_SUBSET:
@@ -130,10 +131,35 @@ def mirrored_endpoints(endpoints: Json) -> MirroredEndpoints:
             fields = {key: address[key] for key in ("hostname", "nodeName", "targetRef") if address.get(key)}
             endpoint = {"addresses": [str(ip)], "conditions": {"ready": ready}, **fields}
             group = mirrored.groups.setdefault((f"IPv{ip.version}", port_key(ports)), _Group(ports))
-            if len(group.endpoints) < PER_SUBSET:
-                group.endpoints.setdefault(identity(endpoint), endpoint)
+            group.endpoints[identity(endpoint)] = endpoint
         mirrored.skipped += len(addresses) - added
     return mirrored
+
+
+def repacked(subsets: Iterable[Json]) -> Iterator[tuple[list[Json], list[tuple[Json, bool]]]]:
+    """The subsets in canonical form, as sets of ports and of addresses, each address with whether it is ready.
+
+    Ports of the same addresses in the same states are one subset. An address that is both ready and not ready at a port
+    is not ready there; its hostname and node are those of its first occurrence (pkg/api/v1/endpoints: RepackSubsets).
+    """
+    first: dict[_Address, Json] = {}
+    states: dict[PortKey, dict[_Address, bool]] = {}
+    ports: dict[PortKey, list[Json]] = {}
+    for subset in subsets:
+        offered = [[{"name": "", "protocol": "TCP", **port}] for port in subset.get("ports") or []]
+        for port in offered or [[]]:
+            ports.setdefault(port_key(port), port)
+            state = states.setdefault(port_key(port), {})
+            for field_name, ready in (("addresses", True), ("notReadyAddresses", False)):
+                for address in subset.get(field_name) or []:
+                    at = address.get("ip") or "", (address.get("targetRef") or {}).get("uid") or ""
+                    first.setdefault(at, address)
+                    state[at] = ready and state.get(at, True)
+    packed: dict[frozenset[tuple[_Address, bool]], list[Json]] = {}
+    for key, state in states.items():
+        packed.setdefault(frozenset(state.items()), []).extend(ports[key])
+    for rows, together in packed.items():
+        yield together, [(first[at], ready) for at, ready in sorted(rows, key=lambda row: (not row[1], row[0]))]
 
 
 def unmirrored(mirrored: MirroredEndpoints) -> Iterable[tuple[str, str]]:

@@ -74,7 +74,14 @@ CASES = [
     ),
     ("going", {}, pod(1, going=True), ([], [], []), ([1], False, True, True)),
     ("finished", {}, pod(1, phase="Succeeded"), ([], [], []), None),
-    ("on no node", {}, pod(1, nodeName=""), ([1], [], [8080]), ([1], True, True, False)),
+    ("on no node", {}, pod(1, nodeName=""), ([1], [], [8080]), None),
+    (
+        "on no node, published",
+        {"publishNotReadyAddresses": True},
+        pod(1, nodeName=""),
+        ([1], [], [8080]),
+        ([1], True, True, False),
+    ),
     ("node unknown", {}, pod(1, nodeName="gone"), ([1], [], [8080]), None),
     (
         "sidecar port",
@@ -213,6 +220,62 @@ def test_mirror_and_back() -> None:
     }
     empty = mirrored({**endpoints(), "subsets": []}, plan.create)
     assert empty.delete == plan.create
+
+
+def subset(ready: str, not_ready: str = "", *ports: int) -> Json:
+    """Addresses are written `last.uid@hostname`, the last two optional."""
+    rows: dict[str, list[Json]] = {"addresses": [], "notReadyAddresses": []}
+    for field, texts in zip(rows, (ready, not_ready), strict=True):
+        for text in texts.split():
+            at, _, hostname = text.partition("@")
+            last, _, uid = at.partition(".")
+            ref = {"targetRef": {"kind": "Pod", "name": uid, "uid": uid}} if uid else {}
+            rows[field].append({"ip": f"192.0.2.{last}", **ref, **({"hostname": hostname} if hostname else {})})
+    return {**rows, "ports": [{"name": f"p{port}", "port": port} for port in ports]}
+
+
+REPACKED = [
+    # what, subsets, slices as (ports, endpoints as last octet, + or - for ready, hostname)
+    ("one address in two subsets", [subset("1", "", 80), subset("1", "", 81)], [([80, 81], ["1+"])]),
+    (
+        "other addresses, other slices",
+        [subset("1 2", "", 80), subset("1", "", 81)],
+        [([80], ["1+", "2+"]), ([81], ["1+"])],
+    ),
+    ("ready and not ready at one port", [subset("1", "2", 80), subset("2", "1", 80)], [([80], ["1-", "2-"])]),
+    (
+        "ready at one port, not ready at another",
+        [subset("1", "", 80), subset("", "1", 81)],
+        [([80], ["1+"]), ([81], ["1-"])],
+    ),
+    ("the first hostname", [subset("1@a", "", 80), subset("1@b", "", 81)], [([80, 81], ["1+a"])]),
+    ("the first hostname at one port", [subset("1@a 2", "", 80), subset("1@b", "", 80)], [([80], ["1+a", "2+"])]),
+    ("two Pods at one address", [subset("1.x 1.y", "", 80)], [([80], ["1+", "1+"])]),
+    (
+        "each Pod with its ports",
+        [subset("1.x", "", 80), subset("1.y", "", 81), subset("1.y", "", 82)],
+        [([80], ["1+"]), ([81, 82], ["1+"])],
+    ),
+    ("no ports", [subset("1"), subset("2", "1")], [([], ["2+", "1-"])]),
+    ("no ports beside ports", [subset("1"), subset("1", "", 80)], [([80], ["1+"])]),
+]
+
+
+@pytest.mark.parametrize(("subsets", "slices"), [case[1:] for case in REPACKED], ids=[case[0] for case in REPACKED])
+def test_subsets_are_repacked(subsets: list[Json], slices: list[tuple[list[int], list[str]]]) -> None:
+    made = mirrored({**endpoints(), "subsets": subsets}, []).create
+    found = [
+        (
+            [port["port"] for port in each["ports"]],
+            [
+                f"{one['addresses'][0].rpartition('.')[2]}{'+' if one['conditions']['ready'] else '-'}"
+                f"{one.get('hostname', '')}"
+                for one in each["endpoints"]
+            ],
+        )
+        for each in made
+    ]
+    assert found == slices
 
 
 @pytest.mark.parametrize(
