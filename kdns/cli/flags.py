@@ -6,8 +6,9 @@ An InputError names the flag, the text and the form that is expected.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from ipaddress import ip_address, ip_network
+from itertools import combinations
 from pathlib import Path
 from typing import Final
 
@@ -88,6 +89,17 @@ def service_networks(flag: str, text: str) -> tuple[Network, ...]:
     return found
 
 
+def service_and_pod_networks(service_text: str, pod_text: str) -> tuple[tuple[Network, ...], tuple[Network, ...]]:
+    """The networks of --service-cidr, and those of --pod-cidr for the same families; no two of them overlap."""
+    service_cidrs, given = service_networks("--service-cidr", service_text), networks("--pod-cidr", pod_text)
+    families = {network.version for network in service_cidrs}
+    pod_cidrs = tuple(network for network in given if network.version in families)
+    if missing := families - {network.version for network in pod_cidrs}:
+        raise InputError(f"--pod-cidr {pod_text!r}: wanted a network for IPv{missing.pop()} as in --service-cidr")
+    check_disjoint({"--service-cidr": service_cidrs, "--pod-cidr": pod_cidrs})
+    return service_cidrs, pod_cidrs
+
+
 def address_ranges(flag: str, text: str) -> tuple[AddressRange, ...]:
     """192.0.2.0/28,192.0.2.100-192.0.2.120,2001:db8::/120: the host addresses of networks, all addresses of ranges."""
     return tuple(_address_range(flag, part.strip()) for part in text.split(",")) if text else ()
@@ -111,6 +123,22 @@ def _host_addresses(network: Network) -> tuple[Address, Address]:
     if network.num_addresses <= 2:
         return network[0], network[-1]
     return network[1], network[-2 if network.version == 4 else -1]
+
+
+def check_disjoint(ranges: Mapping[str, Sequence[Network | AddressRange]]) -> None:
+    """InputError for the first range of these flags that overlaps one before it; it names both."""
+    all_of_them = [(flag, _as_range(each)) for flag, given in ranges.items() for each in given]
+    for (other_flag, other), (flag, each) in combinations(all_of_them, 2):
+        if each.version == other.version and each.first <= other.last and other.first <= each.last:
+            raise InputError(
+                f"{flag} {each.text!r}: overlaps {other.text} of {other_flag}; wanted addresses of its own"
+            )
+
+
+def _as_range(given: Network | AddressRange) -> AddressRange:
+    if isinstance(given, AddressRange):
+        return given
+    return AddressRange(given.version, int(given[0]), int(given[-1]), str(given))
 
 
 def port_range(flag: str, text: str) -> range:

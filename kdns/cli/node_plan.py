@@ -34,6 +34,7 @@ class NodePlanOptions:
     mode: str | None
     node: str
     service_cidr: str
+    pod_cidr: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,13 @@ _OPTIONS: Final = (
         metavar="CIDR[,CIDR]",
         help="With --manifests: the ranges of cluster IPs.",
     ),
+    click.option(
+        "--pod-cidr",
+        default=flags.POD_CIDR,
+        show_default=True,
+        metavar="CIDR[,CIDR]",
+        help="With --manifests: addresses of simulated Pods.",
+    ),
 )
 
 
@@ -94,8 +102,5 @@ async def _snapshot(options: NodePlanOptions) -> Snapshot:
     if not options.manifests:
         kubeconfig = options.kubeconfig or ("" if options.server else default_kubeconfig())
         return await snapshot_from_server(options.server, kubeconfig, warn)
-    service_cidrs = flags.networks("--service-cidr", options.service_cidr)
-    families = {network.version for network in service_cidrs}
-    pod_cidrs = flags.networks("", flags.POD_CIDR)
-    own = tuple(network for network in pod_cidrs if network.version in families)
-    return await snapshot_from_manifests(options.manifests, ClusterConfig(service_cidrs, pod_cidrs=own), warn)
+    service_cidrs, pod_cidrs = flags.service_and_pod_networks(options.service_cidr, options.pod_cidr)
+    return await snapshot_from_manifests(options.manifests, ClusterConfig(service_cidrs, pod_cidrs=pod_cidrs), warn)

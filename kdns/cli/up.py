@@ -11,9 +11,8 @@ import click
 from kdns.aio.process import gc_paused
 from kdns.cli import flags
 from kdns.cli.console import CONTEXT, reported_errors, run, say, warn_at_once
-from kdns.controlplane.meta.cluster_config import AddressRange, ClusterConfig
+from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.errors import InputError
-from kdns.net import Network
 from kdns.proxy.modes import NAMES
 
 
@@ -103,29 +102,14 @@ def up(paths: tuple[Path, ...], **given: Any) -> None:
 
 def cluster_config(given: Mapping[str, Any]) -> ClusterConfig:
     """The cluster that the options describe; InputError for ranges that overlap or lack a family."""
-    service_cidrs = flags.service_networks("--service-cidr", given["service_cidr"])
-    pod_cidrs = flags.networks("--pod-cidr", given["pod_cidr"])
-    families = {network.version for network in service_cidrs}
-    cluster = ClusterConfig(
+    service_cidrs, pod_cidrs = flags.service_and_pod_networks(given["service_cidr"], given["pod_cidr"])
+    lb_pool = flags.address_ranges("--lb-pool", given["lb_pool"])
+    flags.check_disjoint({"--service-cidr": service_cidrs, "--pod-cidr": pod_cidrs, "--lb-pool": lb_pool})
+    return ClusterConfig(
         service_cidrs=service_cidrs,
         node_port_range=flags.port_range("--node-port-range", given["node_port_range"]),
-        pod_cidrs=tuple(network for network in pod_cidrs if network.version in families),
+        pod_cidrs=pod_cidrs,
         cluster_domain=flags.domain("--cluster-domain", given["cluster_domain"]),
         simulate_pods=not given["no_simulated_pods"],
-        lb_pool=flags.address_ranges("--lb-pool", given["lb_pool"]),
+        lb_pool=lb_pool,
     )
-    missing = families - {network.version for network in cluster.pod_cidrs}
-    if missing:
-        raise InputError(
-            f"--pod-cidr {given['pod_cidr']!r}: wanted a network for IPv{missing.pop()} as in --service-cidr"
-        )
-    _check_disjoint("--lb-pool", cluster.lb_pool, {"--service-cidr": service_cidrs, "--pod-cidr": cluster.pod_cidrs})
-    return cluster
-
-
-def _check_disjoint(flag: str, pool: tuple[AddressRange, ...], taken: Mapping[str, tuple[Network, ...]]) -> None:
-    """InputError where the pool overlaps a range of the cluster."""
-    for each in pool:
-        for other, network in ((other, network) for other, found in taken.items() for network in found):
-            if network.version == each.version and each.first <= int(network[-1]) and int(network[0]) <= each.last:
-                raise InputError(f"{flag} {each.text!r}: overlaps {network} of {other}; wanted addresses of its own")

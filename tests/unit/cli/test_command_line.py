@@ -65,6 +65,33 @@ def test_service_ranges(text: str, problem: str) -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("service", "pods", "pool", "says"),
+    [
+        ("10.96.0.0/16", "10.244.0.0/16", "192.0.2.0/28,192.0.2.16/28", ""),
+        ("10.96.0.0/16,fd00::/112", "10.244.0.0/16,fd01::/64", "", ""),
+        ("10.96.0.0/12", "10.100.0.0/16", "", "--pod-cidr '10.100.0.0/16': overlaps 10.96.0.0/12 of --service-cidr; "),
+        ("fd00::/112", "fd00::/64", "", "--pod-cidr 'fd00::/64': overlaps fd00::/112 of --service-cidr; "),
+        ("10.96.0.0/16", "10.244.0.0/16", "10.96.255.0/24", "--lb-pool '10.96.255.0/24': overlaps 10.96.0.0/16 of --s"),
+        ("10.96.0.0/16", "10.244.0.0/16", "10.244.9.9-10.245.0.1", "--lb-pool '10.244.9.9-10.245.0.1': overlaps 10.24"),
+        (
+            "10.96.0.0/16",
+            "10.244.0.0/16",
+            "192.0.2.0/28,192.0.2.9-192.0.2.99",
+            "--lb-pool '192.0.2.9-192.0.2.99': overlaps 192.0.2.0/28 of --lb-pool; wanted addresses of its own",
+        ),
+        ("10.96.0.0/16", "fd01::/64", "", "--pod-cidr 'fd01::/64': wanted a network for IPv4 as in --service-cidr"),
+    ],
+)
+def test_ranges_that_overlap_are_refused_naming_both(service: str, pods: str, pool: str, says: str) -> None:
+    ranges = ["--service-cidr", service, "--pod-cidr", pods]
+    up = CliRunner().invoke(main, ["up", *ranges, "--lb-pool", pool, "--api", "nowhere"])
+    assert (says or "--api 'nowhere'") in " ".join(up.stderr.split())
+    if not pool:
+        render = CliRunner().invoke(main, ["render", *ranges, "--manifests", "nowhere"])
+        assert (says or "nowhere: no such file or folder") in " ".join(render.stderr.split())
+
+
 def test_a_token_file_is_text(tmp_path: Path) -> None:
     path = tmp_path / "tokens"
     path.write_bytes(b"\xff\xfe\x00")
