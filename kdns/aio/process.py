@@ -52,6 +52,26 @@ def reload_event() -> asyncio.Event:
     return wanted
 
 
+@contextmanager
+def signals_blocked() -> Iterator[None]:
+    """Inside, a process is started that a stop or reload signal does not end before it calls `ignore_signals`.
+
+    Those that this process gets meanwhile are acted on at the end.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (*STOP_SIGNALS, RELOAD_SIGNAL))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def ignore_signals() -> None:
+    """Ignore stop and reload signals, also those that came while they were blocked."""
+    for number in (*STOP_SIGNALS, RELOAD_SIGNAL):
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (*STOP_SIGNALS, RELOAD_SIGNAL))
+
+
 def _is_ignored(number: signal.Signals) -> bool:
     return signal.getsignal(number) is signal.SIG_IGN
 

@@ -28,8 +28,8 @@ def log_failure(ended: asyncio.Task[None]) -> None:
         log.error("task failed", task=ended.get_name(), reason=str(error), exc_info=error)
 
 
-async def unless_stopped(work: Coroutine[Any, Any, None], stop: asyncio.Event) -> None:
-    """Do the work, or cancel it when it is to stop. Raises what the work raises."""
+async def unless_stopped(work: Coroutine[Any, Any, T], stop: asyncio.Event) -> T | None:
+    """Do the work, or cancel it when it is to stop: None then. Raises what the work raises."""
     working, stopping = asyncio.create_task(work), asyncio.create_task(stop.wait())
     try:
         await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -37,8 +37,7 @@ async def unless_stopped(work: Coroutine[Any, Any, None], stop: asyncio.Event) -
         stopping.cancel()
         working.cancel()
         await asyncio.wait((working, stopping))
-    if not working.cancelled():
-        working.result()
+    return None if working.cancelled() else working.result()
 
 
 async def in_daemon_thread(call: Callable[[], T]) -> T:

@@ -10,7 +10,6 @@ import asyncio
 import json
 import os
 import pickle
-import signal
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -19,7 +18,7 @@ from typing import Any, Final
 
 from kdns import logs
 from kdns.aio.connections import Kind, share_out
-from kdns.aio.process import RELOAD_SIGNAL, STOP_SIGNALS, die_with, gc_paused
+from kdns.aio.process import die_with, gc_paused, ignore_signals, signals_blocked
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.errors import ControlPlaneError, KdnsError
 from kdns.net import HostPort
@@ -56,7 +55,7 @@ class ControlPlane:
     address: tuple[str, int] = ("", 0)
     applied: int = 0
     _process: asyncio.subprocess.Process | None = None
-    _reading: asyncio.Task[None] = field(init=False)
+    _reading: asyncio.Task[None] | None = None
     _started: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def start(self) -> None:
@@ -64,15 +63,16 @@ class ControlPlane:
 
         The KdnsErrors of the child's start, as ControlPlaneError.
         """
-        self._process = process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *("-P", "-m", "kdns.apps.control_plane"),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-            limit=_LINE_BYTES_MAX,
-            start_new_session=True,  # Ctrl-C is for the parent, which stops the child after DNS
-        )
+        with signals_blocked():
+            self._process = process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *("-P", "-m", "kdns.apps.control_plane"),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+                limit=_LINE_BYTES_MAX,
+                start_new_session=True,  # Ctrl-C is for the parent, which stops the child after DNS
+            )
         options = pickle.dumps((os.getpid(), logs.level(), self.options))
         self._send(b"%d\n%b" % (len(options), options))
         self._reading = asyncio.create_task(self._read(process))
@@ -89,16 +89,17 @@ class ControlPlane:
 
     def when_ended(self, call: Callable[[], object]) -> None:
         """Call when the child has ended, by itself or by `stop`."""
-        self._reading.add_done_callback(lambda _: call())
+        if self._reading:
+            self._reading.add_done_callback(lambda _: call())
 
     def check(self) -> None:
         """ControlPlaneError if the child has ended by itself."""
-        if self._reading.done():
+        if self._reading and self._reading.done():
             self._reading.result()
 
     async def stop(self) -> None:
         """Have the child finish the requests in flight and close its store; one that has not started yet is killed."""
-        if self._process is None:
+        if self._process is None or self._reading is None:
             return
         if not self._started.is_set() and self._process.returncode is None:
             self._process.kill()
@@ -138,8 +139,7 @@ class ControlPlane:
 
 def main() -> None:
     """Be the child."""
-    for number in (*STOP_SIGNALS, RELOAD_SIGNAL):  # the parent acts on them
-        signal.signal(number, signal.SIG_IGN)
+    ignore_signals()  # the parent acts on them
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     asyncio.run(_child())
 

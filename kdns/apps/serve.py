@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Final
 
@@ -15,7 +15,7 @@ from kdns.aio.dns.server import DnsServer
 from kdns.aio.files.corefile import Corefile, read_corefile
 from kdns.aio.node_local.settings import NodeLocal
 from kdns.aio.process import exempt_from_gc, gc_paused, reload_event, stop_event, write_pid
-from kdns.aio.tasks import observed, unless_stopped
+from kdns.aio.tasks import in_daemon_thread, observed, unless_stopped
 from kdns.plugins.server_config import TRANSPORTS
 
 log = logs.get(__name__)
@@ -70,15 +70,16 @@ async def serve(
 ) -> None:
     """Run the DNS server until SIGTERM, SIGINT or SIGHUP, then `lameduck` seconds longer. SIGUSR1 reloads.
 
-    The process's id is written to `pidfile`, if one is named. With `node_local`, the node has its addresses and rules
-    meanwhile.
+    The process's id is written to `pidfile`, if one is named, when everything listens. With `node_local`, the node has
+    its addresses and rules meanwhile.
     """
-    if pidfile:
-        write_pid(pidfile)
+    stop, reload_wanted = stop_event(), reload_event()
     filled = node_local.filled if node_local else str
     read = partial(read_corefile, corefile, dns_port=dns_port, filled=filled)
     share_out(Kind.DNS, Kind.SITES, Kind.UPSTREAMS)
-    first = read()
+    first = await unless_stopped(in_daemon_thread(read), stop)
+    if first is None:
+        return
     server = DnsServer(first.checked(), dns_port=dns_port, sha512=first.sha512)
     async with AsyncExitStack() as stack:
         if node_local:
@@ -86,19 +87,26 @@ async def serve(
 
             errors = server.counters(SETUP_ERRORS, "Repairs of the node-local cache that failed.", ("errortype",))
             await stack.enter_async_context(established(node_local, errors))
-        await _serve(server, read, say)
+        await _serve(server, partial(reloading, server, reload_wanted, read), say, stop, pidfile)
 
 
-async def _serve(server: DnsServer, read: Callable[[], Corefile], say: Callable[[str], None]) -> None:
-    stop, reload_wanted = stop_event(), reload_event()
+async def _serve(
+    server: DnsServer,
+    reloading: Callable[[str], AbstractAsyncContextManager[None]],
+    say: Callable[[str], None],
+    stop: asyncio.Event,
+    pidfile: str,
+) -> None:
     try:
         with gc_paused():  # for `startup_timeout`, in which everything is listed as a rule
             await unless_stopped(server.start(), stop)
         if stop.is_set():
             return
+        if pidfile:
+            write_pid(pidfile)
         say_listeners(server, say, column=6)
         log.info("running configuration", sha512=server.sha512)
-        async with reloading(server, reload_wanted, read, server.sha512):
+        async with reloading(server.sha512):
             await say_ready(server, say, stop)
             exempt_from_gc()
             await stop.wait()

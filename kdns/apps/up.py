@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -18,11 +18,11 @@ from kdns.aio.apiserver.secure_serving import read_tokens
 from kdns.aio.connections import Kind, share_out
 from kdns.aio.dns.interfaces import reachable
 from kdns.aio.files.permissions import open_folders, open_secrets
-from kdns.aio.kube.kubeconfig import OWN_NAME, write_kubeconfig
+from kdns.aio.kube.kubeconfig import kubeconfig_content, write_kubeconfig
 from kdns.aio.process import gc_paused, reload_event, stop_event
-from kdns.aio.tasks import log_failure, unless_stopped
+from kdns.aio.tasks import in_daemon_thread, log_failure, unless_stopped
 from kdns.apps.control_plane import ControlPlane, ControlPlaneOptions
-from kdns.cluster.source import Source
+from kdns.cluster.source import ClientTLS, Source
 from kdns.net import HostPort, is_loopback, join_host_port
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class UpOptions:
 async def up(options: UpOptions, say: Callable[[str], None], warn: Callable[[str], None]) -> None:
     """Run until SIGTERM, SIGINT or SIGHUP; SIGUSR1 reloads the Corefile.
 
-    `say` gets each address that is listened on, then `ready`.
+    `say` gets each address that is listened on, then `ready`. A start that fails leaves the kubeconfig as it was.
     """
     node = (Kind.NODE_SITES, Kind.RELAYS) if options.proxy else ()
     share_out(Kind.DNS, Kind.SITES, Kind.UPSTREAMS, *node)
@@ -83,48 +83,60 @@ async def up(options: UpOptions, say: Callable[[str], None], warn: Callable[[str
     secrets = {"--token-file": given.token_file, "--tls-key": Path(tls_key) if tls_key else None}
     for problem in (*open_secrets(secrets), *open_folders({"--data": given.data})):
         warn(problem)
-    tokens = read_tokens(given.token_file) if given.token_file else ()
-    dns_config(options).checked()  # a mistake in the file ends the command here
+    corefile = await unless_stopped(in_daemon_thread(partial(dns_config, options)), stop)
+    if corefile is None:
+        return
+    corefile.checked()  # a mistake in a file ends the command here
+    kubeconfig_content(options.kubeconfig)
     control_plane = ControlPlane(given, warn)
-    with ExitStack() as starting:
-        starting.enter_context(gc_paused())
-        stack = AsyncExitStack()
-        dns: DnsServer | None = None
-        try:
-            await unless_stopped(started(control_plane), stop)
-            if stop.is_set():
-                return
-            control_plane.when_ended(stop.set)
-            scheme = "https" if given.tls_cert else "http"
-            url = f"{scheme}://{reachable(*control_plane.address)}"
-            write_kubeconfig(options.kubeconfig, url, ca_file=given.tls_cert, token=tokens[0] if tokens else "")
-            say(f"api         {scheme}://{join_host_port(*control_plane.address)}")
-            say(f"kubeconfig  {options.kubeconfig}")
-            if given.paths:
-                say(f"manifests   {control_plane.applied} objects from {', '.join(map(str, given.paths))}")
-            from kdns.aio.dns.server import DnsServer  # noqa: PLC0415 - imported above
-            from kdns.apps.serve import reloading, say_listeners, say_ready  # noqa: PLC0415
-
-            source = Source(str(options.kubeconfig), OWN_NAME)  # the user may change the file's current context
-            servers, sha512 = (corefile := dns_config(options)).checked(), corefile.sha512
-            dns = DnsServer(servers, dns_port=options.dns.port, default_source=source, sha512=sha512)
-            await dns.start()
-            control_plane.dns_at(*dns.addresses[0])
-            say_listeners(dns, say, column=12)
-            if options.proxy:
-                await stack.enter_async_context(node_proxy(options))
-                say(f"proxy       {options.proxy}")
-            say_commands(dns, options, say)
-            await stack.enter_async_context(reloading(dns, reload_wanted, partial(dns_config, options), sha512))
-            await say_ready(dns, say, stop)
-            starting.close()
-            await stop.wait()
-            control_plane.check()
-        finally:
-            await stack.aclose()
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(control_plane.stop)
+        with gc_paused():
+            dns = await unless_stopped(_started(options, control_plane, stack, say, reload_wanted, stop), stop)
             if dns:
-                await dns.stop()
-            await control_plane.stop()
+                from kdns.apps.serve import say_ready  # noqa: PLC0415 - imported above
+
+                await say_ready(dns, say, stop)
+        await stop.wait()
+        control_plane.check()
+
+
+async def _started(
+    options: UpOptions,
+    control_plane: ControlPlane,
+    stack: AsyncExitStack,
+    say: Callable[[str], None],
+    reload_wanted: asyncio.Event,
+    stop: asyncio.Event,
+) -> DnsServer:
+    """Start everything, then write the kubeconfig. `stack` stops what was started."""
+    given = options.control_plane
+    tokens = read_tokens(given.token_file) if given.token_file else ()
+    await asyncio.gather(control_plane.start(), asyncio.to_thread(import_module, "kdns.apps.serve"))
+    control_plane.when_ended(stop.set)
+    from kdns.aio.dns.server import DnsServer  # noqa: PLC0415 - imported above
+    from kdns.apps.serve import reloading, say_listeners  # noqa: PLC0415
+
+    scheme, token = "https" if given.tls_cert else "http", tokens[0] if tokens else ""
+    url = f"{scheme}://{reachable(*control_plane.address)}"
+    say(f"api         {scheme}://{join_host_port(*control_plane.address)}")
+    if given.paths:
+        say(f"manifests   {control_plane.applied} objects from {', '.join(map(str, given.paths))}")
+    source = Source(endpoint=url, tls=ClientTLS(ca=given.tls_cert), token=token)
+    servers, sha512 = (corefile := dns_config(options)).checked(), corefile.sha512
+    dns = DnsServer(servers, dns_port=options.dns.port, default_source=source, sha512=sha512)
+    stack.push_async_callback(dns.stop)
+    await dns.start()
+    control_plane.dns_at(*dns.addresses[0])
+    say_listeners(dns, say, column=12)
+    if options.proxy:
+        await stack.enter_async_context(node_proxy(options, source))
+        say(f"proxy       {options.proxy}")
+    write_kubeconfig(options.kubeconfig, url, ca_file=given.tls_cert, token=token)
+    say(f"kubeconfig  {options.kubeconfig}")
+    say_commands(dns, options, say)
+    await stack.enter_async_context(reloading(dns, reload_wanted, partial(dns_config, options), sha512))
+    return dns
 
 
 def say_commands(dns: DnsServer, options: UpOptions, say: Callable[[str], None]) -> None:
@@ -135,19 +147,14 @@ def say_commands(dns: DnsServer, options: UpOptions, say: Callable[[str], None])
     say(f"            kubectl --kubeconfig {options.kubeconfig} get services --all-namespaces")
 
 
-async def started(control_plane: ControlPlane) -> None:
-    """Start the control plane, and import the modules of the DNS server meanwhile."""
-    await asyncio.gather(control_plane.start(), asyncio.to_thread(import_module, "kdns.apps.serve"))
-
-
 @asynccontextmanager
-async def node_proxy(options: UpOptions) -> AsyncIterator[None]:
-    """The dataplane of this machine as the cluster's Node; its rules are removed at the end.
+async def node_proxy(options: UpOptions, source: Source) -> AsyncIterator[None]:
+    """The dataplane of this machine as the Node of the cluster at `source`; its rules are removed at the end.
 
     ApplyError where the mode cannot work. The conntrack limits of the machine are not changed.
     """
     from kdns.apps import proxy as node  # noqa: PLC0415 - only with --proxy
-    from kdns.proxy.settings.settings import ClientConnection, Settings  # noqa: PLC0415
+    from kdns.proxy.settings.settings import Settings  # noqa: PLC0415
 
     settings = Settings(
         mode=options.proxy,
@@ -156,9 +163,8 @@ async def node_proxy(options: UpOptions) -> AsyncIterator[None]:
         node_port_addresses=("0.0.0.0/0", "::/0"),
         healthz_bind_address="",
         metrics_bind_address="",
-        client_connection=ClientConnection(kubeconfig=str(options.kubeconfig)),
     )
-    proxy = node.NodeProxy(settings, replace(node.api_source(settings), context=OWN_NAME), owns_host=False)
+    proxy = node.NodeProxy(settings, source, owns_host=False)
     running, ready = asyncio.create_task(proxy.run(), name="dataplane"), asyncio.create_task(proxy.established.wait())
     try:
         await asyncio.wait((running, ready), return_when=asyncio.FIRST_COMPLETED)

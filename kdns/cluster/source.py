@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kdns.cluster.objects import EndpointSlice, Namespace, Node, Object, Service, ServiceCIDR
 
@@ -22,7 +22,7 @@ class ClientTLS:
 class Source:
     """Where the API is: a kubeconfig (or several, as in $KUBECONFIG), else an endpoint, else the Pod's service account.
 
-    `server` replaces the URL of the kubeconfig.
+    `server` replaces the URL of the kubeconfig, `token` is the bearer token for an endpoint.
     qps and burst limit the request rate, max_inflight the concurrent requests without watches (0: no limit).
     Differs: CoreDNS sends 5 requests a second by default, which delays paged lists; kdns has no limit by default.
     """
@@ -36,6 +36,7 @@ class Source:
     burst: int = 0
     max_inflight: int = 0
     server: str = ""
+    token: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)

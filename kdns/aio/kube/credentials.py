@@ -81,6 +81,8 @@ async def credentials(source: Source, refresh_tokens: MutableMapping[str, str]) 
             configuration.host = server_url("server", source.server)
     elif source.endpoint:
         configuration = _from_endpoint(source.endpoint, source.tls)
+        if source.token:
+            configuration.api_key["BearerToken"] = f"Bearer {source.token}"
     else:
         configuration = _from_service_account(Path(source.service_account))
     # Certificates of many clusters lack extensions that RFC 5280 requires; Go's clients do not check them either.

@@ -171,7 +171,7 @@ def write_kubeconfig(path: Path, server: str, *, ca_file: str = "", token: str =
     context keeps its namespace, and all other entries stay. Comments are lost, as with kubectl.
     KubeconfigError for a file that is no kubeconfig, InputError for one that cannot be written.
     """
-    content = _content(path)
+    content = kubeconfig_content(path)
     cluster = {"server": server, **({"certificate-authority": str(Path(ca_file).absolute())} if ca_file else {})}
     contexts = [entry.get("context") for entry in content["contexts"] if entry["name"] == OWN_NAME]
     context = contexts[0] if contexts and isinstance(contexts[0], dict) else {"namespace": "default"}
@@ -190,8 +190,11 @@ def write_kubeconfig(path: Path, server: str, *, ca_file: str = "", token: str =
         raise InputError(f"the kubeconfig {path} cannot be written: {error.strerror}") from error
 
 
-def _content(path: Path) -> Json:
-    """The content of the file, with a list of each kind of entry; empty lists for a missing or empty file."""
+def kubeconfig_content(path: Path) -> Json:
+    """The content of the file, with a list of each kind of entry; empty lists for a missing or empty file.
+
+    KubeconfigError for a file that is no kubeconfig, InputError for what is no file.
+    """
     content: Json = {}
     if os.path.exists(path):  # noqa: PTH110 - Path.exists raises where a folder may not be searched
         if not path.is_file():

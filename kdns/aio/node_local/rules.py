@@ -11,6 +11,8 @@ from typing import Final
 from kdns.net import is_ipv6
 
 TABLE: Final = "kdns-node-local"
+DELETION: Final = f"delete table inet {TABLE}"
+"""Refused where there is no such table."""
 RAW: Final = -300
 """The priority of iptables' table raw, ahead of connection tracking."""
 
@@ -30,7 +32,7 @@ def ruleset(addresses: Iterable[str], ports: Iterable[int], health_port: int | N
                 outgoing += [asked, f"    {family} saddr {{ {each} }} {protocol} sport {{ {numbers} }} notrack"]
     return "\n".join((
         f"table inet {TABLE}",
-        f"delete table inet {TABLE}",
+        DELETION,
         f"table inet {TABLE} {{",
         '  comment "kdns: the node-local DNS cache is not tracked"',
         "  chain prerouting {",
@@ -47,4 +49,4 @@ def ruleset(addresses: Iterable[str], ports: Iterable[int], health_port: int | N
 
 def removal() -> str:
     """What removes the table, whether it is there or not."""
-    return f"table inet {TABLE}\ndelete table inet {TABLE}"
+    return f"table inet {TABLE}\n{DELETION}"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Final
 
 from kdns import logs
@@ -25,17 +27,32 @@ CHECK_S: Final = 60.0
 async def established(wanted: NodeLocal, errors: Counters) -> AsyncIterator[None]:
     """Inside, interface and rules are there; what is missing is repaired, and `errors` counts repairs that failed.
 
-    ApplyError where they cannot be made at the start.
+    ApplyError where they cannot be made at the start. Where the block fails, what was there before it stays: it may be
+    that of a running cache, which has the port.
     """
-    await _establish(wanted)
-    task = observed(_keep(wanted, errors), "node-local cache")
+    before = await _present(wanted)
     try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.wait((task,))
-        if not wanted.is_kept:
-            await _remove(wanted)
+        await _establish(wanted)
+        task = observed(_keep(wanted, errors), "node-local cache")
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait((task,))
+    except BaseException:
+        now = await _present(wanted)
+        interface_made = "" if before.interface else now.interface
+        await _remove(replace(wanted, interface=interface_made, has_rules=now.has_rules and not before.has_rules))
+        raise
+    if not wanted.is_kept:
+        await _remove(wanted)
+
+
+async def _present(wanted: NodeLocal) -> NodeLocal:
+    """What of it there is now."""
+    is_link = any(name == wanted.interface for _, name in socket.if_nameindex())
+    has_rules = wanted.has_rules and not await nft.check(rules.DELETION)
+    return replace(wanted, interface=wanted.interface if is_link else "", has_rules=has_rules)
 
 
 async def _establish(wanted: NodeLocal) -> bool:

@@ -73,8 +73,11 @@ async def test_ready_is_said_as_soon_as_it_is() -> None:
 async def test_what_keeps_the_server_from_starting_is_raised(tmp_path: Path) -> None:
     corefile = tmp_path / "Corefile"
     corefile.write_text(".:0 {\n bind no-such-device\n}\n")
+    pidfile = tmp_path / "pid"
+    pidfile.write_text("of the one that runs")
     with pytest.raises(InputError, match="no interface 'no-such-device'"):
-        await serve.serve(str(corefile), dns_port=0, say=print)
+        await serve.serve(str(corefile), dns_port=0, say=print, pidfile=str(pidfile))
+    assert pidfile.read_text() == "of the one that runs"
 
 
 @pytest.mark.usefixtures("hangup")

@@ -50,6 +50,21 @@ def test_pods_ask_the_cache_of_their_node(world: World, tmp_path: Path) -> None:
     assert "nodelocaldns" not in run("ip", "link")
 
 
+@pytest.mark.usefixtures("world")
+def test_a_second_one_that_cannot_listen_leaves_the_first_ones_interface_and_rules(tmp_path: Path) -> None:
+    (tmp_path / "Corefile").write_text(COREFILE)
+    options = ("serve", "--conf", "Corefile", "--local-ip", ",".join(ADDRESSES))
+    cache = start(*options, folder=tmp_path)
+    cache.wait_for("ready")
+    had = run("nft", "list", "tables"), run("ip", "-brief", "address")
+    second = start(*options, folder=tmp_path)
+    second.wait_for("cannot listen on")
+    assert second.ended() == 1
+    assert (run("nft", "list", "tables"), run("ip", "-brief", "address")) == had
+    assert cache.stop() == 0
+    assert "nodelocaldns" not in run("ip", "link")
+
+
 def test_the_corefile_of_the_manifest_serves_the_clusters_names(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
