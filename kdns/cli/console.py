@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
@@ -45,6 +46,8 @@ def reported_errors() -> Iterator[None]:
 
 def run(task: Coroutine[Any, Any, None]) -> None:
     """Run a command until it ends; an interrupt exits with 130, errors are reported."""
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # that of __main__ was for the imports
     with reported_errors():
         try:
             asyncio.run(task)
