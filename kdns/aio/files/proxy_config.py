@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from kdns import logs
 from kdns.aio.files.manifests import text_of
-from kdns.aio.files.yaml import documents, dumped, field_line
+from kdns.aio.files.yaml import Document, all_documents, dumped, field_lines
 from kdns.errors import InputError, ManifestError, SettingsError
 from kdns.proxy.settings import validation
 from kdns.proxy.settings.document import Problem, decoded, encoded
@@ -24,23 +24,35 @@ def load_settings(path: Path, warn: Callable[[str], None]) -> Settings:
 
 
 def parse_settings(path: str, text: str, warn: Callable[[str], None]) -> Settings:
-    """The settings of a text; `path` is for messages. `warn` gets the remarks."""
-    found = documents(path, text)
-    if len(found) != 1:
-        raise ManifestError(path, found[1].line if found else 0, "", f"holds {len(found)} documents, wanted one")
-    document = found[0]
-
-    def at(problem: Problem) -> str:
-        line = field_line(path, text, document.line, problem.field) if problem.field else document.line
-        return f"{path}:{line}: {problem}"
-
-    settings, wrong = decoded(document.value)
-    wrong = wrong or validation.problems(settings)
+    """The settings of a text; `path` is for messages. `warn` gets the remarks. SettingsError for every mistake."""
+    wrong: list[ManifestError] = []
+    found = all_documents(path, text, wrong)
+    if len(found) > 1 or not (found or wrong):
+        line = found[1].line if found else 0
+        wrong.append(ManifestError(path, line, "", f"holds {len(found)} documents, wanted one"))
+    settings, remarks = Settings(), list[ManifestError]()
+    for document in found:
+        settings, mistakes, remarks = read_settings(text, document)
+        wrong += mistakes
     if wrong:
-        raise SettingsError(tuple(map(at, wrong)))
-    for remark in validation.remarks(settings):
-        warn(at(remark))
+        raise SettingsError(tuple(map(str, sorted(wrong, key=lambda error: error.line))))
+    for remark in remarks:
+        warn(str(remark))
     return settings
+
+
+def read_settings(text: str, document: Document) -> tuple[Settings, list[ManifestError], list[ManifestError]]:
+    """The settings of a document of this text, every mistake in it, and remarks, each at its line."""
+    settings, wrong = decoded(document.value)
+    wrong = (*wrong, *validation.problems_beside(settings, wrong))
+
+    def at_lines(problems: Sequence[Problem]) -> list[ManifestError]:
+        lines = field_lines(document.path, text, [(document.line, problem.field) for problem in problems])
+        return [
+            ManifestError(document.path, lines[document.line, each.field], each.field, each.reason) for each in problems
+        ]
+
+    return settings, at_lines(wrong), at_lines(validation.remarks(settings)) if not wrong else []
 
 
 def settings_of(flags: FlagValues, warn: Callable[[str], None]) -> Settings:

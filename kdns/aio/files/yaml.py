@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from io import StringIO
 from math import isfinite
@@ -30,11 +30,16 @@ DEPTH_MAX: Final = 200
 _EXPANDED_SIZE_MAX = 250_000
 """How much more than twice the text its expanded aliases may hold, in nodes and characters."""
 
+_MISTAKES_MAX = 100
+"""Mistakes of one text after which nothing more of it is read."""
+
 _TAG_DIRECTIVES_MAX = 100
 _SHOWN_CHARACTERS = 80
 _TAG = "tag:yaml.org,2002:"
 _SURROGATES = re.compile(r"(?<!\\)((?:\\\\)*)\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
 _TAG_DIRECTIVE = re.compile(r"^%TAG", re.MULTILINE)
+_LINE_BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
+_DOCUMENT_START = re.compile(r"---(?=\s|$)")
 
 _TEXT_TAG = _TAG + "str"
 _TEXT_TAGS = frozenset({_TEXT_TAG, _TAG + "timestamp", _TAG + "value"})
@@ -84,6 +89,14 @@ def documents(path: str, text: str, repeated: list[tuple[int, str]] | None = Non
     return tuple(Document(path, node.line, value) for node, value in _expanded(path, text, repeated))
 
 
+def all_documents(path: str, text: str, mistakes: list[ManifestError]) -> tuple[Document, ...]:
+    """The objects of a file that can be read. Every mistake in the YAML is added to the list.
+
+    After a mistake, the text is read on at the next `---`. A key that is given twice makes its document no other one.
+    """
+    return tuple(Document(path, node.line, value) for node, value in _expanded(path, text, None, mistakes))
+
+
 def dumped(value: Any, *, sort_keys: bool = False) -> str:
     """The JSON value as one YAML document, in block style."""
     text = StringIO()
@@ -124,17 +137,39 @@ def _reads_as_text(text: str) -> bool:
 
 def field_line(path: str, text: str, object_line: int, field: str) -> int:
     """The line of `spec.ports[0].port` in the object at `object_line`, or of its deepest existing parent."""
-    for node, _ in _expanded(path, text):
+    return field_lines(path, text, [(object_line, field)])[object_line, field]
+
+
+def field_lines(path: str, text: str, fields: Iterable[tuple[int, str]]) -> dict[tuple[int, str], int]:
+    """The line of each of these fields, given with the line of its object, in one pass: see `field_line`.
+
+    A field in brackets may be a key with dots, such as `metadata.labels[example.com/name]`.
+    """
+    found = {(line, field): line for line, field in fields}
+    wanted: dict[int, list[str]] = {}
+    for line, field in found:
+        wanted.setdefault(line, []).append(field)
+    for node, _ in _expanded(path, text, None, []) if any(field for _, field in found) else ():
+        for field in wanted.pop(node.line, ()):
+            found[node.line, field] = _deepest(node, field)[0]
+    return found
+
+
+def block_line(path: str, text: str, object_line: int, field: str) -> int | None:
+    """The line where the text of a literal block scalar (`|`) begins; None for a field that is written otherwise."""
+    for node, _ in _expanded(path, text, None, []):
         if node.line == object_line:
-            return _line_within(node, re.findall(r"[^.\[\]]+", field))
-    return object_line
+            _, rest, found = _deepest(node, field)
+            return found.line + 1 if found.is_literal and not rest else None
+    return None
 
 
 class _Node(NamedTuple):
     """A value with its line (from 1). `text` is a scalar as it is written, None for objects and lists.
 
     `parts` have line, key and node of each field, or of each item with its index as the key. `size` is the number of
-    nodes and characters, aliases expanded, and `height` the number of levels of objects and lists.
+    nodes and characters, aliases expanded, and `height` the number of levels of objects and lists. `is_literal` says
+    that it is a literal block, whose lines are lines of the file.
     """
 
     line: int
@@ -143,56 +178,107 @@ class _Node(NamedTuple):
     parts: tuple[tuple[int, str, _Node], ...] = ()
     size: int = 1
     height: int = 0
+    is_literal: bool = False
 
 
-def _line_within(node: _Node, names: list[str]) -> int:
-    line = node.line
-    for name in names:
-        part = next((part for part in node.parts if part[1] == name), None)
-        if part is None:
+def _deepest(node: _Node, field: str) -> tuple[int, str, _Node]:
+    """The line of the deepest part of a path that exists, what is left of the path, and the part's node."""
+    line, rest = node.line, field
+    while rest:
+        if rest.startswith("["):
+            name, _, behind = rest[1:].partition("]")
+            known = [part for part in node.parts if part[1] == name]
+        else:
+            rest = behind = rest.removeprefix(".")
+            known = [part for part in node.parts if rest == part[1] or rest.startswith((f"{part[1]}.", f"{part[1]}["))]
+        if not known:
             break
-        line, _, node = part
-    return line
+        line, name, node = max(known, key=lambda part: len(part[1]))
+        rest = behind if rest.startswith("[") else behind[len(name) :]
+    return line, rest, node
 
 
-def _expanded(path: str, text: str, repeated: list[tuple[int, str]] | None = None) -> Iterator[tuple[_Node, Any]]:
-    for node in _roots(path, text, repeated):
+def _expanded(
+    path: str, text: str, repeated: list[tuple[int, str]] | None = None, mistakes: list[ManifestError] | None = None
+) -> Iterator[tuple[_Node, Any]]:
+    for node in _roots(path, text, repeated) if mistakes is None else _readable_roots(path, text, mistakes):
         value = node.value
         if not (isinstance(value, dict) and str(value.get("kind", "")).endswith("List") and "items" in value):
             yield node, value
             continue
         items = next(child for _, key, child in reversed(node.parts) if key == "items")
         if not isinstance(items.value, list):
-            raise ManifestError(path, items.line, "items", "wanted a list of objects")
+            error = ManifestError(path, items.line, "items", "wanted a list of objects")
+            if mistakes is None:
+                raise error
+            mistakes.append(error)
+            continue
         item_kind = value["kind"].removesuffix("List")
         given = {"apiVersion": value.get("apiVersion"), "kind": item_kind} if item_kind else {}
         for _, _, child in items.parts:
             yield child, given | child.value if isinstance(child.value, dict) else child.value
 
 
+def _readable_roots(path: str, text: str, mistakes: list[ManifestError]) -> Iterator[_Node]:
+    """The documents that can be read; the mistakes in the others are added to the list."""
+    lines: list[str] = []
+    skipped, most = 0, len(mistakes) + _MISTAKES_MAX
+    while len(mistakes) < most:
+        composer = _Composer(path, text, None, skipped, mistakes)
+        try:
+            yield from _composed(path, text, composer)
+        except ManifestError as error:
+            mistakes.append(error)
+            if not error.line:
+                return
+            lines = lines or _LINE_BREAK.split(text)
+            after = max(error.line - 1, composer.document_line)
+            following = (number for number in range(after, len(lines)) if _DOCUMENT_START.match(lines[number]))
+            skipped = next(following, len(lines))
+            text = "\n".join(lines[skipped:])
+        else:
+            return
+    mistakes.append(ManifestError(path, 0, "", f"there are more than {_MISTAKES_MAX} mistakes in the YAML"))
+
+
 def _roots(path: str, text: str, repeated: list[tuple[int, str]] | None) -> Iterator[_Node]:
     """The documents that are not null."""
-    if path.endswith(".json"):
-        text = _joined_surrogates(text)
+    yield from _composed(path, text, _Composer(path, text, repeated))
+
+
+def _composed(path: str, text: str, composer: _Composer) -> Iterator[_Node]:
     if sum(1 for _ in _TAG_DIRECTIVE.finditer(text)) > _TAG_DIRECTIVES_MAX:  # libyaml compares each with all before
         raise ManifestError(path, 0, "", f"not YAML: wanted at most {_TAG_DIRECTIVES_MAX} %TAG directives")
-    composer = _Composer(path, text, repeated)
     try:
         yield from (node for node in composer.documents() if node.value is not None)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         reason = ", ".join(part for part in (error.context, error.problem) if part)
-        line = min(mark.line + 1, len(text.splitlines())) if mark else 0
+        line = composer.first_line + min(mark.line + 1, len(text.splitlines())) if mark else 0
         raise ManifestError(path, line, "", f"not YAML: {reason}") from error
     except yaml.YAMLError as error:
         raise ManifestError(path, 0, "", f"not YAML: {' '.join(str(error).split())}") from error
 
 
 class _Composer:
-    """Nodes of the events of one text. The recursion of its methods is bounded by `DEPTH_MAX`."""
+    """Nodes of the events of one text. The recursion of its methods is bounded by `DEPTH_MAX`.
 
-    def __init__(self, path: str, text: str, repeated: list[tuple[int, str]] | None) -> None:
-        self._path, self._repeated = path, repeated
+    The text begins after `first_line` lines of its file, and `document_line` is where the last document began.
+    Duplicate keys are added to `repeated` or to `mistakes`, else they are an error.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        text: str,
+        repeated: list[tuple[int, str]] | None,
+        first_line: int = 0,
+        mistakes: list[ManifestError] | None = None,
+    ) -> None:
+        self._path, self._repeated, self._mistakes = path, repeated, mistakes
+        self.first_line, self.document_line = first_line, first_line + 1
+        if path.endswith(".json"):
+            text = _joined_surrogates(text)
         self._events: Iterator[_Event] = yaml.parse(text, Loader=yaml.CSafeLoader)
         self._room = 2 * len(text) + _EXPANDED_SIZE_MAX
         self._anchors: dict[str, _Node | None] = {}
@@ -203,6 +289,7 @@ class _Composer:
         for event in self._events:
             if isinstance(event, yaml.DocumentStartEvent):
                 self._anchors.clear()
+                self.document_line = self._line(event)
                 yield self._node(next(self._events))
 
     def _node(self, event: _Event) -> _Node:
@@ -213,7 +300,7 @@ class _Composer:
         if isinstance(event, yaml.ScalarEvent):
             node = self._scalar(event)
         else:
-            line = _line(event)
+            line = self._line(event)
             self._check_depth(line, 1)
             node = self._sequence(line) if isinstance(event, yaml.SequenceStartEvent) else self._mapping(line)
         if event.anchor is not None:
@@ -222,7 +309,7 @@ class _Composer:
 
     def _aliased(self, event: _Event) -> _Node:
         """A copy of the anchor's node; a few lines of nested aliases can stand for gigabytes."""
-        line, name = _line(event), event.anchor[:_SHOWN_CHARACTERS]
+        line, name = self._line(event), event.anchor[:_SHOWN_CHARACTERS]
         if event.anchor not in self._anchors:
             raise self._error(line, f"not YAML: found undefined alias {name!r}")
         node = self._anchors[event.anchor]
@@ -245,21 +332,21 @@ class _Composer:
         elif not event.implicit[0]:
             value = text
         elif _NOT_FINITE.fullmatch(text):
-            raise self._error(_line(event), f"{text} has no counterpart in JSON")
+            raise self._error(self._line(event), f"{text} has no counterpart in JSON")
         else:
             value = _plain_value(text)
-        return _Node(_line(event), value, text, (), 1 + len(text))
+        return _Node(self._line(event), value, text, (), 1 + len(text), is_literal=event.style == "|")
 
     def _tagged(self, event: _Event) -> Any:
         if event.tag in _TEXT_TAGS:
             return event.value
         wanted = _TAGS.get(event.tag)
         if wanted is None:
-            raise self._error(_line(event), f"{event.tag[:_SHOWN_CHARACTERS]} has no counterpart in JSON")
+            raise self._error(self._line(event), f"{event.tag[:_SHOWN_CHARACTERS]} has no counterpart in JSON")
         value = _plain_value(event.value)
         if type(value) not in wanted:
             shown = event.value[:_SHOWN_CHARACTERS]
-            raise self._error(_line(event), f"cannot read {shown!r} as {event.tag.removeprefix(_TAG)}")
+            raise self._error(self._line(event), f"cannot read {shown!r} as {event.tag.removeprefix(_TAG)}")
         return value
 
     def _sequence(self, line: int) -> _Node:
@@ -295,7 +382,7 @@ class _Composer:
 
     def _key(self, event: _Event, keys: set[str]) -> tuple[int, str]:
         """Line and text of a key, which is added to `keys`."""
-        line = _line(event)
+        line = self._line(event)
         key: str | None = None
         if isinstance(event, yaml.ScalarEvent) and event.anchor is None:
             key = event.value
@@ -304,9 +391,12 @@ class _Composer:
         if key is None:
             raise self._error(line, "a key must be text")
         if key in keys:
-            if self._repeated is None:
+            if self._repeated is not None:
+                self._repeated.append((line, key))
+            elif self._mistakes is not None:
+                self._mistakes.append(self._error(line, "given twice", key))
+            else:
                 raise self._error(line, "given twice", key)
-            self._repeated.append((line, key))
         keys.add(key)
         return line, key
 
@@ -317,6 +407,9 @@ class _Composer:
             raise self._error(node.line, "wanted an object or a list of objects to merge")
         return [part for each in reversed(objects) for part in each.parts]
 
+    def _line(self, event: _Event) -> int:
+        return self.first_line + int(event.start_mark.line) + 1
+
     def _error(self, line: int, reason: str, name: str = "") -> ManifestError:
         field = "".join([*self._names, f".{name}" if name else ""]).removeprefix(".")
         return ManifestError(self._path, line, field[:_SHOWN_CHARACTERS], reason)
@@ -326,10 +419,6 @@ def _collection(line: int, value: Any, parts: list[tuple[int, str, _Node]]) -> _
     size = 1 + sum(1 + len(name) + node.size for _, name, node in parts)
     height = 1 + max((node.height for _, _, node in parts), default=0)
     return _Node(line, value, None, tuple(parts), size, height)
-
-
-def _line(event: _Event) -> int:
-    return int(event.start_mark.line) + 1
 
 
 def _copied(node: _Node) -> _Node:

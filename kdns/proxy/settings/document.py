@@ -6,7 +6,7 @@ setting is lost unnoticed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from difflib import get_close_matches
 from typing import Any, Final, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
@@ -40,7 +40,7 @@ def decoded(document: object) -> tuple[Settings, tuple[Problem, ...]]:
     if not isinstance(document, dict):
         return Settings(), (Problem("", f"wanted an object of kind {KIND}"),)
     problems = list(_of_another_kind(document))
-    if problems:
+    if document.get("kind") != KIND and document.get("apiVersion") != API_VERSION:
         return Settings(), tuple(problems)
     given = {name: value for name, value in document.items() if name not in _TYPE_META}
     settings = _addressed(_object(Settings, given, "", problems), document)
@@ -116,7 +116,7 @@ def _value(wanted: Any, name: str, given: object, path: str, problems: list[Prob
     if get_origin(wanted) is tuple:
         return _list(get_args(wanted)[0], given, path, problems)
     if get_origin(wanted) is Mapping:
-        return _gates(given)
+        return _gates(given, path, problems)
     if name.endswith("_s"):
         return _duration(given, path)
     return _scalar(wanted, given)
@@ -139,13 +139,26 @@ def _list(item: Any, given: object, path: str, problems: list[Problem]) -> tuple
     if is_dataclass(item):
         made = (_object(item, each, f"{path}[{index}].", problems) for index, each in enumerate(given))  # type: ignore[arg-type]
         return tuple(made)
-    return tuple(_scalar(item, each) for each in given)
+    return tuple(_scalars(item, ((f"{path}[{index}]", each) for index, each in enumerate(given)), problems))
 
 
-def _gates(given: object) -> dict[str, bool]:
-    if not isinstance(given, dict) or not all(isinstance(value, bool) for value in given.values()):
-        raise _WrongTypeError("wanted names with true or false")
-    return dict(given)
+def _gates(given: object, path: str, problems: list[Problem]) -> dict[str, bool]:
+    if not isinstance(given, dict):
+        raise _WrongTypeError(f"found {_shown(given)}, wanted names with true or false")
+    return {
+        name: bool(each)
+        for name, value in given.items()
+        for each in _scalars(bool, [(f"{path}.{name}", value)], problems)
+    }
+
+
+def _scalars(wanted: type, given: Iterable[tuple[str, object]], problems: list[Problem]) -> Iterator[Any]:
+    """The values of the type, given with their paths; the others are problems."""
+    for path, value in given:
+        try:
+            yield _scalar(wanted, value)
+        except _WrongTypeError as wrong:
+            problems.append(Problem(path, str(wrong)))
 
 
 def _duration(given: object, path: str) -> float:

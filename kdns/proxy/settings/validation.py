@@ -8,7 +8,7 @@ off, as its help says. What kube-proxy takes and kdns cannot do is refused: a se
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -49,6 +49,22 @@ def problems(settings: Settings) -> tuple[Problem, ...]:
     """Every mistake that kube-proxy would not start with, and every setting that kdns cannot do."""
     parts = (_modes, _numbers, _addresses, _local, _rest, _unsupported)
     return tuple(problem for part in parts for problem in part(settings))
+
+
+def problems_beside(settings: Settings, mistyped: Iterable[Problem]) -> Iterator[Problem]:
+    """The problems of settings some of whose fields have their defaults since they could not be read."""
+    fields = {problem.field for problem in mistyped}
+    for problem in problems(settings):
+        if not any(_is_about(problem, field) for field in fields):
+            yield problem
+
+
+def _is_about(problem: Problem, field: str) -> bool:
+    """Whether the field, or one within or around it, is the one with the problem or is compared with it."""
+    is_around = problem.field.startswith((f"{field}.", f"{field}[")) or field.startswith(
+        (f"{problem.field}.", f"{problem.field}[")
+    )
+    return problem.field == field or is_around or problem.reason.endswith(f" {field}")
 
 
 def remarks(settings: Settings) -> tuple[Problem, ...]:

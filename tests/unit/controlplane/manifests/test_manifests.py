@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kdns.aio.files.manifests import BYTES_MAX, STDIN, Scanner, load, stamps, texts_read_once
-from kdns.aio.files.yaml import documents, field_line
+from kdns.aio.files.yaml import all_documents, block_line, documents, field_line
 from kdns.controlplane.manifests.manifest import Manifest, UnknownKind, in_order, manifest_of
 from kdns.controlplane.manifests.three_way_merge import merged
 from kdns.controlplane.meta.annotations import LAST_APPLIED, MANIFEST
@@ -192,6 +192,58 @@ def test_unknown_kinds_are_named(api_version: str, kind: str, hint: str) -> None
 )
 def test_the_line_of_a_field(field: str, line: int) -> None:
     assert field_line("a.yaml", TWO, 7, field) == line
+
+
+DOTTED = """\
+metadata:
+  labels:
+    a: x
+    a.b/c: x
+data:
+  one: |  # a block
+    text
+  two: "text"
+"""
+
+
+@pytest.mark.parametrize(
+    ("field", "line", "block"),
+    [
+        ("metadata.labels[a.b/c]", 4, None),
+        ("metadata.labels.a.b/c", 4, None),
+        ("metadata.labels.a.c", 3, None),
+        ("data.one", 6, 7),
+        ("data.two", 8, None),
+        ("data.three", 5, None),
+    ],
+)
+def test_the_line_of_keys_with_dots_and_of_blocks(field: str, line: int, block: int | None) -> None:
+    assert (field_line("a", DOTTED, 1, field), block_line("a", DOTTED, 1, field)) == (line, block)
+
+
+@pytest.mark.parametrize(
+    ("text", "lines", "says"),
+    [
+        ("a: 1\n---\nb: 2\n", [1, 3], []),
+        ("a: [\n---\nb: 2\n---\nc: {\n", [3], ["a:2: not YAML", "a:5: not YAML"]),
+        ("--- [\n--- {\n---\na: 1\n", [4], ["a:2: not YAML", "a:3: not YAML"]),
+        ("a: 1\na: 2\nb: {c: 1, c: 2}\n", [1], ["a:2: a: given twice", "a:3: b.c: given twice"]),
+        (
+            "kind: List\nitems: x\n---\na: *b\n---\na: 1\n",
+            [6],
+            ["a:2: items: wanted", "a:4: a: not YAML: found undefined"],
+        ),
+        ("a: |\n --- x\n---\nb: @\n\x85\n---\nc: 1\n", [1, 8], ["a:4: not YAML"]),
+        ("%YAML 1.2\n---\na: 1\n...\n%TAG ! tag:x,2000:\n---\nb: 2\n", [3, 7], []),
+        ("---\n- [\n" * 200, [], [*(f"a:{n}: not YAML" for n in range(3, 202, 2)), "a: there are more than 100 mis"]),
+    ],
+)
+def test_every_mistake_in_yaml(text: str, lines: list[int], says: list[str]) -> None:
+    mistakes: list[ManifestError] = []
+    assert [document.line for document in all_documents("a", text, mistakes)] == lines
+    assert len(mistakes) == len(says)
+    for mistake, said in zip(mistakes, says, strict=True):
+        assert str(mistake).startswith(said)
 
 
 def manifest(kind: Kind, name: str, **spec: Any) -> Manifest:

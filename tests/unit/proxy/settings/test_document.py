@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from settings_text import BIT, HEAD, read, said
 
 from kdns.aio.files.proxy_config import load_settings, parse_settings, write_settings
-from kdns.errors import InputError, ManifestError, SettingsError
+from kdns.errors import InputError, SettingsError
 from kdns.proxy.settings.document import decoded, encoded
 from kdns.proxy.settings.settings import Settings
 from kdns.proxy.settings.validation import problems
@@ -107,13 +107,22 @@ def test_what_a_file_says(text: str, path: str, value: object) -> None:
         ("clientConnection: {qps: fast}", ['clientConnection.qps: found "fast", wanted a number']),
         ("iptables: []", ["iptables: found a list, wanted an object"]),
         ("nodePortAddresses: primary", ['nodePortAddresses: found "primary", wanted a list']),
-        ("nodePortAddresses: [{}]", ["nodePortAddresses: found an object, wanted text"]),
+        ("nodePortAddresses: [{}]", ["nodePortAddresses[0]: found an object, wanted text"]),
         ("configSyncPeriod: 15", ["configSyncPeriod: found 15, wanted a duration such as 30s or 1h30m"]),
         ("configSyncPeriod: '15'", [
             'configSyncPeriod: time: missing unit in duration "15"; wanted a duration such as 30s or 1h30m',
         ]),
-        ("featureGates: {A: 1}", ["featureGates: wanted names with true or false"]),
+        ("featureGates: {A: 1, B: true, C: x}", [
+            "featureGates.A: found 1, wanted true or false", 'featureGates.C: found "x", wanted true or false',
+        ]),
+        ("featureGates: [A]", ["featureGates: found a list, wanted names with true or false"]),
         ("kind: Config", ["kind: found 'Config'; wanted KubeProxyConfiguration"]),
+        ("apiVersion: kubeproxy.config.k8s.io/v1\nnodePortAddresses: [1, [], true]\nmod: x", [
+            "apiVersion: found 'kubeproxy.config.k8s.io/v1'; wanted kubeproxy.config.k8s.io/v1alpha1",
+            "nodePortAddresses[1]: found a list, wanted text",
+            "nodePortAddresses[2]: found true, wanted text",
+            "mod: no such field; did you mean mode?",
+        ]),
         ("apiVersion: ''\nkind: ''", [
             "apiVersion: is missing; wanted kubeproxy.config.k8s.io/v1alpha1",
             "kind: is missing; wanted KubeProxyConfiguration",
@@ -137,9 +146,26 @@ def test_everything_that_is_wrong_is_told_at_its_line(tmp_path: Path) -> None:
         f"{path}:5: iptables.masqueradeBit: Invalid value: 40: {BIT}",
         f"{path}:6: oomScoreAdj: Invalid value: 5000: must be within the range [-1000, 1000]",
     ]
-    path.write_text(path.read_text() + "ipvs:\n  sched: rr\n")
-    with pytest.raises(SettingsError, match=rf"^{path}:8: ipvs.sched: no such field"):
+
+
+def test_a_type_hides_no_value_and_yaml_hides_neither(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(
+        "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"
+        "nftables: {syncPeriod: 1, minSyncPeriod: 60s}\nmode: nftables\nmode: nftables\nipvs:\n  sched: rr\n"
+        "nodePortAddresses:\n- 10.0.0.0/8\n- 10.0.0.1\nconntrack: {min: -1}\n---\n- 1\n"
+    )
+    with pytest.raises(SettingsError) as caught:
         load_settings(path, pytest.fail)
+    assert str(caught.value).splitlines() == [
+        f"{path}:3: nftables.syncPeriod: found 1, wanted a duration such as 30s or 1h30m",
+        f"{path}:5: mode: given twice",
+        f"{path}:7: ipvs.sched: no such field; did you mean scheduler?",
+        f'{path}:10: nodePortAddresses[1]: Invalid value: "10.0.0.1": must be a valid CIDR',
+        f"{path}:11: conntrack.min: Invalid value: -1: must be greater than or equal to 0",
+        f"{path}:13: holds 2 documents, wanted one",
+        f"{path}:13: wanted an object of kind KubeProxyConfiguration",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -152,7 +178,7 @@ def test_everything_that_is_wrong_is_told_at_its_line(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_configuration_file(text: str, says: str) -> None:
-    with pytest.raises(ManifestError, match=says):
+    with pytest.raises(SettingsError, match=says):
         parse_settings("x", text, pytest.fail)
     with pytest.raises(SettingsError, match="x:1: wanted an object of kind KubeProxyConfiguration"):
         parse_settings("x", "- 1\n", pytest.fail)
