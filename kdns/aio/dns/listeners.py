@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 from kdns.aio.connections import shared_ports
 from kdns.aio.dns.interfaces import DnsSockets, close_all, dns_sockets, with_closer
 from kdns.aio.dns.request_metrics import Requests
-from kdns.aio.dns.tcp import ConnectionLimits, TcpClients, TcpListener
+from kdns.aio.dns.stream import ConnectionLimits, TcpClients
+from kdns.aio.dns.tcp import TcpListener
 from kdns.aio.dns.udp import Misses, UdpListener
 from kdns.aio.netlink.addresses import InterfaceAddress
 from kdns.dns.table import Generations

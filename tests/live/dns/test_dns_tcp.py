@@ -14,9 +14,10 @@ from dns_client import Tcp, answers, framed, packet, read
 from fake_api import until
 
 from kdns.aio.connections import Connections, Kind
-from kdns.aio.dns import tcp, turns
+from kdns.aio.dns import stream, tcp, turns
 from kdns.aio.dns.request_metrics import Requests
-from kdns.aio.dns.tcp import TcpClients, TcpListener
+from kdns.aio.dns.stream import TcpClients
+from kdns.aio.dns.tcp import TcpListener
 from kdns.dns.response import Response
 from kdns.dns.rrset import RRset
 from kdns.dns.types import A
@@ -115,7 +116,7 @@ async def test_who_reads_late_gets_every_answer_in_order() -> None:
 
 
 async def test_all_connections_together_hold_no_more_than_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tcp, "MAX_HELD_BYTES", 1 << 18)
+    monkeypatch.setattr(stream, "MAX_HELD_BYTES", 1 << 18)
     async with listening() as rig:
         unread = [await rig.unread(questions=20) for _ in range(30)]
         await until(lambda: rig.requests.evicted > 0)
@@ -144,7 +145,7 @@ async def test_clients_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_incomplete_messages_count_as_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tcp, "MAX_HELD_BYTES", 100_000)
+    monkeypatch.setattr(stream, "MAX_HELD_BYTES", 100_000)
     async with listening() as rig:
         async with await Tcp.connect(rig.port) as first, await Tcp.connect(rig.port) as second:
             await first.send(b"\xff\xff" + bytes(60_000))

@@ -24,7 +24,7 @@ from fake_api import until
 from fake_api_certs import authority, issue
 
 from kdns.aio.connections import Connections, Kind
-from kdns.aio.dns import tcp
+from kdns.aio.dns import stream
 from kdns.aio.dns.encrypted import quic
 from kdns.aio.dns.encrypted.doh import MEDIA_TYPE
 from kdns.aio.dns.encrypted.https import PlaceConnections
@@ -242,7 +242,7 @@ async def test_each_response_over_http2_is_a_record_of_tls(tmp_path: Path) -> No
 async def test_who_is_slow_loses_its_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alpn: str, sent: bytes
 ) -> None:
-    monkeypatch.setattr(tcp, "IDLE_S", 0.2)
+    monkeypatch.setattr(stream, "IDLE_S", 0.2)
     async with encrypted(tmp_path) as made:
         port = made.port("tls" if alpn == "dot" else "https")
         reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client_context(made, alpn))
@@ -441,7 +441,7 @@ OPTIONS = [
 def test_timeouts_are_those_of_the_blocks(
     options: ListenerOptions, expected: tuple[float, float, float, float]
 ) -> None:
-    limits = tcp.ConnectionLimits()
+    limits = stream.ConnectionLimits()
     limits.use(ListenerOptions(read_s=7.0, max_tcp_queries=7))
     limits.use(options)
     assert (limits.read_s, limits.write_s, limits.idle_s, limits.max_queries) == expected

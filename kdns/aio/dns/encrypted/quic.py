@@ -26,7 +26,7 @@ from aioquic.quic.retry import QuicRetryTokenHandler
 from kdns.aio.dns.encrypted.tls import refused
 from kdns.aio.dns.exchange import answered, completed, log_failure
 from kdns.aio.dns.request_metrics import Requests
-from kdns.aio.dns.tcp import CLOSE_S, ConnectionLimits, TcpClients
+from kdns.aio.dns.stream import CLOSE_S, ConnectionLimits, TcpClients
 from kdns.aio.dns.turns import Turns
 from kdns.dns.query import Query, read_query
 from kdns.dns.types import TCP_KEEPALIVE
