@@ -174,7 +174,7 @@ async def _run(options: ControlPlaneOptions, commands: asyncio.StreamReader) -> 
     context = tls_context(options.tls_cert, options.tls_key)
     served = RestConfig(options.api.host, options.api.port, tokens, context)
     root_ca = certificates(options.tls_cert) if options.tls_cert else ""
-    local = LocalCluster(replace(options.cluster, root_ca=root_ca), served, options.data)
+    local = LocalCluster(replace(options.cluster, root_ca=root_ca), served, options.data, _warn)
     with gc_paused():
         await local.start()
         try:
@@ -190,7 +190,7 @@ async def _run(options: ControlPlaneOptions, commands: asyncio.StreamReader) -> 
         await local.stop()
 
 
-def _warn(problem: KdnsError) -> None:
+def _warn(problem: KdnsError | str) -> None:
     _tell(warning=str(problem)[:_TEXT_CHARACTERS_MAX])
 
 

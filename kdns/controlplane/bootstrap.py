@@ -15,6 +15,7 @@ from kdns.controlplane.controllers.endpoints.topology_hints import ZONE
 from kdns.controlplane.controllers.nodes.node_status import HOSTNAME, NODE_LABELS, node_status
 from kdns.controlplane.controllers.service.service_cidrs import upgraded
 from kdns.controlplane.meta.cluster_config import ClusterConfig
+from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import (
     ENDPOINT_SLICE,
     ENDPOINTS,
@@ -28,7 +29,7 @@ from kdns.controlplane.meta.kinds import (
 )
 from kdns.controlplane.resources.registry import Registry
 from kdns.controlplane.resources.service.service_cidr import default_service_cidr
-from kdns.controlplane.resources.service.spec import address_family
+from kdns.controlplane.resources.service.spec import address_family, cluster_ips
 from kdns.controlplane.server.api import Api
 from kdns.net import Network
 
@@ -37,6 +38,7 @@ DNS_OFFSET = 10
 
 _MANAGER = "kube-apiserver"
 """The field manager of these objects."""
+_INVALID = 422
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,31 +69,66 @@ def api_objects(config: ClusterConfig, api: Listening) -> list[tuple[Kind, Json]
     return _served("default", "kubernetes", _api_service(config), api, "https")
 
 
-def establish(api: Api, registry: Registry, objects: Iterable[tuple[Kind, Json]]) -> None:
+def missing_dns_service(api: Api, config: ClusterConfig) -> list[tuple[Kind, Json]]:
+    """Service kube-dns where there is none: it has its address before anybody asks for one, and DNS listens later."""
+    (kind, obj), *_ = _served("kube-system", "kube-dns", _dns_service(config), Listening("", 53), "dns", "dns-tcp")
+    return [] if api.store.get(kind, ("kube-system", "kube-dns")) else [(kind, obj)]
+
+
+def establish(api: Api, registry: Registry, objects: Iterable[tuple[Kind, Json]]) -> list[str]:
     """Create the objects that do not exist; update the others to the addresses where the servers listen now.
 
-    Raises StatusError when a stored Service has one of their cluster IPs.
+    A Service whose cluster IP another one has gets another address. The result says so, and what could not be written.
     """
+    problems: list[str] = []
     with registry.trusting():
         for kind, obj in objects:
             meta = obj["metadata"]
             key = (meta.get("namespace", ""), meta["name"])
-            stored = api.store.get(kind, key)
-            if stored is None:
-                api.create(kind, key[0], obj, field_manager=_MANAGER)
-            elif kind == SERVICE_CIDR:
-                if wider := upgraded(stored.obj, obj):
-                    api.update(kind, *key, wider, field_manager=_MANAGER)
-            elif kind == SERVICE:
-                ports = obj["spec"]["ports"]
-                updated = {**stored.obj, "spec": {**stored.obj["spec"], "ports": ports}}
-                api.update(kind, *key, updated, field_manager=_MANAGER)
-            elif kind == ENDPOINT_SLICE and stored.obj["addressType"] != obj["addressType"]:
-                api.delete(kind, *key)
-                api.create(kind, key[0], obj, field_manager=_MANAGER)
-            elif kind in {ENDPOINTS, ENDPOINT_SLICE}:
-                updated = {**stored.obj, **obj, "metadata": stored.obj["metadata"]}
-                api.update(kind, *key, updated, field_manager=_MANAGER)
+            name = f"{kind.kind} {'/'.join(filter(None, key))}"
+            try:
+                if _is_created(api, kind, key, obj):
+                    continue
+                address = obj["spec"].pop("clusterIP")
+                instead = api.create(kind, key[0], obj, field_manager=_MANAGER)["spec"]["clusterIP"]
+                problems.append(f"{name} has the cluster IP {instead}, since {_holder(api, address)} has {address}")
+            except StatusError as error:
+                problems.append(f"{name} is not as it should be: {error.message}")
+    return problems
+
+
+def _is_created(api: Api, kind: Kind, key: tuple[str, str], obj: Json) -> bool:
+    """Create or update the object; False for a Service whose cluster IP cannot be had. Raises StatusError."""
+    stored = api.store.get(kind, key)
+    if stored is None:
+        try:
+            api.create(kind, key[0], obj, field_manager=_MANAGER)
+        except StatusError as error:
+            if kind != SERVICE or error.code != _INVALID:
+                raise
+            return False
+    elif kind == SERVICE_CIDR:
+        if wider := upgraded(stored.obj, obj):
+            api.update(kind, *key, wider, field_manager=_MANAGER)
+    elif kind == SERVICE:
+        ports = obj["spec"]["ports"]
+        updated = {**stored.obj, "spec": {**stored.obj["spec"], "ports": ports}}
+        api.update(kind, *key, updated, field_manager=_MANAGER)
+    elif kind == ENDPOINT_SLICE and stored.obj["addressType"] != obj["addressType"]:
+        api.delete(kind, *key)
+        api.create(kind, key[0], obj, field_manager=_MANAGER)
+    elif kind in {ENDPOINTS, ENDPOINT_SLICE}:
+        updated = {**stored.obj, **obj, "metadata": stored.obj["metadata"]}
+        api.update(kind, *key, updated, field_manager=_MANAGER)
+    return True
+
+
+def _holder(api: Api, address: str) -> str:
+    """Who has this cluster IP."""
+    for each in api.list(SERVICE, None).items:
+        if address in cluster_ips(each):
+            return f"Service {each['metadata']['namespace']}/{each['metadata']['name']}"
+    return "no range of cluster IPs, or an IPAddress without a Service,"
 
 
 def node(config: ClusterConfig, now: str) -> Json:

@@ -56,7 +56,9 @@ async def in_memory_cluster(paths: Sequence[Path], config: ClusterConfig, warn: 
         lambda: str(uuid.UUID(int=names.getrandbits(128))),
         lambda: "".join(names.choices(SUFFIX_LETTERS, k=5)),
     )
-    establish(api, registry, initial_objects(config, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")))
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    for text in establish(api, registry, initial_objects(config, now)):
+        warn(text)
     for name in sorted({each.namespace for each in manifests} - {"", *_namespaces(api, manifests)}):
         api.create(NAMESPACE, "", {"metadata": {"name": name}})
     controllers = ControllerManager(api, lambda: controllers_of(config, chance.randrange, registry.services))

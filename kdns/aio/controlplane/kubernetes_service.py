@@ -5,16 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from kdns import logs
 from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, ENDPOINTS, SERVICE
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.storage.watch import Subscription
-from kdns.errors import KdnsError
 
 KEY = "default", "kubernetes"
 _KINDS = (SERVICE, ENDPOINTS, ENDPOINT_SLICE)
-
-log = logs.get(__name__)
 
 
 class KubernetesServiceKeeper:
@@ -54,12 +50,8 @@ class KubernetesServiceKeeper:
             subscription.take()
         if any(subscription.closed for subscription in self._subscriptions):
             self._watch()
-        if all(self._api.store.get(kind, KEY) for kind in _KINDS):
-            return
-        try:
+        if not all(self._api.store.get(kind, KEY) for kind in _KINDS):
             self._create()
-        except KdnsError as error:  # another Service has the address by now
-            log.warning("service kubernetes not created again", reason=str(error))
 
 
 def _nothing() -> None:

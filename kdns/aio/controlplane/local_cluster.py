@@ -6,7 +6,7 @@ import random
 import secrets
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -25,7 +25,7 @@ from kdns.aio.files.journal import Journal, open_journal
 from kdns.aio.http.sites import scraped
 from kdns.aio.process import gc_paused
 from kdns.aio.tasks import observed
-from kdns.controlplane.bootstrap import Listening, api_objects, establish, initial_objects
+from kdns.controlplane.bootstrap import Listening, api_objects, establish, initial_objects, missing_dns_service
 from kdns.controlplane.controllers.table import controllers_of
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.resources.registry import Registry
@@ -42,11 +42,15 @@ SUFFIX_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 
 @dataclass(slots=True)
 class LocalCluster:
-    """One control plane: `start`, then `stop`. Without `data`, a folder, all objects are in memory."""
+    """One control plane: `start`, then `stop`. Without `data`, a folder, all objects are in memory.
+
+    `warn` gets what is wrong with the objects that every cluster has.
+    """
 
     config: ClusterConfig
     rest_config: RestConfig
     data: Path | None = None
+    warn: Callable[[str], None] = lambda problem: log.warning("first objects", problem=problem)
     address: tuple[str, int] = ("", 0)
     _running: AsyncExitStack = field(init=False)
     _api: Api = field(init=False)
@@ -80,6 +84,7 @@ class LocalCluster:
         stack.push_async_callback(rest.close)
         self.address = rest.address
         self._establish(api=Listening(*self.address))
+        self._told(establish(self._api, self._registry, missing_dns_service(self._api, self.config)))
         self._controllers = ControllerManager(
             self._api, lambda: controllers_of(self.config, random.randrange, self._registry.services)
         )
@@ -114,11 +119,15 @@ class LocalCluster:
         return Api(store, self._registry, time.time, lambda: str(uuid.uuid4()), _suffix, **grace)
 
     def _serve(self) -> None:
-        establish(self._api, self._registry, api_objects(self.config, Listening(*self.address)))
+        self._told(establish(self._api, self._registry, api_objects(self.config, Listening(*self.address))))
 
     def _establish(self, *, api: Listening | None = None, dns: Listening | None = None) -> None:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        establish(self._api, self._registry, initial_objects(self.config, now, api=api, dns=dns))
+        self._told(establish(self._api, self._registry, initial_objects(self.config, now, api=api, dns=dns)))
+
+    def _told(self, problems: Iterable[str]) -> None:
+        for problem in problems:
+            self.warn(problem)
 
 
 def _suffix() -> str:
