@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -16,6 +16,29 @@ from kdns.errors import KdnsError
 
 CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 """Settings of every command."""
+
+FORMER: Final = {"--format": "--output", "--mode": "--proxy-mode", "--proxy": "--proxy-mode", "-n": "--node"}
+"""Options that had another name in earlier versions."""
+
+
+class Command(click.Command):
+    """A command that tells the new name of an option to who gives the former one."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """The arguments that are left; UsageError for options that do not exist."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            name = FORMER.get(error.option_name, "")
+            if not any(name in parameter.opts for parameter in self.params):
+                raise
+            raise click.UsageError(f"No such option {error.option_name!r}: it is {name} now.", ctx) from error
+
+
+def command(name: str, *examples: str, **settings: Any) -> Callable[[Callable[..., Any]], Command]:
+    """A decorator that makes a command with examples at the end of its help."""
+    epilog = "\b\n" + "\n".join(("Examples:", *(f"  {example}" for example in examples)))
+    return click.command(name, cls=Command, epilog=epilog, **{"context_settings": CONTEXT, **settings})
 
 
 def say(text: str) -> None:

@@ -8,17 +8,21 @@ from pathlib import Path
 import click
 
 from kdns.aio.sources.services import default_kubeconfig, services_from_manifests, services_from_server
-from kdns.cli.console import CONTEXT, reported_errors, warn
-from kdns.cli.flags import check_one_source, source_options
-from kdns.cluster.objects import Service
+from kdns.cli.console import command, reported_errors, warn
+from kdns.cli.flags import check_one_source, manifest_cluster, source_options
 from kdns.env import FORMATS, service_variables, size_warning
 
 
-@click.command("env", context_settings=CONTEXT)
+@command(
+    "env",
+    'eval "$(kdns env --namespace shop)"',
+    "kdns env --manifests examples/ --output docker > web.env",
+    "kdns env --server http://127.0.0.1:8001 -o json",
+)
 @click.option("--namespace", "-n", default="default", show_default=True, help="Namespace the container runs in.")
 @click.option(
-    "--format",
-    "form",
+    "--output",
+    "-o",
     type=click.Choice(list(FORMATS)),
     default="sh",
     show_default=True,
@@ -27,7 +31,15 @@ from kdns.env import FORMATS, service_variables, size_warning
 @click.option("--no-service-links", is_flag=True, help="Only the variables of Service kubernetes in namespace default.")
 @source_options
 def env(
-    namespace: str, form: str, no_service_links: bool, kubeconfig: str, server: str, manifests: tuple[Path, ...]
+    namespace: str,
+    output: str,
+    *,
+    no_service_links: bool,
+    kubeconfig: str,
+    server: str,
+    manifests: tuple[Path, ...],
+    service_cidr: str,
+    pod_cidr: str,
 ) -> None:
     """Print the service variables a container would get, as a kubelet sets them.
 
@@ -35,17 +47,15 @@ def env(
     """
     check_one_source(manifests, server, kubeconfig)
     with reported_errors():
-        services = _services(namespace, kubeconfig, server, manifests)
+        if manifests:
+            services = asyncio.run(
+                services_from_manifests(manifests, manifest_cluster(service_cidr, pod_cidr), namespace, warn)
+            )
+        else:
+            kubeconfig = kubeconfig or ("" if server else default_kubeconfig())
+            services = asyncio.run(services_from_server(server, kubeconfig, namespace))
         variables = service_variables(services, namespace, enable_service_links=not no_service_links)
-        text = FORMATS[form](variables)
+        text = FORMATS[output](variables)
     if warning := size_warning(variables):
         warn(warning)
     click.echo(text, nl=False)
-
-
-def _services(namespace: str, kubeconfig: str, server: str, manifests: tuple[Path, ...]) -> list[Service]:
-    if manifests:
-        return services_from_manifests(manifests, warn)
-    if not server:
-        kubeconfig = kubeconfig or default_kubeconfig()
-    return asyncio.run(services_from_server(server, kubeconfig, namespace))

@@ -14,10 +14,15 @@ from typing import Final
 
 import click
 
-from kdns.controlplane.meta.cluster_config import AddressRange
+from kdns.controlplane.meta.cluster_config import AddressRange, ClusterConfig
 from kdns.controlplane.resources.service.cluster_ips import SHORTEST_IPV6_PREFIX
 from kdns.errors import InputError
 from kdns.net import Address, HostPort, Network, parse_port, split_host_port
+from kdns.proxy.modes import NAMES
+
+SERVICE_CIDR: Final = "10.96.0.0/16,fd00:10:96::/112"
+POD_CIDR: Final = "10.244.0.0/16,fd00:10:244::/64"
+"""The ranges that `kdns up` has by default."""
 
 _SOURCES: Final = (
     click.option(
@@ -25,24 +30,47 @@ _SOURCES: Final = (
         metavar="PATH",
         multiple=True,
         type=click.Path(path_type=Path),
-        help="Read these files and folders; may be given several times.",
+        help="Read these files and folders, - for standard input; may be given several times.",
     ),
     click.option("--server", metavar="URL", default="", help="Ask this API server, without credentials."),
-    click.option("--kubeconfig", metavar="FILE", default="", help="Ask the API server of this kubeconfig."),
+    click.option(
+        "--kubeconfig", metavar="FILE", default="", type=click.Path(), help="Ask the API server of this kubeconfig."
+    ),
+    click.option(
+        "--service-cidr",
+        default=SERVICE_CIDR,
+        show_default=True,
+        metavar="CIDR[,CIDR]",
+        help="With --manifests: the ranges of cluster IPs.",
+    ),
+    click.option(
+        "--pod-cidr",
+        default=POD_CIDR,
+        show_default=True,
+        metavar="CIDR[,CIDR]",
+        help="With --manifests: addresses of simulated Pods.",
+    ),
 )
-
-SERVICE_CIDR: Final = "10.96.0.0/16,fd00:10:96::/112"
-POD_CIDR: Final = "10.244.0.0/16,fd00:10:244::/64"
-"""The ranges that `kdns up` has by default."""
 
 _DOMAIN = re.compile(r"(?!-)[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})*\Z")
 
 
+def complete_mode(_context: click.Context, _option: click.Parameter, incomplete: str) -> list[str]:
+    """The modes that begin so, for a shell: without those that only have a reason to tell."""
+    return [name for name in NAMES if name.startswith(incomplete)]
+
+
 def source_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add --manifests, --server and --kubeconfig to a command that reads a cluster once."""
+    """Add the options that say where objects come from to a command that reads a cluster once."""
     for option in reversed(_SOURCES):
         command = option(command)
     return command
+
+
+def manifest_cluster(service_cidr: str, pod_cidr: str) -> ClusterConfig:
+    """The cluster that --manifests are applied to; InputError for a wrong --service-cidr or --pod-cidr."""
+    service_cidrs, pod_cidrs = service_and_pod_networks(service_cidr, pod_cidr)
+    return ClusterConfig(service_cidrs, pod_cidrs=pod_cidrs)
 
 
 def check_one_source(manifests: tuple[Path, ...], server: str, kubeconfig: str) -> None:

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import Final
 
 import click
+from click.shell_completion import CompletionItem
 
 import kdns
 from kdns import logs
@@ -13,14 +14,19 @@ from kdns.cli.console import CONTEXT
 
 HELP = """Cluster DNS, virtual IPs and service variables for Kubernetes Services, and a control plane to try them on.
 
+`kdns COMMAND --help` has the options and examples of a command; start with `kdns up`.
+"""
+EPILOG = """
 \b
-kdns up examples/          a small cluster on this machine; prints commands to try
-kdns serve --conf FILE     the cluster DNS server, on any Kubernetes API
-kdns proxy                 the dataplane of a node, in kube-proxy's place
-kdns env --namespace NS    the service variables a container would get
-kdns trace --from --to     the path of a packet to a Service, and the reasons
-kdns render                the packet rules of a node, printed
-kdns check FILE            the mistakes in a Corefile
+Examples:
+  kdns up examples/                             a small cluster on this machine; prints commands to try
+  kdns serve --conf Corefile                    the cluster DNS server, on any Kubernetes API
+  kdns env --namespace shop                     the service variables a container would get
+  kdns trace --from 10.244.3.7 --to web:http    the path of a packet to a Service, and the reasons
+
+\b
+Completion of commands and options, here for bash:
+  eval "$(_KDNS_COMPLETE=bash_source kdns)"
 """
 
 COMMANDS: Final = {
@@ -31,6 +37,7 @@ COMMANDS: Final = {
     "serve": "Answer DNS queries from a Kubernetes API, as the Corefile says.",
     "trace": "Tell what happens to a packet on a node, and why.",
     "up": "Run a control plane, its controllers and DNS on this machine.",
+    "version": "Print the versions of kdns, of Python and of the Kubernetes API that kdns serves.",
 }
 """The commands, and the first sentence of each help text. A command is the object of its name in kdns.cli.NAME."""
 
@@ -57,8 +64,15 @@ class Commands(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl(sorted(COMMANDS.items()))
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Names with their sentences, and the options of all commands."""
+        names = [
+            CompletionItem(row[0], help=row[1]) for row in sorted(COMMANDS.items()) if row[0].startswith(incomplete)
+        ]
+        return names + click.Command.shell_complete(self, ctx, incomplete)
 
-@click.group(cls=Commands, context_settings=CONTEXT, help=HELP)
+
+@click.group(cls=Commands, context_settings=CONTEXT, help=HELP, epilog=EPILOG)
 @click.version_option(kdns.__version__, prog_name="kdns")
 @click.option(
     "--log-level",

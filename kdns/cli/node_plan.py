@@ -15,7 +15,6 @@ from kdns.aio.sources.services import default_kubeconfig
 from kdns.aio.sources.snapshot import Snapshot, chosen_node, snapshot_from_manifests, snapshot_from_server
 from kdns.cli import flags
 from kdns.cli.console import warn
-from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.proxy.modes import MODES, NAMES
 from kdns.proxy.plan.plan import Plan
 from kdns.proxy.plan.planner import plan
@@ -56,29 +55,17 @@ def node_plan_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 _OPTIONS: Final = (
-    click.option("--node", "-n", default="", metavar="NAME", help="The node; without, the only one there is."),
+    click.option("--node", default="", metavar="NAME", help="The node; without, the only one there is."),
     click.option(
-        "--mode",
+        "--proxy-mode",
+        "mode",
         type=click.Choice(list(MODES)),  # one that is refused has a reason to tell
         metavar=f"[{'|'.join(NAMES)}]",
+        shell_complete=flags.complete_mode,
         help=f"The proxy mode.  [default: {DEFAULT_MODE}]",
     ),
     click.option(
         "--config", type=click.Path(path_type=Path), metavar="FILE", help="Settings: a KubeProxyConfiguration."
-    ),
-    click.option(
-        "--service-cidr",
-        default=flags.SERVICE_CIDR,
-        show_default=True,
-        metavar="CIDR[,CIDR]",
-        help="With --manifests: the ranges of cluster IPs.",
-    ),
-    click.option(
-        "--pod-cidr",
-        default=flags.POD_CIDR,
-        show_default=True,
-        metavar="CIDR[,CIDR]",
-        help="With --manifests: addresses of simulated Pods.",
     ),
 )
 
@@ -102,5 +89,6 @@ async def _snapshot(options: NodePlanOptions) -> Snapshot:
     if not options.manifests:
         kubeconfig = options.kubeconfig or ("" if options.server else default_kubeconfig())
         return await snapshot_from_server(options.server, kubeconfig, warn)
-    service_cidrs, pod_cidrs = flags.service_and_pod_networks(options.service_cidr, options.pod_cidr)
-    return await snapshot_from_manifests(options.manifests, ClusterConfig(service_cidrs, pod_cidrs=pod_cidrs), warn)
+    return await snapshot_from_manifests(
+        options.manifests, flags.manifest_cluster(options.service_cidr, options.pod_cidr), warn
+    )

@@ -15,7 +15,8 @@ from kdns.aio.dataplane.takeover.takeover import remove_everything
 from kdns.aio.files.proxy_config import settings_of, write_settings
 from kdns.aio.process import stop_event
 from kdns.apps import proxy as app
-from kdns.cli.console import CONTEXT, reported_errors, run, say, warn
+from kdns.cli.console import CONTEXT, command, reported_errors, run, say, warn
+from kdns.cli.flags import complete_mode
 from kdns.proxy.settings.flags import FLAGS, FlagValues, all_flags, flag_values
 from kdns.proxy.settings.settings import Settings
 
@@ -23,6 +24,8 @@ PROXY_CONTEXT: Final = {
     **CONTEXT,
     "token_normalize_func": lambda name: name.replace("_", "-"),  # kube-proxy takes --cluster_cidr too
 }
+FILES: Final = frozenset({"config", "kubeconfig", "write-config-to"})
+DEFAULTS: Final = all_flags({})
 LISTS: Final = frozenset({"stringSlice", "mapStringBool", "pattern=N"})
 """Kinds of flags whose values add up when they are given several times; of the others the last value counts."""
 DEBUG_VERBOSITY: Final = 4
@@ -32,7 +35,7 @@ ONE_SHOT: Final = frozenset({"cleanup", "init-only"})
 """Flags after which the command ends: no remark about settings is needed then."""
 
 
-def kube_proxy_flags(command: Callable[..., None]) -> Callable[..., None]:
+def kube_proxy_flags(function: Callable[..., None]) -> Callable[..., None]:
     """Add kube-proxy's flags to a command as options; the values are texts, or None: see `flag_texts`."""
     for flag in reversed(FLAGS):
         names = ("--v", "-v") if flag.name == "v" else (f"--{flag.name}",)
@@ -41,9 +44,15 @@ def kube_proxy_flags(command: Callable[..., None]) -> Callable[..., None]:
             more = {"multiple": True, "callback": lambda _context, _option, given: ",".join(given) if given else None}
         if flag.name == "v":  # kube-proxy takes -v=2
             more = {"callback": lambda _context, _option, given: given and given.removeprefix("=")}
-        option = click.option(*names, metavar=flag.kind, help=flag.help, hidden=bool(flag.deprecated), **more)
-        command = option(command)
-    return command
+        if flag.name in FILES:
+            more = {"type": click.Path()}
+        if flag.name == "proxy-mode":
+            more = {"shell_complete": complete_mode}
+        text = DEFAULTS[flag.name] if flag.kind != "bool" else DEFAULTS[flag.name].replace("false", "")
+        shown = f"{flag.help}  [default: {text}]" if text not in {"", "[]", "0"} else flag.help
+        hidden = bool(flag.deprecated) or flag.is_fixed
+        function = click.option(*names, metavar=flag.kind, help=shown, hidden=hidden, **more)(function)
+    return function
 
 
 def flag_texts(given: Mapping[str, str | None]) -> dict[str, str]:
@@ -51,7 +60,13 @@ def flag_texts(given: Mapping[str, str | None]) -> dict[str, str]:
     return {name.replace("_", "-"): text for name, text in given.items() if text is not None}
 
 
-@click.command("proxy", context_settings=PROXY_CONTEXT)
+@command(
+    "proxy",
+    "kdns proxy --kubeconfig /var/lib/kube-proxy/kubeconfig.conf --proxy-mode nftables --cluster-cidr 10.244.0.0/16",
+    "kdns proxy --config /var/lib/kube-proxy/config.conf --hostname-override worker-1",
+    "kdns proxy --cleanup",
+    context_settings=PROXY_CONTEXT,
+)
 @kube_proxy_flags
 @click.version_option(__version__, prog_name="kdns")
 def proxy(**given: str | None) -> None:

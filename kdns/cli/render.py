@@ -6,12 +6,17 @@ from typing import Any
 
 import click
 
-from kdns.cli.console import CONTEXT, reported_errors
+from kdns.cli.console import command, reported_errors
 from kdns.cli.node_plan import NodePlanOptions, node_plan, node_plan_options
 from kdns.proxy.modes import rendered
 
 
-@click.command("render", context_settings=CONTEXT)
+@command(
+    "render",
+    "kdns render --manifests examples/",
+    "kdns render --proxy-mode iptables --node worker-1 --kubeconfig ~/.kube/config",
+    "kubectl get nodes,services,endpointslices -A -o yaml | kdns render --manifests - --node worker-1",
+)
 @node_plan_options
 def render(**options: Any) -> None:
     """Print what would be applied to a node, and apply nothing.

@@ -10,13 +10,20 @@ import click
 import kdns
 from kdns.aio.node_local.settings import NodeLocal, service_host
 from kdns.apps import serve as app
-from kdns.cli.console import CONTEXT, reported_errors, run, say
+from kdns.cli.console import command, reported_errors, run, say
 from kdns.cli.flags import addresses
 from kdns.plugins.directives import DIRECTIVES
 
 
-@click.command("serve", context_settings=CONTEXT)
-@click.option("--conf", "-conf", default="Corefile", show_default=True, metavar="FILE", help="The Corefile.")
+@command(
+    "serve",
+    "kdns serve --conf /etc/coredns/Corefile",
+    "kdns serve --conf Corefile --dns.port 1053",
+    "kdns serve --conf Corefile.node-local --local-ip 169.254.20.10,10.96.0.10",
+)
+@click.option(
+    "--conf", "-conf", default="Corefile", show_default=True, metavar="FILE", type=click.Path(), help="The Corefile."
+)
 @click.option(
     "--dns.port", "-dns.port", "-p", "dns_port", default=53, show_default=True, type=click.IntRange(0, 65535),
     help="The port where the Corefile names none.",

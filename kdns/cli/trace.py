@@ -7,14 +7,19 @@ from typing import Any
 
 import click
 
-from kdns.cli.console import CONTEXT, reported_errors, warn
+from kdns.cli.console import command, reported_errors, warn
 from kdns.cli.node_plan import NodePlan, NodePlanOptions, node_plan, node_plan_options
 from kdns.proxy.trace.destination import packet
 from kdns.proxy.trace.explain import Explanation, explained
 from kdns.proxy.trace.text import as_json, as_text
 
 
-@click.command("trace", context_settings=CONTEXT)
+@command(
+    "trace",
+    "kdns trace --from 10.244.3.7 --to web.shop:http",
+    "kdns trace --from 10.244.3.7 --to dns.kube-system.svc.cluster.local:53/udp --node worker-1 -o json",
+    "kdns trace --manifests examples/ --from 192.0.2.7 --to 10.96.0.11:6379",
+)
 @click.option("--from", "source", required=True, metavar="IP", help="Where the packet comes from.")
 @click.option(
     "--to", required=True, metavar="IP:PORT[/PROTO]", help="Where it goes; also NAMESPACE/SERVICE:PORT, by name too."

@@ -10,13 +10,19 @@ import click
 
 from kdns.aio.process import gc_paused
 from kdns.cli import flags
-from kdns.cli.console import CONTEXT, reported_errors, run, say, warn_at_once
+from kdns.cli.console import command, reported_errors, run, say, warn_at_once
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.errors import InputError
 from kdns.proxy.modes import NAMES
 
 
-@click.command("up", context_settings=CONTEXT)
+@command(
+    "up",
+    "kdns up examples/",
+    "helm template shop | kdns up -",
+    "kdns up --data ~/.kdns --lb-pool 192.0.2.0/28 shop/",
+    "kdns up --proxy-mode userspace --service-cidr 127.96.0.0/16 --pod-cidr 10.244.0.0/16 shop/",
+)
 @click.argument("paths", nargs=-1, metavar="[PATH]...", type=click.Path(path_type=Path))
 @click.option("--dns", default="127.0.0.1:1053", show_default=True, metavar="HOST:PORT", help="Where DNS is answered.")
 @click.option(
@@ -29,7 +35,13 @@ from kdns.proxy.modes import NAMES
     metavar="FILE",
     help="Where to write it.  [default: kdns.kubeconfig, in DIR with --data]",
 )
-@click.option("--corefile", default="", metavar="FILE", help="The DNS configuration, instead of the built-in one.")
+@click.option(
+    "--corefile",
+    default="",
+    metavar="FILE",
+    type=click.Path(),
+    help="The DNS configuration, instead of the built-in one.",
+)
 @click.option(
     "--cluster-domain", default="cluster.local", show_default=True, metavar="NAME", help="The cluster's zone."
 )
@@ -54,7 +66,7 @@ from kdns.proxy.modes import NAMES
     metavar="CIDR[,CIDR]",
     help="Addresses for Services of type LoadBalancer, also as FIRST-LAST; without, they stay pending.",
 )
-@click.option("--proxy", type=click.Choice(NAMES), help="Give Services their virtual IPs here.")
+@click.option("--proxy-mode", type=click.Choice(NAMES), help="Give Services their virtual IPs here.")
 @click.option("--no-simulated-pods", is_flag=True, help="Leave Pods Pending instead of running them in name only.")
 @click.option(
     "--token-file",
@@ -62,8 +74,10 @@ from kdns.proxy.modes import NAMES
     metavar="FILE",
     help="Bearer tokens for the API, one a line; needed, with TLS, for any address but loopback.",
 )
-@click.option("--tls-cert", default="", metavar="FILE", help="The API's certificate (PEM).")
-@click.option("--tls-key", default="", metavar="FILE", help="Its key, where the certificate's file has none.")
+@click.option("--tls-cert", default="", metavar="FILE", type=click.Path(), help="The API's certificate (PEM).")
+@click.option(
+    "--tls-key", default="", metavar="FILE", type=click.Path(), help="Its key, where the certificate's file has none."
+)
 def up(paths: tuple[Path, ...], **given: Any) -> None:
     """Run a control plane, its controllers and DNS on this machine.
 
@@ -93,7 +107,7 @@ def up(paths: tuple[Path, ...], **given: Any) -> None:
             dns=flags.host_port("--dns", given["dns"]),
             kubeconfig=given["kubeconfig"] or (data / app.KUBECONFIG if data else Path(app.KUBECONFIG)),
             corefile=given["corefile"],
-            proxy=given["proxy"] or "",
+            proxy=given["proxy_mode"] or "",
         )
     except InputError as error:
         raise click.UsageError(str(error)) from error

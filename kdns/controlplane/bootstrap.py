@@ -66,7 +66,7 @@ def initial_objects(
 
 def api_objects(config: ClusterConfig, api: Listening) -> list[tuple[Kind, Json]]:
     """Service kubernetes with its Endpoints and EndpointSlice."""
-    return _served("default", "kubernetes", _api_service(config), api, "https")
+    return _served("default", "kubernetes", api_service(config), api, "https")
 
 
 def missing_dns_service(api: Api, config: ClusterConfig) -> list[tuple[Kind, Json]]:
@@ -155,10 +155,13 @@ def _nth(network: Network, offset: int) -> str:
     return str(network[min(offset, network.num_addresses - 2)])
 
 
-def _api_service(config: ClusterConfig) -> Json:
+def api_service(config: ClusterConfig) -> Json:
+    """Service kubernetes."""
     ports = [{"name": "https", "port": 443, "protocol": "TCP"}]
     labels = {"component": "apiserver", "provider": "kubernetes"}
-    return {"metadata": {"labels": labels}, "spec": {"clusterIP": _nth(config.service_cidrs[0], 1), "ports": ports}}
+    where = {"name": "kubernetes", "namespace": "default"}
+    address = _nth(config.service_cidrs[0], 1)
+    return {"metadata": {**where, "labels": labels}, "spec": {"clusterIP": address, "ports": ports}}
 
 
 def _dns_service(config: ClusterConfig) -> Json:

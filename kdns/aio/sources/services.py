@@ -5,44 +5,43 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NoReturn, cast
+from typing import TYPE_CHECKING, NoReturn, cast
 
 import msgspec
 
-from kdns.aio.files.manifests import load, text_of
-from kdns.aio.files.yaml import field_line
 from kdns.aio.kube.kubeconfig import paths_of
 from kdns.aio.kube.pager import list_objects
-from kdns.cluster.objects import Service, ServiceMeta, ServiceSpec
+from kdns.aio.sources.snapshot import snapshot_from_manifests
+from kdns.cluster.objects import Service
 from kdns.cluster.watch import RESOURCES, DecodeFailure, Timing, check_object
-from kdns.controlplane.manifests.manifest import Manifest
-from kdns.controlplane.meta.kinds import SERVICE
+from kdns.controlplane.bootstrap import api_service
+from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.env import MASTER_SERVICE
-from kdns.errors import ApiServerError, InputError, ManifestError
+from kdns.errors import ApiServerError, InputError
+
+if TYPE_CHECKING:
+    from kdns.aio.kube.connection import Connection
 
 
-def services_from_manifests(paths: Sequence[Path], warn: Callable[[str], None]) -> list[Service]:
-    """The Services that files and folders define; ManifestError for the first error in them.
+async def services_from_manifests(
+    paths: Sequence[Path], config: ClusterConfig, namespace: str, warn: Callable[[str], None]
+) -> list[Service]:
+    """The Services of the cluster that `kdns up` makes of files and folders, with Service kubernetes as in a new one.
 
-    `warn` gets the Services without clusterIP, which only an API server allocates.
+    Raises ManifestError, and InputError for manifests that the API refuses and a namespace that does not exist.
     """
-    manifests, _ = load(paths)
-    services = []
-    for manifest in manifests:
-        if manifest.kind is not SERVICE:
-            continue
-        service = _service(manifest)
-        if not service.spec.cluster_ip and not service.is_external_name:
-            where = f"{manifest.path}:{manifest.line}"
-            warn(f"{where}: Service {service.metadata.name} has no clusterIP here, an API server would give it one")
-        services.append(service)
-    return services
+    snapshot = await snapshot_from_manifests(paths, config, warn)
+    if namespace not in snapshot.namespaces:
+        raise InputError(f"--namespace {namespace}: no such namespace; there is {', '.join(snapshot.namespaces)}")
+    services = snapshot.state.services
+    services.setdefault(MASTER_SERVICE, msgspec.convert(api_service(config), Service))
+    return list(services.values())
 
 
 async def services_from_server(server: str, kubeconfig: str, namespace: str) -> list[Service]:
     """The Services that become variables in `namespace`, from the server at this URL or of a kubeconfig.
 
-    Raises KubeconfigError and ApiServerError.
+    Raises KubeconfigError and ApiServerError, and InputError for a namespace that does not exist.
     """
     from kdns.aio.kube.connection import Connection, RestStats  # noqa: PLC0415
     from kdns.cluster.source import Source  # noqa: PLC0415
@@ -54,6 +53,8 @@ async def services_from_server(server: str, kubeconfig: str, namespace: str) -> 
 
         resource = RESOURCES[Service]
         services = cast("list[Service]", await list_objects(connection, resource, refuse, namespace=namespace))
+        if not services:
+            await _check_namespace(connection, namespace)
         master_namespace, master_name = MASTER_SERVICE
         if namespace != master_namespace:
             try:
@@ -68,21 +69,20 @@ async def services_from_server(server: str, kubeconfig: str, namespace: str) -> 
         return services
 
 
+async def _check_namespace(connection: Connection, name: str) -> None:
+    """InputError for a namespace that does not exist; one that may not be read passes."""
+    try:
+        await connection.get(f"/api/v1/namespaces/{name}", {})
+    except ApiServerError as error:
+        if error.status == 404:
+            raise InputError(f"--namespace {name}: {connection.server} has no such namespace") from error
+        if error.status not in {401, 403}:
+            raise
+
+
 def default_kubeconfig() -> str:
     """The kubeconfig of kubectl: the files of $KUBECONFIG, else ~/.kube/config; InputError where none exists."""
     paths = os.environ.get("KUBECONFIG", "").strip(os.pathsep) or "~/.kube/config"
     if any(map(os.path.isfile, paths_of(paths))):
         return paths
     raise InputError(f"no kubeconfig at {paths}: give --kubeconfig FILE, --server URL or --manifests PATH")
-
-
-def _service(manifest: Manifest) -> Service:
-    """The Service of a manifest, in the namespace that it is applied to."""
-    path, line, obj = manifest.path, manifest.line, manifest.obj
-    try:
-        spec = msgspec.convert(obj.get("spec") or {}, ServiceSpec)
-    except msgspec.ValidationError as error:
-        reason, _, at = str(error).partition(" - at `$")
-        field = f"spec{at.removesuffix('`')}"
-        raise ManifestError(path, field_line(path, text_of(Path(path)), line, field), field, reason) from error
-    return Service(ServiceMeta(manifest.name, manifest.namespace), spec)

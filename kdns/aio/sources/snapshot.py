@@ -17,7 +17,7 @@ from kdns.cluster.source import Source
 from kdns.cluster.state import State
 from kdns.cluster.watch import RESOURCES, DecodeFailure, Timing
 from kdns.controlplane.meta.cluster_config import ClusterConfig
-from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, NODE, SERVICE, SERVICE_CIDR, Json
+from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, NAMESPACE, NODE, SERVICE, SERVICE_CIDR, Json
 from kdns.controlplane.server.api import Api
 from kdns.errors import ApiServerError, InputError
 from kdns.net import Address
@@ -30,12 +30,14 @@ class Snapshot:
     """Services, EndpointSlices and Nodes; `service_cidrs` is empty where they are unknown.
 
     `node_names` are the candidates where --node is not given. `api_servers` is where the server was asked.
+    `namespaces` are those of manifests.
     """
 
     state: State = field(default_factory=State)
     service_cidrs: tuple[str, ...] = ()
     node_names: tuple[str, ...] = ()
     api_servers: tuple[tuple[Address, int], ...] = ()
+    namespaces: tuple[str, ...] = ()
 
 
 async def snapshot_from_manifests(
@@ -62,6 +64,7 @@ async def snapshot_from_manifests(
         snapshot.state.upsert(msgspec.convert(node, Node))
     defined = tuple(node["metadata"]["name"] for node in nodes if has_manifest(node))
     snapshot.node_names = defined or (config.node_name,)
+    snapshot.namespaces = tuple(namespace["metadata"]["name"] for namespace in _stored(api, NAMESPACE))
     return snapshot
 
 

@@ -24,13 +24,17 @@ from kdns.proxy.settings.settings import HEALTHZ_PORT, METRICS_PORT, Settings, V
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """One flag. `path` is that of its field in Settings, "" for flags without a field; `kind` is a key of KINDS."""
+    """One flag. `path` is that of its field in Settings, "" for flags without a field; `kind` is a key of KINDS.
+
+    `is_fixed` is for flags that kdns takes with their default only, as the help then says why.
+    """
 
     name: str
     kind: str
     path: str
     help: str
     deprecated: str = ""
+    is_fixed: bool = False
 
 
 FLAGS: Final = (
@@ -65,7 +69,12 @@ FLAGS: Final = (
     Flag("ipvs-tcp-timeout", "duration", "ipvs.tcp_timeout_s", "Mode ipvs: idle TCP; 0 leaves it."),
     Flag("ipvs-tcpfin-timeout", "duration", "ipvs.tcp_fin_timeout_s", "Mode ipvs: TCP after a FIN; 0 leaves it."),
     Flag("ipvs-udp-timeout", "duration", "ipvs.udp_timeout_s", "Mode ipvs: idle UDP; 0 leaves it."),
-    Flag("detect-local-mode", "LocalMode", "detect_local_mode", "How Pods of this node are detected."),
+    Flag(
+        "detect-local-mode",
+        "LocalMode",
+        "detect_local_mode",
+        "How Pods of this node are known: ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix.",
+    ),
     Flag("pod-bridge-interface", "string", "detect_local.bridge_interface", "… by this bridge."),
     Flag("pod-interface-name-prefix", "string", "detect_local.interface_name_prefix", "… by interfaces named so."),
     Flag("cluster-cidr", "string", "cluster_cidr", "… by these addresses, at most one range per family."),
@@ -89,22 +98,42 @@ FLAGS: Final = (
     Flag("healthz-port", "int32", "", "The port of /healthz; 0 for nowhere.", "use --healthz-bind-address"),
     Flag("metrics-port", "int32", "", "The port of /metrics; 0 for nowhere.", "use --metrics-bind-address"),
     Flag("logging-format", "string", "logging.format", "text, or json also on a terminal."),
-    Flag("log-flush-frequency", "duration", "logging.flush_frequency_s", "5s only: every line is written at once."),
+    Flag(
+        "log-flush-frequency",
+        "duration",
+        "logging.flush_frequency_s",
+        "5s only: every line is written at once.",
+        is_fixed=True,
+    ),
     Flag("v", "Level", "logging.verbosity", "What is logged: from 4 on debug messages too."),
-    Flag("vmodule", "pattern=N", "logging.vmodule", "Refused: -v says how much is logged."),
-    Flag("log-text-split-stream", "bool", "logging.options.text.split_stream", "Refused: logs go to stderr."),
+    Flag("vmodule", "pattern=N", "logging.vmodule", "Refused: -v says how much is logged.", is_fixed=True),
+    Flag(
+        "log-text-split-stream",
+        "bool",
+        "logging.options.text.split_stream",
+        "Refused: logs go to stderr.",
+        is_fixed=True,
+    ),
     Flag(
         "log-text-info-buffer-size",
         "quantity",
         "logging.options.text.info_buffer_size",
         "0 only: every line is written at once.",
+        is_fixed=True,
     ),
-    Flag("log-json-split-stream", "bool", "logging.options.json.split_stream", "Refused: logs go to stderr."),
+    Flag(
+        "log-json-split-stream",
+        "bool",
+        "logging.options.json.split_stream",
+        "Refused: logs go to stderr.",
+        is_fixed=True,
+    ),
     Flag(
         "log-json-info-buffer-size",
         "quantity",
         "logging.options.json.info_buffer_size",
         "0 only: every line is written at once.",
+        is_fixed=True,
     ),
 )
 BY_NAME: Final = {flag.name: flag for flag in FLAGS}

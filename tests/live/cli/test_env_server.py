@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from kdns.aio.sources.services import services_from_server
-from kdns.errors import ApiServerError
+from kdns.errors import KdnsError
 
 
 def service(name: str, cluster_ip: str) -> dict[str, object]:
@@ -35,7 +35,15 @@ async def in_pages(request: web.Request) -> web.Response:
 async def without_master(request: web.Request) -> web.Response:
     if request.path.endswith("/kubernetes"):
         return web.json_response({"kind": "Status", "code": 404, "message": "no"}, status=404)
+    if request.path == "/api/v1/namespaces/shop":  # as RBAC has it where only Services may be read
+        return web.json_response({"kind": "Status", "code": 403, "message": "you may not"}, status=403)
     return web.json_response(LIST_TYPE | {"items": [], "metadata": {}})
+
+
+async def without_namespace(request: web.Request) -> web.Response:
+    if request.path == "/api/v1/namespaces/shop":
+        return web.json_response({"kind": "Status", "code": 404, "message": "no"}, status=404)
+    return await without_master(request)
 
 
 async def of_another_kind(request: web.Request) -> web.Response:
@@ -57,6 +65,7 @@ async def forbidden(_: web.Request) -> web.Response:
     [
         (in_pages, ["a", "b", "kubernetes"], ""),
         (without_master, [], ""),
+        (without_namespace, [], "^--namespace shop: http://.* has no such namespace$"),
         (of_another_kind, [], "found kind Pod of v1, wanted Service of v1"),
         (no_kubernetes, [], "not the answer of a Kubernetes API"),
         (forbidden, [], "403 you may not"),
@@ -75,7 +84,7 @@ async def test_from_a_server(
         async with asyncio.timeout(60):
             url = f"http://127.0.0.1:{runner.addresses[0][1]}"
             if error:
-                with pytest.raises(ApiServerError, match=error):
+                with pytest.raises(KdnsError, match=error):
                     await services_from_server(url, "", "shop")
             else:
                 services = await services_from_server(url, "", "shop")

@@ -120,7 +120,7 @@ def test_the_documented_variables(empty: Running) -> None:
         "env",
         "--kubeconfig",
         str(empty.folder / "kdns.kubeconfig"),
-        "--format",
+        "--output",
         "json",
     ]
     variables = json.loads(

@@ -1,4 +1,4 @@
-"""`kdns up --proxy userspace` as a person without root has it: Services can be reached, by name and by address."""
+"""`kdns up --proxy-mode userspace` as a person without root has it: Services can be reached, by name and by address."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_services_can_be_reached_without_root(tmp_path: Path, monkeypatch: pytes
     address = own_address()
     with greeting(address) as port:
         (tmp_path / "web.yaml").write_text(MANIFEST.format(address=address, port=port))
-        with kdns_up(tmp_path, "web.yaml", "--proxy", "userspace", *RANGES) as up:
+        with kdns_up(tmp_path, "web.yaml", "--proxy-mode", "userspace", *RANGES) as up:
             [vip] = up.rdata("web.default.svc.cluster.local")
             assert vip.startswith("127.96.")
             until("hello", vip, 8080)

@@ -1,4 +1,4 @@
-"""`kdns up --proxy MODE`: virtual IPs beside the control plane, which go when it goes."""
+"""`kdns up --proxy-mode MODE`: virtual IPs beside the control plane, which go when it goes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_virtual_ips_come_and_go_with_the_cluster(
     world: World, loop: asyncio.AbstractEventLoop, tmp_path: Path, mode: str
 ) -> None:
     arguments = ("--dns", "127.0.0.1:0", "--api", "127.0.0.1:0", "--kubeconfig", "kc")
-    cluster = start("up", "--proxy", mode, *arguments, folder=tmp_path)
+    cluster = start("up", "--proxy-mode", mode, *arguments, folder=tmp_path)
     cluster.wait_for("ready")
     assert cluster.wait_for("proxy").split() == ["proxy", mode]
     api = Api(cluster.wait_for("api ").split()[1])
@@ -43,7 +43,18 @@ def test_they_go_with_the_terminal(world: World, tmp_path: Path) -> None:
     """SIGHUP, with nothing left to write to."""
     assert world
     terminal, end = pty.openpty()
-    command = ["setsid", "--ctty", KDNS, "up", "--proxy", "nftables", "--dns", "127.0.0.1:0", "--api", "127.0.0.1:0"]
+    command = [
+        "setsid",
+        "--ctty",
+        KDNS,
+        "up",
+        "--proxy-mode",
+        "nftables",
+        "--dns",
+        "127.0.0.1:0",
+        "--api",
+        "127.0.0.1:0",
+    ]
     process = subprocess.Popen([*command, "--kubeconfig", "kc"], stdin=end, stdout=end, stderr=end, cwd=tmp_path)
     os.close(end)
     with os.fdopen(terminal, "rb", buffering=0) as screen:

@@ -108,7 +108,7 @@ def test_a_trace_as_json() -> None:
         ("--from nobody --to web:80", "--from 'nobody': wanted an IP address"),
         ("--from 10.244.1.9 --to web:80 --node n3", "--node n3: no such node; there is n1, n2"),
         (
-            "--from 10.244.1.9 --to web:80 --mode kernelspace",
+            "--from 10.244.1.9 --to web:80 --proxy-mode kernelspace",
             "mode kernelspace is not one of kdns's: it is for Windows",
         ),
     ],
@@ -169,7 +169,11 @@ def test_settings_show_in_the_ruleset(tmp_path: Path) -> None:
         (("--manifests", "/nowhere"), 2, "/nowhere: no such file or folder"),
         (("--manifests", "/nowhere", "--server", "http://127.0.0.1:1"), 2, "only one of"),
         (("--manifests", str(CLUSTER)), 2, "--node NAME is needed: there are n1, n2"),
-        (("--manifests", str(CLUSTER), "--node", "n1", "--mode", "kernelspace"), 2, "mode kernelspace is not one"),
+        (
+            ("--manifests", str(CLUSTER), "--node", "n1", "--proxy-mode", "kernelspace"),
+            2,
+            "mode kernelspace is not one",
+        ),
         (("--manifests", str(CLUSTER), "--service-cidr", "10.0.0.0/33"), 2, "--service-cidr '10.0.0.0/33'"),
         (("--manifests", str(CLUSTER), "--service-cidr", "10.97.0.0/16"), 2, "trace_cluster.yaml:"),
         (("--config", "/nowhere"), 2, "/nowhere: cannot be read"),

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import platform
+import re
+import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
+import yaml
+from click.shell_completion import ShellComplete
+from click.testing import CliRunner
 
+import kdns
 from kdns.cli.main import COMMANDS, main
+from kdns.controlplane.schema.schema import KUBERNETES_VERSION
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -17,6 +27,80 @@ def test_the_table_has_the_first_sentence_of_each_command(name: str) -> None:
     assert command is not None
     assert command.name == name
     assert " ".join((command.help or "").split("\n\n")[0].split()).startswith(COMMANDS[name])
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS.keys() - {"check"}))
+def test_the_examples_of_a_commands_help_have_its_options(name: str) -> None:
+    command = main.get_command(click.Context(main), name)
+    assert command is not None
+    examples = re.findall(rf"kdns {name}([^|>)\n]*)", command.epilog or "")
+    assert examples
+    for example in examples:
+        command.make_context(name, shlex.split(example))
+
+
+@pytest.mark.parametrize(
+    ("line", "first"),
+    [
+        ("kdns u", "up"),
+        ("kdns --log-l", "--log-level"),
+        ("kdns up --proxy-mode n", "nftables"),
+        ("kdns render --proxy-mode k", ""),
+        ("kdns proxy --proxy-mode u", "userspace"),
+        ("kdns proxy --vmod", ""),
+        ("kdns trace --outp", "--output"),
+    ],
+)
+def test_what_a_shell_completes(line: str, first: str) -> None:
+    *words, begun = line.split()[1:]
+    items = ShellComplete(main, {}, "kdns", "_KDNS_COMPLETE").get_completions(words, begun)
+    assert [item.value for item in items][:1] == ([first] if first else [])
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_gets_its_script(shell: str) -> None:
+    page = (Path(__file__).parents[3] / "docs/shell.md").read_text(encoding="utf-8")
+    assert f"_KDNS_COMPLETE={shell}_source kdns" in page
+    result = CliRunner().invoke(main, env={"_KDNS_COMPLETE": f"{shell}_source"}, prog_name="kdns")
+    assert (result.exit_code, f"_KDNS_COMPLETE={shell}_complete" in result.stdout) == (0, True)
+
+
+def test_bash_completes_commands() -> None:
+    script = (
+        'eval "$(_KDNS_COMPLETE=bash_source kdns)"; COMP_WORDS=(kdns ver); COMP_CWORD=1\n'
+        "_kdns_completion kdns; echo ${COMPREPLY[@]}"
+    )
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=environment, check=False)
+    assert (done.stdout, done.stderr) == ("version\n", "")
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("up --proxy userspace", "No such option '--proxy': it is --proxy-mode now."),
+        ("render --mode ipvs", "No such option '--mode': it is --proxy-mode now."),
+        ("render -n node-1", "No such option '-n': it is --node now."),
+        ("up -n default", "No such option '-n'.\n"),
+        ("up --dna x", "No such option '--dna'. (Did you mean one of: '--api', '--data', '--dns'?)"),
+    ],
+)
+def test_a_former_name_of_an_option_says_the_new_one(line: str, says: str) -> None:
+    result = CliRunner().invoke(main, line.split())
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert says in result.stderr
+
+
+@pytest.mark.parametrize("form", ["text", "json", "yaml"])
+def test_the_versions(form: str) -> None:
+    result = CliRunner().invoke(main, ["version", "-o", form])
+    assert (result.exit_code, result.stderr) == (0, "")
+    found = yaml.safe_load(result.stdout.replace(" ", ": ") if form == "text" else result.stdout)
+    assert {name.lower(): text for name, text in found.items()} == {
+        "kdns": kdns.__version__,
+        "python": platform.python_version(),
+        "kubernetes": KUBERNETES_VERSION,
+    }
 
 
 def test_there_is_no_other_command() -> None:

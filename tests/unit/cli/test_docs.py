@@ -175,7 +175,7 @@ def test_the_page_of_modes_names_each_mode_and_what_it_needs() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_render_and_trace_have_every_mode(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(PROJECT)
-    of = ["--mode", name, "--manifests", "examples/redis-master.yaml", "--node", "kdns"]
+    of = ["--proxy-mode", name, "--manifests", "examples/redis-master.yaml", "--node", "kdns"]
     shown = CliRunner().invoke(main, ["render", *of])
     assert (shown.exit_code, shown.stderr) == (0, "")
     assert "10.96.0.11" in shown.stdout

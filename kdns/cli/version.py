@@ -1,0 +1,38 @@
+"""The command `kdns version`."""
+
+from __future__ import annotations
+
+import json
+import platform
+from typing import Final
+
+import click
+
+import kdns
+from kdns.aio.files.yaml import dumped
+from kdns.cli.console import command, say
+from kdns.controlplane.schema.schema import KUBERNETES_VERSION
+
+NAMES: Final = {"kdns": "kdns", "python": "Python", "kubernetes": "Kubernetes"}
+
+
+@command("version", "kdns version", "kdns version -o json")
+@click.option(
+    "--output",
+    "-o",
+    type=click.Choice(["text", "json", "yaml"]),
+    default="text",
+    show_default=True,
+    help="Lines, or an object for programs.",
+)
+def version(output: str) -> None:
+    """Print the versions of kdns, of Python and of the Kubernetes API that kdns serves."""
+    versions = {"kdns": kdns.__version__, "python": platform.python_version(), "kubernetes": KUBERNETES_VERSION}
+    match output:
+        case "json":
+            say(json.dumps(versions, indent=2))
+        case "yaml":
+            say(dumped(versions).removesuffix("\n"))
+        case _:
+            for name, text in versions.items():
+                say(f"{NAMES[name]} {text}")
