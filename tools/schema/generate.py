@@ -123,6 +123,8 @@ def _element(schema: Json) -> Json:
 def _field(package: str, name: str, schema: Json, go: GoField) -> str:
     element = _element(schema)
     of = _NAMED.get(release.reference(element)) or release.reference(element)
+    if not of and release.json_type(element) == "array":
+        of = "strings"
     if not of:
         of = _PLAIN[release.json_type(element), element.get("format", "")]
     of = of.removeprefix(f"{package}.")

@@ -157,7 +157,7 @@ def _value_errors(type_name: str, value: Any) -> Iterator[tuple[tuple[str, ...],
         return
     expected, accepted = _SCALARS.get(type_name, ("any scalar", (str, int, float, bool)))
     is_bool = isinstance(value, bool)
-    if type_name in {"fieldsv1", "rawextension"}:
+    if type_name in {"fieldsv1", "rawextension", "strings"}:
         return
     if not isinstance(value, accepted) or (is_bool and bool not in accepted):
         yield (), f"expected {expected}, got {_value_text(expected, value)}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 Json: TypeAlias = dict[str, Any]
@@ -51,7 +51,7 @@ class Kind:
 NAMESPACE = Kind("", "v1", "Namespace", "namespaces", False, ("ns",), ("status", "finalize"))
 SERVICE = Kind("", "v1", "Service", "services", True, ("svc",), ("status",), ("all",))
 ENDPOINTS = Kind("", "v1", "Endpoints", "endpoints", True, ("ep",))
-POD = Kind("", "v1", "Pod", "pods", True, ("po",), ("status", "eviction", "binding"), ("all",))
+POD = Kind("", "v1", "Pod", "pods", True, ("po",), ("status", "ephemeralcontainers", "eviction", "binding"), ("all",))
 NODE = Kind("", "v1", "Node", "nodes", False, ("no",), ("status",))
 EVENT = Kind("", "v1", "Event", "events", True, ("ev",))
 ENDPOINT_SLICE = Kind("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices")
@@ -83,8 +83,16 @@ API_SERVICE = Kind(
     "apiregistration.k8s.io", "v1", "APIService", "apiservices", False, (), ("status",), ("api-extensions",)
 )
 LEASE = Kind("coordination.k8s.io", "v1", "Lease", "leases", columns=("Holder=spec.holderIdentity", "Age"))
+AUTOSCALER = Kind(
+    "autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", True, ("hpa",), ("status",), ("all",)
+)
+SIGNING_REQUEST = Kind(
+    *("certificates.k8s.io", "v1", "CertificateSigningRequest", "certificatesigningrequests"),
+    *(False, ("csr",), ("status", "approval")),
+)
 
-_STATUS, _ALL, _ADMISSION = ("status",), ("all",), "admissionregistration.k8s.io"
+_STATUS, _EXTENSIONS = ("status",), ("api-extensions",)
+_ADMISSION, _FLOWS = "admissionregistration.k8s.io", "flowcontrol.apiserver.k8s.io"
 _CSI_DRIVER = (
     "AttachRequired=spec.attachRequired|true",
     "PodInfoOnMount=spec.podInfoOnMount|false",
@@ -100,6 +108,22 @@ _PRIORITY_CLASS = (
     "Age",
     "PreemptionPolicy=preemptionPolicy|PreemptLowerPriority",
 )
+_ATTACHMENT = (
+    "Attacher=spec.attacher",
+    "PV=spec.source.persistentVolumeName",
+    "Node=spec.nodeName",
+    "Attached=status.attached|false",
+    "Age",
+)
+_PRIORITY_LEVEL = (
+    "Type=spec.type",
+    "NominalConcurrencyShares=spec.limited.nominalConcurrencyShares|<none>",
+    "Queues=spec.limited.limitResponse.queuing.queues|<none>",
+    "HandSize=spec.limited.limitResponse.queuing.handSize|<none>",
+    "QueueLengthLimit=spec.limited.limitResponse.queuing.queueLengthLimit|<none>",
+    "Age",
+)
+_RESOURCE_SLICE = ("Node=spec.nodeName", "Driver=spec.driver", "Pool=spec.pool.name", "Age")
 
 GENERIC: tuple[Kind, ...] = (
     CLAIM,
@@ -109,7 +133,7 @@ GENERIC: tuple[Kind, ...] = (
     INGRESS_CLASS,
     LEASE,
     Kind("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", True, ("netpol",)),
-    Kind("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", True, ("hpa",), _STATUS, _ALL),
+    AUTOSCALER,
     Kind("", "v1", "ResourceQuota", "resourcequotas", True, ("quota",), _STATUS),
     Kind("rbac.authorization.k8s.io", "v1", "Role", "roles"),
     Kind("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings"),
@@ -118,11 +142,45 @@ GENERIC: tuple[Kind, ...] = (
     Kind("storage.k8s.io", "v1", "StorageClass", "storageclasses", False, ("sc",)),
     Kind("storage.k8s.io", "v1", "CSIDriver", "csidrivers", False, columns=_CSI_DRIVER),
     Kind("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", False, ("pc",), columns=_PRIORITY_CLASS),
-    Kind(_ADMISSION, "v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", False),
-    Kind(_ADMISSION, "v1", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", False),
+    Kind(
+        *(_ADMISSION, "v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", False),
+        categories=_EXTENSIONS,
+    ),
+    Kind(
+        *(_ADMISSION, "v1", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", False),
+        categories=_EXTENSIONS,
+    ),
     API_SERVICE,
     Kind("", "v1", "LimitRange", "limitranges", True, ("limits",)),
     Kind("node.k8s.io", "v1", "RuntimeClass", "runtimeclasses", False, columns=("Handler=handler", "Age")),
+    Kind("", "v1", "PodTemplate", "podtemplates"),
+    SIGNING_REQUEST,
+    Kind("storage.k8s.io", "v1", "CSINode", "csinodes", False),
+    Kind("storage.k8s.io", "v1", "CSIStorageCapacity", "csistoragecapacities"),
+    Kind("storage.k8s.io", "v1", "VolumeAttachment", "volumeattachments", False, (), _STATUS, columns=_ATTACHMENT),
+    Kind(
+        *("storage.k8s.io", "v1", "VolumeAttributesClass", "volumeattributesclasses", False, ("vac",)),
+        columns=("DriverName=driverName", "Age"),
+    ),
+    Kind(_ADMISSION, "v1", "ValidatingAdmissionPolicy", "validatingadmissionpolicies", False, (), _STATUS, _EXTENSIONS),
+    Kind(
+        *(_ADMISSION, "v1", "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", False),
+        categories=_EXTENSIONS,
+    ),
+    Kind(_ADMISSION, "v1", "MutatingAdmissionPolicy", "mutatingadmissionpolicies", False, categories=_EXTENSIONS),
+    Kind(
+        *(_ADMISSION, "v1", "MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings", False),
+        categories=_EXTENSIONS,
+    ),
+    Kind(_FLOWS, "v1", "FlowSchema", "flowschemas", False, (), _STATUS),
+    Kind(
+        *(_FLOWS, "v1", "PriorityLevelConfiguration", "prioritylevelconfigurations", False, (), _STATUS),
+        columns=_PRIORITY_LEVEL,
+    ),
+    Kind("resource.k8s.io", "v1", "DeviceClass", "deviceclasses", False, columns=("Age",)),
+    Kind("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims", True, (), _STATUS),
+    Kind("resource.k8s.io", "v1", "ResourceClaimTemplate", "resourceclaimtemplates", columns=("Age",)),
+    Kind("resource.k8s.io", "v1", "ResourceSlice", "resourceslices", False, columns=_RESOURCE_SLICE),
 )
 """Kinds that nothing in kdns acts on: stored, checked against their schema, printed. One line each."""
 
@@ -148,7 +206,8 @@ KINDS: tuple[Kind, ...] = (
 """What is stored."""
 
 EVENT_V1 = Kind("events.k8s.io", "v1", "Event", "events", True, ("ev",))
-FORMS: dict[Kind, Kind] = {EVENT_V1: EVENT}
+AUTOSCALER_V1 = replace(AUTOSCALER, version="v1")
+FORMS: dict[Kind, Kind] = {EVENT_V1: EVENT, AUTOSCALER_V1: AUTOSCALER}
 """Kind that shows stored objects in another form → the kind that is stored."""
 
 SERVED: tuple[Kind, ...] = (*KINDS, *FORMS)

@@ -65,8 +65,8 @@ class Registry:
         if subresource:
             marks = validate_meta(new, _any_name, namespaced=kind.namespaced)
             self._check(kind, new, validate_meta_update(old, new) + marks)
-            if subresource == "status":
-                self._check(kind, new, strategy.validate_status(new, old))
+            if rules := strategy.validate_subresource.get(subresource):
+                self._check(kind, new, rules(new, old))
             return _prepared(new, txn, dry_run=dry_run)
         new = strategy.prepare(new, old)
         try:

@@ -6,8 +6,8 @@ Everything that differs by kind is an attribute; registry.py, the verbs and dele
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol, TypeAlias
 
 from kdns.cluster.objects import Key
@@ -16,6 +16,7 @@ from kdns.controlplane.meta.errors import Cause
 from kdns.controlplane.meta.formats import Format
 from kdns.controlplane.meta.kinds import (
     API_SERVICE,
+    AUTOSCALER,
     CLAIM,
     CONFIG_MAP,
     CONTROLLER_REVISION,
@@ -39,6 +40,7 @@ from kdns.controlplane.meta.kinds import (
     SERVICE,
     SERVICE_ACCOUNT,
     SERVICE_CIDR,
+    SIGNING_REQUEST,
     STATEFUL_SET,
     VOLUME,
     Json,
@@ -85,12 +87,14 @@ from kdns.controlplane.resources.discovery import columns as discovery_columns
 from kdns.controlplane.resources.discovery.defaults import default_endpoint_slice, default_endpoints
 from kdns.controlplane.resources.discovery.validation import validate_endpoint_slice, validate_endpoints
 from kdns.controlplane.resources.generic import columns as generic_columns
+from kdns.controlplane.resources.generic.defaults import default_autoscaler
+from kdns.controlplane.resources.generic.signing_requests import unchanged_request, unsigned_request
 from kdns.controlplane.resources.node import columns as node_columns
 from kdns.controlplane.resources.node.validation import validate_node
 from kdns.controlplane.resources.pod import columns as pod_columns
 from kdns.controlplane.resources.pod.defaults import admitted, default_pod, first_pod_status, pod_with_status
 from kdns.controlplane.resources.pod.pod import grace_period_s
-from kdns.controlplane.resources.pod.validation import validate_pod, validate_pod_status
+from kdns.controlplane.resources.pod.validation import validate_ephemeral_containers, validate_pod, validate_pod_status
 from kdns.controlplane.resources.policy import columns as policy_columns
 from kdns.controlplane.resources.policy.validation import validate_disruption_budget
 from kdns.controlplane.resources.service import columns as service_columns
@@ -208,7 +212,9 @@ class Strategy:
     prepare_status: Callable[[Json, Json], Json] = _status_update
     """The object after an update of its status, and the stored one → the object with what such updates may change."""
 
-    validate_status: Rules = _valid
+    validate_subresource: Mapping[str, Rules] = field(default_factory=dict)
+    """Subresource → the rules of an update through it, beside those of metadata."""
+
     on_read: Callable[[Json, tuple[str, ...]], Json] | None = None
     """Fills in fields that older versions of kdns did not store; the second argument: the families of the cluster."""
 
@@ -354,7 +360,7 @@ STRATEGIES: Final[dict[Kind, Strategy]] = {
         defaults=default_service,
         allocate=ServiceAllocator.allocate,
         first_status=_status({"loadBalancer": {}}),
-        validate_status=_validate_service_status,
+        validate_subresource={"status": _validate_service_status},
         on_read=fill_on_read,
         generation=None,
         field_labels=FieldLabels({**_COMMON, **fields("spec.clusterIP", "spec.type")}),
@@ -409,10 +415,10 @@ STRATEGIES: Final[dict[Kind, Strategy]] = {
         validate_pod,
         pod_columns.PODS,
         defaults=default_pod,
-        prepare_create=admitted,
+        prepare=admitted,
         first_status=first_pod_status,
         prepare_status=pod_with_status,
-        validate_status=validate_pod_status,
+        validate_subresource={"status": validate_pod_status, "ephemeralcontainers": validate_ephemeral_containers},
         field_labels=FieldLabels(
             {
                 **_COMMON,
@@ -494,7 +500,15 @@ STRATEGIES: Final[dict[Kind, Strategy]] = {
         generic(API_SERVICE),
         prepare_status=_with_metadata_of_old("labels", "annotations", "finalizers", "ownerReferences"),
     ),
+    AUTOSCALER: replace(generic(AUTOSCALER), defaults=default_autoscaler),
     CRON_JOB: replace(generic(CRON_JOB), makes_objects=True),
+    SIGNING_REQUEST: replace(
+        generic(SIGNING_REQUEST),
+        prepare_create=unsigned_request,
+        prepare=unchanged_request,
+        generation=None,
+        field_labels=FieldLabels({**_NAMED, **fields("spec.signerName")}),
+    ),
     LEASE: replace(
         generic(LEASE),
         warnings=_no_warnings,  # its holders act on it

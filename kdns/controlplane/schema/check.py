@@ -196,6 +196,15 @@ def _check_time(value: Any, where: str, _: str) -> Iterator[str]:
         yield f'{where}: parsing time "{value}" as "2006-01-02T15:04:05Z07:00": not a date and time in that form'
 
 
+def _check_strings(value: Any, where: str, _: str) -> Iterator[str]:
+    if not isinstance(value, list):
+        yield _mismatch(json_name(value), where, "[]string")
+        return
+    for each in value:
+        if each is not None:
+            yield from _check_string(each, where, "string")
+
+
 def _check_json(_value: Any, _where: str, _type_name: str) -> Iterator[str]:
     yield from ()
 
@@ -212,6 +221,7 @@ _CHECKS: Final[Mapping[str, Callable[[Any, str, str], Iterator[str]]]] = {
     "microtime": _check_time,
     "fieldsv1": _check_json,
     "rawextension": _check_json,
+    "strings": _check_strings,
 }
 
 

@@ -48,8 +48,9 @@ TypeName: TypeAlias = str
 
 SCALARS: Final = frozenset(
     {"string", "bytes", "bool", "int32", "int64", "quantity", "intorstr", "time", "microtime"}
-    | {"fieldsv1", "rawextension"}
+    | {"fieldsv1", "rawextension", "strings"}
 )
+"""`strings` is a list of strings that is a map's value."""
 
 
 class Field(msgspec.Struct, frozen=True):

@@ -10,6 +10,8 @@ from kdns.controlplane.server.views import kind_at
 VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 SUBRESOURCE_VERBS = {
     "status": ("get", "patch", "update"),
+    "approval": ("get", "patch", "update"),
+    "ephemeralcontainers": ("get", "patch", "update"),
     "scale": ("get", "patch", "update"),
     "finalize": ("update",),
     "eviction": ("create",),

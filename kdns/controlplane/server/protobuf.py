@@ -174,6 +174,7 @@ _SCALARS: dict[TypeName, Callable[[Value], Any]] = {
     "microtime": _micro_time,
     "fieldsv1": _raw_json,
     "rawextension": _raw_json,
+    "strings": lambda value: [_text(each) for number, each in _fields(_bytes(value)) if number == 1],
 }
 
 

@@ -132,7 +132,6 @@ POSTS: Final[dict[str, Post]] = {"eviction": evict, "binding": bind}
 _SIMULATED = "Pods are simulated, no container runs"
 _CONNECTIONS: dict[tuple[Kind, str], str] = {
     (POD, "attach"): f'pod "{{}}" cannot be attached to: {_SIMULATED}',
-    (POD, "ephemeralcontainers"): f'pod "{{}}" cannot be debugged: {_SIMULATED}',
     (POD, "exec"): f'pod "{{}}" cannot execute commands: {_SIMULATED}',
     (POD, "log"): f'pod "{{}}" has no log: {_SIMULATED}',
     (POD, "portforward"): f'pod "{{}}" has no ports to forward to: {_SIMULATED}',

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kdns.controlplane.meta.errors import Cause, bad_request, invalid
-from kdns.controlplane.meta.kinds import EVENT_V1, Json, Kind
+from kdns.controlplane.meta.kinds import AUTOSCALER_V1, EVENT_V1, Json, Kind
 from kdns.controlplane.resources.core import events_v1
+from kdns.controlplane.resources.generic import autoscaler_v1
 from kdns.controlplane.resources.label_selectors import selector_text
 
 SCALE = Kind("autoscaling", "v1", "Scale", "scales")
@@ -100,5 +101,12 @@ VIEWS = {"scale": View(SCALE, scale_of, with_scale, scale_configuration)}
 
 FORM_VIEWS = {
     EVENT_V1: FormView(EVENT_V1, events_v1.to_events_v1, events_v1.updated, events_v1.configuration, events_v1.to_core),
+    AUTOSCALER_V1: FormView(
+        AUTOSCALER_V1,
+        autoscaler_v1.to_autoscaler_v1,
+        autoscaler_v1.updated,
+        autoscaler_v1.configuration,
+        autoscaler_v1.to_autoscaler,
+    ),
 }
 """Kind that is a form of another → its view."""

@@ -137,14 +137,22 @@ def _keep_times(new: Json, old: Json) -> None:
         new["metadata"]["managedFields"] = before
 
 
+_FIELDS = {"status": "status", "approval": "status", "finalize": "spec", "ephemeralcontainers": "spec"}
+"""Subresource → the field that it may change beside metadata."""
+
+_INNER_FIELDS = {"approval": "conditions", "ephemeralcontainers": "ephemeralContainers"}
+"""Subresource → the one field of that field that it may change."""
+
+
 def _confined(kind: Kind, old: Json, new: Json, subresource: str) -> Json:
     """The new object with all that the (sub)resource may not change from the old one."""
-    if subresource in {"status", "finalize"}:
-        field = "status" if subresource == "status" else "spec"
+    if field := _FIELDS.get(subresource):
         marks = {name: value for name, value in new["metadata"].items() if name != "generateName"}
         if "generateName" in old["metadata"]:
             marks["generateName"] = old["metadata"]["generateName"]
         kept = {**old, "metadata": marks, field: new.get(field)}
+        if inner := _INNER_FIELDS.get(subresource):
+            kept[field] = {**(old.get(field) or {}), inner: (new.get(field) or {}).get(inner)}
         kept = {name: value for name, value in kept.items() if value is not None}
         return STRATEGIES[kind].prepare_status(kept, old) if subresource == "status" else kept
     if "finalize" in kind.subresources:  # spec.finalizers change through it alone

@@ -59,7 +59,7 @@ CANNOT: list[tuple[str, str]] = [
     ("exec seen -- ls", f'pod "seen" cannot execute commands: {NO_CONTAINER}'),
     ("attach seen", f'pod "seen" cannot be attached to: {NO_CONTAINER}'),
     ("port-forward pod/seen :80", f'pod "seen" has no ports to forward to: {NO_CONTAINER}'),
-    ("debug seen --image=busybox --profile=general", f'pod "seen" cannot be debugged: {NO_CONTAINER}'),
+    ("debug seen -i --image=busybox --profile=general", f'pod "seen" cannot be attached to: {NO_CONTAINER}'),
     ("logs nobody", 'pods "nobody" not found'),
     (
         "get --raw /api/v1/namespaces/kube-system/services/kube-dns:dns/proxy/",

@@ -98,7 +98,8 @@ class Kubelet:
             has_own = not (pod.get("spec") or {}).get("hostNetwork") and not pod_ips(pod)
             addresses = self._addresses.choose() if has_own else []
             status = running_status(pod, internal_ips(node), addresses, now)
-            return Outcome((Action("update", POD, {**pod, "status": status}, "status"),), _started(pod))
+            begun = [] if pod_ips(pod) else _started(pod)
+            return Outcome((Action("update", POD, {**pod, "status": status}, "status"),), begun)
         status = succeeded_status(pod, now) if is_done(pod) else gated_status(pod, now)
         return Outcome((Action("update", POD, {**pod, "status": status}, "status"),))
 

@@ -5,6 +5,8 @@ Only missing values are set: the status of a manifest, and what clients write in
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from kdns.controlplane.meta.human_duration import seconds_of
 from kdns.controlplane.meta.kinds import Json
 from kdns.controlplane.resources.pod.pod import is_finished, is_ready, node_of, pod_ips, status_of, with_condition
@@ -24,10 +26,18 @@ def is_waiting(pod: Json) -> bool:
 
 
 def lacks_status(pod: Json) -> bool:
-    """Whether addresses, the Ready condition or container statuses are missing."""
+    """Whether addresses, the Ready condition or container statuses are missing, also of an ephemeral container."""
     conditions = status_of(pod).get("conditions") or []
     ready = any(row.get("type") == "Ready" for row in conditions)
-    return not (pod_ips(pod) and ready and status_of(pod).get("containerStatuses"))
+    complete = pod_ips(pod) and ready and status_of(pod).get("containerStatuses")
+    return not complete or any(True for _ in _unreported(pod))
+
+
+def _unreported(pod: Json) -> Iterator[Json]:
+    """The ephemeral containers without a status; `kubectl debug` waits for it."""
+    reported = {row.get("name") for row in status_of(pod).get("ephemeralContainerStatuses") or ()}
+    listed = (pod.get("spec") or {}).get("ephemeralContainers") or ()
+    return (each for each in listed if each["name"] not in reported)
 
 
 def is_done(pod: Json) -> bool:
@@ -61,6 +71,12 @@ def running_status(pod: Json, host_ips: list[str], addresses: list[str], now: st
     given_ready = [row.get("status") == "True" for row in conditions if row.get("type") == "Ready"]
     ready = given_ready[0] if given_ready else phase == "Running"
     ips = pod_ips(pod) or (host_ips if (pod.get("spec") or {}).get("hostNetwork") else addresses)
+    debugging = _rows(_unreported(pod), now, ready=False)
+    others = {
+        "initContainerStatuses": given.get("initContainerStatuses")
+        or _containers(pod, "initContainers", now, ready=True),
+        "ephemeralContainerStatuses": [*given.get("ephemeralContainerStatuses", ()), *debugging],
+    }
     status = {
         **given,
         "phase": phase,
@@ -71,7 +87,7 @@ def running_status(pod: Json, host_ips: list[str], addresses: list[str], now: st
         "startTime": given.get("startTime") or now,
         "conditions": _conditions(conditions, now, ready=ready),
         "containerStatuses": given.get("containerStatuses") or _containers(pod, "containers", now, ready=ready),
-        **({"initContainerStatuses": done} if (done := _containers(pod, "initContainers", now, ready=True)) else {}),
+        **{field: rows for field, rows in others.items() if rows},
     }
     return gated_status({**pod, "status": status}, now)
 
@@ -145,11 +161,15 @@ def _conditions(given: list[Json], now: str, *, ready: bool) -> list[Json]:
 
 
 def _containers(pod: Json, field: str, now: str, *, ready: bool) -> list[Json]:
+    return _rows((pod.get("spec") or {}).get(field) or (), now, ready=ready, initial=field == "initContainers")
+
+
+def _rows(containers: Iterable[Json], now: str, *, ready: bool, initial: bool = False) -> list[Json]:
     running = {"running": {"startedAt": now}}
     finished = {"terminated": {"exitCode": 0, "reason": "Completed", "startedAt": now, "finishedAt": now}}
     rows = []
-    for container in (pod.get("spec") or {}).get(field) or []:
-        ended = field == "initContainers" and container.get("restartPolicy") != "Always"
+    for container in containers:
+        ended = initial and container.get("restartPolicy") != "Always"
         image = container.get("image") or ""
         row = {"name": container["name"], "image": image, "imageID": "", "ready": ready, "restartCount": 0}
         rows.append({**row, "started": not ended, "state": finished if ended else running})

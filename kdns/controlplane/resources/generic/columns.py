@@ -8,10 +8,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from kdns.controlplane.meta.human_duration import since
-from kdns.controlplane.meta.kinds import CLAIM, CRON_JOB, INGRESS, INGRESS_CLASS, VOLUME, Json
+from kdns.controlplane.meta.human_duration import human_duration, since
+from kdns.controlplane.meta.kinds import (
+    AUTOSCALER,
+    CLAIM,
+    CRON_JOB,
+    INGRESS,
+    INGRESS_CLASS,
+    SIGNING_REQUEST,
+    VOLUME,
+    Json,
+)
 from kdns.controlplane.resources.batch.columns import CONTAINERS, IMAGES, containers_and_selector
-from kdns.controlplane.resources.columns import AGE, NAME, NONE, Column, Printer, age, name
+from kdns.controlplane.resources.columns import AGE, NAME, NONE, Cells, Column, Printer, age, join_labels, name
 from kdns.controlplane.resources.label_selectors import selector_text
 
 _UNSET, _UNKNOWN = "<unset>", "<unknown>"
@@ -192,6 +201,76 @@ def _api_service(obj: Json, now_s: float) -> list[Any]:
     return [name(obj), where, shown, age(obj, now_s)]
 
 
+def _pod_template(obj: Json, _now_s: float) -> list[Any]:
+    names, images, _ = containers_and_selector(obj)
+    labels = ((obj.get("template") or {}).get("metadata") or {}).get("labels")
+    return [name(obj), names, images, join_labels(labels)]
+
+
+def _signing_request(obj: Json, now_s: float) -> list[Any]:
+    spec, status = obj.get("spec") or {}, obj.get("status") or {}
+    seconds = spec.get("expirationSeconds")
+    held = {each.get("type") for each in status.get("conditions") or ()}
+    states = ["Denied" if "Denied" in held else "Approved" if "Approved" in held else "Pending"]
+    states += ["Failed"] * ("Failed" in held) + ["Issued"] * bool(status.get("certificate"))
+    return [
+        name(obj),
+        age(obj, now_s),
+        spec.get("signerName") or NONE,
+        spec.get("username", ""),
+        NONE if seconds is None else human_duration(seconds),
+        ",".join(states),
+    ]
+
+
+def _csi_node(obj: Json, now_s: float) -> list[Any]:
+    return [name(obj), len((obj.get("spec") or {}).get("drivers") or ()), age(obj, now_s)]
+
+
+def _policy(rules: str) -> Cells:
+    """Of both kinds of admission policies: how many rules, and the kind of their parameters."""
+
+    def cells(obj: Json, now_s: float) -> list[Any]:
+        spec = obj.get("spec") or {}
+        kind = spec.get("paramKind")
+        shown = f"{kind.get('apiVersion', '')}/{kind.get('kind', '')}" if kind else _UNSET
+        return [name(obj), len(spec.get(rules) or ()), shown, age(obj, now_s)]
+
+    return cells
+
+
+def _policy_binding(obj: Json, now_s: float) -> list[Any]:
+    spec = obj.get("spec") or {}
+    found, shown = spec.get("paramRef") or {}, _UNSET
+    if found.get("name"):
+        shown = f"{found.get('namespace') or '*'}/{found['name']}"
+    elif found.get("selector") is not None:
+        shown = selector_text(found["selector"])
+    return [name(obj), spec.get("policyName", ""), shown, age(obj, now_s)]
+
+
+def _flow_schema(obj: Json, now_s: float) -> list[Any]:
+    spec, rows = obj.get("spec") or {}, (obj.get("status") or {}).get("conditions") or ()
+    return [
+        name(obj),
+        (spec.get("priorityLevelConfiguration") or {}).get("name", ""),
+        spec.get("matchingPrecedence") or 0,
+        (spec.get("distinguisherMethod") or {}).get("type", NONE),
+        age(obj, now_s),
+        next((row.get("status", "") for row in rows if row.get("type") == "Dangling"), "?"),
+    ]
+
+
+def _resource_claim(obj: Json, now_s: float) -> list[Any]:
+    going, status = bool(obj.get("metadata", {}).get("deletionTimestamp")), obj.get("status") or {}
+    states = ["deleted"] * going
+    if status.get("allocation"):
+        states += ["allocated"] + ["reserved"] * bool(status.get("reservedFor"))
+    elif not going:
+        states = ["pending"]
+    return [name(obj), ",".join(states), age(obj, now_s)]
+
+
 _BINDINGS: Final = Printer(
     (
         NAME,
@@ -202,6 +281,9 @@ _BINDINGS: Final = Printer(
         Column("ServiceAccounts", "ServiceAccounts that the binding names.", wide=True),
     ),
     _binding,
+)
+_POLICY_BINDINGS: Final = Printer(
+    (NAME, Column("PolicyName", "spec.policyName"), Column("ParamRef", "spec.paramRef"), AGE), _policy_binding
 )
 _WEBHOOKS: Final = Printer((NAME, Column("Webhooks", "How many webhooks there are.", type="integer"), AGE), _webhooks)
 
@@ -270,7 +352,7 @@ PRINTERS: Final[Mapping[str, Printer]] = {
         (NAME, Column("Pod-Selector", "spec.podSelector"), AGE),
         _network_policy,
     ),
-    "horizontalpodautoscalers.autoscaling": Printer(
+    AUTOSCALER.resource: Printer(
         (
             NAME,
             Column("Reference", "spec.scaleTargetRef"),
@@ -314,6 +396,63 @@ PRINTERS: Final[Mapping[str, Printer]] = {
             AGE,
         ),
         _api_service,
+    ),
+    "podtemplates": Printer(
+        (
+            NAME,
+            Column("Containers", "Names of the Pods' containers."),
+            Column("Images", "Images of the Pods' containers."),
+            Column("Pod Labels", "Labels of the Pods."),
+        ),
+        _pod_template,
+    ),
+    SIGNING_REQUEST.resource: Printer(
+        (
+            NAME,
+            AGE,
+            Column("SignerName", "spec.signerName"),
+            Column("Requestor", "spec.username"),
+            Column("RequestedDuration", "spec.expirationSeconds"),
+            Column("Condition", "status.conditions"),
+        ),
+        _signing_request,
+    ),
+    "csinodes.storage.k8s.io": Printer(
+        (NAME, Column("Drivers", "How many drivers there are.", type="integer"), AGE), _csi_node
+    ),
+    "validatingadmissionpolicies.admissionregistration.k8s.io": Printer(
+        (
+            NAME,
+            Column("Validations", "How many rules there are.", type="integer"),
+            Column("ParamKind", "spec.paramKind"),
+            AGE,
+        ),
+        _policy("validations"),
+    ),
+    "validatingadmissionpolicybindings.admissionregistration.k8s.io": _POLICY_BINDINGS,
+    "mutatingadmissionpolicies.admissionregistration.k8s.io": Printer(
+        (
+            NAME,
+            Column("Mutations", "How many rules there are.", type="integer"),
+            Column("ParamKind", "spec.paramKind"),
+            AGE,
+        ),
+        _policy("mutations"),
+    ),
+    "mutatingadmissionpolicybindings.admissionregistration.k8s.io": _POLICY_BINDINGS,
+    "flowschemas.flowcontrol.apiserver.k8s.io": Printer(
+        (
+            NAME,
+            Column("PriorityLevel", "spec.priorityLevelConfiguration.name"),
+            Column("MatchingPrecedence", "spec.matchingPrecedence"),
+            Column("DistinguisherMethod", "spec.distinguisherMethod"),
+            AGE,
+            Column("MissingPL", "Whether the priority level is missing."),
+        ),
+        _flow_schema,
+    ),
+    "resourceclaims.resource.k8s.io": Printer(
+        (NAME, Column("State", "What became of the claim, in one word or two."), AGE), _resource_claim
     ),
 }
 """Resource → its printer."""

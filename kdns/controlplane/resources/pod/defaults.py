@@ -21,8 +21,8 @@ def default_pod(obj: Json) -> Json:
     return {**_with_default_spec(obj), **_addresses(obj.get("status") or {})}
 
 
-def admitted(pod: Json) -> Json:
-    """A new Pod with what admission adds: account, priority, tolerations of five minutes for failed nodes."""
+def admitted(pod: Json, old: Json | None) -> Json:
+    """A Pod with what admission adds: account of a new one, priority, tolerations of five minutes for failed nodes."""
     given = pod["spec"]
     account = given.get("serviceAccountName") or given.get("serviceAccount") or "default"
     tolerations = given.get("tolerations") or []
@@ -32,14 +32,12 @@ def admitted(pod: Json) -> Json:
         for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
         if not known & {(key, "NoExecute"), (key, ""), ("", "NoExecute"), ("", "")}
     ]
-    spec = {
-        "priority": 0,
-        "preemptionPolicy": "PreemptLowerPriority",
-        **given,
-        "serviceAccountName": account,
-        "serviceAccount": account,
-        "tolerations": [*tolerations, *failing],
-    }
+    priority = {"priority": 0, "preemptionPolicy": "PreemptLowerPriority"}
+    if old:
+        priority = {field: value for field in priority if (value := old["spec"].get(field)) is not None}
+    spec = {**priority, **given, "tolerations": [*tolerations, *failing]}
+    if not old:
+        spec |= {"serviceAccountName": account, "serviceAccount": account}
     return {**pod, "spec": spec}
 
 
@@ -47,7 +45,7 @@ def _with_default_spec(obj: Json) -> Json:
     """A copy of a Pod or a template with the defaults of its spec."""
     given = {key: value for key, value in (obj.get("spec") or {}).items() if value is not None}
     spec = {**_SPEC, "securityContext": {}, **given}
-    for field in ("initContainers", "containers"):
+    for field in ("initContainers", "containers", "ephemeralContainers"):
         if field in spec:
             spec[field] = [_container(each, host=bool(spec.get("hostNetwork"))) for each in spec[field]]
     if "volumes" in spec:

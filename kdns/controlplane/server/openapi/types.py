@@ -25,6 +25,7 @@ _PLAIN: Final[Mapping[str, Json]] = {
     "bool": {"type": "boolean"},
     "int32": {"type": "integer", "format": "int32"},
     "int64": {"type": "integer", "format": "int64"},
+    "strings": {"type": "array", "items": {"type": "string"}},
 }
 _NAMED: Final[Mapping[str, TypeName]] = {
     "quantity": f"{_UTIL}.api.resource.Quantity",

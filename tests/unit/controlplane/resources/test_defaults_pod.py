@@ -142,7 +142,13 @@ NOT_READY = {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effec
     ],
 )
 def test_what_admission_adds(given: Json, account: str, tolerations: list[Json]) -> None:
-    spec = admitted({"spec": given})["spec"]
+    spec = admitted({"spec": given}, None)["spec"]
     assert (spec["serviceAccountName"], spec["serviceAccount"]) == (account, account)
     assert spec["tolerations"] == tolerations
     assert (spec["priority"], spec["preemptionPolicy"]) == (0, "PreemptLowerPriority")
+
+
+def test_a_pod_that_replaces_another_needs_not_repeat_what_admission_added() -> None:
+    given = {"serviceAccountName": "robot", "serviceAccount": "robot"}
+    old = admitted({"spec": {**given, "priority": 7}}, None)
+    assert admitted({"spec": given}, old) == old

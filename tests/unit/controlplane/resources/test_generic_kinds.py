@@ -6,7 +6,7 @@ import pytest
 from verbs_api import new_api
 
 from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import GENERIC, LEASE, Json, Kind
+from kdns.controlplane.meta.kinds import AUTOSCALER, AUTOSCALER_V1, GENERIC, LEASE, Json, Kind
 from kdns.controlplane.resources.strategy import STRATEGIES
 from kdns.controlplane.schema.schema import fields, type_of
 from kdns.controlplane.server import discovery
@@ -63,3 +63,38 @@ def test_it_is_in_the_schema_and_in_discovery(kind: Kind) -> None:
 def test_names_of_rbac_are_path_segments() -> None:
     (role,) = [kind for kind in GENERIC if kind.kind == "ClusterRole"]
     assert new_api().create(role, "", {"metadata": {"name": "system:node"}})["metadata"]["name"] == "system:node"
+
+
+def test_autoscaling_v1_shows_the_autoscalers_of_v2_and_leaves_what_it_does_not_know() -> None:
+    api = new_api()
+    target = {"kind": "Deployment", "name": "web"}
+    spec: Json = {"scaleTargetRef": target, "maxReplicas": 3}
+    made = api.create(AUTOSCALER, "default", {"metadata": {"name": "a"}, "spec": spec}, form=AUTOSCALER_V1)
+    assert (made["apiVersion"], made["spec"]) == (
+        "autoscaling/v1",
+        {**spec, "minReplicas": 1, "targetCPUUtilizationPercentage": 80},
+    )
+    stored = api.get(AUTOSCALER, "default", "a")
+    (cpu,) = stored["spec"]["metrics"]
+    assert cpu == {
+        "type": "Resource",
+        "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}},
+    }
+    memory = {
+        "type": "Resource",
+        "resource": {"name": "memory", "target": {"type": "Utilization", "averageUtilization": 5}},
+    }
+    more = {"behavior": {"scaleUp": {"stabilizationWindowSeconds": 1}}, "metrics": [cpu, memory]}
+    api.update(AUTOSCALER, "default", "a", stored | {"spec": stored["spec"] | more})
+    patch: Json = {"spec": {"targetCPUUtilizationPercentage": 50, "maxReplicas": 4}}
+    patched = api.patch(AUTOSCALER, "default", "a", MERGE_PATCH, patch, form=AUTOSCALER_V1)
+    assert patched["spec"] == {**made["spec"], "targetCPUUtilizationPercentage": 50, "maxReplicas": 4}
+    metrics = api.get(AUTOSCALER, "default", "a")["spec"]
+    assert metrics["behavior"] == more["behavior"]
+    assert [each["resource"]["target"]["averageUtilization"] for each in metrics["metrics"]] == [5, 50]
+    used: Json = {"currentReplicas": 1, "desiredReplicas": 2, "currentCPUUtilizationPercentage": 7}
+    told = api.update(AUTOSCALER, "default", "a", patched | {"status": used}, subresource="status", form=AUTOSCALER_V1)
+    assert told["status"] == used
+    assert api.get(AUTOSCALER, "default", "a")["status"]["currentMetrics"] == [
+        {"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": 7}}}
+    ]

@@ -94,6 +94,7 @@ SCALAR_WORDS = {
     "int": {"int32", "int64"},
     "bool": {"bool"},
     "datetime": {"time", "microtime"},
+    "List[str]": {"strings"},
     "object": {"intorstr", "fieldsv1", "rawextension"},
 }
 
@@ -119,7 +120,7 @@ def test_the_official_clients_models_agree_in_shapes() -> None:
         for name, field in described.fields.items():
             if (shape := known.get(name)) is None:
                 continue
-            found = re.fullmatch(r"(?P<list>[Ll]ist\[)?(?P<map>[Dd]ict[\[(]str, )?(?P<of>\w+)[\])]?", shape)
+            found = re.fullmatch(r"(?P<list>[Ll]ist\[)?(?P<map>[Dd]ict[\[(]str, )?(?P<of>\w+|List\[str\])[\])]?", shape)
             assert found, shape
             assert (field.list_of, field.map_of) == (bool(found["list"]), bool(found["map"])), (described.name, name)
             if found["of"] in SCALAR_WORDS:

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import pytest
-from verbs_api import new_api, pod, service
+from verbs_api import new_api, pod, refused, service
 
 from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import API_SERVICE, CONFIG_MAP, DEPLOYMENT, POD, REPLICA_SET, SERVICE, Json, Kind
+from kdns.controlplane.meta.kinds import (
+    API_SERVICE,
+    CONFIG_MAP,
+    DEPLOYMENT,
+    POD,
+    REPLICA_SET,
+    SERVICE,
+    SIGNING_REQUEST,
+    Json,
+    Kind,
+)
 from kdns.controlplane.server.api import Api
-from kdns.controlplane.server.patch import MERGE_PATCH
+from kdns.controlplane.server.patch import MERGE_PATCH, STRATEGIC_MERGE_PATCH
 
 LABELS = {"app": "web"}
 TEMPLATE = {"metadata": {"labels": LABELS}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
@@ -101,3 +111,53 @@ def _refused(api: Api, kind: Kind, obj: Json, patch: Json) -> StatusError:
 def test_whether_a_refusal_is_about_immutable_fields(kind: Kind, obj: Json, patch: Json, is_about: bool) -> None:
     """Whatever the message quotes: an object whose manifest changes such fields alone is made anew."""
     assert _refused(new_api(), kind, obj, patch).is_about_immutable_fields is is_about
+
+
+def test_a_request_for_a_certificate_is_approved_and_signed_but_never_changed() -> None:
+    api = new_api()
+    spec = {"request": "YQ==", "signerName": "example.com/a", "usages": ["client auth"]}
+    sent: Json = {"metadata": {"name": "a"}, "spec": spec | {"username": "made up"}, "status": {"certificate": "Yg=="}}
+    denied: Json = {"conditions": [{"type": "Denied", "status": "True"}]}
+    made = api.create(SIGNING_REQUEST, "", sent)
+    assert (made["spec"], made["status"]) == (spec, {})
+    approved: Json = {"conditions": [{"type": "Approved", "status": "True"}]}
+    sent = made | {"spec": {}, "status": {**approved, "certificate": "Yg=="}}
+    found = api.update(SIGNING_REQUEST, "", "a", sent, subresource="approval")
+    assert (found["spec"], found["status"]) == (made["spec"], approved)
+    signed = api.update(SIGNING_REQUEST, "", "a", found | {"status": sent["status"]}, subresource="status")
+    assert signed["status"] == sent["status"]
+    changed = api.update(SIGNING_REQUEST, "", "a", signed | {"spec": {"request": "Yg=="}, "status": denied})
+    assert (changed["spec"], changed["status"]) == (made["spec"], sent["status"])
+
+
+def test_ephemeral_containers_are_added_and_stay() -> None:
+    api, through = new_api(), "ephemeralcontainers"
+    first: Json = {"name": "a", "image": "i", "targetContainerName": "c"}
+    second: Json = {"name": "b", "image": "i"}
+    refused(422, "cannot be set on create", lambda: api.create(POD, "default", _debugged(pod("q"), [first])))
+    made = api.create(POD, "default", pod("p"))
+    added = api.update(
+        POD, "default", "p", _debugged(made | {"metadata": made["metadata"]}, [first]), subresource=through
+    )
+    assert [each["name"] for each in added["spec"]["ephemeralContainers"]] == ["a"]
+    assert added["spec"] | {"ephemeralContainers": None} == made["spec"] | {"ephemeralContainers": None}
+    patch: Json = {"spec": {"ephemeralContainers": [second]}}
+    both = api.patch(POD, "default", "p", STRATEGIC_MERGE_PATCH, patch, subresource=through)
+    assert {each["name"] for each in both["spec"]["ephemeralContainers"]} == {"a", "b"}
+    refusals: list[tuple[list[Json], str]] = [
+        ([first], 'existing ephemeral containers "b" may not be removed'),
+        ([first, {**second, "image": "j"}], 'existing ephemeral containers "b" may not be changed'),
+        ([first, second, {"name": "c", "image": "i"}], "spec.ephemeralContainers[2].name: Duplicate value"),
+        ([first, second, {"name": "d", "image": "i", "targetContainerName": "x"}], "targetContainerName: Not found"),
+        (
+            [first, second, {"name": "d", "image": "i", "ports": [{"containerPort": 1}]}],
+            "cannot be set for an Ephemeral",
+        ),
+    ]
+    for containers, text in refusals:
+        sent = _debugged(both, containers)
+        refused(422, text, lambda sent=sent: api.update(POD, "default", "p", sent, subresource=through))  # type: ignore[misc]
+
+
+def _debugged(pod: Json, containers: list[Json]) -> Json:
+    return pod | {"spec": pod["spec"] | {"ephemeralContainers": containers}}
