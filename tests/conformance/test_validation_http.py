@@ -208,7 +208,7 @@ async def answer(client: Server, kind: Kind, case: Json) -> tuple[int, Json, str
     planted = {"name": "valid", **old["metadata"], "namespace": namespace}
     client.plant(kind, {**old, "metadata": planted})
     path = path_of(kind, namespace, planted["name"], "status" if case["op"] == "statusUpdate" else "")
-    return *await client("PUT", path, {**obj, "metadata": meta}), planted["name"]
+    return *await client("PUT", path, {**obj, "metadata": {"name": planted["name"], **meta}}), planted["name"]
 
 
 def told(code: int, body: Json) -> str:

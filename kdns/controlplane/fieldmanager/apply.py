@@ -41,7 +41,7 @@ Conflicts: TypeAlias = list[tuple[Json, FieldSet]]
 def apply(kind: Kind, live: Json | None, config: Json, writer: Writer, *, force: bool) -> Json:
     """The live object with a configuration applied and its managedFields; `live` is None if there is no object yet.
 
-    400 for a configuration of another kind, 500 for one that does not match the schema, 409 for conflicts.
+    `check_kind` comes first. 500 for a configuration that does not match the schema, 409 for conflicts.
     """
     _check(kind, config)
     entries: Entries = []
@@ -62,17 +62,23 @@ def apply(kind: Kind, live: Json | None, config: Json, writer: Writer, *, force:
     return {**obj, "metadata": metadata}
 
 
+def check_kind(kind: Kind, config: Json) -> None:
+    """Raises 400 for a configuration of another kind."""
+    api_version, name = (
+        each if isinstance(each, str) else "" for each in (config.get("apiVersion"), config.get("kind"))
+    )
+    if (api_version, name) != (kind.api_version, kind.kind):
+        raise bad_request(f"invalid object type: {_gvk(api_version, name)}")
+
+
 def _check(kind: Kind, config: Json) -> None:
-    identity = config.get("apiVersion") or "", config.get("kind") or ""
-    if identity != (kind.api_version, kind.kind):
-        raise bad_request(f"invalid object type: {_gvk(*identity)}")
     metadata = config.get("metadata")
     if isinstance(metadata, dict) and metadata.get("managedFields") is not None:
         raise bad_request("metadata.managedFields must be nil")
     errors = structure_errors(structure_of(kind), config)
     if errors:
         metadata = metadata if isinstance(metadata, dict) else {}
-        where = f"{metadata.get('namespace') or ''}/{metadata.get('name') or ''}; {_gvk(*identity)}"
+        where = f"{metadata.get('namespace') or ''}/{metadata.get('name') or ''}; {_gvk(kind.api_version, kind.kind)}"
         text = errors[0] if len(errors) == 1 else "\n  ".join(["errors:", *errors])
         raise StatusError(500, "", f"failed to create typed patch object ({where}): {text}")
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from kdns.controlplane.meta import formats
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.errors import Cause, invalid
 from kdns.controlplane.meta.kinds import Json, Kind
@@ -59,20 +60,23 @@ class Registry:
     def update(
         self, kind: Kind, old: Json, new: Json, *, subresource: str = "", dry_run: bool = False
     ) -> PreparedObject:
-        """Prepare the replacement of `old`; with a subresource, no more than metadata and status is validated."""
+        """Prepare the replacement of `old`; with a subresource, no more than metadata and status is validated.
+
+        As in kube-apiserver, metadata are validated for all kinds alike and then with the kind: causes occur twice.
+        """
         strategy, txn = STRATEGIES[kind], Transaction()
         new = strategy.defaults(new)
         if subresource:
-            marks = validate_meta(new, _any_name, namespaced=kind.namespaced)
-            self._check(kind, new, validate_meta_update(old, new) + marks)
+            causes = _common(kind, old, new) + validate_meta_update(old, new)
             if rules := strategy.validate_subresource.get(subresource):
-                self._check(kind, new, rules(new, old))
+                causes += rules(new, old)
+            self._check(kind, new, causes)
             return _prepared(new, txn, dry_run=dry_run)
         new = strategy.prepare(new, old)
         try:
             if strategy.allocate:
                 strategy.allocate(self.services, new, old, txn, dry_run=dry_run)
-            self._check(kind, new, strategy.validate(new, old))
+            self._check(kind, new, _common(kind, old, new) + strategy.validate(new, old))
         except BaseException:
             txn.revert()
             raise
@@ -116,6 +120,7 @@ def _prepared(obj: Json, txn: Transaction, *, dry_run: bool) -> PreparedObject:
     return PreparedObject(obj, txn.commit, txn.revert)
 
 
-def _any_name(_: str) -> list[str]:
-    """The name was checked when the object was created."""
-    return []
+def _common(kind: Kind, old: Json, new: Json) -> list[Cause]:
+    """The rules of updates of all kinds."""
+    marks = validate_meta(new, formats.path_segment, namespaced=kind.namespaced)
+    return marks + validate_meta_update(old, new)

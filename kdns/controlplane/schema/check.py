@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from kdns.controlplane.meta.errors import StatusError, bad_request
 from kdns.controlplane.meta.gotext import json_name, syntax
-from kdns.controlplane.meta.kinds import Json, Kind
+from kdns.controlplane.meta.kinds import SERVED, Json, Kind
 from kdns.controlplane.schema.schema import META, SCALARS, Field, TypeName, fields, type_of
 
 _QUANTITY = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)?")
@@ -228,3 +228,22 @@ _CHECKS: Final[Mapping[str, Callable[[Any, str, str], Iterator[str]]]] = {
 def cannot_be_handled(kind: Kind, reason: str) -> StatusError:
     """400: the body is not an object of the kind."""
     return bad_request(f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {reason}')
+
+
+_SCHEME: Final = 'scheme "pkg/api/legacyscheme/scheme.go:30"'
+_REGISTERED: Final = frozenset((kind.api_version, name) for kind in SERVED for name in (kind.kind, kind.list_kind))
+
+
+def another_type(kind: Kind, obj: Json) -> str:
+    """Why an object is not of a kind by its apiVersion and kind; "" for one that is, and for one that has neither."""
+    api_version, name = obj.get("apiVersion") or kind.api_version, obj.get("kind") or kind.kind
+    if (api_version, name) == (kind.api_version, kind.kind):
+        return ""
+    if not (isinstance(api_version, str) and isinstance(name, str)):
+        return ""  # `type_errors` names them
+    version, group = api_version.rpartition("/")[2], kind.group.partition(".")[0] or "core"
+    if (api_version, name) in _REGISTERED:
+        why = f"converting ({version}.{name}) to ({group}.{kind.kind}): unknown conversion"
+    else:
+        why = f'no kind "{name}" is registered for version "{api_version}" in {_SCHEME}'
+    return f'{name} in version "{version}" cannot be handled as a {kind.kind}: {why}'

@@ -35,7 +35,12 @@ class FieldValidator:
         self.warnings: list[str] = []
 
     def __call__(self, obj: Json) -> Json:
-        """The object without unknown fields. An error for values of the wrong type, and for such fields if strict."""
+        """The object without unknown fields. An error for values of the wrong type, and for such fields if strict.
+
+        Without a `kind` or an `apiVersion` it is of this kind.
+        """
+        if why := check.another_type(self.kind, obj):
+            raise self._refusal(obj, why)
         if errors := check.type_errors(self.kind, obj):
             raise self._refusal(obj, _unhandled(self.kind, errors[0]))
         if self.policy != "Ignore":

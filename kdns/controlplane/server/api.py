@@ -7,10 +7,11 @@ caller.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
-from kdns.controlplane.fieldmanager.apply import apply
-from kdns.controlplane.meta.errors import bad_request, conflict, not_found
+from kdns.controlplane.fieldmanager.apply import apply, check_kind
+from kdns.controlplane.meta.errors import conflict, not_found
 from kdns.controlplane.meta.kinds import Json, Kind
 from kdns.controlplane.resources.registry import Registry
 from kdns.controlplane.resources.strategy import STRATEGIES
@@ -24,7 +25,7 @@ from kdns.controlplane.storage import listing, object_meta
 from kdns.controlplane.storage.backlog import Backlog
 from kdns.controlplane.storage.listing import ListResult
 from kdns.controlplane.storage.object_meta import copied
-from kdns.controlplane.storage.store import MODIFIED, Store
+from kdns.controlplane.storage.store import Store
 from kdns.controlplane.storage.watch import Subscription, Version
 
 
@@ -141,17 +142,17 @@ class Api:
         form: Kind | None = None,
     ) -> Json:
         """Replace an object, or its status alone; 409 if it changed, or was recreated, since the caller read it."""
-        version = self.store.get(kind, listing.key(kind, namespace, name))
-        metadata_sent = obj.get("metadata") or {}
-        if version is None:
-            if STRATEGIES[kind].allow_create_on_update and not subresource and not metadata_sent.get("uid"):
-                named = _named(obj, name)
-                return self.create(kind, namespace, named, dry_run=dry_run, field_manager=field_manager, form=form)
+        object_meta.check_address(namespace, name, obj)
+        version, uid = self.store.get(kind, listing.key(kind, namespace, name)), obj["metadata"].get("uid") or ""
+        creates = STRATEGIES[kind].allow_create_on_update and not subresource
+        if version is None and not creates:
             raise not_found(kind, name)
+        object_meta.check_uid(kind, namespace, name, uid, version.obj if version else None)
+        if version is None:
+            new = _without_revision(obj)
+            return self.create(kind, namespace, new, dry_run=dry_run, field_manager=field_manager, form=form)
         writer, view = self._writes.writer(field_manager, subresource), view_of(subresource, form)
         if view is None:
-            unconditional = STRATEGIES[kind].allow_unconditional_update
-            object_meta.claims(kind, name, metadata_sent, version.obj, unconditional=unconditional)
             return self._writes.update(version, copied(obj), writer, dry_run=dry_run)
         sent = view.write(copied(version.obj), object_meta.typed(view.kind, copied(obj)))
         return view.read(self._writes.update(version, sent, writer, dry_run=dry_run))
@@ -176,8 +177,14 @@ class Api:
         if view is None:
             changed = patched(copied(version.obj), patch_type, patch, patch_schema(kind))
             return self._writes.update(version, validate(changed), writer, dry_run=dry_run)
-        shown = patched(view.read(copied(version.obj)), patch_type, patch, patch_schema(view.kind))
-        sent = view.write(copied(version.obj), object_meta.typed(view.kind, validate(shown)))
+        shown = validate(patched(view.read(copied(version.obj)), patch_type, patch, patch_schema(view.kind)))
+        object_meta.check_address(namespace, name, shown)
+        if (uid := shown["metadata"].get("uid")) not in {None, "", version.obj["metadata"]["uid"]}:
+            why = (
+                f"Precondition failed: UID in precondition: {uid}, UID in object meta: {version.obj['metadata']['uid']}"
+            )
+            raise conflict(replace(kind, plural=f"{kind.plural}/{subresource}") if subresource else kind, name, why)
+        sent = view.write(copied(version.obj), object_meta.typed(view.kind, shown))
         return view.read(self._writes.update(version, sent, writer, dry_run=dry_run))
 
     def apply(  # noqa: PLR0913 - the parameters of a request
@@ -198,11 +205,15 @@ class Api:
         version, view = self.store.get(kind, listing.key(kind, namespace, name)), view_of(subresource, form)
         if version is None and subresource:
             raise not_found(kind, name)
+        check_kind(view.kind if view else kind, config)
         if view:
             config = view.configuration(kind, config)
-        config = _addressed(kind, name, config, version)
         writer = self._writes.writer(field_manager, subresource)
-        obj = validate(apply(kind, copied(version.obj) if version else None, config, writer, force=force))
+        obj = apply(kind, copied(version.obj) if version else None, config, writer, force=force)
+        object_meta.check_address(namespace, name, obj)
+        if version is None:
+            obj = _new_by_apply(kind, name, obj)
+        obj = validate(obj)
         entries = obj["metadata"].get("managedFields") or []
         if version is None:
             made = self._writes.create(kind, namespace, obj, writer, dry_run=dry_run, entries=entries)
@@ -226,23 +237,14 @@ class Api:
                 self.delete(kind, *version.key, options=options, dry_run=dry_run)
 
 
-def _named(obj: Json, name: str) -> Json:
-    sent = obj.get("metadata") or {}
-    if (sent.get("name") or name) != name:
-        raise bad_request(f"the name of the object ({sent['name']}) does not match the name on the URL ({name})")
-    return {**obj, "metadata": {**sent, "name": name, "resourceVersion": ""}}
-
-
-def _addressed(kind: Kind, name: str, config: Json, version: Version | None) -> Json:
-    """The configuration with the name on the URL; 400 if it has another, 409 if it expects an object that is gone."""
-    sent = config.get("metadata")
-    marks: Json = {**sent} if isinstance(sent, dict) else {}
-    claimed = marks.setdefault("name", name)
-    if claimed != name:
-        raise bad_request(f"the name of the object ({claimed}) does not match the name on the URL ({name})")
-    if version is None and marks.get("uid"):
-        why = f"uid mismatch: the provided object specified uid {marks['uid']}, and no existing object was found"
+def _new_by_apply(kind: Kind, name: str, obj: Json) -> Json:
+    if uid := obj["metadata"].get("uid"):
+        why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
         raise conflict(kind, name, why)
-    if version is None and marks.get("resourceVersion"):
-        raise conflict(kind, name, MODIFIED)
-    return {**config, "metadata": marks} if sent is None or isinstance(sent, dict) else config
+    return _without_revision(obj)
+
+
+def _without_revision(obj: Json) -> Json:
+    """A new object that came by a PUT or by server-side apply, where any resourceVersion is accepted."""
+    object_meta.sent_revision(obj)
+    return {**obj, "metadata": {**obj["metadata"], "resourceVersion": ""}}

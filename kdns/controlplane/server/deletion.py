@@ -62,9 +62,8 @@ class Deletion:
     def delete(self, version: Version, options: Json, *, dry_run: bool) -> Version:
         """Returns the last state of a deleted object, or the current one of an object that is held."""
         kind, name, strategy = version.kind, version.key[1], STRATEGIES[version.kind]
-        found, wanted = version.obj["metadata"], options.get("preconditions") or {}
-        object_meta.precondition(kind, name, "UID", wanted.get("uid"), found["uid"])
-        object_meta.precondition(kind, name, "ResourceVersion", wanted.get("resourceVersion"), found["resourceVersion"])
+        found = version.obj["metadata"]
+        object_meta.check_preconditions(kind, version.obj, options.get("preconditions") or {})
         if name in strategy.protected:
             raise forbidden(kind, name, f"this {kind.singular} may not be deleted")
         policy = propagation(version, options)

@@ -64,7 +64,8 @@ def patched(original: Json, patch_type: str, patch: Any, schema: PatchNode | Non
     if patch_type == MERGE_PATCH:
         return merge_patched(original, patch)
     if patch_type == STRATEGIC_MERGE_PATCH:
-        return strategic_patched(original, patch, schema)
+        of_type = {name: patch[name] for name in ("apiVersion", "kind") if isinstance(patch.get(name), str)}
+        return strategic_patched(original, {**patch, **{name: original[name] for name in of_type}}, schema)
     wanted = ", ".join(PATCH_TYPES)
     raise StatusError(
         415, "UnsupportedMediaType", f"patch type {patch_type!r} is not supported; wanted one of {wanted}"

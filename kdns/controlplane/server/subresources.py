@@ -14,7 +14,7 @@ from kdns.controlplane.resources.label_selectors import selector_of
 from kdns.controlplane.resources.pod.pod import is_finished, node_of, with_condition
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.views import BINDING
-from kdns.controlplane.storage.object_meta import copied, timestamp
+from kdns.controlplane.storage.object_meta import check_preconditions, copied, timestamp
 
 _MORE_THAN_ONE = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
 _WOULD_VIOLATE = "Cannot evict pod as it would violate the pod's disruption budget."
@@ -28,7 +28,7 @@ def evict(api: Api, namespace: str, name: str, eviction: Json, *, dry_run: bool)
     dry_run = dry_run or bool(options.get("dryRun"))
     budget = None if _is_free(pod) else _budget(api, pod)
     if not _is_free(pod):
-        _check_preconditions(pod, options.get("preconditions") or {})
+        check_preconditions(POD, pod, options.get("preconditions") or {})
     if budget and not dry_run:
         api.update(DISRUPTION_BUDGET, namespace, budget["metadata"]["name"], budget, subresource="status")
     if not dry_run and not _is_free(pod):
@@ -46,21 +46,6 @@ def _is_free(pod: Json) -> bool:
     """Whether no budget applies: the Pod has finished, is pending or is terminating."""
     phase = (pod.get("status") or {}).get("phase") or "Pending"
     return is_finished(pod) or phase == "Pending" or bool(pod["metadata"].get("deletionTimestamp"))
-
-
-def _check_preconditions(pod: Json, wanted: Json) -> None:
-    """Raises 409 if the Pod is not the one that the preconditions name."""
-    meta = pod["metadata"]
-    for what, field, why in (
-        ("UID", "uid", "deleted and then recreated"),
-        ("ResourceVersion", "resourceVersion", "modified"),
-    ):
-        asked = wanted.get(field)
-        if asked and asked != meta[field]:
-            mismatch = f"the {what} in the precondition ({asked}) does not match the {what} in record ({meta[field]})"
-            error = conflict(POD, meta["name"], f"{mismatch}. The object might have been {why}")
-            error.message = error.message.replace("on pods ", "on Pod ", 1)
-            raise error
 
 
 def _budget(api: Api, pod: Json) -> Json | None:

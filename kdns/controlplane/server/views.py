@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kdns.controlplane.meta.errors import Cause, bad_request, invalid
+from kdns.controlplane.meta.errors import Cause, invalid
 from kdns.controlplane.meta.kinds import AUTOSCALER_V1, EVENT_V1, Json, Kind
 from kdns.controlplane.resources.core import events_v1
 from kdns.controlplane.resources.generic import autoscaler_v1
@@ -82,12 +82,9 @@ def with_scale(obj: Json, scale: Json) -> Json:
 
 
 def scale_configuration(kind: Kind, scale: Json) -> Json:
-    """The configuration of an object from that of a Scale: its replicas alone; 400 for another kind."""
-    found = scale.get("apiVersion"), scale.get("kind")
-    spec = scale.get("spec") or {}
-    if found != (SCALE.api_version, SCALE.kind) or not isinstance(spec, dict):
-        raise bad_request(f"invalid object type: {scale.get('apiVersion')}, Kind={scale.get('kind')}")
-    wanted = {"spec": {"replicas": spec["replicas"]}} if "replicas" in spec else {}
+    """The configuration of an object from that of a Scale: its replicas alone."""
+    spec = scale.get("spec")
+    wanted = {"spec": {"replicas": spec["replicas"]}} if isinstance(spec, dict) and "replicas" in spec else {}
     return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": _claims(scale), **wanted}
 
 

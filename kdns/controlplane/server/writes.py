@@ -90,7 +90,8 @@ class Writes:
         old = copied(version.obj)
         new = object_meta.typed(kind, obj)
         object_meta.place(kind, namespace, new)
-        object_meta.match(kind, name, new, old)
+        object_meta.check_address(namespace, name, new)
+        object_meta.check_revision(kind, name, new, old, unconditional=strategy.allow_unconditional_update)
         object_meta.carry(old, new)
         new = _confined(kind, old, new, writer.subresource)
         if entries is None:

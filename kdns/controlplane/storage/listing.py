@@ -15,7 +15,8 @@ import msgspec
 
 from kdns.cluster import selectors
 from kdns.cluster.objects import Key
-from kdns.controlplane.meta.errors import Cause, StatusError, bad_request, gone, internal, invalid
+from kdns.controlplane.meta.errors import Cause, StatusError, bad_request, gone, invalid
+from kdns.controlplane.meta.field_errors import quoted
 from kdns.controlplane.meta.kinds import Json, Kind
 from kdns.controlplane.storage import field_selectors
 from kdns.controlplane.storage.field_selectors import FieldLabels
@@ -116,10 +117,14 @@ def _snapshot(store: Store, limit: int, resource_version: str, match: str) -> in
     try:
         revision = parsed_revision(resource_version or "0")
     except ValueError as error:
-        raise bad_request(f"resourceVersion: {error}") from error
+        raise bad_request(f"invalid resource version: {_not_a_revision(resource_version, error)}") from error
     if revision > store.revision:
         raise too_large(revision, store.revision)
     return revision if match == EXACT or (limit and not match) else 0
+
+
+def _not_a_revision(text: str, error: ValueError) -> str:
+    return f"resourceVersion: Invalid value: {quoted(text)}: {error}"
 
 
 def subscribe(
@@ -133,7 +138,7 @@ def subscribe(
     try:
         since = parsed_revision(resource_version or "0")
     except ValueError as error:
-        raise internal(f"resourceVersion: {error}") from error
+        raise StatusError(500, "", _not_a_revision(resource_version, error)) from error
     if since > store.revision:
         subscription = store.watch(kind, wanted, since=None)
         subscription.close()

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache
+from typing import Final
 
 import msgspec
 
 from kdns.controlplane.meta import gotext
-from kdns.controlplane.meta.errors import StatusError, bad_request, conflict, internal, invalid
+from kdns.controlplane.meta.errors import StatusError, bad_request, conflict, invalid
 from kdns.controlplane.meta.field_errors import invalid_value
 from kdns.controlplane.meta.kinds import Json, Kind
+from kdns.controlplane.schema.check import another_type
 from kdns.controlplane.storage.store import MODIFIED, parsed_revision
 
 _GENERATED_BASE_MAX = 58
@@ -43,14 +47,8 @@ def _timestamp(second: int) -> str:
 
 def typed(kind: Kind, obj: Json) -> Json:
     """The object with apiVersion and kind first; 400 if it has another type."""
-    version, name = obj.get("apiVersion") or kind.api_version, obj.get("kind") or kind.kind
-    if version != kind.api_version:
-        found, wanted = version, kind.api_version
-        raise bad_request(f"the API version in the data ({found}) does not match the expected API version ({wanted})")
-    if name != kind.kind:
-        raise bad_request(
-            f'{name} in version "{version}" cannot be handled as a {kind.kind}: the request is for {kind.plural}'
-        )
+    if why := another_type(kind, obj):
+        raise bad_request(why)
     metadata = obj.get("metadata") or {}
     if not isinstance(metadata, dict):
         raise bad_request(gotext.misfit(metadata, f"struct field {kind.kind}.metadata of type v1.ObjectMeta"))
@@ -59,14 +57,30 @@ def typed(kind: Kind, obj: Json) -> Json:
         if not (isinstance(values, dict) and all(isinstance(value, str) for value in values.values())):
             raise bad_request(f"metadata.{field}: wanted an object of texts; numbers and booleans need quotes")
     rest = {field: value for field, value in obj.items() if field not in {"apiVersion", "kind", "metadata"}}
-    return {"kind": name, "apiVersion": version, "metadata": metadata, **rest}
+    return {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata, **rest}
+
+
+def check_address(namespace: str, name: str, obj: Json) -> None:
+    """Raises 400 unless the object has the name on the URL, and no other namespace."""
+    metadata = obj.get("metadata") or {}
+    _check_namespace(namespace, metadata)
+    claimed = metadata.get("name")
+    if not claimed:
+        why = "was undeterminable: name must be provided"
+        raise bad_request(f"the name of the object ({name} based on URL) {why}")
+    if claimed != name:
+        raise bad_request(f"the name of the object ({claimed}) does not match the name on the URL ({name})")
+
+
+def _check_namespace(namespace: str, metadata: Json) -> None:
+    if (metadata.get("namespace") or namespace) != namespace:
+        raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
 
 
 def place(kind: Kind, namespace: str, obj: Json) -> None:
     """Set the request's namespace; 400 if the object names another."""
     metadata = obj["metadata"]
-    if (metadata.get("namespace") or namespace) != namespace:
-        raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+    _check_namespace(namespace, metadata)
     if kind.namespaced:
         metadata["namespace"] = namespace
     else:
@@ -83,10 +97,11 @@ def name_new(obj: Json, suffix: str) -> str:
 
 
 def begin(obj: Json, uid: str, now_s: float, *, generation: bool) -> None:
-    """Set the metadata that the server owns."""
+    """Set the metadata that the server owns; 500 for a resourceVersion, though not for one that is no number."""
     metadata = obj["metadata"]
-    if metadata.get("resourceVersion"):
-        raise StatusError(500, "", "resourceVersion should not be set on objects to be created")
+    with suppress(ValueError):
+        if parsed_revision(metadata.get("resourceVersion") or "0"):
+            raise StatusError(500, "", "resourceVersion should not be set on objects to be created")
     for field in (*_CLIENT_MAY_NOT_SET, "resourceVersion"):
         metadata.pop(field, None)
     metadata["uid"] = uid
@@ -96,47 +111,65 @@ def begin(obj: Json, uid: str, now_s: float, *, generation: bool) -> None:
 
 
 def carry(old: Json, new: Json) -> None:
-    """Carry over the metadata that the server owns."""
+    """Carry over the metadata that the server owns. Another uid stays, and is invalid."""
     for field in _CLIENT_MAY_NOT_SET:
+        if field == "uid" and new["metadata"].get(field):
+            continue
         new["metadata"].pop(field, None)
         if field in old["metadata"]:
             new["metadata"][field] = old["metadata"][field]
 
 
-def match(kind: Kind, name: str, obj: Json, old: Json) -> None:
-    """Check name (400), resourceVersion (409) and uid (422) against the stored object.
-
-    Controllers that patch a Pod take the 422 as: another Pod has the name now.
-    """
-    metadata, present = obj["metadata"], old["metadata"]
-    if (claimed := metadata.get("name") or name) != name:
-        raise bad_request(f"the name of the object ({claimed}) does not match the name on the URL ({name})")
-    metadata["name"] = name
-    revision = metadata.get("resourceVersion") or ""
+def sent_revision(obj: Json) -> int:
+    """The resourceVersion that a client sent, 0 without one; 500 for one that is no number."""
+    text = (obj.get("metadata") or {}).get("resourceVersion") or "0"
     try:
-        stale = revision and parsed_revision(revision) != parsed_revision(present["resourceVersion"])
-    except (TypeError, ValueError) as error:
-        raise internal(f"metadata.resourceVersion: {error}") from error
-    if stale:
+        return parsed_revision(text)
+    except ValueError as error:
+        raise StatusError(500, "", str(error)) from error
+
+
+def check_revision(kind: Kind, name: str, obj: Json, old: Json, *, unconditional: bool) -> None:
+    """Raises 409 for a resourceVersion that is not the stored one. 0 is any, or 422 unless `unconditional`."""
+    revision = sent_revision(obj)
+    if not revision and not unconditional:
+        cause = invalid_value("metadata.resourceVersion", 0, "must be specified for an update")
+        raise invalid(replace(kind, kind=kind.plural), name, [cause])
+    if revision and revision != parsed_revision(old["metadata"]["resourceVersion"]):
         raise conflict(kind, name, MODIFIED)
-    if (uid := metadata.get("uid") or present["uid"]) != present["uid"]:
-        raise invalid(kind, name, [invalid_value("metadata.uid", uid, "field is immutable")])
 
 
-def claims(kind: Kind, name: str, sent: Json, old: Json, *, unconditional: bool) -> None:
-    """Check a PUT: the same uid (409), and a resourceVersion unless `unconditional` (422)."""
-    precondition(kind, name, "UID", sent.get("uid"), old["metadata"]["uid"])
-    if not unconditional and not sent.get("resourceVersion"):
-        raise invalid(kind, name, [invalid_value("metadata.resourceVersion", 0, "must be specified for an update")])
+def check_uid(kind: Kind, namespace: str, name: str, wanted: str, old: Json | None) -> None:
+    """Raises 409 for a PUT with another uid than the stored object's, which need not exist."""
+    if wanted and (found := old["metadata"]["uid"] if old else "") != wanted:
+        key = "/".join(("/registry", _STORED.get(kind.resource, kind.plural), *filter(None, (namespace, name))))
+        why = f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}"
+        where = f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0"
+        raise conflict(kind, name, f"{where}, AdditionalErrorMsg: {why}")
 
 
-def precondition(kind: Kind, name: str, what: str, wanted: str | None, found: str) -> None:
-    """Raises 409 if a precondition expects another uid or resourceVersion."""
-    if wanted and wanted != found:
-        field = "UID" if what == "UID" else "ResourceVersion"
-        raise conflict(
-            kind, name, f"Precondition failed: {field} in precondition: {wanted}, {field} in object meta: {found}"
-        )
+_STORED: Final = {
+    "endpoints": "services/endpoints",
+    "ingresses.networking.k8s.io": "ingress",
+    "nodes": "minions",
+    "replicationcontrollers": "controllers",
+    "services": "services/specs",
+}
+"""Resource → what kube-apiserver's keys in etcd call it, where that is not its plural."""
+
+
+def check_preconditions(kind: Kind, obj: Json, preconditions: Json) -> None:
+    """Raises 409 if an object that is to be deleted is not the one that the preconditions name."""
+    found = obj["metadata"]
+    for field, what, why in (
+        ("uid", "UID", "deleted and then recreated"),
+        ("resourceVersion", "ResourceVersion", "modified"),
+    ):
+        wanted = preconditions.get(field)
+        if wanted is not None and wanted != found[field]:
+            mismatch = f"the {what} in the precondition ({wanted}) does not match the {what} in record ({found[field]})"
+            by_kind = replace(kind, plural=kind.kind)
+            raise conflict(by_kind, found["name"], f"{mismatch}. The object might have been {why}")
 
 
 def content(obj: Json) -> Json:

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.meta.errors import StatusError, bad_request, conflict, gone
+from kdns.controlplane.meta.errors import StatusError, conflict, gone
+from kdns.controlplane.meta.field_errors import quoted
 from kdns.controlplane.meta.kinds import Json, Kind
 from kdns.controlplane.storage.watch import QUEUE_BYTES, Commit, Filter, Subscription, Version, WatchEvent, version_of
 
@@ -218,20 +219,17 @@ def _forget(collection: _Collection, watcher: Subscription) -> None:
 
 
 def parsed_revision(text: str) -> int:
-    """A resourceVersion as a number; raises ValueError with the API's message for text, 400 for more than 64 bits.
-
-    Differs: kube-apiserver answers a watch and a PUT with 500 for both.
-    """
+    """A resourceVersion as a number; ValueError with Go's message for other text and for more than 64 bits."""
     if not (text.isascii() and text.isdigit()):
-        raise ValueError(f'Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax')
+        raise ValueError(f"strconv.ParseUint: parsing {quoted(text)}: invalid syntax")
     digits = text.lstrip("0") or "0"
     if len(digits) > _UINT64_DIGITS or int(digits) >= 1 << 64:
-        raise bad_request(f"resourceVersion: found a number of {len(digits)} digits, wanted one of 64 bits")
+        raise ValueError(f"strconv.ParseUint: parsing {quoted(text)}: value out of range")
     return int(digits)
 
 
 def too_large(revision: int, current: int) -> StatusError:
     """504: the requested revision does not exist yet; clients retry after a second."""
-    message = f"Too large resource version: {revision}, current: {current}"
+    message = f"Timeout: Too large resource version: {revision}, current: {current}"
     causes = [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]
     return StatusError(504, "Timeout", message, {"causes": causes, "retryAfterSeconds": 1})

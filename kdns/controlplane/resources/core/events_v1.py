@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from kdns.controlplane.meta import formats
-from kdns.controlplane.meta.errors import Cause, bad_request, invalid
+from kdns.controlplane.meta.errors import Cause, invalid
 from kdns.controlplane.meta.field_errors import invalid_value, invalid_values, required
 from kdns.controlplane.meta.kinds import EVENT, EVENT_V1, Json, Kind
 
@@ -65,10 +65,7 @@ def updated(old: Json, sent: Json) -> Json:
 
 
 def configuration(kind: Kind, config: Json) -> Json:
-    """The configuration of the stored Event from an applied one; 400 for another kind."""
-    found = config.get("apiVersion"), config.get("kind")
-    if found != (EVENT_V1.api_version, EVENT_V1.kind):
-        raise bad_request(f"invalid object type: {found[0]}, Kind={found[1]}")
+    """The configuration of the stored Event from an applied one."""
     return {**to_core(config), "apiVersion": kind.api_version}
 
 

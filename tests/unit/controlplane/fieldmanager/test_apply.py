@@ -366,17 +366,7 @@ def test_configurations_that_are_refused(cluster: Cluster, text: str, code: int,
 
 
 def test_an_object_that_is_not_there_cannot_be_meant(cluster: Cluster) -> None:
-    text = "uid mismatch: the provided object specified uid u, and no existing object was found"
-    refused(409, text, lambda: cluster.apply("me", WEB.replace("labels:", "uid: u, labels:")))
-    refused(
-        409, "has been modified", lambda: cluster.apply("me", WEB.replace("labels:", 'resourceVersion: "2", labels:'))
-    )
     refused(404, 'services "web" not found', lambda: cluster.apply("me", subresource="status"))
-    refused(
-        400,
-        "the name of the object (web) does not match the name on the URL (other)",
-        lambda: cluster.api.apply(SERVICE, "default", "other", yaml.safe_load(WEB), field_manager="me"),
-    )
     assert not cluster.api.list(SERVICE, None).items
 
 

@@ -28,8 +28,6 @@ def test_delete() -> None:
 @pytest.mark.parametrize(
     ("options", "code", "text"),
     [
-        ({"preconditions": {"uid": "u"}}, 409, "UID in precondition: u, UID in object meta: uid-2"),
-        ({"preconditions": {"resourceVersion": "1"}}, 409, "ResourceVersion in precondition: 1"),
         ({"propagationPolicy": "Sideways"}, 422, 'propagationPolicy: Unsupported value: "Sideways"'),
     ],
 )

@@ -161,8 +161,6 @@ def test_a_finalizer_taken_early_does_not_end_the_grace(api: Api) -> None:
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
-        ({"preconditions": {"uid": "other"}}, 409, "Precondition failed: UID in precondition: other, UID in object"),
-        ({"preconditions": {"resourceVersion": "1"}}, 409, "Precondition failed: ResourceVersion in precondition: 1"),
         (
             {"propagationPolicy": "Sideways"},
             422,

@@ -1,0 +1,228 @@
+"""Which object a write means: kind, namespace, name, uid and resourceVersion, in the body and in preconditions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from verbs_api import HEADLESS, new_api, refused
+
+from kdns.controlplane.meta.errors import StatusError
+from kdns.controlplane.meta.kinds import CONFIG_MAP, DEPLOYMENT, LEASE, NODE, SERVICE, Json, Kind
+from kdns.controlplane.schema.field_validation import FieldValidator
+from kdns.controlplane.server.api import Api
+from kdns.controlplane.server.patch import JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH
+
+MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
+TEMPLATE: Json = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+SPECS: dict[Kind, Json] = {
+    CONFIG_MAP: {"data": {"a": "b"}},
+    DEPLOYMENT: {"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": TEMPLATE}},
+    LEASE: {"spec": {}},
+    SERVICE: {"spec": HEADLESS},
+}
+
+
+def obj(kind: Kind, name: str = "a", **metadata: str) -> Json:
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name, **metadata}, **SPECS[kind]}
+
+
+def scale(**metadata: str) -> Json:
+    return {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "a", **metadata}, "spec": {}}
+
+
+@pytest.fixture
+def api() -> Api:
+    api = new_api()
+    for kind in SPECS:
+        api.create(kind, "default", obj(kind))
+    return api
+
+
+def writes(api: Api, kind: Kind, **metadata: str) -> list[Callable[[], object]]:
+    """The writes of an object that exists with these metadata sent: PUT, the patches, and an apply."""
+    replaced = [{"op": "add", "path": f"/metadata/{name}", "value": value} for name, value in metadata.items()]
+    return [
+        lambda: api.update(kind, "default", "a", obj(kind, **metadata)),
+        lambda: api.patch(kind, "default", "a", MERGE_PATCH, {"metadata": metadata}),
+        lambda: api.patch(kind, "default", "a", STRATEGIC_MERGE_PATCH, {"metadata": metadata}),
+        lambda: api.patch(kind, "default", "a", JSON_PATCH, replaced),
+        lambda: api.apply(kind, "default", "a", obj(kind, **metadata), field_manager="me", force=True),
+    ]
+
+
+@pytest.mark.parametrize("revision", ["0", "", "00"])
+def test_revision_zero_is_unconditional(api: Api, revision: str) -> None:
+    for write in writes(api, CONFIG_MAP, resourceVersion=revision):
+        write()
+    sent = obj(DEPLOYMENT, resourceVersion=revision)
+    api.update(DEPLOYMENT, "default", "a", sent, subresource="status")
+    api.update(DEPLOYMENT, "default", "a", scale(resourceVersion=revision), subresource="scale")
+    why = 'leases.coordination.k8s.io "a" is invalid: metadata.resourceVersion: Invalid value: 0: must be specified'
+    for write in writes(api, LEASE, resourceVersion=revision):
+        assert (refused(422, why, write).details or {})["kind"] == "leases"
+
+
+@pytest.mark.parametrize(
+    ("revision", "code", "message"),
+    [
+        ("1", 409, MODIFIED),
+        ("x", 500, 'strconv.ParseUint: parsing "x": invalid syntax'),
+        ("-1", 500, 'strconv.ParseUint: parsing "-1": invalid syntax'),
+        ("18446744073709551616", 500, 'strconv.ParseUint: parsing "18446744073709551616": value out of range'),
+    ],
+)
+def test_another_revision(api: Api, revision: str, code: int, message: str) -> None:
+    scaled = scale(resourceVersion=revision)
+    for write in (
+        *writes(api, CONFIG_MAP, resourceVersion=revision),
+        *writes(api, LEASE, resourceVersion=revision),
+        lambda: api.update(DEPLOYMENT, "default", "a", obj(DEPLOYMENT, resourceVersion=revision), subresource="status"),
+        lambda: api.update(DEPLOYMENT, "default", "a", scaled, subresource="scale"),
+        lambda: api.patch(DEPLOYMENT, "default", "a", MERGE_PATCH, scaled, subresource="scale"),
+    ):
+        error = refused(code, message, write)
+        assert error.reason == ("Conflict" if code == 409 else "")
+
+
+@pytest.mark.parametrize(("revision", "code"), [("0", 0), ("", 0), ("x", 0), ("1", 500)])
+def test_a_post_has_no_revision(api: Api, revision: str, code: int) -> None:
+    def call() -> Json:
+        return api.create(CONFIG_MAP, "default", obj(CONFIG_MAP, "new", resourceVersion=revision))
+
+    if code:
+        refused(code, "resourceVersion should not be set on objects to be created", call)
+    else:
+        assert call()["metadata"]["resourceVersion"] == str(api.store.revision)
+
+
+@pytest.mark.parametrize("revision", ["0", "7"])
+def test_a_put_or_an_apply_creates_whatever_the_revision_is(api: Api, revision: str) -> None:
+    api.update(LEASE, "default", "put", obj(LEASE, "put", resourceVersion=revision))
+    api.apply(CONFIG_MAP, "default", "new", obj(CONFIG_MAP, "new", resourceVersion=revision), field_manager="me")
+
+
+def test_a_put_with_another_uid_is_a_conflict(api: Api) -> None:
+    found = api.get(SERVICE, "default", "a")["metadata"]["uid"]
+    storage = "StorageError: invalid object, Code: 4, Key: /registry/{}, ResourceVersion: 0, AdditionalErrorMsg: "
+    why = "Precondition failed: UID in precondition: other, UID in object meta: "
+    sent = obj(SERVICE, uid="other")
+    for text, call in {
+        f'services "a": {storage.format("services/specs/default/a")}{why}{found}': lambda: api.update(
+            SERVICE, "default", "a", sent
+        ),
+        f'services "b": {storage.format("services/specs/default/b")}{why}': lambda: api.update(
+            SERVICE, "default", "b", obj(SERVICE, "b", uid="other")
+        ),
+        f'deployments.apps "a": {storage.format("deployments/default/a")}{why}': lambda: api.update(
+            DEPLOYMENT, "default", "a", scale(uid="other"), subresource="scale"
+        ),
+        f'deployments/scale.apps "a": {why}': lambda: api.patch(
+            DEPLOYMENT, "default", "a", MERGE_PATCH, {"metadata": {"uid": "other"}}, subresource="scale"
+        ),
+        'configmaps "b": uid mismatch: the provided object specified uid other, and no existing object': lambda: (
+            api.apply(CONFIG_MAP, "default", "b", obj(CONFIG_MAP, "b", uid="other"), field_manager="me")
+        ),
+    }.items():
+        refused(409, f"Operation cannot be fulfilled on {text}", call)
+    refused(404, '"b" not found', lambda: api.update(CONFIG_MAP, "default", "b", obj(CONFIG_MAP, "b", uid="other")))
+
+
+def test_a_patch_with_another_uid_is_invalid(api: Api) -> None:
+    why = 'ConfigMap "a" is invalid: metadata.uid: Invalid value: "other": field is immutable'
+    for write in writes(api, CONFIG_MAP, uid="other")[1:]:
+        error = refused(422, why, write)
+        assert len((error.details or {})["causes"]) == 2, "once for all kinds, once for this one"
+
+
+def test_finalizers_added_to_a_deleted_object_are_forbidden(api: Api) -> None:
+    api.create(CONFIG_MAP, "default", {"metadata": {"name": "held", "finalizers": ["a.b/c"]}})
+    api.delete(CONFIG_MAP, "default", "held")
+    more = {"metadata": {"finalizers": ["a.b/c", "a.b/e", "a.b/d"]}}
+    why = "no new finalizers can be added if the object is being deleted, found new finalizers"
+    error = refused(
+        422,
+        f'metadata.finalizers: Forbidden: {why} []string{{"a.b/d", "a.b/e"}}',
+        lambda: api.patch(CONFIG_MAP, "default", "held", MERGE_PATCH, more),
+    )
+    assert [row["field"] for row in (error.details or {})["causes"]] == ["metadata.finalizers"] * 2
+
+
+@pytest.mark.parametrize(
+    ("preconditions", "text"),
+    [
+        ({"uid": "u"}, "the UID in the precondition (u) does not match the UID in record (uid-2). The object might"),
+        ({"uid": ""}, "the UID in the precondition () does not match the UID in record (uid-2)"),
+        ({"resourceVersion": "1"}, "the ResourceVersion in the precondition (1) does not match the ResourceVersion in"),
+        ({"resourceVersion": "0"}, "record (3). The object might have been modified"),
+        ({"resourceVersion": ""}, "the ResourceVersion in the precondition () does not match"),
+    ],
+)
+def test_preconditions_of_a_delete(api: Api, preconditions: Json, text: str) -> None:
+    def delete() -> object:
+        return api.delete(CONFIG_MAP, "default", "a", options={"preconditions": preconditions})
+
+    error = refused(409, text, delete)
+    assert error.message.startswith('Operation cannot be fulfilled on ConfigMap "a": the ')
+    assert error.details == {"kind": "ConfigMap", "name": "a"}
+
+
+NAMELESS = "the name of the object (a based on URL) was undeterminable: name must be provided"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"name": "other"}, "the name of the object (other) does not match the name on the URL (a)"),
+        ({"name": ""}, NAMELESS),
+        ({"name": "other", "namespace": "other"}, "the namespace of the provided object does not match the namespace"),
+    ],
+)
+def test_another_address(api: Api, change: dict[str, str], message: str) -> None:
+    for write in writes(api, CONFIG_MAP, **change):
+        refused(400, message, write)
+    refused(400, message, lambda: api.update(DEPLOYMENT, "default", "a", scale(**change), subresource="scale"))
+
+
+def test_a_put_without_a_name(api: Api) -> None:
+    refused(400, NAMELESS, lambda: api.update(CONFIG_MAP, "default", "a", {}))
+    refused(404, '"b" not found', lambda: api.update(CONFIG_MAP, "default", "b", obj(CONFIG_MAP, "b")))
+
+
+def handled(name: str, why: str, version: str = "v1") -> str:
+    return f'{name} in version "{version}" cannot be handled as a ConfigMap: {why}'
+
+
+def unregistered(kind: str, version: str) -> str:
+    return f'no kind "{kind}" is registered for version "{version}" in scheme "pkg/api/legacyscheme/scheme.go:30"'
+
+
+@pytest.mark.parametrize(
+    ("api_version", "kind", "message"),
+    [
+        ("v1", "Secret", handled("Secret", "converting (v1.Secret) to (core.ConfigMap): unknown conversion")),
+        ("apps/v1", "DeploymentList", "converting (v1.DeploymentList) to (core.ConfigMap): unknown conversion"),
+        ("v2", "ConfigMap", handled("ConfigMap", unregistered("ConfigMap", "v2"), "v2")),
+        ("apps/v1", "ConfigMap", handled("ConfigMap", unregistered("ConfigMap", "apps/v1"))),
+        ("v1", "configmap", handled("configmap", unregistered("configmap", "v1"))),
+    ],
+)
+def test_another_kind(api: Api, api_version: str, kind: str, message: str) -> None:
+    sent = {**obj(CONFIG_MAP), "apiVersion": api_version, "kind": kind}
+    refused(400, message, lambda: FieldValidator(CONFIG_MAP, "Warn")(sent))
+    validator = FieldValidator(CONFIG_MAP, "Warn", patch="")
+    error = refused(422, message, lambda: api.patch(CONFIG_MAP, "default", "a", MERGE_PATCH, sent, validate=validator))
+    assert error.message.startswith(' "" is invalid: patch: Invalid value: "{')
+    patched = api.patch(CONFIG_MAP, "default", "a", STRATEGIC_MERGE_PATCH, sent, validate=validator)
+    assert (patched["apiVersion"], patched["kind"]) == ("v1", "ConfigMap"), "a strategic patch has no kind"
+    shown = f"{api_version if '/' in api_version else f'/{api_version}'}, Kind={kind}"
+    refused(
+        400,
+        f"invalid object type: {shown}",
+        lambda: api.apply(CONFIG_MAP, "default", "other", sent, field_manager="me"),
+    )
+
+
+def test_a_kind_without_namespace_has_none() -> None:
+    with pytest.raises(StatusError, match="the namespace of the provided object does not match"):
+        new_api().create(NODE, "", {"metadata": {"name": "n", "namespace": "x"}})
