@@ -1,5 +1,7 @@
 """Logs: a short fixed event and facts as keys; a console on a terminal, JSON lines elsewhere.
 
+What the directives `log` and `errors` write are CoreDNS's lines on standard output, which other programs read.
+
 Who logs never waits for who reads: a thread writes the lines, and those that find too many before them are lost.
 """
 
@@ -7,13 +9,17 @@ from __future__ import annotations
 
 import atexit
 import errno
+import json
 import logging
 import os
+import re
 import select
 import sys
 import threading
 import time
-from typing import Final, TextIO, cast
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Final, NamedTuple, TextIO, cast
 
 import structlog
 
@@ -112,76 +118,106 @@ class _Forward(logging.Handler):
 
 
 _forward = _Forward()
-_writer: LogWriter | None = None
+_writers: dict[str, LogWriter] = {}
+"""The writers to standard error and standard output, by the names of their streams."""
 
 
 def lost_lines() -> int:
     """How many lines were lost since the start."""
-    return _writer.lost if _writer else 0
+    return sum(writer.lost for writer in _writers.values())
 
 
-_level = "info"
+class Form(NamedTuple):
+    """The lowest level that is logged, and the format: text, json, or "" for text on a terminal and JSON elsewhere."""
+
+    level: str = "info"
+    format: str = ""
 
 
-def configure(level: str = "info", stream: TextIO | None = None, *, as_json: bool = False) -> None:
-    """Write kdns's logs of `level` and above to `stream` (default: stderr). `as_json`: on a terminal too.
+_form = Form()
+_CONTROL = re.compile(r"[\x00-\x08\n-\x1f\x7f]")  # one line stays one
+
+
+def configure(level: str = "info", stream: TextIO | None = None, *, format: str = "") -> None:  # noqa: A002 - the option
+    """Write kdns's logs of `level` and above to `stream` (default: stderr); see Form.
 
     Stack traces have no local variables: a token could be among them.
     """
-    global _level  # noqa: PLW0603 - logs are configured once for a process
-    _level = level
+    global _form  # noqa: PLW0603 - logs are configured once for a process
+    _form = Form(level, format)
     out = stream or sys.stderr
-    is_terminal = out.isatty() and not as_json
+    is_terminal = out.isatty()
+    is_text = format == "text" or (is_terminal and not format)
     renderer: structlog.typing.Processor
     stacks = structlog.processors.ExceptionRenderer(structlog.tracebacks.ExceptionDictTransformer(show_locals=False))
-    if is_terminal:
-        renderer = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+    if is_text:
+        plain = structlog.dev.plain_traceback
+        renderer = structlog.dev.ConsoleRenderer(colors=is_terminal, exception_formatter=plain)
     else:
         renderer = structlog.processors.JSONRenderer()
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso" if not is_terminal else "%H:%M:%S"),
-            *([] if is_terminal else [stacks]),
+            structlog.processors.TimeStamper(fmt="%H:%M:%S" if is_terminal and is_text else "iso"),
+            *([] if is_text else [stacks]),
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=structlog.WriteLoggerFactory(file=_unblocking(out)),
+        logger_factory=structlog.WriteLoggerFactory(file=_unblocking("stderr", out)),
         cache_logger_on_first_use=False,
     )
     logging.getLogger().addHandler(_forward)
 
 
-def _unblocking(stream: TextIO) -> TextIO:
+def _unblocking(name: str, stream: TextIO) -> TextIO:
     """What writes to the stream without waiting; the stream itself where it has no descriptor, and so no reader."""
-    global _writer  # noqa: PLW0603 - logs are the process's
     try:
         descriptor = stream.fileno()
     except OSError:
         descriptor = None
-    if _writer and _writer.descriptor != descriptor:
-        atexit.unregister(_writer.close)
-        _writer.close()
-        _writer = None
+    writer = _writers.get(name)
+    if writer and writer.descriptor != descriptor:
+        atexit.unregister(writer.close)
+        writer.close()
+        writer = None
+        del _writers[name]
     if descriptor is None:
         return stream
-    if _writer is None:
-        _writer = LogWriter(descriptor)
-        atexit.register(_writer.close)
-    return cast("TextIO", _writer)
+    if writer is None:
+        writer = _writers[name] = LogWriter(descriptor)
+        atexit.register(writer.close)
+    return cast("TextIO", writer)
 
 
 def print_line(text: str) -> None:
     """Print a line to standard error as it is, without waiting for who reads there."""
-    out = _unblocking(sys.stderr)
+    _print("stderr", sys.stderr, text)
+
+
+def print_directive_line(level: str, event: str, line: str, facts: Mapping[str, object]) -> None:
+    """Print a line of the directive `log` or `errors` to standard output, without waiting for who reads there.
+
+    It is CoreDNS's line, or with the format json an object that has the facts. The lowest level that is logged does
+    not matter: the Corefile says what is written.
+    """
+    if _form.format == "json":
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        text = json.dumps({**facts, "line": line, "event": event, "level": level, "timestamp": now})
+    else:
+        text = f"[{level.upper()}] {_CONTROL.sub(lambda found: repr(found[0])[1:-1], line)}"
+    _print("stdout", sys.stdout, text)
+
+
+def _print(name: str, stream: TextIO, text: str) -> None:
+    out = _unblocking(name, stream)
     out.write(text + "\n")
     out.flush()
 
 
-def level() -> str:
-    """The lowest level that is logged."""
-    return _level
+def form() -> Form:
+    """What `configure` was given."""
+    return _form
 
 
 def get(name: str) -> structlog.typing.FilteringBoundLogger:

@@ -73,7 +73,7 @@ class ControlPlane:
                 limit=_LINE_BYTES_MAX,
                 start_new_session=True,  # Ctrl-C is for the parent, which stops the child after DNS
             )
-        options = pickle.dumps((os.getpid(), logs.level(), self.options))
+        options = pickle.dumps((os.getpid(), logs.form(), self.options))
         self._send(b"%d\n%b" % (len(options), options))
         self._reading = asyncio.create_task(self._read(process))
         started = asyncio.create_task(self._started.wait())
@@ -152,12 +152,12 @@ async def _child() -> None:
     if not line:
         return
     try:
-        parent, level, options = pickle.loads(await commands.readexactly(int(line)))  # noqa: S301 - by the parent
+        parent, form, options = pickle.loads(await commands.readexactly(int(line)))  # noqa: S301 - by the parent
     except asyncio.IncompleteReadError:
         return
     await commands.readline()
     die_with(parent)
-    logs.configure(level)
+    logs.configure(form.level, format=form.format)
     try:
         await _run(options, commands)
     except KdnsError as error:

@@ -79,7 +79,14 @@ class Commands(click.Group):
     type=click.Choice(["debug", "info", "warning", "error"]),
     help="The lowest level that is logged.  [default: info for serve and proxy, else warning]",
 )
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    help="How logs are written to standard error, and with json also what the directives log and errors write to "
+    "standard output.  [default: text on a terminal, else json]",
+)
 @click.pass_context
-def main(context: click.Context, log_level: str | None) -> None:
+def main(context: click.Context, log_level: str | None, log_format: str | None) -> None:
     """The options of all commands."""
-    logs.configure(log_level or ("info" if context.invoked_subcommand in {"proxy", "serve"} else "warning"))
+    level = log_level or ("info" if context.invoked_subcommand in {"proxy", "serve"} else "warning")
+    logs.configure(level, format=log_format or "")

@@ -92,10 +92,11 @@ async def _proxy(flags: FlagValues, settings: Settings) -> None:
     else:
         share_out(Kind.NODE_SITES, Kind.RELAYS)
         master, flagz = str(flags.given.get("master", "")), all_flags(flags.given)
-        level = click.get_current_context().find_root().params.get("log_level") or "info"
+        given = click.get_current_context().find_root().params
+        level, form = given.get("log_level") or "info", given.get("log_format") or ""
 
         def node(settings: Settings) -> app.NodeProxy:
-            logs.configure(log_level(settings, level), as_json=settings.logging.format == "json")
+            logs.configure(log_level(settings, level), format="json" if settings.logging.format == "json" else form)
             return app.NodeProxy(settings, app.api_source(settings, master), flags=flagz)
 
         await app.supervise(

@@ -6,7 +6,17 @@ the world (files, clocks, sockets, clusters) comes through Setup: directives do 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Generator, Iterable, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Generator,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
@@ -268,6 +278,10 @@ class Setup(Protocol):
 
     def log(self, level: Level, event: str, **facts: object) -> None:
         """Write a line."""
+        ...
+
+    def print_line(self, level: Level, event: str, line: str, facts: Mapping[str, object]) -> None:
+        """Write a line of the directive `log` or `errors`, as CoreDNS does; programs may get the event and facts."""
         ...
 
     def log_stacks(self) -> None:

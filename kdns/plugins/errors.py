@@ -13,6 +13,7 @@ from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
 from kdns.dns.response import NEVER, Response
 from kdns.dns.types import SERVFAIL, type_name
+from kdns.durations import format_duration
 from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.plugins.directive import Directive, Level, Setup
 from kdns.plugins.patterns import Pattern, regex
@@ -136,7 +137,7 @@ class ErrorLog:
         text = f"{where}: {error}"
         rule = next((rule for rule in self._config.consolidate if rule.pattern.search(error)), None)
         if rule is None:
-            self._setup.log("error", "query failed", error=text)
+            self._print("error", text)
         elif pending := self._pending.get(rule):
             pending.count += 1
             pending.last = text
@@ -144,7 +145,7 @@ class ErrorLog:
             self._pending[rule] = Pending(1, text, int(rule.show_first))
             self._setup.call_later(rule.period_s, partial(self._end, rule))
             if rule.show_first:
-                self._setup.log(rule.level, "query failed", error=text)
+                self._print(rule.level, text)
 
     def flush(self) -> None:
         """Write what is still being counted."""
@@ -160,7 +161,12 @@ class ErrorLog:
                 "period_s": rule.period_s,
                 "last": pending.last,
             }
-            self._setup.log(rule.level, "queries failed", **facts)
+            like, period = rule.pattern.pattern, format_duration(rule.period_s)
+            line = f"plugin/errors: {pending.count} errors like '{like}' occurred in last {period}"
+            self._setup.print_line(rule.level, "queries failed", line, facts)
+
+    def _print(self, level: Level, text: str) -> None:
+        self._setup.print_line(level, "query failed", f"plugin/errors: {text}", {"error": text})
 
 
 def build(configs: tuple[ErrorsConfig, ...], setup: Setup) -> Errors:

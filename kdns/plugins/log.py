@@ -6,7 +6,7 @@ Several stanzas add up; the first rule that matches a query decides.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Literal, TypeAlias, get_args
@@ -149,7 +149,8 @@ class Log(Plugin):
         for zones, config in self._rules:
             if any(is_below(request.query.labels, zone) for zone in zones):
                 if config.includes(answer_class(response, wire)):
-                    self._setup.log("info", "query", line=line_of(config.format, request, response, wire, took_s))
+                    facts = facts_of(config.format, request, response, wire, took_s)
+                    self._setup.print_line("info", "query", filled(config.format, facts), facts)
                 return
 
 
@@ -163,9 +164,15 @@ def rcode_of(response: Response, wire: bytes) -> int:
     return response.rcode & ~15 | wire[3] & 15
 
 
-def line_of(format: Format, request: Request, response: Response | None, wire: bytes, took_s: float) -> str:  # noqa: A002 - CoreDNS's word
-    """The line of a query; `response` None and `wire` b"" for silence."""
-    named = {piece.name for piece in format if isinstance(piece, Field)}
+def facts_of(
+    format: Format,  # noqa: A002 - CoreDNS's word
+    request: Request,
+    response: Response | None,
+    wire: bytes,
+    took_s: float,
+) -> dict[str, str]:
+    """What a format names of a query, by the names without > and /; `response` None and `wire` b"" for silence."""
+    named = dict.fromkeys(piece.name for piece in format if isinstance(piece, Field))
     fields = query_fields(request)
     if response is not None:
         fields |= answer_fields(response, wire)
@@ -173,7 +180,17 @@ def line_of(format: Format, request: Request, response: Response | None, wire: b
             fields["rsize"] = str(uncompressed_bytes(wire))
     fields["duration"] = f"{took_s:.9f}".rstrip("0").removesuffix(".") + "s"
     fields |= {name: request.metadata.get(name[1:]) or "-" for name in named if name.startswith("/")}
-    return "".join(piece if isinstance(piece, str) else fields.get(piece.name, "-") for piece in format)
+    return {name.lstrip(">/"): fields.get(name, "-") for name in named}
+
+
+def line_of(format: Format, request: Request, response: Response | None, wire: bytes, took_s: float) -> str:  # noqa: A002 - CoreDNS's word
+    """The line of a query; `response` None and `wire` b"" for silence."""
+    return filled(format, facts_of(format, request, response, wire, took_s))
+
+
+def filled(format: Format, facts: Mapping[str, str]) -> str:  # noqa: A002 - CoreDNS's word
+    """A format with the facts that it names."""
+    return "".join(piece if isinstance(piece, str) else facts[piece.name.lstrip(">/")] for piece in format)
 
 
 def query_fields(request: Request) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, NoReturn, TypeVar
@@ -195,6 +195,9 @@ class FakeSetup:
 
     def log(self, level: Level, event: str, **facts: object) -> None:
         self.lines.append({"log_level": level, "event": event} | facts)
+
+    def print_line(self, level: Level, event: str, line: str, facts: Mapping[str, object]) -> None:
+        self.lines.append({"log_level": level, "event": event, "line": line} | dict(facts))
 
     def log_stacks(self) -> None:
         self.has_stacks = True

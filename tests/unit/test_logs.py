@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import os
+import re
 import select
 import subprocess
 import sys
@@ -134,6 +135,35 @@ def test_what_libraries_log_is_a_line_like_the_others(pipe: tuple[int, TextIO]) 
 
 def test_a_terminal_gets_json_where_that_is_wanted() -> None:
     stream = Stream(is_terminal=True)
-    logs.configure("info", stream, as_json=True)
+    logs.configure("info", stream, format="json")
     logs.get("test").info("rules synced", services=3)
     assert json.loads(stream.getvalue())["services"] == 3
+    logs.configure("info", Stream(is_terminal=False))
+
+
+def test_a_file_gets_text_where_that_is_wanted() -> None:
+    stream = Stream(is_terminal=False)
+    logs.configure("info", stream, format="text")
+    logs.get("test").info("rules synced", services=3)
+    assert re.fullmatch(r"\d{4}-\S+Z \[info     \] rules synced +services=3 source=test\n", stream.getvalue())
+    logs.configure("info", Stream(is_terminal=False))
+
+
+@pytest.mark.parametrize("level", ["info", "error"])
+def test_lines_of_directives_are_corednss_or_objects(level: str, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        for wanted in ("", "text", "json"):
+            logs.configure(level, Stream(is_terminal=False), format=wanted)
+            logs.print_directive_line("warning", "query failed", "plugin/errors: 2 a.\nb. A: x", {"error": "x"})
+    finally:
+        logs.configure("info", Stream(is_terminal=False))
+    plain, text, as_json = capsys.readouterr().out.splitlines()
+    assert plain == text == "[WARNING] plugin/errors: 2 a.\\nb. A: x", "one line, at any --log-level"
+    found = json.loads(as_json)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", found.pop("timestamp"))
+    assert found == {
+        "error": "x",
+        "line": "plugin/errors: 2 a.\nb. A: x",
+        "event": "query failed",
+        "level": "warning",
+    }

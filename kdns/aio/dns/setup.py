@@ -6,7 +6,7 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import SystemRandom
@@ -337,6 +337,11 @@ class BlockSetup:
             log.info(event, **facts, is_debug=True)
         else:
             getattr(log, level)(event, **facts)
+
+    def print_line(self, level: Level, event: str, line: str, facts: Mapping[str, object]) -> None:
+        """See Setup."""
+        if level != "debug" or self.logs_debug or logs.form().level == "debug":
+            logs.print_directive_line(level, event, line, facts)
 
     def log_stacks(self) -> None:
         """See Setup."""
