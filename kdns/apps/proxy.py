@@ -20,6 +20,7 @@ from kdns.aio.dataplane.http_servers import http_servers, serve
 from kdns.aio.dataplane.metrics import MetricSources
 from kdns.aio.dataplane.modes import CLEAN_UPS, MODES
 from kdns.aio.dataplane.proxier import Mode, RunningMode
+from kdns.aio.dataplane.registration import NodeRegistration
 from kdns.aio.dataplane.stale_flows import ConntrackReconciler
 from kdns.aio.dataplane.sync_runner import PlanInputs, SyncRunner, SyncTiming
 from kdns.aio.dataplane.takeover.choice import Choice, choice, require_mode
@@ -27,14 +28,14 @@ from kdns.aio.dataplane.takeover.takeover import Takeover
 from kdns.aio.files.proxy_config import other_settings
 from kdns.aio.kube.api_servers import SocketAddresses, api_servers, watch_api_servers
 from kdns.aio.kube.informer import FollowStats, follow
-from kdns.aio.netlink.addresses import node_addresses, watch_node_addresses
+from kdns.aio.netlink.addresses import node_addresses, primary_addresses, watch_node_addresses
 from kdns.aio.process import gc_paused, trim_memory
 from kdns.cluster.objects import Node
 from kdns.cluster.source import NodeScope, Source
 from kdns.cluster.state import AnyChange, State
 from kdns.cluster.watch import Timing
 from kdns.errors import InputError, KdnsError
-from kdns.net import Address, parse_port, split_host_port
+from kdns.net import Address, parse_port, parse_unmapped_address, split_host_port
 from kdns.proxy.plan.state import ProxyState
 from kdns.proxy.settings.plan_config import node_view, proxy_config
 from kdns.proxy.settings.settings import ClientConnection, Settings
@@ -70,6 +71,7 @@ class NodeProxy:
     _addresses: tuple[Address, ...] | None = None
     _api_servers: SocketAddresses = ()
     _last_node: Node | None = None
+    _registration: NodeRegistration | None = None
     _missing: str = ""
     _in_effect: Settings | None = None
     _last_inputs: tuple[object, PlanInputs | None] = (None, None)
@@ -85,10 +87,13 @@ class NodeProxy:
         return self.state.nodes.get(("", self.name))
 
     def plan_inputs(self) -> PlanInputs | None:
-        """Node and configuration for the plan; None while detectLocalMode needs podCIDRs that the Node does not have.
+        """Node and configuration for the plan.
 
-        When the Node object is deleted, the last one stays in use.
+        None while it is not decided whether this process reports the Node, and while detectLocalMode needs podCIDRs
+        that it does not have. When the Node object is deleted, the last one stays in use.
         """
+        if self._registration and not (self._registration.is_decided or self._registration.is_reported):
+            return None
         node = self.node or self._last_node
         depends_on = node, tuple(self.state.service_cidrs.values()), self._addresses, self._api_servers
         if self._last_inputs[0] != depends_on or self._last_inputs[1] is None:
@@ -147,8 +152,18 @@ class NodeProxy:
         )
         stack.enter_context(mode.watch(sync_runner.foreign_change))
 
+        def decided() -> None:
+            self.log_missing()
+            sync_runner.inputs_changed()
+
+        self._registration = registration = NodeRegistration(
+            self.source, self.name, lambda: self.node, self._own_addresses, decided
+        )
+
         def addressed(addresses: tuple[Address, ...]) -> None:
-            self._addresses = addresses
+            if addresses != self._addresses:
+                self._addresses = addresses
+                registration.addresses_changed()
             sync_runner.inputs_changed()
 
         def moved(servers: SocketAddresses) -> None:
@@ -156,7 +171,10 @@ class NodeProxy:
             sync_runner.inputs_changed()
 
         def changed(changes: list[AnyChange]) -> None:
-            self.log_missing()
+            if Node in self.state.synced:
+                registration.node_seen()
+            if registration.is_decided:
+                self.log_missing()
             sync_runner.changed(changes)
 
         timing = Timing(page_objects=2000, verify_s=max(settings.config_sync_period_s, 60.0))
@@ -168,6 +186,7 @@ class NodeProxy:
             "conntrack": conntrack.run(),
             "service health": service_health.run(),
             "events": events.run(),
+            "registration": registration.run(),
             "first sync": self._first_sync(sync_runner),
             "takeover": self._clean_up(takeover, settings, conntrack),
             **self._http_servers(health, sources, connections),
@@ -191,6 +210,15 @@ class NodeProxy:
         if missing and missing != self._missing:
             log.warning("Node incomplete", node=self.name, missing=missing)
         self._missing = missing
+
+    def _own_addresses(self) -> tuple[tuple[Address, ...], tuple[Address, ...]]:
+        """The addresses for the Node, of which a bindAddress is one, and all of this machine."""
+        own = self._addresses or ()
+        bound = parse_unmapped_address(self.settings.bind_address)
+        primary = {address.version: address for address in primary_addresses(own)}
+        if bound and not (bound.is_unspecified or bound.is_loopback):
+            primary[bound.version] = bound
+        return tuple(address for _, address in sorted(primary.items())), (*own, *primary.values())
 
     async def _first_sync(self, sync_runner: SyncRunner) -> None:
         """Load without the garbage collector, and fail where the node does not get podCIDRs in time.

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -88,7 +88,7 @@ async def up(options: UpOptions, say: Callable[[str], None], warn: Callable[[str
         return
     corefile.checked()  # a mistake in a file ends the command here
     kubeconfig_content(options.kubeconfig)
-    control_plane = ControlPlane(given, warn)
+    control_plane = ControlPlane(await with_addresses(given) if options.proxy else given, warn)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(control_plane.stop)
         with gc_paused():
@@ -145,6 +145,16 @@ def say_commands(dns: DnsServer, options: UpOptions, say: Callable[[str], None])
     domain = options.control_plane.cluster.cluster_domain
     say(f"try         dig @{host} -p {port} kubernetes.default.svc.{domain}")
     say(f"            kubectl --kubeconfig {options.kubeconfig} get services --all-namespaces")
+
+
+async def with_addresses(given: ControlPlaneOptions) -> ControlPlaneOptions:
+    """The options with this machine's own addresses for the Node: its node ports are there."""
+    from kdns.aio.netlink.addresses import node_addresses, primary_addresses  # noqa: PLC0415 - only with --proxy
+
+    with suppress(OSError):  # the dataplane logs it
+        addresses = tuple(map(str, primary_addresses(await node_addresses())))
+        return replace(given, cluster=replace(given.cluster, host_addresses=addresses))
+    return given
 
 
 @asynccontextmanager

@@ -8,6 +8,9 @@ from kdns.cluster.objects import EndpointSlice, Namespace, Node, Object, Service
 
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 
+OWN_BUILD = "+kdns-"
+"""What the gitVersion of GET /version has where the API is that of `kdns up`."""
+
 
 @dataclass(frozen=True, slots=True)
 class ClientTLS:

@@ -132,7 +132,7 @@ def _holder(api: Api, address: str) -> str:
 
 
 def node(config: ClusterConfig, now: str) -> Json:
-    """The simulated Node: Ready, with an address in each Pod range."""
+    """The simulated Node, which is Ready."""
     name = config.node_name
     labels = {**NODE_LABELS, HOSTNAME: name}
     pods_max = min(network.num_addresses for network in config.pod_cidrs)

@@ -35,6 +35,8 @@ HEADERS = {
     "Accept-Encoding": "identity",  # within a cluster, decompression takes longer than the transfer
     "User-Agent": f"kdns/{__version__}",
 }
+CONTENT_TYPES = {"POST": "application/json", "PATCH": "application/merge-patch+json"}
+"""Of the body that a method has."""
 LOGIN_S = 60.0
 """The timeout of an exec plugin or identity provider."""
 
@@ -108,7 +110,13 @@ class Connection:
         """The body of a successful response to a create of this object, sent as JSON."""
         timeouts = aiohttp.ClientTimeout(connect=self._timing.connect_s, sock_read=self._timing.reply_s)
         async with self._slots:
-            return await self._read(await self._send(path, {}, timeouts, body))
+            return await self._read(await self._send(path, {}, timeouts, body, "POST"))
+
+    async def merge_patch(self, path: str, patch: object) -> bytes:
+        """The body of a successful response to a JSON merge patch (RFC 7386)."""
+        timeouts = aiohttp.ClientTimeout(connect=self._timing.connect_s, sock_read=self._timing.reply_s)
+        async with self._slots:
+            return await self._read(await self._send(path, {}, timeouts, patch, "PATCH"))
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
         try:
@@ -144,33 +152,44 @@ class Connection:
             raise ApiServerError(self.server, _reason(error)) from error
 
     async def _send(
-        self, path: str, params: Mapping[str, str], timeouts: aiohttp.ClientTimeout, body: object = None
+        self,
+        path: str,
+        params: Mapping[str, str],
+        timeouts: aiohttp.ClientTimeout,
+        body: object = None,
+        method: str = "GET",
     ) -> aiohttp.ClientResponse:
         try:
             session, login = await self._logged_in()
             try:
-                return await self._request(session, path, params, timeouts, body)
+                return await self._request(session, method, path, params, timeouts, body)
             except UnauthenticatedError:
                 if not await self._renewed(login):
                     raise
             session, _ = await self._logged_in()
-            return await self._request(session, path, params, timeouts, body)
+            return await self._request(session, method, path, params, timeouts, body)
         except KubeconfigError as error:  # it was valid at the start and may be corrected
             raise ApiServerError(self.server, str(error)) from error
 
     async def _request(
-        self, session: Session, path: str, params: Mapping[str, str], timeouts: aiohttp.ClientTimeout, body: object
+        self,
+        session: Session,
+        method: str,
+        path: str,
+        params: Mapping[str, str],
+        timeouts: aiohttp.ClientTimeout,
+        body: object,
     ) -> aiohttp.ClientResponse:
         host = session.configuration.host
-        labels = "GET" if body is None else "POST", urlsplit(host).netloc
+        labels = method, urlsplit(host).netloc
         await self._throttle(labels)
         token = await session.authorization()
         headers = HEADERS | ({"Authorization": token} if token else {})
-        headers |= {} if body is None else {"Content-Type": "application/json"}
+        headers |= {"Content-Type": CONTENT_TYPES[method]} if method in CONTENT_TYPES else {}
         url = f"{host}{path}?{urlencode(params)}"
         began_s, code = self._now_s(), "<error>"
         try:
-            response = await session.send(url, headers, timeouts, body)
+            response = await session.send(method, url, headers, timeouts, body)
             code = str(response.status)
             if not response.ok:
                 async with response:

@@ -192,11 +192,10 @@ class Session(RESTClientObject):
             raise ApiServerError(self.configuration.host, f"cannot read the token: {error}") from error
 
     async def send(
-        self, url: str, headers: dict[str, str], timeouts: aiohttp.ClientTimeout, body: object = None
+        self, method: str, url: str, headers: dict[str, str], timeouts: aiohttp.ClientTimeout, body: object = None
     ) -> aiohttp.ClientResponse:
-        """The response to a GET, or to a POST of `body`, before its body is read. Raises aiohttp's errors."""
+        """The response before its body is read. Raises aiohttp's errors."""
         package: Any = super()  # its request() carries no annotations
-        method = "GET" if body is None else "POST"
         content = {} if body is None else {"body": body}
         response: aiohttp.ClientResponse = (
             await package.request(method, url, headers=headers, _request_timeout=timeouts, **content)

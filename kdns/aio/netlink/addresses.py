@@ -8,6 +8,7 @@ import fcntl
 import socket
 import struct
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Final
@@ -43,6 +44,8 @@ _IFREQ_BYTES: Final = 40
 _IFFLAGS: Final = struct.Struct("=16xH")
 _SIOCGIFFLAGS: Final = 0x8913
 _IFF_UP: Final = 0x1
+_BEYOND: Final = {4: (socket.AF_INET, "198.51.100.1"), 6: (socket.AF_INET6, "2001:db8::1")}
+"""Addresses for documentation, to which only a default route leads (RFC 5737, RFC 3849)."""
 _ATTEMPTS: Final = 10
 """A list that changed while it was read is read again: addresses come with Pods, and with Services in mode ipvs."""
 _SETTLE_S: Final = 0.2
@@ -97,6 +100,22 @@ async def node_addresses() -> tuple[Address, ...]:
     found = {ip_address(each.address) for each in await interface_addresses() if each.interface != VIRTUAL_LINK}
     usable = (each for each in found if not each.is_loopback and not is_link_local_ipv6(each))
     return tuple(sorted(usable, key=lambda each: (each.version, int(each))))
+
+
+def primary_addresses(own: Iterable[Address]) -> tuple[Address, ...]:
+    """Of these sorted addresses of the machine the one of each family by which a kubelet would name its Node.
+
+    The source of what takes the default route, else the first that is not link-local. Nothing is sent.
+    """
+    found = []
+    for version, (family, beyond) in _BEYOND.items():
+        usable = [each for each in own if each.version == version and not each.is_link_local]
+        with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as any_socket:
+            any_socket.connect((beyond, 9))
+            source = ip_address(any_socket.getsockname()[0])
+            usable = [source] if source in usable else usable
+        found += usable[:1]
+    return tuple(found)
 
 
 def is_link_up(index: int) -> bool:

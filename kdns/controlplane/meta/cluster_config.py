@@ -33,8 +33,8 @@ class AddressRange:
 class ClusterConfig:
     """Ranges are checked where they are parsed; here at most one network per family is assumed.
 
-    The first service range decides the default family. The node answers at the first host address of each
-    pod range: loopback addresses are refused as endpoints, and a Pod of the host's network needs one.
+    The first service range decides the default family. The node has the `host_addresses`, or without any the first host
+    address of each pod range: loopback addresses are refused as endpoints, and a Pod of the host's network needs one.
     `root_ca` are the certificates (PEM) by which clients know the API; "" where it is served without TLS.
     """
 
@@ -43,6 +43,7 @@ class ClusterConfig:
     pod_cidrs: tuple[Network, ...] = (ip_network("10.244.0.0/16"),)
     node_name: str = "kdns"
     node_zone: str = ""
+    host_addresses: tuple[str, ...] = ()
     cluster_domain: str = "cluster.local"
     simulate_pods: bool = True
     lb_pool: tuple[AddressRange, ...] = ()
@@ -55,5 +56,5 @@ class ClusterConfig:
 
     @property
     def node_addresses(self) -> tuple[str, ...]:
-        """The node's addresses, one per pod range."""
-        return tuple(str(network[1]) for network in self.pod_cidrs)
+        """The node's addresses, at most one per family."""
+        return self.host_addresses or tuple(str(network[1]) for network in self.pod_cidrs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kdns.cluster.source import OWN_BUILD
 from kdns.controlplane.meta.kinds import FORMS, SERVED, Json, Kind
 from kdns.controlplane.resources.strategy import STRATEGIES
 from kdns.controlplane.schema.schema import KUBERNETES_VERSION
@@ -25,7 +26,7 @@ def version(build: str) -> Json:
     return {
         "major": major,
         "minor": minor,
-        "gitVersion": f"v{KUBERNETES_VERSION}+kdns-{build}",
+        "gitVersion": f"v{KUBERNETES_VERSION}{OWN_BUILD}{build}",
         "gitCommit": "",
         "gitTreeState": "",
         "buildDate": "",

@@ -26,9 +26,9 @@ SETTINGS = """\
 apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
 mode: nftables
-hostnameOverride: kdns
+hostnameOverride: machine
 clusterCIDR: 10.1.0.0/24
-nodePortAddresses: [192.0.2.0/24]
+nodePortAddresses: [primary]
 clientConnection: {kubeconfig: kc}
 oomScoreAdj: 0
 enableProfiling: true
@@ -199,6 +199,27 @@ def test_udp_clients_follow_the_endpoints_and_others_stay(
     assert "deleted_entries_total" in fetched(f"{METRICS}/metrics")[1]
 
 
+def test_node_ports_are_at_the_addresses_of_a_node_that_nobody_made(
+    world: World, loop: asyncio.AbstractEventLoop, api: Api, node: Started
+) -> None:
+    """`kdns proxy` reports its Node, as a kubelet would; clients keep their addresses with policy Local."""
+    assert node.process.poll() is None
+    rows = api.ask("GET", "/api/v1/nodes/machine")["status"]["addresses"]
+    addresses = [row["address"] for row in rows if row["type"] == "InternalIP"]
+    assert addresses[0] == NODE
+    assert addresses[1].startswith("2001:db8:2::")
+    made = api.service("here", type="NodePort", externalTrafficPolicy="Local")
+    port = made["spec"]["ports"][0]["nodePort"]
+
+    async def answer() -> tuple[str, str]:
+        found = await world.probe("192.0.2.100", addresses[0], "TCP", port)
+        return found.backend or found.error, found.seen
+
+    for where, wanted in (("machine", ("10.1.0.2", "192.0.2.100")), ("kdns", ("dropped", ""))):
+        api.endpoints("here", "10.1.0.2", node=where)
+        run(loop, until(wanted, answer))
+
+
 def test_load_balancers_are_told_where_endpoints_are(loop: asyncio.AbstractEventLoop, api: Api, node: Started) -> None:
     assert node.process.poll() is None
     made = api.service("shop", type="LoadBalancer", externalTrafficPolicy="Local")
@@ -213,8 +234,8 @@ def test_load_balancers_are_told_where_endpoints_are(loop: asyncio.AbstractEvent
         return await asyncio.to_thread(told)
 
     for endpoints, where, wanted in (
-        ((), "kdns", (503, "0", 0)),
-        (("10.1.0.2", "10.1.0.3"), "kdns", (200, "2", 2)),
+        ((), "machine", (503, "0", 0)),
+        (("10.1.0.2", "10.1.0.3"), "machine", (200, "2", 2)),
         (("10.1.1.2",), "elsewhere", (503, "0", 0)),
     ):
         api.endpoints("shop", *endpoints, node=where)
@@ -352,7 +373,7 @@ def test_health_metrics_and_configuration_are_served(
     assert 'rest_client_request_duration_seconds_count{host="127.0.0.1:' in metrics
     taints = [{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]
     for spec, healthz in (({"taints": taints}, 503), ({"taints": None}, 200)):
-        api.ask("PATCH", "/api/v1/nodes/kdns", {"spec": spec}, "application/merge-patch+json")
+        api.ask("PATCH", "/api/v1/nodes/machine", {"spec": spec}, "application/merge-patch+json")
 
         async def healthz_status() -> int:
             return (await asyncio.to_thread(fetched, f"{HEALTHZ}/healthz"))[0]

@@ -24,10 +24,14 @@ def test_virtual_ips_come_and_go_with_the_cluster(
     api = Api(cluster.wait_for("api ").split()[1])
     made = api.service("web", type="NodePort")
     api.endpoints("web", "10.1.0.2")
+    node_port = made["spec"]["ports"][0]["nodePort"]
+    node_address = api.ask("GET", "/api/v1/nodes/kdns")["status"]["addresses"][0]["address"]
+    assert node_address == "192.0.2.1"
     for source, destination, port in (
         ("10.1.1.2", made["spec"]["clusterIP"], 80),
         ("192.0.2.1", made["spec"]["clusterIP"], 80),
-        ("192.0.2.100", "192.0.2.9", made["spec"]["ports"][0]["nodePort"]),
+        ("192.0.2.100", "192.0.2.9", node_port),
+        ("192.0.2.100", node_address, node_port),
     ):
 
         async def backend(source: str = source, destination: str = destination, port: int = port) -> str:
