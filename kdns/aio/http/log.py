@@ -1,4 +1,4 @@
-"""aiohttp's log messages in kdns's log: a malformed request is one event, without a traceback."""
+"""aiohttp's log messages in kdns's log: no client can fill it with tracebacks."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ class HttpLog(logging.Logger):
         super().__init__(__name__, logging.ERROR)
 
     def exception(self, msg: object, *args: object, exc_info: object = True, **_: object) -> None:
-        """A malformed request is the client's error, everything else is a defect."""
+        """A malformed request is the client's error, and one may leave at any time; everything else is a defect."""
         message = str(msg) % args
-        if isinstance(exc_info, HttpProcessingError):
+        if isinstance(exc_info, (ConnectionResetError, BrokenPipeError)):
+            log.debug("client disconnected", message=message, reason=str(exc_info))
+        elif isinstance(exc_info, HttpProcessingError):
             log.info("malformed request", message=message, reason=" ".join(exc_info.message.split()))
         else:
             log.error("request failed", message=message, exc_info=exc_info)

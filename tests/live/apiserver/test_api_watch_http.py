@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 import aiohttp
 import pytest
 from rest_client import SERVICES, TABLE, new_api, service
+from structlog.testing import capture_logs
 
 from kdns.aio.apiserver import server as rest
 from kdns.aio.apiserver import verbs
@@ -143,3 +144,18 @@ async def test_tables_are_made_once_for_all_who_watch_alike(
             watch.close()
     assert len(lines) == 1
     assert made == ["ADDED"]
+
+
+async def test_a_client_that_leaves_while_an_event_is_sent_is_no_error(api: Api, server: rest.RestServer) -> None:
+    with capture_logs() as logs:
+        client = await unread(server, WATCH)
+        async with asyncio.timeout(DEADLINE_S):
+            await asyncio.get_running_loop().sock_recv(client, 500)
+            (connection,) = server._server.connections  # noqa: SLF001 - the server's side of it
+            api.create(SERVICE, "default", service())
+            assert connection.transport
+            connection.transport.close()  # as asyncio does at the client's EOF, with the event on its way
+            while server.watching:  # noqa: ASYNC110 - the server has no event for it
+                await asyncio.sleep(0.01)
+        client.close()
+    assert [(each["event"], each["log_level"]) for each in logs] == [("client disconnected", "debug")]
