@@ -8,8 +8,9 @@ from typing import Any
 import click
 
 from kdns.cli.console import command, reported_errors, warn
+from kdns.cli.flags import domain
 from kdns.cli.node_plan import NodePlan, NodePlanOptions, node_plan, node_plan_options
-from kdns.proxy.trace.destination import packet
+from kdns.proxy.trace.destination import Search, packet
 from kdns.proxy.trace.explain import Explanation, explained
 from kdns.proxy.trace.text import as_json, as_text
 
@@ -22,7 +23,14 @@ from kdns.proxy.trace.text import as_json, as_text
 )
 @click.option("--from", "source", required=True, metavar="IP", help="Where the packet comes from.")
 @click.option(
-    "--to", required=True, metavar="IP:PORT[/PROTO]", help="Where it goes; also NAMESPACE/SERVICE:PORT, by name too."
+    "--to",
+    required=True,
+    metavar="IP:PORT[/PROTO]",
+    help="Where it goes; a DNS name of a Service or its Pod in place of IP, and a name in place of PORT.",
+)
+@click.option("--namespace", "-n", default="", metavar="NS", help="Where names of --to are.  [default: default]")
+@click.option(
+    "--cluster-domain", default="cluster.local", show_default=True, metavar="NAME", help="The zone of names in --to."
 )
 @click.option("--interface", default="", metavar="NAME", help="The interface it arrives on.")
 @click.option(
@@ -34,17 +42,22 @@ from kdns.proxy.trace.text import as_json, as_text
     help="Words for a person, or JSON for programs.",
 )
 @node_plan_options
-def trace(source: str, to: str, interface: str, output: str, **options: Any) -> None:
+def trace(
+    source: str, to: str, namespace: str, cluster_domain: str, interface: str, output: str, **options: Any
+) -> None:
     """Tell what happens to a packet on a node, and why.
 
     Without --manifests, --server or --kubeconfig, the kubeconfig is the one kubectl uses.
     """
     with reported_errors():
+        search = Search(namespace or "default", domain("--cluster-domain", cluster_domain), is_given=bool(namespace))
         planned = node_plan(NodePlanOptions(**options))
         if not interface and planned.settings.detect_local_mode in {"BridgeInterface", "InterfaceNamePrefix"}:
             warn("Pods of this node are known by their interface: without --interface it is none of theirs")
         state = planned.snapshot.state
-        explanation = explained(state, planned.plan, packet(state, source, to, interface))
+        if planned.snapshot.namespaces:
+            planned.snapshot.check_namespace(search.namespace)
+        explanation = explained(state, planned.plan, packet(state, source, to, search, interface))
         click.echo(_formatted(explanation, planned, output))
 
 

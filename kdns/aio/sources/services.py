@@ -31,8 +31,7 @@ async def services_from_manifests(
     Raises ManifestError, and InputError for manifests that the API refuses and a namespace that does not exist.
     """
     snapshot = await snapshot_from_manifests(paths, config, warn)
-    if namespace not in snapshot.namespaces:
-        raise InputError(f"--namespace {namespace}: no such namespace; there is {', '.join(snapshot.namespaces)}")
+    snapshot.check_namespace(namespace)
     services = snapshot.state.services
     services.setdefault(MASTER_SERVICE, msgspec.convert(api_service(config), Service))
     return list(services.values())

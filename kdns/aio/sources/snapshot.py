@@ -39,6 +39,11 @@ class Snapshot:
     api_servers: tuple[tuple[Address, int], ...] = ()
     namespaces: tuple[str, ...] = ()
 
+    def check_namespace(self, name: str) -> None:
+        """InputError for a namespace that manifests do not have."""
+        if name not in self.namespaces:
+            raise InputError(f"--namespace {name}: no such namespace; there is {', '.join(self.namespaces)}")
+
 
 async def snapshot_from_manifests(
     paths: Sequence[Path], config: ClusterConfig, warn: Callable[[str], None]

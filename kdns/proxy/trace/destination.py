@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final
 
-from kdns.cluster.objects import Service
+from kdns.cluster.objects import Endpoint, EndpointSlice, Key, Service
 from kdns.cluster.state import State
 from kdns.errors import InputError
 from kdns.net import Address, family_of, parse_unmapped_address
@@ -15,10 +16,23 @@ from kdns.proxy.plan.service_ports import cluster_ip
 from kdns.proxy.trace.trace import Packet
 
 PROTOCOLS: Final = ("TCP", "UDP", "SCTP")
-_WANTED: Final = "wanted IP:PORT or NAMESPACE/SERVICE:PORT, and /udp or /sctp where it is not TCP"
+SHOWN: Final = 3
+"""How many names an error suggests."""
+_WANTED: Final = (
+    "wanted IP:PORT, SERVICE[.NAMESPACE]:PORT or NAMESPACE/SERVICE:PORT, and /udp or /sctp where it is not TCP"
+)
 _TEXT: Final = re.compile(
     r"(?:\[(?P<bracketed>[^\[\]]*)\]|(?P<host>[^\[\]:]+)):(?P<port>[^:/]+)(?:/(?P<protocol>\w+))?"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """Where names of Services are looked up; `is_given` where somebody chose the namespace."""
+
+    namespace: str = "default"
+    domain: str = "cluster.local"
+    is_given: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +46,16 @@ class Destination:
     protocol: str
 
 
-def packet(state: State, source: str, to: str, interface: str = "") -> Packet:
+def packet(state: State, source: str, to: str, search: Search = Search(), interface: str = "") -> Packet:
     """The packet that --from and --to describe; InputError where they do not, or where there is no such Service."""
     origin = parse_unmapped_address(source)
     if origin is None:
         raise InputError(f"--from {source!r}: wanted an IP address")
     target = destination(to)
     if target.address is None:
-        return _to_service(state, origin, target, interface)
+        return _to_service(state, origin, target, search, interface)
+    if search.is_given:
+        raise InputError(f"--namespace {search.namespace}: --to {to} is no name; a node is named with --node")
     if target.address.version != origin.version:
         families = f"{family_of(origin)} and {family_of(target.address)}"
         raise InputError(f"--from {source} --to {to}: wanted addresses of one IP family, found {families}")
@@ -67,9 +83,21 @@ def _number(target: Destination) -> int:
     return int(target.port)
 
 
-def _to_service(state: State, source: Address, target: Destination, interface: str) -> Packet:
-    service = _service(state, target)
+def _to_service(state: State, source: Address, target: Destination, search: Search, interface: str) -> Packet:
+    label, service = _named(state, target, search)
     name = "/".join(service.key)
+    if service.is_external_name:
+        alias = service.spec.external_name
+        raise InputError(f"--to {target.text!r}: Service {name} is only another name for {alias}; it has no address")
+    if label:
+        return _to_endpoint(state, source, target, (label, service), interface)
+    if service.is_headless:
+        why = "its name leads to the endpoints' own addresses, and packets go there directly"
+        labels = _endpoint_labels(state, service)[:SHOWN]
+        ways = ", ".join(f"{each}.{'.'.join(reversed(service.key))}" for each in labels)
+        raise InputError(f"--to {target.text!r}: Service {name} is headless: {why}{ways and f'; wanted one of {ways}'}")
+    if not service.virtual_ips:
+        raise InputError(f"--to {target.text!r}: Service {name} has no cluster IP yet")
     family = family_of(source)
     address = parse_unmapped_address(cluster_ip(service, family))
     if address is None:
@@ -79,28 +107,93 @@ def _to_service(state: State, source: Address, target: Destination, interface: s
         )
     if target.port.isdecimal():
         return Packet(source, address, target.protocol or "TCP", _number(target), interface)
-    named = [port for port in service.ports if port.name == target.port and target.protocol in {"", port.protocol}]
-    if not named:
-        ports = ", ".join(f"{port.name or port.port}/{port.protocol}" for port in service.ports)
-        raise InputError(f"--to {target.text!r}: Service {name} has no port {target.port!r}; it has {ports}")
-    return Packet(source, address, named[0].protocol, named[0].port, interface)
+    port = _port(target, name, tuple((each.name, each.protocol, each.port) for each in service.ports))
+    return Packet(source, address, *port, interface)
 
 
-def _service(state: State, target: Destination) -> Service:
-    namespace, _, name = target.host.rpartition("/")
-    service = state.services.get((namespace or "default", name))
-    if service is None:
-        near = get_close_matches(name, dict.fromkeys(other for _, other in state.services), n=3)
-        meant = [f"{space}/{other}" for close in near for space, other in state.services if other == close]
-        hint = f"; did you mean {' or '.join(meant[:3])}?" if meant else ""
-        raise InputError(f"--to {target.text!r}: no Service {namespace or 'default'}/{name}{hint}")
-    name = "/".join(service.key)
-    if service.is_external_name:
-        alias = service.spec.external_name
-        raise InputError(f"--to {target.text!r}: Service {name} is only another name for {alias}; it has no address")
-    if service.is_headless:
-        why = "its name leads to the endpoints' own addresses, and packets go there directly"
-        raise InputError(f"--to {target.text!r}: Service {name} is headless: {why}")
-    if not service.virtual_ips:
-        raise InputError(f"--to {target.text!r}: Service {name} has no cluster IP yet")
-    return service
+def _to_endpoint(
+    state: State, source: Address, target: Destination, named: tuple[str, Service], interface: str
+) -> Packet:
+    """The packet to a Pod by its name below a Service: the port is the Pod's own, a name is that of the Service's."""
+    label, service = named
+    name, family = "/".join(service.key), family_of(source)
+    for endpoint_slice, endpoint in _ready_endpoints(state, service):
+        for text in endpoint.addresses:
+            address = parse_unmapped_address(text)
+            if address and _label(endpoint, text) == label and address.version == source.version:
+                if target.port.isdecimal():
+                    return Packet(source, address, target.protocol or "TCP", _number(target), interface)
+                ports = [(each.name, each.protocol or "TCP", each.port) for each in endpoint_slice.ports or ()]
+                return Packet(source, address, *_port(target, name, ports), interface)
+    raise InputError(f"--to {target.text!r}: {label} of Service {name} has no {family} address; --from is {source}")
+
+
+def _port(target: Destination, service: str, ports: Sequence[tuple[str | None, str, int | None]]) -> tuple[str, int]:
+    """The protocol and number of the port of this name; InputError where there is none."""
+    for name, protocol, number in ports:
+        if number and name == target.port and target.protocol in {"", protocol}:
+            return protocol, number
+    has = ", ".join(f"{name or number}/{protocol}" for name, protocol, number in ports)
+    raise InputError(f"--to {target.text!r}: Service {service} has no port {target.port!r}; it has {has}")
+
+
+def _named(state: State, target: Destination, search: Search) -> tuple[str, Service]:
+    """The Service of a name, and the label of one of its endpoints, "" for the Service itself.
+
+    A name is looked up as a resolver of the namespace does: with each member of its search list, then as it is.
+    """
+    candidates = _candidates(target.host, search)
+    for label, key in candidates:
+        service = state.services.get(key)
+        if service and (not label or label in _endpoint_labels(state, service)):
+            return label, service
+    if not candidates:
+        wanted = f"wanted SERVICE, SERVICE.NAMESPACE or SERVICE.NAMESPACE.svc.{search.domain}"
+        raise InputError(f"--to {target.text!r}: no name of a Service; {wanted}, or before it the name of a Pod")
+    for label, key in candidates:
+        if service := state.services.get(key):
+            labels = _endpoint_labels(state, service)
+            has = ", ".join(get_close_matches(label, labels, n=SHOWN) or labels[:SHOWN]) or "none"
+            raise InputError(
+                f"--to {target.text!r}: Service {'/'.join(key)} has no ready endpoint {label}; it has {has}"
+            )
+    label, (namespace, name) = min(candidates, key=lambda candidate: bool(candidate[0]))
+    near = get_close_matches(name, dict.fromkeys(other for _, other in state.services), n=3)
+    meant = [f"{space}/{other}" for close in near for space, other in state.services if other == close]
+    hint = f"; did you mean {' or '.join(meant[:3])}?" if meant else ""
+    raise InputError(f"--to {target.text!r}: no Service {namespace}/{name}{hint}")
+
+
+def _candidates(host: str, search: Search) -> list[tuple[str, Key]]:
+    """What a host may stand for, in the order of the search list: an endpoint's label or "", and a Service."""
+    namespace, slash, name = host.partition("/")
+    if slash:
+        return [("", (namespace, name))]
+    services = f".svc.{search.domain}"
+    suffixes = ("",) if host.endswith(".") else (f".{search.namespace}{services}", services, f".{search.domain}", "")
+    found: list[tuple[str, Key]] = []
+    for suffix in suffixes:
+        name = f"{host.lower().removesuffix('.')}{suffix}"
+        match name.removesuffix(services).split(".") if name.endswith(services) else ():
+            case [service, namespace]:
+                found.append(("", (namespace, service)))
+            case [label, service, namespace]:
+                found.append((label, (namespace, service)))
+    return found
+
+
+def _endpoint_labels(state: State, service: Service) -> list[str]:
+    """The labels below a Service's name that DNS has: hostnames, and addresses with dashes where there is none."""
+    ready = _ready_endpoints(state, service)
+    return list(dict.fromkeys(_label(endpoint, text) for _, endpoint in ready for text in endpoint.addresses))
+
+
+def _label(endpoint: Endpoint, address: str) -> str:
+    return endpoint.hostname.lower() if endpoint.hostname else re.sub(r"[.:]", "-", address)
+
+
+def _ready_endpoints(state: State, service: Service) -> Iterator[tuple[EndpointSlice, Endpoint]]:
+    for endpoint_slice in state.slices_by_service.get(service.key, {}).values():
+        for endpoint in endpoint_slice.endpoints or ():
+            if endpoint.is_ready:
+                yield endpoint_slice, endpoint

@@ -98,7 +98,23 @@ def test_a_trace_as_json() -> None:
         ("--from 10.244.1.9 --to web:htp", "has no port 'htp'; it has http/TCP"),
         ("--from 10.244.1.9 --to web:http/udp", "has no port 'http'"),
         ("--from fd00::9 --to web:80", "has no IPv6 cluster IP, only 10.96.0.10; --from is fd00::9"),
-        ("--from 10.244.1.9 --to web", "wanted IP:PORT or NAMESPACE/SERVICE:PORT"),
+        ("--from 10.244.1.9 --to web", "wanted IP:PORT, SERVICE[.NAMESPACE]:PORT or NAMESPACE/SERVICE:PORT"),
+        ("--from 10.244.1.9 --to weg.default.svc:80", "no Service default/weg; did you mean default/web?"),
+        ("--from 10.244.1.9 --to weg.default.svc.cluster.local:80", "no Service default/weg; did you mean default/web"),
+        ("--from 10.244.1.9 --to web.default.svc.:80", "no name of a Service; wanted SERVICE, SERVICE.NAMESPACE or SE"),
+        ("--from 10.244.1.9 --to web.default.svc.a.b:80", "SERVICE.NAMESPACE.svc.cluster.local, or before it the name"),
+        ("--from 10.244.1.9 --to alias.default.svc.cluster.local:80", "is only another name for example.com"),
+        (
+            "--from 10.244.1.9 --to nginx.shop:80",
+            "go there directly; wanted one of web-0.nginx.shop, 10-244-2-31",
+        ),
+        ("--from 10.244.1.9 --to web-1.nginx.shop:80", "Service shop/nginx has no ready endpoint web-1; it has web-0"),
+        ("--from 10.244.1.9 --to web-0.nginx.shop:htp", "Service shop/nginx has no port 'htp'; it has http/TCP"),
+        ("--from fd00::9 --to 10-244-2-31.nginx.shop:80", "10-244-2-31 of Service shop/nginx has no IPv6 address"),
+        ("--from 10.244.1.9 --to nginx:80", "no Service default/nginx; did you mean shop/nginx?"),
+        ("--from 10.244.1.9 --to web:80 -n shop", "no Service shop/web; did you mean default/web?"),
+        ("--from 10.244.1.9 --to web:80 -n n1", "--namespace n1: no such namespace; there is default,"),
+        ("--from 10.244.1.9 --to 10.96.0.10:80 -n shop", "is no name; a node is named with --node"),
         ("--from 10.244.1.9 --to web:80/icmp", "unknown protocol 'icmp'; wanted TCP, UDP, SCTP"),
         ("--from 10.244.1.9 --to 10.96.0.10:0", "wanted a port from 1 to 65535, found '0'"),
         ("--from 10.244.1.9 --to 10.96.0.10:http", "wanted a port from 1 to 65535, found 'http'"),
@@ -117,6 +133,32 @@ def test_what_cannot_be_traced(arguments: str, says: str) -> None:
     result = traced(*shlex.split(arguments))
     assert (result.exit_code, result.stdout) == (2, "")
     assert says in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "to"),
+    [
+        ("--to web:80", "10.96.0.10:80/TCP"),
+        ("--to WEB.default:http", "10.96.0.10:80/TCP"),
+        ("--to web.default.svc:80/udp", "10.96.0.10:80/UDP"),
+        ("--to web.default.svc.cluster.local:http", "10.96.0.10:80/TCP"),
+        ("--to web.default.svc.cluster.local.:80", "10.96.0.10:80/TCP"),
+        ("--to web.default.svc.k8s.test:80 --cluster-domain k8s.test.", "10.96.0.10:80/TCP"),
+        ("--to web.default:80 -n shop", "10.96.0.10:80/TCP"),
+        ("--to web-0.nginx:http -n shop", "10.244.1.31:8080/TCP"),
+        ("--to web-0.nginx.shop:80", "10.244.1.31:80/TCP"),
+        ("--to 10-244-2-31.nginx.shop.svc.cluster.local:http", "10.244.2.31:8080/TCP"),
+    ],
+)
+def test_names_lead_where_a_resolver_of_the_namespace_leads(arguments: str, to: str) -> None:
+    result = traced("--from", "10.244.1.9", *shlex.split(arguments))
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.startswith(f"10.244.1.9 to {to}, ")
+
+
+def test_a_name_leads_to_the_family_of_the_client() -> None:
+    result = traced("--from", "fd00::9", "--to", "web-0.nginx.shop:http")
+    assert result.stdout.startswith("fd00::9 to [fd00:10:244:1::31]:8080/TCP, ")
 
 
 def test_the_ruleset_of_the_examples_means_what_the_trace_says() -> None:
