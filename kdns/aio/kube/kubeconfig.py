@@ -209,15 +209,18 @@ def kubeconfig_content(path: Path) -> Json:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Replace the file atomically. A symbolic link stays one, and the file keeps its owner when root writes it."""
+    """Replace the file atomically. A symbolic link stays one.
+
+    What root writes keeps its owner; a new file gets that of its folder, who would have it without sudo.
+    """
     target = Path(os.path.realpath(path))
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, new = mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
-            with suppress(FileNotFoundError, PermissionError):
-                was = target.stat()
-                os.fchown(handle, was.st_uid, was.st_gid)
+            with suppress(PermissionError):
+                owner = (target if target.exists() else target.parent).stat()
+                os.fchown(handle, owner.st_uid, owner.st_gid)
             file.write(text)
             file.flush()
             os.fsync(handle)
