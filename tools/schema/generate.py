@@ -41,6 +41,10 @@ _PLAIN = {
 """JSON type and format → the scalar."""
 
 
+_META_ROOTS = ("APIGroupList", "APIResourceList", "APIVersions", "DeleteOptions", "ListMeta", "Status")
+"""The types of meta/v1 that no kind refers to."""
+
+
 def files() -> dict[str, str]:
     """The text of each file by its name."""
     known = release.definitions(KUBERNETES_VERSION)
@@ -60,7 +64,7 @@ def _roots(known: Mapping[str, Json]) -> list[str]:
         api_version, *names = line.split()
         kinds += [(api_version, name) for name in names]
     roots = [release.type_of(known, api_version, kind) for api_version, kind in kinds]
-    return [*roots, *(f"{META}.{name}" for name in ("DeleteOptions", "ListMeta", "Status"))]
+    return [*roots, *(f"{META}.{name}" for name in _META_ROOTS)]
 
 
 def _stem(package: str) -> str:
@@ -131,7 +135,7 @@ def _field(package: str, name: str, schema: Json, go: GoField) -> str:
     of = short_name(of) if "." in of else of
     of = f"[{of}]" if "items" in schema else f"{{{of}}}" if "additionalProperties" in schema else of
     words = [name, of, ".".join(map(str, go.number)) or "-"]
-    words += ["pointer"] * go.pointer + ["always"] * go.always
+    words += ["pointer"] * go.pointer + ["always"] * go.always + ["omitzero"] * go.omitzero
     if strategy := schema.get("x-kubernetes-patch-strategy"):
         words.append(_keyed("patch", strategy, schema.get("x-kubernetes-patch-merge-key")))
     if list_type := schema.get("x-kubernetes-list-type"):

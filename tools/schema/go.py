@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 
-_FIELD = re.compile(r"(?P<name>\w+)(?P<pointer>\*?)(?P<always>!?)=(?P<number>[0-9]+|-)")
+_FIELD = re.compile(r"(?P<name>\w+)(?P<pointer>\*?)(?P<always>!?)(?P<omitzero>~?)=(?P<number>[0-9.]+|-)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,7 @@ class GoField:
     pointer: bool = False
     always: bool = False
     """Its JSON tag lacks omitempty."""
+    omitzero: bool = False
     markers: str = ""
     """`default=` and `enum=`, as words of the data."""
 
@@ -48,11 +49,13 @@ def _fields(name: str, entries: Mapping[str, list[str]], markers: Mapping[tuple[
         if word.startswith("+"):
             inlined, _, number = word[1:].partition("=")
             for field, each in _fields(f"{package}.{inlined}", entries, markers).items():
-                fields[field] = GoField((int(number), *each.number), each.pointer, each.always, each.markers)
+                fields[field] = replace(each, number=(int(number), *each.number))
         elif row := _FIELD.fullmatch(word):
-            path = () if row["number"] == "-" else (int(row["number"]),)
+            path = () if row["number"] == "-" else tuple(map(int, row["number"].split(".")))
             marked = markers.get((short_name(name), row["name"]), "")
-            fields[row["name"]] = GoField(path, bool(row["pointer"]), bool(row["always"]), marked)
+            fields[row["name"]] = GoField(
+                path, bool(row["pointer"]), bool(row["always"]), bool(row["omitzero"]), marked
+            )
         else:
             raise ValueError(f"go.txt: {name}: {word!r} is not name=number")
     return fields

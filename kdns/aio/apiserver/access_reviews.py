@@ -5,9 +5,10 @@ from __future__ import annotations
 from aiohttp import web
 
 from kdns.aio.apiserver.body import decoded_body, read_body
-from kdns.aio.apiserver.response import response_to
+from kdns.aio.apiserver.response import object_response
 from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.server import access_reviews, protobuf, representation
+from kdns.controlplane.server import access_reviews
+from kdns.controlplane.server.protobuf import messages
 
 
 async def review(request: web.BaseRequest) -> web.Response | None:
@@ -23,6 +24,6 @@ async def review(request: web.BaseRequest) -> web.Response | None:
         raise StatusError(405, "MethodNotAllowed", message, {})
     media_type = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     body = await read_body(request)
-    is_decoded = media_type != protobuf.MEDIA_TYPE
+    is_decoded = media_type != messages.MEDIA_TYPE
     obj = (await decoded_body(body, media_type, strictly=False)).obj if is_decoded else {}
-    return response_to(request, representation.encoded(access_reviews.reviewed(kind, obj)), status=201)
+    return object_response(request, access_reviews.reviewed(kind, obj), status=201)

@@ -15,8 +15,9 @@ from kdns.controlplane.meta import gotext
 from kdns.controlplane.meta.errors import StatusError, bad_request
 from kdns.controlplane.meta.kinds import Json
 from kdns.controlplane.schema.field_validation import ERRORS_MAX, duplicate_fields
-from kdns.controlplane.server import protobuf
 from kdns.controlplane.server.patch import APPLY_PATCH
+from kdns.controlplane.server.protobuf import messages
+from kdns.controlplane.server.protobuf.decoding import decoded as decoded_protobuf
 from kdns.controlplane.server.representation import JSON, YAML
 from kdns.errors import ManifestError
 
@@ -25,7 +26,7 @@ READ_TIMEOUT_S = 60.0
 
 _YAML_TYPES = frozenset({YAML, "application/x-yaml", "text/yaml", "text/x-yaml", APPLY_PATCH})
 _JSON_TYPES = frozenset({JSON, "application/octet-stream", ""})
-_READ = f"{JSON}, {YAML}, {protobuf.MEDIA_TYPE}"
+_READ = f"{JSON}, {YAML}, {messages.MEDIA_TYPE}"
 _UNREADABLE = "the object provided is unrecognized: "
 _KIND_STRUCT = r'struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }'
 
@@ -91,8 +92,8 @@ def _decoded(body: bytes, media_type: str, *, strictly: bool) -> Body:
     """`decoded_body` at once."""
     if media_type in _YAML_TYPES:
         return _from_yaml(body, strictly=strictly)
-    if media_type == protobuf.MEDIA_TYPE:
-        return Body(protobuf.decoded(body), size_bytes=len(body))
+    if media_type == messages.MEDIA_TYPE:
+        return Body(decoded_protobuf(body), size_bytes=len(body))
     if media_type not in _JSON_TYPES and not media_type.endswith("+json"):
         message = f"the body of the request was in an unknown format - accepted media types include: {_READ}"
         raise StatusError(415, "UnsupportedMediaType", message)

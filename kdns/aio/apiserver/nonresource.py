@@ -9,7 +9,7 @@ from typing import TypeAlias
 from aiohttp import web
 
 import kdns
-from kdns.aio.apiserver.response import response_to
+from kdns.aio.apiserver.response import object_response, response_to
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import Json
 from kdns.controlplane.server import discovery, representation
@@ -83,7 +83,7 @@ def _discovery_maker(request: web.BaseRequest, parts: list[str], address: str) -
 def _json(request: web.BaseRequest, value: Json | None) -> web.Response:
     if value is None:
         raise unknown_path()
-    return response_to(request, encoded(value))
+    return object_response(request, value) if "kind" in value else response_to(request, encoded(value))
 
 
 def _discovery(request: web.BaseRequest, plain: Json, *, core: bool) -> web.Response:

@@ -115,5 +115,5 @@ class ResourceRequest:
             raise bad_request(
                 f"includeObject: found {syntax(self.text('includeObject'))}, wanted None, Metadata or Object"
             )
-        negotiated = representation.streamed if self.watches else representation.representation
-        return Renderer(self.kind, negotiated(self.request.headers.get("Accept", "")), include)
+        shape = representation.representation(self.request.headers.get("Accept", ""), streams=self.watches)
+        return Renderer(self.kind, shape, include)

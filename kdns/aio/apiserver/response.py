@@ -1,4 +1,4 @@
-"""Responses: JSON, YAML, indentation, gzip and Warning headers."""
+"""Responses: media types, indentation, gzip and Warning headers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,15 @@ import msgspec
 from aiohttp import web
 
 from kdns.aio.files.yaml import dumped
-from kdns.controlplane.server.representation import JSON, YAML, Representation
+from kdns.controlplane.meta.errors import StatusError
+from kdns.controlplane.meta.kinds import Json
+from kdns.controlplane.server.representation import (
+    JSON,
+    YAML,
+    Representation,
+    plain_representation,
+    serialized,
+)
 
 _PIECE_BYTES = 256 * 1024
 _STALLED_S = 60.0
@@ -30,11 +38,11 @@ def response_to(
     shape: Representation | None = None,
     warnings: list[str] | None = None,
 ) -> web.Response:
-    """A response with this JSON, converted to YAML, indented or compressed as the request asks."""
+    """A response with this JSON, or protobuf where the shape says so, in the form and compression of the request."""
     media_type = shape.media_type if shape else JSON
     if media_type == YAML:
         body = dumped(msgspec.json.decode(body)).encode()
-    elif _wants_indent(request):
+    elif media_type == JSON and _wants_indent(request):
         body = msgspec.json.format(body, indent=2) + b"\n"
     response = web.Response(status=status, body=body, content_type=media_type)
     add_warnings(response, warnings or [])
@@ -44,6 +52,22 @@ def response_to(
         response.headers["Content-Encoding"] = "gzip"
         response.headers["Vary"] = "Accept-Encoding"
     return response
+
+
+def object_response(
+    request: web.BaseRequest, obj: Json, *, status: int = 200, warnings: list[str] | None = None
+) -> web.Response:
+    """A response with an object that has no other form, such as a Status; 406 if the client accepts none."""
+    shape = plain_representation(request.headers.get("Accept", ""), obj)
+    return response_to(request, serialized(obj, shape.media_type), status=status, shape=shape, warnings=warnings)
+
+
+def error_response(request: web.BaseRequest, error: StatusError) -> web.Response:
+    """The Status of an error; JSON for a client that accepts none of the media types."""
+    try:
+        return object_response(request, error.body(), status=error.code)
+    except StatusError:
+        return response_to(request, serialized(error.body(), JSON), status=error.code)
 
 
 async def send(request: web.BaseRequest, response: web.Response, body: bytes) -> None:

@@ -15,12 +15,12 @@ from aiohttp import hdrs, web
 from kdns import logs
 from kdns.aio.apiserver import access_reviews, nonresource
 from kdns.aio.apiserver.authentication import READY_PATHS, RestConfig, check_config, check_request
-from kdns.aio.apiserver.response import response_to
+from kdns.aio.apiserver.response import error_response
 from kdns.aio.apiserver.verbs import Verbs
 from kdns.aio.connections import Connections, Kind
 from kdns.aio.http.server import HttpServer, connection_of
 from kdns.controlplane.meta.errors import StatusError, bad_request, internal
-from kdns.controlplane.server import representation, routes, subresources
+from kdns.controlplane.server import routes, subresources
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.storage.watch import Subscription
 from kdns.net import join_host_port
@@ -112,7 +112,7 @@ class _Handler:
 
 
 def _error_response(request: web.BaseRequest, error: StatusError) -> web.Response:
-    response = response_to(request, representation.encoded(error.body()), status=error.code)
+    response = error_response(request, error)
     if error.code == 401:
         response.headers[hdrs.WWW_AUTHENTICATE] = "Bearer"
     if error.code == 429:

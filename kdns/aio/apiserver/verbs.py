@@ -14,7 +14,7 @@ from kdns.aio.apiserver.aside import LARGE_BYTES, aside
 from kdns.aio.apiserver.authentication import RestConfig
 from kdns.aio.apiserver.body import decoded_body, read_body
 from kdns.aio.apiserver.request import ResourceRequest
-from kdns.aio.apiserver.response import add_warnings, response_to, send
+from kdns.aio.apiserver.response import add_warnings, object_response, response_to, send
 from kdns.aio.apiserver.watch import WatchStream, WatchTimes
 from kdns.controlplane.meta import gotext
 from kdns.controlplane.meta.errors import StatusError, bad_request, method_not_allowed
@@ -103,7 +103,7 @@ class Verbs:
         now_s = self.api.now_s()
 
         def response() -> web.Response:
-            body = version.encoded if not renderer.shape.form else renderer.one(version.obj, now_s)
+            body = version.encoded if renderer.sends_stored else renderer.one(version.obj, now_s)
             return response_to(call.request, body, shape=renderer.shape)
 
         return await aside(response, len(version.encoded))
@@ -152,9 +152,7 @@ class Verbs:
         obj, warnings = await _reviewed(call, options)
         POSTS[target.subresource](self.api, target.space, target.name, obj, dry_run=options.dry_run)
         status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
-        return response_to(
-            call.request, representation.encoded(status), status=201, shape=call.renderer.shape, warnings=warnings
-        )
+        return object_response(call.request, status, status=201, warnings=warnings)
 
     async def update(self, call: ResourceRequest) -> web.StreamResponse:
         """PUT on an object: 201 when this creates it."""
@@ -231,8 +229,9 @@ class Verbs:
         shows_object = STRATEGIES[target.kind].return_deleted_object
         if shows_object or is_terminating(last) or (remains and not dry_run):
             return await self._object(call, call.renderer.shown(last), [])
-        body = representation.encoded(representation.deleted(call.kind, last))
-        return response_to(call.request, body, shape=call.renderer.shape)
+        shape = call.renderer.shape
+        body = representation.serialized(representation.deleted(call.kind, last), shape.media_type)
+        return response_to(call.request, body, shape=shape)
 
     async def delete_collection(self, call: ResourceRequest) -> web.StreamResponse:
         """DELETE of a collection, a few objects at a time, so that other requests are served in between."""
@@ -268,10 +267,10 @@ class Verbs:
         except StatusError as error:
             if error.code != 410:
                 raise
-            return await watch.refused(call.request, error)
+            return await watch.refused(call.request, renderer, error)
         self.watches[subscription] = None
         try:
-            response = await watch.started(call.request, _deprecations(call.kind))
+            response = await watch.started(call.request, renderer, _deprecations(call.kind))
             times = WatchTimes(timeout_s, self.config.bookmark_interval_s if bookmarks else None)
             state = watch.StoreState(lambda: self.api.store.revision, self.durable, self.api.now_s)
             stream = WatchStream(subscription, renderer, state, times)

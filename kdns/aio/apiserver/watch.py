@@ -1,4 +1,4 @@
-"""Watch streams: the events of a subscription, one JSON line each, in a chunked response."""
+"""Watch streams: the events of a subscription, JSON lines or frames of protobuf, in a chunked response."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from aiohttp import web
 
 from kdns.aio.apiserver.response import add_warnings
 from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.server.representation import JSON, Renderer, error_line
+from kdns.controlplane.server.protobuf import messages
+from kdns.controlplane.server.representation import Renderer
 from kdns.controlplane.storage.watch import Subscription
 
 _STALLED_S = 60.0
@@ -95,7 +96,7 @@ class WatchStream:
                 if not waiting:
                     await changed.wait()
         except StatusError as error:
-            await response.write(error_line(error.body()))
+            await response.write(self._renderer.error(error.body()))
         except TimeoutError:
             if transport := request.transport:
                 transport.abort()
@@ -122,18 +123,22 @@ class WatchStream:
         return line
 
 
-async def started(request: web.BaseRequest, warnings: list[str] | None = None) -> web.StreamResponse:
+async def started(
+    request: web.BaseRequest, renderer: Renderer, warnings: list[str] | None = None
+) -> web.StreamResponse:
     """The response of a watch, with its header sent."""
-    response = web.StreamResponse(headers={"Content-Type": JSON, "Cache-Control": "no-cache, private"})
+    media_type = renderer.shape.media_type
+    content_type = f"{media_type};stream=watch" if media_type == messages.MEDIA_TYPE else media_type
+    response = web.StreamResponse(headers={"Content-Type": content_type, "Cache-Control": "no-cache, private"})
     add_warnings(response, warnings or [])
     response.enable_chunked_encoding()
     await response.prepare(request)
     return response
 
 
-async def refused(request: web.BaseRequest, error: StatusError) -> web.StreamResponse:
+async def refused(request: web.BaseRequest, renderer: Renderer, error: StatusError) -> web.StreamResponse:
     """The response to a watch from a resourceVersion that is too old: 200 and one ERROR event, as of kube-apiserver."""
-    response = await started(request)
-    await response.write(error_line(error.body()))
+    response = await started(request, renderer)
+    await response.write(renderer.error(error.body()))
     await response.write_eof()
     return response

@@ -24,7 +24,7 @@ from kdns.controlplane.fieldmanager.field_sets import (
 )
 from kdns.controlplane.fieldmanager.structure import StructureError, structure_of
 from kdns.controlplane.meta.kinds import Json, Kind
-from kdns.controlplane.schema.schema import SCALARS, TypeName, fields, type_of
+from kdns.controlplane.schema.zeros import filled
 from kdns.controlplane.storage import object_meta
 
 Entries: TypeAlias = list[Json]
@@ -46,7 +46,6 @@ _RESET_BESIDE_SPEC = {
     ("Pod", "status"): field_set(("metadata", "deletionTimestamp"), ("metadata", "ownerReferences")),
     ("Deployment", "status"): field_set(("metadata", "labels")),
 }
-_ZEROS: dict[TypeName, Any] = {"string": "", "bool": False, "int32": 0, "int64": 0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +67,7 @@ def entries_of_new(kind: Kind, obj: Json, writer: Writer) -> Entries:
     """The entries of a new object."""
     if not writer.name:
         return []
-    return _after_write(kind, _empty(kind), obj, valid_entries(obj) or [], writer)
+    return _after_write(kind, {}, obj, valid_entries(obj) or [], writer)
 
 
 def entries_of_changed(kind: Kind, live: Json, obj: Json, writer: Writer) -> Entries:
@@ -85,8 +84,10 @@ def entries_of_changed(kind: Kind, live: Json, obj: Json, writer: Writer) -> Ent
 
 
 def _after_write(kind: Kind, live: Json, obj: Json, entries: Entries, writer: Writer) -> Entries:
+    """The entries after a write. What Go writes of absent fields is compared too: a new container has resources."""
+    before, after = (managed_content(filled(kind, each)) for each in (live, obj))
     try:
-        change = compare_managed(kind, managed_content(live), managed_content(obj), writer.subresource)
+        change = compare_managed(kind, before, after, writer.subresource)
     except StructureError:  # list items cannot be identified: validation refuses the object
         return entries
     result = entries_without(kind, entries, union(change.written, change.removed))
@@ -215,28 +216,3 @@ def reset_fields(kind: Kind, subresource: str) -> FieldSet:
     if subresource == "status":
         return union(field_set(("spec",)), _RESET_BESIDE_SPEC.get((kind.kind, subresource), {}))
     return field_set(("status",)) if "status" in kind.subresources else {}
-
-
-@cache
-def _empty(kind: Kind) -> Json:
-    """What a create is compared with: the kind's zero object in Go, whose fields the creator owns only if it sets them.
-
-    Every object has the structs that are no pointers (spec, status, a Deployment's strategy and template), and fields
-    without omitempty, such as containers.
-    """
-    return _zero(type_of(kind))
-
-
-def _zero(type_name: TypeName) -> Json:
-    result: Json = {}
-    for name, field in fields(type_name).items():
-        if field.pointer:
-            continue
-        if field.list_of or field.map_of:
-            if field.writes_zero:
-                result[name] = None
-        elif field.type not in SCALARS:
-            result[name] = _zero(field.type)
-        elif field.writes_zero and field.type in _ZEROS:
-            result[name] = _ZEROS[field.type]
-    return result

@@ -17,6 +17,7 @@ from kdns.controlplane.resources.service.allocation import ServiceAllocator
 from kdns.controlplane.resources.service.allocator import AllocatorMetrics, Choose, Transaction
 from kdns.controlplane.resources.strategy import STRATEGIES
 from kdns.controlplane.resources.validation import validate_meta, validate_meta_update
+from kdns.controlplane.schema.zeros import lean
 from kdns.controlplane.storage.watch import Version
 
 
@@ -45,7 +46,7 @@ class Registry:
     def create(self, kind: Kind, obj: Json, *, dry_run: bool = False) -> PreparedObject:
         """Prepare a new object; raises 422, or 500 for a full range."""
         strategy, txn = STRATEGIES[kind], Transaction()
-        new = strategy.prepare(strategy.prepare_create(strategy.defaults(obj)), None)
+        new = strategy.prepare(strategy.prepare_create(lean(kind, strategy.defaults(obj))), None)
         try:
             if strategy.allocate:
                 strategy.allocate(self.services, new, None, txn, dry_run=dry_run)
@@ -65,7 +66,7 @@ class Registry:
         As in kube-apiserver, metadata are validated for all kinds alike and then with the kind: causes occur twice.
         """
         strategy, txn = STRATEGIES[kind], Transaction()
-        new = strategy.defaults(new)
+        new = lean(kind, strategy.defaults(new))
         if subresource:
             causes = _common(kind, old, new) + validate_meta_update(old, new)
             if rules := strategy.validate_subresource.get(subresource):

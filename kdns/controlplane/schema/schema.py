@@ -15,7 +15,8 @@ The data are the files release/*.txt, one for each API group and version, which 
 fields stand among those of the type; "-" means that a field has no number. Words:
 
     pointer                  the Go field is a pointer: false, 0 and "" differ from an absent value
-    always                   the Go field lacks omitempty: false, 0, "", [] and {} are written
+    always                   the Go field lacks omitempty: false, 0, "" and null are written
+    omitzero                 the Go field is a struct and not written where it is zero, unlike others
     patch=merge:key          strategic merge patch: strategies with commas between, and the key of a merged list
     list=map:key,key         list type (atomic, set, map) and the keys of a map list
     map=atomic               map type (atomic, granular) of the field's map or object; of all objects in a type's line
@@ -63,8 +64,8 @@ class Field(msgspec.Struct, frozen=True):
     required: bool = False
     number: tuple[int, ...] = ()
     pointer: bool = False
-    writes_zero: bool = False
-    """Whether false, 0, "" and what is empty are serialized: a pointer in Go, or a field without omitempty."""
+    always: bool = False
+    omitzero: bool = False
     patch_strategy: tuple[str, ...] = ()
     merge_key: str = ""
     list_type: str = ""
@@ -72,6 +73,11 @@ class Field(msgspec.Struct, frozen=True):
     map_type: str = ""
     enum: tuple[str, ...] = ()
     default: Any = None
+
+    @property
+    def writes_zero(self) -> bool:
+        """Whether false, 0, "" and what is empty are serialized: a pointer in Go, or a field without omitempty."""
+        return self.pointer or self.always
 
 
 class Type(msgspec.Struct, frozen=True):
@@ -119,16 +125,25 @@ def fields(type_name: TypeName) -> Mapping[str, Field]:
     return {} if type_name in SCALARS else type_named(type_name).fields
 
 
-@cache
 def type_of(kind: Kind) -> TypeName:
     """The type that objects of a kind have. KeyError if the release has none."""
-    try:
-        package = _package(f"{kind.group.split('.')[0] or 'core'}.{kind.version}")
-    except FileNotFoundError:
-        package = None
-    if package is None or package.api_version != kind.api_version or kind.kind not in package.blocks:
+    type_name = type_at(kind.api_version, kind.kind)
+    if type_name is None:
         raise KeyError(f"the schema of Kubernetes {KUBERNETES_VERSION} has no {kind.kind} in {kind.api_version}")
-    return f"{package.name}.{kind.kind}"
+    return type_name
+
+
+@cache
+def type_at(api_version: str, kind: str) -> TypeName | None:
+    """The type of objects with this apiVersion and kind; None if the release has none."""
+    group, _, version = api_version.rpartition("/")
+    try:
+        package = _package(f"{group.split('.')[0] or 'core'}.{version}")
+    except (OSError, ValueError):
+        return None
+    if package.api_version != api_version or kind not in package.blocks:
+        return None
+    return f"{package.name}.{kind}"
 
 
 def field_at(kind: Kind, path: str) -> Field:
@@ -184,10 +199,8 @@ def _field(package: Package, line: str) -> Field:
     for word in words:
         key, _, value = word.partition("=")
         match key:
-            case "pointer":
-                options |= {"pointer": True, "writes_zero": True}
-            case "always":
-                options["writes_zero"] = True
+            case "pointer" | "always" | "omitzero":
+                options[key] = True
             case "patch":
                 strategies, _, merge_key = value.partition(":")
                 options |= {"patch_strategy": tuple(strategies.split(",")), "merge_key": merge_key}

@@ -1,14 +1,15 @@
-"""The representation that a client accepts, and objects, lists and watch events in it: JSON, Table, metadata alone.
+"""The representation that a client accepts, and objects, lists and watch events in it.
 
-Plain objects are sent as the store encoded them; only tables and bare metadata are made per request.
+Media types are JSON, YAML and protobuf; forms are the object itself, a Table and bare metadata.
+Plain objects are sent in JSON as the store encoded them; everything else is made per request.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -16,30 +17,36 @@ from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import FORMS, Json, Kind
 from kdns.controlplane.resources.columns import Printer
 from kdns.controlplane.resources.strategy import STRATEGIES
+from kdns.controlplane.schema.zeros import filled
+from kdns.controlplane.server.protobuf import encoding
+from kdns.controlplane.server.protobuf.messages import MEDIA_TYPE as PROTOBUF
 from kdns.controlplane.server.views import FORM_VIEWS
 from kdns.controlplane.storage.listing import ListResult
 from kdns.controlplane.storage.watch import WatchEvent
 
-JSON = "application/json"
-YAML = "application/yaml"
-_FORMATS = {JSON: JSON, "*/*": JSON, "application/*": JSON, YAML: YAML}
-_FORMS = {
-    "": "",
-    "Table": "Table",
-    "PartialObjectMetadata": "PartialObjectMetadata",
-    "PartialObjectMetadataList": "PartialObjectMetadata",
-}
+JSON: Final = "application/json"
+YAML: Final = "application/yaml"
+_MEDIA_TYPES = (JSON, YAML, PROTOBUF)
+_STREAMED = (JSON, PROTOBUF)
+_PARTIAL, _PARTIAL_LIST = "PartialObjectMetadata", "PartialObjectMetadataList"
+_FORMS: Final = {"Table": (JSON, YAML), _PARTIAL: _MEDIA_TYPES, _PARTIAL_LIST: _MEDIA_TYPES}
+"""Form → the media types that it has."""
 _SHARED_BYTES_MAX = 16 * 1024
 _META_VERSIONS = frozenset({"v1", "v1beta1"})
 
 
 @dataclass(frozen=True, slots=True)
 class Representation:
-    """Media type, and the form of objects: "" for objects as they are, Table or PartialObjectMetadata."""
+    """Media type, and the form of objects: "" for objects as they are, or a key of _FORMS."""
 
     media_type: str = JSON
     form: str = ""
     version: str = "v1"
+
+    @property
+    def api_version(self) -> str:
+        """The apiVersion of the form."""
+        return f"meta.k8s.io/{self.version}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,29 +77,48 @@ def _quality(text: str) -> float:
         return 1.0
 
 
-def representation(accept: str) -> Representation:
-    """The best representation the client accepts; 406 if there is none."""
+def representation(
+    accept: str, *, has_forms: bool = True, streams: bool = False, has_protobuf: bool = True
+) -> Representation:
+    """The best representation the client accepts, of a watch if it `streams`; 406 if there is none."""
     if not accept:
         return Representation()
-    for each in media_ranges(accept):
-        media_type = _FORMATS.get(each.media_type)
-        form = _FORMS.get(each.parameters.get("as", ""))
-        if media_type is None or form is None:
-            continue
-        version = each.parameters.get("v", "v1")
-        if form and (each.parameters.get("g") != "meta.k8s.io" or version not in _META_VERSIONS):
-            continue
-        return Representation(media_type, form, version if form else "v1")
-    message = f"only the following media types are accepted: {JSON}, {YAML}"
-    raise StatusError(406, "NotAcceptable", message)
+    ranges = media_ranges(accept)
+    media_types = _MEDIA_TYPES if has_protobuf else (JSON, YAML)
+    for each in ranges:
+        for media_type in media_types:
+            wanted = _transformed(each.parameters, media_type, has_forms=has_forms)
+            if _matches(each.media_type, media_type) and wanted:
+                if streams and media_type not in _STREAMED:
+                    raise _not_acceptable(f"{each};stream=watch" for each in _STREAMED)
+                return wanted
+    if any(_matches(each.media_type, media_type) for each in ranges for media_type in media_types):
+        raise _not_acceptable(media_types)
+    available = [*media_types, *(f"{each};stream=watch" for each in _STREAMED if streams)]
+    message = f"406: Not Acceptable\n\nAvailable representations: {', '.join(available)}"
+    raise StatusError(406, "NotAcceptable", message, {})
 
 
-def streamed(accept: str) -> Representation:
-    """The representation of a watch: JSON, or 406 if the client prefers another."""
-    wanted = representation(accept)
-    if wanted.media_type != JSON:
-        raise StatusError(406, "NotAcceptable", f"only the following media types are accepted: {JSON};stream=watch")
-    return wanted
+def _matches(media_range: str, media_type: str) -> bool:
+    return media_range in {media_type, "application/*", "*/*", "*"}
+
+
+def _transformed(parameters: dict[str, str], media_type: str, *, has_forms: bool) -> Representation | None:
+    """The representation that the parameters of a media type request, None for one that there is not."""
+    stream = parameters.get("stream", "")
+    if stream and (stream != "watch" or media_type not in _STREAMED):
+        return None
+    if not parameters.keys() & {"as", "g", "v"}:
+        return Representation(media_type)
+    group, version, form = (parameters.get(name, "") for name in ("g", "v", "as"))
+    if not has_forms or group != "meta.k8s.io" or version not in _META_VERSIONS:
+        return None
+    return Representation(media_type, form, version) if media_type in _FORMS.get(form, ()) else None
+
+
+def _not_acceptable(accepted: Iterable[str]) -> StatusError:
+    message = f"only the following media types are accepted: {', '.join(accepted)}"
+    return StatusError(406, "NotAcceptable", message)
 
 
 def wants_aggregated_discovery(accept: str) -> bool:
@@ -119,37 +145,53 @@ def table(
     now_s: float,
     include_object: IncludeObject = "Metadata",
     metadata: Json | None = None,
+    api_version: str = "meta.k8s.io/v1",
 ) -> Json:
     """The objects as a Table at a time (Unix seconds); `metadata` is the list's (resourceVersion, continue)."""
     stored = FORMS.get(kind, kind)
     printer, view = STRATEGIES[stored].printer, FORM_VIEWS.get(kind)
+    rows = []
+    for obj in objects:
+        row = _row(printer, view.stored(obj) if view else obj, now_s)
+        if include_object == "Object":
+            row["object"] = filled(kind, obj)
+        elif include_object == "Metadata":
+            row["object"] = _partial(obj, api_version)
+        rows.append(row)
     return {
         "kind": "Table",
-        "apiVersion": "meta.k8s.io/v1",
+        "apiVersion": api_version,
         "metadata": metadata or {},
         "columnDefinitions": [column.definition(stored) for column in printer.columns],
-        "rows": [_row(printer, obj, view.stored(obj) if view else obj, now_s, include_object) for obj in objects],
+        "rows": rows,
     }
 
 
-def _row(printer: Printer, obj: Json, stored: Json, now_s: float, include_object: IncludeObject) -> Json:
+def _row(printer: Printer, stored: Json, now_s: float) -> Json:
     row: Json = {"cells": printer.cells(stored, now_s)}
     if printer.conditions and (conditions := printer.conditions(stored)):
         row["conditions"] = conditions
-    match include_object:
-        case "Object":
-            row["object"] = obj
-        case "Metadata":
-            partial = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}
-            row["object"] = partial | {"metadata": obj.get("metadata", {})}
-        case "None":
-            pass
     return row
+
+
+def _partial(obj: Json, api_version: str) -> Json:
+    return {"kind": _PARTIAL, "apiVersion": api_version, "metadata": obj.get("metadata", {})}
 
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 encoded = msgspec.json.encode
+
+
+def serialized(obj: Json, media_type: str) -> bytes:
+    """An object of any kind for a media type; YAML is made of the JSON."""
+    return encoding.encoded(obj) if media_type == PROTOBUF else encoded(obj)
+
+
+def plain_representation(accept: str, obj: Json) -> Representation:
+    """The representation of an object that has no other form, such as a Status; 406 if the client accepts none."""
+    has_protobuf = encoding.is_encodable(obj.get("apiVersion", ""), obj["kind"])
+    return representation(accept, has_forms=False, has_protobuf=has_protobuf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,20 +202,19 @@ class Renderer:
     shape: Representation
     include_object: IncludeObject = "Metadata"
 
+    @property
+    def sends_stored(self) -> bool:
+        """Whether objects are sent as the store encoded them."""
+        return not self.shape.form and self.shape.media_type != PROTOBUF and self.kind not in FORM_VIEWS
+
     def shown(self, obj: Json) -> Json:
-        """A stored object in the requested form."""
+        """A stored object as the kind of the request."""
         view = FORM_VIEWS.get(self.kind)
         return view.read(obj) if view else obj
 
     def one(self, obj: Json, now_s: float) -> bytes:
         """A single object."""
-        match self.shape.form:
-            case "Table":
-                return encoded(self._table([obj], now_s, obj["metadata"]))
-            case "PartialObjectMetadata":
-                return encoded(self._partial(obj))
-            case _:
-                return encoded(obj)
+        return self._serialized(self._formed(obj, now_s))
 
     def many(self, found: ListResult, now_s: float) -> bytes:
         """A page of a list."""
@@ -186,25 +227,28 @@ class Renderer:
             case "Table":
                 return encoded(self._table([self.shown(obj) for obj in found.items], now_s, metadata))
             case "PartialObjectMetadata":
-                items = b",".join(encoded(self._partial(obj)) for obj in found.items)
-                return _list("PartialObjectMetadataList", f"meta.k8s.io/{self.shape.version}", metadata, items)
-            case _:
-                if self.kind in FORM_VIEWS:
-                    items = b",".join(encoded(self.shown(obj)) for obj in found.items)
-                else:
-                    items = b",".join([version.encoded for version in found.stored])
-                return _list(self.kind.list_kind, self.kind.api_version, metadata, items)
+                raise _no_form(_PARTIAL, f"is a list ({_go_type(self.kind)}List)")
+            case "PartialObjectMetadataList":
+                version = self.shape.api_version
+                items = (_partial(obj, version) for obj in found.items)
+                return self._list((version, _PARTIAL_LIST), metadata, (version, _PARTIAL), items)
+        kind = self.kind
+        if self.sends_stored:
+            joined = b",{".join([version.item for version in found.stored])
+            return _json_list(kind.list_kind, kind.api_version, metadata, b"{" + joined if found.stored else b"")
+        shown = map(self.shown, found.items)
+        return self._list((kind.api_version, kind.list_kind), metadata, (kind.api_version, kind.kind), shown)
 
     def event(self, event: WatchEvent, now_s: float, *, first: bool) -> bytes:
-        """A line of a watch. Only the first has the columns of a table. Equal short ones are encoded once."""
-        if not (self.shape.form or self.kind in FORM_VIEWS):
+        """An event of a watch. Only the first has the columns of a table. Equal short ones are encoded once."""
+        if self.sends_stored:
             return event.line
         line = _shared_line if len(event.stored.encoded) <= _SHARED_BYTES_MAX else _line
         return line(self, event, int(now_s), first=first)
 
     def bookmark(self, revision: int, now_s: float, *, ends_initial: bool, first: bool) -> bytes:
         """A BOOKMARK: everything up to `revision` has been sent."""
-        metadata: Json = {"resourceVersion": str(revision), "creationTimestamp": None}
+        metadata: Json = {"resourceVersion": str(revision)}
         if ends_initial:
             metadata["annotations"] = {INITIAL_EVENTS_END: "true"}
         obj = {"kind": self.kind.kind, "apiVersion": self.kind.api_version, "metadata": metadata}
@@ -212,27 +256,68 @@ class Renderer:
 
     def line(self, event_type: str, obj: Json, now_s: float, *, first: bool) -> bytes:
         """An event of any type."""
+        shown = self._formed(obj, now_s)
+        if self.shape.form == "Table" and not first:
+            shown["columnDefinitions"] = None
+        return self._event(event_type, shown)
+
+    def error(self, status: Json) -> bytes:
+        """An ERROR event with a Status."""
+        return self._event("ERROR", status)
+
+    def _event(self, event_type: str, obj: Json) -> bytes:
+        if self.shape.media_type == PROTOBUF:
+            return encoding.event(event_type, self._serialized(obj))
+        return encoded({"type": event_type, "object": obj}) + b"\n"
+
+    def _serialized(self, obj: Json) -> bytes:
+        return serialized(obj, self.shape.media_type)
+
+    def _formed(self, obj: Json, now_s: float) -> Json:
+        """An object of the kind in the form of the representation."""
         match self.shape.form:
             case "Table":
-                shown = self._table([obj], now_s, {"resourceVersion": obj["metadata"]["resourceVersion"]})
-                if not first:
-                    shown["columnDefinitions"] = None
+                return self._table([obj], now_s, {"resourceVersion": obj["metadata"].get("resourceVersion", "")})
             case "PartialObjectMetadata":
-                shown = self._partial(obj)
+                return _partial(obj, self.shape.api_version)
+            case "PartialObjectMetadataList":
+                raise _no_form(_PARTIAL_LIST, f"is not a list ({_go_type(self.kind)})")
             case _:
-                shown = obj
-        return encoded({"type": event_type, "object": shown}) + b"\n"
+                return obj if self.shape.media_type == PROTOBUF else filled(self.kind, obj)
+
+    def _list(
+        self, list_type: tuple[str, str], metadata: Json, item_type: tuple[str, str], items: Iterable[Json]
+    ) -> bytes:
+        """A list; types are apiVersion and kind. Bare metadata has its type in each item, objects have not."""
+        api_version, kind = list_type
+        if self.shape.media_type == PROTOBUF:
+            return encoding.encoded_list(api_version, kind, metadata, item_type, items)
+        shown = items if kind == _PARTIAL_LIST else map(self._item, items)
+        return _json_list(kind, api_version, metadata, b",".join(map(encoded, shown)))
+
+    def _item(self, obj: Json) -> Json:
+        """An object as an item of a list of its kind, which has neither kind nor apiVersion."""
+        return {name: value for name, value in filled(self.kind, obj).items() if name not in {"kind", "apiVersion"}}
 
     def _table(self, objects: Sequence[Json], now_s: float, metadata: Json) -> Json:
-        made = table(self.kind, objects, now_s=now_s, include_object=self.include_object)
-        shown = {
-            name: metadata[name] for name in ("resourceVersion", "continue", "remainingItemCount") if name in metadata
-        }
-        return {**made, "apiVersion": f"meta.k8s.io/{self.shape.version}", "metadata": shown}
+        return table(
+            self.kind,
+            objects,
+            now_s=now_s,
+            include_object=self.include_object,
+            metadata=metadata,
+            api_version=self.shape.api_version,
+        )
 
-    def _partial(self, obj: Json) -> Json:
-        version = f"meta.k8s.io/{self.shape.version}"
-        return {"kind": "PartialObjectMetadata", "apiVersion": version, "metadata": obj["metadata"]}
+
+def _no_form(form: str, why: str) -> StatusError:
+    return StatusError(406, "NotAcceptable", f"you requested {form}, but the requested object {why}")
+
+
+def _go_type(kind: Kind) -> str:
+    """The internal Go type of a kind's objects, which errors name."""
+    stored = FORMS.get(kind, kind)
+    return f"*{stored.group.partition('.')[0] or 'core'}.{stored.kind}"
 
 
 def _line(renderer: Renderer, event: WatchEvent, second: int, *, first: bool) -> bytes:
@@ -242,14 +327,9 @@ def _line(renderer: Renderer, event: WatchEvent, second: int, *, first: bool) ->
 _shared_line = lru_cache(maxsize=256)(_line)
 
 
-def _list(kind: str, api_version: str, metadata: Json, items: bytes) -> bytes:
+def _json_list(kind: str, api_version: str, metadata: Json, items: bytes) -> bytes:
     head = encoded({"kind": kind, "apiVersion": api_version, "metadata": metadata})
     return b'%b,"items":[%b]}' % (head[:-1], items)
-
-
-def error_line(status: Json) -> bytes:
-    """An ERROR event with a Status."""
-    return encoded({"type": "ERROR", "object": status}) + b"\n"
 
 
 def deleted(kind: Kind, obj: Json) -> Json:

@@ -13,6 +13,7 @@ from kdns.controlplane.fieldmanager.managed_fields import Entries, Writer
 from kdns.controlplane.meta.errors import already_exists
 from kdns.controlplane.meta.kinds import NAMESPACE, Json, Kind
 from kdns.controlplane.resources.strategy import STRATEGIES
+from kdns.controlplane.schema.zeros import filled, lean
 from kdns.controlplane.server import namespaces
 from kdns.controlplane.server.deletion import Deletion
 from kdns.controlplane.server.object_store import ObjectStore
@@ -98,7 +99,7 @@ class Writes:
             entries = managed_fields.entries_of_changed(kind, old, strategy.defaults(new), writer)
         _manage(new, entries)
         prepared = self._objects.registry.update(kind, old, new, subresource=writer.subresource, dry_run=dry_run)
-        new = prepared.obj
+        new = lean(kind, prepared.obj)
         object_meta.bump(version.obj, new, strategy.generation)
         new["metadata"]["resourceVersion"] = version.obj["metadata"]["resourceVersion"]
         _keep_times(new, version.obj)
@@ -106,7 +107,7 @@ class Writes:
             prepared.revert()
             return copied(new)
         try:
-            if new == version.obj:
+            if filled(kind, new) == filled(kind, version.obj):
                 prepared.commit()
             else:
                 version = self._objects.put(kind, new, version, prepared)

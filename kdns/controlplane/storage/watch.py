@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import msgspec
 
@@ -16,6 +16,7 @@ from kdns.cluster import selectors
 from kdns.cluster.objects import Key
 from kdns.cluster.selectors import Selector
 from kdns.controlplane.meta.kinds import Json, Kind
+from kdns.controlplane.schema.zeros import filled, lean
 from kdns.controlplane.storage import field_selectors
 from kdns.controlplane.storage.field_selectors import FieldSelector
 
@@ -25,8 +26,8 @@ QUEUE_BYTES = 64 * 1024 * 1024
 class Version:
     """One version of an object. All readers share `obj`, so nobody may change it.
 
-    `encoded` is `obj` as JSON, the bytes that are sent and written to disk. `obj` is decoded from it on first use:
-    after a restart few objects are ever decoded, and hardly any of the history.
+    `encoded` is `obj` as JSON with what Go writes of absent fields, the bytes that are sent and written to disk. `obj`
+    is decoded from it on first use: after a restart few objects are ever decoded, and hardly any of the history.
     """
 
     __slots__ = ("_obj", "encoded", "key", "kind", "revision")
@@ -39,8 +40,16 @@ class Version:
         """The object."""
         obj = self._obj
         if obj is None:  # also while another thread calls `rest`
-            obj = self._obj = msgspec.json.decode(self.encoded)
+            obj = self._obj = lean(self.kind, msgspec.json.decode(self.encoded))
         return obj
+
+    @property
+    def item(self) -> memoryview:
+        """`encoded` as items of a list have it, without kind and apiVersion, and without the opening brace."""
+        head, encoded = _head(self.kind), self.encoded
+        if not encoded.startswith(head):  # written by an older release
+            encoded = msgspec.json.encode(filled(self.kind, self.obj))
+        return memoryview(encoded)[len(head) :]
 
     @property
     def is_decoded(self) -> bool:
@@ -71,7 +80,13 @@ class Version:
 def version_of(kind: Kind, key: Key, obj: Json, revision: int) -> Version:
     """`obj` with its resourceVersion, encoded. The values of top-level fields are shared with `obj`, not copied."""
     versioned = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(revision)}}
-    return Version(kind, key, revision, versioned, msgspec.json.encode(versioned))
+    return Version(kind, key, revision, lean(kind, versioned), msgspec.json.encode(filled(kind, versioned)))
+
+
+@cache
+def _head(kind: Kind) -> bytes:
+    """The first bytes of an encoded object, up to its metadata."""
+    return msgspec.json.encode({"kind": kind.kind, "apiVersion": kind.api_version})[:-1] + b","
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -86,10 +86,8 @@ async def test_an_old_path_watches_one_object(client: Client) -> None:
     assert (status, refused["message"]) == (400, "fieldSelector metadata.name doesn't match requested name")
 
 
-async def test_a_watch_is_json(client: Client) -> None:
-    status, refused, _ = await client("GET", f"{SERVICES}?watch=1", Accept="application/yaml")
-    assert status == 406
-    assert refused["message"] == "only the following media types are accepted: application/json;stream=watch"
+async def test_a_watch_is_no_yaml(client: Client) -> None:
+    assert (await client("GET", f"{SERVICES}?watch=1", Accept="application/yaml"))[0] == 406
 
 
 @pytest.mark.parametrize("query", ["timeoutSeconds=abc", "watch=1&limit=abc"])

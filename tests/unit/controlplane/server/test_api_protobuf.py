@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import SERVED, Json
 from kdns.controlplane.schema import schema
-from kdns.controlplane.server import protobuf
+from kdns.controlplane.server.protobuf import decoding, messages
 
 
 def varint(number: int) -> bytes:
@@ -88,7 +88,7 @@ NAMED = message((1, "dns"), (2, "UDP"), (3, 53), (4, message((1, 1), (2, 0), (3,
     ],
 )  # fmt: skip
 def test_messages(kind: str, raw: bytes, obj: Json) -> None:
-    assert protobuf.decoded(envelope(kind, raw)) == {"kind": kind, "apiVersion": "v1", **obj}
+    assert decoding.decoded(envelope(kind, raw)) == {"kind": kind, "apiVersion": "v1", **obj}
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_messages(kind: str, raw: bytes, obj: Json) -> None:
 )
 def test_refused_bodies(body: bytes, reason: str) -> None:
     with pytest.raises(StatusError) as caught:
-        protobuf.decoded(body)
+        decoding.decoded(body)
     assert caught.value.code == 400
     assert reason in caught.value.message
 
@@ -117,7 +117,7 @@ def test_refused_bodies(body: bytes, reason: str) -> None:
 def test_any_bytes_are_an_object_or_400(kind: str, raw: bytes) -> None:
     for body in (raw, b"k8s\0" + raw, envelope(kind, raw)):
         try:
-            assert protobuf.decoded(body)["kind"]
+            assert decoding.decoded(body)["kind"]
         except StatusError as error:
             assert error.code == 400, error  # noqa: PT017 - either outcome is right
 
@@ -133,6 +133,6 @@ def test_every_field_has_a_number_of_its_own() -> None:
 def test_a_kind_without_numbers_takes_no_protobuf(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schema, "fields", lambda _: {"spec": schema.Field("spec", "string")})
     with pytest.raises(StatusError) as caught:
-        protobuf.message_fields("io.k8s.api.core.v1.Widget")
+        messages.message_fields("io.k8s.api.core.v1.Widget")
     assert (caught.value.code, caught.value.reason) == (415, "UnsupportedMediaType")
     assert caught.value.message == "Widget is accepted as application/json or application/yaml only, not as protobuf"

@@ -6,6 +6,7 @@ import pytest
 
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, NAMESPACE, NODE, POD, SERVICE
+from kdns.controlplane.server.protobuf.messages import MEDIA_TYPE as PROTOBUF
 from kdns.controlplane.server.representation import Representation, representation, wants_aggregated_discovery
 from kdns.controlplane.server.routes import Target, target
 
@@ -60,7 +61,15 @@ AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryLi
         ("*/*", Representation()),
         ("application/json", Representation()),
         ("application/yaml", Representation("application/yaml")),
-        ("application/vnd.kubernetes.protobuf,application/json", Representation()),
+        ("application/vnd.kubernetes.protobuf,application/json", Representation(PROTOBUF)),
+        ("text/html,*/*", Representation()),
+        ("application/vnd.kubernetes.protobuf;as=Table;g=meta.k8s.io;v=v1,application/json", Representation()),
+        ("application/yaml;as=Table;g=meta.k8s.io;v=v1", Representation("application/yaml", "Table")),
+        ("application/yaml;stream=watch,application/json;stream=watch", Representation()),
+        (
+            "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+            Representation(PROTOBUF, "PartialObjectMetadata"),
+        ),
         ("application/json;q=0.5, application/yaml", Representation("application/yaml")),
         ("application/yaml;q=0, */*;q=0.1", Representation()),
         ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", Representation(form="Table")),
@@ -70,7 +79,7 @@ AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryLi
         ("application/json;as=Chart;g=meta.k8s.io;v=v1,application/json", Representation()),
         (
             "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
-            Representation(form="PartialObjectMetadata"),
+            Representation(form="PartialObjectMetadataList"),
         ),
     ],
 )
@@ -78,11 +87,27 @@ def test_accept(accept: str, wanted: Representation) -> None:
     assert representation(accept) == wanted
 
 
-@pytest.mark.parametrize("accept", ["text/html", "application/json;q=0", "application/vnd.kubernetes.protobuf"])
-def test_nothing_acceptable(accept: str) -> None:
+ACCEPTED = "only the following media types are accepted: "
+AVAILABLE = "406: Not Acceptable\n\nAvailable representations: "
+ALL = f"application/json, application/yaml, {PROTOBUF}"
+STREAMS = f"application/json;stream=watch, {PROTOBUF};stream=watch"
+
+
+@pytest.mark.parametrize(
+    ("accept", "streams", "message"),
+    [
+        ("text/html", False, f"{AVAILABLE}{ALL}"),
+        ("text/html", True, f"{AVAILABLE}{ALL}, {STREAMS}"),
+        ("application/json;q=0", False, f"{AVAILABLE}{ALL}"),
+        ("application/json;as=Table;g=meta.k8s.io;v=v9", False, f"{ACCEPTED}{ALL}"),
+        (f"{PROTOBUF};as=Table;g=meta.k8s.io;v=v1", True, f"{ACCEPTED}{ALL}"),
+        ("application/yaml", True, f"{ACCEPTED}{STREAMS}"),
+    ],
+)
+def test_nothing_acceptable(accept: str, message: str, *, streams: bool) -> None:
     with pytest.raises(StatusError) as caught:
-        representation(accept)
-    assert caught.value.code == 406
+        representation(accept, streams=streams)
+    assert (caught.value.code, caught.value.message) == (406, message)
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,16 @@ def test_a_kind_without_columns_shows_its_name_and_creation() -> None:
             "Metadata",
             {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {"name": "a", "uid": "u"}},
         ),
-        ("Object", {"kind": "Service", "metadata": {"name": "a", "uid": "u"}, "spec": {}}),
+        (
+            "Object",
+            {
+                "kind": "Service",
+                "apiVersion": "v1",
+                "metadata": {"name": "a", "uid": "u"},
+                "spec": {},
+                "status": {"loadBalancer": {}},
+            },
+        ),
     ],
 )
 def test_rows_carry_what_was_asked_for(include: IncludeObject, carried: object) -> None:

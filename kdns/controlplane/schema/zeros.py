@@ -1,0 +1,128 @@
+"""What Go serializes of fields that have no value: null, {}, false, 0 and "".
+
+encoding/json writes a field without omitempty whatever its value is, and a struct even with omitempty, unless it is a
+pointer: `ports: null` of an EndpointSlice, `status: {"loadBalancer": {}}` of a Service, `resources: {}` of a container.
+Objects that are sent and stored have such fields (`filled`); those in memory lack what is null or {} (`lean`), so that
+nothing depends on whether a client wrote it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from operator import is_
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+from kdns.controlplane.meta.kinds import Json, Kind
+from kdns.controlplane.schema.schema import SCALARS, Field, TypeName, fields, type_of
+
+_STRUCTS: Final[Mapping[TypeName, Any]] = MappingProxyType(
+    {"time": None, "microtime": None, "rawextension": None, "quantity": "0", "intorstr": 0}
+)
+"""Scalars that are structs in Go → what their zero value is in JSON."""
+_PLAIN: Final[Mapping[TypeName, Any]] = MappingProxyType(
+    {"string": "", "bool": False, "int32": 0, "int64": 0, "bytes": None, "fieldsv1": None}
+)
+
+
+class _Shape(NamedTuple):
+    """What a type's objects need: zeros of absent fields, those that an empty value equals, fields with such below."""
+
+    zeros: Mapping[str, Any]
+    emptied: frozenset[str]
+    inner: tuple[Field, ...]
+
+
+def filled(kind: Kind, obj: Json) -> Json:
+    """The object as Go serializes it, kind and apiVersion first. What needs no change is shared with `obj`."""
+    return {"kind": kind.kind, "apiVersion": kind.api_version, **_filled(type_of(kind), obj)}
+
+
+def lean(kind: Kind, obj: Json) -> Json:
+    """The object without the nulls and {} that `filled` adds. What needs no change is shared with `obj`.
+
+    The parts of the whole object, such as an empty status, stay.
+    """
+    return _lean(type_of(kind), obj, is_whole=True)
+
+
+@cache
+def zero(type_name: TypeName) -> Json:
+    """What Go serializes of a type's zero value; the result is shared, so nobody may change it."""
+    return {field.name: value for field in fields(type_name).values() for value in _zeros(field)}
+
+
+def _zeros(field: Field) -> tuple[Any, ...]:
+    """The value of a field that is not set, in a tuple that is empty where nothing is written."""
+    if field.pointer or field.list_of or field.map_of:
+        return (None,) if field.always else ()
+    if field.type in _PLAIN:
+        return (_PLAIN[field.type],) if field.always else ()
+    if field.omitzero:
+        return ()
+    return (_STRUCTS[field.type],) if field.type in SCALARS else (zero(field.type),)
+
+
+@cache
+def _shape(type_name: TypeName) -> _Shape:
+    zeros = zero(type_name)
+    inner = (each for each in fields(type_name).values() if _needs(each.type, frozenset()))
+    known = fields(type_name)
+    emptied = frozenset(
+        name for name, value in zeros.items() if isinstance(value, dict) or known[name].list_of or known[name].map_of
+    )
+    return _Shape(zeros, emptied, tuple(inner))
+
+
+@cache
+def _needs(type_name: TypeName, above: frozenset[TypeName]) -> bool:
+    """Whether objects of a type, or objects in them, have fields that are written without a value."""
+    if type_name in SCALARS or type_name in above:
+        return False
+    below = above | {type_name}
+    return bool(zero(type_name)) or any(_needs(field.type, below) for field in fields(type_name).values())
+
+
+def _filled(type_name: TypeName, obj: Json) -> Json:
+    shape = _shape(type_name)
+    changes: Json = {}
+    for name, value in shape.zeros.items():
+        present = obj.get(name)
+        if present is None or (not present and name in shape.emptied):
+            changes[name] = value
+    for field in shape.inner:
+        if value := obj.get(field.name):
+            changes[field.name] = _each(_filled, field, value)
+    return {**obj, **changes} if changes else obj
+
+
+def _lean(type_name: TypeName, obj: Json, *, is_whole: bool = False) -> Json:
+    shape = _shape(type_name)
+    changes: Json = {}
+    for field in shape.inner:
+        if value := obj.get(field.name):
+            new = _each(_lean, field, value)
+            if new is not value:
+                changes[field.name] = new
+    whole = {**obj, **changes} if changes else obj
+    dropped = [
+        name
+        for name, value in shape.zeros.items()
+        if name in whole
+        and not (is_whole and isinstance(value, dict))
+        and (whole[name] is None or (not whole[name] and name in shape.emptied))
+    ]
+    return {name: value for name, value in whole.items() if name not in dropped} if dropped else whole
+
+
+def _each(change: Callable[[TypeName, Json], Json], field: Field, value: Any) -> Any:
+    """A field's value with each object in it changed; the value itself where nothing changes."""
+    if isinstance(value, list):
+        new = [change(field.type, each) if isinstance(each, dict) else each for each in value]
+        return value if all(map(is_, new, value)) else new
+    if not isinstance(value, dict):
+        return value
+    if field.map_of:
+        return {key: change(field.type, each) for key, each in value.items()}
+    return change(field.type, value)

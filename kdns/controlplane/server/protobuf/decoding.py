@@ -1,0 +1,144 @@
+"""Decoding of bodies to JSON objects: kubectl's `create` commands and many controllers send protobuf."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+
+from kdns.controlplane.meta.errors import bad_request
+from kdns.controlplane.meta.kinds import Json
+from kdns.controlplane.schema.schema import SCALARS, Field, TypeName
+from kdns.controlplane.server.protobuf.messages import MAGIC, MessageFields, message_fields, type_at
+from kdns.controlplane.server.protobuf.wire import ProtobufError, Value, fields
+
+_DEPTH_MAX = 32
+_EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - all times are UTC
+_ZERO: Final = datetime.min  # noqa: DTZ901
+
+
+def decoded(body: bytes) -> Json:
+    """The object in a protobuf body. 400 for malformed bytes, 415 for a kind whose field numbers are unknown."""
+    try:
+        return _enveloped(body)
+    except (ValueError, OverflowError, OSError) as error:
+        raise bad_request(
+            f"the object provided is unrecognized: the body is no Kubernetes protobuf: {error}"
+        ) from error
+
+
+def _enveloped(body: bytes) -> Json:
+    if not body.startswith(MAGIC):
+        raise ProtobufError("it does not begin with the four bytes k8s\\0")
+    envelope = dict(fields(body[len(MAGIC) :]))
+    named = {number: _text(value) for number, value in fields(_bytes(envelope.get(1, b"")))}
+    api_version, kind = named.get(1, ""), named.get(2, "")
+    type_name = type_at(api_version, kind)
+    if type_name is None:
+        raise ProtobufError(f"no kind {kind!r} of {api_version!r} is served")
+    obj = _message(message_fields(type_name), _bytes(envelope.get(2, b"")), 0)
+    return {"kind": kind, "apiVersion": api_version, **obj}
+
+
+def _message(numbers: MessageFields, body: bytes, depth: int) -> Json:
+    """The JSON of a message. Fields that the schema does not know are skipped."""
+    if depth > _DEPTH_MAX:
+        raise ProtobufError("it is nested too deeply")
+    obj = Json()
+    for number, value in fields(body):
+        field = numbers.get(number)
+        if isinstance(field, Field):
+            _put(obj, field, value, depth)
+        elif field is not None:
+            obj |= _message(field, _bytes(value), depth + 1)
+    return obj
+
+
+def _put(obj: Json, field: Field, value: Value, depth: int) -> None:
+    if field.list_of:
+        obj.setdefault(field.name, []).append(_value(field.type, value, depth))
+    elif field.map_of:
+        entry = dict(fields(_bytes(value)))
+        element = entry.get(2, 0 if field.type in {"bool", "int32", "int64"} else b"")
+        obj.setdefault(field.name, {})[_text(entry.get(1, b""))] = _value(field.type, element, depth)
+    else:
+        single = _value(field.type, value, depth)
+        if field.pointer or single not in (None, "", 0, False, {}):
+            obj[field.name] = single
+
+
+def _value(type_name: TypeName, value: Value, depth: int) -> Any:
+    if type_name in SCALARS:
+        return _SCALARS[type_name](value)
+    return _message(message_fields(type_name), _bytes(value), depth + 1)
+
+
+def _bytes(value: Value) -> bytes:
+    if isinstance(value, int):
+        raise ProtobufError("it has a number where bytes are due")
+    return value
+
+
+def _text(value: Value) -> str:
+    return _bytes(value).decode()
+
+
+def _integer(value: Value) -> int:
+    if not isinstance(value, int):
+        raise ProtobufError("it has bytes where a number is due")
+    return value - (1 << 64) if value >= 1 << 63 else value
+
+
+def _quantity(value: Value) -> str:
+    return _text(dict(fields(_bytes(value))).get(1, b""))
+
+
+def _int_or_string(value: Value) -> int | str | None:
+    """IntOrString: type 0 is a number, 1 a text; 0 means that nothing was set."""
+    parts = dict(fields(_bytes(value)))
+    return _text(parts.get(3, b"")) if parts.get(1) else _integer(parts.get(2, 0))
+
+
+def _moment(value: Value) -> datetime | None:
+    """The time of a Timestamp: Unix seconds, nanoseconds. An empty message and the first second of year 1 are none."""
+    body = _bytes(value)
+    parts = dict(fields(body))
+    moment = _EPOCH + timedelta(seconds=_integer(parts.get(1, 0)), microseconds=_integer(parts.get(2, 0)) // 1000)
+    return moment if body and moment != _ZERO else None
+
+
+def _time(value: Value) -> str | None:
+    moment = _moment(value)
+    return f"{moment.isoformat(timespec='seconds')}Z" if moment else None
+
+
+def _micro_time(value: Value) -> str | None:
+    moment = _moment(value)
+    return f"{moment.isoformat(timespec='microseconds')}Z" if moment else None
+
+
+def _raw_json(value: Value) -> Any:
+    raw = dict(fields(_bytes(value))).get(1, b"null")
+    try:
+        return msgspec.json.decode(_bytes(raw))
+    except msgspec.DecodeError as error:
+        raise ProtobufError(f"a field of JSON text has none: {error}") from error
+
+
+_SCALARS: dict[TypeName, Callable[[Value], Any]] = {
+    "string": _text,
+    "bytes": lambda value: base64.b64encode(_bytes(value)).decode(),
+    "bool": lambda value: bool(_integer(value)),
+    "int32": _integer,
+    "int64": _integer,
+    "quantity": _quantity,
+    "intorstr": _int_or_string,
+    "time": _time,
+    "microtime": _micro_time,
+    "fieldsv1": _raw_json,
+    "rawextension": _raw_json,
+    "strings": lambda value: [_text(each) for number, each in fields(_bytes(value)) if number == 1],
+}
