@@ -11,6 +11,7 @@ import json
 import os
 import pickle
 import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,6 +29,7 @@ _TEXT_CHARACTERS_MAX: Final = 10_000
 _STOP_S: Final = 30.0
 """How long the child may take to stop before it is killed."""
 
+_PROGRESS_S: Final = 0.1
 _SWITCH_INTERVAL_S: Final = 0.001
 """How long a thread that decodes or encodes a large body keeps the interpreter while the child's event loop waits."""
 
@@ -48,12 +50,19 @@ class ControlPlaneOptions:
 
 @dataclass(slots=True)
 class ControlPlane:
-    """The parent's side of one child: `start`, then `stop`. `warn` gets the problems of manifests."""
+    """The parent's side of one child: `start`, then `stop`.
+
+    `warn` gets the problems of manifests, `note` what they change after the start, and `show` what a long start is at.
+    `applied` says how many objects were applied, `remarks` what of them has no effect.
+    """
 
     options: ControlPlaneOptions
     warn: Callable[[str], None]
+    note: Callable[[str], None]
+    show: Callable[[str], None]
     address: tuple[str, int] = ("", 0)
-    applied: int = 0
+    applied: str = ""
+    remarks: list[str] = field(default_factory=list)
     _process: asyncio.subprocess.Process | None = None
     _reading: asyncio.Task[None] | None = None
     _started: asyncio.Event = field(default_factory=asyncio.Event)
@@ -125,8 +134,17 @@ class ControlPlane:
             match json.loads(line):
                 case {"warning": text}:
                     self.warn(text)
-                case {"address": [host, port], "applied": applied}:
-                    self.address, self.applied = (host, port), applied
+                case {"phase": text} if not self._started.is_set():
+                    self.show(text)
+                case {"line": text} if self._started.is_set():
+                    self.note(text)
+                case {"line": text}:
+                    self.remarks.append(text)
+                case {"address": [host, port], "applied": [applied, deleted, refused]}:
+                    self.address = host, port
+                    counts = {"deleted": deleted, "refused": refused}
+                    more = ", ".join(f"{count} {verb}" for verb, count in counts.items() if count)
+                    self.applied = f"{applied} object{'s' * (applied != 1)}" + (f" ({more})" if more else "")
                     self._started.set()
                 case {"error": text, "exit_code": code}:
                     failure = text, code
@@ -168,6 +186,8 @@ async def _run(options: ControlPlaneOptions, commands: asyncio.StreamReader) -> 
     from kdns.aio.apiserver.authentication import RestConfig  # noqa: PLC0415 - the parent needs none of it
     from kdns.aio.apiserver.secure_serving import certificates, read_tokens, tls_context  # noqa: PLC0415
     from kdns.aio.controlplane.local_cluster import LocalCluster  # noqa: PLC0415
+    from kdns.aio.controlplane.manifest_follower import Applied  # noqa: PLC0415
+    from kdns.controlplane.manifests.changes import ChangeLog  # noqa: PLC0415
 
     share_out(Kind.API, Kind.UNAUTHENTICATED)
     tokens = read_tokens(options.token_file) if options.token_file else ()
@@ -178,8 +198,12 @@ async def _run(options: ControlPlaneOptions, commands: asyncio.StreamReader) -> 
     with gc_paused():
         await local.start()
         try:
-            applied = (await local.apply(options.paths, options.texts, _warn)).applied if options.paths else 0
-            _tell(address=local.address, applied=applied)
+            applied = Applied()
+            if options.paths:
+                _tell(phase="reading manifests")
+                changes = ChangeLog(options.cluster, _tell_line, _progress())
+                applied = await local.apply(options.paths, options.texts, _warn, changes)
+            _tell(address=local.address, applied=[applied.applied, applied.deleted, applied.refused])
         except BaseException:
             await local.stop()
             raise
@@ -192,6 +216,23 @@ async def _run(options: ControlPlaneOptions, commands: asyncio.StreamReader) -> 
 
 def _warn(problem: KdnsError | str) -> None:
     _tell(warning=str(problem)[:_TEXT_CHARACTERS_MAX])
+
+
+def _tell_line(text: str) -> None:
+    _tell(line=text[:_TEXT_CHARACTERS_MAX])
+
+
+def _progress() -> Callable[[int, int], None]:
+    """Tells how many of how many objects have been applied, ten times a second at most."""
+    told_s = 0.0
+
+    def progress(done: int, of: int) -> None:
+        nonlocal told_s
+        if (now_s := time.monotonic()) >= told_s + _PROGRESS_S:
+            told_s = now_s
+            _tell(phase=f"applying manifests, {done:,} of {of:,} objects")
+
+    return progress
 
 
 def _tell(**event: Any) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from kdns.aio.apiserver.secure_serving import read_tokens
 from kdns.aio.connections import Kind, share_out
@@ -22,6 +22,7 @@ from kdns.aio.kube.kubeconfig import kubeconfig_content, write_kubeconfig
 from kdns.aio.process import gc_paused, reload_event, stop_event
 from kdns.aio.tasks import in_daemon_thread, log_failure, unless_stopped
 from kdns.apps.control_plane import ControlPlane, ControlPlaneOptions
+from kdns.apps.resolvers import recipe
 from kdns.cluster.source import ClientTLS, Source
 from kdns.net import HostPort, is_loopback, join_host_port
 
@@ -70,10 +71,26 @@ class UpOptions:
     proxy: str = ""
 
 
-async def up(options: UpOptions, say: Callable[[str], None], warn: Callable[[str], None]) -> None:
+class Output(Protocol):
+    """Where the words of the command go. After the start nothing may wait for who reads them."""
+
+    def say(self, text: str) -> None:
+        """A line of the start: each address that is listened on, and then `ready`."""
+
+    def note(self, text: str) -> None:
+        """What a manifest has changed."""
+
+    def warn(self, text: str) -> None:
+        """A problem."""
+
+    def show(self, text: str) -> None:
+        """What the start is at, "" when it is over."""
+
+
+async def up(options: UpOptions, output: Output) -> None:
     """Run until SIGTERM, SIGINT or SIGHUP; SIGUSR1 reloads the Corefile.
 
-    `say` gets each address that is listened on, then `ready`. A start that fails leaves the kubeconfig as it was.
+    A start that fails leaves the kubeconfig as it was.
     """
     node = (Kind.NODE_SITES, Kind.RELAYS) if options.proxy else ()
     share_out(Kind.DNS, Kind.SITES, Kind.UPSTREAMS, *node)
@@ -82,21 +99,24 @@ async def up(options: UpOptions, say: Callable[[str], None], warn: Callable[[str
     tls_key = given.tls_key or given.tls_cert  # one file may hold both
     secrets = {"--token-file": given.token_file, "--tls-key": Path(tls_key) if tls_key else None}
     for problem in (*open_secrets(secrets), *open_folders({"--data": given.data})):
-        warn(problem)
+        output.warn(problem)
     corefile = await unless_stopped(in_daemon_thread(partial(dns_config, options)), stop)
     if corefile is None:
         return
     corefile.checked()  # a mistake in a file ends the command here
     kubeconfig_content(options.kubeconfig)
-    control_plane = ControlPlane(await with_addresses(given) if options.proxy else given, warn)
+    served = await with_addresses(given) if options.proxy else given
+    control_plane = ControlPlane(served, output.warn, output.note, output.show)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(control_plane.stop)
         with gc_paused():
-            dns = await unless_stopped(_started(options, control_plane, stack, say, reload_wanted, stop), stop)
+            dns = await unless_stopped(_started(options, control_plane, stack, output.say, reload_wanted, stop), stop)
             if dns:
                 from kdns.apps.serve import say_ready  # noqa: PLC0415 - imported above
 
-                await say_ready(dns, say, stop)
+                output.show("listing what the API has")
+                await say_ready(dns, output.say, stop)
+        output.show("")
         await stop.wait()
         control_plane.check()
 
@@ -120,8 +140,11 @@ async def _started(
     scheme, token = "https" if given.tls_cert else "http", tokens[0] if tokens else ""
     url = f"{scheme}://{reachable(*control_plane.address)}"
     say(f"api         {scheme}://{join_host_port(*control_plane.address)}")
+    say(f"metrics     {url}/metrics")
     if given.paths:
-        say(f"manifests   {control_plane.applied} objects from {', '.join(map(str, given.paths))}")
+        say(f"manifests   {control_plane.applied} from {', '.join(map(str, given.paths))}")
+        for remark in control_plane.remarks:
+            say(f"            {remark}")
     source = Source(endpoint=url, tls=ClientTLS(ca=given.tls_cert), token=token)
     servers, sha512 = (corefile := dns_config(options)).checked(), corefile.sha512
     dns = DnsServer(servers, dns_port=options.dns.port, default_source=source, sha512=sha512)
@@ -140,10 +163,11 @@ async def _started(
 
 
 def say_commands(dns: DnsServer, options: UpOptions, say: Callable[[str], None]) -> None:
-    """Say what can be tried."""
-    host, port = dns.addresses[0]
-    domain = options.control_plane.cluster.cluster_domain
-    say(f"try         dig @{host} -p {port} kubernetes.default.svc.{domain}")
+    """Say what can be tried, and how programs of this machine find the names."""
+    at, domain = reachable(*dns.addresses[0]), options.control_plane.cluster.cluster_domain
+    for number, line in enumerate(recipe(at.host, at.port, domain)):
+        say(f"{'' if number else 'names':12}{line}")
+    say(f"try         dig @{at.host} -p {at.port} kubernetes.default.svc.{domain}")
     say(f"            kubectl --kubeconfig {options.kubeconfig} get services --all-namespaces")
 
 

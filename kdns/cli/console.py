@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import click
 
-from kdns import logs
 from kdns.errors import KdnsError
 
 CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -50,11 +49,6 @@ def say(text: str) -> None:
 def warn(text: str) -> None:
     """Print a warning to standard error; standard output is for the result."""
     click.echo(f"Warning: {text}", err=True)
-
-
-def warn_at_once(text: str) -> None:
-    """The same without waiting for who reads there, for commands that answer somebody meanwhile."""
-    logs.print_line(f"Warning: {text}")
 
 
 @contextmanager

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from kdns.aio.process import gc_paused
 from kdns.cli import flags
-from kdns.cli.console import command, reported_errors, run, say, warn_at_once
+from kdns.cli.console import command, reported_errors, run
+from kdns.cli.progress import Progress
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.errors import InputError
 from kdns.proxy.modes import NAMES
+
+if TYPE_CHECKING:
+    from kdns.apps.up import UpOptions
 
 
 @command(
@@ -111,7 +115,15 @@ def up(paths: tuple[Path, ...], **given: Any) -> None:
         )
     except InputError as error:
         raise click.UsageError(str(error)) from error
-    run(app.up(options, say, warn_at_once))
+    run(_up(options))
+
+
+async def _up(options: UpOptions) -> None:
+    """Run the cluster, and show what its start is at."""
+    from kdns.apps import up as app  # noqa: PLC0415 - imported above
+
+    with Progress() as progress:
+        await app.up(options, progress)
 
 
 def cluster_config(given: Mapping[str, Any]) -> ClusterConfig:

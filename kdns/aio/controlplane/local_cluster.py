@@ -27,6 +27,7 @@ from kdns.aio.process import gc_paused
 from kdns.aio.tasks import observed
 from kdns.controlplane.bootstrap import Listening, api_objects, establish, initial_objects, missing_dns_service
 from kdns.controlplane.controllers.table import controllers_of
+from kdns.controlplane.manifests.changes import ChangeLog
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.resources.registry import Registry
 from kdns.controlplane.server.api import Api
@@ -97,10 +98,14 @@ class LocalCluster:
         self._establish(dns=Listening(host, port))
 
     async def apply(
-        self, paths: Sequence[Path], texts: Mapping[Path, str], report: Callable[[ManifestError], None]
+        self,
+        paths: Sequence[Path],
+        texts: Mapping[Path, str],
+        report: Callable[[ManifestError], None],
+        changes: ChangeLog | None = None,
     ) -> Applied:
         """Apply the manifests and follow their changes; ManifestError for a path that does not exist."""
-        follower = ManifestFollower(self._api, paths, texts, report=report)
+        follower = ManifestFollower(self._api, paths, texts, report=report, changes=changes)
         applied = await follower.start()
         self._running.callback(observed(follower.follow(), "manifests").cancel)
         await self._controllers.idle.wait()

@@ -15,6 +15,7 @@ from typing import Protocol
 from kdns import logs
 from kdns.aio.files.manifests import Scanner, check_exist
 from kdns.aio.files.yaml import field_line
+from kdns.controlplane.manifests.changes import ChangeLog, ObjectChange, Verb, changed_fields
 from kdns.controlplane.manifests.manifest import Key, Manifest, in_order, source_of
 from kdns.controlplane.manifests.three_way_merge import merged
 from kdns.controlplane.meta.errors import StatusError
@@ -89,6 +90,7 @@ class ManifestFollower:
     """Keeps the objects of the API equal to the manifests below `paths`; of those in `texts`, this is read in place.
 
     `report` gets each problem once while it lasts: invalid files, refused objects, duplicates, unknown kinds.
+    `changes` tells what every pass but the first one changed.
     The objects of an invalid file stay as they are, and so do those of a member of `paths` that has disappeared.
     Refused objects are applied again in every pass.
     An object that a client deletes is created again when its manifest changes.
@@ -101,9 +103,10 @@ class ManifestFollower:
         texts: Mapping[Path, str] | None = None,
         *,
         report: Callable[[ManifestError], None],
+        changes: ChangeLog | None = None,
         poll_s: float = POLL_S,
     ) -> None:
-        self._api, self._report, self._poll_s = api, report, poll_s
+        self._api, self._report, self._changes, self._poll_s = api, report, changes or ChangeLog(), poll_s
         self._roots = tuple(path.absolute() for path in paths)
         self._scanner = Scanner(paths, texts or {})
         self._applied: dict[Key, Manifest] = {}
@@ -122,7 +125,10 @@ class ManifestFollower:
         await asyncio.to_thread(self._scanner.scan, settle=False)
         self._define()
         deleted = [key for key in self._orphans() if self._delete(key)]
-        return await self._apply(len(deleted))
+        try:
+            return await self._apply(len(deleted))
+        finally:
+            self._changes.end(is_start=True)
 
     async def follow(self) -> None:
         """Scan and apply until cancelled. No error ends it: it is logged, once while it lasts."""
@@ -147,8 +153,11 @@ class ManifestFollower:
             return Applied()
         removed = [key for key in self._applied if key not in self._manifests]
         removed.sort(key=lambda key: key[0] is NAMESPACE)
-        deleted = [key for key in removed if self._delete(key)]
-        return await self._apply(len(deleted))
+        try:
+            deleted = [key for key in removed if self._delete(key)]
+            return await self._apply(len(deleted))
+        finally:
+            self._changes.end()
 
     def _define(self) -> None:
         self._manifests = {}
@@ -159,11 +168,12 @@ class ManifestFollower:
 
     async def _apply(self, deleted: int) -> Applied:
         applied = 0
-        for manifest in in_order(self._manifests.values()):
+        for number, manifest in enumerate(in_order(self._manifests.values())):
             if manifest.is_equal(self._applied.get(manifest.key)):
                 self._refusals.pop(manifest.key, None)
                 continue
             if (applied + len(self._refusals)) % BATCH == BATCH - 1:
+                self._changes.progress(number, len(self._manifests))
                 await asyncio.sleep(0)
             try:
                 self._store(manifest)
@@ -181,6 +191,8 @@ class ManifestFollower:
     def _store(self, manifest: Manifest) -> None:
         """Create or update the object, then its status where the manifest brings one."""
         kind, namespace, name = manifest.key
+        verb: Verb = "configured"
+        obj: Json = {}
         to_apply = FieldValidator(kind, "Strict")(manifest.to_apply(str(Path(manifest.path).absolute())))
         before: Json = {"metadata": {}}
         try:
@@ -188,23 +200,28 @@ class ManifestFollower:
         except StatusError as error:
             if error.code != 404:
                 raise
-            live = self._api.create(kind, namespace, to_apply, field_manager=FIELD_MANAGER)
+            live, verb = self._api.create(kind, namespace, to_apply, field_manager=FIELD_MANAGER), "created"
         else:
             if is_terminating(before):
                 raise BeingDeletedError(manifest)
             obj = merged(kind, before, to_apply)
-            live = self._changed(manifest, before, obj, to_apply) if obj != before else before
+            live = before
+            if obj != before:
+                live, verb = self._changed(manifest, before, obj, to_apply)
         if "status" in kind.subresources:
             status = merged(kind, before | {"status": live.get("status")}, to_apply).get("status", {})
             if status != live.get("status", {}):
                 live = live | {"status": status}
                 self._api.update(kind, namespace, name, live, subresource="status", field_manager=FIELD_MANAGER)
+        fields = () if verb == "created" else changed_fields(before, obj if verb == "replaced" else live)
+        if fields or verb != "configured":
+            self._changes.add(ObjectChange(manifest.path, *manifest.key, verb, fields), live)
 
-    def _changed(self, manifest: Manifest, before: Json, obj: Json, to_apply: Json) -> Json:
+    def _changed(self, manifest: Manifest, before: Json, obj: Json, to_apply: Json) -> tuple[Json, Verb]:
         """Update the object; delete and create it where the update is refused for immutable fields only."""
         kind, namespace, name = manifest.key
         try:
-            return self._api.update(kind, namespace, name, obj, field_manager=FIELD_MANAGER)
+            return self._api.update(kind, namespace, name, obj, field_manager=FIELD_MANAGER), "configured"
         except StatusError as error:
             if not error.is_about_immutable_fields:
                 raise
@@ -212,7 +229,7 @@ class ManifestFollower:
         if (deleted.get("metadata") or {}).get("deletionTimestamp"):  # it has finalizers
             raise BeingDeletedError(manifest)
         try:
-            return self._api.create(kind, namespace, to_apply, field_manager=FIELD_MANAGER)
+            return self._api.create(kind, namespace, to_apply, field_manager=FIELD_MANAGER), "replaced"
         except StatusError:
             identity = {field: before["metadata"][field] for field in KEPT_METADATA if field in before["metadata"]}
             self._api.create(kind, namespace, before | {"metadata": identity}, field_manager=FIELD_MANAGER)
@@ -220,13 +237,15 @@ class ManifestFollower:
 
     def _delete(self, key: Key) -> bool:
         kind, namespace, name = key
-        self._applied.pop(key, None)
+        applied = self._applied.pop(key, None)
         source = ""
         try:
-            source = source_of(self._api.get(kind, namespace, name))
+            obj = self._api.get(kind, namespace, name)
+            source = source_of(obj)
             if not source:
                 return False
             self._api.delete(kind, namespace, name, options=_BACKGROUND)
+            self._changes.add(ObjectChange(applied.path if applied else source, *key, "deleted"), obj)
         except StatusError as error:
             if error.code != 404:
                 self._report(ManifestError(source, 0, f"{kind.kind} {name}", f"cannot be deleted: {error.message}"))

@@ -172,6 +172,8 @@ def test_manifests_are_followed(tmp_path: Path) -> None:
         replace(path, REDIS_MASTER.replace("redis-master", "redis").replace("0.11", "0.12"))
         running.until(["10.96.0.12"], "redis.default.svc.cluster.local")
         running.until([], "redis-master.default.svc.cluster.local")
+        assert running.wait_for(r"^/.*/redis\.yaml: service/redis-master deleted$")
+        assert running.wait_for(r"^/.*/redis\.yaml: service/redis created$")
         replace(path, "kind: Service\n  metadata: [\n")
         assert running.wait_for(r"redis\.yaml:\d+: ")
         assert running.rdata("redis.default.svc.cluster.local") == ["10.96.0.12"]

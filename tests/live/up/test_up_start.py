@@ -11,9 +11,10 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
+from kdns_process import ROOT
 
 from kdns.aio.kube.kubeconfig import kubeconfig_server
-from kdns.apps import up
+from kdns.apps import resolvers, up
 from kdns.apps.control_plane import ControlPlaneOptions
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.errors import ApplyError, KdnsError
@@ -33,7 +34,7 @@ class Started:
     """A control plane that has started, at an address where nobody listens."""
 
     def __init__(self, *_: object) -> None:
-        self.address, self.applied = ("127.0.0.1", 9), 0
+        self.address, self.applied, self.remarks = ("127.0.0.1", 9), "", ()
 
     async def start(self) -> None:
         """Nothing to wait for."""
@@ -49,6 +50,26 @@ class Started:
 
     def check(self) -> None:
         """All is well."""
+
+
+class Said:
+    """The lines of the start, each with whether there is a kubeconfig; SIGTERM after the last one."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        self.kubeconfig, self.lines = kubeconfig, list[tuple[str, bool]]()
+
+    def say(self, text: str) -> None:
+        self.lines.append((text, self.kubeconfig.exists()))
+        if text == "ready":
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def note(self, text: str) -> None:
+        raise AssertionError(text)
+
+    warn = note
+
+    def show(self, text: str) -> None:
+        """Nobody looks."""
 
 
 @pytest.fixture
@@ -90,7 +111,7 @@ async def test_a_start_that_fails_leaves_the_kubeconfig_as_it_was(
     given.kubeconfig.write_text(BEFORE)
     async with asyncio.timeout(60):
         with pytest.raises(KdnsError, match=reason):
-            await up.up(given, print, print)
+            await up.up(given, Said(given.kubeconfig))
     assert given.kubeconfig.read_text() == BEFORE
 
 
@@ -98,14 +119,57 @@ async def test_the_kubeconfig_is_written_when_everything_listens(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(up, "ControlPlane", Started)
-    given, said = options(tmp_path, 0, "whoami"), []
-
-    def say(line: str) -> None:
-        said.append((line.partition(" ")[0], given.kubeconfig.exists()))
-        if line == "ready":
-            os.kill(os.getpid(), signal.SIGTERM)
-
+    given = options(tmp_path, 0, "whoami")
+    said = Said(given.kubeconfig)
     async with asyncio.timeout(60):
-        await up.up(given, say, print)
-    assert dict(said) == {"api": False, "dns": False, "kubeconfig": True, "try": True, "": True, "ready": True}
+        await up.up(given, said)
+    labels = {line[:12].rstrip(): exists for line, exists in said.lines if line[:12].strip()}
+    before, after = ("api", "metrics", "dns"), ("kubeconfig", "names", "try", "ready")
+    assert labels == dict.fromkeys(before, False) | dict.fromkeys(after, True)
+    assert ("metrics     http://127.0.0.1:9/metrics", False) in said.lines
     assert kubeconfig_server(str(given.kubeconfig), "") == "http://127.0.0.1:9"
+
+
+@pytest.mark.parametrize(
+    ("has", "lines"),
+    [
+        (
+            ["run/systemd/resolve/x", "etc/dnsmasq.d/x"],
+            (
+                "DNS=127.0.0.1:1053, Domains=~cluster.local in {}/etc/systemd/resolved.conf.d/kdns.conf,",
+                "then sudo systemctl restart systemd-resolved: docs/laptop.md",
+            ),
+        ),
+        (
+            ["etc/dnsmasq.d/x"],
+            (
+                "server=/cluster.local/127.0.0.1#1053 in {}/etc/dnsmasq.d/kdns.conf,",
+                "then sudo systemctl restart dnsmasq: docs/laptop.md",
+            ),
+        ),
+        (
+            ["etc/NetworkManager/conf.d/dns.conf"],
+            (
+                "server=/cluster.local/127.0.0.1#1053 in {}/etc/NetworkManager/dnsmasq.d/kdns.conf,",
+                "then sudo systemctl restart NetworkManager: docs/laptop.md",
+            ),
+        ),
+        (
+            ["etc/resolver/x"],
+            ("nameserver 127.0.0.1, port 1053 in {}/etc/resolver/cluster.local,", "see docs/laptop.md"),
+        ),
+        (["etc/NetworkManager/NetworkManager.d/x"], ("for programs of this machine: docs/laptop.md",)),
+        (["etc/dnsmasq.d/kdns.conf"], ()),
+    ],
+)
+def test_the_recipe_is_that_of_the_resolver_here(tmp_path: Path, has: list[str], lines: tuple[str, ...]) -> None:
+    for path in has:
+        (tmp_path / path).parent.mkdir(parents=True)
+        (tmp_path / path).write_text("[main]\ndns = dnsmasq\n")
+    told = resolvers.recipe("127.0.0.1", 1053, "cluster.local", tmp_path)
+    assert told == tuple(line.format(tmp_path) for line in lines)
+    page = (ROOT / resolvers.PAGE).read_text(encoding="utf-8")
+    for line in told[:-1]:
+        content, _, file = line.rstrip(",").partition(" in ")
+        shown = content.replace("nameserver ", "nameserver ").split(", ")
+        assert all(each.strip() in page for each in (file.removeprefix(str(tmp_path)), *shown))

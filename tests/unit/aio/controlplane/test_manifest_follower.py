@@ -12,6 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from kdns.aio.controlplane.manifest_follower import Applied, ManifestFollower
+from kdns.controlplane.manifests.changes import ChangeLog
 from kdns.controlplane.meta.annotations import LAST_APPLIED, MANIFEST
 from kdns.controlplane.meta.errors import Cause, StatusError, already_exists, invalid, not_found
 from kdns.controlplane.meta.kinds import NAMESPACE, POD, SERVICE, Json, Kind
@@ -82,13 +83,15 @@ class House:
     folder: Path
     api: DictApi = field(default_factory=DictApi)
     problems: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
     now_s: int = 1_700_000_000
 
     def __post_init__(self) -> None:
         self.follower = self.newly_started()
 
     def newly_started(self) -> ManifestFollower:
-        return ManifestFollower(self.api, [self.folder], report=self.report)
+        changes = ChangeLog(tell=lambda line: self.lines.append(line.replace(f"{self.folder}/", "")))
+        return ManifestFollower(self.api, [self.folder], report=self.report, changes=changes)
 
     def write(self, name: str, text: str) -> None:
         """Each time a little later: the clock of a file system may be slower than the test."""
@@ -157,6 +160,42 @@ async def test_an_edit_is_believed_at_the_second_look_and_others_fields_stay(hou
     assert stored["spec"] == {"ports": [{"port": 80, "nodePort": 30080}], "type": "NodePort"}
     assert stored["metadata"]["labels"] == {"by": "hand"}
     assert await house.follower.scan() == Applied()
+
+
+async def test_an_edit_is_acknowledged_in_a_line_that_says_what_changed(house: House) -> None:
+    house.write("a.yaml", service("cart") + service("shop"))
+    await house.follower.start()
+    assert house.lines == []
+    house.write("a.yaml", "# a remark\n" + service("cart", 81) + service("shop"))
+    house.write("b.yaml", service("new"))
+    await house.settle()
+    assert house.lines == ["a.yaml: service/cart configured (spec.ports)", "b.yaml: service/new created"]
+    house.lines.clear()
+    (house.folder / "b.yaml").unlink()
+    house.write("a.yaml", service("shop", extra="  selector: {app: shop}\n") + "".join(map(service, "abcdefghijkl")))
+    await house.settle()
+    assert house.lines[:3] == [
+        "a.yaml: service/cart deleted",
+        "b.yaml: service/new deleted",
+        "a.yaml: service/shop configured (spec.selector)",
+    ]
+    assert house.lines[10:] == ["and 5 more: 5 created"]
+
+
+async def test_what_has_no_effect_is_said_once_for_each_kind(house: House) -> None:
+    balanced = service("cart", extra="  type: LoadBalancer\n")
+    pods = "".join(f"apiVersion: v1\nkind: Pod\nmetadata: {{name: p{n}}}\n---\n" for n in range(2))
+    leases = pods.replace("v1\nkind: Pod", "coordination.k8s.io/v1\nkind: Lease")
+    house.write("a.yaml", balanced + pods + leases)
+    await house.follower.start()
+    assert house.lines == [
+        "Service default/cart: without --lb-pool its load balancer stays pending",
+        "Pods are simulated: no containers run",
+        "Lease default/p0: stored, nothing acts on it",
+    ]
+    house.write("b.yaml", leases.replace("p1", "p2"))
+    await house.settle()
+    assert house.lines[3:] == ["b.yaml: lease.coordination.k8s.io/p2 created"]
 
 
 async def test_a_deleted_file_and_a_removed_document_delete_objects_before_new_ones_come(house: House) -> None:

@@ -1,0 +1,87 @@
+"""What a command is at while its start takes long: a spinner on a terminal, a line every few seconds elsewhere."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from itertools import cycle
+from types import TracebackType
+from typing import Final, Self
+
+from kdns import logs
+from kdns.cli.console import say
+
+FRAME_S: Final = 0.1
+LINE_S: Final = 5.0
+_ERASE: Final = "\r\x1b[K"
+
+
+class Progress:
+    """Inside, a thread shows on standard error what was given to `show` last, until that is "" or the block ends.
+
+    Other lines are printed by `say`, `note` and `warn`: they take the place of the spinner.
+    """
+
+    def __init__(self) -> None:
+        self._is_terminal = sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+        self._text = "starting" if self._is_terminal else ""
+        self._is_drawn = False
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
+
+    def __enter__(self) -> Self:
+        """Begin; nothing is shown of a start that is quick."""
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self.show("")
+
+    def show(self, text: str) -> None:
+        """What the start is at; "" when it is over."""
+        self._text = text
+        if not text and not self._over.is_set():
+            self._over.set()
+            with self._lock:
+                self._erase()
+
+    def say(self, text: str) -> None:
+        """Print a line to standard output."""
+        with self._lock:
+            self._erase()
+            say(text)
+
+    def note(self, text: str) -> None:
+        """Print a line to standard error without waiting for who reads there."""
+        with self._lock:
+            is_drawn, self._is_drawn = self._is_drawn, False
+        logs.print_line(_ERASE * is_drawn + text)
+
+    def warn(self, text: str) -> None:
+        """The same for a warning."""
+        self.note(f"Warning: {text}")
+
+    def _run(self) -> None:
+        frames = cycle("|/-\\")
+        while not self._over.wait(FRAME_S if self._is_terminal else LINE_S):
+            text = self._text
+            if text and not self._is_terminal:
+                logs.print_line(text)
+            elif text:
+                with self._lock:
+                    self._draw(f"{_ERASE}{next(frames)} {text}")
+
+    def _erase(self) -> None:
+        if self._is_drawn:
+            self._draw(_ERASE)
+            self._is_drawn = False
+
+    def _draw(self, text: str) -> None:
+        if not self._over.is_set() or text == _ERASE:
+            sys.stderr.write(text)
+            sys.stderr.flush()
+            self._is_drawn = True
