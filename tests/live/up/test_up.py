@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -96,6 +99,28 @@ def test_the_first_objects_exist(examples: Running) -> None:
     assert examples.rdata("kube-dns.kube-system.svc.cluster.local") == ["10.96.0.10"]
     assert "kubernetes" in examples.kubectl("get", "services")
     assert examples.kubectl("get", "namespace", "default", "-o", "name") == "namespace/default\n"
+
+
+def test_the_example_of_a_corefile_answers_beside_it_by_its_own_commands(examples: Running, tmp_path: Path) -> None:
+    text = (ROOT / "Corefile.example").read_text(encoding="utf-8")
+    serve, dig, _ = (shlex.split(line) for line in re.findall("^# {5}(.*)$", text, re.MULTILINE))
+    assert examples.dig(dig[4]), "the cluster itself answers, and dig is here"
+    api = examples.wait_for(r"^api +http://(\S+)")[1]
+    (tmp_path / "resolv.conf").write_text("nameserver 192.0.2.1\n")
+    own = {r"\.:1054": ".:0", r"localhost:\d+": "localhost:0", "127.0.0.1:8001": api, "/etc/": f"{tmp_path}/"}
+    for ours, here in own.items():
+        text, count = re.subn(ours, here, text)
+        assert count, ours
+    (tmp_path / serve[-1]).write_text(text)
+    command = [sys.executable, "-m", *serve]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as server:
+        assert server.stdout
+        lines = list(takewhile("ready\n".__ne__, server.stdout))
+        (port,) = re.findall(r"^dns +127\.0\.0\.1 port (\d+)", "".join(lines), re.MULTILINE)
+        assert dig[:4] == ["dig", "@127.0.0.1", "-p", "1054"]
+        asked = subprocess.run([*dig[:3], port, *dig[4:]], capture_output=True, text=True, check=True)
+        server.terminate()
+    assert "10.96.0.1\n" in asked.stdout, "".join(lines)
 
 
 def test_a_service_lives_and_dies_with_its_names(empty: Running) -> None:

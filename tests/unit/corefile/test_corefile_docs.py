@@ -65,7 +65,7 @@ def test_the_example_is_what_a_cluster_runs_but_for_what_it_says() -> None:
     (server,) = configure(parse((ROOT / "Corefile.example").read_text(encoding="utf-8"), "Corefile.example"))
     manifest = yaml.safe_load((ROOT / "deploy" / "configmap.yaml").read_text(encoding="utf-8"))
     (of_cluster,) = configure(parse(manifest["data"]["Corefile"]))
-    assert [(address.zone, address.port) for address in server.addresses] == [(".", 1053)]
+    assert [(address.zone, address.port) for address in server.addresses] == [(".", 1054)]
     own: dict[Row, object] = {
         bind.DIRECTIVE: bind.BindConfig(("127.0.0.1",)),
         health.DIRECTIVE: health.HealthConfig(HostPort("localhost", 8080), 5.0),
