@@ -46,6 +46,9 @@ class ControlPlaneOptions:
     token_file: Path | None = None
     tls_cert: str = ""
     tls_key: str = ""
+    client_ca: str = ""
+    own_token: str = ""
+    """The token of kdns itself and of the kubeconfig: one of the file, or beside client certificates a new one."""
 
 
 @dataclass(slots=True)
@@ -188,10 +191,13 @@ async def _run(options: ControlPlaneOptions, commands: asyncio.StreamReader) -> 
     from kdns.aio.controlplane.local_cluster import LocalCluster  # noqa: PLC0415
     from kdns.aio.controlplane.manifest_follower import Applied  # noqa: PLC0415
     from kdns.controlplane.manifests.changes import ChangeLog  # noqa: PLC0415
+    from kdns.controlplane.server.access.users import ADMIN  # noqa: PLC0415
 
     share_out(Kind.API, Kind.UNAUTHENTICATED)
-    tokens = read_tokens(options.token_file) if options.token_file else ()
-    context = tls_context(options.tls_cert, options.tls_key)
+    tokens = read_tokens(options.token_file) if options.token_file else {}
+    if options.own_token:
+        tokens.setdefault(options.own_token, ADMIN)
+    context = tls_context(options.tls_cert, options.tls_key, options.client_ca)
     served = RestConfig(options.api.host, options.api.port, tokens, context)
     root_ca = certificates(options.tls_cert) if options.tls_cert else ""
     local = LocalCluster(replace(options.cluster, root_ca=root_ca), served, options.data, _warn)

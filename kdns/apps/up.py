@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kdns.aio.apiserver.secure_serving import read_tokens
@@ -105,6 +106,9 @@ async def up(options: UpOptions, output: Output) -> None:
         return
     corefile.checked()  # a mistake in a file ends the command here
     kubeconfig_content(options.kubeconfig)
+    tokens = read_tokens(given.token_file) if given.token_file else {}
+    own_token = next(iter(tokens), token_urlsafe() if given.client_ca else "")
+    given = replace(given, own_token=own_token)
     served = await with_addresses(given) if options.proxy else given
     control_plane = ControlPlane(served, output.warn, output.note, output.show)
     async with AsyncExitStack() as stack:
@@ -130,14 +134,13 @@ async def _started(
     stop: asyncio.Event,
 ) -> DnsServer:
     """Start everything, then write the kubeconfig. `stack` stops what was started."""
-    given = options.control_plane
-    tokens = read_tokens(given.token_file) if given.token_file else ()
+    given = control_plane.options
     await asyncio.gather(control_plane.start(), asyncio.to_thread(import_module, "kdns.apps.serve"))
     control_plane.when_ended(stop.set)
     from kdns.aio.dns.server import DnsServer  # noqa: PLC0415 - imported above
     from kdns.apps.serve import reloading, say_listeners  # noqa: PLC0415
 
-    scheme, token = "https" if given.tls_cert else "http", tokens[0] if tokens else ""
+    scheme, token = "https" if given.tls_cert else "http", given.own_token
     url = f"{scheme}://{reachable(*control_plane.address)}"
     say(f"api         {scheme}://{join_host_port(*control_plane.address)}")
     say(f"metrics     {url}/metrics")

@@ -76,7 +76,13 @@ if TYPE_CHECKING:
     "--token-file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Bearer tokens for the API, one a line; needed, with TLS, for any address but loopback.",
+    help="Bearer tokens for the API, one a line, or as kube-apiserver's file has them.",
+)
+@click.option(
+    "--client-ca-file",
+    default="",
+    metavar="FILE",
+    help="Who signs certificates of the API's clients (PEM): their CN is the user, each O a group.",
 )
 @click.option("--tls-cert", default="", metavar="FILE", type=click.Path(), help="The API's certificate (PEM).")
 @click.option(
@@ -105,6 +111,7 @@ def up(paths: tuple[Path, ...], **given: Any) -> None:
             token_file=given["token_file"],
             tls_cert=given["tls_cert"],
             tls_key=given["tls_key"],
+            client_ca=given["client_ca_file"],
         )
         options = app.UpOptions(
             control_plane=control_plane,

@@ -30,8 +30,10 @@ def _certificate(
     issuer: Authority | None,
     hosts: Sequence[str] = ("127.0.0.1",),
     end_h: float = 1,
+    groups: Sequence[str] = (),
 ) -> x509.Certificate:
-    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    names = [*((x509.NameOID.ORGANIZATION_NAME, group) for group in groups), (x509.NameOID.COMMON_NAME, name)]
+    subject = x509.Name([x509.NameAttribute(*each) for each in names])
     now = dt.datetime.now(dt.UTC)
     return (
         x509.CertificateBuilder()
@@ -60,12 +62,18 @@ def authority(name: str) -> Authority:
 
 
 def issue(
-    ca: Authority, name: str, folder: Path, hosts: Sequence[str] = ("127.0.0.1",), end_h: float = 1
+    ca: Authority,
+    name: str,
+    folder: Path,
+    hosts: Sequence[str] = ("127.0.0.1",),
+    end_h: float = 1,
+    *,
+    groups: Sequence[str] = (),
 ) -> tuple[Path, Path]:
     """A certificate for these hosts, which ends in so many hours, and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     cert_path, key_path = folder / f"{name}.crt", folder / f"{name}.key"
-    cert_path.write_bytes(_certificate(name, key, ca, hosts, end_h).public_bytes(serialization.Encoding.PEM))
+    cert_path.write_bytes(_certificate(name, key, ca, hosts, end_h, groups).public_bytes(serialization.Encoding.PEM))
     encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
     key_path.write_bytes(key.private_bytes(encoding, form, serialization.NoEncryption()))
     return cert_path, key_path

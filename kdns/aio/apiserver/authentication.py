@@ -1,6 +1,6 @@
-"""Authentication of requests: bearer tokens, or loopback without requests of web pages.
+"""Authentication of requests: client certificates and bearer tokens, or loopback without requests of web pages.
 
-Without tokens the server listens on loopback only. A browser on the same machine can reach loopback for any web page,
+Without both the server listens on loopback only. A browser on the same machine can reach loopback for any web page,
 so such a server refuses requests with an Origin, and requests whose Host header is not its own (DNS rebinding). A GET
 for an image, script, form or link has no Origin; browsers mark it with Sec-Fetch-Site (W3C Fetch Metadata), and older
 ones name the page in Referer. An address that a person types into the address bar is served.
@@ -8,17 +8,19 @@ ones name the page in Referer. An address that a person types into the address b
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kdns.controlplane.meta.errors import StatusError
+from kdns.controlplane.server.access.users import ADMIN, User, authenticated
 from kdns.errors import InputError
 from kdns.net import is_loopback, parse_port, split_host_port
 
 OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz", "/version"})
-"""Paths that need no token, as in a cluster of kubeadm."""
+"""Paths that need no login, as in a cluster of kubeadm."""
 
 READY_PATHS = frozenset({"/healthz", "/readyz"})
 """Paths that also check that the store can write."""
@@ -35,7 +37,7 @@ class RestConfig:
 
     host: str = "127.0.0.1"
     port: int = 8001
-    tokens: tuple[str, ...] = ()
+    tokens: Mapping[str, User] = field(default_factory=dict)
     ssl_context: ssl.SSLContext | None = None
     hosts: tuple[str, ...] = ()
     idle_s: float = 120.0
@@ -44,14 +46,27 @@ class RestConfig:
     watch_timeout_s: float = 3000.0
     bookmark_interval_s: float = 60.0
 
+    @property
+    def asks_for_certificates(self) -> bool:
+        """Whether a client may log in with a certificate."""
+        return self.ssl_context is not None and self.ssl_context.verify_mode != ssl.CERT_NONE
+
+    def user_of(self, token: str) -> User | None:
+        """Whose the bearer token is."""
+        sent = token.encode(errors="surrogateescape")
+        # all of them are compared: no timing tells which
+        found = [user for each, user in self.tokens.items() if hmac.compare_digest(sent, each.encode())]
+        return found[0] if found else None
+
 
 def check_config(config: RestConfig) -> None:
-    """InputError for an address other than loopback without tokens and TLS."""
+    """InputError for an address other than loopback without logins and TLS."""
     if not all(config.tokens):
         raise InputError("the token file holds an empty token: anybody could use it")
     if is_loopback(config.host):
         return
-    missing = [name for name, value in (("a token file", config.tokens), ("TLS", config.ssl_context)) if not value]
+    logins = config.tokens or config.asks_for_certificates
+    missing = [name for name, value in (("a token file", logins), ("TLS", config.ssl_context)) if not value]
     if missing:
         raise InputError(
             f"the API may not listen on {config.host} without {' and '.join(missing)}: "
@@ -59,16 +74,47 @@ def check_config(config: RestConfig) -> None:
         )
 
 
-def check_request(config: RestConfig, path: str, headers: Mapping[str, str]) -> bool:
-    """With tokens, 401 for a request without a valid one; without tokens, 403 for a request of a web page.
+def user_of_request(
+    config: RestConfig, path: str, headers: Mapping[str, str], tls: ssl.SSLObject | None, now_s: float
+) -> User | None:
+    """Who sends a request: by certificate or token, else 401. Without logins 403 for a request of a web page.
 
-    False for a request that is served without having been authenticated.
+    None for a request that is served without having been authenticated.
     """
-    if config.tokens:
-        is_authenticated = _has_token(config.tokens, headers.get("Authorization", ""))
-        if not is_authenticated and path not in OPEN_PATHS:
+    if config.tokens or config.asks_for_certificates:
+        user = _certified(tls, now_s) if tls and config.asks_for_certificates else None
+        user = user or config.user_of(_bearer_token(headers.get("Authorization", "")))
+        if user is None and path not in OPEN_PATHS:
             raise StatusError(401, "Unauthorized", "Unauthorized")
-        return is_authenticated
+        return user
+    _refuse_web_pages(config, headers)
+    return ADMIN
+
+
+_UID_OID = "1.3.6.1.4.1.57683.2"
+"""The attribute of a subject that has a user's uid (kube-apiserver: AllowParsingUserUIDFromCertAuth)."""
+
+
+def _certified(tls: ssl.SSLObject, now_s: float) -> User | None:
+    """The user whom a certificate names, which the handshake has verified: CN, and an O for each group.
+
+    Differs: a certificate that another authority signed, or that has expired, ends the handshake, where kube-apiserver
+    answers 401. One that expires later is 401 here too.
+    """
+    certificate, encoded = tls.getpeercert(), tls.getpeercert(binary_form=True)
+    if not certificate or not encoded or ssl.cert_time_to_seconds(str(certificate["notAfter"])) <= now_s:
+        return None
+    subject = [pair for names in certificate.get("subject", ()) for pair in names if isinstance(pair, tuple)]
+    by_name = {str(name): str(value) for name, value in subject}  # of several the last counts
+    if not by_name.get("commonName"):
+        return None
+    groups = tuple(str(value) for name, value in subject if name == "organizationName")
+    fingerprint = f"X509SHA256={hashlib.sha256(encoded).hexdigest()}"
+    extra = {"authentication.kubernetes.io/credential-id": (fingerprint,)}
+    return authenticated(User(by_name["commonName"], groups, by_name.get(_UID_OID, ""), extra))
+
+
+def _refuse_web_pages(config: RestConfig, headers: Mapping[str, str]) -> None:
     origin = headers.get("Origin")
     if origin is not None:
         raise _forbidden(f"requests from web pages are refused, this one is from origin {origin!r}")
@@ -81,14 +127,11 @@ def check_request(config: RestConfig, path: str, headers: Mapping[str, str]) -> 
     host = _host(headers.get("Host", ""))
     if not (is_loopback(host) or host.lower() in {config.host, *config.hosts}):
         raise _forbidden(f"the Host header {host!r} is not this server's; use {config.host}, or configure the name")
-    return True
 
 
-def _has_token(tokens: tuple[str, ...], authorization: str) -> bool:
+def _bearer_token(authorization: str) -> str:
     scheme, _, credentials = authorization.partition(" ")
-    sent = credentials.strip().encode(errors="surrogateescape")
-    equal = [hmac.compare_digest(sent, token.encode()) for token in tokens]  # all of them: no timing tells which
-    return scheme.lower() == "bearer" and any(equal)
+    return credentials.strip() if scheme.lower() == "bearer" else ""
 
 
 def _forbidden(why: str) -> StatusError:

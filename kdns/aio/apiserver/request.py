@@ -10,7 +10,7 @@ from aiohttp import web
 from kdns.aio.apiserver.body import Body, decoded_body, read_body
 from kdns.controlplane.meta.errors import bad_request
 from kdns.controlplane.meta.gotext import syntax
-from kdns.controlplane.meta.kinds import Json, Kind
+from kdns.controlplane.meta.kinds import REVIEWS, Json, Kind
 from kdns.controlplane.server import representation
 from kdns.controlplane.server.options import WriteOptions, checked_dry_run, write_options
 from kdns.controlplane.server.patch import APPLY_PATCH
@@ -115,5 +115,6 @@ class ResourceRequest:
             raise bad_request(
                 f"includeObject: found {syntax(self.text('includeObject'))}, wanted None, Metadata or Object"
             )
-        shape = representation.representation(self.request.headers.get("Accept", ""), streams=self.watches)
+        accept, has_forms = self.request.headers.get("Accept", ""), self.kind not in REVIEWS
+        shape = representation.representation(accept, has_forms=has_forms, streams=self.watches)
         return Renderer(self.kind, shape, include)

@@ -13,14 +13,15 @@ from dataclasses import dataclass
 from aiohttp import hdrs, web
 
 from kdns import logs
-from kdns.aio.apiserver import access_reviews, nonresource
-from kdns.aio.apiserver.authentication import READY_PATHS, RestConfig, check_config, check_request
+from kdns.aio.apiserver import nonresource
+from kdns.aio.apiserver.authentication import READY_PATHS, RestConfig, check_config, user_of_request
 from kdns.aio.apiserver.response import error_response
 from kdns.aio.apiserver.verbs import Verbs
 from kdns.aio.connections import Connections, Kind
 from kdns.aio.http.server import HttpServer, connection_of
 from kdns.controlplane.meta.errors import StatusError, bad_request, internal
 from kdns.controlplane.server import routes, subresources
+from kdns.controlplane.server.access.users import NOBODY, User, acting
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.storage.watch import Subscription
 from kdns.net import join_host_port
@@ -71,7 +72,7 @@ async def start(
 
 
 class _Handler:
-    """Handles every request: authentication, then non-resource URLs, reviews, resources; an error becomes a Status."""
+    """Handles every request: authentication, then non-resource URLs, then resources; an error becomes a Status."""
 
     def __init__(self, config: RestConfig, verbs: Verbs, metrics: nonresource.Metrics | None) -> None:
         self.config, self.verbs, self.metrics = config, verbs, metrics
@@ -83,17 +84,14 @@ class _Handler:
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
-            self._admit(request)
+            user = self._admit(request)
             if request.path in READY_PATHS:
                 await self.verbs.durable()
             response = nonresource.response_at(request, self.address, self.metrics)
             if response is not None:
                 return response
-            response = await access_reviews.review(request)
-            if response is not None:
-                return response
             subresources.refuse(request.path, self.verbs.api)
-            return await self.verbs.run(request, routes.target(request.path))
+            return await self.verbs.run(request, routes.target(request.path), user)
         except StatusError as error:
             return _error_response(request, error)
         except ConnectionError:
@@ -104,11 +102,15 @@ class _Handler:
             log.exception("request failed", method=request.method, path=request.path)
             return _error_response(request, internal("see the server's log"))
 
-    def _admit(self, request: web.BaseRequest) -> None:
+    def _admit(self, request: web.BaseRequest) -> User:
         """Authenticate the request and admit its connection; one to an open path is served without."""
-        may_stay = check_request(self.config, request.path, request.headers)
-        if may_stay and not connection_of(request).admit(self.connections):
+        tls = request.transport.get_extra_info("ssl_object") if request.transport else None
+        user = user_of_request(self.config, request.path, request.headers, tls, self.verbs.api.now_s())
+        if user is None:
+            return NOBODY
+        if not connection_of(request).admit(self.connections):
             raise StatusError(429, "TooManyRequests", "too many connections, try again later", {"retryAfterSeconds": 1})
+        return acting(user, request.headers.items())
 
 
 def _error_response(request: web.BaseRequest, error: StatusError) -> web.Response:

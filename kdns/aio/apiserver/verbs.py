@@ -16,13 +16,16 @@ from kdns.aio.apiserver.body import decoded_body, read_body
 from kdns.aio.apiserver.request import ResourceRequest
 from kdns.aio.apiserver.response import add_warnings, object_response, response_to, send
 from kdns.aio.apiserver.watch import WatchStream, WatchTimes
+from kdns.controlplane.fieldmanager.managed_fields import Writer
 from kdns.controlplane.meta import gotext
 from kdns.controlplane.meta.errors import StatusError, bad_request, method_not_allowed
-from kdns.controlplane.meta.kinds import FORMS, Json, Kind
+from kdns.controlplane.meta.kinds import FORMS, REVIEWS, Json, Kind
 from kdns.controlplane.resources.strategy import STRATEGIES
 from kdns.controlplane.schema import check
 from kdns.controlplane.schema.field_validation import ApplyFieldValidator, FieldValidator
 from kdns.controlplane.server import representation
+from kdns.controlplane.server.access.reviews import Reviewer
+from kdns.controlplane.server.access.users import User
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.discovery import SUBRESOURCE_VERBS
 from kdns.controlplane.server.options import WriteOptions
@@ -30,7 +33,7 @@ from kdns.controlplane.server.patch import APPLY_PATCH, JSON_PATCH, PATCH_TYPES,
 from kdns.controlplane.server.routes import Target
 from kdns.controlplane.server.subresources import POSTS
 from kdns.controlplane.storage.listing import ListResult
-from kdns.controlplane.storage.object_meta import is_terminating
+from kdns.controlplane.storage.object_meta import is_terminating, timestamp
 from kdns.controlplane.storage.watch import Subscription
 
 _SUBRESOURCE_VERBS = {"GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "POST": "create"}
@@ -50,9 +53,11 @@ class Verbs:
     watches: dict[Subscription, None]
     unsent_bytes: int = 0
 
-    async def run(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
+    async def run(self, request: web.BaseRequest, target: Target, user: User) -> web.StreamResponse:
         """The response to a request; StatusError for one that is refused."""
         call = ResourceRequest(request, target)
+        if target.kind in REVIEWS:
+            return await self._review(call, user)
         method = _METHODS.get((request.method, bool(target.name)))
         if target.watch and request.method != "GET":
             raise method_not_allowed(target.kind)
@@ -153,6 +158,20 @@ class Verbs:
         POSTS[target.subresource](self.api, target.space, target.name, obj, dry_run=options.dry_run)
         status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
         return object_response(call.request, status, status=201, warnings=warnings)
+
+    async def _review(self, call: ResourceRequest, user: User) -> web.StreamResponse:
+        """POST of a review, which is answered and not stored."""
+        if call.request.method != "POST":
+            raise method_not_allowed(call.target.kind)
+        _ = call.renderer  # 406 comes first
+        options = call.write_options
+        review, warnings = await _reviewed(call, options)
+        audience = f"https://kubernetes.default.svc.{self.api.registry.config.cluster_domain}"
+        reviewer = Reviewer(self.config.user_of, audience)
+        writer = Writer(options.manager, time=timestamp(self.api.now_s()))
+        answered = reviewer.answered(call.target.kind, call.target.space, review, user, writer)
+        body = call.renderer.one(answered, self.api.now_s())
+        return response_to(call.request, body, status=201, shape=call.renderer.shape, warnings=warnings)
 
     async def update(self, call: ResourceRequest) -> web.StreamResponse:
         """PUT on an object: 201 when this creates it."""

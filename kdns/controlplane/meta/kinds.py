@@ -212,3 +212,20 @@ FORMS: dict[Kind, Kind] = {EVENT_V1: EVENT, AUTOSCALER_V1: AUTOSCALER}
 
 SERVED: tuple[Kind, ...] = (*KINDS, *FORMS)
 """What the API serves."""
+
+_AUTHENTICATION, _AUTHORIZATION = "authentication.k8s.io", "authorization.k8s.io"
+SELF_REVIEW = Kind(_AUTHENTICATION, "v1", "SelfSubjectReview", "selfsubjectreviews", False)
+TOKEN_REVIEW = Kind(_AUTHENTICATION, "v1", "TokenReview", "tokenreviews", False)
+LOCAL_ACCESS_REVIEW = Kind(_AUTHORIZATION, "v1", "LocalSubjectAccessReview", "localsubjectaccessreviews")
+SELF_ACCESS_REVIEW = Kind(_AUTHORIZATION, "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", False)
+RULES_REVIEW = Kind(_AUTHORIZATION, "v1", "SelfSubjectRulesReview", "selfsubjectrulesreviews", False)
+ACCESS_REVIEW = Kind(_AUTHORIZATION, "v1", "SubjectAccessReview", "subjectaccessreviews", False)
+REVIEWS: tuple[Kind, ...] = (
+    SELF_REVIEW,
+    TOKEN_REVIEW,
+    LOCAL_ACCESS_REVIEW,
+    SELF_ACCESS_REVIEW,
+    RULES_REVIEW,
+    ACCESS_REVIEW,
+)
+"""What a POST asks and the response answers; nothing of it is stored."""

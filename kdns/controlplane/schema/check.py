@@ -21,7 +21,12 @@ _BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{
 _NOT_BASE64 = re.compile(r"[^A-Za-z0-9+/=]")
 _INT_RANGE = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
 _ZEROS = {"string": "", "bytes": "", "bool": False, "int32": 0, "int64": 0}
-_GO_NAMES = {"bytes": "[]uint8", "fieldsv1": "v1.FieldsV1", "rawextension": "runtime.RawExtension"}
+_GO_NAMES = {
+    "bytes": "[]uint8",
+    "fieldsv1": "v1.FieldsV1",
+    "rawextension": "runtime.RawExtension",
+    "strings": "v1.ExtraValue",
+}
 
 
 def unknown_fields(kind: Kind, obj: Json) -> list[str]:

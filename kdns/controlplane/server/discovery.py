@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from kdns.cluster.source import OWN_BUILD
-from kdns.controlplane.meta.kinds import FORMS, SERVED, Json, Kind
+from kdns.controlplane.meta.kinds import FORMS, REVIEWS, SERVED, Json, Kind
 from kdns.controlplane.resources.strategy import STRATEGIES
 from kdns.controlplane.schema.schema import KUBERNETES_VERSION
 from kdns.controlplane.server.views import kind_at
 
+_ALL = (*SERVED, *REVIEWS)
 VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 SUBRESOURCE_VERBS = {
     "status": ("get", "patch", "update"),
@@ -38,13 +39,15 @@ def version(build: str) -> Json:
 
 def verbs_of(kind: Kind) -> list[str]:
     """The verbs of a kind and its collection."""
+    if kind in REVIEWS:
+        return ["create"]
     whole = STRATEGIES[FORMS.get(kind, kind)].delete_collection
     return [verb for verb in VERBS if verb != "deletecollection" or whole]
 
 
 def group_versions() -> list[tuple[str, str]]:
     """(group, version) of all served kinds; the core group is ""."""
-    return list(dict.fromkeys((kind.group, kind.version) for kind in SERVED))
+    return list(dict.fromkeys((kind.group, kind.version) for kind in _ALL))
 
 
 def core_versions(address: str) -> Json:
@@ -90,7 +93,7 @@ def custom_kinds() -> Json:
 
 def resource_list(group_name: str, version_name: str) -> Json | None:
     """GET /api/v1 and /apis/<group>/<version>, None if no kind is served there."""
-    kinds = [kind for kind in SERVED if (kind.group, kind.version) == (group_name, version_name)]
+    kinds = [kind for kind in _ALL if (kind.group, kind.version) == (group_name, version_name)]
     if not kinds:
         return None
     resources = [row for kind in kinds for row in _resources(kind)]
@@ -143,9 +146,7 @@ def aggregated(*, core: bool) -> Json:
             {
                 "version": version_name,
                 "freshness": "Current",
-                "resources": [
-                    _aggregated(kind) for kind in SERVED if (kind.group, kind.version) == (name, version_name)
-                ],
+                "resources": [_aggregated(kind) for kind in _ALL if (kind.group, kind.version) == (name, version_name)],
             }
             for served, version_name in group_versions()
             if served == name

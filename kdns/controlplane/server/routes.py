@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import FORMS, NAMESPACE, SERVED, Kind
+from kdns.controlplane.meta.kinds import FORMS, NAMESPACE, REVIEWS, SERVED, Kind
 
-_BY_PLURAL = {(kind.api_version, kind.plural): kind for kind in SERVED}
+_BY_PLURAL = {(kind.api_version, kind.plural): kind for kind in (*SERVED, *REVIEWS)}
 _WITH_NAME, _WITH_SUBRESOURCE = 2, 3
 
 
@@ -59,6 +59,8 @@ def target(path: str) -> Target:
     subresource = rest[2] if len(rest) == _WITH_SUBRESOURCE else ""
     placed = namespace is not None
     if (placed and not kind.namespaced) or (name and placed != kind.namespaced):
+        raise unknown_path()
+    if kind in REVIEWS and (name or watch or placed != kind.namespaced):
         raise unknown_path()
     if subresource and subresource not in kind.subresources:
         raise unknown_path()

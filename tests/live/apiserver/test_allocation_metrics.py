@@ -19,6 +19,7 @@ from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import NAMESPACE, SERVICE
 from kdns.controlplane.resources.registry import Registry
+from kdns.controlplane.server.access.users import ADMIN
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.storage.store import Store
 
@@ -34,7 +35,7 @@ async def served() -> AsyncIterator[tuple[Api, str]]:
     api = Api(Store(), registry, lambda: 0.0, lambda: f"uid-{next(numbers)}", lambda: "x")
     api.create(NAMESPACE, "", {"metadata": {"name": "default"}})
     scrape = partial(scraped, metrics.registry(registry.services))
-    server = await rest.start(api, RestConfig(port=0, tokens=("secret",)), metrics=scrape)
+    server = await rest.start(api, RestConfig(port=0, tokens={"secret": ADMIN}), metrics=scrape)
     yield api, f"http://127.0.0.1:{server.address[1]}/metrics"
     await server.close()
 

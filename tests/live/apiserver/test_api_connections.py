@@ -18,9 +18,10 @@ from verbs_api import new_api
 
 from kdns.aio.apiserver import body
 from kdns.aio.apiserver import server as rest
-from kdns.aio.apiserver.authentication import RestConfig, check_request
+from kdns.aio.apiserver.authentication import RestConfig, user_of_request
 from kdns.aio.connections import MAX_CONNECTIONS, Kind
 from kdns.controlplane.meta.errors import StatusError
+from kdns.controlplane.server.access.users import ADMIN
 
 DEADLINE_S = 60.0
 VERSION = b"GET /version HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -110,7 +111,7 @@ async def test_connections_without_a_token_take_no_places_of_those_with_one(
 ) -> None:
     monkeypatch.setitem(MAX_CONNECTIONS, Kind.UNAUTHENTICATED, 4)
     tls, trust = contexts(tmp_path) if has_tls else (None, None)
-    server = await rest.start(new_api(), RestConfig(port=0, tokens=("good",), ssl_context=tls))
+    server = await rest.start(new_api(), RestConfig(port=0, tokens={"good": ADMIN}, ssl_context=tls))
     early = [await connect(server, trust) for _ in range(10)]
     assert [await each.get(LIST, "good") for each in early[6:]] == [200] * 4
     for _ in range(20):
@@ -126,7 +127,7 @@ async def test_connections_without_a_token_take_no_places_of_those_with_one(
 
 
 async def test_who_has_no_token_is_done_after_one_answer(connect: Connect) -> None:
-    server = await rest.start(new_api(), RestConfig(port=0, tokens=("good",)))
+    server = await rest.start(new_api(), RestConfig(port=0, tokens={"good": ADMIN}))
     client = await connect(server)
     assert [await client.get(LIST, "bad"), await client.get(LIST, "good")] == [401, 0]
     client = await connect(server)
@@ -152,7 +153,7 @@ async def test_idle_connections_give_way_and_watches_do_not(connect: Connect, mo
 
 @pytest.mark.parametrize(("token", "status"), [("good", 415), ("bad", 401)])
 async def test_no_body_is_inflated(token: str, status: int) -> None:
-    server = await rest.start(new_api(), RestConfig(port=0, tokens=("good",)))
+    server = await rest.start(new_api(), RestConfig(port=0, tokens={"good": ADMIN}))
     headers = {"Authorization": f"Bearer {token}", "Content-Encoding": "gzip"}
     async with (
         aiohttp.ClientSession("http://{}:{}".format(*server.address)) as session,
@@ -164,7 +165,7 @@ async def test_no_body_is_inflated(token: str, status: int) -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost:80", "LOCALHOST.:80", "[::1]:80", "[::1]", "127.0.0.1:"])
 def test_own_hosts(host: str) -> None:
-    assert check_request(RestConfig(), LIST, {"Host": host})
+    assert user_of_request(RestConfig(), LIST, {"Host": host}, None, 0)
 
 
 @pytest.mark.parametrize(
@@ -182,4 +183,4 @@ def test_own_hosts(host: str) -> None:
 )
 def test_foreign_hosts(host: str) -> None:
     with pytest.raises(StatusError, match="the Host header"):
-        check_request(RestConfig(), LIST, {"Host": host})
+        user_of_request(RestConfig(), LIST, {"Host": host}, None, 0)

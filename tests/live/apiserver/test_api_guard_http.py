@@ -14,11 +14,12 @@ from structlog.testing import capture_logs
 from kdns.aio.apiserver import server as rest
 from kdns.aio.apiserver.authentication import RestConfig
 from kdns.controlplane.meta.errors import internal
+from kdns.controlplane.server.access.users import ADMIN
 from kdns.errors import InputError, ListenError
 
 
 async def test_tokens() -> None:
-    server = await rest.start(new_api(), RestConfig(port=0, tokens=("first", "second")))
+    server = await rest.start(new_api(), RestConfig(port=0, tokens={"first": ADMIN, "second": ADMIN}))
     host, port = server.address
     async with aiohttp.ClientSession(f"http://{host}:{port}") as session:
         rows = [
@@ -41,9 +42,9 @@ async def test_tokens() -> None:
     ("config", "missing"),
     [
         (RestConfig("0.0.0.0", 0), "without a token file and TLS"),
-        (RestConfig("0.0.0.0", 0, tokens=("t",)), "without TLS"),
-        (RestConfig("::", 0, ssl_context=ssl.create_default_context()), "without a token file"),
-        (RestConfig(port=0, tokens=("good", "")), "empty token"),
+        (RestConfig("0.0.0.0", 0, tokens={"t": ADMIN}), "without TLS"),
+        (RestConfig("::", 0, ssl_context=ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)), "without a token file"),
+        (RestConfig(port=0, tokens={"good": ADMIN, "": ADMIN}), "empty token"),
     ],
 )
 async def test_open_addresses_need_tokens_and_tls(config: RestConfig, missing: str) -> None:

@@ -12,7 +12,7 @@ from rest_client import SERVICES, TABLE, Client, service, serving
 
 from kdns.aio.apiserver import response
 from kdns.aio.files import yaml
-from kdns.controlplane.meta.kinds import SERVED
+from kdns.controlplane.meta.kinds import REVIEWS, SERVED
 from kdns.controlplane.schema import check
 from kdns.controlplane.server import representation
 
@@ -71,7 +71,7 @@ async def test_discovery(client: Client) -> None:
     _, versions, _ = await client("GET", "/api")
     assert versions["versions"] == ["v1"]
     _, groups, _ = await client("GET", "/apis")
-    assert {group["name"] for group in groups["groups"]} == {kind.group for kind in SERVED} - {""}
+    assert {group["name"] for group in groups["groups"]} == {kind.group for kind in (*SERVED, *REVIEWS)} - {""}
     _, resources, _ = await client("GET", "/api/v1")
     services = next(resource for resource in resources["resources"] if resource["name"] == "services")
     assert (services["shortNames"], services["kind"], services["namespaced"]) == (["svc"], "Service", True)

@@ -1,4 +1,4 @@
-"""kubectl over TLS with a bearer token: the way in from other machines."""
+"""kubectl over TLS with a bearer token or a client certificate: the ways in from other machines."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import asyncio
 import json
 import os
 import shutil
-import ssl
 from pathlib import Path
 
 import pytest
-from fake_api_certs import authority, issue
+from fake_api_certs import Authority, authority, issue
 
 from kdns.aio.apiserver import server as rest
 from kdns.aio.apiserver.authentication import RestConfig
+from kdns.aio.apiserver.secure_serving import tls_context
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.kinds import NAMESPACE
 from kdns.controlplane.resources.registry import Registry
+from kdns.controlplane.server.access.users import ADMIN
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.storage.store import Store
 
@@ -24,14 +25,14 @@ KUBECTL = shutil.which("kubectl") or ""
 pytestmark = pytest.mark.skipif(not KUBECTL, reason="kubectl is not on PATH: install it to run these tests")
 
 
-async def test_only_a_good_token_gets_in(tmp_path: Path) -> None:
+async def test_only_a_good_token_or_certificate_gets_in(tmp_path: Path) -> None:
     ca = authority("test")
     (tmp_path / "ca.crt").write_bytes(ca.pem)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(*issue(ca, "localhost", tmp_path))
+    certificate, key = issue(ca, "localhost", tmp_path)
+    context = tls_context(str(certificate), str(key), str(tmp_path / "ca.crt"))
     api = Api(Store(), Registry(ClusterConfig(), lambda _: 0), lambda: 0.0, lambda: "uid", lambda: "x")
     api.create(NAMESPACE, "", {"metadata": {"name": "default"}})
-    server = await rest.start(api, RestConfig("127.0.0.1", 0, tokens=("good",), ssl_context=context))
+    server = await rest.start(api, RestConfig("127.0.0.1", 0, tokens={"good": ADMIN}, ssl_context=context))
 
     async def kubectl(*arguments: str) -> tuple[int, str]:
         where = (
@@ -51,4 +52,18 @@ async def test_only_a_good_token_gets_in(tmp_path: Path) -> None:
     assert await kubectl("--token", "good", "get", "ns", "-o", "name") == (0, "namespace/default\n")
     code, said = await kubectl("--token", "bad", "get", "ns", "-o", "name")
     assert (code, "Unauthorized" in said or "must be logged in" in said) == (1, True), said
+
+    def logged_in(name: str, by: Authority = ca, end_h: float = 1) -> tuple[str, ...]:
+        crt, key = issue(by, name, tmp_path, groups=("system:masters", "devs"), end_h=end_h)
+        return "--client-certificate", str(crt), "--client-key", str(key)
+
+    code, said = await kubectl(*logged_in("ann"), "--token", "bad", "auth", "whoami", "-o", "json")
+    user = json.loads(said)["status"]["userInfo"]
+    assert (code, user["username"], user["groups"]) == (0, "ann", ["system:masters", "devs", "system:authenticated"])
+    assert user["extra"]["authentication.kubernetes.io/credential-id"][0].startswith("X509SHA256=")
+    assert await kubectl(*logged_in("ann"), "auth", "can-i", "get", "pods", "--as", "bob") == (0, "yes\n")
+    code, said = await kubectl(*logged_in("late", end_h=-1), "get", "ns")
+    assert (code, "expired certificate" in said) == (1, True), said
+    code, said = await kubectl(*logged_in("other", authority("other")), "get", "ns")
+    assert (code, "unknown certificate authority" in said) == (1, True), said
     await server.close()

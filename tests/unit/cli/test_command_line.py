@@ -97,8 +97,16 @@ def test_a_token_file_is_text(tmp_path: Path) -> None:
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InputError, match=r"tokens: not text; wanted one token a line$"):
         read_tokens(path)
-    path.write_text("# ours\n\n one \ntwo\n")
-    assert read_tokens(path) == ("one", "two")
+    path.write_text('# ours\n\n one \ntwo, ann ,7,"a, b"\nthree,bob,\none,eve,\n')
+    assert {token: user.info for token, user in read_tokens(path).items()} == {
+        "one": {"username": "eve", "groups": ["system:authenticated"]},
+        "two": {"username": "ann", "uid": "7", "groups": ["a", "b", "system:authenticated"]},
+        "three": {"username": "bob", "groups": ["system:authenticated"]},
+    }
+    for wrong in ("one,two", ",bob,1", "t,,1"):
+        path.write_text(f"first\n{wrong}\n")
+        with pytest.raises(InputError, match=r'tokens:2: wanted a token, or token,user,uid,"group,group"$'):
+            read_tokens(path)
 
 
 def test_a_duration_of_many_digits_is_refused() -> None:

@@ -12,7 +12,7 @@ import json
 from functools import cache
 from typing import Final
 
-from kdns.controlplane.meta.kinds import SERVED, Json, Kind
+from kdns.controlplane.meta.kinds import REVIEWS, SERVED, Json, Kind
 from kdns.controlplane.schema.schema import KUBERNETES_VERSION
 from kdns.controlplane.server.openapi.paths import root, v2_paths, v3_paths
 from kdns.controlplane.server.openapi.proto import document_bytes
@@ -33,8 +33,8 @@ def openapi_v2() -> Json:
     return {
         "swagger": "2.0",
         "info": _INFO,
-        "paths": v2_paths(SERVED),
-        "definitions": definitions(SERVED, V2),
+        "paths": v2_paths((*SERVED, *REVIEWS)),
+        "definitions": definitions((*SERVED, *REVIEWS), V2),
     }
 
 
@@ -74,6 +74,6 @@ def openapi_v3_hash(key: str) -> str:
 
 def _group_versions() -> dict[str, list[Kind]]:
     found: dict[str, list[Kind]] = {}
-    for kind in SERVED:
+    for kind in (*SERVED, *REVIEWS):
         found.setdefault(root(kind), []).append(kind)
     return found

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kdns.controlplane.meta.kinds import Json, Kind
+from kdns.controlplane.meta.kinds import REVIEWS, Json, Kind
 from kdns.controlplane.schema.schema import type_of
 from kdns.controlplane.server.openapi.types import DELETE_OPTIONS, GVK, PATCH, STATUS, V2, V3, gvk, list_name
 from kdns.controlplane.server.views import kind_at
@@ -63,9 +63,10 @@ class Verb:
     media_types: tuple[str, ...] = (_JSON,)
 
 
+_CREATE = Verb("post", "post", _WRITE, status=201, body="object")
 _COLLECTION = (
     Verb("list", "get", _LIST, response="list"),
-    Verb("post", "post", _WRITE, status=201, body="object"),
+    _CREATE,
     Verb("deletecollection", "delete", f"{_LIST} {_DELETE}", body="options", response="status"),
 )
 _ITEM = (
@@ -121,6 +122,9 @@ def operations(kind: Kind) -> Iterable[Operation]:
     """The operations of a kind."""
     everywhere = f"/{root(kind)}/{kind.plural}"
     collection = f"/{root(kind)}/namespaces/{{namespace}}/{kind.plural}" if kind.namespaced else everywhere
+    if kind in REVIEWS:
+        yield Operation(collection, kind, _CREATE)
+        return
     if kind.namespaced:
         yield Operation(everywhere, kind, _COLLECTION[0])
     yield from (Operation(collection, kind, verb) for verb in _COLLECTION)

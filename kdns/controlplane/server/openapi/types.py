@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kdns.controlplane.meta.kinds import SERVED, Json, Kind
+from kdns.controlplane.meta.kinds import REVIEWS, SERVED, Json, Kind
 from kdns.controlplane.schema.descriptions import field_description, type_description
 from kdns.controlplane.schema.schema import META, SCALARS, Field, Type, TypeName, fields, type_named, type_of
 from kdns.controlplane.server.views import BINDING, EVICTION, SCALE, kind_at
@@ -79,7 +79,7 @@ def list_name(kind: Kind) -> TypeName:
 def definitions(kinds: Iterable[Kind], dialect: Dialect) -> Json:
     """Schemas by name: of the kinds, their lists, Status, DeleteOptions, Patch, and all types that these refer to."""
     served = tuple(kinds)
-    result = {list_name(kind): _list_schema(kind, dialect) for kind in served}
+    result = {list_name(kind): _list_schema(kind, dialect) for kind in served if kind not in REVIEWS}
     result[PATCH] = {"type": "object", "description": _PATCH_TEXT}
     shown = {kind_at(kind, name) for kind in served for name in kind.subresources} - {*served}
     for name in _reachable([*map(type_of, (*served, *shown)), LIST_META, STATUS, DELETE_OPTIONS]):
@@ -125,7 +125,7 @@ def _identities(name: TypeName) -> list[Json]:
     """The kinds that a type is the schema of."""
     if name in _KIND_OF:
         return [{"group": "", "kind": _KIND_OF[name], "version": "v1"}]
-    return [gvk(kind) for kind in (*SERVED, SCALE, EVICTION, BINDING) if type_of(kind) == name]
+    return [gvk(kind) for kind in (*SERVED, *REVIEWS, SCALE, EVICTION, BINDING) if type_of(kind) == name]
 
 
 def _type_schema(described: Type, dialect: Dialect) -> Json:

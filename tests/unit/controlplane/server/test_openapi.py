@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kdns.controlplane.meta.kinds import SERVED, Json, Kind
+from kdns.controlplane.meta.kinds import REVIEWS, SERVED, Json, Kind
 from kdns.controlplane.schema.schema import type_of, types
 from kdns.controlplane.server.openapi.documents import (
     V2_PROTOBUF_TYPES,
@@ -24,7 +24,7 @@ from kdns.controlplane.server.openapi.paths import operations, root
 from kdns.controlplane.server.openapi.proto import document_bytes
 
 GVK = "x-kubernetes-group-version-kind"
-KEYS = sorted({root(kind) for kind in SERVED})
+KEYS = sorted({root(kind) for kind in (*SERVED, *REVIEWS)})
 METHODS = {"get", "put", "post", "delete", "patch"}
 
 

@@ -1,0 +1,110 @@
+"""Users: what is known of who sends a request, and impersonation (apiserver: filters/impersonation.go)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import unquote
+
+from kdns.controlplane.meta.errors import StatusError, bad_request
+from kdns.controlplane.meta.kinds import Json
+
+MASTERS: Final = "system:masters"
+AUTHENTICATED: Final = "system:authenticated"
+ANONYMOUS: Final = "system:anonymous"
+UNAUTHENTICATED: Final = "system:unauthenticated"
+
+_ACCOUNT: Final = "system:serviceaccount:"
+_HEADER: Final = "impersonate-"
+_EXTRA: Final = "extra-"
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A user as authentication found it; `extra` has further facts by name."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+    uid: str = ""
+    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def info(self) -> Json:
+        """The UserInfo of authentication.k8s.io/v1."""
+        fields: Json = {"username": self.name, "uid": self.uid, "groups": [*self.groups]}
+        fields["extra"] = {key: [*values] for key, values in self.extra.items()}
+        return {name: value for name, value in fields.items() if value}
+
+
+ADMIN: Final = User("kubernetes-admin", (MASTERS, AUTHENTICATED))
+"""Who sends a request to an API without authentication, or with a token that names nobody."""
+
+NOBODY: Final = User(ANONYMOUS, (UNAUTHENTICATED,))
+"""Who sends a request to a path that is open."""
+
+
+def authenticated(user: User) -> User:
+    """The user as a member of system:authenticated."""
+    if {AUTHENTICATED, UNAUTHENTICATED} & set(user.groups):
+        return user
+    return User(user.name, (*user.groups, AUTHENTICATED), user.uid, user.extra)
+
+
+def acting(user: User, headers: Iterable[tuple[str, str]]) -> User:
+    """The user that the headers Impersonate-… name, or the one who sends them; 403 but for system:masters.
+
+    Differs: kube-apiserver asks its authorizers whether the user may impersonate.
+    """
+    sent = [(name.lower().removeprefix(_HEADER), value) for name, value in headers if name.lower().startswith(_HEADER)]
+    if not sent:
+        return user
+    by_name: dict[str, list[str]] = {}
+    for name, value in sent:
+        by_name.setdefault(name, []).append(value)
+    extra: dict[str, tuple[str, ...]] = {
+        unquote(name.removeprefix(_EXTRA)): tuple(by_name[name]) for name in by_name if name.startswith(_EXTRA)
+    }
+    (name, *_), (uid, *_) = by_name.get("user", [""]), by_name.get("uid", [""])
+    wanted = User(name, tuple(by_name.get("group", ())), uid, extra)
+    if not name:
+        raise bad_request(f"requested {_go_syntax(wanted)} without impersonating a user name")
+    if MASTERS not in user.groups:
+        why = f'User {_quoted(user.name)} cannot impersonate resource "users" in API group "" at the cluster scope'
+        details = {"name": name, "kind": "users"}
+        raise StatusError(403, "Forbidden", f"users {_quoted(name)} is forbidden: {why}", details)
+    return authenticated(User(name, wanted.groups or _own_groups(name), uid, extra))
+
+
+def account(namespace: str, name: str, uid: str = "", extra: Mapping[str, tuple[str, ...]] | None = None) -> User:
+    """The user that a ServiceAccount is."""
+    user = f"{_ACCOUNT}{namespace}:{name}"
+    return User(user, (*_own_groups(user), AUTHENTICATED), uid, extra or {})
+
+
+def _own_groups(name: str) -> tuple[str, ...]:
+    """The groups that follow from a name."""
+    if name == ANONYMOUS:
+        return (UNAUTHENTICATED,)
+    namespace, _, account_name = name.removeprefix(_ACCOUNT).partition(":")
+    if not name.startswith(_ACCOUNT) or not (namespace and account_name):
+        return ()
+    return ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
+
+
+def _go_syntax(user: User) -> str:
+    """The user as Go prints it with %#v."""
+    groups, extra = _list(user.groups), "map[string][]string(nil)"
+    if user.extra:
+        rows = ", ".join(f"{_quoted(key)}:{_list(values)}" for key, values in sorted(user.extra.items()))
+        extra = f"map[string][]string{{{rows}}}"
+    return f'&user.DefaultInfo{{Name:"", UID:{_quoted(user.uid)}, Groups:{groups}, Extra:{extra}}}'
+
+
+def _list(values: tuple[str, ...]) -> str:
+    return f"[]string{{{', '.join(map(_quoted, values))}}}" if values else "[]string(nil)"
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
