@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
+from hashlib import sha256
+
 from kdns.cluster.source import OWN_BUILD
 from kdns.controlplane.meta.kinds import FORMS, REVIEWS, SERVED, Json, Kind
 from kdns.controlplane.resources.strategy import STRATEGIES
@@ -9,6 +12,18 @@ from kdns.controlplane.schema.schema import KUBERNETES_VERSION
 from kdns.controlplane.server.views import kind_at
 
 _ALL = (*SERVED, *REVIEWS)
+# fmt: off
+_GROUPS = (
+    "apiregistration.k8s.io", "apps", "events.k8s.io", "authentication.k8s.io", "authorization.k8s.io", "autoscaling",
+    "batch", "certificates.k8s.io", "networking.k8s.io", "policy", "rbac.authorization.k8s.io", "storage.k8s.io",
+    "admissionregistration.k8s.io", "apiextensions.k8s.io", "scheduling.k8s.io", "coordination.k8s.io", "node.k8s.io",
+    "discovery.k8s.io", "resource.k8s.io", "flowcontrol.apiserver.k8s.io",
+)
+# fmt: on
+"""The groups in kube-apiserver's order of priority, by which clients choose among resources of one name."""
+_STORED_VERSIONS = {"MutatingAdmissionPolicy": "v1beta1", "MutatingAdmissionPolicyBinding": "v1beta1"}
+"""Kinds that kube-apiserver stores in another version than the preferred one; their storageVersionHash tells it."""
+
 VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 SUBRESOURCE_VERBS = {
     "status": ("get", "patch", "update"),
@@ -47,7 +62,8 @@ def verbs_of(kind: Kind) -> list[str]:
 
 def group_versions() -> list[tuple[str, str]]:
     """(group, version) of all served kinds; the core group is ""."""
-    return list(dict.fromkeys((kind.group, kind.version) for kind in _ALL))
+    served = dict.fromkeys((kind.group, kind.version) for kind in _ALL)
+    return sorted(served, key=lambda each: _GROUPS.index(each[0]) if each[0] else -1)
 
 
 def core_versions(address: str) -> Json:
@@ -93,16 +109,17 @@ def custom_kinds() -> Json:
 
 def resource_list(group_name: str, version_name: str) -> Json | None:
     """GET /api/v1 and /apis/<group>/<version>, None if no kind is served there."""
-    kinds = [kind for kind in _ALL if (kind.group, kind.version) == (group_name, version_name)]
-    if not kinds:
+    resources = [row for kind in _kinds(group_name, version_name) for row in _resources(kind)]
+    if not resources:
         return None
-    resources = [row for kind in kinds for row in _resources(kind)]
-    return {
-        "kind": "APIResourceList",
-        "apiVersion": "v1",
-        "groupVersion": kinds[0].api_version,
-        "resources": resources,
-    }
+    versioned = {"apiVersion": "v1", "groupVersion": f"{group_name}/{version_name}"}
+    return {"kind": "APIResourceList", **(versioned if group_name else {"groupVersion": "v1"}), "resources": resources}
+
+
+def _kinds(group_name: str, version_name: str) -> list[Kind]:
+    """The kinds of a group and version, by plural."""
+    kinds = (kind for kind in _ALL if (kind.group, kind.version) == (group_name, version_name))
+    return sorted(kinds, key=lambda kind: kind.plural)
 
 
 def _resources(kind: Kind) -> list[Json]:
@@ -114,7 +131,7 @@ def _resources(kind: Kind) -> list[Json]:
         "verbs": verbs_of(kind),
         "shortNames": list(kind.short_names),
         "categories": list(kind.categories),
-        "storageVersionHash": "",
+        "storageVersionHash": "" if kind in REVIEWS else storage_version_hash(kind),
     }
     below: list[Json] = [
         {
@@ -124,17 +141,24 @@ def _resources(kind: Kind) -> list[Json]:
             **_shown(kind, subresource),
             "verbs": list(SUBRESOURCE_VERBS[subresource]),
         }
-        for subresource in kind.subresources
+        for subresource in sorted(kind.subresources)
     ]
     optional = {"shortNames", "categories", "storageVersionHash"}
     return [{key: value for key, value in own.items() if value or key not in optional}, *below]
 
 
+def storage_version_hash(kind: Kind) -> str:
+    """What changes with the version in which a kind is stored: a hash of group, version and kind."""
+    stored = FORMS.get(kind, kind)
+    text = f"{stored.group}/{_STORED_VERSIONS.get(kind.kind, stored.version)}/{kind.kind}"
+    return b64encode(sha256(text.encode()).digest()[:8]).decode()
+
+
 def _shown(kind: Kind, subresource: str) -> Json:
     """The kind of a subresource's objects, with group and version if it differs."""
     shown = kind_at(kind, subresource)
-    if shown == kind:
-        return {"kind": kind.kind}
+    if shown == kind or shown.api_version == kind.api_version:
+        return {"kind": shown.kind}
     return {"group": shown.group, "version": shown.version, "kind": shown.kind}
 
 
@@ -146,7 +170,7 @@ def aggregated(*, core: bool) -> Json:
             {
                 "version": version_name,
                 "freshness": "Current",
-                "resources": [_aggregated(kind) for kind in _ALL if (kind.group, kind.version) == (name, version_name)],
+                "resources": [_aggregated(kind) for kind in _kinds(name, version_name)],
             }
             for served, version_name in group_versions()
             if served == name
@@ -156,7 +180,8 @@ def aggregated(*, core: bool) -> Json:
 
 
 def _aggregated(kind: Kind) -> Json:
-    response_kind: Json = {"group": kind.group, "version": kind.version, "kind": kind.kind}
+    """One resource; group and version of a kind are empty where they are those of the resource."""
+    response_kind: Json = {"group": "", "version": "", "kind": kind.kind}
     optional: Json = {
         "shortNames": list(kind.short_names),
         "categories": list(kind.categories),
@@ -166,7 +191,7 @@ def _aggregated(kind: Kind) -> Json:
                 "responseKind": response_kind | _shown(kind, name),
                 "verbs": list(SUBRESOURCE_VERBS[name]),
             }
-            for name in kind.subresources
+            for name in sorted(kind.subresources)
         ],
     }
     return {

@@ -22,7 +22,7 @@ from kdns.controlplane.server.protobuf import encoding
 from kdns.controlplane.server.protobuf.messages import MEDIA_TYPE as PROTOBUF
 from kdns.controlplane.server.views import FORM_VIEWS
 from kdns.controlplane.storage.listing import ListResult
-from kdns.controlplane.storage.watch import WatchEvent
+from kdns.controlplane.storage.watch import WatchEvent, joined_items
 
 JSON: Final = "application/json"
 YAML: Final = "application/yaml"
@@ -234,8 +234,7 @@ class Renderer:
                 return self._list((version, _PARTIAL_LIST), metadata, (version, _PARTIAL), items)
         kind = self.kind
         if self.sends_stored:
-            joined = b",{".join([version.item for version in found.stored])
-            return _json_list(kind.list_kind, kind.api_version, metadata, b"{" + joined if found.stored else b"")
+            return _json_list(kind.list_kind, kind.api_version, metadata, joined_items(kind, found.stored))
         shown = map(self.shown, found.items)
         return self._list((kind.api_version, kind.list_kind), metadata, (kind.api_version, kind.kind), shown)
 

@@ -6,9 +6,9 @@ Events are queued in the commit itself and in commit order, so no commit is miss
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 
 import msgspec
 
@@ -44,14 +44,6 @@ class Version:
         return obj
 
     @property
-    def item(self) -> memoryview:
-        """`encoded` as items of a list have it, without kind and apiVersion, and without the opening brace."""
-        head, encoded = _head(self.kind), self.encoded
-        if not encoded.startswith(head):  # written by an older release
-            encoded = msgspec.json.encode(filled(self.kind, self.obj))
-        return memoryview(encoded)[len(head) :]
-
-    @property
     def is_decoded(self) -> bool:
         """Whether `obj` is decoded."""
         return self._obj is not None
@@ -83,10 +75,15 @@ def version_of(kind: Kind, key: Key, obj: Json, revision: int) -> Version:
     return Version(kind, key, revision, lean(kind, versioned), msgspec.json.encode(filled(kind, versioned)))
 
 
-@cache
-def _head(kind: Kind) -> bytes:
-    """The first bytes of an encoded object, up to its metadata."""
-    return msgspec.json.encode({"kind": kind.kind, "apiVersion": kind.api_version})[:-1] + b","
+def joined_items(kind: Kind, versions: Sequence[Version]) -> bytes:
+    """Objects as the items of a list have them, without kind and apiVersion, with commas between."""
+    if not versions:
+        return b""
+    head = msgspec.json.encode({"kind": kind.kind, "apiVersion": kind.api_version})[:-1] + b","
+    encoded = [version.encoded for version in versions]
+    if not all(each.startswith(head) for each in encoded):  # written by an older release
+        encoded = [msgspec.json.encode(filled(kind, version.obj)) for version in versions]
+    return b"{" + b",{".join([each.removeprefix(head) for each in encoded])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

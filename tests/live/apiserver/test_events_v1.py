@@ -53,7 +53,7 @@ def without(obj: Json, *fields: str) -> Json:
 
 async def test_what_one_group_takes_the_other_shows(client: Client) -> None:
     status, made, _ = await client("POST", NEW, SENT)
-    absent = {"deprecatedSource": {}, "deprecatedFirstTimestamp": None, "deprecatedLastTimestamp": None}
+    absent: Json = {"deprecatedSource": {}, "deprecatedFirstTimestamp": None, "deprecatedLastTimestamp": None}
     assert (status, without(made, "metadata")) == (201, without(SENT, "metadata") | absent)
     _, core, _ = await client("GET", f"{CORE}/e")
     assert without(core, "metadata") == {

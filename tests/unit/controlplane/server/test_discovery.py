@@ -1,0 +1,58 @@
+"""Discovery documents: order, heads, hashes, and kinds of subresources."""
+
+from __future__ import annotations
+
+import pytest
+
+from kdns.controlplane.meta.kinds import (
+    AUTOSCALER_V1,
+    CONFIG_MAP,
+    CONTROLLER_REVISION,
+    DEPLOYMENT,
+    EVENT_V1,
+    POD,
+    Json,
+    Kind,
+)
+from kdns.controlplane.server import discovery
+
+
+@pytest.mark.parametrize(
+    ("kind", "wanted"),
+    [
+        (CONFIG_MAP, "qFsyl6wFWjQ="),
+        (CONTROLLER_REVISION, "85nkx63pcBU="),
+        (DEPLOYMENT, "8aSe+NMegvE="),
+        (EVENT_V1, "r2yiGXH7wu8="),
+        (AUTOSCALER_V1, "qwQve8ut294="),
+    ],
+)
+def test_storage_version_hashes(kind: Kind, wanted: str) -> None:
+    assert discovery.storage_version_hash(kind) == wanted
+
+
+def test_heads_and_order() -> None:
+    core, apps = discovery.resource_list("", "v1"), discovery.resource_list("apps", "v1")
+    assert core
+    assert apps
+    assert list(core) == ["kind", "groupVersion", "resources"]
+    assert {name: value for name, value in apps.items() if name != "resources"} == {
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": "apps/v1",
+    }
+    names = [row["name"] for row in core["resources"]]
+    assert names == sorted(names)
+    groups = [each["name"] for each in discovery.group_list()["groups"]]
+    assert groups.index("apps") < groups.index("events.k8s.io") < groups.index("discovery.k8s.io")
+
+
+def test_kinds_of_subresources() -> None:
+    below = {row["name"]: row for row in (discovery.resource_list("", "v1") or {})["resources"]}
+    shown = [{name: below[f"pods/{each}"].get(name) for name in ("group", "kind")} for each in ("binding", "eviction")]
+    assert shown == [{"group": None, "kind": "Binding"}, {"group": "policy", "kind": "Eviction"}]
+    (pod,) = (each for each in discovery.aggregated(core=True)["items"][0]["versions"][0]["resources"]
+              if each["resource"] == POD.plural)  # fmt: skip
+    kinds: dict[str, Json] = {each["subresource"]: each["responseKind"] for each in pod["subresources"]}
+    assert pod["responseKind"] == kinds["status"] == {"group": "", "version": "", "kind": "Pod"}
+    assert kinds["eviction"] == {"group": "policy", "version": "v1", "kind": "Eviction"}
