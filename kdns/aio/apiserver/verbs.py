@@ -60,16 +60,16 @@ class Verbs:
             return await self._review(call, user)
         method = _METHODS.get((request.method, bool(target.name)))
         if target.watch and request.method != "GET":
-            raise method_not_allowed(target.kind)
+            raise method_not_allowed()
         has_scope = target.name or target.namespace or not target.kind.namespaced
         if method is None or (request.method in {"POST", "DELETE"} and not has_scope):
-            raise method_not_allowed(target.kind)
+            raise method_not_allowed()
         if method is Verbs.delete_collection and not STRATEGIES[target.kind].delete_collection:
-            raise method_not_allowed(target.kind)
+            raise method_not_allowed()
         if request.method == "POST" and bool(target.name) != bool(target.subresource):
-            raise method_not_allowed(target.kind)
+            raise method_not_allowed()
         if target.subresource and _SUBRESOURCE_VERBS.get(request.method) not in SUBRESOURCE_VERBS[target.subresource]:
-            raise method_not_allowed(target.kind)
+            raise method_not_allowed()
         if call.watches:
             return await self._watch(call)
         if request.method in _WRITES:

@@ -140,10 +140,9 @@ def forbidden(kind: Kind, name: str, why: str) -> StatusError:
     return StatusError(403, "Forbidden", f"{kind.resource} {_quoted(name)} is forbidden: {why}", _details(kind, name))
 
 
-def method_not_allowed(kind: Kind) -> StatusError:
-    """405: the resource has no such verb."""
-    message = "the server does not allow this method on the requested resource"
-    return StatusError(405, "MethodNotAllowed", message, _details(kind, ""))
+def method_not_allowed() -> StatusError:
+    """405: the path has no such verb."""
+    return StatusError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {})
 
 
 def internal(message: str) -> StatusError:

@@ -33,11 +33,11 @@ def _sentence(words: str, pattern: str, *examples: str) -> str:
     return f"{words} (e.g. {shown}regex used for validation is '{pattern}')"
 
 
-def _format(pattern: str, most: int, sentence: str) -> Format:
+def _format(pattern: str, most: int, sentence: str, unit: str = "characters") -> Format:
     match = re.compile(pattern).fullmatch
 
     def problems(text: str) -> list[str]:
-        length = [f"must be no more than {most} characters"] if len(text) > most else []
+        length = [f"must be no more than {most} {unit}"] if len(text) > most else []
         return length if match(text) else [*length, sentence]
 
     return _cached(problems, most)
@@ -50,7 +50,7 @@ def _cached(problems: Format, most: int) -> Format:
 
 
 _ENDS = "must start and end with an alphanumeric character"
-dns_label = _format(
+_dns_label = _format(
     _LABEL,
     63,
     _sentence(
@@ -60,6 +60,15 @@ dns_label = _format(
         "123-abc",
     ),
 )
+
+
+def dns_label(text: str) -> list[str]:
+    """A name without dots, as of Namespaces."""
+    problems = _dns_label(text)
+    is_dotted = "." in text and re.fullmatch(_SUBDOMAIN, text)
+    return [*problems[:-1], "must not contain dots"] if is_dotted else problems
+
+
 dns_label_1035 = _format(
     _LABEL_1035,
     63,
@@ -90,6 +99,7 @@ label_value = _format(
         "my_value",
         "12345",
     ),
+    "bytes",
 )
 _QUALIFIED_SENTENCE = _sentence(
     f"must consist of alphanumeric characters, '-', '_' or '.', and {_ENDS}",
@@ -98,7 +108,7 @@ _QUALIFIED_SENTENCE = _sentence(
     "my.name",
     "123-abc",
 )
-_name_part = _format(_QUALIFIED, 63, _QUALIFIED_SENTENCE)
+_name_part = _format(_QUALIFIED, 63, _QUALIFIED_SENTENCE, "bytes")
 
 
 _config_key = _format(

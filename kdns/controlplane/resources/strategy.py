@@ -80,6 +80,8 @@ from kdns.controlplane.resources.core.validation import (
     validate_config_map,
     validate_event,
     validate_namespace,
+    validate_namespace_finalizers,
+    validate_namespace_status,
     validate_secret,
     validate_service_account,
 )
@@ -320,6 +322,7 @@ STRATEGIES: Final[dict[Kind, Strategy]] = {
     NAMESPACE: Strategy(
         validate_namespace,
         core_columns.NAMESPACES,
+        validate_subresource={"status": validate_namespace_status, "finalize": validate_namespace_finalizers},
         defaults=default_namespace,
         prepare_create=new_namespace,
         generation=None,

@@ -73,16 +73,22 @@ def _finalizers(finalizers: list[str]) -> list[Cause]:
     if {*finalizers} >= _EXCLUSIVE:
         detail = "finalizer orphan and foregroundDeletion cannot be both set"
         causes.append(invalid_value(path, finalizers, detail))
-    return causes + _unknown_finalizers(finalizers)
-
-
-def _unknown_finalizers(finalizers: list[str]) -> list[Cause]:
-    detail = "name is neither a standard finalizer name nor is it fully qualified"
-    return [
-        invalid_value(f"metadata.finalizers[{index}]", finalizer, detail)
-        for index, finalizer in enumerate(finalizers)
-        if "/" not in finalizer and finalizer not in STANDARD_FINALIZERS
+    return causes + [
+        cause
+        for index, name in enumerate(finalizers)
+        for cause in _unknown_finalizers(f"metadata.finalizers[{index}]", name)
     ]
+
+
+def finalizer_causes(path: str, name: str) -> list[Cause]:
+    """A finalizer is a qualified name, and has a domain unless it is a standard one."""
+    return invalid_values(path, name, formats.qualified_name(name)) + _unknown_finalizers(path, name)
+
+
+def _unknown_finalizers(path: str, name: str) -> list[Cause]:
+    if "/" in name or name in STANDARD_FINALIZERS:
+        return []
+    return [invalid_value(path, name, "name is neither a standard finalizer name nor is it fully qualified")]
 
 
 def _annotations(annotations: Mapping[str, str]) -> list[Cause]:

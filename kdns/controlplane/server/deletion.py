@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import chain
 from typing import TypeAlias
 
 from kdns.cluster.objects import Key
 from kdns.controlplane.meta.errors import forbidden
 from kdns.controlplane.meta.human_duration import seconds_of
-from kdns.controlplane.meta.kinds import NAMESPACE, Json, Kind
+from kdns.controlplane.meta.kinds import NAMESPACE, POD, Json, Kind
 from kdns.controlplane.resources.core.namespace import namespace_finalizers
 from kdns.controlplane.resources.strategy import STRATEGIES
 from kdns.controlplane.server import namespaces
@@ -23,7 +24,7 @@ from kdns.controlplane.storage import object_meta
 from kdns.controlplane.storage.backlog import Backlog
 from kdns.controlplane.storage.object_meta import copied
 from kdns.controlplane.storage.owners import blocks, owner_key, references, without_owner
-from kdns.controlplane.storage.watch import Filter, Version
+from kdns.controlplane.storage.watch import Filter, Version, version_of
 
 GracePeriod: TypeAlias = Callable[[Kind, Json, int | None], int]
 """Seconds that a deleted object stays; the last argument is gracePeriodSeconds of the request."""
@@ -67,10 +68,8 @@ class Deletion:
         if name in strategy.protected:
             raise forbidden(kind, name, f"this {kind.singular} may not be deleted")
         policy = propagation(version, options)
-        if dry_run:
-            return version
         if found.get("deletionTimestamp"):
-            return self._shorten(version, options.get("gracePeriodSeconds"))
+            return version if dry_run else self._shorten(version, options.get("gracePeriodSeconds"))
         kept = [each for each in found.get("finalizers") or () if each not in {FOREGROUND, ORPHANING}]
         if policy == "Foreground" and self._blocking(found["uid"]):
             kept.append(FOREGROUND)
@@ -78,8 +77,11 @@ class Deletion:
             kept.append(ORPHANING)
         grace_s = self._grace_s(kind, version.obj, options.get("gracePeriodSeconds"))
         if not (grace_s or kept or (strategy.spec_finalizers and strategy.spec_finalizers(version.obj))):
-            return self.remove(version)
-        version = self._mark(version, kept, grace_s)
+            return version if dry_run else self.remove(version)
+        marked = self._marked(version, kept, grace_s)
+        if dry_run:
+            return version_of(kind, version.key, marked, version.revision)
+        version = self._objects.put(kind, marked, version)
         self._resume(version)
         self._backlog.begin()
         return self._store.get(kind, version.key) or version
@@ -97,7 +99,7 @@ class Deletion:
         if FOREGROUND in finalizers or ORPHANING in finalizers:
             self._backlog.add(lambda: self._finish(self._latest(version)))
 
-    def _mark(self, version: Version, finalizers: list[str], grace_s: int) -> Version:
+    def _marked(self, version: Version, finalizers: list[str], grace_s: int) -> Json:
         strategy = STRATEGIES[version.kind]
         obj = strategy.terminating(copied(version.obj))
         marks = obj["metadata"]
@@ -109,7 +111,7 @@ class Deletion:
         marks["finalizers"] = finalizers
         if not finalizers:
             del marks["finalizers"]
-        return self._objects.put(version.kind, obj, version)
+        return obj
 
     def _shorten(self, version: Version, asked_s: int | None) -> Version:
         """A second deletion: only a shorter grace period has an effect."""
@@ -260,12 +262,16 @@ class Deletion:
     def _empty(self, namespace: str) -> None:
         """Queue the deletion of the content of a namespace, then of the namespace itself.
 
-        Objects for which controllers make further objects are deleted first.
+        Pods are deleted first: what they may need, such as a NetworkPolicy, stays until they are gone. Of the rest,
+        objects for which controllers make further objects are first.
         """
-        for kind in sorted(namespaces.NAMESPACED, key=lambda kind: not STRATEGIES[kind].makes_objects):
-            for version in self._store.page(kind, Filter(namespace)).items:
-                self._backlog.add(partial(self._delete_latest, version))
+        pods = self._store.page(POD, Filter(namespace)).items
+        others = sorted(namespaces.NAMESPACED, key=lambda kind: not STRATEGIES[kind].makes_objects)
+        pages = [pods] if pods else [self._store.page(kind, Filter(namespace)).items for kind in others]
+        for version in chain.from_iterable(pages):
+            self._backlog.add(partial(self._delete_latest, version))
         self._end(namespace)
+        self._backlog.begin()
 
     def _delete_latest(self, version: Version) -> None:
         if latest := self._latest(version):
@@ -286,6 +292,8 @@ class Deletion:
         obj = namespaces.terminating(namespace.obj, left, object_meta.timestamp(self._now_s()))
         if not namespace_finalizers(obj) and not obj["metadata"].get("finalizers"):
             self.remove(namespace)
+        elif left.is_to_delete:
+            self._empty(name)
         elif obj != namespace.obj:
             self._objects.put(NAMESPACE, obj, namespace)
 

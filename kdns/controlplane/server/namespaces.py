@@ -6,8 +6,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from kdns.controlplane.meta.errors import StatusError, forbidden, not_found
-from kdns.controlplane.meta.kinds import KINDS, NAMESPACE, Json, Kind
+from kdns.controlplane.meta.kinds import KINDS, NAMESPACE, POD, Json, Kind
 from kdns.controlplane.resources.core.namespace import CONTENT_FINALIZER, namespace_finalizers
+from kdns.controlplane.storage.object_meta import is_terminating
 from kdns.controlplane.storage.store import Store
 from kdns.controlplane.storage.watch import Filter, Version
 
@@ -47,21 +48,31 @@ def is_namespace_terminating(error: Exception) -> bool:
 
 @dataclass(slots=True)
 class NamespaceContent:
-    """Objects and finalizers left in a namespace; of each kind, the finalizers of the first objects."""
+    """Objects and finalizers left in a namespace; of each kind, the finalizers of the first objects.
+
+    `is_to_delete`: not all of them are being deleted.
+    """
 
     objects: dict[Kind, int] = field(default_factory=dict)
     finalizers: Counter[str] = field(default_factory=Counter)
+    is_to_delete: bool = False
 
 
 def content(store: Store, namespace: str) -> NamespaceContent:
-    """The content of a namespace."""
+    """The content of a namespace: its Pods, and once there are none, everything else.
+
+    Differs: while Pods are left, the conditions of kube-controller-manager say that nothing is.
+    """
     found = NamespaceContent()
-    for kind in NAMESPACED:
+    for kind in (POD, *NAMESPACED):
         page = store.page(kind, Filter(namespace), limit=_LISTED_MAX)
         if page.items:
             found.objects[kind] = len(page.items) + (page.remaining or 0)
         for version in page.items:
             found.finalizers.update(version.obj["metadata"].get("finalizers") or ())
+            found.is_to_delete = found.is_to_delete or not is_terminating(version.obj)
+        if kind is POD and page.items:
+            break
     return found
 
 

@@ -49,9 +49,10 @@ class Writes:
         store, strategy = self._objects.store, STRATEGIES[kind]
         obj = object_meta.typed(kind, obj)
         object_meta.place(kind, namespace, obj)
-        name = self._name(kind, namespace, obj)
         if kind.namespaced:
+            name = obj["metadata"].get("name") or obj["metadata"].get("generateName") or ""
             namespaces.check_creation(store.get(NAMESPACE, ("", namespace)), kind, namespace, name)
+        name = self._name(kind, namespace, obj)
         object_meta.begin(obj, self._new_uid(), self._now_s(), generation=strategy.generation is not None)
         if entries is None:
             entries = managed_fields.entries_of_new(kind, strategy.defaults(obj), writer) if writer.name else []

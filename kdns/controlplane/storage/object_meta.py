@@ -15,7 +15,7 @@ import msgspec
 from kdns.controlplane.meta import gotext
 from kdns.controlplane.meta.errors import StatusError, bad_request, conflict, invalid
 from kdns.controlplane.meta.field_errors import invalid_value
-from kdns.controlplane.meta.kinds import Json, Kind
+from kdns.controlplane.meta.kinds import NAMESPACE, Json, Kind
 from kdns.controlplane.schema.check import another_type
 from kdns.controlplane.storage.store import MODIFIED, parsed_revision
 
@@ -167,6 +167,9 @@ def check_preconditions(kind: Kind, obj: Json, preconditions: Json) -> None:
     ):
         wanted = preconditions.get(field)
         if wanted is not None and wanted != found[field]:
+            if kind is NAMESPACE:
+                failed = f"Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found[field]}"
+                raise conflict(kind, found["name"], failed)
             mismatch = f"the {what} in the precondition ({wanted}) does not match the {what} in record ({found[field]})"
             by_kind = replace(kind, plural=kind.kind)
             raise conflict(by_kind, found["name"], f"{mismatch}. The object might have been {why}")

@@ -10,7 +10,12 @@ from kdns.controlplane.meta import formats
 from kdns.controlplane.meta.errors import Cause
 from kdns.controlplane.meta.field_errors import frozen, immutable, invalid_value, invalid_values, required
 from kdns.controlplane.meta.kinds import Json
-from kdns.controlplane.resources.validation import IMMUTABLE, validate_meta, validate_meta_update
+from kdns.controlplane.resources.validation import (
+    IMMUTABLE,
+    finalizer_causes,
+    validate_meta,
+    validate_meta_update,
+)
 
 MAX_BYTES = 1024 * 1024
 """The largest size of the contents of a ConfigMap or Secret."""
@@ -101,9 +106,26 @@ def validate_service_account(obj: Json, old: Json | None = None) -> list[Cause]:
 
 
 def validate_namespace(obj: Json, old: Json | None = None) -> list[Cause]:
-    """A Namespace's name is a DNS label."""
+    """A Namespace's name is a DNS label, and its finalizers are qualified."""
     causes = validate_meta_update(old, obj) if old else []
-    return causes + validate_meta(obj, formats.dns_label, namespaced=False)
+    causes += validate_meta(obj, formats.dns_label, namespaced=False)
+    return causes + ([] if old else validate_namespace_finalizers(obj))
+
+
+def validate_namespace_finalizers(obj: Json, _old: Json | None = None) -> list[Cause]:
+    """spec.finalizers, which the subresource `finalize` changes."""
+    finalizers = (obj.get("spec") or {}).get("finalizers") or []
+    return [cause for name in finalizers for cause in finalizer_causes("spec.finalizers", name)]
+
+
+def validate_namespace_status(obj: Json, _old: Json | None = None) -> list[Cause]:
+    """The phase says whether the Namespace is being deleted."""
+    going = bool(obj["metadata"].get("deletionTimestamp"))
+    wanted, phase = "Terminating" if going else "Active", (obj.get("status") or {}).get("phase")
+    if phase == wanted:
+        return []
+    why = f"may only be '{wanted}' if `deletionTimestamp` is {'not ' if going else ''}empty"
+    return [invalid_value("status.Phase", phase, why)]
 
 
 def validate_event(obj: Json, old: Json | None = None) -> list[Cause]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from kdns.controlplane.meta.errors import bad_request
 from kdns.controlplane.meta.kinds import AUTOSCALER, AUTOSCALER_V1, Json, Kind
 
 _WANTED: Final = "targetCPUUtilizationPercentage"
@@ -34,10 +33,7 @@ def to_autoscaler(obj: Json) -> Json:
 
 
 def configuration(kind: Kind, config: Json) -> Json:
-    """The configuration of the stored autoscaler from an applied one; 400 for another kind."""
-    found = config.get("apiVersion"), config.get("kind")
-    if found != (AUTOSCALER_V1.api_version, AUTOSCALER_V1.kind):
-        raise bad_request(f"invalid object type: {found[0]}, Kind={found[1]}")
+    """The configuration of the stored autoscaler from an applied one."""
     return {**to_autoscaler(config), "apiVersion": kind.api_version}
 
 

@@ -188,7 +188,8 @@ def pod(**spec: object) -> Json:
             {"restartPolicy": "Sometimes"},
             ['spec.restartPolicy: Unsupported value: "Sometimes": supported values: "Always", "Never", "OnFailure"'],
         ),
-        ({"subdomain": "a.b"}, [f'spec.subdomain: Invalid value: "a.b": {LABEL} an alphanumeric character']),
+        ({"subdomain": "a.b"}, ['spec.subdomain: Invalid value: "a.b": must not contain dots']),
+        ({"subdomain": "_"}, [f'spec.subdomain: Invalid value: "_": {LABEL} an alphanumeric character']),
     ],
 )
 def test_pods(spec: Json, expected: list[str]) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from functools import partial
 
 import pytest
+from verbs_api import refused
 
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import CONFIG_MAP, JOB, NAMESPACE, POD, Json, Kind
+from kdns.controlplane.meta.kinds import CONFIG_MAP, JOB, LEASE, NAMESPACE, POD, Json, Kind
 from kdns.controlplane.resources.registry import Registry
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.deletion import grace_period_s
@@ -281,8 +284,16 @@ def conditions(api: Api, name: str) -> dict[str, str]:
 def test_a_namespace_says_what_it_waits_for(api: Api) -> None:
     api.create(CONFIG_MAP, "x", plain("a"))
     api.create(CONFIG_MAP, "x", plain("b", finalizers=["example.com/a"]))
-    api.create(POD, "x", pod())
+    held = pod()
+    held["metadata"]["finalizers"] = ["example.com/pod"]
+    api.create(POD, "x", held)
     api.delete(NAMESPACE, "", "x")
+    assert conditions(api, "x")["NamespaceContentRemaining"].endswith("are remaining: pods. has 1 resource instances")
+    assert names(api, namespace="x") == ["a", "b"], "Pods go first"
+    api.delete(POD, "x", "p", options={"gracePeriodSeconds": 0})
+    assert names(api, namespace="x") == ["a", "b"], "also those that a finalizer holds"
+    assert conditions(api, "x")["NamespaceFinalizersRemaining"].endswith("example.com/pod in 1 resource instances")
+    api.patch(POD, "x", "p", MERGE_PATCH, {"metadata": {"finalizers": None}})
     said = conditions(api, "x")
     assert list(said) == [
         "NamespaceDeletionDiscoveryFailure",
@@ -292,15 +303,13 @@ def test_a_namespace_says_what_it_waits_for(api: Api) -> None:
         "NamespaceFinalizersRemaining",
     ]
     assert said["NamespaceContentRemaining"] == (
-        "True SomeResourcesRemain: Some resources are remaining: "
-        "configmaps. has 1 resource instances, pods. has 1 resource instances"
+        "True SomeResourcesRemain: Some resources are remaining: configmaps. has 1 resource instances"
     )
     assert said["NamespaceFinalizersRemaining"] == (
         "True SomeFinalizersRemain: "
         "Some content in the namespace has finalizers remaining: example.com/a in 1 resource instances"
     )
-    api.delete(POD, "x", "p", options={"gracePeriodSeconds": 0})
-    assert conditions(api, "x")["NamespaceContentRemaining"].endswith(": configmaps. has 1 resource instances")
+    assert names(api, namespace="x") == ["b"]
     api.patch(CONFIG_MAP, "x", "b", MERGE_PATCH, {"metadata": {"finalizers": None}})
     assert "x" not in names(api, NAMESPACE)
 
@@ -319,6 +328,25 @@ def test_finalizers_of_a_namespace_change_by_finalize_only(api: Api) -> None:
     assert api.patch(NAMESPACE, "", "x", MERGE_PATCH, more, subresource="finalize")["spec"] == more["spec"]
 
 
+def test_finalizers_and_phases_of_a_namespace_are_validated(api: Api) -> None:
+    why = 'spec.finalizers: Invalid value: "xyz": name is neither a standard finalizer name nor is it fully qualified'
+    odd: Json = {"spec": {"finalizers": ["xyz"]}}
+    refused(422, why, lambda: api.create(NAMESPACE, "", {"metadata": {"name": "odd"}, **odd}))
+    refused(422, why, lambda: api.patch(NAMESPACE, "", "x", MERGE_PATCH, odd, subresource="finalize"))
+
+    def become(phase: str) -> Json:
+        return api.patch(NAMESPACE, "", "x", MERGE_PATCH, {"status": {"phase": phase}}, subresource="status")
+
+    why = "status.Phase: Invalid value: \"{}\": may only be '{}' if `deletionTimestamp` is {}"
+    become("Active")
+    for phase in ("Terminating", "Odd"):
+        refused(422, why.format(phase, "Active", "empty"), partial(become, phase))
+    api.create(CONFIG_MAP, "x", plain("b", finalizers=["example.com/a"]))
+    api.delete(NAMESPACE, "", "x")
+    become("Terminating")
+    refused(422, why.format("Active", "Terminating", "not empty"), partial(become, "Active"))
+
+
 def test_a_namespace_can_be_forced_with_finalize(api: Api) -> None:
     api.create(CONFIG_MAP, "x", plain("b", finalizers=["example.com/a"]))
     api.delete(NAMESPACE, "", "x")
@@ -330,9 +358,37 @@ def test_a_namespace_can_be_forced_with_finalize(api: Api) -> None:
 def test_nothing_is_created_in_a_going_namespace(api: Api) -> None:
     api.create(CONFIG_MAP, "x", plain("b", finalizers=["example.com/a"]))
     api.delete(NAMESPACE, "", "x")
-    with pytest.raises(StatusError, match="because it is being terminated") as caught:
-        api.create(CONFIG_MAP, "x", plain("late"))
-    assert caught.value.code == 403
+    applied = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "late"}}
+    creates: list[tuple[str, Callable[[], object]]] = [
+        ("late", lambda: api.create(CONFIG_MAP, "x", plain("late"))),
+        ("BAD_", lambda: api.create(CONFIG_MAP, "x", plain("BAD_"))),
+        ("late-", lambda: api.create(CONFIG_MAP, "x", {"metadata": {"generateName": "late-"}})),
+        ("late", lambda: api.apply(CONFIG_MAP, "x", "late", applied, field_manager="me")),
+        ("late", lambda: api.update(LEASE, "x", "late", {"metadata": {"name": "late"}, "spec": {}})),
+    ]
+    for name, create in creates:
+        with pytest.raises(StatusError) as caught:
+            create()
+        why = f'"{name}" is forbidden: unable to create new content in namespace x because it is being terminated'
+        assert (caught.value.code, caught.value.reason) == (403, "Forbidden")
+        assert caught.value.message.endswith(why)
+        assert (caught.value.details or {})["causes"] == [
+            {
+                "reason": "NamespaceTerminating",
+                "message": "namespace x is being terminated",
+                "field": "metadata.namespace",
+            }
+        ]
+
+
+def test_a_dry_run_shows_what_a_deletion_begins_with(api: Api) -> None:
+    shown = api.delete(NAMESPACE, "", "x", dry_run=True)
+    assert (shown["status"]["phase"], "deletionTimestamp" in shown["metadata"]) == ("Terminating", True)
+    assert api.get(NAMESPACE, "", "x")["status"] == {"phase": "Active"}
+    for field, value in (("uid", "other"), ("resourceVersion", "1")):
+        with pytest.raises(StatusError, match='on namespaces "x": Precondition failed: ') as caught:
+            api.delete(NAMESPACE, "", "x", options={"preconditions": {field: value}})
+        assert caught.value.code == 409
 
 
 def test_an_object_whose_owners_are_not_there_goes(api: Api) -> None:
