@@ -35,12 +35,10 @@ schema: $(VENV)/ready
 
 venv: $(VENV)/ready
 
-# Anew whenever a dependency changes. constraints.txt pins every package of a new environment.
+# Anew whenever a dependency changes.
 $(VENV)/ready: pyproject.toml constraints.txt
-	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or later is needed, this is " + sys.version) if sys.version_info < (3, 11) else 0'
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	touch $@
+	@$(PYTHON) -m tools.environment $(VENV)
+	@touch $@
 
 mode-table: $(VENV)/ready
 	$(BIN)/python -m tools.mode_table

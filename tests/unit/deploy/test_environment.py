@@ -1,0 +1,33 @@
+"""What `make up` shows while pip installs: steps on a terminal, a few lines without control characters elsewhere."""
+
+from __future__ import annotations
+
+from tools.environment import ERASE, progress
+
+PIP = [
+    "Obtaining file:///kdns\n",
+    *[f"Collecting package-{number}>=1 (from kdns==0.1.0)\n  Using cached it\n" for number in range(1, 31)],
+    "Building wheels for collected packages: kdns\nBuilding wheels for collected packages: kdns\n",
+    "Installing collected packages: one, two\n",
+    "Successfully installed one-1 two-2\n",
+]
+LINES = "".join(PIP).splitlines(keepends=True)
+
+
+def test_a_terminal_shows_each_package_in_place_of_the_one_before() -> None:
+    shown = list(progress(LINES, 75, is_terminal=True))
+    assert shown[0] == f"{ERASE}  package 1 of 75: package-1>=1"
+    assert shown[-3:] == [
+        f"{ERASE}  building wheels for collected packages",
+        f"{ERASE}  installing collected packages",
+        ERASE,
+    ]
+    assert len(shown) == 33
+
+
+def test_a_file_has_a_few_lines() -> None:
+    assert list(progress(LINES, 75, is_terminal=False)) == [
+        "  package 25 of 75: package-25>=1\n",
+        "  building wheels for collected packages\n",
+        "  installing collected packages\n",
+    ]

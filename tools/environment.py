@@ -1,0 +1,65 @@
+"""Makes the environment of `make venv`: `python3 -m tools.environment FOLDER`, with any Python 3."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+CONSTRAINTS = Path("constraints.txt")
+"""Pins every package of a new environment."""
+EVERY = 25
+"""Packages between two lines, where no terminal shows each of them."""
+ERASE = "\r\x1b[K"
+
+
+def main(folder: Path) -> int:
+    """Create the environment and install into it; pip's exit code."""
+    if sys.version_info < (3, 11):  # noqa: UP036 - this is where it is said
+        say(f"Python 3.11 or later is needed, this is {sys.version.split()[0]}; wanted: make PYTHON=FILE\n")
+        return 1
+    total = sum("==" in line for line in CONSTRAINTS.read_text(encoding="utf-8").splitlines())
+    say(f"Installing kdns and up to {total} packages into {folder}; this takes about a minute.\n")
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)  # noqa: S603 - what make was told
+    options = ("--disable-pip-version-check", "--progress-bar", "off", "-c", str(CONSTRAINTS), "-e", ".[dev]")
+    command = [str(folder / "bin" / "pip"), "install", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as pip:  # noqa: S603 - of the new environment
+        for text in progress(pip.stdout or (), total, is_terminal=sys.stdout.isatty()):
+            say(text)
+    if not pip.returncode:
+        say(f"Done: kdns is {folder / 'bin' / 'kdns'}.\n")
+    return pip.returncode
+
+
+def progress(lines: Iterable[str], total: int, *, is_terminal: bool) -> Iterator[str]:
+    """What pip's output is shown as: on a terminal each step in place of the one before, elsewhere a few lines."""
+    count, last = 0, ""
+    for line in lines:
+        verb, _, rest = line.strip().partition(" ")
+        if verb == "Collecting":
+            count += 1
+            text = f"  package {count} of {total}: {rest.partition(' ')[0]}"
+        elif verb in ("Building", "Installing"):
+            text = f"  {verb.lower()} {rest.partition(':')[0]}"
+        else:
+            continue
+        if text == last:  # pip says that it has started, and that it has finished
+            continue
+        last = text
+        if is_terminal:
+            yield ERASE + text
+        elif verb != "Collecting" or count % EVERY == 0:
+            yield f"{text}\n"
+    if is_terminal:
+        yield ERASE
+
+
+def say(text: str) -> None:
+    """Print it at once."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
