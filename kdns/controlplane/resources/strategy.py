@@ -16,7 +16,6 @@ from kdns.controlplane.meta.errors import Cause
 from kdns.controlplane.meta.formats import Format
 from kdns.controlplane.meta.kinds import (
     API_SERVICE,
-    AUTOSCALER,
     CLAIM,
     CONFIG_MAP,
     CONTROLLER_REVISION,
@@ -89,7 +88,7 @@ from kdns.controlplane.resources.discovery import columns as discovery_columns
 from kdns.controlplane.resources.discovery.defaults import default_endpoint_slice, default_endpoints
 from kdns.controlplane.resources.discovery.validation import validate_endpoint_slice, validate_endpoints
 from kdns.controlplane.resources.generic import columns as generic_columns
-from kdns.controlplane.resources.generic.defaults import default_autoscaler
+from kdns.controlplane.resources.generic import defaults as generic_defaults
 from kdns.controlplane.resources.generic.signing_requests import unchanged_request, unsigned_request
 from kdns.controlplane.resources.node import columns as node_columns
 from kdns.controlplane.resources.node.validation import validate_node
@@ -303,7 +302,14 @@ def generic(kind: Kind) -> Strategy:
         return causes + validate_meta(new, name, namespaced=kind.namespaced)
 
     printer = generic_columns.PRINTERS.get(kind.resource) or columns.printer_of(kind.columns)
-    return Strategy(validate, printer, warnings=lambda _: (warnings.inert(kind),))
+    return Strategy(
+        validate,
+        printer,
+        defaults=generic_defaults.defaults_of(kind),
+        first_status=generic_defaults.first_status_of(kind),
+        generation=None if kind.kind in generic_defaults.UNCOUNTED else content,
+        warnings=lambda _: (warnings.inert(kind),),
+    )
 
 
 _NAMED: Final = fields("metadata.name")
@@ -465,7 +471,7 @@ STRATEGIES: Final[dict[Kind, Strategy]] = {
         validate_stateful_set,
         apps_columns.STATEFUL_SETS,
         defaults=default_stateful_set,
-        first_status=_NO_REPLICAS,
+        first_status=_status({"availableReplicas": 0, "replicas": 0}),
         makes_objects=True,
     ),
     DAEMON_SET: Strategy(
@@ -503,7 +509,6 @@ STRATEGIES: Final[dict[Kind, Strategy]] = {
         generic(API_SERVICE),
         prepare_status=_with_metadata_of_old("labels", "annotations", "finalizers", "ownerReferences"),
     ),
-    AUTOSCALER: replace(generic(AUTOSCALER), defaults=default_autoscaler),
     CRON_JOB: replace(generic(CRON_JOB), makes_objects=True),
     SIGNING_REQUEST: replace(
         generic(SIGNING_REQUEST),

@@ -14,6 +14,7 @@ from typing import Any, Final
 from kdns.controlplane.meta.errors import StatusError, bad_request
 from kdns.controlplane.meta.gotext import json_name, syntax
 from kdns.controlplane.meta.kinds import SERVED, Json, Kind
+from kdns.controlplane.meta.quantities import canonical
 from kdns.controlplane.schema.schema import META, SCALARS, Field, TypeName, fields, type_of
 
 _QUANTITY = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)?")
@@ -62,13 +63,16 @@ def _unknown_in(field: Field, value: Any) -> Iterator[str]:
 
 
 def prune(kind: Kind, obj: Json) -> Json:
-    """The object without unknown fields, nulls, and the empty lists and maps, false, 0 and "" that omitempty drops."""
+    """The object as it is stored: with quantities as Kubernetes writes them, so `1000m` is 1.
+
+    It has no unknown fields, no nulls, and none of the empty lists and maps, false, 0 and "" that omitempty drops.
+    """
     return _pruned(type_of(kind), obj)  # type: ignore[no-any-return]  # of a dict, a dict is returned
 
 
 def _pruned(type_name: TypeName, obj: Any) -> Any:
     if not isinstance(obj, dict) or type_name in SCALARS:
-        return obj
+        return canonical(obj) if type_name == "quantity" and obj is not None else obj
     type_fields = fields(type_name)
     return {
         name: _pruned_field(type_fields[name], value)

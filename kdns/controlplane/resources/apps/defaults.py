@@ -5,7 +5,7 @@ from __future__ import annotations
 from kdns.controlplane.meta.annotations import annotated_number
 from kdns.controlplane.meta.kinds import Json
 from kdns.controlplane.resources.defaults import without_nulls
-from kdns.controlplane.resources.pod.defaults import default_pod
+from kdns.controlplane.resources.pod.defaults import default_pod_template
 
 ROLLING_UPDATE = "RollingUpdate"
 TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
@@ -81,7 +81,7 @@ def default_template(template: Json) -> Json:
     given = without_nulls(template)
     return {
         "metadata": without_nulls(given.get("metadata")),
-        "spec": default_pod({"spec": given.get("spec") or {}})["spec"],
+        "spec": default_pod_template({"spec": given.get("spec") or {}})["spec"],
     }
 
 

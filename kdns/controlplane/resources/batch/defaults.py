@@ -45,5 +45,7 @@ def with_job_selector(obj: Json) -> Json:
         "job-name": name,
     }
     template = {**template, "metadata": {**meta, "labels": {**(meta.get("labels") or {}), **ours}}}
+    marks = obj["metadata"]
+    obj = {**obj, "metadata": {**marks, "labels": marks.get("labels") or template["metadata"]["labels"]}}
     chosen = {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}
     return {**obj, "spec": {**spec, "selector": spec.get("selector") or chosen, "template": template}}

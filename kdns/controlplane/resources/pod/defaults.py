@@ -10,7 +10,6 @@ _SPEC: Json = {
     "dnsPolicy": "ClusterFirst",
     "terminationGracePeriodSeconds": 30,
     "schedulerName": "default-scheduler",
-    "enableServiceLinks": True,
 }
 _PROBE: Json = {"timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3}
 _FILE_MODE = 0o644
@@ -18,7 +17,8 @@ _FILE_MODE = 0o644
 
 def default_pod(obj: Json) -> Json:
     """A copy of the Pod with its defaults."""
-    return {**_with_default_spec(obj), **_addresses(obj.get("status") or {})}
+    pod = default_pod_template(obj)
+    return {**pod, "spec": {"enableServiceLinks": True, **pod["spec"]}, **_addresses(obj.get("status") or {})}
 
 
 def admitted(pod: Json, old: Json | None) -> Json:
@@ -41,8 +41,8 @@ def admitted(pod: Json, old: Json | None) -> Json:
     return {**pod, "spec": spec}
 
 
-def _with_default_spec(obj: Json) -> Json:
-    """A copy of a Pod or a template with the defaults of its spec."""
+def default_pod_template(obj: Json) -> Json:
+    """A copy of a Pod or a template with the defaults of its spec that both have."""
     given = {key: value for key, value in (obj.get("spec") or {}).items() if value is not None}
     spec = {**_SPEC, "securityContext": {}, **given}
     for field in ("initContainers", "containers", "ephemeralContainers"):
@@ -118,8 +118,33 @@ def _volume(volume: Json) -> Json:
     for source in ("secret", "configMap", "downwardAPI", "projected"):
         if filled.get(source) is not None:
             filled[source] = {"defaultMode": _FILE_MODE, **filled[source]}
+    for source in ("downwardAPI", "projected"):
+        if filled.get(source):
+            filled[source] = _files(filled[source])
     if filled.get("hostPath") is not None:
         filled["hostPath"] = {"type": "", **filled["hostPath"]}
+    return filled
+
+
+def _files(source: Json) -> Json:
+    """The files of a downwardAPI or projected volume: fields are those of v1, tokens are valid for an hour."""
+    filled = {**source}
+    if filled.get("items"):
+        filled["items"] = [
+            {**item, "fieldRef": {"apiVersion": "v1", **item["fieldRef"]}} if item.get("fieldRef") else item
+            for item in filled["items"]
+        ]
+    if filled.get("sources"):
+        filled["sources"] = [_source(each) for each in filled["sources"]]
+    return filled
+
+
+def _source(source: Json) -> Json:
+    filled = {**source}
+    if filled.get("downwardAPI"):
+        filled["downwardAPI"] = _files(filled["downwardAPI"])
+    if filled.get("serviceAccountToken"):
+        filled["serviceAccountToken"] = {"expirationSeconds": 3600, **filled["serviceAccountToken"]}
     return filled
 
 

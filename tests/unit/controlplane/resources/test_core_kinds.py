@@ -210,7 +210,9 @@ def test_a_job_gets_its_defaults_selector_and_labels() -> None:
         "controller-uid": "u",
         "job-name": "x",
     }
+    assert made["metadata"]["labels"] == spec["template"]["metadata"]["labels"]
     assert spec["template"]["spec"]["dnsPolicy"] == "ClusterFirst"
+    assert "enableServiceLinks" not in spec["template"]["spec"]
     assert made_job(parallelism=2)["spec"].get("completions") is None
 
 

@@ -84,6 +84,26 @@ def test_container_fields(field: str, given: object, expected: object) -> None:
         ({"name": "v"}, {"name": "v", "emptyDir": {}}),
         ({"name": "v", "secret": {}}, {"name": "v", "secret": {"defaultMode": 420}}),
         ({"name": "v", "hostPath": {"path": "/x"}}, {"name": "v", "hostPath": {"path": "/x", "type": ""}}),
+        (
+            {"name": "v", "downwardAPI": {"items": [{"path": "a", "fieldRef": {"fieldPath": "b"}}, {"path": "c"}]}},
+            {
+                "name": "v",
+                "downwardAPI": {
+                    "defaultMode": 420,
+                    "items": [{"path": "a", "fieldRef": {"apiVersion": "v1", "fieldPath": "b"}}, {"path": "c"}],
+                },
+            },
+        ),
+        (
+            {"name": "v", "projected": {"sources": [{"serviceAccountToken": {"path": "a"}}]}},
+            {
+                "name": "v",
+                "projected": {
+                    "defaultMode": 420,
+                    "sources": [{"serviceAccountToken": {"path": "a", "expirationSeconds": 3600}}],
+                },
+            },
+        ),
     ],
 )
 def test_volumes(given: Json, expected: Json) -> None:

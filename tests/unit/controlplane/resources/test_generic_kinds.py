@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from verbs_api import new_api
 
@@ -12,6 +14,7 @@ from kdns.controlplane.schema.schema import fields, type_of
 from kdns.controlplane.server import discovery
 from kdns.controlplane.server.patch import MERGE_PATCH
 
+RBAC = "rbac.authorization.k8s.io"
 EACH = pytest.mark.parametrize("kind", GENERIC, ids=lambda kind: str(kind.kind))
 
 
@@ -98,3 +101,58 @@ def test_autoscaling_v1_shows_the_autoscalers_of_v2_and_leaves_what_it_does_not_
     assert api.get(AUTOSCALER, "default", "a")["status"]["currentMetrics"] == [
         {"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": 7}}}
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "expected"),
+    [
+        ("StorageClass", {}, {"reclaimPolicy": "Delete", "volumeBindingMode": "Immediate"}),
+        ("CronJob", {"spec": {"suspend": True}}, {"spec": {"suspend": True, "concurrencyPolicy": "Allow"}}),
+        (
+            "NetworkPolicy",
+            {"spec": {"egress": [{"ports": [{"port": 53}]}]}},
+            {"spec": {"policyTypes": ["Ingress", "Egress"], "egress": [{"ports": [{"protocol": "TCP"}]}]}},
+        ),
+        (
+            "RoleBinding",
+            {"roleRef": {"name": "a"}, "subjects": [{"kind": "User"}, {"kind": "ServiceAccount"}]},
+            {"roleRef": {"apiGroup": RBAC}, "subjects": [{"apiGroup": RBAC}, {"kind": "ServiceAccount"}]},
+        ),
+        (
+            "ValidatingWebhookConfiguration",
+            {"webhooks": [{"rules": [{"scope": "Cluster"}, {}]}]},
+            {"webhooks": [{"failurePolicy": "Fail", "rules": [{"scope": "Cluster"}, {"scope": "*"}]}]},
+        ),
+        (
+            "ResourceClaim",
+            {"spec": {"devices": {"requests": [{"exactly": {}}, {"exactly": {"allocationMode": "All"}}]}}},
+            {"spec": {"devices": {"requests": [{"exactly": {"count": 1}}, {"exactly": {"allocationMode": "All"}}]}}},
+        ),
+        (
+            "PodTemplate",
+            {"template": {"spec": {"containers": [{"image": "a:1"}]}}},
+            {"template": {"spec": {"restartPolicy": "Always", "containers": [{"imagePullPolicy": "IfNotPresent"}]}}},
+        ),
+        ("PersistentVolumeClaim", {"spec": {}, "status": {"phase": "Bound"}}, {"status": {"phase": "Pending"}}),
+    ],
+)
+def test_defaults_that_clients_read_back(name: str, given: Json, expected: Json) -> None:
+    (kind,) = [kind for kind in GENERIC if kind.kind == name]
+    made = new_api().create(kind, place(kind), {"metadata": {"name": "a"}, **given})
+    assert contains(made, expected), made
+
+
+def contains(found: Any, expected: Any) -> bool:
+    """Whether the expected fields are there, at every level."""
+    match found, expected:
+        case dict(), dict():
+            return all(name in found and contains(found[name], each) for name, each in expected.items())
+        case list(), list():
+            return len(found) == len(expected) and all(map(contains, found, expected))
+    return bool(found == expected)
+
+
+def test_generation_counts_only_where_kubernetes_counts() -> None:
+    counted = {kind.kind for kind in GENERIC if STRATEGIES[kind].generation}
+    assert {"CSINode", "CronJob", "FlowSchema", "Ingress", "NetworkPolicy", "PodTemplate"} <= counted
+    assert not counted & {"ClusterRole", "HorizontalPodAutoscaler", "Lease", "LimitRange", "StorageClass"}

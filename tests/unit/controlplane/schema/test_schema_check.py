@@ -56,7 +56,8 @@ spec:
     envFrom: [{configMapRef: {name: c}, prefix: P_}]
     ports: [{name: http, containerPort: 80, protocol: TCP}]
     resources:
-      {limits: {cpu: 1, memory: 1.5Gi, nvidia.com/gpu: 1}, requests: {cpu: 0.5, memory: 64M, ephemeral-storage: 1e3}}
+      limits: {cpu: "1", memory: 1536Mi, nvidia.com/gpu: "1"}
+      requests: {cpu: 500m, memory: 64M, ephemeral-storage: 1e3}
     livenessProbe: {httpGet: {path: /, port: http, httpHeaders: [{name: a, value: b}]}, periodSeconds: 5}
     readinessProbe: {tcpSocket: {port: 80}}
     startupProbe: {grpc: {port: 80, service: s}, failureThreshold: 30}
@@ -354,3 +355,10 @@ def test_values_as_go_prints_them() -> None:
 )
 def test_duplicate_fields(text: bytes, paths: list[str]) -> None:
     assert duplicate_fields(text) == paths
+
+
+def test_quantities_are_stored_as_kubernetes_writes_them() -> None:
+    given = {"cpu": 0.5, "memory": "1024Mi", "storage": "1000m", "pods": 2}
+    container = {"resources": {"limits": given}}
+    (pruned,) = prune(POD, {"spec": {"containers": [container]}})["spec"]["containers"]
+    assert pruned["resources"]["limits"] == {"cpu": "500m", "memory": "1Gi", "storage": "1", "pods": "2"}
