@@ -7,8 +7,9 @@ from typing import Final
 
 from kdns.controlplane.meta.kinds import Json
 
-_NUMBER: Final = re.compile(r"[0-9]{1,18}")
+_NUMBER: Final = re.compile(r"[0-9]{1,19}")
 """Text of clients has any length, and Python refuses to read a number of thousands of digits."""
+_INT64_MAX: Final = 2**63 - 1
 
 MANIFEST: Final = "kdns/manifest"
 """The path of the manifest file that defines an object."""
@@ -25,4 +26,5 @@ KUBECTL_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 def annotated_number(obj: Json, annotation: str) -> int | None:
     """The number in an annotation, None for none."""
     text = (obj["metadata"].get("annotations") or {}).get(annotation) or ""
-    return int(text) if _NUMBER.fullmatch(text) else None
+    number = int(text) if _NUMBER.fullmatch(text) else None
+    return number if number is None or number <= _INT64_MAX else None

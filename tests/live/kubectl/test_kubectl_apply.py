@@ -232,7 +232,7 @@ async def test_unknown_fields_of_a_configuration(kubectl: Kubectl) -> None:
 @pytest.mark.parametrize("apply", ["apply -f -", "apply --server-side -f -", "create -f -"])
 @pytest.mark.parametrize(
     ("kind", "version"),
-    [("FlowSchema", "flowcontrol.apiserver.k8s.io/v1"), ("PodTemplate", "v1"), ("Widget", "example.com/v1")],
+    [("LeaseCandidate", "coordination.k8s.io/v1beta1"), ("ComponentStatus", "v1"), ("Widget", "example.com/v1")],
 )
 async def test_a_kind_that_is_not_served_keeps_nothing_else_back(
     kubectl: Kubectl, kind: str, version: str, apply: str

@@ -32,8 +32,13 @@ def safe_hash(value: Any, collisions: int = 0) -> str:
 
 
 def template_data(owner: Json) -> Json:
-    """The data of a revision: the patch that restores the template, which `kubectl rollout undo` sends."""
-    return {"spec": {"template": {**((owner.get("spec") or {}).get("template") or {}), "$patch": "replace"}}}
+    """The data of a revision: the patch that restores the template, which `kubectl rollout undo` sends.
+
+    Its keys are sorted: clients compare the bytes with those that Go makes of the template.
+    """
+    template = {**((owner.get("spec") or {}).get("template") or {}), "$patch": "replace"}
+    data: Json = msgspec.json.decode(_encode({"spec": {"template": template}}))
+    return data
 
 
 def template_of(revision: Json) -> Json:

@@ -91,3 +91,9 @@ def test_revisions_have_64_bits(text: str, number: int | None) -> None:
             parsed_revision(text)
     else:
         assert parsed_revision(text) == number
+
+
+def test_revisions_are_of_64_bits() -> None:
+    most = 2**63 - 1
+    assert annotated_number(pod(annotations={REVISION: str(most)}), REVISION) == most
+    assert annotated_number(pod(annotations={REVISION: str(most + 1)}), REVISION) is None
