@@ -1,27 +1,48 @@
-"""The command `kdns check`: every mistake in Corefiles."""
+"""The command `kdns check`: every mistake in files for kdns."""
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+
 import click
 
-from kdns.aio.files.corefile import mistakes_of
-from kdns.cli.console import CONTEXT, say
+from kdns.aio.files.manifests import texts_read_once
+from kdns.apps.check import mistakes
+from kdns.cli import flags
+from kdns.cli.console import command, reported_errors, tell, warn
+from kdns.controlplane.meta.cluster_config import ClusterConfig
 
 
-@click.command("check", context_settings=CONTEXT)
-@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@command(
+    "check",
+    "kdns check Corefile kube-proxy.conf manifests/",
+    "kubectl --namespace kube-system get configmap coredns kube-proxy -o yaml | kdns check -",
+)
+@click.argument("paths", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path))
 @click.option(
     "--dns.port", "-dns.port", "-p", "dns_port", default=53, show_default=True, type=click.IntRange(0, 65535),
     help="The port where a Corefile names none.",
 )  # fmt: skip
-def check(files: tuple[str, ...], dns_port: int) -> None:
-    """Tell every mistake in Corefiles.
+@click.option(
+    "--service-cidr", default=flags.SERVICE_CIDR, show_default=True, metavar="CIDR[,CIDR]",
+    help="The ranges of cluster IPs that manifests are checked against.",
+)  # fmt: skip
+@click.option(
+    "--node-port-range", default="30000-32767", show_default=True, metavar="FROM-TO",
+    help="The range of node ports that manifests are checked against.",
+)  # fmt: skip
+def check(paths: tuple[Path, ...], dns_port: int, service_cidr: str, node_port_range: str) -> None:
+    """Tell every mistake in Corefiles, KubeProxyConfigurations and manifests.
 
-    Each mistake is a line FILE:LINE: REASON. The exit code is 0 where there is none, else 2. Nothing is started, and
-    files that directives name are not looked at.
+    A folder stands for the manifests in it, `-` for standard input. Each mistake is a line FILE:LINE: REASON. The exit
+    code is 0 where there is none, else 2. No cluster is needed.
     """
-    found = [mistake for path in files for mistake in mistakes_of(path, dns_port=dns_port)]
-    for mistake in found:
-        say(str(mistake))
-    if found:
-        raise click.exceptions.Exit(2)
+    with reported_errors():
+        cluster = ClusterConfig(
+            flags.service_networks("--service-cidr", service_cidr),
+            flags.port_range("--node-port-range", node_port_range),
+        )
+        texts = texts_read_once(paths)
+        found = asyncio.run(mistakes(paths, texts, dns_port=dns_port, cluster=cluster, remark=warn))
+    tell(found)

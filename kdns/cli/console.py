@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -44,6 +44,14 @@ def say(text: str) -> None:
     """Print a line and flush it, also into a pipe."""
     click.echo(text)
     sys.stdout.flush()
+
+
+def tell(mistakes: Sequence[KdnsError]) -> None:
+    """Print mistakes, each in one line; exit with 2 where there is any."""
+    for mistake in mistakes:
+        say(" ".join(str(mistake).split("\n")))
+    if mistakes:
+        raise click.exceptions.Exit(2)
 
 
 def warn(text: str) -> None:

@@ -22,6 +22,7 @@ Examples:
   kdns up examples/                             a small cluster on this machine; prints commands to try
   kdns serve --conf Corefile                    the cluster DNS server, on any Kubernetes API
   kdns env --namespace shop                     the service variables a container would get
+  kdns check Corefile manifests/                every mistake in Corefiles, manifests and kube-proxy's configuration
   kdns trace --from 10.244.3.7 --to web:http    the path of a packet to a Service, and the reasons
 
 \b
@@ -30,7 +31,7 @@ Completion of commands and options, here for bash:
 """
 
 COMMANDS: Final = {
-    "check": "Tell every mistake in Corefiles.",
+    "check": "Tell every mistake in Corefiles, KubeProxyConfigurations and manifests.",
     "env": "Print the service variables a container would get, as a kubelet sets them.",
     "proxy": "Give Services their virtual IPs on this node, in kube-proxy's place.",
     "render": "Print what would be applied to a node, and apply nothing.",

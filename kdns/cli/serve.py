@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import platform
+from pathlib import Path
 
 import click
 
 import kdns
 from kdns.aio.node_local.settings import NodeLocal, service_host
 from kdns.apps import serve as app
-from kdns.cli.console import command, reported_errors, run, say
+from kdns.cli.console import command, reported_errors, run, say, tell
 from kdns.cli.flags import addresses
 from kdns.plugins.directives import DIRECTIVES
 
@@ -67,6 +69,7 @@ from kdns.plugins.directives import DIRECTIVES
 )  # fmt: skip
 @click.option("--pidfile", "-pidfile", default="", metavar="FILE", help="Write the process's id to this file.")
 @click.option("--quiet", "-quiet", is_flag=True, help="Do not print the addresses that are listened on.")
+@click.option("--validate", is_flag=True, help="Tell every mistake in the Corefile, as kdns check, and end.")
 @click.option("--plugins", "-plugins", is_flag=True, help="List the directives, and end.")
 @click.option("--version", "-version", is_flag=True, help="Print the version, and end.")
 def serve(  # noqa: PLR0913 - one for each option
@@ -81,6 +84,7 @@ def serve(  # noqa: PLR0913 - one for each option
     upstream_service: str,
     pidfile: str,
     quiet: bool,
+    validate: bool,
     plugins: bool,
     version: bool,
 ) -> None:
@@ -91,6 +95,11 @@ def serve(  # noqa: PLR0913 - one for each option
     if version or plugins:
         for line in _version() if version else sorted(f"dns.{row.name}" for row in DIRECTIVES):
             say(line)
+        return
+    if validate:
+        from kdns.apps.check import corefile_mistakes  # noqa: PLC0415 - a server needs none of it
+
+        tell(asyncio.run(corefile_mistakes(Path(conf), dns_port=dns_port)))
         return
     with reported_errors():
         local = NodeLocal(

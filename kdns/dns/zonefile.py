@@ -197,7 +197,7 @@ class _Reader(dns.zonefile.Reader):
             raise dns.exception.SyntaxError(f"{name} is none of $ORIGIN, $TTL, $INCLUDE and $GENERATE")
 
     def _include(self, tokens: dns.tokenizer.Tokenizer, depth: int) -> None:
-        path = tokens.get_string()
+        (including, line), path = tokens.where(), tokens.get_string()
         token: Any = tokens.get()
         origin = self.current_origin
         if not token.is_eol_or_eof():
@@ -206,7 +206,10 @@ class _Reader(dns.zonefile.Reader):
         self._includes += 1
         if depth == MAX_DEPTH or self._includes > MAX_INCLUDES:
             raise dns.exception.SyntaxError(f"files included {MAX_DEPTH} deep, or more than {MAX_INCLUDES} of them")
-        included, text = self._read_file(str(tokens.where()[0]), path)
+        try:
+            included, text = self._read_file(str(including), path)
+        except ValueError as error:
+            raise ZoneFileError(str(including), line, str(error)) from error
         saved = self.current_origin, self.last_name
         self.tok, self.current_origin = _tokenizer(text, included), origin
         self._read_lines(self.tok, depth + 1)

@@ -28,6 +28,8 @@ from kdns.plugins.stanza import FALLTHROUGH, UNLIMITED, Option, configured, coun
 
 NAME: Final = "hosts"
 USAGE: Final = "hosts [FILE [ZONES...]]"
+KIND: Final = "hosts file"
+"""What the file is called in messages."""
 DEFAULT_PATH: Final = "/etc/hosts"
 MAX_TTL_S: Final = 65535
 EXACT: Final = Reuse()
@@ -145,6 +147,17 @@ def read_entries(text: str) -> Iterator[Entry]:
             yield Entry(address, tuple(name for name in map(_name, words[1:]) if name))
 
 
+def left_out(text: str) -> Iterator[tuple[int, str]]:
+    """The lines (from 1) of a hosts file that are no entries or have names that are none, and why."""
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.partition("#")[0].split()
+        if words and _address(words[0]) is None:
+            yield number, f"{words[0]!r} is no address; wanted ADDRESS NAME..., else the line counts for nothing"
+        elif len(words) == 1:
+            yield number, f"no name behind {words[0]}; wanted ADDRESS NAME..., else the line counts for nothing"
+        yield from ((number, f"{word!r} is no name, and counts for nothing") for word in words[1:] if not _name(word))
+
+
 class HostTable:
     """Entries in the two ways that they are looked up: addresses by name and type, and names by address.
 
@@ -215,7 +228,7 @@ class Hosts(Plugin):
         self._fallthrough = tuple(labels_of(zone) for zone in config.fallthrough)
         self._read_s = 0.0
         self.table = HostTable((), config.zones)
-        setup.watch_file("hosts file", config.path, config.reload_s, self._use, parse=self._table_of, is_optional=True)
+        setup.watch_file(KIND, config.path, config.reload_s, self._use, parse=self._table_of, is_optional=True)
         setup.expose(
             "coredns_hosts_entries",
             "Addresses of names, and names of addresses.",

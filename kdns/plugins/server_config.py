@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from ipaddress import ip_address
 from itertools import combinations
@@ -13,7 +13,7 @@ from kdns.corefile.address import DEFAULT_PORTS, ZoneAddress
 from kdns.corefile.lines import Stanza
 from kdns.corefile.parse import ServerBlock
 from kdns.errors import CorefileError
-from kdns.net import join_host_port
+from kdns.net import join_host_port, parse_address
 from kdns.plugins import bind, tls, view
 from kdns.plugins.advice import ADVICE
 from kdns.plugins.directive import Directive, Repeat, Row
@@ -50,12 +50,16 @@ def label_of(place: Place) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
-    """One server block, understood: the configurations that count of each directive it has, in the chain's order."""
+    """One server block, understood: the configurations that count of each directive it has, in the chain's order.
+
+    `stanzas` are where they stand, for messages.
+    """
 
     path: str
     line: int
     addresses: tuple[ZoneAddress, ...]
     directives: Mapping[str, tuple[object, ...]]
+    stanzas: tuple[Stanza, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def zones(self) -> tuple[str, ...]:
@@ -70,6 +74,17 @@ class ServerConfig:
         """The error that points at the server block."""
         return CorefileError(self.path, self.line, "", reason)
 
+    def file_error(self, path: str, reason: str) -> CorefileError:
+        """The error that points at the word that names this file or its folder, else at the server block.
+
+        `root` may be in front of it.
+        """
+        lines = [line for stanza in self.stanzas for line in (stanza, *stanza.block)]
+        file = path.partition(":")[0]  # of some, the line is part
+        words = [word for line in lines for word in line.args if word.text and f"/{word.text}/" in f"/{file}/"]
+        closest = max(words, key=lambda word: (file.endswith(word.text), len(word.text)), default=None)
+        return CorefileError(closest.path, closest.line, "", reason) if closest else self.error(reason)
+
 
 def configure(
     blocks: Iterable[ServerBlock], *, dns_port: int = DEFAULT_PORTS["dns"], schemes: Collection[str] = tuple(TRANSPORTS)
@@ -78,39 +93,36 @@ def configure(
 
     `dns_port` stands in for a missing port of dns://, `schemes` are those that can be served.
     """
-    servers, errors = _checked(blocks, dns_port, schemes)
+    servers, errors = understood(blocks, dns_port=dns_port, schemes=schemes)
     if errors:
         raise errors[0]
     return servers
 
 
-def mistakes(
+def understood(
     blocks: Iterable[ServerBlock], *, dns_port: int = DEFAULT_PORTS["dns"], schemes: Collection[str] = tuple(TRANSPORTS)
-) -> tuple[CorefileError, ...]:
-    """Every mistake of the blocks, in the order in which they stand."""
-    _, errors = _checked(blocks, dns_port, schemes)
-    return tuple(sorted(errors, key=lambda error: (error.path, error.line)))
-
-
-def _checked(
-    blocks: Iterable[ServerBlock], dns_port: int, schemes: Collection[str]
 ) -> tuple[tuple[ServerConfig, ...], list[CorefileError]]:
-    """The servers, as far as they can be understood, and what is wrong."""
+    """The servers in whose blocks nothing is wrong, and every mistake: those within blocks, then those between them."""
     errors: list[CorefileError] = []
-    servers = tuple(_server(block, errors) for block in blocks)
-    for server in servers:
-        for address in server.addresses:
-            if address.scheme not in schemes:
-                served = ", ".join(f"{scheme}://" for scheme in schemes)
-                reason = f"kdns does not serve {address.scheme}://; it serves {served}"
-                errors.append(_at(server, address, reason))
-    if not errors:
-        try:
-            _refuse_missing_tls(servers, dns_port)
-            _refuse_overlaps(servers, dns_port)
-        except CorefileError as error:
-            errors.append(error)
-    return servers, errors
+    servers: list[ServerConfig] = []
+    others: list[ServerConfig] = []
+    for block in blocks:
+        before = len(errors)
+        server = _server(block, errors)
+        errors += _unserved(server, schemes)
+        (servers if len(errors) == before else others).append(server)
+    errors += _missing_tls(servers, others, dns_port)
+    overlaps = dict(_overlaps(servers, dns_port))
+    errors += [error for number, error in sorted(overlaps.items())]
+    errors += [error for number, error in _static_clashes(servers, dns_port) if number not in overlaps]
+    return tuple(servers), errors
+
+
+def _unserved(server: ServerConfig, schemes: Collection[str]) -> Iterator[CorefileError]:
+    for address in server.addresses:
+        if address.scheme not in schemes:
+            served = ", ".join(f"{scheme}://" for scheme in schemes)
+            yield _at(server, address, f"kdns does not serve {address.scheme}://; it serves {served}")
 
 
 def _server(block: ServerBlock, errors: list[CorefileError]) -> ServerConfig:
@@ -139,7 +151,7 @@ def _server(block: ServerBlock, errors: list[CorefileError]) -> ServerConfig:
         for name, row in BY_NAME.items()
         if parsed.get(name)
     }
-    return ServerConfig(block.path, block.line, block.addresses, counting)
+    return ServerConfig(block.path, block.line, block.addresses, counting, block.stanzas)
 
 
 def _further_mistakes(row: Row, stanza: Stanza, zones: tuple[str, ...], error: CorefileError) -> list[CorefileError]:
@@ -184,27 +196,29 @@ def _unknown(stanza: Stanza, block: ServerBlock) -> str:
     return f"unknown directive `{name}`; kdns has {', '.join(sorted(BY_NAME))}"
 
 
-def _refuse_missing_tls(servers: Iterable[ServerConfig], dns_port: int) -> None:
-    """A scheme of TLS needs a certificate: of its block, or of another one at its port."""
+def _missing_tls(
+    servers: Iterable[ServerConfig], others: Iterable[ServerConfig], dns_port: int
+) -> Iterator[CorefileError]:
+    """A scheme of TLS needs a certificate: of its block, or of another one at its port; `others` may have any."""
     certified = {
         (address.scheme, address.port_or_default(dns_port))
-        for server in servers
-        if server.configs(tls.DIRECTIVE)
+        for server in (*(each for each in servers if each.configs(tls.DIRECTIVE)), *others)
         for address in server.addresses
     }
     for server in servers:
         for address in server.addresses:
             if address.scheme in NEED_TLS and (address.scheme, address.port_or_default(dns_port)) not in certified:
-                raise _at(server, address, f"{address.scheme}:// needs the directive `tls` in its block: {tls.USAGE}")
+                yield _at(server, address, f"{address.scheme}:// needs the directive `tls` in its block: {tls.USAGE}")
 
 
-def _refuse_overlaps(servers: Iterable[ServerConfig], dns_port: int) -> None:
+def _overlaps(servers: Iterable[ServerConfig], dns_port: int) -> Iterator[tuple[int, CorefileError]]:
     """A zone on a port and an address cannot have two masters, but for blocks that have views.
 
-    A block without `bind` listens on every address.
+    A block without `bind` listens on every address. The first error of each server comes with its number.
     """
     taken: dict[tuple[str, str, int], dict[str, ServerConfig]] = {}
-    for server in servers:
+    for number, server in enumerate(servers):
+        errors = []
         for address in () if has_view(server) else server.addresses:
             port = address.port_or_default(dns_port)
             others = taken.setdefault((address.scheme, address.zone, port), {})
@@ -212,10 +226,25 @@ def _refuse_overlaps(servers: Iterable[ServerConfig], dns_port: int) -> None:
                 for other_host, other in others.items():
                     if port and ("" in {host, other_host} or host == other_host):
                         where = f"{other.path}:{other.line}"
-                        raise _at(
-                            server, address, f"{address.zone} on port {port} is already served by the block at {where}"
-                        )
-                others[host] = server
+                        reason = f"{address.zone} on port {port} is already served by the block at {where}"
+                        errors.append(_at(server, address, reason))
+                others.setdefault(host, server)
+        yield from ((number, error) for error in errors[:1])
+
+
+def _static_clashes(servers: Sequence[ServerConfig], dns_port: int) -> Iterator[tuple[int, CorefileError]]:
+    """The clashes of places that can be told without knowing the machine's interfaces, each with a server's number."""
+    places: dict[Place, list[tuple[ServerConfig, str]]] = {}
+    for server in servers:
+        hosts = [host for host in bind.hosts_of(server.configs(bind.DIRECTIVE)) if parse_address(host)]
+        is_anywhere = not server.configs(bind.DIRECTIVE)
+        for address in server.addresses:
+            for group in [WILDCARD] if is_anywhere else [(host,) for host in hosts]:
+                place = Place(group, address.port_or_default(dns_port), address.scheme)
+                places.setdefault(place, []).append((server, address.zone))
+    numbers = {id(server): number for number, server in enumerate(servers)}
+    for second, reason in _clashes(places):
+        yield numbers[id(second)], second.error(reason)
 
 
 def has_view(server: ServerConfig) -> bool:
@@ -236,32 +265,42 @@ def refuse_clashes(places: Mapping[Place, Sequence[tuple[ServerConfig, str]]]) -
             if place.port and zone == other_zone and not (has_view(first) or has_view(second)):
                 where = f"{zone} on {_named(place.hosts)}, port {place.port},"
                 raise second.error(f"{where} is already served by the block at {first.path}:{first.line}")
-            _refuse_other_certificate(place, first, second)
+    for second, reason in _clashes(places):
+        raise second.error(reason)
+
+
+def _clashes(places: Mapping[Place, Sequence[tuple[ServerConfig, str]]]) -> Iterator[tuple[ServerConfig, str]]:
+    """Servers, and why they cannot listen where they want to beside those before them."""
+    for place, parts in places.items():
+        for (first, _), (second, _) in combinations(parts, 2):
+            if _has_other_certificate(place, first, second):
+                where = f"{first.path}:{first.line}"
+                yield second, f"`tls` differs from that of the block at {where}, which listens at the same address"
     for (place, parts), (other, other_parts) in combinations(places.items(), 2):
         (first, _), (second, _) = parts[0], other_parts[0]
-        if not _share_transport(place, other):
+        if not _share_transport(place, other) or not any(
+            _meet(mine, host) for mine in place.hosts for host in other.hosts
+        ):
             continue
-        if place.scheme != other.scheme and any(_meet(host, theirs) for host in place.hosts for theirs in other.hosts):
-            raise second.error(
-                f"port {place.port} cannot be had for {other.scheme}:// beside {place.scheme}://, which the block at "
-                f"{first.path}:{first.line} listens with"
+        where = f"which the block at {first.path}:{first.line} listens"
+        if place.scheme != other.scheme:
+            yield (
+                second,
+                f"port {place.port} cannot be had for {other.scheme}:// beside {place.scheme}://, {where} with",
             )
-        if any(_meet(host, theirs) for host in place.hosts for theirs in other.hosts):
-            raise second.error(
-                f"port {place.port} cannot be had on {_named(other.hosts)} beside {_named(place.hosts)}, which the "
-                f"block at {first.path}:{first.line} listens on; wanted: `bind` with addresses in both, or in neither",
-            )
+            continue
+        hosts = f"{_named(other.hosts)} beside {_named(place.hosts)}"
+        wanted = "wanted: `bind` with addresses in both, or in neither"
+        yield second, f"port {place.port} cannot be had on {hosts}, {where} on; {wanted}"
 
 
-def _refuse_other_certificate(place: Place, first: ServerConfig, second: ServerConfig) -> None:
+def _has_other_certificate(place: Place, first: ServerConfig, second: ServerConfig) -> bool:
     """Two certificates at one place: a client would get either.
 
     Differs: CoreDNS uses the one of its last block.
     """
     mine, theirs = first.configs(tls.DIRECTIVE), second.configs(tls.DIRECTIVE)
-    if place.scheme != "dns" and mine and theirs and mine != theirs:
-        where = f"{first.path}:{first.line}"
-        raise second.error(f"`tls` differs from that of the block at {where}, which listens at the same address")
+    return place.scheme != "dns" and bool(mine) and bool(theirs) and mine != theirs
 
 
 def _share_transport(place: Place, other: Place) -> bool:

@@ -40,6 +40,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("controlplane.server",),
     ("controlplane.controllers",),
     ("controlplane.bootstrap",),
+    ("controlplane.manifest_mistakes",),
 
     ("proxy.plan",),
     ("proxy.userspace",),

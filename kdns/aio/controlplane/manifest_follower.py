@@ -259,7 +259,7 @@ class ManifestFollower:
         """
         if self._scanner.error:
             return
-        broken = {str(path.absolute()) for path, loaded in self._scanner.files.items() if loaded.error}
+        broken = {str(path.absolute()) for path, loaded in self._scanner.files.items() if loaded.errors}
         for kind in sorted(KINDS, key=lambda kind: kind is NAMESPACE):
             for obj in list(self._api.list(kind, None).items):
                 key = kind, obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
@@ -283,8 +283,7 @@ class ManifestFollower:
             yield ManifestError(str(path), 0, "", "not there any more; its objects stay until it is back")
         for path in sorted(self._scanner.files):
             loaded = self._scanner.files[path]
-            if loaded.error:
-                yield loaded.error
+            yield from loaded.errors
             for manifest in loaded.manifests:
                 first = self._manifests[manifest.key]
                 if first is not manifest:

@@ -69,8 +69,11 @@ class WatchedFile:
                 log.info("watched file read", kind=self.kind, path=self.path)
 
     def _load(self) -> str:
+        path = Path(self.path)
         try:
-            return Path(self.path).read_text(encoding="utf-8")
+            if path.is_fifo() or path.is_socket():  # what is written into it may never come
+                raise CorefileError(self.path, 0, "", f"the {self.kind} cannot be read: it is no regular file")
+            return path.read_text(encoding="utf-8")
         except FileNotFoundError as error:
             if self.is_optional:
                 return ""

@@ -30,7 +30,7 @@ from kdns.cluster.source import Scope, Source
 from kdns.cluster.state import State
 from kdns.dns.answer import MAX_UDP_BYTES
 from kdns.dns.response import Subject, Tally
-from kdns.errors import CorefileError, InputError
+from kdns.errors import CorefileError, InputError, KubeconfigError
 from kdns.net import HostPort
 from kdns.plugins.chain import UNHANDLED, Chain, Plugin, Reply, Request
 from kdns.plugins.directive import Chance, Files, Level, OnChange
@@ -413,7 +413,9 @@ class BlockSetup:
         return Block(zone, self.chain, self.logs_stacks, self.udp_bytes, self.only)
 
     def located(self, error: InputError) -> InputError:
-        """The error with the server block that led to it."""
+        """The error with what led to it: the word that names a file of no use, else the server block."""
+        if isinstance(error, KubeconfigError) or (isinstance(error, CorefileError) and not error.line):
+            return self.config.file_error(error.path, str(error))
         return error if isinstance(error, CorefileError) else self.config.error(str(error))
 
 

@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kdns.corefile.imports import Reader
 from kdns.corefile.parse import parse
 from kdns.errors import CorefileError
-from kdns.plugins.server_config import ServerConfig, configure, mistakes
+from kdns.plugins.server_config import ServerConfig, configure, understood
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +64,17 @@ def parse_corefile(text: str, path: str, *, dns_port: int) -> tuple[ServerConfig
     return corefile_of(text, path, dns_port=dns_port).checked()
 
 
-def mistakes_of(path: str, *, dns_port: int) -> tuple[CorefileError, ...]:
-    """Every mistake in a Corefile, and in what it imports; the grammar's first one is the only one of its kind."""
+def mistakes_in(
+    text: str, path: str, *, dns_port: int, read: Reader | None = None
+) -> tuple[tuple[ServerConfig, ...], list[CorefileError]]:
+    """The servers in whose blocks nothing is wrong, and every mistake in a Corefile and in what it imports.
+
+    `read` is for imports. The grammar's first mistake is the only one of its kind.
+    """
     try:
-        text = Path(path).read_text(encoding="utf-8")
-        return mistakes(parse(text, path, environ=os.environ, read=_read_all), dns_port=dns_port)
-    except (OSError, UnicodeDecodeError) as error:
-        return (CorefileError(path, 0, "", f"cannot be read: {_reason(error)}"),)
+        return understood(parse(text, path, environ=os.environ, read=read or _read_all), dns_port=dns_port)
     except CorefileError as error:
-        return (error,)
+        return (), [error]
 
 
 def _read_all(pattern: str) -> Sequence[tuple[str, str]]:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias
 
-from kdns.aio.files.yaml import documents
+from kdns.aio.files.yaml import Document, all_documents, field_lines
 from kdns.controlplane.manifests.manifest import Manifest, UnknownKind, manifest_of
-from kdns.errors import ManifestError
+from kdns.errors import InputError, ManifestError
 
 SUFFIXES = (".yaml", ".yml", ".json")
 BYTES_MAX = 64 * 1024 * 1024
@@ -26,12 +26,12 @@ Stamp: TypeAlias = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class ManifestFile:
-    """A file that was read: its manifests, or the error."""
+    """A file that was read: its manifests, or every mistake in it."""
 
     stamp: Stamp
     manifests: tuple[Manifest, ...] = ()
     unknown: tuple[UnknownKind, ...] = ()
-    error: ManifestError | None = None
+    errors: tuple[ManifestError, ...] = ()
 
 
 def stamps(paths: Iterable[Path], absent: set[Path] | None = None) -> dict[Path, Stamp]:
@@ -56,22 +56,41 @@ def stamps(paths: Iterable[Path], absent: set[Path] | None = None) -> dict[Path,
 
 
 def read(path: Path, stamp: Stamp, text: str | None = None) -> ManifestFile:
-    """The file, or this text of it, parsed; an error is part of the result.
+    """The file, or this text of it, parsed; mistakes are part of the result.
 
     A pipe may never have an end, and is empty the second time: see `texts_read_once`.
     """
     if text is None and not path.is_file():
-        return ManifestFile(stamp, error=ManifestError(str(path), 0, "", "cannot be read: it is no regular file"))
+        return ManifestFile(stamp, errors=(ManifestError(str(path), 0, "", "cannot be read: it is no regular file"),))
+    mistakes: list[ManifestError] = []
     try:
         text = text_of(path) if text is None else text
-        found = [manifest_of(doc.path, doc.line, doc.value) for doc in documents(str(path), text)]
     except ManifestError as error:
-        return ManifestFile(stamp, error=error)
+        return ManifestFile(stamp, errors=(error,))
+    found = manifests_of(text, all_documents(str(path), text, mistakes), mistakes)
+    if mistakes:
+        return ManifestFile(stamp, errors=tuple(sorted(mistakes, key=lambda mistake: mistake.line)))
     return ManifestFile(
         stamp,
         tuple(item for item in found if isinstance(item, Manifest)),
         tuple(item for item in found if isinstance(item, UnknownKind)),
     )
+
+
+def manifests_of(text: str, found: Iterable[Document], mistakes: list[ManifestError]) -> list[Manifest | UnknownKind]:
+    """The manifests of documents of this text; what is wrong with those that are none is added to the mistakes."""
+    made = []
+    wrong: list[ManifestError] = []
+    for document in found:
+        try:
+            made.append(manifest_of(document.path, document.line, document.value, wrong))
+        except ManifestError as error:
+            wrong.append(error)
+    if wrong:
+        path = wrong[0].path
+        lines = field_lines(path, text, [(each.line, each.field) for each in wrong])
+        mistakes += [ManifestError(path, lines[each.line, each.field], each.field, each.reason) for each in wrong]
+    return made
 
 
 def text_of(path: Path) -> str:
@@ -117,7 +136,7 @@ def _decoded(path: Path, file: BinaryIO) -> str:
 
 
 def load(paths: Sequence[Path], texts: Mapping[Path, str] | None = None) -> tuple[list[Manifest], list[UnknownKind]]:
-    """All manifests of files and folders, and those `texts_read_once`; ManifestError for the first error."""
+    """All manifests of files and folders, and those `texts_read_once`; InputError with all that is wrong."""
     scanner = Scanner(paths, texts or {})
     check_exist(scanner.followed)
     scanner.scan(settle=False)
@@ -125,9 +144,10 @@ def load(paths: Sequence[Path], texts: Mapping[Path, str] | None = None) -> tupl
         raise scanner.error
     manifests: list[Manifest] = []
     unknown: list[UnknownKind] = []
+    errors = [error for loaded in scanner.files.values() for error in loaded.errors]
+    if errors:
+        raise errors[0] if len(errors) == 1 else InputError("\n".join(map(str, errors)))
     for loaded in scanner.files.values():
-        if loaded.error:
-            raise loaded.error
         manifests += loaded.manifests
         unknown += loaded.unknown
     return manifests, unknown
@@ -194,8 +214,8 @@ class Scanner:
         for path in changed:
             loaded = read(path, now[path], self.texts.get(path))
             before = self.files.get(path)
-            if loaded.error and before:
-                loaded = ManifestFile(loaded.stamp, before.manifests, before.unknown, loaded.error)
+            if loaded.errors and before:
+                loaded = ManifestFile(loaded.stamp, before.manifests, before.unknown, loaded.errors)
             self.files[path] = loaded
         return bool(gone or changed or had_error or self.absent != had_absent)
 

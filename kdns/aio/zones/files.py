@@ -21,6 +21,8 @@ class LocalFiles:
     def text(self, path: str) -> str:
         """See Files."""
         try:
+            if not Path(path).is_file() and Path(path).exists():
+                raise UnreadableFileError(path, 0, "", "cannot be read: it is no regular file")
             with Path(path).open("rb") as file:
                 content = file.read(MAX_FILE_BYTES + 1)
         except OSError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -96,8 +96,17 @@ class UnknownKind:
         )
 
 
-def manifest_of(path: str, line: int, value: object) -> Manifest | UnknownKind:
-    """The manifest of one parsed document; ManifestError without apiVersion, kind or name."""
+TOLD_WHEN_READ = ("metadata.labels", "metadata.annotations")
+"""Fields whose values `manifest_of` looks at: that they are text is what is missed most."""
+
+
+def manifest_of(
+    path: str, line: int, value: object, mistakes: list[ManifestError] | None = None
+) -> Manifest | UnknownKind:
+    """The manifest of one parsed document; ManifestError without apiVersion, kind or name.
+
+    Labels and annotations that are no text are an error too, or are added to `mistakes`.
+    """
     if not isinstance(value, dict):
         raise ManifestError(path, line, "", f"found {_described(value)}, wanted an object with apiVersion and kind")
     api_version, kind_name = (_text(path, line, value, field) for field in ("apiVersion", "kind"))
@@ -108,7 +117,10 @@ def manifest_of(path: str, line: int, value: object) -> Manifest | UnknownKind:
     if not isinstance(metadata, dict):
         raise ManifestError(path, line, "metadata", f"found {_described(metadata)}, wanted an object with a name")
     name = _text(path, line, metadata, "name", "metadata.")
-    _check_strings(path, line, metadata)
+    wrong = [ManifestError(path, line, field, reason) for field, reason in _not_text(metadata)]
+    if wrong and mistakes is None:
+        raise wrong[0]
+    (mistakes if mistakes is not None else []).extend(wrong)
     namespace = ""
     if kind.namespaced:
         namespace = _text(path, line, metadata, "namespace", "metadata.") if metadata.get("namespace") else "default"
@@ -137,15 +149,15 @@ def _text(path: str, line: int, obj: Json, field: str, prefix: str = "") -> str:
     return value
 
 
-def _check_strings(path: str, line: int, metadata: Json) -> None:
-    for field in ("labels", "annotations"):
-        values = metadata.get(field)
+def _not_text(metadata: Json) -> Iterator[tuple[str, str]]:
+    for field in TOLD_WHEN_READ:
+        values = metadata.get(field.removeprefix("metadata."))
         if values is not None and not isinstance(values, dict):
-            raise ManifestError(path, line, f"metadata.{field}", f"found {_described(values)}, wanted keys with text")
+            yield field, f"found {_described(values)}, wanted keys with text"
+            continue
         for key, value in (values or {}).items():
             if not isinstance(value, str):
-                reason = f"found {_described(value)}, wanted text: put it in quotes"
-                raise ManifestError(path, line, f"metadata.{field}.{key}", reason)
+                yield f"{field}.{key}", f"found {_described(value)}, wanted text: put it in quotes"
 
 
 def _described(value: object) -> str:

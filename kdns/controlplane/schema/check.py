@@ -104,15 +104,21 @@ def _pruned_element(type_name: TypeName, element: Any) -> Any:
 
 def type_errors(kind: Kind, obj: Json) -> list[str]:
     """The decoder's errors for values of the wrong JSON type, in the order of the object; null matches any type."""
-    return list(_type_errors(type_of(kind), obj, ""))
+    return [error for _, error in _type_errors(type_of(kind), obj, "")]
+
+
+def mistyped_fields(kind: Kind, obj: Json) -> list[tuple[str, str]]:
+    """The same errors, each with the path of its field, such as `spec.ports[0].port`."""
+    return [(path.removeprefix("."), error) for path, error in _type_errors(type_of(kind), obj, "")]
 
 
 def delete_options_errors(options: Json) -> list[str]:
     """The decoder's errors for values of the wrong JSON type in a DeleteOptions."""
-    return list(_type_errors(f"{META}.DeleteOptions", options, ""))
+    return [error for _, error in _type_errors(f"{META}.DeleteOptions", options, "")]
 
 
-def _type_errors(type_name: TypeName, obj: Json, path: str) -> Iterator[str]:
+def _type_errors(type_name: TypeName, obj: Json, path: str) -> Iterator[tuple[str, str]]:
+    """Errors with the path of each below `obj`, with a leading dot. An object without errors builds no such paths."""
     struct = type_name.rpartition(".")[2]
     type_fields = fields(type_name)
     for name, value in obj.items():
@@ -122,17 +128,24 @@ def _type_errors(type_name: TypeName, obj: Json, path: str) -> Iterator[str]:
         where = f"{struct}.{path}{name}"
         container = list if field.list_of else dict if field.map_of else None
         if container and not isinstance(value, container):
-            yield _mismatch(json_name(value), where, _go_name(field))
+            yield f".{name}", _mismatch(json_name(value), where, _go_name(field))
             continue
-        for element in value if field.list_of else value.values() if field.map_of else (value,):
+        elements = enumerate(value) if field.list_of else value.items() if field.map_of else ((None, value),)
+        for key, element in elements:
             if element is None:
                 continue
-            if field.type in SCALARS:
-                yield from _CHECKS[field.type](element, where, field.type)
-            elif isinstance(element, dict):
-                yield from _type_errors(field.type, element, f"{path}{name}.")
-            else:
-                yield _mismatch(json_name(element), where, _go_element(field.type))
+            for below, error in _element_errors(field, element, where, f"{path}{name}."):
+                yield f".{name}{below}" if key is None else f".{name}[{key}]{below}", error
+
+
+def _element_errors(field: Field, element: Any, where: str, path: str) -> Iterator[tuple[str, str]]:
+    if field.type in SCALARS:
+        for error in _CHECKS[field.type](element, where, field.type):
+            yield "", error
+    elif isinstance(element, dict):
+        yield from _type_errors(field.type, element, path)
+    else:
+        yield "", _mismatch(json_name(element), where, _go_element(field.type))
 
 
 def _mismatch(value: str, where: str, go_type: str) -> str:

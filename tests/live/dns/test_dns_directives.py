@@ -113,8 +113,8 @@ async def test_weights_follow_the_file(tmp_path: Path, logs: list[MutableMapping
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (None, "{path}: the weight file cannot be read: No such file or directory"),
-        (b"\xff", "{path}: the weight file cannot be read: 'utf-8' codec can't decode byte 0xff in position 0"),
+        (None, "Corefile:4: {path}: the weight file cannot be read: No such file or directory"),
+        (b"\xff", "Corefile:4: {path}: the weight file cannot be read: 'utf-8' codec can't decode byte 0xff"),
         (b"10.0.0.1 1\n", "{path}:1: an address before any name: whose is it? (at '10.0.0.1')"),
     ],
 )

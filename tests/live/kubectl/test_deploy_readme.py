@@ -8,8 +8,10 @@ import shlex
 import time
 from pathlib import Path
 
+from click.testing import CliRunner
 from kdns_process import DEADLINE_S, ROOT, kdns_up
 
+from kdns.cli.main import main
 from kdns.proxy.nftables.objects import NFT_FAMILY, TABLE
 
 README = (ROOT / "deploy" / "README.md").read_text()
@@ -34,6 +36,20 @@ spec:
     spec:
       nodeSelector: {kubernetes.io/os: linux}
       containers: [{name: kube-proxy, image: kube-proxy}]
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: coredns, namespace: kube-system}
+data: {Corefile: ".:53 {\\n    route53\\n}\\n"}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: kube-proxy, namespace: kube-system}
+data:
+  config.conf: |-
+    apiVersion: kubeproxy.config.k8s.io/v1alpha1
+    kind: KubeProxyConfiguration
+    winkernel: {networkName: a}
 """
 
 
@@ -43,6 +59,13 @@ def commands(heading: str) -> list[list[str]]:
     (block,) = re.findall(r"^```sh\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
     lines = [shlex.split(line) for line in block.splitlines()]
     return [[str(ROOT / word) if word.startswith("deploy/") else word for word in line] for line in lines]
+
+
+def before_moving() -> str:
+    """The command that looks at what there is."""
+    (section,) = re.findall(r"^## Before\n(.*?)^## ", README, re.MULTILINE | re.DOTALL)
+    (block,) = re.findall(r"^ *```sh\n(.*?)^ *```", section, re.MULTILINE | re.DOTALL)
+    return str(block).strip()
 
 
 def test_every_way_there_and_back(tmp_path: Path) -> None:
@@ -67,6 +90,12 @@ def test_every_way_there_and_back(tmp_path: Path) -> None:
         uid = ("-n", "kube-system", "get", "service", "kube-dns", "-o", "jsonpath={.metadata.uid}")
         service = cluster.kubectl(*uid)
         are_ready(2, "deployment", "coredns")
+        (kubectl, *arguments), check = (shlex.split(part) for part in before_moving().split(" | "))
+        found = CliRunner().invoke(main, check[1:], input=cluster.kubectl(*arguments))
+        assert (kubectl, check[0], found.exit_code) == ("kubectl", "kdns", 2)
+        assert "data.Corefile: kdns does not have the directive `route53`" in found.stdout
+        assert "data.config.conf: winkernel: Forbidden: kdns does not run on Windows" in found.stdout
+        assert len(found.stdout.splitlines()) == 2
         follow("Moving over")
         are_ready(2, "deployment", "kdns")
         are_ready(0, "deployment", "coredns")

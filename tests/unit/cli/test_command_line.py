@@ -115,35 +115,6 @@ def test_a_duration_of_many_digits_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "lines", "code"),
-    [
-        (". {\nready\n}\n", [], 0),
-        (
-            ". {\nreload 1s\nroute53 x\n}\n",
-            [
-                "{path}:2: the interval is at least 2s (at '1s')",
-                "{path}:3: kdns does not have the directive `route53` of CoreDNS",
-            ],
-            2,
-        ),
-        (". {\n", ["{path}:1: the block of `.` is never closed"], 2),
-    ],
-)
-def test_check_tells_every_mistake(tmp_path: Path, text: str, lines: list[str], code: int) -> None:
-    path = tmp_path / "Corefile"
-    path.write_text(text)
-    result = CliRunner().invoke(main, ["check", str(path)])
-    found = result.stdout.splitlines()
-    assert (result.exit_code, len(found)) == (code, len(lines))
-    assert all(line.startswith(wanted.format(path=path)) for line, wanted in zip(found, lines, strict=True))
-
-
-def test_check_names_a_file_that_is_not_there(tmp_path: Path) -> None:
-    result = CliRunner().invoke(main, ["check", str(tmp_path / "none")])
-    assert (result.exit_code, result.stdout) == (2, f"{tmp_path / 'none'}: cannot be read: No such file or directory\n")
-
-
-@pytest.mark.parametrize(
     ("option", "first"), [("-version", f"kdns-{kdns.__version__}"), ("-plugins", f"dns.{min(BY_NAME)}")]
 )
 def test_what_coredns_prints_about_itself(option: str, first: str) -> None:

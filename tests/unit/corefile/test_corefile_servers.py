@@ -17,7 +17,7 @@ from kdns.plugins.advice import ADVICE
 from kdns.plugins.bind import BindConfig
 from kdns.plugins.directive import Repeat
 from kdns.plugins.directives import BY_NAME, COREDNS_ONLY, COREDNS_ORDER, DIRECTIVES
-from kdns.plugins.server_config import TRANSPORTS, configure, mistakes
+from kdns.plugins.server_config import TRANSPORTS, configure, understood
 
 REFUSED: list[list[str]] = yaml.safe_load(
     (Path(__file__).parents[2] / "golden" / "corefile_directives.yaml").read_text(encoding="utf-8")
@@ -141,7 +141,7 @@ def test_every_mistake_is_told_at_its_line() -> None:
     grpc://a {
     }
     """
-    lines = [(error.line, error.token) for error in mistakes(parse(text, "F"))]
+    lines = [(error.line, error.token) for error in understood(parse(text, "F"))[1]]
     assert lines == [
         (2, "1s"),
         (4, "a"),
@@ -152,7 +152,38 @@ def test_every_mistake_is_told_at_its_line() -> None:
         (12, "0s"),
         (15, "grpc://a"),
     ]
-    assert [str(error) for error in mistakes(parse("a {\n}\na {\n}", "F"))] == [
-        "F:3: a. on port 53 is already served by the block at F:1 (at 'a')"
-    ]
-    assert mistakes(parse(". {\nready\n}")) == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (". {\nready\n}", []),
+        (
+            "a {\n}\na {\n}\nb a {\nreayd\n}\na {\n}\n",
+            [
+                "F:6: unknown directive `reayd`; did you mean `ready`? (at 'reayd')",
+                "F:3: a. on port 53 is already served by the block at F:1 (at 'a')",
+                "F:8: a. on port 53 is already served by the block at F:1 (at 'a')",
+            ],
+        ),
+        ("tls://a {\n}\ntls://b {\n}\n", ["F:1: tls:// needs the directive `tls`", "F:3: tls:// needs the directive"]),
+        ("tls://a {\n}\ntls://b {\ntls\n}\n", ["F:4: an argument is missing, as in: tls CERT KEY [CA]"]),
+        (
+            "tls://a {\ntls c k\n}\ntls://b {\ntls c2 k\n}\ntls://c {\nbind 127.0.0.1\ntls c3 k\n}\n",
+            [
+                "F:4: `tls` differs from that of the block at F:1, which listens at the same address",
+                "F:7: port 853 cannot be had on 127.0.0.1 beside every address, which the block at F:1 listens on; ",
+            ],
+        ),
+        ("tls://a {\ntls c k\nbind lo\n}\ntls://b {\ntls c2 k\n}\n", []),
+        (
+            "a:1 {\nbind ::1\n}\ntls://b:1 {\ntls c k\nbind ::1\n}\n",
+            ["F:4: port 1 cannot be had for tls:// beside dns://, which the block at F:1 listens with"],
+        ),
+    ],
+)
+def test_every_mistake_between_blocks_is_told(text: str, says: list[str]) -> None:
+    _, errors = understood(parse(text, "F"))
+    assert len(errors) == len(says), errors
+    for error, said in zip(errors, says, strict=True):
+        assert str(error).startswith(said)

@@ -76,10 +76,9 @@ WANTED = ", which the block at Corefile:1 listens on; wanted: `bind` with addres
 )
 async def test_two_blocks_do_not_want_the_same_place(text: str, message: str, machine: list[InterfaceAddress]) -> None:
     machine += [InterfaceAddress("lo", address) for address in ("127.0.0.1", "::1")]
-    server = DnsServer(configure(parse(text)))
     if message:
         with pytest.raises(CorefileError) as caught:
-            await server.build()
+            await DnsServer(configure(parse(text))).build()
         assert str(caught.value) == message
     else:
-        await server.build()
+        await DnsServer(configure(parse(text))).build()

@@ -349,7 +349,9 @@ def test_what_is_no_file_in_a_folder_is_a_problem_of_its_own(tmp_path: Path, mak
     (tmp_path / "b.yaml").write_text(TWO)
     scanner = Scanner([tmp_path])
     assert scanner.scan(settle=False)
-    assert str(scanner.files[tmp_path / "a.yaml"].error) == f"{tmp_path}/a.yaml: cannot be read: it is no regular file"
+    assert (
+        str(scanner.files[tmp_path / "a.yaml"].errors[0]) == f"{tmp_path}/a.yaml: cannot be read: it is no regular file"
+    )
     assert len(scanner.files[tmp_path / "b.yaml"].manifests) == 2
     with pytest.raises(ManifestError, match="no regular file"):
         load([tmp_path])
@@ -365,7 +367,7 @@ def test_a_pipe_and_standard_input_are_read_once(tmp_path: Path, monkeypatch: py
     writing.join()
     assert [scanner.scan(settle=False) for _ in range(2)] == [True, False]
     assert len(scanner.files[tmp_path / "pipe"].manifests) == 2
-    assert str(scanner.files[STDIN].error).startswith("-:1: not YAML: ")
+    assert str(scanner.files[STDIN].errors[0]).startswith("-:1: not YAML: ")
 
 
 def test_a_file_without_end_is_too_large(tmp_path: Path) -> None:

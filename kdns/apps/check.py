@@ -1,0 +1,223 @@
+"""`kdns check`: every mistake in Corefiles, KubeProxyConfigurations and manifests, known by their content.
+
+No cluster, no other server and no listener is needed.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
+
+from kdns.aio.files.corefile import mistakes_in
+from kdns.aio.files.manifests import SUFFIXES, check_exist, manifests_of, stamps, text_of
+from kdns.aio.files.proxy_config import read_settings
+from kdns.aio.files.yaml import Document, all_documents, block_line, field_line, field_lines
+from kdns.controlplane.manifest_mistakes import manifest_mistakes
+from kdns.controlplane.manifests.manifest import Manifest, UnknownKind
+from kdns.controlplane.meta.cluster_config import ClusterConfig
+from kdns.controlplane.meta.kinds import CONFIG_MAP, KINDS
+from kdns.errors import CorefileError, ManifestError
+from kdns.plugins.directives import BY_NAME, COREDNS_ONLY
+from kdns.proxy.settings.settings import API_VERSION, KIND
+
+Mistake: TypeAlias = CorefileError | ManifestError
+
+WANTED: Final = (
+    "wanted a Corefile (server blocks such as `. { whoami }`), a KubeProxyConfiguration, or manifests (YAML or JSON "
+    "with apiVersion and kind)"
+)
+COREFILE_KEY: Final = "Corefile"
+"""The key of a ConfigMap whose value is a Corefile, for CoreDNS, NodeLocal DNSCache and kdns."""
+PILLAR: Final = re.compile("__PILLAR__[A-Z]+(?:__[A-Z]+)*__")
+"""Words that are filled in on a node; an address stands for them here."""
+SERVED_GROUPS: Final = frozenset(kind.group for kind in KINDS)
+_MANIFEST: Final = re.compile(
+    r"""^[\s{-]*["']?(?:apiVersion|kind)["']?\s*:(?:\s|["']|$)|\A\s*(?:\{\s*"|\[\s)""", re.MULTILINE
+)
+_WORDS: Final = re.compile(r"^\s*(?P<first>[^\s#]+)(?P<rest>[^#\n]*)", re.MULTILINE)
+_COMMENTS: Final = re.compile(r"#[^\n]*|\s+|^---", re.MULTILINE)
+_DIRECTIVES: Final = frozenset({*BY_NAME, *COREDNS_ONLY, "import"})
+
+
+def recognised(text: str) -> Literal["corefile", "yaml", ""]:
+    """What a file is by its content: YAML that has an object of Kubernetes, or a Corefile; "" for neither."""
+    if _MANIFEST.search(text):
+        return "yaml"
+    lines = _WORDS.finditer(text)
+    is_corefile = any(line["first"] in _DIRECTIVES or line["rest"].rstrip().endswith("{") for line in lines)
+    return "corefile" if is_corefile else ""
+
+
+async def mistakes(
+    paths: Sequence[Path],
+    texts: Mapping[Path, str],
+    *,
+    dns_port: int,
+    cluster: ClusterConfig,
+    remark: Callable[[str], None],
+) -> list[Mistake]:
+    """Every mistake in files and folders; of the paths in `texts`, this is read in place.
+
+    `remark` gets what may be right elsewhere: kinds that kdns does not serve.
+    """
+    check = _Check(dns_port, remark)
+    for path in paths:
+        try:
+            if path not in texts:
+                check_exist([path])
+            found = [path] if path in texts else list(stamps([path]))
+        except ManifestError as error:
+            check.mistakes.append(error)
+            continue
+        for each in found:
+            await check.file(each, texts.get(each), is_named=each == path)
+    check.manifests_together(cluster)
+    order = {path: number for number, path in enumerate(check.texts)}
+    return sorted(check.mistakes, key=lambda mistake: (order.get(mistake.path, len(order)), mistake.path, mistake.line))
+
+
+async def corefile_mistakes(path: Path, *, dns_port: int) -> list[Mistake]:
+    """Every mistake in the Corefile that a server would read, and in the files that it names."""
+    check = _Check(dns_port, lambda _: None)
+    try:
+        text = _text(path)
+    except ManifestError as error:
+        return [error]
+    await check.corefile(str(path), text, is_here=True)
+    return sorted(check.mistakes, key=lambda mistake: (mistake.path != str(path), mistake.path, mistake.line))
+
+
+class _Check:
+    """What was read, and the mistakes."""
+
+    def __init__(self, dns_port: int, remark: Callable[[str], None]) -> None:
+        self._dns_port, self._remark = dns_port, remark
+        self.texts: dict[str, str] = {}
+        self.mistakes: list[Mistake] = []
+        self._manifests: list[Manifest] = []
+
+    async def file(self, path: Path, given: str | None, *, is_named: bool) -> None:
+        """Read one file, by its kind; one below a folder has to be a regular file."""
+        name = str(path)
+        if name in self.texts:
+            return
+        try:
+            text = self.texts[name] = _text(path) if given is None else given
+        except ManifestError as error:
+            self.mistakes.append(error)
+            return
+        match recognised(text):
+            case "corefile":
+                await self.corefile(name, text, is_here=given is None)
+            case "yaml":
+                self._yaml(name, text)
+            case _ if _COMMENTS.sub("", text) or (is_named and not name.endswith(SUFFIXES)):
+                self.mistakes.append(ManifestError(name, 1, "", f"is not known for what it is; {WANTED}"))
+
+    async def corefile(self, path: str, text: str, *, is_here: bool) -> None:
+        """A Corefile, and with `is_here`, the files that it names."""
+        servers, found = mistakes_in(PILLAR.sub("192.0.2.1", text), path, dns_port=self._dns_port)
+        self.mistakes += found
+        if is_here and servers:
+            from kdns.apps.check_files import mistakes_in_files  # noqa: PLC0415 - the server's modules take half a second
+
+            self.mistakes += await mistakes_in_files(servers)
+
+    def _yaml(self, path: str, text: str) -> None:
+        wrong: list[ManifestError] = []
+        found = all_documents(path, text, wrong)
+        for document in found:
+            if _is_settings(document.value):
+                if len(found) > 1:
+                    reason = f"{KIND} is one of {len(found)} documents; `kdns proxy --config` wants a file of its own"
+                    wrong.append(ManifestError(path, document.line, "", reason))
+                wrong += read_settings(text, document)[1]
+                continue
+            for manifest in manifests_of(text, [document], wrong):
+                if isinstance(manifest, UnknownKind):
+                    self._unknown(manifest)
+                    continue
+                self._manifests.append(manifest)
+                if manifest.kind == CONFIG_MAP:
+                    self._config_map(manifest, text)
+        self.mistakes += wrong
+
+    def _unknown(self, manifest: UnknownKind) -> None:
+        """A kind of a group that is served is misspelt, as a rule; one of another group may be served elsewhere."""
+        group = manifest.api_version.rpartition("/")[0]
+        if group in SERVED_GROUPS or any(kind.kind == manifest.kind for kind in KINDS):
+            self.mistakes.append(manifest.error)
+        else:
+            self._remark(str(manifest.error))
+
+    def _config_map(self, manifest: Manifest, text: str) -> None:
+        """The Corefile and the KubeProxyConfigurations in a ConfigMap; files that they name are elsewhere."""
+        data = manifest.obj.get("data")
+        for key, value in data.items() if isinstance(data, dict) else ():
+            if not isinstance(value, str):
+                continue
+            if key == COREFILE_KEY:
+                filled = PILLAR.sub("192.0.2.1", value)
+                _, found = mistakes_in(filled, manifest.path, dns_port=self._dns_port, read=_elsewhere)
+                self._add_within(manifest, text, key, found)
+            elif KIND in value and any(map(_is_settings, (each.value for each in all_documents(key, value, [])))):
+                self._add_within(manifest, text, key, _settings_mistakes(manifest.path, value))
+
+    def _add_within(self, manifest: Manifest, text: str, key: str, found: Iterable[Mistake]) -> None:
+        """Mistakes in a value of a ConfigMap, at the lines of its file."""
+        if not found:
+            return
+        field = f"data[{key}]"
+        first = block_line(manifest.path, text, manifest.line, field)
+        at = field_line(manifest.path, text, manifest.line, field)
+        for each in found:
+            line = first + each.line - 1 if first and each.line else at
+            inside = "" if first or not each.line else f"line {each.line} of "
+            reason = str(each).removeprefix(f"{each.path}:{each.line}" if each.line else each.path).removeprefix(": ")
+            self.mistakes.append(ManifestError(manifest.path, line, f"{inside}data.{key}", reason))
+
+    def manifests_together(self, cluster: ClusterConfig) -> None:
+        """What an API would refuse of all manifests, each mistake at the line of its field."""
+        if not self._manifests:
+            return
+        by_path: dict[str, list[tuple[int, str, ManifestError]]] = {}
+        for each in manifest_mistakes(self._manifests, cluster, time.time()):
+            manifest = each.manifest
+            error = ManifestError(manifest.path, manifest.line, each.field, each.reason)
+            by_path.setdefault(manifest.path, []).append((manifest.line, each.written_field, error))
+        for path, rows in by_path.items():
+            lines = field_lines(path, self.texts[path], [(line, field) for line, field, _ in rows])
+            self.mistakes += [
+                ManifestError(path, lines[line, field], error.field, error.reason) for line, field, error in rows
+            ]
+
+
+def _text(path: Path) -> str:
+    """The text of a regular file; ManifestError for any other."""
+    if path.exists() and not path.is_file():
+        raise ManifestError(str(path), 0, "", "cannot be read: it is no regular file")
+    return text_of(path)
+
+
+def _is_settings(value: object) -> bool:
+    """Whether a document is, or is meant as, a KubeProxyConfiguration."""
+    group = API_VERSION.partition("/")[0]
+    return isinstance(value, dict) and (
+        value.get("kind") == KIND or str(value.get("apiVersion", "")).partition("/")[0] == group
+    )
+
+
+def _settings_mistakes(path: str, text: str) -> list[ManifestError]:
+    wrong: list[ManifestError] = []
+    found: tuple[Document, ...] = all_documents(path, text, wrong)
+    for document in found:
+        wrong += read_settings(text, document)[1]
+    return wrong
+
+
+def _elsewhere(pattern: str) -> Sequence[tuple[str, str]]:
+    """An import of another machine's file: it counts for nothing."""
+    return [(pattern, "")]

@@ -1,0 +1,114 @@
+"""The files that directives name, as a start would read them: nothing listens, and no API or other server is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from kdns.aio.dns.clusters import Clusters
+from kdns.aio.dns.files import WatchedFile
+from kdns.aio.dns.setup import BlockSetup, Process
+from kdns.aio.http.sites import plain_page
+from kdns.aio.kube.kubeconfig import kubeconfig
+from kdns.cluster.source import Scope, Source
+from kdns.cluster.state import State
+from kdns.errors import CorefileError, InputError
+from kdns.plugins import hosts
+from kdns.plugins.directive import Level, OnChange
+from kdns.plugins.directives import DIRECTIVES
+from kdns.plugins.server_config import ServerConfig
+
+_OPTIONAL: Final = frozenset({hosts.DEFAULT_PATH})
+"""Files that need not be there where nobody asked for them."""
+
+
+async def mistakes_in_files(servers: Iterable[ServerConfig]) -> list[CorefileError]:
+    """What is wrong with the files that these server blocks name: each at its line, or where it is named."""
+    process = Process(Clusters(), lambda: (), lambda _: plain_page(lambda: (404, "")))
+    found: list[CorefileError] = []
+    for server in servers:
+        setup = _Reading(server, process)
+        try:
+            await setup.read()
+        finally:
+            setup.abandon()
+        found += setup.mistakes
+    process.upstreams.close()
+    return found
+
+
+@dataclass(slots=True)
+class _Reading(BlockSetup):
+    """The Setup of a server block that is only read: what a start would refuse or warn of is a mistake."""
+
+    mistakes: list[CorefileError] = field(default_factory=list)
+
+    async def read(self) -> None:
+        """Build the directives one by one, and let each read its files."""
+        for row in DIRECTIVES:
+            if configs := self.config.configs(row):
+                self._noted(partial(row.build, configs, self))
+        for prepare in self.preparations:
+            try:
+                await prepare()
+            except InputError as error:
+                self._note(error)
+        if tls := self.options.tls:
+            from kdns.aio.dns.encrypted.tls import server_context  # noqa: PLC0415 - only where it is used
+
+            self._noted(lambda: server_context(replace(tls, keylog=""), ()))
+
+    def _noted(self, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except InputError as error:
+            self._note(error)
+
+    def _note(self, error: InputError) -> None:
+        located = self.located(error)
+        if isinstance(located, CorefileError) and str(located) not in map(str, self.mistakes):
+            self.mistakes.append(located)
+
+    def listen(self, hosts: Sequence[str], exclude: Sequence[str]) -> None:
+        """Interfaces are those of the machine that listens."""
+
+    def cluster(self, source: Source, scope: Scope, changed: OnChange, *, startup_timeout_s: float) -> State:
+        """Look at the kubeconfig, and at the files of `tls`."""
+        del scope, changed, startup_timeout_s
+        if source.kubeconfig:
+            self._noted(lambda: kubeconfig(source.kubeconfig, source.context))
+        for path in filter(None, (source.tls.cert, source.tls.key, source.tls.ca)):
+            if not Path(path).is_file():
+                self._note(CorefileError(path, 0, "", "no such file"))
+        return State()
+
+    def watch_file(
+        self,
+        kind: str,
+        path: str,
+        every_s: float,
+        read: Callable[[Any], None],
+        *,
+        parse: Callable[[str], Any] | None = None,
+        is_optional: bool = False,
+    ) -> None:
+        """Read the file once; one that is named has to be there."""
+        del every_s
+        placed = self.path(path)
+        is_optional = is_optional and placed in _OPTIONAL
+
+        def parsed(text: str) -> Any:
+            for line, reason in hosts.left_out(text) if kind == hosts.KIND and placed not in _OPTIONAL else ():
+                self._note(CorefileError(placed, line, "", reason))
+            return parse(text) if parse else text
+
+        self.prepare(WatchedFile(kind, placed, 0.0, read, parsed if parse else None, is_optional).begin)
+
+    def log(self, level: Level, event: str, **facts: object) -> None:
+        """What a start warns of in files is a mistake."""
+        if level == "warning" and event.endswith(("not readable", "not usable")):
+            reason = str(facts["reason"])
+            self._note(self.config.file_error(str(facts.get("path") or reason.partition(": ")[0]), reason))

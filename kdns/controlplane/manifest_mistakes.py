@@ -1,0 +1,224 @@
+"""Every mistake in manifests, without a cluster: what an empty cluster's API refuses of them, and what clashes.
+
+Objects are created one after the other in a store of their own, so that the rules are those of the API. No controller
+runs. What hides further mistakes is left out, and the object is tried again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from ipaddress import IPv4Address, IPv6Address
+from itertools import count
+from typing import Final
+
+from kdns.controlplane.bootstrap import establish, initial_objects
+from kdns.controlplane.manifests.manifest import TOLD_WHEN_READ, Key, Manifest, in_order
+from kdns.controlplane.manifests.three_way_merge import merged
+from kdns.controlplane.meta.cluster_config import ClusterConfig
+from kdns.controlplane.meta.errors import StatusError
+from kdns.controlplane.meta.kinds import NAMESPACE, NODE, SERVICE, SERVICE_CIDR, Json
+from kdns.controlplane.resources.node.validation import pod_cidrs
+from kdns.controlplane.resources.registry import Registry
+from kdns.controlplane.resources.service.spec import has_node_ports, needs_cluster_ip, needs_health_check
+from kdns.controlplane.schema import check
+from kdns.controlplane.server.api import Api
+from kdns.controlplane.storage.object_meta import copied, timestamp
+from kdns.controlplane.storage.store import Store
+from kdns.net import Address, Network, parse_address, parse_network
+
+_ALLOCATED: Final = re.compile(r"spec\.(clusterIP|ipFamil|healthCheckNodePort|ports\[\d+\]\.nodePort)")
+"""Fields of a Service whose values are allocated or filled in before the rules of the other fields are looked at."""
+_HEALTH_CHECK_PORT: Final = "spec.healthCheckNodePort"
+_TAKEN: Final = "is already allocated"
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """A mistake in one field of a manifest, "" for the object as a whole."""
+
+    manifest: Manifest
+    field: str
+    reason: str
+
+    @property
+    def written_field(self) -> str:
+        """The field as the manifest has it: the API speaks of clusterIPs and podCIDRs where one is given alone."""
+        spec = self.manifest.obj.get("spec")
+        for name in ("clusterIP", "podCIDR"):
+            if self.field.startswith(f"spec.{name}s") and isinstance(spec, dict) and f"{name}s" not in spec:
+                return f"spec.{name}"
+        return self.field
+
+
+def manifest_mistakes(manifests: Iterable[Manifest], config: ClusterConfig, now_s: float) -> list[Mistake]:
+    """Every mistake; of several manifests of one object the first one counts."""
+    objects: dict[Key, Manifest] = {}
+    found = []
+    for manifest in manifests:
+        first = objects.setdefault(manifest.key, manifest)
+        if first is not manifest:
+            where = f"{first.path}:{first.line}"
+            reason = f"{manifest.kind.kind} {manifest.name} is already defined at {where}, which counts"
+            found.append(Mistake(manifest, "", reason))
+    trial = _Trial(objects, config, now_s)
+    for manifest in in_order(objects.values()):
+        told = dict.fromkeys(trial.mistakes(manifest))
+        found += [Mistake(manifest, field, reason) for field, reason in told]
+    well_typed = trial.well_typed
+    found += _asked_twice([each for each in well_typed if each.kind == SERVICE])
+    return found + list(_overlaps([each for each in well_typed if each.kind == NODE], trial.service_ranges()))
+
+
+class _Trial:
+    """A cluster that holds what is right of the manifests."""
+
+    def __init__(self, objects: dict[Key, Manifest], config: ClusterConfig, now_s: float) -> None:
+        self._objects = objects
+        self.well_typed: list[Manifest] = []
+        uids = (str(number) for number in count())
+        self._registry = Registry(config, lambda _: 0)
+        self._api = Api(Store(revision=1), self._registry, lambda: now_s, lambda: next(uids), lambda: next(uids))
+        establish(self._api, self._registry, initial_objects(config, timestamp(now_s)))
+        known = {obj["metadata"]["name"] for obj in self._api.list(NAMESPACE, None).items}
+        known |= {each.name for each in objects.values() if each.kind == NAMESPACE}
+        self._missing = {each.namespace for each in objects.values()} - {"", *known}
+        for name in self._missing:
+            with self._registry.trusting():
+                self._api.create(NAMESPACE, "", {"metadata": {"name": name}})
+
+    def service_ranges(self) -> Iterator[tuple[Network, str]]:
+        """The ranges of cluster IPs, each with the name of its ServiceCIDR."""
+        for obj in self._api.list(SERVICE_CIDR, None).items:
+            for cidr in (obj.get("spec") or {}).get("cidrs") or ():
+                if network := parse_network(cidr):
+                    yield network, f"ServiceCIDR {obj['metadata']['name']}"
+
+    def mistakes(self, manifest: Manifest) -> Iterator[tuple[str, str]]:
+        """Fields and reasons; what is right, or can be left out, is stored."""
+        kind = manifest.kind
+        if manifest.namespace in self._missing:
+            yield "metadata.namespace", f'namespaces "{manifest.namespace}" not found'
+        yield from ((field, "unknown field") for field in check.unknown_fields(kind, manifest.obj))
+        mistyped = [
+            each for each in check.mistyped_fields(kind, manifest.obj) if not each[0].startswith(TOLD_WHEN_READ)
+        ]
+        if mistyped:
+            yield from mistyped
+            return
+        self.well_typed.append(manifest)
+        rest: Json | None = check.prune(kind, _with_text_alone(manifest).to_apply(manifest.path))
+        while rest is not None:
+            try:
+                self._store(manifest, rest)
+            except StatusError as error:
+                refused = [(row.get("field", ""), row["message"]) for row in (error.details or {}).get("causes") or ()]
+                if "HealthCheck NodePort" in error.message:
+                    refused = [(_HEALTH_CHECK_PORT, error.message)]
+                for field, reason in refused or [("", error.message)]:
+                    if not (kind == SERVICE and _TAKEN in reason and self._is_ours(rest, field)):
+                        yield field, reason
+                rest = _without(rest, [field for field, _ in refused]) if kind == SERVICE else None
+            else:
+                return
+
+    def _store(self, manifest: Manifest, obj: Json) -> None:
+        kind, namespace, name = manifest.key
+        if self._api.store.get(kind, (namespace, name)):
+            live = self._api.update(kind, namespace, name, merged(kind, self._api.get(kind, namespace, name), obj))
+        else:
+            live = self._api.create(kind, namespace, obj)
+        if "status" in kind.subresources and obj.get("status"):
+            with_status = {**live, "status": {**(live.get("status") or {}), **obj["status"]}}
+            self._api.update(kind, namespace, name, with_status, subresource="status")
+
+    def _is_ours(self, service: Json, field: str) -> bool:
+        """Whether a Service of these manifests has what this one asks for: see `_asked_twice` for those that ask."""
+        numbers = self._registry.services
+        prefix = "spec.clusterIP" if field.startswith("spec.clusterIP") else field
+        owners = [
+            (numbers.addresses[what].owners if what in numbers.addresses else numbers.ports.owners).get(number)
+            for what, number, place in _asked(service)
+            if place.startswith(prefix)
+        ]
+        return any(owner and (SERVICE, *owner) in self._objects for owner in owners)
+
+
+def _with_text_alone(manifest: Manifest) -> Manifest:
+    """The manifest without labels and annotations that are no text."""
+    metadata = manifest.obj["metadata"]
+    fields = {name: metadata[name] for name in ("labels", "annotations") if isinstance(metadata.get(name), dict)}
+    text = {
+        name: {key: each for key, each in values.items() if isinstance(each, str)} for name, values in fields.items()
+    }
+    return replace(manifest, obj={**manifest.obj, "metadata": {**metadata, "labels": {}, "annotations": {}, **text}})
+
+
+def _asked(service: Json) -> Iterator[tuple[str, int, str]]:
+    """What a Service asks for by number: IP family or "port", the number, and the field."""
+    spec = service["spec"]
+    if needs_cluster_ip(service):
+        texts = [("spec.clusterIP", spec.get("clusterIP"))]
+        texts += [(f"spec.clusterIPs[{index}]", text) for index, text in enumerate(spec.get("clusterIPs") or ())]
+        for field, text in texts:
+            if address := parse_address(text or ""):
+                yield f"IPv{address.version}", int(address), field
+    if has_node_ports(service):
+        for index, port in enumerate(spec.get("ports") or ()):
+            if port and port.get("nodePort"):
+                yield "port", port["nodePort"], f"spec.ports[{index}].nodePort"
+    if needs_health_check(service) and spec.get("healthCheckNodePort"):
+        yield "port", spec["healthCheckNodePort"], _HEALTH_CHECK_PORT
+
+
+def _asked_twice(services: Iterable[Manifest]) -> Iterator[Mistake]:
+    """Addresses and node ports that two Services ask for: the second one does not get them."""
+    first: dict[tuple[str, int], Manifest] = {}
+    for service in services:
+        told = set()
+        for what, number, field in _asked(service.obj) if service.obj.get("spec") else ():
+            other = first.setdefault((what, number), service)
+            if other is not service and (what, number) not in told:
+                told.add((what, number))
+                shown = f"node port {number}" if what == "port" else f"cluster IP {_address(what, number)}"
+                by = f"Service {other.namespace}/{other.name} at {other.path}:{other.line}"
+                yield Mistake(service, field, f"{shown} is asked for by {by} too")
+
+
+def _address(family: str, number: int) -> Address:
+    return IPv4Address(number) if family == "IPv4" else IPv6Address(number)
+
+
+def _without(obj: Json, fields: Sequence[str]) -> Json | None:
+    """The Service without those of the fields that hide others; None where none of them does."""
+    rest = copied(obj)
+    spec = rest["spec"]
+    for field in filter(_ALLOCATED.match, fields):
+        if field.startswith("spec.ports["):
+            spec["ports"][int(field.partition("[")[2].partition("]")[0])].pop("nodePort", None)
+        elif field == _HEALTH_CHECK_PORT:
+            spec.pop("healthCheckNodePort", None)
+        else:
+            for name in ("clusterIP", "clusterIPs", *(("ipFamilies", "ipFamilyPolicy") if "ipFamil" in field else ())):
+                spec.pop(name, None)
+    return rest if rest != obj else None
+
+
+def _overlaps(nodes: Sequence[Manifest], services: Iterable[tuple[Network, str]]) -> Iterator[Mistake]:
+    """Ranges of Pods of Nodes that overlap others, or those of Services. The API accepts them, a network does not."""
+    rows: list[tuple[Network, str, Mistake | None]] = [(network, name, None) for network, name in services]
+    for node in nodes:
+        for index, cidr in enumerate(pod_cidrs(node.obj.get("spec") or {})):
+            if network := parse_network(cidr or ""):
+                where = f"Node {node.name} at {node.path}:{node.line}"
+                rows.append((network, where, Mistake(node, f"spec.podCIDRs[{index}]", "")))
+    rows.sort(key=lambda row: (row[0].version, int(row[0][0]), -int(row[0][-1])))
+    widest = None
+    for row in rows:
+        if widest is None or row[0].version != widest[0].version or int(row[0][0]) > int(widest[0][-1]):
+            widest = row
+            continue
+        (mine, _, told), (theirs, other, _) = (row, widest) if row[2] else (widest, row)
+        if told:
+            yield replace(told, reason=f"{mine} overlaps {theirs} of {other}")

@@ -1,0 +1,292 @@
+"""`kdns check` and `kdns serve --validate`: every mistake of every kind of file at its line, and which kind it is."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from kdns.apps.check import WANTED, recognised
+from kdns.cli.main import main
+
+SETTINGS = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"
+SERVICE = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec:\n  ports: [{port: 80}]\n"
+SOA = "@ 60 IN SOA ns.a.org. h.a.org. 1 2 3 4 5\n"
+
+
+def run(*words: str, stdin: str | None = None) -> tuple[int, list[str]]:
+    result = CliRunner().invoke(main, list(words), input=stdin)
+    return result.exit_code, result.stdout.splitlines()
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        (".:53 {\n    errors\n}\n", "corefile"),
+        ("# ours\n.\nwhoami\n", "corefile"),
+        ("(snippet) {\n}\n", "corefile"),
+        ("{$ZONE}:53 {\n}\n", "corefile"),
+        ("import other\n", "corefile"),
+        (". {\nroute53\n", "corefile"),
+        (SERVICE, "yaml"),
+        ("# x\n---\n" + SETTINGS, "yaml"),
+        ("- apiVersion: v1\n", "yaml"),
+        ('{"kind": "List", "items": []}', "yaml"),
+        ('{\n  "metadata": {}}', "yaml"),
+        ("kind: ConfigMap\ndata:\n  Corefile: |\n    . {\n    }\n", "yaml"),
+        ("", ""),
+        ("a: 1\nb: [2]\n", ""),
+        ("[Unit]\nDescription=x\n", ""),
+    ],
+)
+def test_a_file_is_known_by_its_content(text: str, kind: str) -> None:
+    assert recognised(text) == kind
+
+
+MANY = f"""\
+kind: List
+apiVersion: v1
+items:
+- {{kind: Pod, apiVersion: v2}}
+---
+{SERVICE}  typ: x
+---
+a: [
+---
+{SERVICE.replace("80", "http")}---
+kind: Service
+"""
+FIELDS = """\
+apiVersion: v1
+kind: Service
+metadata:
+  name: web
+  labels:
+    on.example/x: true
+spec:
+  clusterIP: 10.1.1.1
+  ports:
+  - port: 80
+    targetPort: a b
+"""
+MAPS = """\
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: coredns, namespace: kube-system}
+data:
+  Corefile: |  # ours
+    .:53 {
+        import /etc/coredns/custom
+        forward . __PILLAR__CLUSTER__DNS__
+        file none
+        redy
+    }
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: kube-proxy}
+data:
+  config.conf: |-
+    apiVersion: kubeproxy.config.k8s.io/v1alpha1
+    kind: KubeProxyConfiguration
+    mod: x
+  kubeconfig.conf: "kind: Config"
+"""
+JSON_MAP = """\
+{"apiVersion": "v1", "kind": "ConfigMap",
+"metadata": {"name": "a"},
+"data": {"Corefile": ". {\\n x\\n}\\n"}}
+"""
+
+TABLE: list[tuple[str, str, list[str]]] = [
+    ("Corefile", ". {\nready\n}\n", []),
+    (
+        "Corefile",
+        ". {\nreload 1s\nroute53 x\n}\n",
+        [
+            "Corefile:2: the interval is at least 2s (at '1s')",
+            "Corefile:3: kdns does not have the directive `route53` of CoreDNS",
+        ],
+    ),
+    ("Corefile", ". {\n", ["Corefile:1: the block of `.` is never closed"]),
+    (
+        "c.conf",
+        SETTINGS + "mode: x\niptables:\n  bit: 1\noomScoreAdj: 5000\n",
+        [
+            'c.conf:3: mode: Invalid value: "x"',
+            "c.conf:5: iptables.bit: no such field",
+            "c.conf:6: oomScoreAdj: Invalid value: 5000",
+        ],
+    ),
+    (
+        "a.yaml",
+        SETTINGS + "---\n" + SERVICE,
+        ["a.yaml:1: KubeProxyConfiguration is one of 2 documents; `kdns proxy --config` wants a file of its own"],
+    ),
+    ("a.yaml", SERVICE, []),
+    ("a.yaml", "# nothing\n", []),
+    (
+        "a.yaml",
+        MANY,
+        [
+            "a.yaml:4: kind: skipped: v2 Pod is not served, Pod is served as v1",
+            "a.yaml:11: spec.typ: unknown field",
+            "a.yaml:14: not YAML",
+            "a.yaml:15: Service web is already defined at a.yaml:6, which counts",
+            "a.yaml:21: apiVersion: found nothing, wanted text",
+        ],
+    ),
+    (
+        "a.yaml",
+        FIELDS,
+        [
+            "a.yaml:6: metadata.labels.on.example/x: found true, wanted text: put it in quotes",
+            'a.yaml:8: spec.clusterIPs: Invalid value: ["10.1.1.1"]: failed to allocate IP 10.1.1.1',
+            'a.yaml:11: spec.ports[0].targetPort: Invalid value: "a b"',
+        ],
+    ),
+    (
+        "cm.yaml",
+        MAPS,
+        [
+            "cm.yaml:10: data.Corefile: unknown directive `redy`; did you mean `ready`? (at 'redy')",
+            "cm.yaml:20: data.config.conf: mod: no such field; did you mean mode?",
+        ],
+    ),
+    (
+        "cm.json",
+        JSON_MAP,
+        ["cm.json:3: line 2 of data.Corefile: unknown directive `x`"],
+    ),
+    ("x", "hello world\n", [f"x:1: is not known for what it is; {WANTED}"]),
+    ("x", "", [f"x:1: is not known for what it is; {WANTED}"]),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "says"), TABLE)
+def test_every_mistake_is_told_at_its_line(folder: Path, name: str, text: str, says: list[str]) -> None:
+    (folder / name).write_text(text)
+    code, found = run("check", name)
+    assert (code, len(found)) == (2 if says else 0, len(says)), found
+    assert all(each.startswith(said) for each, said in zip(found, says, strict=True)), found
+
+
+def test_files_folders_and_standard_input_together(folder: Path) -> None:
+    (folder / "m").mkdir()
+    (folder / "m" / "a.yaml").write_text(SERVICE)
+    (folder / "m" / "values.yaml").write_text("a: 1\n")
+    os.mkfifo(folder / "m" / "pipe.yaml")
+    (folder / "bin").write_bytes(b"\xff")
+    (folder / "empty").mkdir()
+    given = SERVICE + "---\n" + SERVICE.replace("web", "b").replace("  ports", "  clusterIP: 10.96.0.9\n  portz")
+    code, found = run("check", "none", "m", "empty", "bin", "-", stdin=given)
+    assert (code, found) == (
+        2,
+        [
+            f"m/values.yaml:1: is not known for what it is; {WANTED}",
+            "-:1: Service web is already defined at m/a.yaml:1, which counts",
+            "-:10: spec.ports: Required value",
+            "-:12: spec.portz: unknown field",
+            "bin:1: not UTF-8: byte 0xff",
+            "m/pipe.yaml: cannot be read: it is no regular file",
+            "none: no such file or folder",
+        ],
+    )
+
+
+def test_ranges_are_those_of_the_cluster(folder: Path) -> None:
+    (folder / "a.yaml").write_text(
+        SERVICE + "  clusterIP: 172.20.0.9\n  type: NodePort\n---\n"
+        "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: w}\n"
+    )
+    assert run("check", "a.yaml")[0] == 2
+    result = CliRunner().invoke(main, ["check", "--service-cidr", "172.20.0.0/16", "a.yaml"])
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr == "Warning: a.yaml:9: kind: skipped: example.com/v1 Widget is not served\n"
+    assert run("check", "--service-cidr", "x", "a.yaml") == (2, [])
+
+
+COREFILE = """\
+a.org {
+    kubernetes cluster.local {
+        pods insecure
+        kubeconfig kube.conf
+    }
+    hosts names {
+        fallthrough
+    }
+    root zones
+    file a.org
+    file pipe b.org
+    file none c.org
+    auto {
+        directory nowhere
+    }
+}
+tls://a.org {
+    tls cert.pem key.pem
+    bind no-such-link
+}
+"""
+
+
+def test_files_that_a_corefile_names_are_read_and_nothing_is_started(folder: Path) -> None:
+    (folder / "Corefile").write_text(COREFILE)
+    (folder / "zones").mkdir()
+    (folder / "zones" / "names").write_text("192.0.2.1 a a..b\n192.0.2.2\n\n# x\nhost 192.0.2.3\n")
+    (folder / "zones" / "a.org").write_text(SOA + "www 60 IN A 192.0.2.1\n$INCLUDE pipe\n")
+    os.mkfifo(folder / "zones" / "pipe")
+    expected = [
+        "Corefile:4: kube.conf: No such file or directory; wanted: a kubeconfig file that can be read",
+        "Corefile:11: zones/pipe: cannot be read: it is no regular file",
+        "Corefile:12: zones/none: cannot be read: No such file or directory",
+        "Corefile:14: zones/nowhere: cannot be read: No such file or directory",
+        "Corefile:18: no certificate and key in cert.pem and key.pem: No such file or directory (at 'tls')",
+        "zones/a.org:3: $INCLUDE pipe: cannot be read: it is no regular file",
+        "zones/names:1: 'a..b' is no name, and counts for nothing",
+        "zones/names:2: no name behind 192.0.2.2; wanted ADDRESS NAME..., else the line counts for nothing",
+        "zones/names:5: 'host' is no address; wanted ADDRESS NAME..., else the line counts for nothing",
+    ]
+    assert run("check", "Corefile") == (2, expected)
+    assert run("serve", "-conf", "Corefile", "-p", "1053", "-quiet", "-pidfile", "pid", "--validate") == (2, expected)
+    assert not (folder / "pid").exists()
+    (folder / "Corefile").write_text(". {\nwhoami\n}\n")
+    assert run("serve", "--validate") == (0, [])
+    assert run("serve", "-conf", "none", "--validate") == (2, ["none: cannot be read: No such file or directory"])
+    assert run("check", "-", stdin=COREFILE) == (0, [])
+
+
+EXAMPLE = {
+    "Corefile": """\
+. {
+    kubernetes cluster.local {
+        tll 30
+    }
+    route53 example.com:Z1
+}
+example.org {
+    file zones/example.org
+}
+""",
+    "kube-proxy.conf": SETTINGS + "mode: iptable\niptables:\n  masqueradeBits: 4\n",
+    "manifests/cart.yaml": SERVICE.replace("web", "cart") + "  clusterIP: 10.96.0.20\n",
+    "manifests/web.yaml": "# the shop's front\n\napiVersion: v1\nkind: Service\nmetadata:\n  name: web\nspec:\n"
+    "  clusterIP: 10.96.0.20\n  ports:\n  - {port: 80, targetPort: a b}\n",
+}
+
+
+def test_the_example_of_the_page(folder: Path) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "check.md").read_text(encoding="utf-8")
+    command, *shown = page.partition("```console\n")[2].partition("```")[0].splitlines()
+    for name, text in EXAMPLE.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+    assert run(*command.removeprefix("$ kdns ").split()) == (2, shown)
