@@ -114,7 +114,7 @@ async def up(options: UpOptions, output: Output) -> None:
     async with AsyncExitStack() as stack:
         stack.push_async_callback(control_plane.stop)
         with gc_paused():
-            dns = await unless_stopped(_started(options, control_plane, stack, output.say, reload_wanted, stop), stop)
+            dns = await unless_stopped(_started(options, control_plane, stack, output, reload_wanted, stop), stop)
             if dns:
                 from kdns.apps.serve import say_ready  # noqa: PLC0415 - imported above
 
@@ -129,14 +129,16 @@ async def _started(
     options: UpOptions,
     control_plane: ControlPlane,
     stack: AsyncExitStack,
-    say: Callable[[str], None],
+    output: Output,
     reload_wanted: asyncio.Event,
     stop: asyncio.Event,
 ) -> DnsServer:
     """Start everything, then write the kubeconfig. `stack` stops what was started."""
+    say = output.say
     given = control_plane.options
     await asyncio.gather(control_plane.start(), asyncio.to_thread(import_module, "kdns.apps.serve"))
     control_plane.when_ended(stop.set)
+    output.show("starting DNS")
     from kdns.aio.dns.server import DnsServer  # noqa: PLC0415 - imported above
     from kdns.apps.serve import reloading, say_listeners  # noqa: PLC0415
 

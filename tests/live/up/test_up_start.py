@@ -33,7 +33,8 @@ contexts: [{name: kdns, context: {cluster: kdns, user: kdns}}]
 class Started:
     """A control plane that has started, at an address where nobody listens."""
 
-    def __init__(self, *_: object) -> None:
+    def __init__(self, options: ControlPlaneOptions, *_: object) -> None:
+        self.options = options
         self.address, self.applied, self.remarks = ("127.0.0.1", 9), "", ()
 
     async def start(self) -> None:
