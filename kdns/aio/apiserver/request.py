@@ -12,6 +12,7 @@ from kdns.controlplane.meta.errors import bad_request
 from kdns.controlplane.meta.gotext import syntax
 from kdns.controlplane.meta.kinds import REVIEWS, Json, Kind
 from kdns.controlplane.server import representation
+from kdns.controlplane.server.access.users import User
 from kdns.controlplane.server.options import WriteOptions, checked_dry_run, write_options
 from kdns.controlplane.server.patch import APPLY_PATCH
 from kdns.controlplane.server.representation import IncludeObject, Renderer
@@ -29,6 +30,7 @@ class ResourceRequest:
 
     request: web.BaseRequest
     target: Target
+    user: User
 
     @property
     def kind(self) -> Kind:

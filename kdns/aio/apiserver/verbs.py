@@ -19,7 +19,8 @@ from kdns.aio.apiserver.watch import WatchStream, WatchTimes
 from kdns.controlplane.fieldmanager.managed_fields import Writer
 from kdns.controlplane.meta import gotext
 from kdns.controlplane.meta.errors import StatusError, bad_request, method_not_allowed
-from kdns.controlplane.meta.kinds import FORMS, REVIEWS, Json, Kind
+from kdns.controlplane.meta.kinds import FORMS, REVIEWS, SIGNING_REQUEST, Json, Kind
+from kdns.controlplane.resources.generic.signing_requests import requested_by
 from kdns.controlplane.resources.strategy import STRATEGIES
 from kdns.controlplane.schema import check
 from kdns.controlplane.schema.field_validation import ApplyFieldValidator, FieldValidator
@@ -55,9 +56,9 @@ class Verbs:
 
     async def run(self, request: web.BaseRequest, target: Target, user: User) -> web.StreamResponse:
         """The response to a request; StatusError for one that is refused."""
-        call = ResourceRequest(request, target)
+        call = ResourceRequest(request, target, user)
         if target.kind in REVIEWS:
-            return await self._review(call, user)
+            return await self._review(call)
         method = _METHODS.get((request.method, bool(target.name)))
         if target.watch and request.method != "GET":
             raise method_not_allowed()
@@ -144,7 +145,7 @@ class Verbs:
         created = self.api.create(
             target.kind,
             target.space,
-            obj,
+            _authored(call, obj),
             dry_run=options.dry_run,
             field_manager=options.manager,
             form=target.form,
@@ -159,17 +160,17 @@ class Verbs:
         status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
         return object_response(call.request, status, status=201, warnings=warnings)
 
-    async def _review(self, call: ResourceRequest, user: User) -> web.StreamResponse:
+    async def _review(self, call: ResourceRequest) -> web.StreamResponse:
         """POST of a review, which is answered and not stored."""
         if call.request.method != "POST":
-            raise method_not_allowed(call.target.kind)
+            raise method_not_allowed()
         _ = call.renderer  # 406 comes first
         options = call.write_options
         review, warnings = await _reviewed(call, options)
         audience = f"https://kubernetes.default.svc.{self.api.registry.config.cluster_domain}"
         reviewer = Reviewer(self.config.user_of, audience)
         writer = Writer(options.manager, time=timestamp(self.api.now_s()))
-        answered = reviewer.answered(call.target.kind, call.target.space, review, user, writer)
+        answered = reviewer.answered(call.target.kind, call.target.space, review, call.user, writer)
         body = call.renderer.one(answered, self.api.now_s())
         return response_to(call.request, body, status=201, shape=call.renderer.shape, warnings=warnings)
 
@@ -226,7 +227,7 @@ class Verbs:
             target.kind,
             target.space,
             target.name,
-            body.configuration,
+            _authored(call, body.configuration),
             field_manager=options.manager,
             force=options.force,
             subresource=target.subresource,
@@ -334,6 +335,11 @@ async def _reviewed(call: ResourceRequest, options: WriteOptions) -> tuple[Json,
     body = await call.body(strictly=options.policy != "Ignore")
     validator = FieldValidator(call.kind, options.policy, body.duplicates)
     return await aside(lambda: validator(body.obj), body.size_bytes), validator.warnings
+
+
+def _authored(call: ResourceRequest, obj: Json) -> Json:
+    """A new object with what it says of its author."""
+    return requested_by(obj, call.user.info) if call.target.kind is SIGNING_REQUEST else obj
 
 
 def _deprecations(kind: Kind) -> list[str]:

@@ -89,7 +89,7 @@ from kdns.controlplane.resources.discovery.defaults import default_endpoint_slic
 from kdns.controlplane.resources.discovery.validation import validate_endpoint_slice, validate_endpoints
 from kdns.controlplane.resources.generic import columns as generic_columns
 from kdns.controlplane.resources.generic import defaults as generic_defaults
-from kdns.controlplane.resources.generic.signing_requests import unchanged_request, unsigned_request
+from kdns.controlplane.resources.generic.signing_requests import unchanged_request
 from kdns.controlplane.resources.node import columns as node_columns
 from kdns.controlplane.resources.node.validation import validate_node
 from kdns.controlplane.resources.pod import columns as pod_columns
@@ -512,7 +512,6 @@ STRATEGIES: Final[dict[Kind, Strategy]] = {
     CRON_JOB: replace(generic(CRON_JOB), makes_objects=True),
     SIGNING_REQUEST: replace(
         generic(SIGNING_REQUEST),
-        prepare_create=unsigned_request,
         prepare=unchanged_request,
         generation=None,
         field_labels=FieldLabels({**_NAMED, **fields("spec.signerName")}),

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from kdns.controlplane.meta.kinds import Json
 
-_AUTHOR = ("username", "uid", "groups", "extra")
+_AUTHOR: Final = ("username", "uid", "groups", "extra")
 
 
-def unsigned_request(obj: Json) -> Json:
-    """A new request: without approval and certificate, and without an author who was made up.
-
-    Differs: the author stays unknown, since the API has no users.
-    """
-    new = {name: value for name, value in obj.items() if name != "status"}
-    if isinstance(spec := new.get("spec"), dict):
-        new["spec"] = {name: value for name, value in spec.items() if name not in _AUTHOR}
-    return {**new, "status": {}}
+def requested_by(obj: Json, author: Json) -> Json:
+    """A request as its author (a UserInfo of authentication.k8s.io/v1) makes it, whoever it says that this is."""
+    if not isinstance(spec := obj.get("spec"), dict):
+        return obj
+    return {**obj, "spec": {name: value for name, value in spec.items() if name not in _AUTHOR} | author}
 
 
 def unchanged_request(new: Json, old: Json | None) -> Json:
