@@ -21,7 +21,8 @@ from kdns.controlplane.server.views import kind_at
 from kdns.controlplane.storage import listing
 
 INCLUDE_OBJECT: dict[str, IncludeObject] = {"": "Metadata", "None": "None", "Metadata": "Metadata", "Object": "Object"}
-_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
+_NUMBER = re.compile(r"[+-]?[0-9]+")
+_INT64_DIGITS = 40  # more are not worth reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +48,12 @@ class ResourceRequest:
         return None if value is None else value.lower() not in {"false", "0"}
 
     def number(self, name: str) -> int:
-        """An integer query parameter, 0 when it is absent; 400 for other text."""
-        text = self.text(name) or "0"
+        """An integer query parameter of 64 bits, 0 when it is absent; 400 for other text."""
+        text = self.request.query.get(name, "0")
         if not _NUMBER.fullmatch(text):
-            raise bad_request(f"{name}: found {syntax(text[:40])}, wanted a number of at most 18 digits")
+            raise bad_request(f"strconv.ParseInt: parsing {syntax(text)}: invalid syntax")
+        if len(text) > _INT64_DIGITS or not -(1 << 63) <= int(text) < 1 << 63:
+            raise bad_request(f"strconv.ParseInt: parsing {syntax(text)}: value out of range")
         return int(text)
 
     @property

@@ -117,6 +117,6 @@ def _error_response(request: web.BaseRequest, error: StatusError) -> web.Respons
     response = error_response(request, error)
     if error.code == 401:
         response.headers[hdrs.WWW_AUTHENTICATE] = "Bearer"
-    if error.code == 429:
-        response.headers[hdrs.RETRY_AFTER] = "1"
+    if wait_s := (error.details or {}).get("retryAfterSeconds") or (error.code == 429):
+        response.headers[hdrs.RETRY_AFTER] = str(int(wait_s))
     return response

@@ -116,9 +116,12 @@ class Verbs:
 
     async def list_(self, call: ResourceRequest) -> web.StreamResponse:
         """GET of a collection."""
-        call.check_options()
         _ = call.renderer  # 406 comes first
-        listed = self.api.list(
+        return await self._page(call, self._listed(call))
+
+    def _listed(self, call: ResourceRequest) -> ListResult:
+        call.check_options()
+        return self.api.list(
             call.target.kind,
             call.target.namespace,
             label_selector=call.text("labelSelector"),
@@ -127,8 +130,8 @@ class Verbs:
             continue_token=call.text("continue"),
             resource_version=call.text("resourceVersion"),
             resource_version_match=call.text("resourceVersionMatch"),
+            form=call.target.form,
         )
-        return await self._page(call, listed)
 
     async def _page(self, call: ResourceRequest, listed: ListResult) -> web.StreamResponse:
         renderer, now_s = call.renderer, self.api.now_s()
@@ -257,12 +260,7 @@ class Verbs:
         """DELETE of a collection, a few objects at a time, so that other requests are served in between."""
         options, kind = await self._delete_options(call), call.target.kind
         dry_run = call.dry_run(options)
-        listed = self.api.list(
-            kind,
-            call.target.namespace,
-            label_selector=call.text("labelSelector"),
-            field_selector=call.text("fieldSelector"),
-        )
+        listed = self._listed(call)
         for start in range(0, len(listed.stored), _DELETED_AT_ONCE):
             self.api.delete_all(kind, listed.stored[start : start + _DELETED_AT_ONCE], options=options, dry_run=dry_run)
             await asyncio.sleep(0)
@@ -283,6 +281,7 @@ class Verbs:
                 label_selector=call.text("labelSelector"),
                 field_selector=call.field_selector,
                 send_initial=initial,
+                form=call.target.form,
             )
         except StatusError as error:
             if error.code != 410:

@@ -124,6 +124,7 @@ _PRIORITY_LEVEL = (
     "Age",
 )
 _RESOURCE_SLICE = ("Node=spec.nodeName", "Driver=spec.driver", "Pool=spec.pool.name", "Age")
+RESOURCE_SLICE = Kind("resource.k8s.io", "v1", "ResourceSlice", "resourceslices", False, columns=_RESOURCE_SLICE)
 
 GENERIC: tuple[Kind, ...] = (
     CLAIM,
@@ -180,7 +181,7 @@ GENERIC: tuple[Kind, ...] = (
     Kind("resource.k8s.io", "v1", "DeviceClass", "deviceclasses", False, columns=("Age",)),
     Kind("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims", True, (), _STATUS),
     Kind("resource.k8s.io", "v1", "ResourceClaimTemplate", "resourceclaimtemplates", columns=("Age",)),
-    Kind("resource.k8s.io", "v1", "ResourceSlice", "resourceslices", False, columns=_RESOURCE_SLICE),
+    RESOURCE_SLICE,
 )
 """Kinds that nothing in kdns acts on: stored, checked against their schema, printed. One line each."""
 

@@ -35,6 +35,7 @@ from kdns.controlplane.meta.kinds import (
     POD,
     REPLICA_SET,
     REPLICATION_CONTROLLER,
+    RESOURCE_SLICE,
     SECRET,
     SERVICE,
     SERVICE_ACCOUNT,
@@ -314,7 +315,6 @@ def generic(kind: Kind) -> Strategy:
 
 _NAMED: Final = fields("metadata.name")
 _COMMON: Final = fields("metadata.name", "metadata.namespace")
-_REPLICAS: Final = FieldLabels({**_COMMON, "status.replicas": count("status.replicas")})
 _INVOLVED: Final = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
 _NO_REPLICAS: Final = _status({"replicas": 0})
 _NO_DAEMONS: Final = _status(
@@ -455,7 +455,6 @@ STRATEGIES: Final[dict[Kind, Strategy]] = {
         apps_columns.REPLICAS,
         defaults=default_replica_set,
         first_status=_NO_REPLICAS,
-        field_labels=_REPLICAS,
         makes_objects=True,
     ),
     REPLICATION_CONTROLLER: Strategy(
@@ -463,7 +462,7 @@ STRATEGIES: Final[dict[Kind, Strategy]] = {
         apps_columns.REPLICAS,
         defaults=default_replication_controller,
         first_status=_NO_REPLICAS,
-        field_labels=_REPLICAS,
+        field_labels=FieldLabels({**_COMMON, "status.replicas": count("status.replicas")}),
         orphan_dependents=True,
         makes_objects=True,
     ),
@@ -491,7 +490,7 @@ STRATEGIES: Final[dict[Kind, Strategy]] = {
         first_status=_status({}),
         field_labels=FieldLabels(
             {**_COMMON, "status.successful": count("status.succeeded")},
-            'field label "{}" not supported for batchv1.Job',
+            'field label "{}" not supported for Job',
         ),
         orphan_dependents=True,
         makes_objects=True,
@@ -510,6 +509,13 @@ STRATEGIES: Final[dict[Kind, Strategy]] = {
         prepare_status=_with_metadata_of_old("labels", "annotations", "finalizers", "ownerReferences"),
     ),
     CRON_JOB: replace(generic(CRON_JOB), makes_objects=True),
+    RESOURCE_SLICE: replace(
+        generic(RESOURCE_SLICE),
+        field_labels=FieldLabels(
+            {**_NAMED, **fields("spec.nodeName", "spec.driver")},
+            f"field label not supported for {RESOURCE_SLICE.api_version}, Kind=ResourceSlice: {{}}",
+        ),
+    ),
     SIGNING_REQUEST: replace(
         generic(SIGNING_REQUEST),
         prepare=unchanged_request,

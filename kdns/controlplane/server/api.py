@@ -19,7 +19,7 @@ from kdns.controlplane.schema.patch import patch_schema
 from kdns.controlplane.server.deletion import Deletion, GracePeriod, no_grace_s
 from kdns.controlplane.server.object_store import ObjectStore
 from kdns.controlplane.server.patch import patched
-from kdns.controlplane.server.views import view_of
+from kdns.controlplane.server.views import field_labels_of, view_of
 from kdns.controlplane.server.writes import Writes
 from kdns.controlplane.storage import listing, object_meta
 from kdns.controlplane.storage.backlog import Backlog
@@ -72,7 +72,7 @@ class Api:
             raise not_found(kind, name)
         return version
 
-    def list(
+    def list(  # noqa: PLR0913 - the parameters of a request
         self,
         kind: Kind,
         namespace: str | None,
@@ -83,9 +83,10 @@ class Api:
         continue_token: str = "",
         resource_version: str = "",
         resource_version_match: str = "",
+        form: Kind | None = None,
     ) -> ListResult:
-        """One page of the objects of a namespace, or of all namespaces (None)."""
-        wanted = listing.filter_of(namespace, label_selector, field_selector, STRATEGIES[kind].field_labels)
+        """One page of the objects of a namespace, or of all namespaces (None); selectors name fields of the `form`."""
+        wanted = listing.filter_of(namespace, label_selector, field_selector, field_labels_of(kind, form))
         return listing.page(
             self.store,
             kind,
@@ -105,9 +106,10 @@ class Api:
         label_selector: str = "",
         field_selector: str = "",
         send_initial: bool | None = None,
+        form: Kind | None = None,
     ) -> Subscription:
         """Events from a revision on; see listing.subscribe. The caller sends bookmarks, with `store.revision`."""
-        wanted = listing.filter_of(namespace, label_selector, field_selector, STRATEGIES[kind].field_labels)
+        wanted = listing.filter_of(namespace, label_selector, field_selector, field_labels_of(kind, form))
         return listing.subscribe(self.store, kind, wanted, resource_version=resource_version, send_initial=send_initial)
 
     def create(

@@ -13,6 +13,8 @@ from kdns.controlplane.meta.kinds import AUTOSCALER_V1, EVENT_V1, Json, Kind
 from kdns.controlplane.resources.core import events_v1
 from kdns.controlplane.resources.generic import autoscaler_v1
 from kdns.controlplane.resources.label_selectors import selector_text
+from kdns.controlplane.resources.strategy import STRATEGIES
+from kdns.controlplane.storage.field_selectors import FieldLabels
 
 SCALE = Kind("autoscaling", "v1", "Scale", "scales")
 """The kind of the subresource `scale`; it has no resource of its own."""
@@ -21,6 +23,12 @@ EVICTION = Kind("policy", "v1", "Eviction", "evictions")
 BINDING = Kind("", "v1", "Binding", "bindings")
 POSTED = {"eviction": EVICTION, "binding": BINDING}
 """Subresource → the kind that is posted to it; it cannot be read."""
+
+
+def field_labels_of(kind: Kind, form: Kind | None) -> FieldLabels:
+    """The fields that selectors of a kind in a form may name."""
+    return (FORM_VIEWS[form].field_labels if form else None) or STRATEGIES[kind].field_labels
+
 
 _SHOWN = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
@@ -41,9 +49,13 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class FormView(View):
-    """A view of whole objects: `stored` turns what `read` shows back into the stored form."""
+    """A view of whole objects: `stored` turns what `read` shows back into the stored form.
+
+    `field_labels` are those that its selectors may name, None for those of the stored kind.
+    """
 
     stored: Callable[[Json], Json]
+    field_labels: FieldLabels | None = None
 
 
 def view_of(subresource: str, form: Kind | None = None) -> View | None:
@@ -97,7 +109,14 @@ VIEWS = {"scale": View(SCALE, scale_of, with_scale, scale_configuration)}
 """Subresource → its view, for every kind that has the subresource."""
 
 FORM_VIEWS = {
-    EVENT_V1: FormView(EVENT_V1, events_v1.to_events_v1, events_v1.updated, events_v1.configuration, events_v1.to_core),
+    EVENT_V1: FormView(
+        EVENT_V1,
+        events_v1.to_events_v1,
+        events_v1.updated,
+        events_v1.configuration,
+        events_v1.to_core,
+        events_v1.FIELD_LABELS,
+    ),
     AUTOSCALER_V1: FormView(
         AUTOSCALER_V1,
         autoscaler_v1.to_autoscaler_v1,

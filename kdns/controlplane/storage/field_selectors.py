@@ -92,7 +92,8 @@ class FieldSelector:
 
 EVERYTHING = FieldSelector()
 
-_TERM = re.compile(r"(?P<field>[^=!\\,]+)(?P<sign>==|!=|=)(?P<value>(?:\\.|[^\\,])*)")
+_TERM = re.compile(r"(?P<field>[^=!\\,]*)(?P<sign>==|!=|=)(?P<value>.*)", re.DOTALL)
+_ESCAPED = re.compile(r"\\(?P<escaped>.?)|=", re.DOTALL)
 
 
 def parse(labels: FieldLabels, text: str) -> FieldSelector:
@@ -112,9 +113,18 @@ def parse(labels: FieldLabels, text: str) -> FieldSelector:
         getter = labels.getters.get(match["field"])
         if getter is None:
             raise bad_request(labels.refusal.format(match["field"]))
-        value = re.sub(r"\\(.)", r"\1", match["value"])
+        value = _ESCAPED.sub(_unescaped, match["value"])
         if match["field"] == "metadata.name" and match["sign"] != "!=" and value and not name:
             name = value
         else:
             terms.append(FieldTerm(getter, match["sign"] != "!=", value))
     return FieldSelector(tuple(terms), name)
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    letter = found["escaped"]
+    if letter is None:
+        raise bad_request(f"invalid field selector: unescaped character in value: {ord('=')}")
+    if letter not in {",", "=", "\\"}:
+        raise bad_request(f"invalid field selector: invalid escape sequence: {found[0]}")
+    return letter

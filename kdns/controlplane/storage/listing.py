@@ -47,6 +47,7 @@ class ListResult:
         return [version.obj for version in self.stored]
 
 
+_NOT_VALID: Final = "invalid continue token: continue key is not valid"
 _NO_BASE64 = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -65,11 +66,11 @@ def _continued(text: str) -> _Continue:
     odd = _NO_BASE64.search(text)
     if odd or len(text) % 4 == 1:
         why = f"illegal base64 data at input byte {odd.start() if odd else len(text) - 1}"
-        raise bad_request(f"continue key is not valid: {why}")
+        raise bad_request(f"{_NOT_VALID}: {why}")
     try:
         return msgspec.json.decode(urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=_Continue)
     except ValueError as error:
-        raise bad_request(f"continue key is not valid: {error}") from error
+        raise bad_request(f"{_NOT_VALID}: {error}") from error
 
 
 def filter_of(
@@ -97,7 +98,7 @@ def page(
             raise bad_request("specifying resource version is not allowed when using continue")
         token = _continued(continue_token)
         if token.rv > store.revision:
-            raise bad_request(f"continue key is not valid: revision {token.rv} is still to come")
+            raise bad_request(f"{_NOT_VALID}: revision {token.rv} is still to come")
         revision, start = max(token.rv, 0), (token.namespace, token.name)
     else:
         revision = _snapshot(store, limit, resource_version, match)

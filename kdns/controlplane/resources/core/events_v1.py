@@ -13,6 +13,7 @@ from kdns.controlplane.meta import formats
 from kdns.controlplane.meta.errors import Cause, invalid
 from kdns.controlplane.meta.field_errors import invalid_value, invalid_values, required
 from kdns.controlplane.meta.kinds import EVENT, EVENT_V1, Json, Kind
+from kdns.controlplane.storage.field_selectors import FieldLabels, fields
 
 _NAMES: Final = {
     "involvedObject": "regarding",
@@ -34,6 +35,18 @@ _KEPT: Final = (
     *("eventTime", "action", "related", "reportingComponent", "reportingInstance"),
 )
 """Immutable fields, as messages name them except for reportingComponent."""
+
+
+_SAME: Final = ("metadata.name", "metadata.namespace", "reason", "type")
+_ABOUT: Final = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+FIELD_LABELS: Final = FieldLabels(
+    {
+        **fields(*_SAME),
+        **{f"regarding.{name}": getter for name in _ABOUT for getter in fields(f"involvedObject.{name}").values()},
+        "reportingController": fields("reportingComponent")["reportingComponent"],
+    }
+)
+"""What selectors name in this form → its value in the stored one."""
 
 
 def to_events_v1(event: Json) -> Json:

@@ -6,9 +6,25 @@ import pytest
 
 from kdns.cluster import selectors
 from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, EVENT, JOB, NODE, POD, REPLICA_SET, SECRET, SERVICE, Json, Kind
-from kdns.controlplane.resources.strategy import STRATEGIES
+from kdns.controlplane.meta.kinds import (
+    ENDPOINT_SLICE,
+    EVENT,
+    EVENT_V1,
+    FORMS,
+    JOB,
+    NODE,
+    POD,
+    REPLICA_SET,
+    REPLICATION_CONTROLLER,
+    RESOURCE_SLICE,
+    SECRET,
+    SERVICE,
+    Json,
+    Kind,
+)
+from kdns.controlplane.server.views import field_labels_of
 from kdns.controlplane.storage import field_selectors
+from kdns.controlplane.storage.field_selectors import FieldLabels
 
 WEB = {"app": "web", "tier": "front", "n": "5"}
 
@@ -79,6 +95,10 @@ def test_labels_of_a_service_selector() -> None:
     assert not selector.matches(None)
 
 
+def labels_of(kind: Kind) -> FieldLabels:
+    return field_labels_of(FORMS.get(kind, kind), kind if kind in FORMS else None)
+
+
 RUNNING: Json = {
     "metadata": {"name": "a", "namespace": "x"},
     "spec": {"nodeName": "n1"},
@@ -104,14 +124,19 @@ RUNNING: Json = {
         (POD, RUNNING, "spec.host=n1", True),
         (SECRET, {"type": "Opaque"}, "type=Opaque", True),
         (SERVICE, {"spec": {"type": "NodePort"}}, "spec.type!=ClusterIP,spec.clusterIP=", True),
-        (REPLICA_SET, {"status": {"replicas": 2}}, "status.replicas=2", True),
-        (REPLICA_SET, {}, "status.replicas=0", True),
+        (REPLICATION_CONTROLLER, {"status": {"replicas": 2}}, "status.replicas=2", True),
+        (REPLICATION_CONTROLLER, {}, "status.replicas=0", True),
+        (RESOURCE_SLICE, {"spec": {"driver": "d"}}, "spec.driver=d,spec.nodeName=", True),
+        (EVENT_V1, {"involvedObject": {"name": "p"}}, "regarding.name=p,regarding.kind=", True),
+        (EVENT_V1, {"reportingComponent": "c", "reason": "R"}, "reportingController=c,reason=R", True),
+        (EVENT_V1, {"type": "Normal"}, "type!=Normal", False),
+        (SECRET, {"type": "a=b\\"}, r"type=a\=b\\", True),
         (JOB, {"status": {"succeeded": 1}}, "status.successful=1", True),
         (ENDPOINT_SLICE, {"metadata": {"name": "a"}}, "metadata.name=a", True),
     ],
 )
 def test_field_selector(kind: Kind, obj: Json, text: str, selected: bool) -> None:
-    assert field_selectors.parse(STRATEGIES[kind].field_labels, text).matches(obj) is selected
+    assert field_selectors.parse(labels_of(kind), text).matches(obj) is selected
 
 
 @pytest.mark.parametrize(
@@ -119,17 +144,28 @@ def test_field_selector(kind: Kind, obj: Json, text: str, selected: bool) -> Non
     [
         (POD, "spec.color=red", "field label not supported: spec.color"),
         (NODE, "metadata.namespace=x", "field label not supported: metadata.namespace"),
-        (JOB, "a=b", 'field label "a" not supported for batchv1.Job'),
+        (JOB, "a=b", 'field label "a" not supported for Job'),
         (
             ENDPOINT_SLICE,
             "addressType=IPv4",
             '"addressType" is not a known field selector: only "metadata.name", "metadata.namespace"',
         ),
         (POD, "nonsense", "invalid selector: 'nonsense'"),
+        (POD, "metadata.name=a=b", "invalid field selector: unescaped character in value: 61"),
+        (POD, "metadata.name=a\\", "invalid field selector: invalid escape sequence: \\"),
+        (POD, r"metadata.name=a\b", r"invalid field selector: invalid escape sequence: \b"),
+        (
+            REPLICA_SET,
+            "status.replicas=1",
+            '"status.replicas" is not a known field selector: only "metadata.name", "meta',
+        ),
+        (RESOURCE_SLICE, "a=b", "field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: a"),
+        (EVENT_V1, "involvedObject.name=p", "field label not supported: involvedObject.name"),
+        (EVENT_V1, "source=p", "field label not supported: source"),
     ],
 )
 def test_field_selector_refused(kind: Kind, text: str, reason: str) -> None:
     with pytest.raises(StatusError) as caught:
-        field_selectors.parse(STRATEGIES[kind].field_labels, text)
+        field_selectors.parse(labels_of(kind), text)
     assert caught.value.code == 400
     assert caught.value.message.startswith(reason), "kubectl itself puts in front what it was looking for"
