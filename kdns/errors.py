@@ -89,11 +89,11 @@ class ControlPlaneError(KdnsError):
 
 
 class ListenError(KdnsError):
-    """An address that cannot be bound."""
+    """An address that cannot be bound; `where` is the flag or file that has it, where that is known."""
 
-    def __init__(self, address: str, reason: str) -> None:
+    def __init__(self, address: str, reason: str, where: str = "") -> None:
         self.address, self.reason = address, reason
-        super().__init__(f"cannot listen on {address}: {reason}")
+        super().__init__(f"{where and f'{where}: '}cannot listen on {address}: {reason}")
 
 
 class ApplyError(KdnsError):

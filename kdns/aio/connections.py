@@ -19,12 +19,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from kdns import logs
 from kdns.net import client_of
 
 log = logs.get(__name__)
+
+_FIRST_UNPRIVILEGED_PORT: Final = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
 
 
 class Kind(Enum):
@@ -336,3 +339,19 @@ def _below(transport: asyncio.Transport) -> asyncio.Transport | None:
     """The transport that a TLS transport writes to. asyncio has no public name for it."""
     below = getattr(getattr(transport, "_ssl_protocol", None), "_transport", None)
     return below if isinstance(below, asyncio.Transport) else None
+
+
+def bind_failure(error: OSError) -> str:
+    """Why an address could not be bound; for want of a capability, with the ways to have it."""
+    if isinstance(error, PermissionError):
+        try:
+            first = _FIRST_UNPRIVILEGED_PORT.read_text(encoding="ascii").strip()
+        except OSError:
+            first = "1024"
+        return (
+            f"ports below {first} need the capability NET_BIND_SERVICE: take another port, run as root, or give it by "
+            "AmbientCapabilities=CAP_NET_BIND_SERVICE in a systemd unit, capabilities.add of a container, or "
+            "`setcap cap_net_bind_service=+ep` on the Python that runs kdns"
+        )
+    number = error.errno or 0  # negative for a host name that does not resolve
+    return os.strerror(number) if number > 0 else error.strerror or str(error)

@@ -21,7 +21,7 @@ from kdns import logs
 from kdns.aio.connections import Kind, share_out
 from kdns.aio.process import die_with, gc_paused, ignore_signals, signals_blocked
 from kdns.controlplane.meta.cluster_config import ClusterConfig
-from kdns.errors import ControlPlaneError, KdnsError
+from kdns.errors import ControlPlaneError, KdnsError, ListenError
 from kdns.net import HostPort
 
 _LINE_BYTES_MAX: Final = 1024 * 1024
@@ -202,7 +202,10 @@ async def _run(options: ControlPlaneOptions, commands: asyncio.StreamReader) -> 
     root_ca = certificates(options.tls_cert) if options.tls_cert else ""
     local = LocalCluster(replace(options.cluster, root_ca=root_ca), served, options.data, _warn)
     with gc_paused():
-        await local.start()
+        try:
+            await local.start()
+        except ListenError as error:
+            raise ListenError(error.address, error.reason, "--api") from error
         try:
             applied = Applied()
             if options.paths:

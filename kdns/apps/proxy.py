@@ -28,6 +28,7 @@ from kdns.aio.dataplane.takeover.takeover import Takeover
 from kdns.aio.files.proxy_config import other_settings
 from kdns.aio.kube.api_servers import SocketAddresses, api_servers, watch_api_servers
 from kdns.aio.kube.informer import FollowStats, follow
+from kdns.aio.kube.kubeconfig import server_url
 from kdns.aio.netlink.addresses import node_addresses, primary_addresses, watch_node_addresses
 from kdns.aio.process import gc_paused, trim_memory
 from kdns.cluster.objects import Node
@@ -278,10 +279,13 @@ def listen_address(text: str) -> tuple[str, int]:
 def api_source(settings: Settings, master: str = "") -> Source:
     """The API: that of the kubeconfig, at `master` if given; without both, the Pod's own cluster.
 
+    InputError for a `master` that is no URL.
+
     Differs: requests are limited only where the settings are not kube-proxy's defaults, 5 a second. kdns lists each
     kind once and then watches.
     """
     client, defaults = settings.client_connection, ClientConnection()
+    master = server_url("--master", master) if master else ""
     limits = (
         {}
         if (client.qps, client.burst) == (defaults.qps, defaults.burst)

@@ -16,6 +16,7 @@ from kdns.aio.files.corefile import Corefile, read_corefile
 from kdns.aio.node_local.settings import NodeLocal
 from kdns.aio.process import exempt_from_gc, gc_paused, reload_event, stop_event, write_pid
 from kdns.aio.tasks import in_daemon_thread, observed, unless_stopped
+from kdns.errors import ListenError
 from kdns.plugins.server_config import TRANSPORTS
 
 log = logs.get(__name__)
@@ -87,7 +88,10 @@ async def serve(
 
             errors = server.counters(SETUP_ERRORS, "Repairs of the node-local cache that failed.", ("errortype",))
             await stack.enter_async_context(established(node_local, errors))
-        await _serve(server, partial(reloading, server, reload_wanted, read), say, stop, pidfile)
+        try:
+            await _serve(server, partial(reloading, server, reload_wanted, read), say, stop, pidfile)
+        except ListenError as error:
+            raise ListenError(error.address, error.reason, corefile) from error
 
 
 async def _serve(

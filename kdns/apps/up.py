@@ -6,8 +6,8 @@ The modules of the DNS server are imported while the control plane starts.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
@@ -25,6 +25,7 @@ from kdns.aio.tasks import in_daemon_thread, log_failure, unless_stopped
 from kdns.apps.control_plane import ControlPlane, ControlPlaneOptions
 from kdns.apps.resolvers import recipe
 from kdns.cluster.source import ClientTLS, Source
+from kdns.errors import CorefileError, InputError, ListenError
 from kdns.net import HostPort, is_loopback, join_host_port
 
 if TYPE_CHECKING:
@@ -104,7 +105,8 @@ async def up(options: UpOptions, output: Output) -> None:
     corefile = await unless_stopped(in_daemon_thread(partial(dns_config, options)), stop)
     if corefile is None:
         return
-    corefile.checked()  # a mistake in a file ends the command here
+    with in_words_of_flags(options):
+        corefile.checked()  # a mistake in a file ends the command here
     kubeconfig_content(options.kubeconfig)
     tokens = read_tokens(given.token_file) if given.token_file else {}
     own_token = next(iter(tokens), token_urlsafe() if given.client_ca else "")
@@ -154,7 +156,8 @@ async def _started(
     servers, sha512 = (corefile := dns_config(options)).checked(), corefile.sha512
     dns = DnsServer(servers, dns_port=options.dns.port, default_source=source, sha512=sha512)
     stack.push_async_callback(dns.stop)
-    await dns.start()
+    with in_words_of_flags(options):
+        await dns.start()
     control_plane.dns_at(*dns.addresses[0])
     say_listeners(dns, say, column=12)
     if options.proxy:
@@ -165,6 +168,19 @@ async def _started(
     say_commands(dns, options, say)
     await stack.enter_async_context(reloading(dns, reload_wanted, partial(dns_config, options), sha512))
     return dns
+
+
+@contextmanager
+def in_words_of_flags(options: UpOptions) -> Iterator[None]:
+    """Inside, errors about the DNS server name --dns, or the file of --corefile: nobody wrote the built-in Corefile."""
+    try:
+        yield
+    except ListenError as error:
+        raise ListenError(error.address, error.reason, options.corefile or "--dns") from error
+    except CorefileError as error:
+        if options.corefile:
+            raise
+        raise InputError(f"--dns {options.dns}: {error.reason.removeprefix('bind: ')}") from error
 
 
 def say_commands(dns: DnsServer, options: UpOptions, say: Callable[[str], None]) -> None:

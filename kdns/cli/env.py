@@ -45,8 +45,8 @@ def env(
 
     Without --kubeconfig, --server or --manifests, the kubeconfig is the one kubectl uses.
     """
-    check_one_source(manifests, server, kubeconfig)
     with reported_errors():
+        check_one_source(manifests, server, kubeconfig)
         if manifests:
             services = asyncio.run(
                 services_from_manifests(manifests, manifest_cluster(service_cidr, pod_cidr), namespace, warn)

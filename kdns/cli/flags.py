@@ -14,6 +14,7 @@ from typing import Final
 
 import click
 
+from kdns.aio.kube.kubeconfig import server_url
 from kdns.controlplane.meta.cluster_config import AddressRange, ClusterConfig
 from kdns.controlplane.resources.service.cluster_ips import SHORTEST_IPV6_PREFIX
 from kdns.errors import InputError
@@ -74,9 +75,14 @@ def manifest_cluster(service_cidr: str, pod_cidr: str) -> ClusterConfig:
 
 
 def check_one_source(manifests: tuple[Path, ...], server: str, kubeconfig: str) -> None:
-    """UsageError where more than one of the sources is given. Without any, it is the kubeconfig that kubectl uses."""
+    """UsageError where more than one of the sources is given, InputError for a --server that is no URL.
+
+    Without any, it is the kubeconfig that kubectl uses.
+    """
     if sum(map(bool, (kubeconfig, server, manifests))) > 1:
         raise click.UsageError("give only one of --kubeconfig, --server and --manifests")
+    if server:
+        server_url("--server", server)
 
 
 def host_port(flag: str, text: str) -> HostPort:

@@ -66,11 +66,12 @@ def check_config(config: RestConfig) -> None:
     if is_loopback(config.host):
         return
     logins = config.tokens or config.asks_for_certificates
-    missing = [name for name, value in (("a token file", logins), ("TLS", config.ssl_context)) if not value]
+    given = {"--token-file or --client-ca-file": logins, "--tls-cert": config.ssl_context}
+    missing = [name for name, value in given.items() if not value]
     if missing:
         raise InputError(
-            f"the API may not listen on {config.host} without {' and '.join(missing)}: "
-            "only a loopback address such as 127.0.0.1 may do without"
+            f"--api {config.host}: wanted {' and '.join(missing)} with it, as anybody could reach the API; "
+            "only a loopback address such as 127.0.0.1 does without"
         )
 
 

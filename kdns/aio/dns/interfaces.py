@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import errno
-import os
 import socket
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from typing import Final
 
-from kdns.aio.connections import BACKLOG
+from kdns.aio.connections import BACKLOG, bind_failure
 from kdns.aio.netlink.addresses import InterfaceAddress, interface_addresses
 from kdns.errors import InputError, ListenError
 from kdns.net import HostPort, is_ipv6, is_link_local_ipv6, join_host_port
@@ -111,7 +110,7 @@ def dns_sockets(
                 close_all(sockets)
                 if port == 0 and error.errno == errno.EADDRINUSE and attempt < MAX_ATTEMPTS - 1:
                     break
-                raise ListenError(join_host_port(host, port), os.strerror(error.errno or 0)) from error
+                raise ListenError(join_host_port(host, port), bind_failure(error)) from error
         else:
             return sockets
     raise AssertionError("the last attempt returns or raises")

@@ -83,7 +83,7 @@ def write_settings(path: Path, settings: Settings) -> None:
     try:
         path.write_text(dumped(encoded(settings), sort_keys=True), encoding="utf-8")
     except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror}") from error
+        raise InputError(f"--write-config-to {path}: cannot be written: {error.strerror}") from error
 
 
 async def other_settings(

@@ -62,7 +62,7 @@ def opened(directory: Path) -> tuple[Path, sqlite3.Connection, IO[str]]:
         was_used = (directory / LOCK).exists()
         lock = _locked(directory)
     except OSError as error:
-        raise InputError(f"cannot use the data directory {directory}: {error.strerror}") from error
+        raise InputError(f"--data {directory}: cannot be used: {error.strerror}") from error
     path = directory / FILE
     try:
         if not path.exists():
@@ -72,7 +72,7 @@ def opened(directory: Path) -> tuple[Path, sqlite3.Connection, IO[str]]:
         connection = _connected(path)
     except OSError as error:
         lock.close()
-        raise InputError(f"cannot use the data directory {directory}: {error.strerror}") from error
+        raise InputError(f"--data {directory}: cannot be used: {error.strerror}") from error
     except (sqlite3.Error, LookupError, TypeError) as error:
         lock.close()
         raise unusable(path, error) from error

@@ -6,7 +6,6 @@ A connection is new until the server admits it, which it does for a client that 
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
@@ -16,7 +15,7 @@ from aiohttp import StreamReader, web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http_parser import RawRequestMessage
 
-from kdns.aio.connections import Connections, Listener
+from kdns.aio.connections import Connections, Listener, bind_failure
 from kdns.aio.http.log import HttpLog
 from kdns.errors import ListenError
 from kdns.net import join_host_port
@@ -157,9 +156,7 @@ class HttpServer(web.Server):
                 asyncio.Protocol, host or None, port, start_serving=False, reuse_port=is_shared or None
             )
         except OSError as error:
-            number = error.errno or 0  # negative for a host name that does not resolve
-            reason = os.strerror(number) if number > 0 else error.strerror or str(error)
-            raise ListenError(join_host_port(host, port), reason) from error
+            raise ListenError(join_host_port(host, port), bind_failure(error)) from error
         sockets = [sock.dup() for sock in bound.sockets]  # asyncio binds them, but accepts without a bound
         bound.close()
         self._listeners = [Listener(sock, self, tls, self._pool if tls else None) for sock in sockets]

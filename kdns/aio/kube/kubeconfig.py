@@ -187,7 +187,7 @@ def write_kubeconfig(path: Path, server: str, *, ca_file: str = "", token: str =
     try:
         _replace(path, dumped(content))
     except OSError as error:
-        raise InputError(f"the kubeconfig {path} cannot be written: {error.strerror}") from error
+        raise InputError(f"--kubeconfig {path}: cannot be written: {error.strerror}") from error
 
 
 def kubeconfig_content(path: Path) -> Json:
@@ -198,7 +198,7 @@ def kubeconfig_content(path: Path) -> Json:
     content: Json = {}
     if os.path.exists(path):  # noqa: PTH110 - Path.exists raises where a folder may not be searched
         if not path.is_file():
-            raise InputError(f"the kubeconfig {path} cannot be written: not a file")
+            raise InputError(f"--kubeconfig {path}: cannot be written: not a file")
         content = mapping(path, may_be_empty=True)
     header = {"apiVersion": "v1", "kind": "Config"}
     is_config = all(content.get(field, value) == value for field, value in header.items())

@@ -203,8 +203,9 @@ def _counts_beside_a_file(flag: Flag) -> bool:
 
 
 def flag_at(field: str, flags: FlagValues, settings: Settings) -> str:
-    """The flag that sets a field, such as iptables.masqueradeBit, in this mode; "" where none was given."""
-    for name in flags.given:
+    """The flag that sets a field, such as iptables.masqueradeBit, in this mode; "" where it is that of a file."""
+    names: tuple[str, ...] = (*flags.given, *(() if flags.config else BY_NAME))
+    for name in names:
         path = _path(BY_NAME[name], settings.mode)
         if path and ".".join(map(api_name, path.split("."))) == field.partition("[")[0]:
             return name

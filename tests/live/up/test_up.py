@@ -227,12 +227,12 @@ def test_the_kubeconfig_names_an_address_to_connect_to(listening: str, asked: st
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (("--api", "0.0.0.0:0"), "without a token file and TLS"),
+        (("--api", "0.0.0.0:0"), "--api 0.0.0.0: wanted --token-file or --client-ca-file and --tls-cert with it"),
         (("--dns", "nonsense"), "wanted HOST:PORT"),
         (("--service-cidr", "10.96.0.0"), "too small"),
         (("--node-port-range", "9-1"), "wanted FROM-TO"),
         (("/no/such/folder",), "/no/such/folder"),
-        (("--kubeconfig", "/proc/kdns"), "/proc/kdns cannot be written"),
+        (("--kubeconfig", "/proc/kdns"), "--kubeconfig /proc/kdns: cannot be written"),
         (("--tls-cert", "/no/such.pem"), "--tls-cert /no/such.pem: No such file or directory"),
         (("--tls-key", "/no/such.pem"), "wanted --tls-cert too"),
         (("--corefile", "/no/such/Corefile"), "/no/such/Corefile: cannot be read"),

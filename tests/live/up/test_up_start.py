@@ -16,8 +16,9 @@ from kdns_process import ROOT
 from kdns.aio.kube.kubeconfig import kubeconfig_server
 from kdns.apps import resolvers, up
 from kdns.apps.control_plane import ControlPlaneOptions
+from kdns.apps.serve import serve
 from kdns.controlplane.meta.cluster_config import ClusterConfig
-from kdns.errors import ApplyError, KdnsError
+from kdns.errors import ApplyError, CorefileError, KdnsError, ListenError
 from kdns.net import HostPort
 
 BEFORE = """
@@ -93,9 +94,36 @@ def impossible(*_: object) -> AbstractAsyncContextManager[None]:
     raise ApplyError(("nft",), "not permitted")
 
 
+@pytest.mark.parametrize(
+    ("corefile", "raised", "said"),
+    [
+        ("", ListenError("127.0.0.1:1053", "taken"), "--dns: cannot listen on 127.0.0.1:1053: taken"),
+        ("C", ListenError("127.0.0.1:1053", "taken"), "C: cannot listen on 127.0.0.1:1053: taken"),
+        ("", CorefileError("built-in", 2, "", "bind: no interface 'x'"), "--dns x:1053: no interface 'x'"),
+        ("C", CorefileError("C", 2, "", "bind: no interface 'x'"), "C:2: bind: no interface 'x'"),
+    ],
+)
+def test_errors_of_dns_name_the_flag_or_the_users_corefile(corefile: str, raised: KdnsError, said: str) -> None:
+    given = ControlPlaneOptions(ClusterConfig(), HostPort("127.0.0.1", 0))
+    options = up.UpOptions(given, HostPort("x", 1053), Path("kdns.kubeconfig"), corefile)
+    with pytest.raises(KdnsError) as caught, up.in_words_of_flags(options):
+        raise raised
+    assert str(caught.value) == said
+
+
+async def test_a_port_that_is_taken_names_the_corefile_of_serve(tmp_path: Path, taken: int) -> None:
+    path = tmp_path / "Corefile"
+    path.write_text(f".:{taken} {{\nbind 127.0.0.1\nwhoami\n}}\n")
+    async with asyncio.timeout(60):
+        with pytest.raises(
+            ListenError, match=rf"^{path}: cannot listen on 127\.0\.0\.1:{taken}: Address already in use$"
+        ):
+            await serve(str(path), dns_port=53, say=print)
+
+
 CASES = {
-    "DNS port taken": ("bind 127.0.0.1", "", "cannot listen on"),
-    "page taken": ("health 127.0.0.1:{taken}", "", "cannot listen on"),
+    "DNS port taken": ("bind 127.0.0.1", "", r"Corefile: cannot listen on 127\.0\.0\.1:\d+: Address already in use$"),
+    "page taken": ("health 127.0.0.1:{taken}", "", "Corefile: cannot listen on"),
     "Corefile broken late": ("forward . /no/such/file", "", "/no/such/file"),
     "mode impossible": ("whoami", "nftables", "not permitted"),
 }

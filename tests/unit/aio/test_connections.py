@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import re
 import resource
+import socket
 from collections.abc import Callable
 
 import pytest
@@ -13,6 +16,7 @@ from kdns.aio.connections import (
     RESERVED,
     Connections,
     Kind,
+    bind_failure,
     raise_open_files_limit,
     shares,
 )
@@ -119,3 +123,19 @@ def test_that_it_is_full_is_logged_once() -> None:
     assert [(each["event"], each["of"], each["maximum"]) for each in logs] == [
         ("too many connections: idle ones are closed", "DNS over TCP", 2)
     ]
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (OSError(errno.EADDRINUSE, "error while attempting to bind"), "^Address already in use$"),
+        (socket.gaierror(-2, "Name or service not known"), "^Name or service not known$"),
+        (OSError("nothing more is known"), "^nothing more is known$"),
+        (
+            PermissionError(errno.EACCES, "Permission denied"),
+            r"^ports below \d+ need the capability NET_BIND_SERVICE: take another port, .* AmbientCapabilities=",
+        ),
+    ],
+)
+def test_why_an_address_cannot_be_bound(error: OSError, reason: str) -> None:
+    assert re.search(reason, bind_failure(error))

@@ -114,7 +114,7 @@ def test_manifests_that_the_api_refuses(tmp_path: Path, spec: str, says: str) ->
         (("-o", "xml"), 2, "'xml' is not one of"),
         (("--format", "json"), 2, "No such option '--format': it is --output now."),
         (("--manifests", "/dev/null", "-n", "nowhere"), 2, "--namespace nowhere: no such namespace; there is default,"),
-        (("--server", "nonsense"), 2, "no address of an API server"),
+        (("--server", "nonsense"), 2, "--server: 'nonsense' is no address of an API server"),
         (("--server", "http://127.0.0.1:1"), 1, "http://127.0.0.1:1"),
         (("--kubeconfig", "/nowhere"), 2, "/nowhere"),
         ((), 2, "no kubeconfig at /nowhere:/else: give --kubeconfig FILE"),

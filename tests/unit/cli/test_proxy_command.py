@@ -60,7 +60,7 @@ def test_what_is_done_once_needs_no_warning_about_rules(flag: str, is_warned: bo
     leave = ["--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0"]
     leave += ["--conntrack-tcp-timeout-close-wait=0"]
     done = CliRunner().invoke(main, ["proxy", *leave, flag])
-    assert (done.exit_code, "clusterCIDR: is unset" in done.output) == (0, is_warned)
+    assert (done.exit_code, "--cluster-cidr: is unset" in done.output) == (0, is_warned)
 
 
 async def test_a_file_that_is_being_written_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,6 +103,11 @@ async def test_a_mode_that_is_not_there_leaves_the_one_at_work(tmp_path: Path) -
     assert reads[0] == "kernelspace"
     with pytest.raises(InputError, match="mode kernelspace is none of kdns's; wanted: one of nftables"):
         checked_mode(Settings(mode="kernelspace"))
+
+
+def test_a_master_that_is_no_url_is_told_of_by_its_flag() -> None:
+    with pytest.raises(InputError, match=r"^--master: 'nonsense' is no address of an API server"):
+        api_source(Settings(), "nonsense")
 
 
 @pytest.mark.parametrize(

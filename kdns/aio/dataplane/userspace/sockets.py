@@ -5,9 +5,9 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterable
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Final
 
+from kdns.aio.connections import bind_failure
 from kdns.errors import ListenError
 from kdns.net import FAMILIES, Address, Family, is_ipv6, join_host_port
 
@@ -29,11 +29,10 @@ def listener(address: str, kind: int, ports: Iterable[int]) -> socket.socket:
                 sock.bind((address, port))
                 if kind == socket.SOCK_STREAM:
                     sock.listen(BACKLOG)
-            except PermissionError:
-                reason = f"ports below {_first_unprivileged_port()} need the capability NET_BIND_SERVICE"
-                break
             except OSError as error:
-                reason = error.strerror or str(error)
+                reason = bind_failure(error)
+                if isinstance(error, PermissionError):
+                    break
             else:
                 on_failure.pop_all()
                 return sock
@@ -81,10 +80,3 @@ def _set_options(sock: socket.socket, family: int, kind: int) -> None:
     if kind == socket.SOCK_STREAM:  # accepted sockets inherit these
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         set_tcp_options(sock)
-
-
-def _first_unprivileged_port() -> str:
-    try:
-        return Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").read_text(encoding="ascii").strip()
-    except OSError:
-        return "1024"

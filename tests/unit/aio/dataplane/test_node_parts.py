@@ -216,7 +216,7 @@ def test_the_api(client: ClientConnection, master: str, wanted: Json) -> None:
 
 
 def test_modes_of_up_are_those_that_run() -> None:
-    (option,) = (each for each in up.params if each.name == "proxy")
+    (option,) = (each for each in up.params if each.name == "proxy_mode")
     assert set(option.type.choices) == set(MODES)  # type: ignore[attr-defined]
 
 
