@@ -21,8 +21,8 @@ from kdns.controlplane.meta.cluster_config import ClusterConfig
 )
 @click.argument("paths", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path))
 @click.option(
-    "--dns.port", "-dns.port", "-p", "dns_port", default=53, show_default=True, type=click.IntRange(0, 65535),
-    help="The port where a Corefile names none.",
+    "--dns.port", "-dns.port", "-p", "dns_port", default=53, show_default=True, metavar="PORT",
+    type=click.IntRange(0, 65535), help="The port where a Corefile names none.",
 )  # fmt: skip
 @click.option(
     "--service-cidr", default=flags.SERVICE_CIDR, show_default=True, metavar="CIDR[,CIDR]",

@@ -27,8 +27,8 @@ from kdns.plugins.directives import DIRECTIVES
     "--conf", "-conf", default="Corefile", show_default=True, metavar="FILE", type=click.Path(), help="The Corefile."
 )
 @click.option(
-    "--dns.port", "-dns.port", "-p", "dns_port", default=53, show_default=True, type=click.IntRange(0, 65535),
-    help="The port where the Corefile names none.",
+    "--dns.port", "-dns.port", "-p", "dns_port", default=53, show_default=True, metavar="PORT",
+    type=click.IntRange(0, 65535), help="The port where the Corefile names none.",
 )  # fmt: skip
 @click.option(
     "--local-ip",

@@ -87,6 +87,21 @@ def ask(seen: Observed, name: str, qtype: str = "A", rcode: str = "NOERROR", *, 
     seen(packet, answer(packet, rcode, answers=answers), CLIENT, "udp", 0.0005)
 
 
+def test_a_line_has_the_facts_that_its_format_names(setup: FakeSetup) -> None:
+    ask(observer('. {\nlog . "{name} {>id} {/some/fact} {/other}"\n}', setup), "web.example.")
+    assert setup.lines == [
+        {
+            "log_level": "info",
+            "event": "query",
+            "line": "web.example. 4660 known -",
+            "name": "web.example.",
+            "id": "4660",
+            "some/fact": "known",
+            "other": "-",
+        }
+    ]
+
+
 @pytest.mark.parametrize(
     ("stanza", "line"),
     [
