@@ -93,9 +93,9 @@ def test_a_line_has_the_facts_that_its_format_names(setup: FakeSetup) -> None:
         {
             "log_level": "info",
             "event": "query",
-            "line": "web.example. 4660 known -",
+            "line": "web.example. 1 known -",
             "name": "web.example.",
-            "id": "4660",
+            "id": "1",
             "some/fact": "known",
             "other": "-",
         }
