@@ -19,7 +19,6 @@ from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import (
     ENDPOINT_SLICE,
     ENDPOINTS,
-    LEASE,
     NAMESPACE,
     NODE,
     SERVICE,
@@ -56,7 +55,6 @@ def initial_objects(
     objects = [(NAMESPACE, {"metadata": {"name": name}}) for name in NAMESPACES]
     objects.append((SERVICE_CIDR, default_service_cidr(config)))
     objects.append((NODE, node(config, now)))
-    objects.append((LEASE, _node_lease(config, now)))
     if api:
         objects += api_objects(config, api)
     if dns:
@@ -142,12 +140,6 @@ def node(config: ClusterConfig, now: str) -> Json:
         "spec": {"podCIDR": cidrs[0], "podCIDRs": cidrs},
         "status": node_status({}, name, config.node_addresses, pods_max, now),
     }
-
-
-def _node_lease(config: ClusterConfig, now: str) -> Json:
-    """The Lease of the kubelet. Differs: it is not renewed, since a simulated Node does not fail."""
-    spec = {"holderIdentity": config.node_name, "leaseDurationSeconds": 40, "renewTime": now.replace("Z", ".000000Z")}
-    return {"metadata": {"name": config.node_name, "namespace": "kube-node-lease"}, "spec": spec}
 
 
 def _nth(network: Network, offset: int) -> str:

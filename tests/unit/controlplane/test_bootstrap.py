@@ -10,7 +10,7 @@ import pytest
 from kdns.controlplane.bootstrap import Listening, establish, initial_objects, missing_dns_service
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import LEASE, NAMESPACE, SERVICE, Json
+from kdns.controlplane.meta.kinds import ENDPOINTS, SERVICE, Json
 from kdns.controlplane.resources.registry import Registry
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.storage.store import Store
@@ -88,12 +88,10 @@ def test_a_service_of_a_former_start_keeps_the_address_and_it_is_said() -> None:
 
 
 def test_what_cannot_be_written_is_said_and_the_rest_is_there() -> None:
-    cluster = Cluster()
-    cluster.begin()
-    held = {"metadata": {"name": "held", "finalizers": ["example.com/held"]}}
-    cluster.api.create(LEASE, "kube-node-lease", held)
-    cluster.api.delete(NAMESPACE, "", "kube-node-lease")
-    (problem,) = cluster.begin()
-    assert problem.startswith(f"Lease kube-node-lease/{cluster.config.node_name} is not as it should be: ")
-    assert cluster.listen() == [problem]
-    assert cluster.address("kube-system", "kube-dns") == "10.96.0.10"
+    cluster = Cluster("10.96.0.0/30")
+    establish(cluster.api, cluster.registry, initial_objects(cluster.config, NOW))
+    cluster.create("first", "10.96.0.1")
+    cluster.create("second", "10.96.0.2")
+    names = [problem.partition(" is not as it should be: ")[0] for problem in cluster.begin()]
+    assert names == ["Service default/kubernetes", "Service kube-system/kube-dns"]
+    assert cluster.api.get(ENDPOINTS, "default", "kubernetes")["subsets"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from kdns.controlplane.meta.kinds import Json
@@ -12,11 +12,13 @@ NODE_LABELS: Final = {HOSTNAME: "", "kubernetes.io/os": "linux", "kubernetes.io/
 """The labels that a kubelet sets; the hostname is the name of the Node."""
 
 _HEALTHY = {
-    "MemoryPressure": ("False", "KubeletHasSufficientMemory"),
-    "DiskPressure": ("False", "KubeletHasSufficientDisk"),
-    "PIDPressure": ("False", "KubeletHasSufficientPID"),
-    "Ready": ("True", "KubeletReady"),
+    "MemoryPressure": ("False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+    "DiskPressure": ("False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+    "PIDPressure": ("False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+    "Ready": ("True", "KubeletReady", "kubelet is posting ready status"),
 }
+_SILENT = frozenset({"NodeStatusUnknown", "NodeStatusNeverUpdated"})
+"""What a node lifecycle controller gives as reason where a kubelet is silent."""
 _SYSTEM: Final = {
     **dict.fromkeys(("machineID", "systemUUID", "bootID", "kernelVersion", "osImage", "kubeProxyVersion"), ""),
     "containerRuntimeVersion": "none",
@@ -29,26 +31,36 @@ _SYSTEM: Final = {
 
 def node_status(given: Json, name: str, addresses: Sequence[str], pods_max: int, now: str) -> Json:
     """The status of a Node that is Ready since `now` (RFC 3339); values of `given`, its own status, take precedence."""
-    conditions = [
-        {"type": kind, "status": status, "reason": why, "lastHeartbeatTime": now, "lastTransitionTime": now}
-        for kind, (status, why) in _HEALTHY.items()
-    ]
     rows = [{"type": "InternalIP", "address": address} for address in addresses]
     capacity = {"cpu": "1000", "memory": "1Ti", "pods": str(pods_max)}
     status = {
         "capacity": capacity,
         "allocatable": given.get("capacity") or capacity,
-        "conditions": conditions,
         "addresses": [*rows, {"type": "Hostname", "address": name}],
     }
     own = {key: value for key, value in given.items() if value}
-    return {**status, **own, "nodeInfo": {**_SYSTEM, **(given.get("nodeInfo") or {})}}
+    conditions = reported_conditions(given.get("conditions") or (), now)
+    return {**status, **own, "conditions": conditions, "nodeInfo": {**_SYSTEM, **(given.get("nodeInfo") or {})}}
+
+
+def reported_conditions(given: Iterable[Json], now: str) -> list[Json]:
+    """The conditions after a report: each has its state with a new heartbeat, a missing or unknown one is healthy."""
+    by_type = {row.get("type"): row for row in given}
+    for kind, (status, reason, message) in _HEALTHY.items():
+        row = by_type.get(kind)
+        if row is None or row.get("reason") in _SILENT:
+            state = {"type": kind, "status": status, "reason": reason, "message": message}
+            by_type[kind] = {**state, "lastHeartbeatTime": now, "lastTransitionTime": now}
+        else:
+            by_type[kind] = {**row, "lastHeartbeatTime": now}
+    return [*by_type.values()]
 
 
 def lacks_node_status(node: Json) -> bool:
-    """Whether the status lacks a Ready condition or an internal address."""
-    status = node.get("status") or {}
-    return not (any(row.get("type") == "Ready" for row in status.get("conditions") or ()) and internal_ips(node))
+    """Whether the status lacks an internal address or one of the conditions, or its kubelet counts as silent."""
+    rows = (node.get("status") or {}).get("conditions") or ()
+    reported = {row.get("type") for row in rows if row.get("reason") not in _SILENT}
+    return not (reported >= _HEALTHY.keys() and internal_ips(node))
 
 
 def internal_ips(node: Json) -> list[str]:

@@ -1,0 +1,93 @@
+"""The heartbeats of simulated kubelets: the Lease of each Node every 10 s, and its status every five minutes.
+
+A node lifecycle controller beside kdns takes a Node without them for lost. Each Node has its own second, so that the
+writes of many are spread. A Node that is not Ready is a simulated failure: its kubelet is silent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+from zlib import crc32
+
+from kdns.cluster.objects import Key
+from kdns.controlplane.controllers.controller import Action, Notice, Outcome, Subject
+from kdns.controlplane.controllers.nodes.node_status import is_ready, reported_conditions
+from kdns.controlplane.meta.kinds import LEASE, NODE, Json, Kind
+from kdns.controlplane.storage.object_meta import is_terminating, timestamp
+
+NAMESPACE: Final = "kube-node-lease"
+LEASE_S: Final = 40
+RENEWAL_S: Final = 10
+STATUS_S: Final = 300
+
+
+class Heartbeats:
+    """Subjects are Nodes by name."""
+
+    name = "kubelet"
+    follows = (NODE, LEASE)
+    settled: frozenset[Kind] = frozenset({NODE, LEASE})
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, Json] = {}
+        self._leases: dict[str, Json] = {}
+
+    def learn(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Subject]:
+        """The Node of a Node or Lease."""
+        _ = revision
+        namespace, name = key
+        if kind == LEASE and namespace != NAMESPACE:
+            return ()
+        known = self._nodes if kind == NODE else self._leases
+        known.pop(name, None)
+        if obj is not None:
+            known[name] = obj
+        return ((name,),) if name in self._nodes else ()
+
+    def reconcile(self, subject: Subject, since_s: float, now_s: float) -> Outcome:
+        """Renew what is due."""
+        _ = since_s
+        (name,) = subject
+        node = self._nodes.get(name)
+        if node is None or not is_ready(node) or is_terminating(node):
+            return Outcome()
+        due_s = _latest(name, RENEWAL_S, now_s)
+        actions = [*self._renewed(node, due_s, now_s), *_reported(node, _latest(name, STATUS_S, now_s), now_s)]
+        return Outcome(actions, again_s=due_s + RENEWAL_S - now_s)
+
+    def _renewed(self, node: Json, due_s: float, now_s: float) -> Iterable[Action]:
+        meta = node["metadata"]
+        renewal = {"holderIdentity": meta["name"], "leaseDurationSeconds": LEASE_S, "renewTime": _micro(now_s)}
+        lease = self._leases.get(meta["name"])
+        if lease is None:
+            owner = {"apiVersion": NODE.api_version, "kind": NODE.kind, "name": meta["name"], "uid": meta["uid"]}
+            metadata = {"name": meta["name"], "namespace": NAMESPACE, "ownerReferences": [owner]}
+            yield Action("create", LEASE, {"metadata": metadata, "spec": renewal})
+        elif (lease.get("spec") or {}).get("renewTime", "") < _micro(due_s):
+            yield Action("update", LEASE, {**lease, "spec": {**(lease.get("spec") or {}), **renewal}})
+
+    def failed(self, subject: Subject, error: Exception) -> Notice | None:
+        """No Event; the manager logs it."""
+        _ = subject, error
+        return None
+
+
+def _reported(node: Json, due_s: float, now_s: float) -> Iterable[Action]:
+    """The status with new heartbeats, where one of them is older than the time when it was due."""
+    status = node["status"]
+    beats = (row.get("lastHeartbeatTime") or "" for row in status["conditions"] if row.get("type") == "Ready")
+    if min(beats) < timestamp(due_s):
+        conditions = reported_conditions(status["conditions"], timestamp(now_s))
+        yield Action("update", NODE, {**node, "status": {**status, "conditions": conditions}}, "status")
+
+
+def _latest(name: str, period_s: int, now_s: float) -> float:
+    """When what a Node does in each period was last due."""
+    phase_s = crc32(name.encode()) % (period_s * 1000) / 1000
+    return now_s - (now_s - phase_s) % period_s
+
+
+def _micro(now_s: float) -> str:
+    """A meta/v1 MicroTime."""
+    return f"{timestamp(now_s)[:-1]}.{int(now_s % 1 * 1e6):06}Z"
