@@ -22,9 +22,6 @@ from kdns.net import is_loopback, parse_port, split_host_port
 OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz", "/version"})
 """Paths that need no login, as in a cluster of kubeadm."""
 
-READY_PATHS = frozenset({"/healthz", "/readyz"})
-"""Paths that also check that the store can write."""
-
 
 @dataclass(frozen=True, slots=True)
 class RestConfig:

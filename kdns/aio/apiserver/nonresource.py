@@ -1,10 +1,10 @@
-"""Non-resource URLs: discovery, OpenAPI, /version, /metrics and health checks."""
+"""Non-resource URLs: discovery, OpenAPI, /version and /metrics."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from aiohttp import web
 
@@ -20,7 +20,10 @@ from kdns.controlplane.server.routes import unknown_path
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 
-_CHECKS: Final = ("ping", "storage")
+_PATHS = (
+    *("/api", "/apis", "/healthz", "/livez", "/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/readyz"),
+    "/version",
+)
 
 Metrics: TypeAlias = Callable[[str], web.Response]
 """The response of /metrics for an Accept header."""
@@ -45,11 +48,7 @@ def response_at(request: web.BaseRequest, address: str, metrics: Metrics | None 
 def _maker(request: web.BaseRequest, parts: list[str], address: str) -> Callable[[], web.Response] | None:
     match parts:
         case [""]:
-            return lambda: _json(
-                request, {"paths": ["/api", "/apis", "/healthz", "/metrics", "/openapi/v2", "/openapi/v3", "/version"]}
-            )
-        case ["healthz" | "livez" | "readyz" as check, *below]:
-            return lambda: _health(request, check, below)
+            return lambda: _json(request, {"paths": list(_PATHS)})
         case ["version"]:
             return lambda: _json(request, discovery.version(kdns.__version__))
         case ["openapi", "v2"]:
@@ -60,20 +59,6 @@ def _maker(request: web.BaseRequest, parts: list[str], address: str) -> Callable
             return _discovery_maker(request, parts, address)
         case _:
             return None
-
-
-def _health(request: web.BaseRequest, check: str, below: list[str]) -> web.Response:
-    """That all checks passed, or the one that the path names; the server finds out before whether they do."""
-    if below and below not in [[name] for name in _CHECKS]:
-        return web.Response(status=404, text="404 page not found\n")
-    if below or "verbose" not in request.query:
-        return web.Response(text="ok")
-    excluded = set(request.query.getall("exclude", ()))
-    lines = [f"[+]{name} {'excluded: ok' if name in excluded else 'ok'}" for name in _CHECKS]
-    if odd := sorted(excluded.difference(_CHECKS)):
-        named = ",".join(f'"{name}"' for name in odd)
-        lines.append(f"warn: some health checks cannot be excluded: no matches for {named}")
-    return web.Response(text="\n".join((*lines, f"{check} check passed\n")))
 
 
 def _discovery_maker(request: web.BaseRequest, parts: list[str], address: str) -> Callable[[], web.Response] | None:

@@ -14,7 +14,8 @@ from aiohttp import hdrs, web
 
 from kdns import logs
 from kdns.aio.apiserver import nonresource
-from kdns.aio.apiserver.authentication import READY_PATHS, RestConfig, check_config, user_of_request
+from kdns.aio.apiserver.authentication import RestConfig, check_config, user_of_request
+from kdns.aio.apiserver.health import Health
 from kdns.aio.apiserver.response import error_response
 from kdns.aio.apiserver.verbs import Verbs
 from kdns.aio.connections import Connections, Kind
@@ -76,7 +77,7 @@ class _Handler:
 
     def __init__(self, config: RestConfig, verbs: Verbs, metrics: nonresource.Metrics | None) -> None:
         self.config, self.verbs, self.metrics = config, verbs, metrics
-        self.address = ""
+        self.address, self.health = "", Health(verbs.durable)
         self.connections = Connections(Kind.API)
         self.server = HttpServer(
             self, Connections(Kind.UNAUTHENTICATED), body_bytes_max=config.body_bytes_max, idle_s=config.idle_s
@@ -85,8 +86,9 @@ class _Handler:
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
             user = self._admit(request)
-            if request.path in READY_PATHS:
-                await self.verbs.durable()
+            page = await self.health.response(request)
+            if page is not None:
+                return page
             response = nonresource.response_at(request, self.address, self.metrics)
             if response is not None:
                 return response

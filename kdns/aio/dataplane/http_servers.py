@@ -12,10 +12,10 @@ from aiohttp import web
 from kdns import logs
 from kdns.aio.connections import Connections
 from kdns.aio.dataplane.health import ProxyHealth
-from kdns.aio.dataplane.metrics import MetricSources, metrics, slis
+from kdns.aio.dataplane.metrics import MetricSources, metrics
 from kdns.aio.http.profiling import profiles
 from kdns.aio.http.server import Handler
-from kdns.aio.http.sites import start_site
+from kdns.aio.http.sites import slis, start_site
 from kdns.aio.http.zpages import HealthChecks, zpages
 from kdns.errors import ListenError
 from kdns.proxy.settings.document import encoded

@@ -24,8 +24,7 @@ from kdns.aio.dataplane.stale_flows import FlowStats
 from kdns.aio.dataplane.sync_runner import SyncRunner
 from kdns.aio.dataplane.sync_stats import Changes
 from kdns.aio.http.server import Handler
-from kdns.aio.http.sites import exposition, scraped
-from kdns.aio.http.zpages import HealthChecks
+from kdns.aio.http.sites import scraped
 from kdns.aio.kube.informer import FollowStats
 from kdns.aio.metrics import Distribution, Gauges, Histogram, Sample
 from kdns.net import FAMILIES
@@ -62,21 +61,6 @@ def metrics(sources: MetricSources) -> Handler:
         return scraped(registry, request.headers.get("Accept", ""))
 
     return answer
-
-
-def slis(checks: HealthChecks) -> Handler:
-    """The handler of /metrics/slis: results of the checks of /healthz, in the form of k8s.io/component-base."""
-    rows, registry = Gauges(), CollectorRegistry()
-    registry.register(rows)
-    text = "Whether a health check passed the last time."  # the only one, ping, cannot fail
-    rows.add(
-        "kubernetes_healthcheck", text, ("name", "type"), lambda: [Sample((n, of), 1) for n, _, of in checks.results]
-    )
-    text, labels = "Results of health checks.", ("name", "status", "type")
-    rows.add(
-        "kubernetes_healthchecks", text, labels, lambda: [Sample(*row) for row in checks.results.items()], counter=True
-    )
-    return exposition(registry)
 
 
 def _rows(sources: MetricSources) -> Gauges:

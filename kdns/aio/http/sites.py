@@ -14,7 +14,8 @@ from prometheus_client.exposition import choose_encoder
 
 from kdns.aio.connections import Connections, Kind, shared_ports
 from kdns.aio.http.server import Handler, HttpServer
-from kdns.aio.metrics import Histogram
+from kdns.aio.http.zpages import HealthChecks
+from kdns.aio.metrics import Gauges, Histogram, Sample
 from kdns.net import HostPort
 
 PROBE_BUCKETS_S: Final = tuple(0.00025 * 10**k for k in range(5))
@@ -50,6 +51,25 @@ def scraped(registry: CollectorRegistry, accept: str) -> web.Response:
     """A response with the current metrics."""
     encode, content_type = choose_encoder(accept)
     return web.Response(body=encode(registry), headers={"Content-Type": content_type})
+
+
+def slis(checks: HealthChecks) -> Handler:
+    """The handler of /metrics/slis: results of health checks, in the form of k8s.io/component-base."""
+    rows, registry = Gauges(), CollectorRegistry()
+    registry.register(rows)
+    text, labels = "Whether a health check passed the last time.", ("name", "type")
+    rows.add(
+        "kubernetes_healthcheck", text, labels, lambda: [Sample(key, passes) for key, passes in checks.passes.items()]
+    )
+    text, by_status = "Results of health checks.", ("name", "status", "type")
+    rows.add(
+        "kubernetes_healthchecks",
+        text,
+        by_status,
+        lambda: [Sample(*row) for row in checks.results.items()],
+        counter=True,
+    )
+    return exposition(registry)
 
 
 class HealthProbe:

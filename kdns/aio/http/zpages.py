@@ -34,13 +34,20 @@ WARNING: Final = (
 
 @dataclass(slots=True)
 class HealthChecks:
-    """/healthz with the one check `ping`, and its results by check, status and type."""
+    """Results of health checks by check, status and type, and /healthz with the one check `ping`."""
 
     results: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    passes: dict[tuple[str, str], bool] = field(default_factory=dict)
+    """Whether a check passed the last time, by check and type."""
+
+    def add(self, name: str, of: str, *, passes: bool) -> None:
+        """Count a result."""
+        self.results[name, "success" if passes else "error", of] += 1
+        self.passes[name, of] = passes
 
     async def answer(self, request: web.BaseRequest) -> web.Response:
         """The response: `ping` always passes."""
-        self.results["ping", "success", "healthz"] += 1
+        self.add("ping", "healthz", passes=True)
         text = "[+]ping ok\nhealthz check passed\n" if "verbose" in request.query else "ok"
         return web.Response(text=text, headers={"X-Content-Type-Options": "nosniff"})
 

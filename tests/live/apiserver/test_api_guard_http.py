@@ -87,6 +87,14 @@ async def test_what_is_shown_is_durable() -> None:
     await server.close()
 
 
+FULL = "Internal error occurred: disk full"
+EXCLUDED = """[+]ping ok
+[+]storage excluded: ok
+warn: some health checks cannot be excluded: no matches for "x"
+readyz check passed
+"""
+
+
 async def test_what_cannot_be_kept_is_not_shown() -> None:
     failing = False
 
@@ -103,7 +111,29 @@ async def test_what_cannot_be_kept_is_not_shown() -> None:
         for method, path in (("POST", SERVICES), ("GET", f"{SERVICES}/web"), ("GET", SERVICES), ("GET", "/readyz")):
             async with session.request(method, path, json=service() if method == "POST" else None) as response:
                 assert (response.status, "disk full" in await response.text()) == (500, True), (method, path)
-        assert (await session.get("/livez")).status == 200
+        rows = [
+            ("/livez", 200, "ok"),
+            (
+                "/readyz",
+                500,
+                "[+]ping ok\n[-]storage failed: Internal error occurred: disk full\nreadyz check failed\n",
+            ),
+            ("/readyz?exclude=storage", 200, "ok"),
+            ("/readyz?verbose&exclude=storage&exclude=x", 200, EXCLUDED),
+            ("/readyz/ping", 200, "ok"),
+            ("/readyz/storage", 500, f"internal server error: {FULL}\n"),
+            ("/readyz/nothing", 404, "404 page not found\n"),
+            ("/livez?verbose", 200, "[+]ping ok\nlivez check passed\n"),
+        ]
+        for path, status, text in rows:
+            async with session.get(path) as response:
+                assert (response.status, await response.text()) == (status, text), path
+        async with session.get("/metrics/slis") as response:
+            lines = (await response.text()).splitlines()
+        assert 'kubernetes_healthcheck{name="storage",type="readyz"} 0.0' in lines
+        assert 'kubernetes_healthcheck{name="ping",type="livez"} 1.0' in lines
+        assert 'kubernetes_healthchecks_total{name="storage",status="success",type="readyz"} 1.0' in lines
+        assert 'kubernetes_healthchecks_total{name="storage",status="error",type="readyz"} 3.0' in lines
         (line,) = [json.loads(line) async for line in watch.content]
         assert (line["type"], line["object"]["code"]) == ("ERROR", 500)
     await server.close()

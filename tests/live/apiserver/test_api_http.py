@@ -169,10 +169,9 @@ NO_MATCH = 'warn: some health checks cannot be excluded: no matches for "a","b"'
     [
         ("/readyz", 200, "ok"),
         ("/readyz/ping", 200, "ok"),
-        ("/livez/storage?verbose", 200, "ok"),
+        ("/readyz/storage?verbose", 200, "ok"),
         ("/readyz/none", 404, "404 page not found\n"),
         ("/healthz/ping/none", 404, "404 page not found\n"),
-        ("/livez?verbose", 200, "[+]ping ok\n[+]storage ok\nlivez check passed\n"),
         ("/readyz?verbose&exclude=ping", 200, "[+]ping excluded: ok\n[+]storage ok\nreadyz check passed\n"),
         ("/readyz?verbose&exclude=b&exclude=a", 200, f"[+]ping ok\n[+]storage ok\n{NO_MATCH}\nreadyz check passed\n"),
     ],

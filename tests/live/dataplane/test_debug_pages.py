@@ -17,11 +17,10 @@ import pytest
 
 import kdns
 from kdns.aio.connections import Connections, Kind
-from kdns.aio.dataplane.metrics import slis
 from kdns.aio.http import profiling
 from kdns.aio.http.profiling import profiles, sampled
 from kdns.aio.http.server import Handler
-from kdns.aio.http.sites import start_site
+from kdns.aio.http.sites import slis, start_site
 from kdns.aio.http.zpages import WARNING, HealthChecks, wanted, zpages
 from kdns.proxy.settings.flags import FLAGS, all_flags, flag_values
 
