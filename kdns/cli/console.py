@@ -21,13 +21,17 @@ FORMER: Final = {"--format": "--output", "--mode": "--proxy-mode", "--proxy": "-
 
 
 class Command(click.Command):
-    """A command that tells the new name of an option to who gives the former one."""
+    """A command that says where an option went: to another name, or before the command."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """The arguments that are left; UsageError for options that do not exist."""
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
+            group = ctx.find_root().command.params
+            if ctx.parent and any(error.option_name in parameter.opts for parameter in group):
+                where = f"it stands before the command, as in `kdns {error.option_name} … {self.name}`"
+                raise click.UsageError(f"No such option {error.option_name!r}: {where}.", ctx) from error
             name = FORMER.get(error.option_name, "")
             if not any(name in parameter.opts for parameter in self.params):
                 raise

@@ -82,10 +82,11 @@ def test_bash_completes_commands() -> None:
         ("render --mode ipvs", "No such option '--mode': it is --proxy-mode now."),
         ("render -n node-1", "No such option '-n': it is --node now."),
         ("up -n default", "No such option '-n'.\n"),
+        ("serve --log-format json", "it stands before the command, as in `kdns --log-format … serve`."),
         ("up --dna x", "No such option '--dna'. (Did you mean one of: '--api', '--data', '--dns'?)"),
     ],
 )
-def test_a_former_name_of_an_option_says_the_new_one(line: str, says: str) -> None:
+def test_an_option_that_is_not_there_says_where_it_is(line: str, says: str) -> None:
     result = CliRunner().invoke(main, line.split())
     assert (result.exit_code, result.stdout) == (2, "")
     assert says in result.stderr
