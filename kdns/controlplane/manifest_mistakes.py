@@ -21,7 +21,7 @@ from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import NAMESPACE, NODE, SERVICE, SERVICE_CIDR, Json
 from kdns.controlplane.resources.node.validation import pod_cidrs
 from kdns.controlplane.resources.registry import Registry
-from kdns.controlplane.resources.service.spec import has_node_ports, needs_cluster_ip, needs_health_check
+from kdns.controlplane.resources.service.spec import has_node_ports, needs_cluster_ip, needs_health_check, spec_of
 from kdns.controlplane.schema import check
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.storage.object_meta import copied, timestamp
@@ -157,7 +157,7 @@ def _with_text_alone(manifest: Manifest) -> Manifest:
 
 def _asked(service: Json) -> Iterator[tuple[str, int, str]]:
     """What a Service asks for by number: IP family or "port", the number, and the field."""
-    spec = service["spec"]
+    spec = spec_of(service)
     if needs_cluster_ip(service):
         texts = [("spec.clusterIP", spec.get("clusterIP"))]
         texts += [(f"spec.clusterIPs[{index}]", text) for index, text in enumerate(spec.get("clusterIPs") or ())]
@@ -177,7 +177,7 @@ def _asked_twice(services: Iterable[Manifest]) -> Iterator[Mistake]:
     first: dict[tuple[str, int], Manifest] = {}
     for service in services:
         told = set()
-        for what, number, field in _asked(service.obj) if service.obj.get("spec") else ():
+        for what, number, field in _asked(service.obj):
             other = first.setdefault((what, number), service)
             if other is not service and (what, number) not in told:
                 told.add((what, number))
@@ -193,7 +193,7 @@ def _address(family: str, number: int) -> Address:
 def _without(obj: Json, fields: Sequence[str]) -> Json | None:
     """The Service without those of the fields that hide others; None where none of them does."""
     rest = copied(obj)
-    spec = rest["spec"]
+    spec = spec_of(rest)
     for field in filter(_ALLOCATED.match, fields):
         if field.startswith("spec.ports["):
             spec["ports"][int(field.partition("[")[2].partition("]")[0])].pop("nodePort", None)

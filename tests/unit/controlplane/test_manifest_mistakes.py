@@ -44,6 +44,9 @@ ONE_OBJECT = r"""
 nothing:
   object: {apiVersion: v1, kind: Service, metadata: {name: a}, spec: {clusterIP: 10.96.0.9, ports: [{port: 80}]}}
   says: []
+no spec at all:
+  object: {apiVersion: v1, kind: Service, metadata: {name: a}, spec: null}
+  says: ["a spec.ports: Required value"]
 what controllers or the server fill in:
   object:
     apiVersion: v1
