@@ -187,7 +187,7 @@ class _Check:
         for each in manifest_mistakes(self._manifests, cluster, time.time()):
             manifest = each.manifest
             error = ManifestError(manifest.path, manifest.line, each.field, each.reason)
-            by_path.setdefault(manifest.path, []).append((manifest.line, each.written_field, error))
+            by_path.setdefault(manifest.path, []).append((manifest.line, manifest.written(each.field), error))
         for path, rows in by_path.items():
             lines = field_lines(path, self.texts[path], [(line, field) for line, field, _ in rows])
             self.mistakes += [

@@ -42,15 +42,6 @@ class Mistake:
     field: str
     reason: str
 
-    @property
-    def written_field(self) -> str:
-        """The field as the manifest has it: the API speaks of clusterIPs and podCIDRs where one is given alone."""
-        spec = self.manifest.obj.get("spec")
-        for name in ("clusterIP", "podCIDR"):
-            if self.field.startswith(f"spec.{name}s") and isinstance(spec, dict) and f"{name}s" not in spec:
-                return f"spec.{name}"
-        return self.field
-
 
 def manifest_mistakes(manifests: Iterable[Manifest], config: ClusterConfig, now_s: float) -> list[Mistake]:
     """Every mistake; of several manifests of one object the first one counts."""
@@ -100,7 +91,7 @@ class _Trial:
         kind = manifest.kind
         if manifest.namespace in self._missing:
             yield "metadata.namespace", f'namespaces "{manifest.namespace}" not found'
-        yield from ((field, "unknown field") for field in check.unknown_fields(kind, manifest.obj))
+        yield from check.unknown_field_errors(kind, manifest.obj)
         mistyped = [
             each for each in check.mistyped_fields(kind, manifest.obj) if not each[0].startswith(TOLD_WHEN_READ)
         ]

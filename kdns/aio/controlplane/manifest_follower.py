@@ -14,13 +14,13 @@ from typing import Protocol
 
 from kdns import logs
 from kdns.aio.files.manifests import Scanner, check_exist
-from kdns.aio.files.yaml import field_line
+from kdns.aio.files.yaml import field_lines
 from kdns.controlplane.manifests.changes import ChangeLog, ObjectChange, Verb, changed_fields
 from kdns.controlplane.manifests.manifest import Key, Manifest, in_order, source_of
 from kdns.controlplane.manifests.three_way_merge import merged
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import KINDS, NAMESPACE, Json, Kind
-from kdns.controlplane.schema.field_validation import FieldValidator
+from kdns.controlplane.schema import check
 from kdns.controlplane.storage.object_meta import is_terminating
 from kdns.errors import ManifestError
 
@@ -111,7 +111,7 @@ class ManifestFollower:
         self._scanner = Scanner(paths, texts or {})
         self._applied: dict[Key, Manifest] = {}
         self._manifests: dict[Key, Manifest] = {}
-        self._refusals: dict[Key, ManifestError] = {}
+        self._refusals: dict[Key, Refusal] = {}
         self._reported: set[str] = set()
         self._skipped: set[tuple[str, str]] = set()
         self._is_applied = False
@@ -178,7 +178,7 @@ class ManifestFollower:
             try:
                 self._store(manifest)
             except StatusError as error:
-                if (reported := self._refusals.get(manifest.key)) is None or reported.reason != error.message:
+                if (reported := self._refusals.get(manifest.key)) is None or reported.message != error.message:
                     self._refusals[manifest.key] = refusal(manifest, error, self._scanner.text_of)
             else:
                 self._applied[manifest.key] = manifest
@@ -193,7 +193,11 @@ class ManifestFollower:
         kind, namespace, name = manifest.key
         verb: Verb = "configured"
         obj: Json = {}
-        to_apply = FieldValidator(kind, "Strict")(manifest.to_apply(str(Path(manifest.path).absolute())))
+        to_apply = manifest.to_apply(str(Path(manifest.path).absolute()))
+        if wrong := [*check.unknown_field_errors(kind, to_apply), *check.mistyped_fields(kind, to_apply)]:
+            causes = [{"field": field, "message": reason} for field, reason in wrong]
+            raise StatusError(400, "BadRequest", str(wrong), {"causes": causes})
+        to_apply = check.prune(kind, to_apply)
         before: Json = {"metadata": {}}
         try:
             before = self._api.get(kind, namespace, name)
@@ -293,16 +297,28 @@ class ManifestFollower:
                 if (unknown.api_version, unknown.kind) not in self._skipped:
                     self._skipped.add((unknown.api_version, unknown.kind))
                     yield unknown.error
-        yield from self._refusals.values()
+        for refused in self._refusals.values():
+            yield from refused.mistakes
 
 
-def refusal(manifest: Manifest, error: StatusError, text_of: Callable[[Path], str]) -> ManifestError:
-    """The API's error, at the line of the field that causes it where that can be found."""
-    causes = (error.details or {}).get("causes") or []
-    line = manifest.line
-    if causes and causes[0].get("field"):
-        try:
-            line = field_line(manifest.path, text_of(Path(manifest.path)), manifest.line, causes[0]["field"])
-        except ManifestError:
-            line = manifest.line
-    return ManifestError(manifest.path, line, "", error.message)
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What the API says of a manifest, and the same as mistakes in the file, one for each cause."""
+
+    message: str
+    mistakes: tuple[ManifestError, ...]
+
+
+def refusal(manifest: Manifest, error: StatusError, text_of: Callable[[Path], str]) -> Refusal:
+    """The API's error, each cause at the line of its field where that can be found."""
+    path, line = manifest.path, manifest.line
+    rows = (error.details or {}).get("causes") or ()
+    causes = list(dict.fromkeys((row["field"], row["message"]) for row in rows if row.get("field")))
+    places = [(line, manifest.written(field)) for field, _ in causes]
+    try:
+        lines = field_lines(path, text_of(Path(path)), places) if causes else {}
+    except ManifestError:  # the file has changed meanwhile
+        lines = dict.fromkeys(places, line)
+    pairs = zip(causes, places, strict=True)
+    mistakes = tuple(ManifestError(path, lines[place], field, reason) for (field, reason), place in pairs)
+    return Refusal(error.message, mistakes or (ManifestError(path, line, "", error.message),))

@@ -63,6 +63,14 @@ class Manifest:
         """Whether both define the same object in the same file, on whatever line."""
         return other is not None and self.path == other.path and self.obj == other.obj
 
+    def written(self, field: str) -> str:
+        """The field as the manifest has it: the API speaks of clusterIPs and podCIDRs where one is given alone."""
+        spec = self.obj.get("spec")
+        for name in ("clusterIP", "podCIDR"):
+            if field.startswith(f"spec.{name}s") and isinstance(spec, dict) and f"{name}s" not in spec:
+                return f"spec.{name}"
+        return field
+
     def to_apply(self, source: str) -> Json:
         """The object to apply: without `SERVER_FIELDS`, with the annotations `kdns/manifest` and last applied."""
         obj = copy.deepcopy(self.obj)

@@ -35,6 +35,11 @@ def unknown_fields(kind: Kind, obj: Json) -> list[str]:
     return [path.removeprefix(".") for path in _unknown(type_of(kind), obj)]
 
 
+def unknown_field_errors(kind: Kind, obj: Json) -> list[tuple[str, str]]:
+    """The same paths, each with what is wrong."""
+    return [(path, "unknown field") for path in unknown_fields(kind, obj)]
+
+
 def _unknown(type_name: TypeName, obj: Any) -> Iterator[str]:
     """Paths below `obj`, each with a leading dot. An object without unknown fields builds no strings."""
     if not isinstance(obj, dict):

@@ -37,7 +37,7 @@ def mistakes(*objects: dict[str, Any]) -> list[str]:
         assert isinstance(made, Manifest)
         manifests.append(made)
     found = manifest_mistakes(manifests, CONFIG, NOW_S)
-    return [f"{each.manifest.name} {each.written_field}: {each.reason}" for each in found]
+    return [f"{each.manifest.name} {each.manifest.written(each.field)}: {each.reason}" for each in found]
 
 
 ONE_OBJECT = r"""

@@ -237,7 +237,7 @@ async def test_a_refusal_names_the_fields_line_spares_the_rest_and_is_tried_agai
     house.api.refused = {"bad": "spec.ports[0].port"}
     house.write("a.yaml", service("bad", port=0) + service("good"))
     assert await house.follower.start() == Applied(applied=1, refused=1)
-    assert house.told() == ['a.yaml:8: Service "bad" is invalid: spec.ports[0].port: Invalid value: no']
+    assert house.told() == ["a.yaml:8: spec.ports[0].port: Invalid value: no"]
     assert await house.follower.scan() == Applied(refused=1)
     assert house.told() == []
     house.api.refused = {}
