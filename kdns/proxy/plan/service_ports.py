@@ -36,7 +36,7 @@ def empty_plan(family: Family, config: ProxyConfig, node: NodeView) -> FamilyPla
         cluster_ip=cluster_ip_branches(Verdict.CLUSTER, nat),
         external_local=external_branches(Verdict.LOCAL, nat, is_local=True),
         undefined_ports=Verdict.REJECT if mode.rejects_undefined_ports else None,
-        unallocated=_of_family(config.service_cidrs, family) if mode.drops_unallocated else (),
+        unallocated=_routed(config.service_cidrs, family) if mode.drops_unallocated else (),
         masquerade_mark=config.masquerade_mark,
         scheduler=config.scheduler if mode.schedules else "",
     )
@@ -51,6 +51,11 @@ def source_nat(family: Family, config: ProxyConfig) -> SourceNat:
 
 def _of_family(networks: Iterable[Network], family: Family) -> tuple[Network, ...]:
     return tuple(network for network in networks if network.version == VERSION[family])
+
+
+def _routed(networks: Iterable[Network], family: Family) -> tuple[Network, ...]:
+    """Those of a family but loopback ones: no packet leaves from there, and relays listen at cluster IPs in them."""
+    return tuple(each for each in _of_family(networks, family) if not each.is_loopback)
 
 
 def is_proxied(service: Service) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import fields, replace
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from typing import Any
 
 import pytest
@@ -116,6 +116,13 @@ SEMANTICS: dict[str, tuple[object, Callable[[Mode], object]]] = {
     "schedules": (True, lambda mode: planned(mode).scheduler),
     "relays": (True, lambda mode: [port.cluster_ip for port in planned(mode).ports.values()]),
 }
+
+
+def test_what_a_loopback_range_does_not_allocate_is_not_dropped() -> None:
+    """Relays listen there themselves, and the kernel refuses all else."""
+    ranges = (*CONFIG.service_cidrs, ip_network("127.96.0.0/16"))
+    half = plan(state(), NODE_VIEW, replace(CONFIG, service_cidrs=ranges)).ipv4
+    assert half.unallocated == plan(state(), NODE_VIEW, CONFIG).ipv4.unallocated != ()
 
 
 @pytest.mark.parametrize("name", SEMANTICS)
