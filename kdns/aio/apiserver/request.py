@@ -105,7 +105,8 @@ class ResourceRequest:
 
     async def body(self, *, strictly: bool = False) -> Body:
         """The decoded body; 400 when it cannot be decoded."""
-        return await decoded_body(await read_body(self.request), self.media_type, strictly=strictly)
+        body = await read_body(self.request)
+        return await decoded_body(body, self.media_type, strictly=strictly, kind=self.kind.kind)
 
     @property
     def media_type(self) -> str:

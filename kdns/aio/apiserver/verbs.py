@@ -308,7 +308,7 @@ class Verbs:
         if (kind := options.get("kind") or "DeleteOptions") != "DeleteOptions":
             raise bad_request(f"the body is {kind}, wanted DeleteOptions")
         if wrong := check.delete_options_errors(options):
-            raise bad_request(f"DeleteOptions cannot be read: {wrong[0]}")
+            raise bad_request(wrong[0])
         if (policy := call.text("propagationPolicy")) and "propagationPolicy" not in options:
             options["propagationPolicy"] = policy
         if call.text("gracePeriodSeconds") and "gracePeriodSeconds" not in options:
@@ -332,7 +332,7 @@ class Verbs:
 async def _reviewed(call: ResourceRequest, options: WriteOptions) -> tuple[Json, list[str]]:
     """The object in the body, checked against the schema, and the warnings of that check."""
     body = await call.body(strictly=options.policy != "Ignore")
-    validator = FieldValidator(call.kind, options.policy, body.duplicates)
+    validator = FieldValidator(call.kind, options.policy, body.duplicates, pairs=body.pairs)
     return await aside(lambda: validator(body.obj), body.size_bytes), validator.warnings
 
 

@@ -122,12 +122,11 @@ def gone(message: str, *, continue_token: str = "") -> StatusError:
     return StatusError(410, "Expired", message, metadata={"continue": continue_token} if continue_token else None)
 
 
-def unprocessable(why: str) -> StatusError:
+def unprocessable(why: str = "") -> StatusError:
     """422: a patch that cannot be applied to this object."""
     message = "the server rejected our request due to an error in our request"
-    return StatusError(
-        422, "Invalid", message, {"causes": [{"reason": "UnexpectedServerResponse", "message": why, "field": "patch"}]}
-    )
+    causes = [{"reason": "UnexpectedServerResponse", "message": why, "field": "patch"}] if why else []
+    return StatusError(422, "Invalid", message, {"causes": causes} if causes else {})
 
 
 def bad_request(message: str) -> StatusError:

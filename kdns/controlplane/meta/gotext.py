@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 
@@ -71,9 +72,85 @@ def json_name(value: Any) -> str:
             return "object"
 
 
+def kind_name(value: Any) -> str:
+    """The name of a value's kind in Go's reflection, such as `map`."""
+    match value:
+        case dict():
+            return "map"
+        case list():
+            return "slice"
+        case _:
+            return type_name(value)
+
+
 def misfit(value: Any, wanted: str) -> str:
     """The error of encoding/json for a value that cannot be decoded into a Go type or struct field."""
     return f"json: cannot unmarshal {json_name(value)} into Go {wanted}"
+
+
+def json_error(text: str) -> str:
+    """What encoding/json says of a text that is no JSON."""
+    try:
+        json.loads(text, parse_constant=_no_constant)
+    except json.JSONDecodeError as error:
+        position, expected = error.pos, error.msg
+    except ValueError as error:  # NaN and Infinity, which Python reads
+        position, expected = text.index(str(error)), "Expecting value"
+    else:
+        return "unexpected end of JSON input"
+    if expected.startswith("Expecting property name") and text[position - 1 : position] == ",":
+        position = len(text) - len(text[position:].lstrip())
+    if position >= len(text) or expected.startswith("Unterminated string"):
+        return "unexpected end of JSON input"
+    for literal in ("null", "true", "false") if expected == "Expecting value" else ():
+        if text[position] == literal[0]:
+            size = 1 + next(n for n in range(len(literal)) if not text.startswith(literal[: n + 2], position))
+            wanted = f"in literal {literal} (expecting {literal[size]!r})"
+            odd = text[position + size : position + size + 1]
+            return f"invalid character {_character(odd)} {wanted}" if odd else "unexpected end of JSON input"
+    if expected.startswith("Invalid \\"):
+        position += 1
+    elif text[position:] == "-":
+        return "unexpected end of JSON input"
+    return f"invalid character {_character(text[position])} {_place(text[:position], expected)}"
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(name)
+
+
+def _character(letter: str) -> str:
+    return "'\\''" if letter == "'" else "'\"'" if letter == '"' else f"'{_quoted(letter)[1:-1]}'"
+
+
+def _place(before: str, expected: str) -> str:
+    """Where a character is wrong, by what Python's decoder expected there."""
+    if expected.startswith("Expecting ','"):
+        return "after array element" if _innermost(before) == "[" else "after object key:value pair"
+    for start, place in _PLACES.items():
+        if expected.startswith(start):
+            return place
+    return "looking for beginning of value"
+
+
+_PLACES = {
+    "Expecting ':'": "after object key",
+    "Expecting property name": "looking for beginning of object key string",
+    "Extra data": "after top-level value",
+    "Invalid control character": "in string literal",
+    "Invalid \\": "in string escape code",
+}
+
+
+def _innermost(text: str) -> str:
+    """The bracket that is open at the end of a valid beginning of JSON."""
+    opened = []
+    for bracket in re.sub(r'"(?:[^"\\]|\\.)*"', "", text, flags=re.DOTALL):
+        if bracket in "[{":
+            opened.append(bracket)
+        elif bracket in "]}":
+            opened.pop()
+    return opened[-1] if opened else ""
 
 
 def _quoted(text: str) -> str:

@@ -7,12 +7,12 @@ Differs: errors of malformed times and quantities name the field, which those of
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kdns.controlplane.meta.errors import StatusError, bad_request
-from kdns.controlplane.meta.gotext import json_name, syntax
+from kdns.controlplane.meta.gotext import json_name, kind_name, misfit, syntax
 from kdns.controlplane.meta.kinds import SERVED, Json, Kind
 from kdns.controlplane.meta.quantities import canonical
 from kdns.controlplane.schema.schema import META, SCALARS, Field, TypeName, fields, type_of
@@ -30,9 +30,13 @@ _GO_NAMES = {
 }
 
 
+class Pairs(list[tuple[str, Any]]):
+    """The names and values of a JSON object in the order of the text, duplicates included."""
+
+
 def unknown_fields(kind: Kind, obj: Json) -> list[str]:
     """Paths such as `spec.ports[0].foo` of the fields that the kind does not have, in the order of the object."""
-    return [path.removeprefix(".") for path in _unknown(type_of(kind), obj)]
+    return [path.removeprefix(".") for path, is_unknown in _strict(type_of(kind), obj) if is_unknown]
 
 
 def unknown_field_errors(kind: Kind, obj: Json) -> list[tuple[str, str]]:
@@ -40,31 +44,58 @@ def unknown_field_errors(kind: Kind, obj: Json) -> list[tuple[str, str]]:
     return [(path, "unknown field") for path in unknown_fields(kind, obj)]
 
 
-def _unknown(type_name: TypeName, obj: Any) -> Iterator[str]:
-    """Paths below `obj`, each with a leading dot. An object without unknown fields builds no strings."""
-    if not isinstance(obj, dict):
-        return
+def strict_errors(kind: Kind, tree: Any) -> list[str]:
+    """The errors of strict decoding in the order of the text: of each unknown field, and of each that occurs twice.
+
+    `tree` is the object, or its `Pairs`. What is in an unknown field has no errors of its own.
+    """
+    found = dict.fromkeys(_strict(type_of(kind), tree))
+    return [
+        f'{"unknown" if is_unknown else "duplicate"} field "{path.removeprefix(".")}"' for path, is_unknown in found
+    ]
+
+
+def _strict(type_name: TypeName, obj: Any) -> Iterator[tuple[str, bool]]:
+    """Paths below `obj`, each with a leading dot, and whether the field is unknown, or else occurs again.
+
+    An object without such fields builds no strings.
+    """
     type_fields = fields(type_name)
-    for name, value in obj.items():
+    seen: set[str] = set()
+    for name, value in _members(obj):
         field = type_fields.get(name)
         if field is None:
-            yield f".{name}"
-        elif field.type not in SCALARS and value:
-            for path in _unknown_in(field, value):
-                yield f".{name}{path}"
+            yield f".{name}", True
+            continue
+        if name in seen:
+            yield f".{name}", False
+        seen.add(name)
+        if value and (field.map_of or field.type not in SCALARS):
+            for path, is_unknown in _strict_in(field, value):
+                yield f".{name}{path}", is_unknown
 
 
-def _unknown_in(field: Field, value: Any) -> Iterator[str]:
+def _strict_in(field: Field, value: Any) -> Iterator[tuple[str, bool]]:
     if field.list_of:
         for index, element in enumerate(value if isinstance(value, list) else ()):
-            for path in _unknown(field.type, element):
-                yield f"[{index}]{path}"
+            for path, is_unknown in _strict(field.type, element):
+                yield f"[{index}]{path}", is_unknown
     elif field.map_of:
-        for key, element in value.items() if isinstance(value, dict) else ():
-            for path in _unknown(field.type, element):
-                yield f".{key}{path}"
+        seen: set[str] = set()
+        for key, element in _members(value):
+            if key in seen:
+                yield f".{key}", False
+            seen.add(key)
+            for path, is_unknown in _strict(field.type, element) if field.type not in SCALARS else ():
+                yield f".{key}{path}", is_unknown
     else:
-        yield from _unknown(field.type, value)
+        yield from _strict(field.type, value)
+
+
+def _members(obj: Any) -> Iterable[tuple[str, Any]]:
+    if isinstance(obj, dict):
+        return obj.items()
+    return obj if isinstance(obj, Pairs) else ()
 
 
 def prune(kind: Kind, obj: Json) -> Json:
@@ -107,23 +138,35 @@ def _pruned_element(type_name: TypeName, element: Any) -> Any:
     return _pruned(type_name, element)
 
 
+class Misfit(NamedTuple):
+    """A value of the wrong JSON type: what encoding/json says, and what the converter of merged patches says."""
+
+    text: str
+    converted: str
+
+
 def type_errors(kind: Kind, obj: Json) -> list[str]:
     """The decoder's errors for values of the wrong JSON type, in the order of the object; null matches any type."""
-    return [error for _, error in _type_errors(type_of(kind), obj, "")]
+    return [each.text for each in misfits(kind, obj)]
+
+
+def misfits(kind: Kind, obj: Json) -> Iterator[Misfit]:
+    """The values of the wrong JSON type, in the order of the object; null matches any type."""
+    return (each for _, each in _misfits(type_of(kind), obj, ""))
 
 
 def mistyped_fields(kind: Kind, obj: Json) -> list[tuple[str, str]]:
-    """The same errors, each with the path of its field, such as `spec.ports[0].port`."""
-    return [(path.removeprefix("."), error) for path, error in _type_errors(type_of(kind), obj, "")]
+    """The decoder's errors, each with the path of its field, such as `spec.ports[0].port`."""
+    return [(path.removeprefix("."), each.text) for path, each in _misfits(type_of(kind), obj, "")]
 
 
 def delete_options_errors(options: Json) -> list[str]:
     """The decoder's errors for values of the wrong JSON type in a DeleteOptions."""
-    return [error for _, error in _type_errors(f"{META}.DeleteOptions", options, "")]
+    return [each.text for _, each in _misfits(f"{META}.DeleteOptions", options, "")]
 
 
-def _type_errors(type_name: TypeName, obj: Json, path: str) -> Iterator[tuple[str, str]]:
-    """Errors with the path of each below `obj`, with a leading dot. An object without errors builds no such paths."""
+def _misfits(type_name: TypeName, obj: Json, path: str) -> Iterator[tuple[str, Misfit]]:
+    """Misfits with the path of each below `obj`, with a leading dot. An object without any builds no such paths."""
     struct = type_name.rpartition(".")[2]
     type_fields = fields(type_name)
     for name, value in obj.items():
@@ -133,28 +176,44 @@ def _type_errors(type_name: TypeName, obj: Json, path: str) -> Iterator[tuple[st
         where = f"{struct}.{path}{name}"
         container = list if field.list_of else dict if field.map_of else None
         if container and not isinstance(value, container):
-            yield f".{name}", _mismatch(json_name(value), where, _go_name(field))
+            text = _misfit(json_name(value), where, _go_name(field))
+            shape = "slice" if field.list_of else "map"
+            yield f".{name}", Misfit(text, f"cannot restore {shape} from {kind_name(value)}")
             continue
         elements = enumerate(value) if field.list_of else value.items() if field.map_of else ((None, value),)
         for key, element in elements:
             if element is None:
                 continue
-            for below, error in _element_errors(field, element, where, f"{path}{name}."):
-                yield f".{name}{below}" if key is None else f".{name}[{key}]{below}", error
+            for below, each in _element_misfits(field, element, where, f"{path}{name}."):
+                yield f".{name}{below}" if key is None else f".{name}[{key}]{below}", each
 
 
-def _element_errors(field: Field, element: Any, where: str, path: str) -> Iterator[tuple[str, str]]:
+def _element_misfits(field: Field, element: Any, where: str, path: str) -> Iterator[tuple[str, Misfit]]:
     if field.type in SCALARS:
-        for error in _CHECKS[field.type](element, where, field.type):
-            yield "", error
+        for each in _CHECKS[field.type](element, where, field.type):
+            yield "", each
     elif isinstance(element, dict):
-        yield from _type_errors(field.type, element, path)
+        yield from _misfits(field.type, element, path)
     else:
-        yield "", _mismatch(json_name(element), where, _go_element(field.type))
+        text = _misfit(json_name(element), where, _go_element(field.type))
+        yield "", Misfit(text, f"cannot restore struct from: {kind_name(element)}")
 
 
-def _mismatch(value: str, where: str, go_type: str) -> str:
+def _misfit(value: str, where: str, go_type: str) -> str:
     return f"json: cannot unmarshal {value} into Go struct field {where} of type {go_type}"
+
+
+def _mismatch(value: Any, where: str, go_type: str, found: str = "") -> Misfit:
+    """A scalar of the wrong type. The converter knows of numbers only that they are no strings, and the reverse not."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    is_near = is_number and go_type in {"string", *_INT_RANGE}
+    converted = f"cannot convert {kind_name(value)} to {go_type}" if is_near else f"unrecognized type: {go_type}"
+    return Misfit(_misfit(found or json_name(value), where, go_type), converted)
+
+
+def _decoded_misfit(value: Any, where: str, go_type: str) -> Misfit:
+    """A value of the wrong type for a Go type that decodes itself."""
+    return Misfit(_misfit(json_name(value), where, go_type), misfit(value, f"value of type {go_type}"))
 
 
 def _go_element(type_name: TypeName) -> str:
@@ -162,81 +221,86 @@ def _go_element(type_name: TypeName) -> str:
 
 
 def _go_name(field: Field) -> str:
+    if field.map_of and field.type == "quantity":
+        return "v1.ResourceList"
     element = _go_element(field.type)
     return f"[]{element}" if field.list_of else f"map[string]{element}" if field.map_of else element
 
 
-def _check_string(value: Any, where: str, type_name: str) -> Iterator[str]:
+def _check_string(value: Any, where: str, type_name: str) -> Iterator[Misfit]:
     if not isinstance(value, str):
-        yield _mismatch(json_name(value), where, _go_element(type_name))
+        yield _mismatch(value, where, _go_element(type_name))
 
 
-def _check_bytes(value: Any, where: str, type_name: str) -> Iterator[str]:
+def _check_bytes(value: Any, where: str, type_name: str) -> Iterator[Misfit]:
     """Base64 as Go decodes it: line breaks are skipped; an error gives the offset of the first illegal character."""
     yield from _check_string(value, where, type_name)
     text = re.sub(r"[\r\n]", "", value) if isinstance(value, str) else ""
     if not _BASE64.fullmatch(text):
         illegal = _NOT_BASE64.search(text)
-        yield f"illegal base64 data at input byte {illegal.start() if illegal else len(text) // 4 * 4}"
+        why = f"illegal base64 data at input byte {illegal.start() if illegal else len(text) // 4 * 4}"
+        yield Misfit(why, why)
 
 
-def _check_bool(value: Any, where: str, type_name: str) -> Iterator[str]:
+def _check_bool(value: Any, where: str, type_name: str) -> Iterator[Misfit]:
     if not isinstance(value, bool):
-        yield _mismatch(json_name(value), where, type_name)
+        yield _mismatch(value, where, type_name)
 
 
-def _check_int(value: Any, where: str, type_name: str) -> Iterator[str]:
+def _check_int(value: Any, where: str, type_name: str) -> Iterator[Misfit]:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        yield _mismatch(json_name(value), where, type_name)
+        yield _mismatch(value, where, type_name)
         return
     low, high = _INT_RANGE[type_name]
     if isinstance(value, float) or not low <= value <= high:
-        yield _mismatch(f"number {value}", where, type_name)
+        yield _mismatch(value, where, type_name, f"number {value}")
 
 
-def _check_quantity(value: Any, where: str, _: str) -> Iterator[str]:
+def _check_quantity(value: Any, where: str, _: str) -> Iterator[Misfit]:
     if isinstance(value, bool | list | dict):
-        yield _mismatch(json_name(value), where, "resource.Quantity")
+        yield _decoded_misfit(value, where, "resource.Quantity")
     elif not _QUANTITY.fullmatch(str(value)):
-        yield (
+        why = (
             f"{where}: quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$', "
             f"found {syntax(value)}"
         )
+        yield Misfit(why, why)
 
 
-def _check_int_or_string(value: Any, where: str, _: str) -> Iterator[str]:
+def _check_int_or_string(value: Any, where: str, _: str) -> Iterator[Misfit]:
     if isinstance(value, bool | list | dict):
-        yield _mismatch(json_name(value), where, "intstr.IntOrString")
+        yield _decoded_misfit(value, where, "int32")
     elif not isinstance(value, str):
         yield from _check_int(value, where, "int32")
 
 
-def _check_time(value: Any, where: str, _: str) -> Iterator[str]:
+def _check_time(value: Any, where: str, _: str) -> Iterator[Misfit]:
     if not isinstance(value, str):
-        yield _mismatch(json_name(value), where, "string")
+        yield _decoded_misfit(value, where, "string")
         return
     try:
         valid = "T" in value and datetime.fromisoformat(value).tzinfo is not None
     except ValueError:
         valid = False
     if value and not valid:
-        yield f'{where}: parsing time "{value}" as "2006-01-02T15:04:05Z07:00": not a date and time in that form'
+        why = f'{where}: parsing time "{value}" as "2006-01-02T15:04:05Z07:00": not a date and time in that form'
+        yield Misfit(why, why)
 
 
-def _check_strings(value: Any, where: str, _: str) -> Iterator[str]:
+def _check_strings(value: Any, where: str, _: str) -> Iterator[Misfit]:
     if not isinstance(value, list):
-        yield _mismatch(json_name(value), where, "[]string")
+        yield _decoded_misfit(value, where, "[]string")
         return
     for each in value:
         if each is not None:
             yield from _check_string(each, where, "string")
 
 
-def _check_json(_value: Any, _where: str, _type_name: str) -> Iterator[str]:
+def _check_json(_value: Any, _where: str, _type_name: str) -> Iterator[Misfit]:
     yield from ()
 
 
-_CHECKS: Final[Mapping[str, Callable[[Any, str, str], Iterator[str]]]] = {
+_CHECKS: Final[Mapping[str, Callable[[Any, str, str], Iterator[Misfit]]]] = {
     "string": _check_string,
     "bytes": _check_bytes,
     "bool": _check_bool,

@@ -15,6 +15,7 @@ from kdns.controlplane.meta.errors import StatusError, bad_request
 from kdns.controlplane.meta.field_errors import invalid_value
 from kdns.controlplane.meta.kinds import Json, Kind
 from kdns.controlplane.schema import check
+from kdns.controlplane.schema.check import Pairs
 
 Policy: TypeAlias = Literal["Ignore", "Warn", "Strict"]
 """Drop unknown and duplicate fields silently, drop them with a warning, or refuse the write."""
@@ -26,12 +27,20 @@ ERRORS_MAX = 100
 class FieldValidator:
     """Validates the fields of one request's object and collects `warnings`.
 
-    `duplicates` are the errors that the decoder of the body reports. `patch` is, for a patch, the text that an error
-    quotes, or "" if the error quotes the patched object.
+    `duplicates` are the errors that the decoder of the body reports; `pairs` is a body whose duplicates are reported
+    among the unknown fields. `patch` is, for a patch, the text that an error quotes, or "" if the error quotes the
+    patched object.
     """
 
-    def __init__(self, kind: Kind, policy: Policy, duplicates: tuple[str, ...] = (), patch: str | None = None) -> None:
-        self.kind, self.policy, self.duplicates, self.patch = kind, policy, duplicates, patch
+    def __init__(
+        self,
+        kind: Kind,
+        policy: Policy,
+        duplicates: tuple[str, ...] = (),
+        patch: str | None = None,
+        pairs: Pairs | None = None,
+    ) -> None:
+        self.kind, self.policy, self.duplicates, self.patch, self.pairs = kind, policy, duplicates, patch, pairs
         self.warnings: list[str] = []
 
     def __call__(self, obj: Json) -> Json:
@@ -41,11 +50,11 @@ class FieldValidator:
         """
         if why := check.another_type(self.kind, obj):
             raise self._refusal(obj, why)
-        if errors := check.type_errors(self.kind, obj):
-            raise self._refusal(obj, _unhandled(self.kind, errors[0]))
+        if wrong := next(check.misfits(self.kind, obj), None):
+            raise self._refusal(obj, wrong.converted if self.patch else _unhandled(self.kind, wrong.text))
         if self.policy != "Ignore":
-            unknown = [f'unknown field "{path}"' for path in check.unknown_fields(self.kind, obj)]
-            self._report(obj, [*self.duplicates, *unknown])
+            strict = check.strict_errors(self.kind, obj if self.pairs is None else self.pairs)
+            self._report(obj, strict if self.pairs is not None else [*self.duplicates, *strict])
         return check.prune(self.kind, obj)
 
     def _report(self, obj: Json, errors: list[str]) -> None:
@@ -79,32 +88,30 @@ def _unhandled(kind: Kind, reason: str) -> str:
     return check.cannot_be_handled(kind, reason).message
 
 
-def duplicate_fields(text: bytes) -> list[str]:
-    """Paths such as `spec.ports[0].name` of fields that a valid JSON text holds twice; each path once, at most 100.
+def with_duplicates(text: bytes) -> Pairs | None:
+    """A valid JSON object with the fields that it holds twice; None where there are none."""
+    has_duplicates = False
+
+    def decoded(pairs: list[tuple[str, Any]]) -> Pairs:
+        nonlocal has_duplicates
+        has_duplicates = has_duplicates or len({name for name, _ in pairs}) != len(pairs)
+        return Pairs(pairs)
+
+    tree = json.loads(text, object_pairs_hook=decoded)
+    return tree if has_duplicates else None
+
+
+def duplicate_fields(tree: Any) -> list[str]:
+    """Paths such as `spec.ports[0].name` of fields that a JSON text holds twice; each path once, at most 100.
 
     A decoder keeps the last value of such a field.
     """
-    has_duplicates = False
-
-    def decoded(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        nonlocal has_duplicates
-        obj = dict(pairs)
-        has_duplicates = has_duplicates or len(obj) != len(pairs)
-        return obj
-
-    json.loads(text, object_pairs_hook=decoded)
-    if not has_duplicates:
-        return []
-    paths = dict.fromkeys(_duplicates(json.loads(text, object_pairs_hook=_Pairs), ""))
+    paths = dict.fromkeys(_duplicates(tree, ""))
     return [path.removeprefix(".") for path in paths][:ERRORS_MAX]
 
 
-class _Pairs(list[tuple[str, Any]]):
-    """The names and values of an object in the order of the text, duplicates included."""
-
-
 def _duplicates(value: Any, path: str) -> Iterator[str]:
-    if isinstance(value, _Pairs):
+    if isinstance(value, Pairs):
         names: set[str] = set()
         for name, inner in value:
             if name in names:

@@ -16,6 +16,7 @@ from kdns.controlplane.meta.kinds import Json, Kind
 from kdns.controlplane.resources.registry import Registry
 from kdns.controlplane.resources.strategy import STRATEGIES
 from kdns.controlplane.schema.patch import patch_schema
+from kdns.controlplane.schema.zeros import filled
 from kdns.controlplane.server.deletion import Deletion, GracePeriod, no_grace_s
 from kdns.controlplane.server.object_store import ObjectStore
 from kdns.controlplane.server.patch import patched
@@ -177,9 +178,11 @@ class Api:
         version, view = self.find(kind, namespace, name), view_of(subresource, form)
         writer = self._writes.writer(field_manager, subresource)
         if view is None:
-            changed = patched(copied(version.obj), patch_type, patch, patch_schema(kind))
+            changed = patched(copied(filled(kind, version.obj)), patch_type, patch, patch_schema(kind))
             return self._writes.update(version, validate(changed), writer, dry_run=dry_run)
-        shown = validate(patched(view.read(copied(version.obj)), patch_type, patch, patch_schema(view.kind)))
+        shown = validate(
+            patched(copied(filled(view.kind, view.read(version.obj))), patch_type, patch, patch_schema(view.kind))
+        )
         object_meta.check_address(namespace, name, shown)
         if (uid := shown["metadata"].get("uid")) not in {None, "", version.obj["metadata"]["uid"]}:
             why = (

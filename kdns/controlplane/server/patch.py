@@ -7,7 +7,6 @@ and of its design note on strategic merge patch ($patch, $retainKeys, $setElemen
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Container, Hashable
 from dataclasses import dataclass
@@ -27,7 +26,6 @@ STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 PATCH_TYPES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH)
 
-_PYTHON_TYPE = re.compile(r" \(<class '[^']*'>\)")  # jsonpatch prints values with it
 _OPERATIONS_MAX = 10_000
 _COPIED_BYTES_MAX = 3 * 1024 * 1024
 _ORDER = "$setElementOrder"
@@ -86,9 +84,9 @@ def json_patched(original: Json, operations: Any) -> Json:
     try:
         result = _operated(original, operations)
     except (jsonpatch.JsonPatchException, JsonPointerException, LookupError, TypeError, ValueError) as error:
-        raise unprocessable(_PYTHON_TYPE.sub("", str(error))) from error
+        raise unprocessable() from error
     if not isinstance(result, dict):
-        raise unprocessable("the patch leaves no object")
+        raise unprocessable()
     return result
 
 

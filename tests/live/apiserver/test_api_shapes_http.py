@@ -106,7 +106,7 @@ async def test_large_bodies_are_read_checked_and_made_beside_the_event_loop(
         monkeypatch.setattr(module, name, called)
 
     watch(yaml, "documents")
-    watch(check, "type_errors")
+    watch(check, "misfits")
     watch(response, "dumped")
     watch(representation, "table")
     path = "/api/v1/namespaces/default/configmaps"
@@ -116,4 +116,4 @@ async def test_large_bodies_are_read_checked_and_made_beside_the_event_loop(
     for url in (path, f"{path}/large"):
         for accept in (TABLE, "application/yaml"):
             assert (await client("GET", url, Accept=accept))[0] == 200
-    assert in_loop == dict.fromkeys(("documents", "type_errors", "dumped", "table"), False)
+    assert in_loop == dict.fromkeys(("documents", "misfits", "dumped", "table"), False)

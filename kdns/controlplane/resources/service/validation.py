@@ -282,10 +282,10 @@ def validate_load_balancer_status(service: Json, old: Json, gates: Gates = GATES
     causes = []
     ingress = _ingress(service)
     if type_of(service) != LOAD_BALANCER and ingress and ingress != _ingress(old):
-        return [forbidden("status.ingress", "may only be used when `spec.type` is 'LoadBalancer'")]
+        return [forbidden("status.loadBalancer.ingress", "may only be used when `spec.type` is 'LoadBalancer'")]
     kept = {entry["ip"] for entry in _ingress(old) if entry.get("ip")}
     for index, entry in enumerate(ingress):
-        path, address, mode = f"status.ingress[{index}]", entry.get("ip"), entry.get("ipMode")
+        path, address, mode = f"status.loadBalancer.ingress[{index}]", entry.get("ip"), entry.get("ipMode")
         if address:
             causes += invalid_values(f"{path}.ip", address, formats.ip_problems(address, kept, strict=gates.strict_ips))
             causes += [] if mode else [required(f"{path}.ipMode", "must be specified when `ip` is set")]

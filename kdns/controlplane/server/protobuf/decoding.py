@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import msgspec
 
-from kdns.controlplane.meta.errors import bad_request
 from kdns.controlplane.meta.kinds import Json
 from kdns.controlplane.schema.schema import SCALARS, Field, TypeName
 from kdns.controlplane.server.protobuf.messages import MAGIC, MessageFields, message_fields, type_at
@@ -21,18 +20,19 @@ _ZERO: Final = datetime.min  # noqa: DTZ901
 
 
 def decoded(body: bytes) -> Json:
-    """The object in a protobuf body. 400 for malformed bytes, 415 for a kind whose field numbers are unknown."""
+    """The object in a protobuf body. ProtobufError for malformed bytes, 415 for a kind whose numbers are unknown."""
     try:
         return _enveloped(body)
+    except ProtobufError:
+        raise
     except (ValueError, OverflowError, OSError) as error:
-        raise bad_request(
-            f"the object provided is unrecognized: the body is no Kubernetes protobuf: {error}"
-        ) from error
+        raise ProtobufError(str(error)) from error
 
 
 def _enveloped(body: bytes) -> Json:
     if not body.startswith(MAGIC):
-        raise ProtobufError("it does not begin with the four bytes k8s\\0")
+        expected = " ".join(map(str, MAGIC))
+        raise ProtobufError(f"provided data does not appear to be a protobuf message, expected prefix [{expected}]")
     envelope = dict(fields(body[len(MAGIC) :]))
     named = {number: _text(value) for number, value in fields(_bytes(envelope.get(1, b"")))}
     api_version, kind = named.get(1, ""), named.get(2, "")

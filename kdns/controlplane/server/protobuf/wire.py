@@ -58,7 +58,7 @@ def fields(body: bytes) -> Iterator[tuple[int, Value]]:
                 raise ProtobufError(f"it has a field of wire type {other}")
         chunk = body[position : position + length]
         if len(chunk) != length:
-            raise ProtobufError("it ends too early")
+            raise ProtobufError("unexpected EOF")
         position += length
         yield key >> 3, chunk
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kdns.controlplane.meta.gotext import json_error
 from kdns.controlplane.meta.kinds import SECRET
 from kdns.controlplane.meta.quantities import canonical, quantity
 from kdns.controlplane.schema.check import type_errors
@@ -66,3 +67,26 @@ def test_quantities_as_kubernetes_writes_them(value: object, text: str) -> None:
 )
 def test_base64(value: str, problem: str) -> None:
     assert type_errors(SECRET, {"data": {"a": value}}) == ([problem] if problem else [])
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("", "unexpected end of JSON input"),
+        ('{"a', "unexpected end of JSON input"),
+        ("nul", "unexpected end of JSON input"),
+        ("-", "unexpected end of JSON input"),
+        ("not", "invalid character 'o' in literal null (expecting 'u')"),
+        ("[1,NaN]", "invalid character 'N' looking for beginning of value"),
+        ('{"a":}', "invalid character '}' looking for beginning of value"),
+        ('{"a" 1}', "invalid character '1' after object key"),
+        ('{"a":[] "b"}', "invalid character '\"' after object key:value pair"),
+        ('{"]":[1 2]}', "invalid character '2' after array element"),
+        ('{"a":1,}', "invalid character '}' looking for beginning of object key string"),
+        ('"a\nb"', "invalid character '\\n' in string literal"),
+        ('"\\x"', "invalid character 'x' in string escape code"),
+        ("{} x", "invalid character 'x' after top-level value"),
+    ],
+)
+def test_what_is_no_json(text: str, error: str) -> None:
+    assert json_error(text) == error

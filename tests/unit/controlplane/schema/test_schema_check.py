@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import copy
+import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
 from kdns.controlplane.meta import gotext
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import CRON_JOB, DEPLOYMENT, ENDPOINT_SLICE, KINDS, NODE, POD, SERVICE, Json, Kind
-from kdns.controlplane.schema.check import cannot_be_handled, prune, type_errors, unknown_fields
-from kdns.controlplane.schema.field_validation import FieldValidator, duplicate_fields
+from kdns.controlplane.schema.check import (
+    cannot_be_handled,
+    misfits,
+    prune,
+    strict_errors,
+    type_errors,
+    unknown_fields,
+)
+from kdns.controlplane.schema.field_validation import FieldValidator, duplicate_fields, with_duplicates
 
 EXAMPLES = Path(__file__).parents[4] / "examples"
 BY_KIND = {(kind.api_version, kind.kind): kind for kind in KINDS}
@@ -256,7 +265,7 @@ WRONG: list[tuple[Kind, Json, list[str]]] = [
     (SERVICE, _port(port=2**31), _go("number 2147483648", f"{PORT}.port", "int32")),
     (SERVICE, _port(port=-(2**31)), []),
     (SERVICE, _port(targetPort=2**31), _go("number 2147483648", f"{PORT}.targetPort", "int32")),
-    (SERVICE, _port(targetPort=[80]), _go("array", f"{PORT}.targetPort", "intstr.IntOrString")),
+    (SERVICE, _port(targetPort=[80]), _go("array", f"{PORT}.targetPort", "int32")),
     (SERVICE, _port(name=1), _go("number", f"{PORT}.name", "string")),
     (SERVICE, {"spec": "x"}, _go("string", "Service.spec", "v1.ServiceSpec")),
     (SERVICE, {"spec": {"ports": {}}}, _go("object", "ServiceSpec.spec.ports", "[]v1.ServicePort")),
@@ -354,7 +363,48 @@ def test_values_as_go_prints_them() -> None:
     ],
 )
 def test_duplicate_fields(text: bytes, paths: list[str]) -> None:
-    assert duplicate_fields(text) == paths
+    pairs = with_duplicates(text)
+    assert (duplicate_fields(pairs), pairs is None) == (paths, not paths)
+
+
+@pytest.mark.parametrize(
+    ("text", "errors"),
+    [
+        (b'{"spec": {"type": "x", "ports": []}}', []),
+        (
+            b'{"metadata": {"foo": 1, "name": "a", "name": "b"}, "spec": {"bar": 1, "selector": {"x": "1", "x": "2"}}}',
+            ['unknown field "metadata.foo"', 'duplicate field "metadata.name"', 'unknown field "spec.bar"',
+             'duplicate field "spec.selector.x"'],
+        ),
+        (b'{"zzz": {"a": 1, "a": 2}, "zzz": 3}', ['unknown field "zzz"']),
+        (
+            b'{"spec": {"ports": [{"x": 1, "port": 1, "port": 2, "port": 3}]}, "spec": {}}',
+            ['unknown field "spec.ports[0].x"', 'duplicate field "spec.ports[0].port"', 'duplicate field "spec"'],
+        ),
+    ],
+)  # fmt: skip
+def test_strict_errors_have_the_order_of_the_text(text: bytes, errors: list[str]) -> None:
+    pairs = with_duplicates(text)
+    assert strict_errors(SERVICE, msgspec.json.decode(text) if pairs is None else pairs) == errors
+
+
+@pytest.mark.parametrize(
+    ("obj", "message"),
+    [
+        ({"spec": {"ports": "x"}}, "cannot restore slice from string"),
+        ({"spec": {"selector": [1]}}, "cannot restore map from slice"),
+        ({"spec": "x"}, "cannot restore struct from: string"),
+        ({"metadata": {"labels": {"a": 1}}}, "cannot convert int64 to string"),
+        ({"spec": {"ports": [{"port": "x"}]}}, "unrecognized type: int32"),
+        ({"spec": {"ports": [{"port": 1.5}]}}, "cannot convert float64 to int32"),
+        ({"spec": {"publishNotReadyAddresses": "x"}}, "unrecognized type: bool"),
+        ({"spec": {"ports": [{"targetPort": True}]}}, "json: cannot unmarshal bool into Go value of type int32"),
+    ],
+)
+def test_what_the_converter_of_strategic_merge_patches_says(obj: Json, message: str) -> None:
+    assert [each.converted for each in misfits(SERVICE, obj)] == [message]
+    with pytest.raises(StatusError, match=re.escape(f'Invalid value: "map[]": {message}')):
+        FieldValidator(SERVICE, "Warn", patch="map[]")(obj)
 
 
 def test_quantities_are_stored_as_kubernetes_writes_them() -> None:
