@@ -17,7 +17,7 @@ from kdns.controlplane.meta.cluster_config import ClusterConfig
 @command(
     "check",
     "kdns check Corefile kube-proxy.conf manifests/",
-    "kubectl --namespace kube-system get configmap coredns kube-proxy -o yaml | kdns check -",
+    "kubectl -n kube-system get cm coredns kube-proxy -o yaml | kdns check -",
 )
 @click.argument("paths", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path))
 @click.option(

@@ -19,11 +19,11 @@ HELP = """Cluster DNS, virtual IPs and service variables for Kubernetes Services
 EPILOG = """
 \b
 Examples:
-  kdns up examples/                             a small cluster on this machine; prints commands to try
-  kdns serve --conf Corefile                    the cluster DNS server, on any Kubernetes API
-  kdns env --namespace shop                     the service variables a container would get
-  kdns check Corefile manifests/                every mistake in Corefiles, manifests and kube-proxy's configuration
-  kdns trace --from 10.244.3.7 --to web:http    the path of a packet to a Service, and the reasons
+  kdns up examples/                  a small cluster; prints commands to try
+  kdns serve --conf Corefile         cluster DNS, on any Kubernetes API
+  kdns check Corefile manifests/     every mistake, without a cluster
+  kdns env --namespace shop          the variables a container would get
+  kdns trace --from IP --to web:80   a packet's path to a Service, and why
 
 \b
 Completion of commands and options, here for bash:

@@ -62,8 +62,8 @@ def flag_texts(given: Mapping[str, str | None]) -> dict[str, str]:
 
 @command(
     "proxy",
-    "kdns proxy --kubeconfig /var/lib/kube-proxy/kubeconfig.conf --proxy-mode nftables --cluster-cidr 10.244.0.0/16",
-    "kdns proxy --config /var/lib/kube-proxy/config.conf --hostname-override worker-1",
+    "kdns proxy --kubeconfig kubeconfig.conf --cluster-cidr 10.244.0.0/16",
+    "kdns proxy --config config.conf --hostname-override worker-1",
     "kdns proxy --cleanup",
     context_settings=PROXY_CONTEXT,
 )

@@ -15,7 +15,7 @@ from kdns.proxy.modes import rendered
     "render",
     "kdns render --manifests examples/",
     "kdns render --proxy-mode iptables --node worker-1 --kubeconfig ~/.kube/config",
-    "kubectl get nodes,services,endpointslices -A -o yaml | kdns render --manifests - --node worker-1",
+    "kubectl get nodes,svc,endpointslices -Ao yaml | kdns render --manifests -",
 )
 @node_plan_options
 def render(**options: Any) -> None:

@@ -18,7 +18,7 @@ from kdns.proxy.trace.text import as_json, as_text
 @command(
     "trace",
     "kdns trace --from 10.244.3.7 --to web.shop:http",
-    "kdns trace --from 10.244.3.7 --to dns.kube-system.svc.cluster.local:53/udp --node worker-1 -o json",
+    "kdns trace --from 10.244.3.7 --to dns.kube-system:53/udp --node worker-1",
     "kdns trace --manifests examples/ --from 192.0.2.7 --to 10.96.0.11:6379",
 )
 @click.option("--from", "source", required=True, metavar="IP", help="Where the packet comes from.")

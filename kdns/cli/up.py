@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     "kdns up examples/",
     "helm template shop | kdns up -",
     "kdns up --data ~/.kdns --lb-pool 192.0.2.0/28 shop/",
-    "kdns up --proxy-mode userspace --service-cidr 127.96.0.0/16 --pod-cidr 10.244.0.0/16 shop/",
+    "kdns up --proxy-mode userspace --service-cidr 127.96.0.0/16 shop/",
 )
 @click.argument("paths", nargs=-1, metavar="[PATH]...", type=click.Path(path_type=Path))
 @click.option("--dns", default="127.0.0.1:1053", show_default=True, metavar="HOST:PORT", help="Where DNS is answered.")

@@ -35,6 +35,7 @@ def test_the_examples_of_a_commands_help_have_its_options(name: str) -> None:
     assert command is not None
     examples = re.findall(rf"kdns {name}([^|>)\n]*)", command.epilog or "")
     assert examples
+    assert max(map(len, (command.epilog or "").splitlines())) < 80
     for example in examples:
         command.make_context(name, shlex.split(example))
 
