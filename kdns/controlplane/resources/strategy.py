@@ -94,7 +94,13 @@ from kdns.controlplane.resources.generic.signing_requests import unchanged_reque
 from kdns.controlplane.resources.node import columns as node_columns
 from kdns.controlplane.resources.node.validation import validate_node
 from kdns.controlplane.resources.pod import columns as pod_columns
-from kdns.controlplane.resources.pod.defaults import admitted, default_pod, first_pod_status, pod_with_status
+from kdns.controlplane.resources.pod.defaults import (
+    admitted,
+    counted_pod,
+    default_pod,
+    first_pod_status,
+    pod_with_status,
+)
 from kdns.controlplane.resources.pod.pod import grace_period_s
 from kdns.controlplane.resources.pod.validation import validate_ephemeral_containers, validate_pod, validate_pod_status
 from kdns.controlplane.resources.policy import columns as policy_columns
@@ -427,6 +433,7 @@ STRATEGIES: Final[dict[Kind, Strategy]] = {
         prepare=admitted,
         first_status=first_pod_status,
         prepare_status=pod_with_status,
+        generation=counted_pod,
         validate_subresource={"status": validate_pod_status, "ephemeralcontainers": validate_ephemeral_containers},
         field_labels=FieldLabels(
             {

@@ -61,7 +61,7 @@ class Cluster:
         return sorted(
             address
             for each in self.slices(service)
-            for endpoint in each["endpoints"]
+            for endpoint in each.get("endpoints") or ()
             if endpoint["conditions"].get("ready")
             for address in endpoint["addresses"]
         )

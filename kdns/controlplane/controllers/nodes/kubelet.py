@@ -24,6 +24,7 @@ from kdns.controlplane.controllers.nodes.pod_status import (
     is_waiting,
     lacks_status,
     leaves_at_s,
+    observed_status,
     running_status,
     succeeded_status,
 )
@@ -99,9 +100,10 @@ class Kubelet:
             addresses = self._addresses.choose() if has_own else []
             status = running_status(pod, internal_ips(node), addresses, now)
             begun = [] if pod_ips(pod) else _started(pod)
-            return Outcome((Action("update", POD, {**pod, "status": status}, "status"),), begun)
-        status = succeeded_status(pod, now) if is_done(pod) else gated_status(pod, now)
-        return Outcome((Action("update", POD, {**pod, "status": status}, "status"),))
+        else:
+            status, begun = succeeded_status(pod, now) if is_done(pod) else gated_status(pod, now), []
+        seen = {**pod, "status": observed_status(pod, status)}
+        return Outcome((Action("update", POD, seen, "status"),), begun)
 
     def _report(self, name: str, now: str) -> Outcome:
         node = self._nodes.get(name)

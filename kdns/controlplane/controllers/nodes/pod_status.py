@@ -22,7 +22,19 @@ def is_waiting(pod: Json) -> bool:
         return False
     if is_terminating(pod):
         return True
-    return not is_finished(pod) and (lacks_status(pod) or _gated_otherwise(pod) or is_done(pod))
+    return not is_finished(pod) and (lacks_status(pod) or _gated_otherwise(pod) or is_done(pod) or _is_changed(pod))
+
+
+def _is_changed(pod: Json) -> bool:
+    """Whether the Pod changed since its kubelet wrote the status."""
+    observed = status_of(pod).get("observedGeneration")
+    return bool(observed) and observed != pod["metadata"].get("generation")
+
+
+def observed_status(pod: Json, status: Json) -> Json:
+    """The status with the generation of the Pod that it is about."""
+    generation = pod["metadata"].get("generation")
+    return {**status, "observedGeneration": generation} if generation else status
 
 
 def lacks_status(pod: Json) -> bool:

@@ -41,6 +41,11 @@ def admitted(pod: Json, old: Json | None) -> Json:
     return {**pod, "spec": spec}
 
 
+def counted_pod(pod: Json) -> Json:
+    """The part of a Pod whose changes metadata.generation counts: its spec, but not the node that it is bound to."""
+    return {field: value for field, value in (pod.get("spec") or {}).items() if field != "nodeName"}
+
+
 def default_pod_template(obj: Json) -> Json:
     """A copy of a Pod or a template with the defaults of its spec that both have."""
     given = {key: value for key, value in (obj.get("spec") or {}).items() if value is not None}
