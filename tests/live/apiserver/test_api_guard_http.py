@@ -78,7 +78,8 @@ async def test_what_is_shown_is_durable() -> None:
         paths = (f"{SERVICES}/web", SERVICES, f"{SERVICES}/none")
         replies += [asyncio.create_task(session.get(path)) for path in paths]
         line = asyncio.create_task(watch.content.readline())
-        assert (await session.get("/version")).status == 200
+        async with session.get("/version") as version:
+            assert version.status == 200
         assert not line.done()
         assert not any(reply.done() for reply in replies[:3])
         gate.set()
@@ -106,7 +107,8 @@ async def test_what_cannot_be_kept_is_not_shown() -> None:
     host, port = server.address
     async with aiohttp.ClientSession(f"http://{host}:{port}") as session, asyncio.timeout(60):
         watch = await session.get(f"{SERVICES}?watch=1")
-        assert (await session.get("/readyz")).status == 200
+        async with session.get("/readyz") as ready:
+            assert ready.status == 200
         failing = True
         for method, path in (("POST", SERVICES), ("GET", f"{SERVICES}/web"), ("GET", SERVICES), ("GET", "/readyz")):
             async with session.request(method, path, json=service() if method == "POST" else None) as response:
