@@ -1,6 +1,7 @@
-"""Subresources that act: pods/eviction, pods/binding, and those that connect to a container.
+"""Subresources that act: pods/eviction, pods/binding, and those that are refused.
 
-Pods are simulated and have no containers: requests to connect are refused with that reason, not with 404.
+Pods are simulated and have no containers: requests to connect are refused with that reason, not with 404. So are those
+for tokens of ServiceAccounts.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from typing import Final, Protocol
 
 from kdns.controlplane.meta.errors import StatusError, bad_request, conflict, internal, invalid
 from kdns.controlplane.meta.field_errors import required, unsupported
-from kdns.controlplane.meta.kinds import DISRUPTION_BUDGET, NODE, POD, SERVICE, Json, Kind
+from kdns.controlplane.meta.kinds import DISRUPTION_BUDGET, NODE, POD, SERVICE, SERVICE_ACCOUNT, Json, Kind
 from kdns.controlplane.resources.label_selectors import selector_of
 from kdns.controlplane.resources.pod.pod import is_finished, node_of, with_condition
 from kdns.controlplane.server.api import Api
@@ -115,7 +116,7 @@ POSTS: Final[dict[str, Post]] = {"eviction": evict, "binding": bind}
 
 
 _SIMULATED = "Pods are simulated, no container runs"
-_CONNECTIONS: dict[tuple[Kind, str], str] = {
+_REFUSED: dict[tuple[Kind, str], str] = {
     (POD, "attach"): f'pod "{{}}" cannot be attached to: {_SIMULATED}',
     (POD, "exec"): f'pod "{{}}" cannot execute commands: {_SIMULATED}',
     (POD, "log"): f'pod "{{}}" has no log: {_SIMULATED}',
@@ -123,12 +124,13 @@ _CONNECTIONS: dict[tuple[Kind, str], str] = {
     (POD, "proxy"): f'pod "{{}}" cannot be connected to: {_SIMULATED}',
     (SERVICE, "proxy"): f'service "{{}}" cannot be connected to: {_SIMULATED}',
     (NODE, "proxy"): f'node "{{}}" cannot be connected to: {_SIMULATED}, and there is no kubelet',
+    (SERVICE_ACCOUNT, "token"): 'serviceaccount "{}" gets no token: users log in by --token-file or --client-ca-file',
 }
-_KINDS = {kind.plural: kind for kind in (NODE, POD, SERVICE)}
+_KINDS = {kind.plural: kind for kind in (NODE, POD, SERVICE, SERVICE_ACCOUNT)}
 
 
 def refuse(path: str, api: Api) -> None:
-    """Raises 400 for a path that connects to a container, 404 without its object; other paths pass."""
+    """Raises 400 for the path of a subresource in _REFUSED, 404 without its object; other paths pass."""
     match path.strip("/").split("/"):
         case ["api", "v1", "namespaces", namespace, plural, name, subresource, *_]:
             pass
@@ -137,7 +139,7 @@ def refuse(path: str, api: Api) -> None:
         case _:
             return
     kind = _KINDS.get(plural)
-    text = _CONNECTIONS.get((kind, subresource)) if kind else None
+    text = _REFUSED.get((kind, subresource)) if kind else None
     if kind is None or text is None or bool(namespace) != kind.namespaced:
         return
     plain = name.removeprefix("https:").removeprefix("http:").partition(":")[0] if subresource == "proxy" else name
