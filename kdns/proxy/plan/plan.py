@@ -142,8 +142,8 @@ class FamilyPlan:
     the mode makes Services' addresses the node's own, those that were not the node's before.
     `undefined_ports` is the verdict for a port of such an address that no Service port has, None for no verdict.
     `unallocated` are the service ranges, but loopback ones: packets to an address in them that is no cluster IP are
-    dropped; empty where the mode leaves them alone. `masquerade_mark` is the packet mark's bit that renderers use for packets to masquerade.
-    `scheduler` is the one of the kernel that chooses endpoints, "" where chance does.
+    dropped; empty where the mode leaves them alone. `masquerade_mark` is the packet mark's bit that renderers use for
+    packets to masquerade. `scheduler` is the one of the kernel that chooses endpoints, "" where chance does.
     """
 
     family: Family
