@@ -134,7 +134,10 @@ class _Check:
                 if len(found) > 1:
                     reason = f"{KIND} is one of {len(found)} documents; `kdns proxy --config` wants a file of its own"
                     wrong.append(ManifestError(path, document.line, "", reason))
-                wrong += read_settings(text, document)[1]
+                _, mistakes, remarks = read_settings(text, document)
+                wrong += mistakes
+                for each in remarks:
+                    self._remark(str(each))
                 continue
             for manifest in manifests_of(text, [document], wrong):
                 if isinstance(manifest, UnknownKind):

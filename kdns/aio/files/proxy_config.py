@@ -59,10 +59,15 @@ def settings_of(flags: FlagValues, warn: Callable[[str], None]) -> Settings:
     """The settings of a command line, with its configuration file where --config names one."""
     for flag in flags.deprecated:
         warn(f"--{flag.name} is deprecated, {flag.deprecated}")
+    in_file: tuple[str, ...] = ()
     if flags.config:
         if flags.ignored:
             warn(f"with --config these do not count: {', '.join(f'--{name}' for name in flags.ignored)}")
-        settings = settings_beside_file(load_settings(Path(flags.config), warn), flags)
+        try:
+            settings = load_settings(Path(flags.config), warn)
+        except SettingsError as error:
+            settings, in_file = Settings(), error.problems
+        settings = settings_beside_file(settings, flags)
     else:
         settings = settings_from_flags(flags)
 
@@ -70,8 +75,8 @@ def settings_of(flags: FlagValues, warn: Callable[[str], None]) -> Settings:
         flag = flag_at(problem.field, flags, settings)
         return f"--{flag}: {problem.reason}" if flag else str(problem)
 
-    if wrong := validation.problems(settings):
-        raise SettingsError(tuple(map(at, wrong)))
+    if wrong := (*in_file, *map(at, validation.problems(settings))):
+        raise SettingsError(wrong)
     if not flags.config:
         for remark in validation.remarks(settings):
             warn(at(remark))

@@ -162,13 +162,15 @@ class FlagValues:
 
 
 def flag_values(texts: Mapping[str, str]) -> FlagValues:
-    """The values of flags from their texts; InputError for a text that is not of its flag's type."""
-    values = {}
+    """The values of flags from their texts; InputError with every text that is not of its flag's type."""
+    values, wrong = {}, []
     for name, text in texts.items():
         try:
             values[name] = KINDS[BY_NAME[name].kind](text)
         except ValueError as error:
-            raise InputError(f'invalid argument "{text}" for "--{name}" flag: {error}') from error
+            wrong.append(f'invalid argument "{text}" for "--{name}" flag: {error}')
+    if wrong:
+        raise InputError("\n".join(wrong))
     return FlagValues(values)
 
 

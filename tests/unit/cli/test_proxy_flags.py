@@ -99,6 +99,21 @@ def test_flags_of_another_type(name: str, text: str, why: str) -> None:
     assert str(caught.value) == f'invalid argument "{text}" for "--{name}" flag: {why}'
 
 
+def test_all_that_is_wrong_is_told_of_flags_and_of_the_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r'(?s)"x" for "--config-sync-period".*\n.*"y" for "--oom-score-adj"'):
+        flag_values({"config-sync-period": "x", "oom-score-adj": "y"})
+    (tmp_path / "c").write_text(
+        "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: x\nlogging: {format: y}\n"
+    )
+    with pytest.raises(SettingsError) as caught:
+        settings_of(flag_values({"config": str(tmp_path / "c"), "vmodule": "a=1"}), lambda _: None)
+    assert [problem.partition("Invalid")[0] for problem in caught.value.problems] == [
+        f"{tmp_path}/c:3: mode: ",
+        f"{tmp_path}/c:4: logging.format: ",
+        "--vmodule: Forbidden: kdns does not have it: `-v` says how much is logged",
+    ]
+
+
 def test_what_is_wrong_with_a_flag_names_the_flag() -> None:
     flags = flag_values({"iptables-masquerade-bit": "40", "iptables-sync-period": "-1s", "oom-score-adj": "3000"})
     with pytest.raises(SettingsError) as caught:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 
@@ -37,3 +38,9 @@ async def test_a_text_that_cannot_be_used_ends_the_start(tmp_path: Path) -> None
 
     with pytest.raises(CorefileError, match="no hosts"):
         await WatchedFile("hosts file", str(path), 5.0, lambda _: None, parse).begin()
+
+
+def test_a_pipe_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "hosts")
+    with pytest.raises(CorefileError, match="the hosts file cannot be read: it is no regular file"):
+        WatchedFile("hosts file", str(tmp_path / "hosts"), 5.0, lambda _: None, is_optional=True)
