@@ -29,7 +29,7 @@ from kdns.controlplane.server.access.reviews import Reviewer
 from kdns.controlplane.server.access.users import User
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.discovery import SUBRESOURCE_VERBS
-from kdns.controlplane.server.options import WriteOptions
+from kdns.controlplane.server.options import WriteOptions, checked_policy
 from kdns.controlplane.server.patch import APPLY_PATCH, JSON_PATCH, PATCH_TYPES, STRATEGIC_MERGE_PATCH
 from kdns.controlplane.server.routes import Target
 from kdns.controlplane.server.subresources import POSTS
@@ -41,6 +41,7 @@ _SUBRESOURCE_VERBS = {"GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "pa
 _DELETED_AT_ONCE = 20
 UNSENT_BYTES_MAX = 256 * 1024 * 1024
 """How much large responses may hold together until their clients have read them."""
+_OPTIONS_SCHEME = 'scheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27"'
 _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 
@@ -302,17 +303,25 @@ class Verbs:
         return response
 
     async def _delete_options(self, call: ResourceRequest) -> Json:
-        """DeleteOptions of the body and the query; 400 for another kind and for values of the wrong type."""
+        """DeleteOptions of the body and the query; 400 for another kind and for values of the wrong type.
+
+        Differs: kube-apiserver reads no query, also no dryRun, where there is a body.
+        """
         body = await read_body(call.request)
         options = (await decoded_body(body, call.media_type, strictly=False)).obj if body.strip() else {}
         if (kind := options.get("kind") or "DeleteOptions") != "DeleteOptions":
-            raise bad_request(f"the body is {kind}, wanted DeleteOptions")
+            version = options.get("apiVersion") or "meta.k8s.io/v1"
+            raise bad_request(f'no kind "{kind}" is registered for version "{version}" in {_OPTIONS_SCHEME}')
         if wrong := check.delete_options_errors(options):
             raise bad_request(wrong[0])
+        query = call.request.query
         if (policy := call.text("propagationPolicy")) and "propagationPolicy" not in options:
             options["propagationPolicy"] = policy
-        if call.text("gracePeriodSeconds") and "gracePeriodSeconds" not in options:
+        if "orphanDependents" in query and "orphanDependents" not in options:
+            options["orphanDependents"] = call.flag("orphanDependents")
+        if "gracePeriodSeconds" in query and "gracePeriodSeconds" not in options:
             options["gracePeriodSeconds"] = call.number("gracePeriodSeconds")
+        checked_policy(options)
         return options
 
     async def _object(

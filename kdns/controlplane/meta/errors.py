@@ -122,11 +122,9 @@ def gone(message: str, *, continue_token: str = "") -> StatusError:
     return StatusError(410, "Expired", message, metadata={"continue": continue_token} if continue_token else None)
 
 
-def unprocessable(why: str = "") -> StatusError:
+def unprocessable() -> StatusError:
     """422: a patch that cannot be applied to this object."""
-    message = "the server rejected our request due to an error in our request"
-    causes = [{"reason": "UnexpectedServerResponse", "message": why, "field": "patch"}] if why else []
-    return StatusError(422, "Invalid", message, {"causes": causes} if causes else {})
+    return StatusError(422, "Invalid", "the server rejected our request due to an error in our request", {})
 
 
 def bad_request(message: str) -> StatusError:

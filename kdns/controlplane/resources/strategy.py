@@ -253,6 +253,9 @@ class Strategy:
     grace_s: Callable[[Json, int | None], int] = _no_grace_s
     """Object and gracePeriodSeconds of the request → the seconds that a deleted object stays."""
 
+    is_graceful: bool = False
+    """Whether the last state of a deleted object says when it was deleted."""
+
     spec_finalizers: Callable[[Json], Sequence[str]] | None = None
     """spec.finalizers of an object that contains others (a Namespace): its content is deleted before it."""
 
@@ -447,6 +450,7 @@ STRATEGIES: Final[dict[Kind, Strategy]] = {
         ),
         return_deleted_object=True,
         grace_s=grace_period_s,
+        is_graceful=True,
     ),
     # apps and batch
     DEPLOYMENT: Strategy(

@@ -77,7 +77,9 @@ class Deletion:
             kept.append(ORPHANING)
         grace_s = self._grace_s(kind, version.obj, options.get("gracePeriodSeconds"))
         if not (grace_s or kept or (strategy.spec_finalizers and strategy.spec_finalizers(version.obj))):
-            return version if dry_run else self.remove(version)
+            last = version if dry_run else self.remove(version)
+            shown = self._marked(version, kept, 0) if strategy.is_graceful else last.obj
+            return version_of(kind, version.key, shown, last.revision)
         marked = self._marked(version, kept, grace_s)
         if dry_run:
             return version_of(kind, version.key, marked, version.revision)

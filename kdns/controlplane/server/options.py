@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, cast
 
 from kdns.controlplane.meta.errors import Cause, StatusError, invalid
-from kdns.controlplane.meta.field_errors import forbidden, invalid_value, required, unsupported
+from kdns.controlplane.meta.field_errors import forbidden, invalid_value, quoted, required, unsupported
 from kdns.controlplane.meta.kinds import Json, Kind
 from kdns.controlplane.resources.strategy import STRATEGIES
 from kdns.controlplane.schema.field_validation import Policy
@@ -45,7 +45,7 @@ def write_options(
 ) -> WriteOptions:
     """The options of a POST, PUT or PATCH; 422 for invalid values."""
     causes = []
-    if force is not None and not applies:
+    if force is not None and method == "PATCH" and not applies:
         causes.append(forbidden("force", "may not be specified for non-apply patch"))
     if applies and not manager:
         causes.append(required("fieldManager", "is required for apply patch"))
@@ -103,21 +103,29 @@ ORPHANING: Final = "orphan"
 """The finalizer of an object whose dependents are orphaned."""
 
 ORPHAN: Final = "Orphan"
-_PROPAGATION: Final = (ORPHAN, "Background", "Foreground")
+_PROPAGATION: Final = ("Foreground", "Background", ORPHAN)
 
 _DELETE_OPTIONS: Final = Kind("meta.k8s.io", "v1", "DeleteOptions", "deleteoptions")
 
 
-def propagation(version: Version, options: Json) -> str:
-    """Orphan, Background or Foreground; 422 for anything else."""
+def checked_policy(options: Json) -> str | None:
+    """propagationPolicy of DeleteOptions; 422 for an unknown one, and for one beside orphanDependents."""
     policy, orphans = options.get("propagationPolicy"), options.get("orphanDependents")
     if policy is not None and orphans is not None:
         both = "orphanDependents and deletionPropagation cannot be both set"
         raise invalid(_DELETE_OPTIONS, "", [invalid_value("propagationPolicy", policy, both)])
     if policy is not None and policy not in _PROPAGATION:
-        raise invalid(_DELETE_OPTIONS, "", [unsupported("propagationPolicy", policy, (*_PROPAGATION, "nil"))])
-    if policy is not None:
-        return str(policy)
+        supported = ", ".join(f'"{value}"' for value in (*_PROPAGATION, "nil"))
+        cause = Cause("propagationPolicy", f"Unsupported value: {quoted(policy)}", f"supported values: {supported}")
+        raise invalid(_DELETE_OPTIONS, "", [cause])
+    return None if policy is None else str(policy)
+
+
+def propagation(version: Version, options: Json) -> str:
+    """Orphan, Background or Foreground, for options that are valid."""
+    if policy := checked_policy(options):
+        return policy
+    orphans = options.get("orphanDependents")
     if orphans is not None:
         return ORPHAN if orphans else "Background"
     finalizers = version.obj["metadata"].get("finalizers") or ()

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import jsonpatch
 import msgspec
-from jsonpointer import JsonPointerException, resolve_pointer
+from jsonpointer import JsonPointerException, resolve_pointer, unescape
 
 from kdns.controlplane.meta import gotext
 from kdns.controlplane.meta.errors import StatusError, bad_request, internal, unprocessable
@@ -26,6 +26,7 @@ STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 PATCH_TYPES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH)
 
+_OPERATION = "handlers.jsonPatchOp"
 _OPERATIONS_MAX = 10_000
 _COPIED_BYTES_MAX = 3 * 1024 * 1024
 _ORDER = "$setElementOrder"
@@ -72,15 +73,16 @@ def patched(original: Json, patch_type: str, patch: Any, schema: PatchNode | Non
 
 def json_patched(original: Json, operations: Any) -> Json:
     """RFC 6902; a failing operation is 422, a malformed patch 400."""
+    if operations is None:
+        return original  # to Go, null is a list without elements
     if not isinstance(operations, list):
-        why = gotext.misfit(operations, f"value of type {gotext.type_name([])}")
-        raise bad_request(f"error decoding patch: {why}")
+        raise bad_request(f"error decoding patch: {gotext.misfit(operations, f'value of type []{_OPERATION}')}")
     for operation in operations:
         if not isinstance(operation, dict):
-            raise bad_request(gotext.misfit(operation, "value of type jsonpatch.Operation"))
+            raise bad_request(f"error decoding patch: {gotext.misfit(operation, f'value of type {_OPERATION}')}")
     if len(operations) > _OPERATIONS_MAX:
         message = f"The allowed maximum operations in a JSON patch is {_OPERATIONS_MAX}, got {len(operations)}"
-        raise StatusError(413, "RequestEntityTooLarge", message)
+        raise StatusError(413, "RequestEntityTooLarge", f"Request entity too large: {message}")
     try:
         result = _operated(original, operations)
     except (jsonpatch.JsonPatchException, JsonPointerException, LookupError, TypeError, ValueError) as error:
@@ -98,9 +100,22 @@ def _operated(document: Any, operations: list[Json]) -> Any:
         if operation.get("op") == "copy" and isinstance(source, str):
             copied_bytes += len(msgspec.json.encode(resolve_pointer(document, source)))
             if copied_bytes > _COPIED_BYTES_MAX:
-                raise unprocessable(f"the copy operations copy more than {_COPIED_BYTES_MAX} bytes")
-        document = jsonpatch.JsonPatch([operation]).apply(document, in_place=True)
+                raise unprocessable()
+        document = jsonpatch.JsonPatch([_as_in_go(document, operation)]).apply(document, in_place=True)
     return document
+
+
+def _as_in_go(document: Any, operation: Json) -> Json:
+    """An operation as kube-apiserver's library takes it: no value is null, and `replace` adds an absent field."""
+    name, path = operation.get("op"), operation.get("path")
+    if name in {"add", "replace", "test"}:
+        operation = {"value": None, **operation}
+    if name == "replace" and isinstance(path, str) and path:
+        parent, _, field = path.rpartition("/")
+        holder = resolve_pointer(document, parent)
+        if isinstance(holder, dict) and unescape(field) not in holder:
+            return {**operation, "op": "add"}
+    return operation
 
 
 def merge_patched(original: Any, patch: Json) -> Json:
@@ -124,7 +139,7 @@ def strategic_patched(original: Json, patch: Json, node: PatchNode | None) -> Js
     if directive == "delete":
         return {}
     if directive not in (None, "merge"):
-        raise unprocessable(f"unknown patch type found in map: $patch: {directive!r}")
+        raise _unknown_directive(directive, patch)
     _retain_keys(original, patch)
     for name, value in patch.items():
         if name.startswith("$"):
@@ -137,6 +152,10 @@ def strategic_patched(original: Json, patch: Json, node: PatchNode | None) -> Js
             original[name] = _merged(original[name], value, _child(node, name), patch.get(f"{_ORDER}/{name}"))
     _list_directives(original, patch, node)
     return original
+
+
+def _unknown_directive(directive: Any, patch: Json) -> StatusError:
+    return StatusError(500, "", f"unknown patch type: {gotext.plain(directive)} in map: {gotext.plain(patch)}")
 
 
 def _child(node: PatchNode | None, field: str) -> PatchNode | None:
@@ -212,7 +231,7 @@ def _merged_list(original: list[Any], patch: list[Any], node: PatchNode | None, 
         if directive == "delete":
             deleted |= set(map(id, by_identity.pop(identity, ())))
         elif directive not in (None, "merge"):
-            raise unprocessable(f"unknown patch type found in list: $patch: {directive!r}")
+            raise _unknown_directive(directive, item)
         elif same is None:
             elements.append(_Element(identity, _plain(item)))
             by_identity[identity] = elements[-1:]

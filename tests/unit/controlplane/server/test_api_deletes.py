@@ -57,6 +57,9 @@ def test_a_grace_period_holds_an_object_until_it_is_forced() -> None:
     api.patch(POD, "default", "p", MERGE_PATCH, {"metadata": {"labels": {"a": "b"}}})
     api.delete(POD, "default", "p", options={"gracePeriodSeconds": 0})
     assert api.list(POD, None).items == []
+    api.create(POD, "default", pod())
+    last = api.delete(POD, "default", "p", options={"gracePeriodSeconds": 0})["metadata"]
+    assert (last["deletionTimestamp"], last["deletionGracePeriodSeconds"], last["generation"]) == (NOW, 0, 2)
 
 
 def owned(name: str, *owners: Json) -> Json:

@@ -167,7 +167,7 @@ def test_a_finalizer_taken_early_does_not_end_the_grace(api: Api) -> None:
         (
             {"propagationPolicy": "Sideways"},
             422,
-            'Unsupported value: "Sideways": supported values: "Background", "Foreground", "Orphan", "nil"',
+            'Unsupported value: "Sideways": supported values: "Foreground", "Background", "Orphan", "nil"',
         ),
         ({"propagationPolicy": "Orphan", "orphanDependents": True}, 422, "cannot be both set"),
     ],
