@@ -8,10 +8,12 @@ from typing import Final
 
 from kdns.controlplane.meta.kinds import REVIEWS, Json, Kind
 from kdns.controlplane.schema.schema import type_of
+from kdns.controlplane.server.discovery import verbs_of
 from kdns.controlplane.server.openapi.types import DELETE_OPTIONS, GVK, PATCH, STATUS, V2, V3, gvk, list_name
+from kdns.controlplane.server.protobuf.messages import MEDIA_TYPE as PROTOBUF
+from kdns.controlplane.server.representation import JSON, YAML
 from kdns.controlplane.server.views import kind_at
 
-_JSON = "application/json"
 _PATCH_TYPES = (
     "application/json-patch+json",
     "application/merge-patch+json",
@@ -57,13 +59,14 @@ class Verb:
     action: str
     method: str
     query: str
-    status: int = 200
+    statuses: tuple[int, ...] = (200,)
     body: str = ""
     response: str = "object"
-    media_types: tuple[str, ...] = (_JSON,)
+    media_types: tuple[str, ...] = ("*/*",)
 
 
-_CREATE = Verb("post", "post", _WRITE, status=201, body="object")
+_CREATED, _CHANGED = (200, 201, 202), (200, 201)
+_CREATE = Verb("post", "post", _WRITE, statuses=_CREATED, body="object")
 _COLLECTION = (
     Verb("list", "get", _LIST, response="list"),
     _CREATE,
@@ -71,11 +74,11 @@ _COLLECTION = (
 )
 _ITEM = (
     Verb("get", "get", "pretty"),
-    Verb("put", "put", _WRITE, body="object"),
-    Verb("patch", "patch", f"{_WRITE} force", body="patch", media_types=_PATCH_TYPES),
-    Verb("delete", "delete", _DELETE, body="options", response="status"),
+    Verb("put", "put", _WRITE, _CHANGED, body="object"),
+    Verb("patch", "patch", f"{_WRITE} force", _CHANGED, body="patch", media_types=_PATCH_TYPES),
+    Verb("delete", "delete", _DELETE, (200, 202), body="options", response="status"),
 )
-_POSTED = Verb("post", "post", _WRITE, status=201, body="object", response="status")
+_POSTED = Verb("post", "post", _WRITE, statuses=_CREATED, body="object", response="status")
 _SUBRESOURCE: Final[Mapping[str, tuple[Verb, ...]]] = {
     "status": _ITEM[:3],
     "finalize": _ITEM[1:2],
@@ -127,7 +130,8 @@ def operations(kind: Kind) -> Iterable[Operation]:
         return
     if kind.namespaced:
         yield Operation(everywhere, kind, _COLLECTION[0])
-    yield from (Operation(collection, kind, verb) for verb in _COLLECTION)
+    verbs = verbs_of(kind)
+    yield from (Operation(collection, kind, verb) for verb in _COLLECTION if verb.action in {"post", *verbs})
     yield from (Operation(f"{collection}/{{name}}", kind, verb) for verb in _ITEM)
     for name in kind.subresources:
         yield from (
@@ -136,17 +140,50 @@ def operations(kind: Kind) -> Iterable[Operation]:
 
 
 def _common(operation: Operation) -> Json:
-    kind, verb = operation.kind, operation.verb
-    scope = "ForAllNamespaces" if kind.namespaced and "{namespace}" not in operation.path else ""
-    group = kind.group.removesuffix(".k8s.io").capitalize() or "Core"
-    subject = f"{kind.kind}{operation.subresource.capitalize()}{scope}"
+    """What both versions say of an operation, in the words of kube-apiserver."""
+    kind, verb, subresource = operation.kind, operation.verb, operation.subresource
+    word, text, text_below = _WORDS[verb.action]
+    words = (kind.group.removesuffix(".k8s.io") or "core").split(".")
+    group = "".join(map(_capitalized, words))
+    collection = "Collection" if verb.action == "deletecollection" else ""
+    namespaced = "Namespaced" if "{namespace}" in operation.path else ""
+    scope = "ForAllNamespaces" if kind.namespaced and not namespaced else ""
+    subject = f"{collection}{namespaced}{kind.kind}{_capitalized(subresource)}{scope}"
+    is_plural = kind.kind.endswith("s") and not kind.kind.endswith("ss")
+    one = kind.kind if is_plural else f"{'an' if kind.kind[0] in 'AEIOU' else 'a'} {kind.kind}"
     return {
-        "operationId": f"{verb.action}{group}{kind.version.capitalize()}{subject}",
-        "description": " ".join(filter(None, (verb.action, kind.plural, operation.subresource))),
-        "tags": [f"{group.lower()}_{kind.version}"],
+        "operationId": f"{word}{group}{_capitalized(kind.version)}{subject}",
+        "description": (text_below if subresource else text).format(kind=kind.kind, one=one, subresource=subresource),
+        "tags": [f"{words[0]}{''.join(map(_capitalized, words[1:]))}_{kind.version}"],
         "x-kubernetes-action": verb.action,
         GVK: gvk(operation.shown),
     }
+
+
+_WORDS: Final[Mapping[str, tuple[str, str, str]]] = {
+    "get": ("read", "read the specified {kind}", "read {subresource} of the specified {kind}"),
+    "put": ("replace", "replace the specified {kind}", "replace {subresource} of the specified {kind}"),
+    "patch": (
+        "patch",
+        "partially update the specified {kind}",
+        "partially update {subresource} of the specified {kind}",
+    ),
+    "post": ("create", "create {one}", "create {subresource} of {one}"),
+    "delete": ("delete", "delete {one}", ""),
+    "deletecollection": ("delete", "delete collection of {kind}", ""),
+    "list": ("list", "list or watch objects of kind {kind}", ""),
+}
+"""Action → the first word of its operationId, and what it does with an object and with a subresource."""
+
+
+def _capitalized(word: str) -> str:
+    return f"{word[:1].upper()}{word[1:]}"
+
+
+def _produced(verb: Verb) -> list[str]:
+    """The media types of a response; those of a watch after those of a list."""
+    streams = [f"{each};stream=watch" for each in (JSON, PROTOBUF)] if verb.action == "list" else []
+    return [JSON, YAML, PROTOBUF, *streams]
 
 
 def _parameters(operation: Operation) -> Iterable[tuple[str, str, str, str]]:
@@ -176,9 +213,18 @@ def v3_paths(kinds: Iterable[Kind]) -> Json:
                 **({"required": True} if verb.body != "options" else {}),
             }
         response = {"schema": V3.ref(operation.type_named(verb.response))}
-        item["responses"] = {str(verb.status): {"description": "OK", "content": {_JSON: response}}}
+        content = dict.fromkeys(_produced(verb), response)
+        item["responses"] = _responses(verb, {"content": content})
         paths.setdefault(operation.path, {})[verb.method] = item
     return paths
+
+
+def _responses(verb: Verb, content: Json) -> Json:
+    answers = {str(status): {"description": _STATUSES[status], **content} for status in verb.statuses}
+    return {**answers, "401": {"description": "Unauthorized"}}
+
+
+_STATUSES: Final[Mapping[int, str]] = {200: "OK", 201: "Created", 202: "Accepted"}
 
 
 def v2_paths(kinds: Iterable[Kind]) -> Json:
@@ -186,7 +232,7 @@ def v2_paths(kinds: Iterable[Kind]) -> Json:
     paths: Json = {}
     for operation in (operation for kind in kinds for operation in operations(kind)):
         verb = operation.verb
-        item = _common(operation) | {"consumes": list(verb.media_types), "produces": [_JSON]}
+        item = _common(operation) | {"consumes": list(verb.media_types), "produces": _produced(verb)}
         item["parameters"] = [
             {"name": name, "in": place, "description": doc, "type": of}
             | ({"required": True} if place == "path" else {})
@@ -195,7 +241,6 @@ def v2_paths(kinds: Iterable[Kind]) -> Json:
         if verb.body:
             body = {"name": "body", "in": "body", "schema": V2.ref(operation.type_named(verb.body))}
             item["parameters"].append(body | ({"required": True} if verb.body != "options" else {}))
-        response = V2.ref(operation.type_named(verb.response))
-        item["responses"] = {str(verb.status): {"description": "OK", "schema": response}}
+        item["responses"] = _responses(verb, {"schema": V2.ref(operation.type_named(verb.response))})
         paths.setdefault(operation.path, {})[verb.method] = item
     return paths
