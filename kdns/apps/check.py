@@ -119,12 +119,12 @@ class _Check:
 
     async def corefile(self, path: str, text: str, *, is_here: bool) -> None:
         """A Corefile, and with `is_here`, the files that it names."""
-        servers, found = mistakes_in(PILLAR.sub("192.0.2.1", text), path, dns_port=self._dns_port)
+        servers, others, found = mistakes_in(PILLAR.sub("192.0.2.1", text), path, dns_port=self._dns_port)
         self.mistakes += found
-        if is_here and servers:
+        if is_here and (servers or others):
             from kdns.apps.check_files import mistakes_in_files  # noqa: PLC0415 - the server's modules take half a second
 
-            self.mistakes += await mistakes_in_files(servers)
+            self.mistakes += await mistakes_in_files(servers, others)
 
     def _yaml(self, path: str, text: str) -> None:
         wrong: list[ManifestError] = []
@@ -164,7 +164,7 @@ class _Check:
                 continue
             if key == COREFILE_KEY:
                 filled = PILLAR.sub("192.0.2.1", value)
-                _, found = mistakes_in(filled, manifest.path, dns_port=self._dns_port, read=_elsewhere)
+                *_, found = mistakes_in(filled, manifest.path, dns_port=self._dns_port, read=_elsewhere)
                 self._add_within(manifest, text, key, found)
             elif KIND in value and any(map(_is_settings, (each.value for each in all_documents(key, value, [])))):
                 self._add_within(manifest, text, key, _settings_mistakes(manifest.path, value))

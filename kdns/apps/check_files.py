@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -15,8 +15,8 @@ from kdns.aio.http.sites import plain_page
 from kdns.aio.kube.kubeconfig import kubeconfig
 from kdns.cluster.source import Scope, Source
 from kdns.cluster.state import State
-from kdns.errors import CorefileError, InputError
-from kdns.plugins import hosts
+from kdns.errors import CorefileError, InputError, KubeconfigError
+from kdns.plugins import hosts, root
 from kdns.plugins.directive import Level, OnChange
 from kdns.plugins.directives import DIRECTIVES
 from kdns.plugins.server_config import ServerConfig
@@ -25,12 +25,17 @@ _OPTIONAL: Final = frozenset({hosts.DEFAULT_PATH})
 """Files that need not be there where nobody asked for them."""
 
 
-async def mistakes_in_files(servers: Iterable[ServerConfig]) -> list[CorefileError]:
-    """What is wrong with the files that these server blocks name: each at its line, or where it is named."""
+async def mistakes_in_files(
+    servers: Sequence[ServerConfig], others: Sequence[ServerConfig] = ()
+) -> list[CorefileError]:
+    """What is wrong with the files that these server blocks name: each at its line, or where it is named.
+
+    Of `others`, whose blocks have mistakes, no more is told than what files are about.
+    """
     process = Process(Clusters(), lambda: (), lambda _: plain_page(lambda: (404, "")))
     found: list[CorefileError] = []
-    for server in servers:
-        setup = _Reading(server, process)
+    for server in (*servers, *filter(_knows_its_folder, others)):
+        setup = _Reading(server, process, is_whole=server in servers)
         try:
             await setup.read()
         finally:
@@ -40,11 +45,16 @@ async def mistakes_in_files(servers: Iterable[ServerConfig]) -> list[CorefileErr
     return found
 
 
+def _knows_its_folder(server: ServerConfig) -> bool:
+    return bool(server.configs(root.DIRECTIVE)) or all(stanza.name != root.DIRECTIVE.name for stanza in server.stanzas)
+
+
 @dataclass(slots=True)
 class _Reading(BlockSetup):
     """The Setup of a server block that is only read: what a start would refuse or warn of is a mistake."""
 
     mistakes: list[CorefileError] = field(default_factory=list)
+    is_whole: bool = True
 
     async def read(self) -> None:
         """Build the directives one by one, and let each read its files."""
@@ -59,7 +69,10 @@ class _Reading(BlockSetup):
         if tls := self.options.tls:
             from kdns.aio.dns.encrypted.tls import server_context  # noqa: PLC0415 - only where it is used
 
-            self._noted(lambda: server_context(replace(tls, keylog=""), ()))
+            try:
+                server_context(replace(tls, keylog=""), ())
+            except CorefileError as error:
+                self._add(error)
 
     def _noted(self, work: Callable[[], object]) -> None:
         try:
@@ -69,8 +82,19 @@ class _Reading(BlockSetup):
 
     def _note(self, error: InputError) -> None:
         located = self.located(error)
-        if isinstance(located, CorefileError) and str(located) not in map(str, self.mistakes):
-            self.mistakes.append(located)
+        is_of_file = isinstance(error, KubeconfigError) or (
+            isinstance(error, CorefileError) and (not error.line or error.path not in self._corefiles)
+        )
+        if isinstance(located, CorefileError) and (self.is_whole or is_of_file):
+            self._add(located)
+
+    def _add(self, mistake: CorefileError) -> None:
+        if str(mistake) not in map(str, self.mistakes):
+            self.mistakes.append(mistake)
+
+    @property
+    def _corefiles(self) -> set[str]:
+        return {self.config.path, *(line.path for stanza in self.config.stanzas for line in (stanza, *stanza.block))}
 
     def listen(self, hosts: Sequence[str], exclude: Sequence[str]) -> None:
         """Interfaces are those of the machine that listens."""
@@ -111,4 +135,4 @@ class _Reading(BlockSetup):
         """What a start warns of in files is a mistake."""
         if level == "warning" and event.endswith(("not readable", "not usable")):
             reason = str(facts["reason"])
-            self._note(self.config.file_error(str(facts.get("path") or reason.partition(": ")[0]), reason))
+            self._add(self.config.file_error(str(facts.get("path") or reason.partition(": ")[0]), reason))

@@ -81,7 +81,8 @@ class ServerConfig:
         """
         lines = [line for stanza in self.stanzas for line in (stanza, *stanza.block)]
         file = path.partition(":")[0]  # of some, the line is part
-        words = [word for line in lines for word in line.args if word.text and f"/{word.text}/" in f"/{file}/"]
+        paths = f"/{file}/{file.rpartition('.')[0]}/"  # that of a key has an ending
+        words = [word for line in lines for word in line.args if word.text and f"/{word.text}/" in paths]
         closest = max(words, key=lambda word: (file.endswith(word.text), len(word.text)), default=None)
         return CorefileError(closest.path, closest.line, "", reason) if closest else self.error(reason)
 
@@ -93,7 +94,7 @@ def configure(
 
     `dns_port` stands in for a missing port of dns://, `schemes` are those that can be served.
     """
-    servers, errors = understood(blocks, dns_port=dns_port, schemes=schemes)
+    servers, _, errors = understood(blocks, dns_port=dns_port, schemes=schemes)
     if errors:
         raise errors[0]
     return servers
@@ -101,8 +102,11 @@ def configure(
 
 def understood(
     blocks: Iterable[ServerBlock], *, dns_port: int = DEFAULT_PORTS["dns"], schemes: Collection[str] = tuple(TRANSPORTS)
-) -> tuple[tuple[ServerConfig, ...], list[CorefileError]]:
-    """The servers in whose blocks nothing is wrong, and every mistake: those within blocks, then those between them."""
+) -> tuple[tuple[ServerConfig, ...], tuple[ServerConfig, ...], list[CorefileError]]:
+    """The servers in whose blocks nothing is wrong, the others without what is wrong, and every mistake.
+
+    The mistakes within blocks come before those between them.
+    """
     errors: list[CorefileError] = []
     servers: list[ServerConfig] = []
     others: list[ServerConfig] = []
@@ -115,7 +119,7 @@ def understood(
     overlaps = dict(_overlaps(servers, dns_port))
     errors += [error for number, error in sorted(overlaps.items())]
     errors += [error for number, error in _static_clashes(servers, dns_port) if number not in overlaps]
-    return tuple(servers), errors
+    return tuple(servers), tuple(others), errors
 
 
 def _unserved(server: ServerConfig, schemes: Collection[str]) -> Iterator[CorefileError]:

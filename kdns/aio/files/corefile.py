@@ -66,15 +66,15 @@ def parse_corefile(text: str, path: str, *, dns_port: int) -> tuple[ServerConfig
 
 def mistakes_in(
     text: str, path: str, *, dns_port: int, read: Reader | None = None
-) -> tuple[tuple[ServerConfig, ...], list[CorefileError]]:
-    """The servers in whose blocks nothing is wrong, and every mistake in a Corefile and in what it imports.
+) -> tuple[tuple[ServerConfig, ...], tuple[ServerConfig, ...], list[CorefileError]]:
+    """Servers as `understood` gives them, and every mistake in a Corefile and in what it imports.
 
     `read` is for imports. The grammar's first mistake is the only one of its kind.
     """
     try:
         return understood(parse(text, path, environ=os.environ, read=read or _read_all), dns_port=dns_port)
     except CorefileError as error:
-        return (), [error]
+        return (), (), [error]
 
 
 def _read_all(pattern: str) -> Sequence[tuple[str, str]]:
