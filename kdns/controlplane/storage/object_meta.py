@@ -78,8 +78,11 @@ def _check_namespace(namespace: str, metadata: Json) -> None:
 
 
 def place(kind: Kind, namespace: str, obj: Json) -> None:
-    """Set the request's namespace; 400 if the object names another."""
+    """Set the request's namespace; 400 if the object names another. Labels and annotations that are empty go."""
     metadata = obj["metadata"]
+    for field in ("labels", "annotations"):
+        if field in metadata and not metadata[field]:
+            del metadata[field]
     _check_namespace(namespace, metadata)
     if kind.namespaced:
         metadata["namespace"] = namespace

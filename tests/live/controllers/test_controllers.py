@@ -223,6 +223,7 @@ async def test_hand_written_endpoints_reach_slices(cluster: Cluster) -> None:
     await cluster.settled()
     assert cluster.addresses("db") == ["192.0.2.43", "2001:db8::1"]
     assert sorted(each["addressType"] for each in cluster.slices("db")) == ["IPv4", "IPv6"]
+    assert not any("annotations" in each["metadata"] for each in cluster.slices("db"))
     cluster.api.delete(ENDPOINTS, "default", "db")
     await cluster.settled()
     assert cluster.slices("db") == []
