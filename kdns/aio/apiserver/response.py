@@ -30,6 +30,10 @@ _CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _BROWSERS = ("curl/", "Wget/", "Mozilla/")
 
 
+NOT_CACHED = {"Cache-Control": "no-cache, private"}
+"""Objects may be secret, and may change: no proxy keeps a response."""
+
+
 def response_to(
     request: web.BaseRequest,
     body: bytes,
@@ -44,7 +48,7 @@ def response_to(
         body = dumped(msgspec.json.decode(body)).encode()
     elif media_type == JSON and _wants_indent(request):
         body = msgspec.json.format(body, indent=2) + b"\n"
-    response = web.Response(status=status, body=body, content_type=media_type)
+    response = web.Response(status=status, body=body, content_type=media_type, headers=NOT_CACHED)
     add_warnings(response, warnings or [])
     if len(body) >= _COMPRESSED_FROM_BYTES and "gzip" in request.headers.get("Accept-Encoding", ""):
         compressor = zlib.compressobj(level=1, wbits=31)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from kdns.aio.apiserver.response import add_warnings
+from kdns.aio.apiserver.response import NOT_CACHED, add_warnings
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.server.protobuf import messages
 from kdns.controlplane.server.representation import Renderer
@@ -129,7 +129,7 @@ async def started(
     """The response of a watch, with its header sent."""
     media_type = renderer.shape.media_type
     content_type = f"{media_type};stream=watch" if media_type == messages.MEDIA_TYPE else media_type
-    response = web.StreamResponse(headers={"Content-Type": content_type, "Cache-Control": "no-cache, private"})
+    response = web.StreamResponse(headers={"Content-Type": content_type, **NOT_CACHED})
     add_warnings(response, warnings or [])
     response.enable_chunked_encoding()
     await response.prepare(request)

@@ -90,9 +90,13 @@ def not_found(kind: Kind, name: str) -> StatusError:
     return StatusError(404, "NotFound", f"{kind.resource} {_quoted(name)} not found", _details(kind, name))
 
 
-def already_exists(kind: Kind, name: str) -> StatusError:
-    """409: an object of that name exists."""
-    return StatusError(409, "AlreadyExists", f"{kind.resource} {_quoted(name)} already exists", _details(kind, name))
+def already_exists(kind: Kind, name: str, *, is_generated: bool = False) -> StatusError:
+    """409: an object of that name exists. Where the server generates the name, the client may try again."""
+    why, details = f"{kind.resource} {_quoted(name)} already exists", _details(kind, name)
+    if is_generated:
+        why += ", the server was not able to generate a unique name for the object"
+        details["retryAfterSeconds"] = 1
+    return StatusError(409, "AlreadyExists", why, details)
 
 
 def conflict(kind: Kind, name: str, why: str) -> StatusError:

@@ -62,7 +62,7 @@ class Writes:
         if exists or dry_run:
             prepared.revert()
         if exists:
-            raise already_exists(kind, name)
+            raise already_exists(kind, name, is_generated=bool(obj["metadata"].get("generateName")))
         if dry_run:
             return copied(prepared.obj)
         try:

@@ -50,6 +50,11 @@ def test_generate_name_avoids_what_is_there() -> None:
     assert generated["metadata"]["name"] == "web-s0002"
     long = api.create(POD, "default", pod("", generateName="a" * 70))
     assert long["metadata"]["name"] == "a" * 58 + "s0003"
+    for number in range(4, 14):
+        api.create(POD, "default", pod(f"web-s{number:04}"))
+    why = 'pods "web-s0012" already exists, the server was not able to generate a unique name for the object'
+    error = refused(409, why, lambda: api.create(POD, "default", pod("", generateName="web-")))
+    assert error.details == {"name": "web-s0012", "kind": "pods", "retryAfterSeconds": 1}
 
 
 @pytest.mark.parametrize(
