@@ -10,7 +10,7 @@ from aiohttp import web
 
 import kdns
 from kdns.aio.apiserver.response import object_response, response_to
-from kdns.controlplane.meta.errors import StatusError
+from kdns.controlplane.meta.errors import StatusError, method_not_allowed, not_found
 from kdns.controlplane.meta.kinds import Json
 from kdns.controlplane.server import discovery, representation
 from kdns.controlplane.server.openapi import documents
@@ -24,6 +24,8 @@ _PATHS = (
     *("/api", "/apis", "/healthz", "/livez", "/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/readyz"),
     "/version",
 )
+
+_NO_CUSTOM_KINDS = "this control plane has the built-in kinds only: CustomResourceDefinitions cannot be created"
 
 Metrics: TypeAlias = Callable[[str], web.Response]
 """The response of /metrics for an Accept header."""
@@ -39,9 +41,7 @@ def response_at(request: web.BaseRequest, address: str, metrics: Metrics | None 
     if make is None:
         return None
     if request.method not in {"GET", "HEAD"}:
-        raise StatusError(
-            405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {}
-        )
+        raise StatusError(405, "MethodNotAllowed", _NO_CUSTOM_KINDS, {}) if _is_custom(parts) else method_not_allowed()
     return make()
 
 
@@ -73,10 +73,24 @@ def _discovery_maker(request: web.BaseRequest, parts: list[str], address: str) -
             return lambda: _json(request, discovery.group(group))
         case ["apis", group, version]:
             return lambda: _json(request, discovery.resource_list(group, version))
-        case ["apis", "apiextensions.k8s.io", "v1", "customresourcedefinitions"] if "watch" not in request.query:
-            return lambda: _json(request, discovery.custom_kinds())
+        case [_, _, _, _, *name] if _is_custom(parts):
+            return lambda: _custom_kinds(request, "/".join(name))
         case _:
             return None
+
+
+def _is_custom(parts: list[str]) -> bool:
+    """Whether a path is that of CustomResourceDefinitions."""
+    kind = discovery.CUSTOM_KIND
+    return parts[:4] == ["apis", kind.group, kind.version, kind.plural]
+
+
+def _custom_kinds(request: web.BaseRequest, name: str) -> web.Response:
+    if "watch" in request.query:
+        raise unknown_path()
+    if name:
+        raise not_found(discovery.CUSTOM_KIND, name)
+    return _json(request, discovery.custom_kinds())
 
 
 def _json(request: web.BaseRequest, value: Json | None) -> web.Response:

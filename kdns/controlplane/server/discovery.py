@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from hashlib import sha256
+from typing import Final
 
 from kdns.cluster.source import OWN_BUILD
 from kdns.controlplane.meta.kinds import FORMS, REVIEWS, SERVED, Json, Kind
@@ -11,7 +12,12 @@ from kdns.controlplane.resources.strategy import STRATEGIES
 from kdns.controlplane.schema.schema import KUBERNETES_VERSION
 from kdns.controlplane.server.views import kind_at
 
-_ALL = (*SERVED, *REVIEWS)
+CUSTOM_KIND: Final = Kind(
+    *("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions"),
+    *(False, ("crd", "crds"), (), ("api-extensions",)),
+)
+"""A kind of which there are no objects: clients read the empty list, and creating one is refused with the reason."""
+_ALL = (*SERVED, *REVIEWS, CUSTOM_KIND)
 # fmt: off
 _GROUPS = (
     "apiregistration.k8s.io", "apps", "events.k8s.io", "authentication.k8s.io", "authorization.k8s.io", "autoscaling",
@@ -56,6 +62,8 @@ def verbs_of(kind: Kind) -> list[str]:
     """The verbs of a kind and its collection."""
     if kind in REVIEWS:
         return ["create"]
+    if kind is CUSTOM_KIND:
+        return ["get", "list"]
     whole = STRATEGIES[FORMS.get(kind, kind)].delete_collection
     return [verb for verb in VERBS if verb != "deletecollection" or whole]
 
@@ -95,13 +103,10 @@ def group_list() -> Json:
 
 
 def custom_kinds() -> Json:
-    """The empty list of CustomResourceDefinitions, which kubectl reads before it reports an unknown kind.
-
-    Differs: they are not in discovery, since none can be created.
-    """
+    """The empty list of CustomResourceDefinitions, which kubectl reads before it reports an unknown kind."""
     return {
-        "kind": "CustomResourceDefinitionList",
-        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": CUSTOM_KIND.list_kind,
+        "apiVersion": CUSTOM_KIND.api_version,
         "metadata": {"resourceVersion": "1"},
         "items": [],
     }
