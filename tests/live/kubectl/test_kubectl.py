@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from kubectl_api import KUBECTL, Kubectl, served
 
-from kdns.controlplane.meta.kinds import NODE, POD, SERVED, SERVICE
+from kdns.controlplane.meta.kinds import NODE, POD, REVIEWS, SERVED, SERVICE
+from kdns.controlplane.server.discovery import CUSTOM_KIND
 
 pytestmark = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not on PATH: install it to run these tests")
 
@@ -123,7 +124,7 @@ async def test_change(kubectl: Kubectl) -> None:
     await kubectl('patch svc my-service --type=json -p [{"op":"replace","path":"/spec/ports/0/port","value":91}]')
     assert [port["port"] for port in kubectl.service()["spec"]["ports"]] == [91]
     failed = await kubectl.run('patch svc my-service --type=json -p [{"op":"remove","path":"/spec/none"}]')
-    assert "The request is invalid: patch: can't remove a non-existent object" in failed.err
+    assert failed.err == "The request is invalid: the server rejected our request due to an error in our request\n"
     await kubectl("label svc my-service tier=front app-")
     assert kubectl.service()["metadata"]["labels"] == {"tier": "front"}
     await kubectl("annotate svc my-service example.com/note=hello")
@@ -192,8 +193,9 @@ async def test_describe(kubectl: Kubectl) -> None:
 
 async def test_discovery(kubectl: Kubectl) -> None:
     resources = await kubectl("api-resources --no-headers -o name")
-    assert set(resources.split()) == {f"{kind.plural}.{kind.group}".rstrip(".") for kind in SERVED}
-    assert set((await kubectl("api-versions")).split()) == {kind.api_version for kind in SERVED}
+    listed = (*SERVED, *REVIEWS, CUSTOM_KIND)
+    assert set(resources.split()) == {f"{kind.plural}.{kind.group}".rstrip(".") for kind in listed}
+    assert set((await kubectl("api-versions")).split()) == {kind.api_version for kind in listed}
     assert "Server Version: v1.36.0+kdns" in await kubectl("version")
     assert "FIELD: port <integer>" in await kubectl("explain svc.spec.ports.port")
     assert "addressType" in await kubectl("explain endpointslices")
