@@ -99,15 +99,6 @@ def test_a_commands_page_lists_exactly_its_options(name: str) -> None:
     assert {option for option in options(command) if option.startswith("-")} - {"-h", "--help"} == told
 
 
-@pytest.mark.parametrize("name", ["env", "trace"])
-def test_the_example_of_a_page_prints_what_the_page_says(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = next(text for where, text in blocks("console") if where.startswith(f"docs/{name}.md"))
-    command, _, output = shown.partition("\n")
-    monkeypatch.chdir(PROJECT)
-    result = CliRunner().invoke(main, shlex.split(command.removeprefix("$ kdns ")))
-    assert (result.exit_code, result.stdout) == (0, output)
-
-
 def test_the_example_of_render_is_a_ruleset(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = next(text for where, text in blocks("console") if where.startswith("docs/render.md"))
     monkeypatch.chdir(PROJECT)
