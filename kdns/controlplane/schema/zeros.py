@@ -89,7 +89,7 @@ def _filled(type_name: TypeName, obj: Json) -> Json:
     changes: Json = {}
     for name, value in shape.zeros.items():
         present = obj.get(name)
-        if present is None or (not present and name in shape.emptied):
+        if present is None or (not present and isinstance(value, dict)):
             changes[name] = value
     for field in shape.inner:
         if value := obj.get(field.name):

@@ -20,7 +20,7 @@ from kdns.controlplane.resources.strategy import STRATEGIES
 from kdns.controlplane.schema.zeros import filled
 from kdns.controlplane.server.protobuf import encoding
 from kdns.controlplane.server.protobuf.messages import MEDIA_TYPE as PROTOBUF
-from kdns.controlplane.server.views import FORM_VIEWS
+from kdns.controlplane.server.views import FORM_VIEWS, SCALE, SCALES
 from kdns.controlplane.storage.listing import ListResult
 from kdns.controlplane.storage.watch import WatchEvent, joined_items
 
@@ -84,6 +84,10 @@ def representation(
     if not accept:
         return Representation()
     ranges = media_ranges(accept)
+    if not any(each.media_type in {*_MEDIA_TYPES, "*/*", "*"} for each in ranges):
+        available = [*_MEDIA_TYPES, *(f"{each};stream=watch" for each in _STREAMED if streams)]
+        message = f"406: Not Acceptable\n\nAvailable representations: {', '.join(available)}"
+        raise StatusError(406, "NotAcceptable", message, {})
     media_types = _MEDIA_TYPES if has_protobuf else (JSON, YAML)
     for each in ranges:
         for media_type in media_types:
@@ -92,11 +96,7 @@ def representation(
                 if streams and media_type not in _STREAMED:
                     raise _not_acceptable(f"{each};stream=watch" for each in _STREAMED)
                 return wanted
-    if any(_matches(each.media_type, media_type) for each in ranges for media_type in media_types):
-        raise _not_acceptable(media_types)
-    available = [*media_types, *(f"{each};stream=watch" for each in _STREAMED if streams)]
-    message = f"406: Not Acceptable\n\nAvailable representations: {', '.join(available)}"
-    raise StatusError(406, "NotAcceptable", message, {})
+    raise _not_acceptable(media_types)
 
 
 def _matches(media_range: str, media_type: str) -> bool:
@@ -149,7 +149,7 @@ def table(
 ) -> Json:
     """The objects as a Table at a time (Unix seconds); `metadata` is the list's (resourceVersion, continue)."""
     stored = FORMS.get(kind, kind)
-    printer, view = STRATEGIES[stored].printer, FORM_VIEWS.get(kind)
+    printer, view = SCALES if kind is SCALE else STRATEGIES[stored].printer, FORM_VIEWS.get(kind)
     rows = []
     for obj in objects:
         row = _row(printer, view.stored(obj) if view else obj, now_s)

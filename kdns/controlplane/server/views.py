@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from kdns.controlplane.meta.errors import Cause, invalid
 from kdns.controlplane.meta.kinds import AUTOSCALER_V1, EVENT_V1, Json, Kind
+from kdns.controlplane.resources.columns import AGE, NAME, Column, Printer, age, name
 from kdns.controlplane.resources.core import events_v1
 from kdns.controlplane.resources.generic import autoscaler_v1
 from kdns.controlplane.resources.label_selectors import selector_text
@@ -81,6 +83,23 @@ def scale_of(obj: Json) -> Json:
         "spec": {"replicas": wanted} if wanted else {},
         "status": {name: value for name, value in shown.items() if value or name == "replicas"},
     }
+
+
+def _scale_cells(scale: Json, now_s: float) -> list[Any]:
+    wanted, found = scale.get("spec") or {}, scale.get("status") or {}
+    return [name(scale), wanted.get("replicas") or 0, found.get("replicas") or 0, age(scale, now_s)]
+
+
+SCALES = Printer(
+    (
+        NAME,
+        Column("Desired", "spec.replicas", type="integer"),
+        Column("Available", "status.replicas", type="integer"),
+        AGE,
+    ),
+    _scale_cells,
+)
+"""How a Scale is printed."""
 
 
 def with_scale(obj: Json, scale: Json) -> Json:

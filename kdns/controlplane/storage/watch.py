@@ -71,8 +71,8 @@ class Version:
 
 def version_of(kind: Kind, key: Key, obj: Json, revision: int) -> Version:
     """`obj` with its resourceVersion, encoded. The values of top-level fields are shared with `obj`, not copied."""
-    versioned = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(revision)}}
-    return Version(kind, key, revision, lean(kind, versioned), msgspec.json.encode(filled(kind, versioned)))
+    versioned = lean(kind, {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(revision)}})
+    return Version(kind, key, revision, versioned, msgspec.json.encode(filled(kind, versioned)))
 
 
 def joined_items(kind: Kind, versions: Sequence[Version]) -> bytes:

@@ -17,7 +17,7 @@ EVENT_TIMES: Json = {"firstTimestamp": None, "lastTimestamp": None, "eventTime":
         (ENDPOINT_SLICE, {"addressType": "IPv4"}, {"addressType": "IPv4", "endpoints": None, "ports": None}),
         (
             ENDPOINT_SLICE,
-            {"addressType": "IPv4", "endpoints": [{"addresses": ["10.0.0.1"]}], "ports": []},
+            {"addressType": "IPv4", "endpoints": [{"addresses": ["10.0.0.1"]}]},
             {"addressType": "IPv4", "endpoints": [{"addresses": ["10.0.0.1"], "conditions": {}}], "ports": None},
         ),
         (ENDPOINTS, {"metadata": {"name": "a"}}, {"metadata": {"name": "a"}}),
@@ -78,5 +78,6 @@ def test_objects_in_memory_lack_it() -> None:
     kept = {"name": "c", "securityContext": {}}
     assert lean(POD, obj) == {"metadata": {}, "spec": {"containers": [kept]}, "status": {}}
     assert lean(POD, {"metadata": {}, "spec": {"containers": None}}) == {"metadata": {}, "spec": {}}
+    assert lean(ENDPOINT_SLICE, {"metadata": {}, "endpoints": [], "ports": None}) == {"metadata": {}}
     same = lean(POD, obj)
     assert lean(POD, same) is same

@@ -97,6 +97,7 @@ STREAMS = f"application/json;stream=watch, {PROTOBUF};stream=watch"
     ("accept", "streams", "message"),
     [
         ("text/html", False, f"{AVAILABLE}{ALL}"),
+        ("application/*", False, f"{AVAILABLE}{ALL}"),
         ("text/html", True, f"{AVAILABLE}{ALL}, {STREAMS}"),
         ("application/json;q=0", False, f"{AVAILABLE}{ALL}"),
         ("application/json;as=Table;g=meta.k8s.io;v=v9", False, f"{ACCEPTED}{ALL}"),

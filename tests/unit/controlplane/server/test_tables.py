@@ -14,6 +14,7 @@ from kdns.controlplane.meta.kinds import GENERIC, KINDS, NAMESPACE, POD, SERVED,
 from kdns.controlplane.resources.columns import printer_of
 from kdns.controlplane.resources.generic.columns import PRINTERS
 from kdns.controlplane.server.representation import IncludeObject, table
+from kdns.controlplane.server.views import SCALE
 
 NOW_S = datetime.fromisoformat("2024-05-01T12:00:00Z").timestamp()
 GOLDEN: list[dict[str, Any]] = yaml.safe_load((Path(__file__).parents[3] / "golden" / "tables.yaml").read_text("utf-8"))
@@ -153,3 +154,10 @@ def test_age_of_a_timestamp(timestamp: str | None, text: str) -> None:
 def test_a_pod_known_by_podip_alone_shows_it() -> None:
     pod = {"metadata": {"name": "a"}, "status": {"podIP": "10.1.0.9"}}
     assert table(POD, [pod], now_s=NOW_S)["rows"][0]["cells"][5] == "10.1.0.9"
+
+
+def test_a_scale_is_a_table_too() -> None:
+    scale = {"metadata": {"name": "web"}, "spec": {"replicas": 3}, "status": {"replicas": 2}}
+    printed = table(SCALE, [scale], now_s=NOW_S)
+    assert [column["name"] for column in printed["columnDefinitions"]] == ["Name", "Desired", "Available", "Age"]
+    assert printed["rows"][0]["cells"][:3] == ["web", 3, 2]
