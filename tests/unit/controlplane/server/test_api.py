@@ -6,6 +6,7 @@ import pytest
 from verbs_api import NOW, new_api, pod, refused, service
 
 from kdns.controlplane.meta.kinds import (
+    DEPLOYMENT,
     ENDPOINT_SLICE,
     ENDPOINTS,
     EVENT,
@@ -248,3 +249,16 @@ def test_an_event_owns_nothing() -> None:
         "/v1, Kind=Event is disallowed from being an owner",
         lambda: new_api().create(POD, "default", pod("p", ownerReferences=[owner])),
     )
+
+
+def test_a_json_patch_finds_what_go_writes_of_absent_fields() -> None:
+    """As with kube-apiserver, `resources` of a container is there to add limits to."""
+    api = new_api()
+    container = {"name": "c", "image": "i"}
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [container]}}
+    spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
+    api.create(DEPLOYMENT, "default", {"metadata": {"name": "web"}, "spec": spec})
+    path = "/spec/template/spec/containers/0/resources/limits"
+    add = [{"op": "add", "path": path, "value": {"cpu": "1"}}]
+    changed = api.patch(DEPLOYMENT, "default", "web", JSON_PATCH, add)
+    assert changed["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"] == {"cpu": "1"}
