@@ -15,6 +15,7 @@ from kdns.aio.files import yaml
 from kdns.controlplane.meta.kinds import REVIEWS, SERVED
 from kdns.controlplane.schema import check
 from kdns.controlplane.server import representation
+from kdns.controlplane.server.discovery import CUSTOM_KIND
 from kdns.controlplane.server.protobuf.decoding import decoded
 
 
@@ -72,7 +73,10 @@ async def test_discovery(client: Client) -> None:
     _, versions, _ = await client("GET", "/api")
     assert versions["versions"] == ["v1"]
     _, groups, _ = await client("GET", "/apis")
-    assert {group["name"] for group in groups["groups"]} == {kind.group for kind in (*SERVED, *REVIEWS)} - {""}
+    assert {group["name"] for group in groups["groups"]} == {
+        CUSTOM_KIND.group,
+        *(kind.group for kind in (*SERVED, *REVIEWS)),
+    } - {""}
     _, resources, _ = await client("GET", "/api/v1")
     services = next(resource for resource in resources["resources"] if resource["name"] == "services")
     assert (services["shortNames"], services["kind"], services["namespaced"]) == (["svc"], "Service", True)
