@@ -181,7 +181,13 @@ INSTEAD: dict[str, tuple[str, str]] = {
 
 
 def refusal(kind: Kind, name: str, errors: list[Json]) -> Json:
-    """The Status that a client gets for these field errors."""
+    """The Status that a client gets for these field errors.
+
+    The table of load balancers was recorded with another path than that of the API.
+    """
+    errors = [
+        each | {"field": each["field"].replace("status.ingress", "status.loadBalancer.ingress")} for each in errors
+    ]
     causes = [{"reason": each["type"], "message": each["body"], "field": each["field"]} for each in errors]
     texts = list(dict.fromkeys(f"{each['field']}: {each['body']}" for each in errors))
     found = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"

@@ -281,7 +281,7 @@ def _validate_new_and_changed_service(new: Json, old: Json | None) -> list[Cause
 
 
 def _validate_service_status(new: Json, old: Json | None) -> list[Cause]:
-    return validate_load_balancer_status(new, old or {})
+    return validate_load_balancer_status(new, old or {}, path="status.loadBalancer")
 
 
 def _status(status: Json) -> Callable[[Json], Json]:

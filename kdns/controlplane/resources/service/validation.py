@@ -277,26 +277,26 @@ def _internal_traffic(service: Json, gates: Gates) -> list[Cause]:
     return causes
 
 
-def validate_load_balancer_status(service: Json, old: Json, gates: Gates = GATES) -> list[Cause]:
-    """status.loadBalancer.ingress of a Service; stored addresses stay valid."""
+def validate_load_balancer_status(service: Json, old: Json, gates: Gates = GATES, path: str = "status") -> list[Cause]:
+    """status.loadBalancer.ingress of a Service; stored addresses stay valid. Causes are below `path`."""
     causes = []
     ingress = _ingress(service)
     if type_of(service) != LOAD_BALANCER and ingress and ingress != _ingress(old):
-        return [forbidden("status.loadBalancer.ingress", "may only be used when `spec.type` is 'LoadBalancer'")]
+        return [forbidden(f"{path}.ingress", "may only be used when `spec.type` is 'LoadBalancer'")]
     kept = {entry["ip"] for entry in _ingress(old) if entry.get("ip")}
     for index, entry in enumerate(ingress):
-        path, address, mode = f"status.loadBalancer.ingress[{index}]", entry.get("ip"), entry.get("ipMode")
+        at, address, mode = f"{path}.ingress[{index}]", entry.get("ip"), entry.get("ipMode")
         if address:
-            causes += invalid_values(f"{path}.ip", address, formats.ip_problems(address, kept, strict=gates.strict_ips))
-            causes += [] if mode else [required(f"{path}.ipMode", "must be specified when `ip` is set")]
+            causes += invalid_values(f"{at}.ip", address, formats.ip_problems(address, kept, strict=gates.strict_ips))
+            causes += [] if mode else [required(f"{at}.ipMode", "must be specified when `ip` is set")]
         elif mode is not None:
-            causes.append(forbidden(f"{path}.ipMode", "may not be specified when `ip` is not set"))
+            causes.append(forbidden(f"{at}.ipMode", "may not be specified when `ip` is not set"))
         if address and mode and mode not in {"VIP", "Proxy"}:
-            causes.append(unsupported(f"{path}.ipMode", mode, ("VIP", "Proxy")))
+            causes.append(unsupported(f"{at}.ipMode", mode, ("VIP", "Proxy")))
         if name := entry.get("hostname"):
-            causes += invalid_values(f"{path}.hostname", name, formats.dns_subdomain(name))
+            causes += invalid_values(f"{at}.hostname", name, formats.dns_subdomain(name))
             if address_family(name):
-                causes.append(invalid_value(f"{path}.hostname", name, "must be a DNS name, not an IP address"))
+                causes.append(invalid_value(f"{at}.hostname", name, "must be a DNS name, not an IP address"))
     return causes
 
 
