@@ -69,6 +69,7 @@ NOT_RUN: Final = {
         "kdns serve": "test_node_local.py runs it with a cluster's addresses",
         "ip ": "needs a kernel with dummy links",
     },
+    "docs/userspace": {"kdns up": "docs/laptop.md has it with manifests"},
     "docs/shell": {'eval "$(_KDNS_COMPLETE=zsh': "needs zsh"},
 }
 """Page → beginning of commands → why they are not run."""
@@ -151,16 +152,17 @@ def ready(number: int, kind: str, name: str) -> str:
     return f"kubectl -n kube-system wait {kind}/{name} {wanted} --timeout=60s"
 
 
+ON_A_LAPTOP: Final = "sudo .venv/bin/kdns up --proxy-mode nftables web.yaml"
 BEFORE: Final = {
     "docs/check": {"kubectl --namespace kube-system get configmap": [DEFAULT, OF_KUBEADM]},
     "docs/laptop": {
         "sudo .venv/bin/kdns up": [file("web.yaml", block("docs/laptop", "kind: Service"))],
-        "sudo tee /etc/dnsmasq": ["sudo .venv/bin/kdns up --proxy-mode nftables web.yaml", "mkdir -p /etc/dnsmasq.d"],
+        "sudo tee /etc/dnsmasq": [ON_A_LAPTOP, "mkdir -p /etc/dnsmasq.d"],
         "getent hosts kubernetes": [block("docs/laptop", "tee /etc/dnsmasq")],
     },
     "docs/modes": {
-        "nft list table": [file("shop.yaml", SHOP), "kdns up --proxy-mode nftables shop.yaml"],
-        "iptables-save": ["kdns up --proxy-mode iptables shop.yaml"],
+        "nft list table": [ON_A_LAPTOP],
+        "iptables-save": [file("shop.yaml", SHOP), "kdns up --proxy-mode iptables shop.yaml"],
     },
     "docs/proxy": {
         "kdns proxy --kubeconfig": [DEFAULT, "mkdir -p /etc/kubernetes; cp kdns.kubeconfig /etc/kubernetes/proxy.conf"],
