@@ -22,6 +22,9 @@ from kdns.net import is_loopback, parse_port, split_host_port
 OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz", "/version"})
 """Paths that need no login, as in a cluster of kubeadm."""
 
+_UID_OID = "1.3.6.1.4.1.57683.2"
+"""The attribute of a subject that has a user's uid (kube-apiserver: AllowParsingUserUIDFromCertAuth)."""
+
 
 @dataclass(frozen=True, slots=True)
 class RestConfig:
@@ -87,10 +90,6 @@ def user_of_request(
         return user
     _refuse_web_pages(config, headers)
     return ADMIN
-
-
-_UID_OID = "1.3.6.1.4.1.57683.2"
-"""The attribute of a subject that has a user's uid (kube-apiserver: AllowParsingUserUIDFromCertAuth)."""
 
 
 def _certified(tls: ssl.SSLObject, now_s: float) -> User | None:

@@ -22,7 +22,7 @@ from kdns.controlplane.storage import listing
 
 INCLUDE_OBJECT: dict[str, IncludeObject] = {"": "Metadata", "None": "None", "Metadata": "Metadata", "Object": "Object"}
 _NUMBER = re.compile(r"[+-]?[0-9]+")
-_INT64_DIGITS = 40  # more are not worth reading
+_NUMBER_CHARACTERS_MAX = 40  # Python refuses to read thousands of digits
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class ResourceRequest:
         text = self.request.query.get(name, "0")
         if not _NUMBER.fullmatch(text):
             raise bad_request(f"strconv.ParseInt: parsing {syntax(text)}: invalid syntax")
-        if len(text) > _INT64_DIGITS or not -(1 << 63) <= int(text) < 1 << 63:
+        if len(text) > _NUMBER_CHARACTERS_MAX or not -(1 << 63) <= int(text) < 1 << 63:
             raise bad_request(f"strconv.ParseInt: parsing {syntax(text)}: value out of range")
         return int(text)
 

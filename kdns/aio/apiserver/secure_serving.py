@@ -27,17 +27,16 @@ def tls_context(cert: str, key: str, client_ca: str = "") -> ssl.SSLContext | No
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     try:
         context.load_cert_chain(cert, key or None)
-    except (OSError, ssl.SSLError) as error:
+    except OSError as error:
         given = f"--tls-cert {cert}" + (f", --tls-key {key}" if key else "")
-        missing = isinstance(error, OSError) and not isinstance(error, ssl.SSLError)
-        why = error.strerror if missing else "wanted a certificate (PEM) and the key that belongs to it"
+        why = _reason(error, "wanted a certificate (PEM) and the key that belongs to it")
         raise InputError(f"{given}: {why}") from error
     if client_ca:
         _verify_clients(context, client_ca)
     return context
 
 
-class _Alerting(ssl.SSLObject):
+class _AlertSSLObject(ssl.SSLObject):
     """Tells a client by a TLS alert that its certificate is refused; asyncio would close the connection without."""
 
     _refusal: ssl.SSLError | None = None
@@ -56,15 +55,18 @@ def _verify_clients(context: ssl.SSLContext, client_ca: str) -> None:
     """Any certificate of the file is trusted, without what RFC 5280 demands of it beyond, as by kube-apiserver."""
     try:
         context.load_verify_locations(client_ca)
-    except (OSError, ssl.SSLError) as error:
-        missing = isinstance(error, OSError) and not isinstance(error, ssl.SSLError)
-        why = error.strerror if missing else "wanted certificates (PEM)"
-        raise InputError(f"--client-ca-file {client_ca}: {why}") from error
+    except OSError as error:
+        raise InputError(f"--client-ca-file {client_ca}: {_reason(error, 'wanted certificates (PEM)')}") from error
     if not context.get_ca_certs():
         raise InputError(f"--client-ca-file {client_ca}: no certificate of an authority; wanted who signs the clients'")
-    context.sslobject_class = _Alerting
+    context.sslobject_class = _AlertSSLObject
     context.verify_mode = ssl.CERT_OPTIONAL
     context.verify_flags = ssl.VERIFY_X509_TRUSTED_FIRST | ssl.VERIFY_X509_PARTIAL_CHAIN
+
+
+def _reason(error: OSError, wanted: str) -> str:
+    """Why a file is of no use: it cannot be read, or it does not hold what is wanted."""
+    return wanted if isinstance(error, ssl.SSLError) else error.strerror or str(error)
 
 
 def certificates(path: str) -> str:

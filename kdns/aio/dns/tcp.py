@@ -115,15 +115,7 @@ class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
         return len(self._buffer)
 
     def _begin(self) -> None:
-        """Abort the connection when it has been idle for too long. It is not while answers are pending."""
-        now_s, limits = self._loop.time(), self._limits
-        if self._tasks or self._is_waiting:
-            self._active_s = now_s
-        limit_s = limits.write_s if self._is_unread else limits.read_s if self._buffer else limits.idle_s
-        if now_s - self._active_s >= limit_s:
-            self._transport.abort()
-        else:
-            self._timer = self._loop.call_at(min(self._active_s + limit_s, now_s + limits.least_s), self._begin)
+        self._watch_idle()
 
     def _close(self) -> None:
         self._transport.close()
@@ -190,6 +182,17 @@ class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
     def _is_active(self) -> None:
         self._active_s = self._loop.time()
         self._pool.touch(self)
+
+    def _watch_idle(self) -> None:
+        """Abort the connection when it has been idle for too long. It is not while answers are pending."""
+        now_s, limits = self._loop.time(), self._limits
+        if self._tasks or self._is_waiting:
+            self._active_s = now_s
+        limit_s = limits.write_s if self._is_unread else limits.read_s if self._buffer else limits.idle_s
+        if now_s - self._active_s >= limit_s:
+            self._transport.abort()
+        else:
+            self._timer = self._loop.call_at(min(self._active_s + limit_s, now_s + limits.least_s), self._watch_idle)
 
 
 def _message_end(received: bytes, start: int) -> int:

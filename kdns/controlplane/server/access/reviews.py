@@ -108,7 +108,9 @@ def _access_causes(review: Json) -> list[Cause]:
         causes.append(invalid_value("spec.user", "", "at least one of user or group must be specified"))
     for name in ("fieldSelector", "labelSelector"):
         if (selector := (resource or {}).get(name)) is not None:
-            causes += _selector_causes(f"spec.resourceAttributes.{name}", selector, is_of_labels=name[0] == "l")
+            causes += _selector_causes(
+                f"spec.resourceAttributes.{name}", selector, is_of_labels=name == "labelSelector"
+            )
     is_local = review["kind"] == LOCAL_ACCESS_REVIEW.kind
     allowed = {"namespace", "managedFields"} if is_local else {"managedFields"}
     if not metadata.keys() <= allowed:
