@@ -83,29 +83,21 @@ def establish(api: Api, registry: Registry, objects: Iterable[tuple[Kind, Json]]
         for kind, obj in objects:
             meta = obj["metadata"]
             key = (meta.get("namespace", ""), meta["name"])
-            name = f"{kind.kind} {'/'.join(filter(None, key))}"
             try:
-                if _is_created(api, kind, key, obj):
-                    continue
-                address = obj["spec"].pop("clusterIP")
-                instead = api.create(kind, key[0], obj, field_manager=_MANAGER)["spec"]["clusterIP"]
-                problems.append(f"{name} has the cluster IP {instead}, since {_holder(api, address)} has {address}")
+                problem = _establish(api, kind, key, obj)
             except StatusError as error:
-                problems.append(f"{name} is not as it should be: {error.message}")
+                problem = f"is not as it should be: {error.message}"
+            if problem:
+                problems.append(f"{kind.kind} {'/'.join(filter(None, key))} {problem}")
     return problems
 
 
-def _is_created(api: Api, kind: Kind, key: tuple[str, str], obj: Json) -> bool:
-    """Create or update the object; False for a Service whose cluster IP cannot be had. Raises StatusError."""
+def _establish(api: Api, kind: Kind, key: tuple[str, str], obj: Json) -> str:
+    """Create or update the object. The result says what is not as it was meant, "" for nothing; raises StatusError."""
     stored = api.store.get(kind, key)
     if stored is None:
-        try:
-            api.create(kind, key[0], obj, field_manager=_MANAGER)
-        except StatusError as error:
-            if kind != SERVICE or error.code != _INVALID:
-                raise
-            return False
-    elif kind == SERVICE_CIDR:
+        return _create(api, kind, key[0], obj)
+    if kind == SERVICE_CIDR:
         if wider := upgraded(stored.obj, obj):
             api.update(kind, *key, wider, field_manager=_MANAGER)
     elif kind == SERVICE:
@@ -118,15 +110,32 @@ def _is_created(api: Api, kind: Kind, key: tuple[str, str], obj: Json) -> bool:
     elif kind in {ENDPOINTS, ENDPOINT_SLICE}:
         updated = {**stored.obj, **obj, "metadata": stored.obj["metadata"]}
         api.update(kind, *key, updated, field_manager=_MANAGER)
-    return True
+    return ""
 
 
-def _holder(api: Api, address: str) -> str:
-    """Who has this cluster IP."""
+def _create(api: Api, kind: Kind, namespace: str, obj: Json) -> str:
+    """Create the object. A Service whose cluster IP cannot be had gets another one, and the result says so."""
+    try:
+        api.create(kind, namespace, obj, field_manager=_MANAGER)
+    except StatusError as error:
+        if kind != SERVICE or error.code != _INVALID:
+            raise
+    else:
+        return ""
+    spec = {**obj["spec"]}
+    address = spec.pop("clusterIP")
+    instead = api.create(kind, namespace, {**obj, "spec": spec}, field_manager=_MANAGER)["spec"]["clusterIP"]
+    owner = _owner(api, address)
+    why = f"Service {owner} has {address}" if owner else f"{address} cannot be allocated"
+    return f"has the cluster IP {instead}, since {why}"
+
+
+def _owner(api: Api, address: str) -> str:
+    """The namespace and name of the Service with this cluster IP, "" for none."""
     for each in api.list(SERVICE, None).items:
         if address in cluster_ips(each):
-            return f"Service {each['metadata']['namespace']}/{each['metadata']['name']}"
-    return "no range of cluster IPs, or an IPAddress without a Service,"
+            return f"{each['metadata']['namespace']}/{each['metadata']['name']}"
+    return ""
 
 
 def node(config: ClusterConfig, now: str) -> Json:

@@ -85,7 +85,7 @@ class LocalCluster:
         stack.push_async_callback(rest.close)
         self.address = rest.address
         self._establish(api=Listening(*self.address))
-        self._told(establish(self._api, self._registry, missing_dns_service(self._api, self.config)))
+        self._warn_of(establish(self._api, self._registry, missing_dns_service(self._api, self.config)))
         self._controllers = ControllerManager(
             self._api, lambda: controllers_of(self.config, random.randrange, self._registry.services)
         )
@@ -124,13 +124,13 @@ class LocalCluster:
         return Api(store, self._registry, time.time, lambda: str(uuid.uuid4()), _suffix, **grace)
 
     def _serve(self) -> None:
-        self._told(establish(self._api, self._registry, api_objects(self.config, Listening(*self.address))))
+        self._warn_of(establish(self._api, self._registry, api_objects(self.config, Listening(*self.address))))
 
     def _establish(self, *, api: Listening | None = None, dns: Listening | None = None) -> None:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        self._told(establish(self._api, self._registry, initial_objects(self.config, now, api=api, dns=dns)))
+        self._warn_of(establish(self._api, self._registry, initial_objects(self.config, now, api=api, dns=dns)))
 
-    def _told(self, problems: Iterable[str]) -> None:
+    def _warn_of(self, problems: Iterable[str]) -> None:
         for problem in problems:
             self.warn(problem)
 

@@ -159,10 +159,6 @@ def _with_metadata_of_old(*fields: str) -> Callable[[Json, Json], Json]:
     return kept
 
 
-def _valid(_new: Json, _old: Json | None) -> list[Cause]:
-    return []
-
-
 def _no_warnings(_obj: Json) -> Iterable[str]:
     return ()
 
