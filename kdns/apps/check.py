@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
@@ -32,7 +32,7 @@ WANTED: Final = (
 COREFILE_KEY: Final = "Corefile"
 """The key of a ConfigMap whose value is a Corefile, for CoreDNS, NodeLocal DNSCache and kdns."""
 PILLAR: Final = re.compile("__PILLAR__[A-Z]+(?:__[A-Z]+)*__")
-"""Words that are filled in on a node; an address stands for them here."""
+"""Words that NodeLocal DNSCache and kdns fill in on a node."""
 SERVED_GROUPS: Final = frozenset(kind.group for kind in KINDS)
 _MANIFEST: Final = re.compile(
     r"""^[\s{-]*["']?(?:apiVersion|kind)["']?\s*:(?:\s|["']|$)|\A\s*(?:\{\s*"|\[\s)""", re.MULTILINE
@@ -42,7 +42,7 @@ _COMMENTS: Final = re.compile(r"#[^\n]*|\s+|^---", re.MULTILINE)
 _DIRECTIVES: Final = frozenset({*BY_NAME, *COREDNS_ONLY, "import"})
 
 
-def recognised(text: str) -> Literal["corefile", "yaml", ""]:
+def content_kind(text: str) -> Literal["corefile", "yaml", ""]:
     """What a file is by its content: YAML that has an object of Kubernetes, or a Corefile; "" for neither."""
     if _MANIFEST.search(text):
         return "yaml"
@@ -109,7 +109,7 @@ class _Check:
         except ManifestError as error:
             self.mistakes.append(error)
             return
-        match recognised(text):
+        match content_kind(text):
             case "corefile":
                 await self.corefile(name, text, is_here=given is None)
             case "yaml":
@@ -119,7 +119,7 @@ class _Check:
 
     async def corefile(self, path: str, text: str, *, is_here: bool) -> None:
         """A Corefile, and with `is_here`, the files that it names."""
-        servers, others, found = mistakes_in(PILLAR.sub("192.0.2.1", text), path, dns_port=self._dns_port)
+        servers, others, found = mistakes_in(_with_pillar(text), path, dns_port=self._dns_port)
         self.mistakes += found
         if is_here and (servers or others):
             from kdns.apps.check_files import mistakes_in_files  # noqa: PLC0415 - the server's modules take half a second
@@ -163,13 +163,13 @@ class _Check:
             if not isinstance(value, str):
                 continue
             if key == COREFILE_KEY:
-                filled = PILLAR.sub("192.0.2.1", value)
-                *_, found = mistakes_in(filled, manifest.path, dns_port=self._dns_port, read=_elsewhere)
+                corefile = _with_pillar(value)
+                *_, found = mistakes_in(corefile, manifest.path, dns_port=self._dns_port, read=_elsewhere)
                 self._add_within(manifest, text, key, found)
             elif KIND in value and any(map(_is_settings, (each.value for each in all_documents(key, value, [])))):
                 self._add_within(manifest, text, key, _settings_mistakes(manifest.path, value))
 
-    def _add_within(self, manifest: Manifest, text: str, key: str, found: Iterable[Mistake]) -> None:
+    def _add_within(self, manifest: Manifest, text: str, key: str, found: Sequence[Mistake]) -> None:
         """Mistakes in a value of a ConfigMap, at the lines of its file."""
         if not found:
             return
@@ -196,6 +196,11 @@ class _Check:
             self.mistakes += [
                 ManifestError(path, lines[line, field], error.field, error.reason) for line, field, error in rows
             ]
+
+
+def _with_pillar(text: str) -> str:
+    """A Corefile with an address in place of each word that is filled in on a node."""
+    return PILLAR.sub("192.0.2.1", text)
 
 
 def _text(path: Path) -> str:

@@ -60,7 +60,7 @@ class _Reading(BlockSetup):
         """Build the directives one by one, and let each read its files."""
         for row in DIRECTIVES:
             if configs := self.config.configs(row):
-                self._noted(partial(row.build, configs, self))
+                self._attempt(partial(row.build, configs, self))
         for prepare in self.preparations:
             try:
                 await prepare()
@@ -74,7 +74,7 @@ class _Reading(BlockSetup):
             except CorefileError as error:
                 self._add(error)
 
-    def _noted(self, work: Callable[[], object]) -> None:
+    def _attempt(self, work: Callable[[], object]) -> None:
         try:
             work()
         except InputError as error:
@@ -103,7 +103,7 @@ class _Reading(BlockSetup):
         """Look at the kubeconfig, and at the files of `tls`."""
         del scope, changed, startup_timeout_s
         if source.kubeconfig:
-            self._noted(lambda: kubeconfig(source.kubeconfig, source.context))
+            self._attempt(lambda: kubeconfig(source.kubeconfig, source.context))
         for path in filter(None, (source.tls.cert, source.tls.key, source.tls.ca)):
             if not Path(path).is_file():
                 self._note(CorefileError(path, 0, "", "no such file"))

@@ -14,7 +14,7 @@ from itertools import count
 from typing import Final
 
 from kdns.controlplane.bootstrap import establish, initial_objects
-from kdns.controlplane.manifests.manifest import TOLD_WHEN_READ, Key, Manifest, in_order
+from kdns.controlplane.manifests.manifest import TEXT_FIELDS, Key, Manifest, in_order
 from kdns.controlplane.manifests.three_way_merge import merged
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.errors import StatusError
@@ -92,9 +92,7 @@ class _Trial:
         if manifest.namespace in self._missing:
             yield "metadata.namespace", f'namespaces "{manifest.namespace}" not found'
         yield from check.unknown_field_errors(kind, manifest.obj)
-        mistyped = [
-            each for each in check.mistyped_fields(kind, manifest.obj) if not each[0].startswith(TOLD_WHEN_READ)
-        ]
+        mistyped = [each for each in check.mistyped_fields(kind, manifest.obj) if not each[0].startswith(TEXT_FIELDS)]
         if mistyped:
             yield from mistyped
             return

@@ -94,13 +94,13 @@ def configure(
 
     `dns_port` stands in for a missing port of dns://, `schemes` are those that can be served.
     """
-    servers, _, errors = understood(blocks, dns_port=dns_port, schemes=schemes)
+    servers, _, errors = server_configs(blocks, dns_port=dns_port, schemes=schemes)
     if errors:
         raise errors[0]
     return servers
 
 
-def understood(
+def server_configs(
     blocks: Iterable[ServerBlock], *, dns_port: int = DEFAULT_PORTS["dns"], schemes: Collection[str] = tuple(TRANSPORTS)
 ) -> tuple[tuple[ServerConfig, ...], tuple[ServerConfig, ...], list[CorefileError]]:
     """The servers in whose blocks nothing is wrong, the others without what is wrong, and every mistake.

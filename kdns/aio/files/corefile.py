@@ -12,7 +12,7 @@ from pathlib import Path
 from kdns.corefile.imports import Reader
 from kdns.corefile.parse import parse
 from kdns.errors import CorefileError
-from kdns.plugins.server_config import ServerConfig, configure, understood
+from kdns.plugins.server_config import ServerConfig, configure, server_configs
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +67,12 @@ def parse_corefile(text: str, path: str, *, dns_port: int) -> tuple[ServerConfig
 def mistakes_in(
     text: str, path: str, *, dns_port: int, read: Reader | None = None
 ) -> tuple[tuple[ServerConfig, ...], tuple[ServerConfig, ...], list[CorefileError]]:
-    """Servers as `understood` gives them, and every mistake in a Corefile and in what it imports.
+    """Servers as `server_configs` gives them, and every mistake in a Corefile and in what it imports.
 
     `read` is for imports. The grammar's first mistake is the only one of its kind.
     """
     try:
-        return understood(parse(text, path, environ=os.environ, read=read or _read_all), dns_port=dns_port)
+        return server_configs(parse(text, path, environ=os.environ, read=read or _read_all), dns_port=dns_port)
     except CorefileError as error:
         return (), (), [error]
 

@@ -104,7 +104,7 @@ class UnknownKind:
         )
 
 
-TOLD_WHEN_READ = ("metadata.labels", "metadata.annotations")
+TEXT_FIELDS = ("metadata.labels", "metadata.annotations")
 """Fields whose values `manifest_of` looks at: that they are text is what is missed most."""
 
 
@@ -158,7 +158,7 @@ def _text(path: str, line: int, obj: Json, field: str, prefix: str = "") -> str:
 
 
 def _not_text(metadata: Json) -> Iterator[tuple[str, str]]:
-    for field in TOLD_WHEN_READ:
+    for field in TEXT_FIELDS:
         values = metadata.get(field.removeprefix("metadata."))
         if values is not None and not isinstance(values, dict):
             yield field, f"found {_described(values)}, wanted keys with text"

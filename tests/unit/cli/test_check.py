@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from kdns.apps.check import WANTED, recognised
+from kdns.apps.check import WANTED, content_kind
 from kdns.cli.main import main
 
 SETTINGS = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"
@@ -48,7 +48,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
 )
 def test_a_file_is_known_by_its_content(text: str, kind: str) -> None:
-    assert recognised(text) == kind
+    assert content_kind(text) == kind
 
 
 MANY = f"""\

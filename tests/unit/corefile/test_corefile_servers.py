@@ -17,7 +17,7 @@ from kdns.plugins.advice import ADVICE
 from kdns.plugins.bind import BindConfig
 from kdns.plugins.directive import Repeat
 from kdns.plugins.directives import BY_NAME, COREDNS_ONLY, COREDNS_ORDER, DIRECTIVES
-from kdns.plugins.server_config import TRANSPORTS, configure, understood
+from kdns.plugins.server_config import TRANSPORTS, configure, server_configs
 
 REFUSED: list[list[str]] = yaml.safe_load(
     (Path(__file__).parents[2] / "golden" / "corefile_directives.yaml").read_text(encoding="utf-8")
@@ -141,7 +141,7 @@ def test_every_mistake_is_told_at_its_line() -> None:
     grpc://a {
     }
     """
-    lines = [(error.line, error.token) for error in understood(parse(text, "F"))[-1]]
+    lines = [(error.line, error.token) for error in server_configs(parse(text, "F"))[-1]]
     assert lines == [
         (2, "1s"),
         (4, "a"),
@@ -183,7 +183,7 @@ def test_every_mistake_is_told_at_its_line() -> None:
     ],
 )
 def test_every_mistake_between_blocks_is_told(text: str, says: list[str]) -> None:
-    *_, errors = understood(parse(text, "F"))
+    *_, errors = server_configs(parse(text, "F"))
     assert len(errors) == len(says), errors
     for error, said in zip(errors, says, strict=True):
         assert str(error).startswith(said)
