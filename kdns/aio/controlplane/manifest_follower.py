@@ -16,7 +16,7 @@ from kdns import logs
 from kdns.aio.files.manifests import Scanner, check_exist
 from kdns.aio.files.yaml import field_lines
 from kdns.controlplane.manifests.changes import ChangeLog, ObjectChange, Verb, changed_fields
-from kdns.controlplane.manifests.manifest import Key, Manifest, in_order, source_of
+from kdns.controlplane.manifests.manifest import Key, Manifest, in_order, source_of, source_text
 from kdns.controlplane.manifests.three_way_merge import merged
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import KINDS, NAMESPACE, Json, Kind
@@ -107,7 +107,7 @@ class ManifestFollower:
         poll_s: float = POLL_S,
     ) -> None:
         self._api, self._report, self._changes, self._poll_s = api, report, changes or ChangeLog(), poll_s
-        self._roots = tuple(path.absolute() for path in paths)
+        self._roots = tuple(source_text(str(path.absolute())) for path in paths)
         self._scanner = Scanner(paths, texts or {})
         self._applied: dict[Key, Manifest] = {}
         self._manifests: dict[Key, Manifest] = {}
@@ -263,7 +263,7 @@ class ManifestFollower:
         """
         if self._scanner.error:
             return
-        broken = {str(path.absolute()) for path, loaded in self._scanner.files.items() if loaded.errors}
+        broken = {source_text(str(path.absolute())) for path, loaded in self._scanner.files.items() if loaded.errors}
         for kind in sorted(KINDS, key=lambda kind: kind is NAMESPACE):
             for obj in list(self._api.list(kind, None).items):
                 key = kind, obj["metadata"].get("namespace", ""), obj["metadata"]["name"]

@@ -81,7 +81,7 @@ class Manifest:
             metadata["namespace"] = self.namespace
         last_applied = json.dumps(obj, separators=(",", ":"), sort_keys=True)
         annotations = metadata.get("annotations") or {}
-        metadata["annotations"] = annotations | {MANIFEST: source, LAST_APPLIED: last_applied}
+        metadata["annotations"] = annotations | {MANIFEST: source_text(source), LAST_APPLIED: last_applied}
         return obj
 
 
@@ -138,6 +138,11 @@ def manifest_of(
 def in_order(manifests: Iterable[Manifest]) -> list[Manifest]:
     """The order of applying: Namespaces, address ranges, Services with a clusterIP, other Services, the rest."""
     return sorted(manifests, key=lambda manifest: (_RANK.get(manifest.kind, _OTHER_RANK), _allocates(manifest)))
+
+
+def source_text(path: str) -> str:
+    """A path as objects can have it: its bytes that are not UTF-8 are escaped."""
+    return path.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 
 def source_of(obj: Json) -> str:

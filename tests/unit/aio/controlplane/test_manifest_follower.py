@@ -310,6 +310,16 @@ async def test_a_restart_knows_what_was_applied_and_deletes_what_is_left_behind(
     assert house.api.get(SERVICE, "default", "a")["spec"] == {"ports": [{"port": 80}]}
 
 
+async def test_a_name_that_is_not_utf_8_is_followed_too(house: House) -> None:
+    name = os.fsdecode(b"\xff.yaml")
+    house.write(name, service("a") + service("b"))
+    await house.follower.start()
+    house.write(name, service("a"))
+    assert await house.newly_started().start() == Applied(applied=1, deleted=1)
+    source = house.api.get(SERVICE, "default", "a")["metadata"]["annotations"][MANIFEST]
+    assert source == f"{house.folder}/\\xff.yaml"
+
+
 async def test_what_is_being_deleted_is_awaited(house: House) -> None:
     house.write("a.yaml", NAMESPACE_TEXT)
     going = {"metadata": {"name": "shop", "deletionTimestamp": "2026-01-01T00:00:00Z"}}
