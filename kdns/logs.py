@@ -135,7 +135,18 @@ class Form(NamedTuple):
 
 
 _form = Form()
-_CONTROL = re.compile(r"[\x00-\x08\n-\x1f\x7f]")  # one line stays one
+_CONTROL: Final = re.compile(r"[\x00-\x08\n-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""All but the tab, with what breaks lines, reorders text, or is a byte of a file's name that is not UTF-8."""
+
+
+def one_line(text: str) -> str:
+    """The text with control characters as escapes: a terminal shows what others wrote, and obeys none of it."""
+    return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
+
+
+def _printable(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """A processor: the texts of a line, of which the console quotes only some."""
+    return {name: one_line(value) if isinstance(value, str) else value for name, value in event.items()}
 
 
 def configure(level: str = "info", stream: TextIO | None = None, *, format: str = "") -> None:  # noqa: A002 - the option
@@ -160,7 +171,7 @@ def configure(level: str = "info", stream: TextIO | None = None, *, format: str 
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="%H:%M:%S" if is_terminal and is_text else "iso"),
-            *([] if is_text else [stacks]),
+            *([_printable] if is_text else [stacks]),
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
@@ -190,9 +201,9 @@ def _unblocking(name: str, stream: TextIO) -> TextIO:
     return cast("TextIO", writer)
 
 
-def print_line(text: str) -> None:
-    """Print a line to standard error as it is, without waiting for who reads there."""
-    _print("stderr", sys.stderr, text)
+def print_line(text: str, before: str = "") -> None:
+    """Print a line to standard error without waiting for who reads there; `before` may control a terminal."""
+    _print("stderr", sys.stderr, before + one_line(text))
 
 
 def print_directive_line(level: str, event: str, line: str, facts: Mapping[str, object]) -> None:
@@ -205,7 +216,7 @@ def print_directive_line(level: str, event: str, line: str, facts: Mapping[str, 
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         text = json.dumps({**facts, "line": line, "event": event, "level": level, "timestamp": now})
     else:
-        text = f"[{level.upper()}] {_CONTROL.sub(lambda found: repr(found[0])[1:-1], line)}"
+        text = f"[{level.upper()}] {one_line(line)}"
     _print("stdout", sys.stdout, text)
 
 

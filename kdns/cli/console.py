@@ -12,6 +12,7 @@ from typing import Any, Final
 import click
 
 from kdns.errors import KdnsError
+from kdns.logs import one_line
 
 CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 """Settings of every command."""
@@ -44,10 +45,9 @@ def command(name: str, *examples: str, **settings: Any) -> Callable[[Callable[..
     return click.command(name, cls=Command, epilog=epilog, **{"context_settings": CONTEXT, **settings})
 
 
-def say(text: str) -> None:
-    """Print a line and flush it, also into a pipe."""
-    click.echo(text)
-    sys.stdout.flush()
+def say(text: str, *, is_error: bool = False) -> None:
+    """Print lines, at once also into a pipe; what others wrote in them controls no terminal."""
+    click.echo("\n".join(map(one_line, text.split("\n"))), err=is_error)
 
 
 def tell(mistakes: Sequence[KdnsError]) -> None:
@@ -60,7 +60,7 @@ def tell(mistakes: Sequence[KdnsError]) -> None:
 
 def warn(text: str) -> None:
     """Print a warning to standard error; standard output is for the result."""
-    click.echo(f"Warning: {text}", err=True)
+    say(f"Warning: {text}", is_error=True)
 
 
 @contextmanager
@@ -69,7 +69,7 @@ def reported_errors() -> Iterator[None]:
     try:
         yield
     except KdnsError as error:
-        click.echo(f"Error: {error}", err=True)
+        say(f"Error: {error}", is_error=True)
         raise click.exceptions.Exit(error.exit_code) from error
 
 

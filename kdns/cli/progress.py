@@ -59,7 +59,7 @@ class Progress:
         """Print a line to standard error without waiting for who reads there."""
         with self._lock:
             is_drawn, self._is_drawn = self._is_drawn, False
-        logs.print_line(_ERASE * is_drawn + text)
+        logs.print_line(text, _ERASE * is_drawn)
 
     def warn(self, text: str) -> None:
         """The same for a warning."""

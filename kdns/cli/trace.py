@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from kdns.cli.console import command, reported_errors, warn
+from kdns.cli.console import command, reported_errors, say, warn
 from kdns.cli.flags import domain
 from kdns.cli.node_plan import NodePlan, NodePlanOptions, node_plan, node_plan_options
 from kdns.proxy.trace.destination import Search, packet
@@ -58,7 +58,7 @@ def trace(
         if planned.snapshot.namespaces:
             planned.snapshot.check_namespace(search.namespace)
         explanation = explained(state, planned.plan, packet(state, source, to, search, interface))
-        click.echo(_formatted(explanation, planned, output))
+        say(_formatted(explanation, planned, output))
 
 
 def _formatted(explanation: Explanation, planned: NodePlan, output: str) -> str:

@@ -167,3 +167,24 @@ def test_lines_of_directives_are_corednss_or_objects(level: str, capsys: pytest.
         "event": "query failed",
         "level": "warning",
     }
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("tab\tand \u00e9", "tab\tand \u00e9"),
+        ("\x1b]0;x\x07\x1b[2J", r"\x1b]0;x\x07\x1b[2J"),
+        ("\x9b31m\x7f", r"\x9b31m\x7f"),
+        ("a\r\nb\u2028c", r"a\r\nb\u2028c"),
+        ("\u202eoff\u2069", r"\u202eoff\u2069"),
+        ("name\udcff", r"name\udcff"),
+    ],
+)
+def test_what_others_wrote_controls_no_terminal(text: str, shown: str) -> None:
+    assert logs.one_line(text) == shown
+    stream = Stream(is_terminal=True)
+    logs.configure("info", stream)
+    logs.get("test").info(f"event {text}", fact=text)
+    logs.configure("info", Stream(is_terminal=False))
+    written = re.sub(r"\x1b\[\d*m", "", stream.getvalue())
+    assert (written.count("\n"), f"event {shown}" in written, logs.one_line(written[:-1])) == (1, True, written[:-1])

@@ -179,6 +179,13 @@ def test_every_mistake_is_told_at_its_line(folder: Path, name: str, text: str, s
     assert all(each.startswith(said) for each, said in zip(found, says, strict=True)), found
 
 
+def test_names_and_texts_of_files_control_no_terminal(folder: Path) -> None:
+    Path(os.fsdecode(b"\xff\x1b[2J.yaml")).write_text(SERVICE + 'x: &a 1\n"\\e]0;x\\a\\n": 1\n')
+    code, found = run("check", str(folder))
+    assert (code, len(found)) == (2, 2), found
+    assert r"\udcff\x1b[2J.yaml:7: \x1b]0;x\x07" in found[1], found
+
+
 def test_files_folders_and_standard_input_together(folder: Path) -> None:
     (folder / "m").mkdir()
     (folder / "m" / "a.yaml").write_text(SERVICE)
