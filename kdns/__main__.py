@@ -2,10 +2,12 @@
 
 import os
 import signal
+import sys
 
 
 def main() -> None:
     """Run the command line. Its imports take a second, in which signals are acted on too."""
+    _open_standard_streams()
     signal.signal(signal.SIGUSR1, lambda *_: None)  # nothing is read yet that could be read again
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
@@ -14,6 +16,15 @@ def main() -> None:
     from kdns.cli.main import main as command_line  # noqa: PLC0415 - see above
 
     command_line()
+
+
+def _open_standard_streams() -> None:
+    """Have /dev/null where a stream is closed: its number would be that of a socket or database, and lines go there."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            descriptor = os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+            os.set_inheritable(descriptor, True)
+            setattr(sys, name, os.fdopen(descriptor, mode, encoding="utf-8"))
 
 
 def _end(number: int, _: object) -> None:

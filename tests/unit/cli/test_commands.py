@@ -105,6 +105,12 @@ def test_the_versions(form: str) -> None:
     }
 
 
+def test_closed_standard_streams_are_dev_null() -> None:
+    command = f"exec {sys.executable} -m kdns --log-format text version <&- 2>&-"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.split()[0]) == (0, "kdns")
+
+
 def test_there_is_no_other_command() -> None:
     assert main.get_command(click.Context(main), "main") is None
 
