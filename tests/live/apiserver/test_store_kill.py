@@ -24,7 +24,7 @@ Json: TypeAlias = dict[str, Any]
 ROUNDS, WRITES, WRITERS, NAMES = 20, 10_000, 8, 40
 SERVICES = "/api/v1/namespaces/default/services"
 ADDRESSES = "/apis/networking.k8s.io/v1/ipaddresses"
-OWN = frozenset({"kubernetes", "kube-dns"})
+OWN = frozenset({"kubernetes"})
 MERGE = "application/merge-patch+json"
 SERVER = """
 import asyncio, sys
@@ -240,10 +240,10 @@ async def killed_within(
 
 
 async def address_objects(session: aiohttp.ClientSession) -> dict[str, str]:
-    """Whose each address is, by the IPAddress objects."""
+    """Whose each address is, by the IPAddress objects of Services in the namespace default."""
     async with session.get(ADDRESSES) as response:
-        found = by_name(await response.json())
-    return {name: obj["spec"]["parentRef"]["name"] for name, obj in found.items()}
+        found = {name: obj["spec"]["parentRef"] for name, obj in by_name(await response.json()).items()}
+    return {name: parent["name"] for name, parent in found.items() if parent["namespace"] == "default"}
 
 
 async def test_acknowledged_writes_survive(tmp_path: Path) -> None:
