@@ -168,27 +168,6 @@ async def test_a_person_with_a_browser_is_answered(client: Client, site: str) ->
     assert (await client("GET", SERVICES, Sec_Fetch_Site=site, Referer=own))[0] == 200
 
 
-NO_MATCH = 'warn: some health checks cannot be excluded: no matches for "a","b"'
-
-
-@pytest.mark.parametrize(
-    ("path", "code", "text"),
-    [
-        ("/readyz", 200, "ok"),
-        ("/readyz/ping", 200, "ok"),
-        ("/readyz/storage?verbose", 200, "ok"),
-        ("/readyz/none", 404, "404 page not found\n"),
-        ("/healthz/ping/none", 404, "404 page not found\n"),
-        ("/readyz?verbose&exclude=ping", 200, "[+]ping excluded: ok\n[+]storage ok\nreadyz check passed\n"),
-        ("/readyz?verbose&exclude=b&exclude=a", 200, f"[+]ping ok\n[+]storage ok\n{NO_MATCH}\nreadyz check passed\n"),
-    ],
-)
-async def test_health(client: Client, path: str, code: int, text: str) -> None:
-    async with client.session.get(path) as response:
-        assert (response.status, await response.text()) == (code, text)
-        assert response.content_type == "text/plain"
-
-
 async def test_head(client: Client) -> None:
     assert (await client("HEAD", SERVICES))[0] == 405
     assert (await client("HEAD", "/api/v1/namespaces/default"))[0] == 200

@@ -2,7 +2,7 @@
 
 client-go reads `/openapi/v2` in this form only. The numbers below are that file's field numbers. Only the messages and
 fields that kdns's documents use are listed; any other field raises KeyError, so that none is dropped silently.
-Wire format: protobuf.dev, "Encoding". Every value is length-delimited (type 2) except booleans (varint, type 0).
+Every value is length-delimited (type 2) except booleans (varint, type 0).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from kdns.controlplane.meta.kinds import Json
+from kdns.controlplane.server.protobuf.wire import tag, varint
 
 Encoder: TypeAlias = Callable[[Any], bytes]
 """Encodes one value without its tag and length."""
@@ -20,22 +21,13 @@ FieldEncoder: TypeAlias = Callable[[Any], bytes]
 """Encodes a whole field: tag, length and payload, repeated for a repeated field."""
 
 
-def _varint(number: int) -> bytes:
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
-
-
 def _one(number: int, encoder: Encoder) -> FieldEncoder:
     """A field that holds one length-delimited value."""
-    tag = _varint(number << 3 | 2)
+    key = tag(number, 2)
 
     def encoded(value: Any) -> bytes:
         payload = encoder(value)
-        return tag + _varint(len(payload)) + payload
+        return key + varint(len(payload)) + payload
 
     return encoded
 
@@ -48,8 +40,8 @@ def _each(number: int, encoder: Encoder) -> FieldEncoder:
 
 def _flag(number: int) -> FieldEncoder:
     """A boolean field."""
-    tag = _varint(number << 3)
-    return lambda value: tag + _varint(int(value))
+    key = tag(number, 0)
+    return lambda value: key + varint(int(value))
 
 
 def _pairs(number: int, encoder: Encoder) -> FieldEncoder:
