@@ -17,6 +17,7 @@ from kdns.controlplane.controllers.controller import Action
 from kdns.controlplane.controllers.owner_references import inherited_annotations, owner_reference
 from kdns.controlplane.controllers.workloads.replicas import count
 from kdns.controlplane.meta.kinds import CONTROLLER_REVISION, Json, Kind
+from kdns.controlplane.schema.zeros import filled
 
 REVISION_HASH = "controller-revision-hash"
 _HASH = "controller.kubernetes.io/hash"
@@ -31,12 +32,13 @@ def safe_hash(value: Any, collisions: int = 0) -> str:
     return "".join(_LETTERS[ord(digit) % len(_LETTERS)] for digit in str(int.from_bytes(digest[:4])))
 
 
-def template_data(owner: Json) -> Json:
+def template_data(kind: Kind, owner: Json) -> Json:
     """The data of a revision: the patch that restores the template, which `kubectl rollout undo` sends.
 
-    Its keys are sorted: clients compare the bytes with those that Go makes of the template.
+    It has what Go writes of absent fields, and its keys are sorted: clients compare the bytes with those that Go makes
+    of the template, and a controller that finds others makes a revision of its own.
     """
-    template = {**((owner.get("spec") or {}).get("template") or {}), "$patch": "replace"}
+    template = {**((filled(kind, owner).get("spec") or {}).get("template") or {}), "$patch": "replace"}
     data: Json = msgspec.json.decode(_encode({"spec": {"template": template}}))
     return data
 
@@ -73,9 +75,9 @@ class History:
 def history(kind: Kind, owner: Json, owned: Iterable[Json], taken: Container[Key]) -> History:
     """The history of a set whose revisions are `owned`; `taken` are the keys of all ControllerRevisions."""
     revisions = sorted(owned, key=lambda each: (count(each, "revision"), each["metadata"]["name"]))
-    data, newest = template_data(owner), count(revisions[-1], "revision") if revisions else 0
+    data, newest = template_data(kind, owner), count(revisions[-1], "revision") if revisions else 0
     collisions = count(owner.get("status"), "collisionCount")
-    equal = next((each for each in reversed(revisions) if each.get("data") == data), None)
+    equal = next((each for each in reversed(revisions) if template_data(kind, each.get("data") or {}) == data), None)
     if equal is revisions[-1] if revisions else False:
         return History(tuple(revisions), equal, (), collisions)
     if equal is not None:

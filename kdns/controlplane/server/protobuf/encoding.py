@@ -7,6 +7,7 @@ An inlined message is written once for each of its fields: decoders merge the pa
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from functools import cache, lru_cache
@@ -26,6 +27,7 @@ _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - the texts of times are co
 _SECOND, _MICROSECOND = timedelta(seconds=1), timedelta(microseconds=1)
 _META_GROUP: Final = "meta.k8s.io/"
 _LENGTH_BYTES = 4
+_ESCAPED: Final = re.compile("[<>&\u2028\u2029]")
 
 
 def is_encodable(api_version: str, kind: str) -> bool:
@@ -165,7 +167,9 @@ def _time(value: str) -> bytes:
 
 
 def _raw_json(value: Any) -> bytes:
-    return delimited(1, msgspec.json.encode(value))
+    """JSON text as Go's encoding/json writes it: clients compare the bytes of a revision's data with their own."""
+    text = msgspec.json.encode(value).decode()
+    return delimited(1, _ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode())
 
 
 _SCALARS: Final[dict[TypeName, Encoder]] = {

@@ -102,6 +102,13 @@ def parts(body: bytes) -> dict[int, Any]:
     return dict(wire.fields(body))
 
 
+def test_raw_json_is_as_go_writes_it() -> None:
+    """Controllers compare the bytes of a revision's data with what encoding/json makes of the template."""
+    obj: Json = {"kind": "ControllerRevision", "apiVersion": "apps/v1", "data": {"a": "b && <c>\u2028é"}}
+    message = parts(encoding.encoded(obj)[4:])[2]
+    assert parts(parts(message)[2])[1] == b'{"a":"b \\u0026\\u0026 \\u003cc\\u003e\\u2028\xc3\xa9"}'
+
+
 def test_a_list_and_its_metadata() -> None:
     obj: Json = {
         "kind": "ConfigMap",
