@@ -145,7 +145,6 @@ def _server(block: ServerBlock, errors: list[CorefileError]) -> ServerConfig:
         if first is not stanza and row.repeat is Repeat.ERROR:
             where = f"{first.path}:{first.line}"
             errors.append(stanza.error(f"`{stanza.name}` may stand only once in a server block; first at {where}"))
-            continue
         try:
             parsed.setdefault(stanza.name, []).append(row.parse(stanza, zones))
         except CorefileError as error:

@@ -116,6 +116,15 @@ TABLE: list[tuple[str, str, list[str]]] = [
             "Corefile:3: kdns does not have the directive `route53` of CoreDNS",
         ],
     ),
+    (
+        "Corefile",
+        ". {\nready\nready {\n}\nready a b\n}\n",
+        [
+            "Corefile:3: `ready` may stand only once",
+            "Corefile:5: `ready` may stand only once",
+            "Corefile:5: one argument too many for: ready [ADDRESS]",
+        ],
+    ),
     ("Corefile", ". {\n", ["Corefile:1: the block of `.` is never closed"]),
     (
         "c.conf",
