@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -153,13 +153,7 @@ class NodeProxy:
         )
         stack.enter_context(mode.watch(sync_runner.foreign_change))
 
-        def decided() -> None:
-            self.log_missing()
-            sync_runner.inputs_changed()
-
-        self._registration = registration = NodeRegistration(
-            self.source, self.name, lambda: self.node, self._own_addresses, decided
-        )
+        self._registration = registration = self._node_registration(sync_runner)
 
         def addressed(addresses: tuple[Address, ...]) -> None:
             if addresses != self._addresses:
@@ -192,12 +186,14 @@ class NodeProxy:
             "takeover": self._clean_up(takeover, settings, conntrack),
             **self._http_servers(health, sources, connections),
         }
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                for name, coroutine in coroutines.items():
-                    tasks.create_task(coroutine, name=name)
-        except* KdnsError as failed:
-            raise failed.exceptions[0] from None
+        await _together(coroutines)
+
+    def _node_registration(self, sync_runner: SyncRunner) -> NodeRegistration:
+        def decided() -> None:
+            self.log_missing()
+            sync_runner.inputs_changed()
+
+        return NodeRegistration(self.source, self.name, lambda: self.node, self._own_addresses, decided)
 
     def log_missing(self) -> None:
         """Log once, after Nodes were listed, what this node's object lacks."""
@@ -265,6 +261,16 @@ def checked_mode(settings: Settings) -> Settings:
     """The settings; InputError where there is no such mode."""
     require_mode(settings, MODES)
     return settings
+
+
+async def _together(coroutines: Mapping[str, Coroutine[Any, Any, None]]) -> None:
+    """Run tasks of these names until one fails. Raises its KdnsError alone, not as a group."""
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for name, coroutine in coroutines.items():
+                tasks.create_task(coroutine, name=name)
+    except* KdnsError as failed:
+        raise failed.exceptions[0] from None
 
 
 def listen_address(text: str) -> tuple[str, int]:

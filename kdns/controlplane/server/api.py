@@ -7,7 +7,6 @@ caller.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Any
 
 from kdns.controlplane.fieldmanager.apply import apply, check_kind
@@ -184,11 +183,7 @@ class Api:
             patched(copied(filled(view.kind, view.read(version.obj))), patch_type, patch, patch_schema(view.kind))
         )
         object_meta.check_address(namespace, name, shown)
-        if (uid := shown["metadata"].get("uid")) not in {None, "", version.obj["metadata"]["uid"]}:
-            why = (
-                f"Precondition failed: UID in precondition: {uid}, UID in object meta: {version.obj['metadata']['uid']}"
-            )
-            raise conflict(replace(kind, plural=f"{kind.plural}/{subresource}") if subresource else kind, name, why)
+        object_meta.check_uid_of_view(kind, subresource, name, shown["metadata"].get("uid") or "", version.obj)
         sent = view.write(copied(version.obj), object_meta.typed(view.kind, shown))
         return view.read(self._writes.update(version, sent, writer, dry_run=dry_run))
 
@@ -250,6 +245,6 @@ def _new_by_apply(kind: Kind, name: str, obj: Json) -> Json:
 
 
 def _without_revision(obj: Json) -> Json:
-    """A new object that came by a PUT or by server-side apply, where any resourceVersion is accepted."""
-    object_meta.sent_revision(obj)
+    """A new object that came by a PUT or by server-side apply: any resourceVersion is accepted that is a number."""
+    object_meta.sent_revision(obj)  # 500 for any other text
     return {**obj, "metadata": {**obj["metadata"], "resourceVersion": ""}}

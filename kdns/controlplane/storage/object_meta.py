@@ -137,7 +137,7 @@ def check_revision(kind: Kind, name: str, obj: Json, old: Json, *, unconditional
     revision = sent_revision(obj)
     if not revision and not unconditional:
         cause = invalid_value("metadata.resourceVersion", 0, "must be specified for an update")
-        raise invalid(replace(kind, kind=kind.plural), name, [cause])
+        raise invalid(replace(kind, kind=kind.plural), name, [cause])  # this message names the resource
     if revision and revision != parsed_revision(old["metadata"]["resourceVersion"]):
         raise conflict(kind, name, MODIFIED)
 
@@ -146,7 +146,7 @@ def check_uid(kind: Kind, namespace: str, name: str, wanted: str, old: Json | No
     """Raises 409 for a PUT with another uid than the stored object's, which need not exist."""
     if wanted and (found := old["metadata"]["uid"] if old else "") != wanted:
         key = "/".join(("/registry", _STORED.get(kind.resource, kind.plural), *filter(None, (namespace, name))))
-        why = f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}"
+        why = _precondition_failed("UID", wanted, found)
         where = f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0"
         raise conflict(kind, name, f"{where}, AdditionalErrorMsg: {why}")
 
@@ -161,8 +161,18 @@ _STORED: Final = {
 """Resource → what kube-apiserver's keys in etcd call it, where that is not its plural."""
 
 
+def check_uid_of_view(kind: Kind, subresource: str, name: str, wanted: str, old: Json) -> None:
+    """Raises 409 for a patch of a subresource, or of another form, with another uid than the stored object's."""
+    if wanted and (found := old["metadata"]["uid"]) != wanted:
+        shown = replace(kind, plural=f"{kind.plural}/{subresource}") if subresource else kind
+        raise conflict(shown, name, _precondition_failed("UID", wanted, found))
+
+
 def check_preconditions(kind: Kind, obj: Json, preconditions: Json) -> None:
-    """Raises 409 if an object that is to be deleted is not the one that the preconditions name."""
+    """Raises 409 if an object that is to be deleted is not the one that the preconditions name.
+
+    The message names the kind, where others name the resource; that about a Namespace has another text.
+    """
     found = obj["metadata"]
     for field, what, why in (
         ("uid", "UID", "deleted and then recreated"),
@@ -171,11 +181,14 @@ def check_preconditions(kind: Kind, obj: Json, preconditions: Json) -> None:
         wanted = preconditions.get(field)
         if wanted is not None and wanted != found[field]:
             if kind is NAMESPACE:
-                failed = f"Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found[field]}"
-                raise conflict(kind, found["name"], failed)
+                raise conflict(kind, found["name"], _precondition_failed(what, wanted, found[field]))
             mismatch = f"the {what} in the precondition ({wanted}) does not match the {what} in record ({found[field]})"
             by_kind = replace(kind, plural=kind.kind)
             raise conflict(by_kind, found["name"], f"{mismatch}. The object might have been {why}")
+
+
+def _precondition_failed(what: str, wanted: str, found: str) -> str:
+    return f"Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}"
 
 
 def content(obj: Json) -> Json:
