@@ -1,6 +1,6 @@
 """Encoding of objects, lists and watch events: responses to clients that accept protobuf.
 
-Fields that have no value are omitted, as any decoder of protobuf allows; kube-apiserver writes zeros.
+Differs: fields that have no value are omitted, as any decoder of protobuf allows; kube-apiserver writes zeros.
 An inlined message is written once for each of its fields: decoders merge the parts (protobuf.dev, "Last One Wins").
 """
 
