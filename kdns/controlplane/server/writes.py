@@ -12,6 +12,7 @@ from kdns.controlplane.fieldmanager import managed_fields
 from kdns.controlplane.fieldmanager.managed_fields import Entries, Writer
 from kdns.controlplane.meta.errors import already_exists
 from kdns.controlplane.meta.kinds import NAMESPACE, Json, Kind
+from kdns.controlplane.resources.defaults import without_nulls
 from kdns.controlplane.resources.strategy import STRATEGIES
 from kdns.controlplane.schema.zeros import filled, lean
 from kdns.controlplane.server import namespaces
@@ -155,8 +156,8 @@ def _confined(kind: Kind, old: Json, new: Json, subresource: str) -> Json:
             marks["generateName"] = old["metadata"]["generateName"]
         kept = {**old, "metadata": marks, field: new.get(field)}
         if inner := _INNER_FIELDS.get(subresource):
-            kept[field] = {**(old.get(field) or {}), inner: (new.get(field) or {}).get(inner)}
-        kept = {name: value for name, value in kept.items() if value is not None}
+            kept[field] = without_nulls({**(old.get(field) or {}), inner: (new.get(field) or {}).get(inner)})
+        kept = without_nulls(kept)
         return STRATEGIES[kind].prepare_status(kept, old) if subresource == "status" else kept
     if "finalize" in kind.subresources:  # spec.finalizers change through it alone
         new = {**new, "spec": old.get("spec") or {}}

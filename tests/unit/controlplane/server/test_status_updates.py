@@ -120,6 +120,9 @@ def test_a_request_for_a_certificate_is_approved_and_signed_but_never_changed() 
     denied: Json = {"conditions": [{"type": "Denied", "status": "True"}]}
     made = api.create(SIGNING_REQUEST, "", sent)
     assert (made["spec"], made["status"]) == (spec, {})
+    revision = made["metadata"]["resourceVersion"]
+    undecided = api.update(SIGNING_REQUEST, "", "a", made, subresource="approval")
+    assert (undecided["status"], undecided["metadata"]["resourceVersion"]) == ({}, revision)
     approved: Json = {"conditions": [{"type": "Approved", "status": "True"}]}
     sent = made | {"spec": {}, "status": {**approved, "certificate": "Yg=="}}
     found = api.update(SIGNING_REQUEST, "", "a", sent, subresource="approval")
