@@ -16,11 +16,10 @@ import msgspec
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import FORMS, Json, Kind
 from kdns.controlplane.resources.columns import Printer
-from kdns.controlplane.resources.strategy import STRATEGIES
 from kdns.controlplane.schema.zeros import filled
 from kdns.controlplane.server.protobuf import encoding
 from kdns.controlplane.server.protobuf.messages import MEDIA_TYPE as PROTOBUF
-from kdns.controlplane.server.views import FORM_VIEWS, SCALE, SCALES
+from kdns.controlplane.server.views import FORM_VIEWS, printer_of_kind
 from kdns.controlplane.storage.listing import ListResult
 from kdns.controlplane.storage.watch import WatchEvent, joined_items
 
@@ -149,7 +148,7 @@ def table(
 ) -> Json:
     """The objects as a Table at a time (Unix seconds); `metadata` is the list's (resourceVersion, continue)."""
     stored = FORMS.get(kind, kind)
-    printer, view = SCALES if kind is SCALE else STRATEGIES[stored].printer, FORM_VIEWS.get(kind)
+    printer, view = printer_of_kind(kind), FORM_VIEWS.get(kind)
     rows = []
     for obj in objects:
         row = _row(printer, view.stored(obj) if view else obj, now_s)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kdns.controlplane.meta.errors import Cause, invalid
-from kdns.controlplane.meta.kinds import AUTOSCALER_V1, EVENT_V1, Json, Kind
+from kdns.controlplane.meta.kinds import AUTOSCALER_V1, EVENT_V1, FORMS, Json, Kind
 from kdns.controlplane.resources.columns import AGE, NAME, Column, Printer, age, name
 from kdns.controlplane.resources.core import events_v1
 from kdns.controlplane.resources.generic import autoscaler_v1
@@ -90,7 +90,7 @@ def _scale_cells(scale: Json, now_s: float) -> list[Any]:
     return [name(scale), wanted.get("replicas") or 0, found.get("replicas") or 0, age(scale, now_s)]
 
 
-SCALES = Printer(
+_SCALES = Printer(
     (
         NAME,
         Column("Desired", "spec.replicas", type="integer"),
@@ -99,7 +99,11 @@ SCALES = Printer(
     ),
     _scale_cells,
 )
-"""How a Scale is printed."""
+
+
+def printer_of_kind(kind: Kind) -> Printer:
+    """How objects are printed in a Table; those in another form as the stored ones."""
+    return _SCALES if kind is SCALE else STRATEGIES[FORMS.get(kind, kind)].printer
 
 
 def with_scale(obj: Json, scale: Json) -> Json:
