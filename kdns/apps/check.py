@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from kdns.aio.files.corefile import mistakes_in
-from kdns.aio.files.manifests import SUFFIXES, check_exist, manifests_of, stamps, text_of
+from kdns.aio.files.manifests import SUFFIXES, check_exist, manifests_of, regular_text, stamps
 from kdns.aio.files.proxy_config import read_settings
 from kdns.aio.files.yaml import Document, all_documents, block_line, field_line, field_lines
 from kdns.controlplane.manifest_mistakes import manifest_mistakes
@@ -83,7 +83,7 @@ async def corefile_mistakes(path: Path, *, dns_port: int) -> list[Mistake]:
     """Every mistake in the Corefile that a server would read, and in the files that it names."""
     check = _Check(dns_port, lambda _: None)
     try:
-        text = _text(path)
+        text = regular_text(path)
     except ManifestError as error:
         return [error]
     await check.corefile(str(path), text, is_here=True)
@@ -105,7 +105,7 @@ class _Check:
         if name in self.texts:
             return
         try:
-            text = self.texts[name] = _text(path) if given is None else given
+            text = self.texts[name] = regular_text(path) if given is None else given
         except ManifestError as error:
             self.mistakes.append(error)
             return
@@ -201,13 +201,6 @@ class _Check:
 def _with_pillar(text: str) -> str:
     """A Corefile with an address in place of each word that is filled in on a node."""
     return PILLAR.sub("192.0.2.1", text)
-
-
-def _text(path: Path) -> str:
-    """The text of a regular file; ManifestError for any other."""
-    if path.exists() and not path.is_file():
-        raise ManifestError(str(path), 0, "", "cannot be read: it is no regular file")
-    return text_of(path)
 
 
 def _is_settings(value: object) -> bool:

@@ -22,6 +22,7 @@ _DESCRIPTORS: Final = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 
 Stamp: TypeAlias = tuple[int, int, int]
 """Modification time in nanoseconds, size and inode. A file with another stamp is read again."""
+UNREADABLE: Final[Stamp] = (0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,20 +39,27 @@ def stamps(paths: Iterable[Path], absent: set[Path] | None = None) -> dict[Path,
     """Every manifest file at or below `paths`, without hidden ones; one of `paths` itself may have any suffix.
 
     Paths that do not exist are added to `absent`. ManifestError for a folder that cannot be read: its files would seem
-    to be deleted.
+    to be deleted; a file that cannot be looked at is UNREADABLE.
     """
     found: dict[Path, Stamp] = {}
     for path in paths:
-        for candidate in sorted(_below(path)) if path.is_dir() else [path]:
+        try:
+            candidates = sorted(_below(path)) if stat.S_ISDIR(path.stat().st_mode) else [path]
+        except FileNotFoundError:
+            if absent is not None:
+                absent.add(path)
+            continue
+        except OSError as error:
+            raise _unreadable(path, error) from error
+        for candidate in candidates:
             try:
                 status = candidate.stat()
             except FileNotFoundError:
-                if absent is not None and candidate is path:
-                    absent.add(path)
                 continue
-            except OSError as error:
-                raise _unreadable(candidate, error) from error
-            found.setdefault(candidate, (status.st_mtime_ns, status.st_size, status.st_ino))
+            except OSError:  # `read` tells of it
+                found.setdefault(candidate, UNREADABLE)
+            else:
+                found.setdefault(candidate, (status.st_mtime_ns, status.st_size, status.st_ino))
     return found
 
 
@@ -60,11 +68,9 @@ def read(path: Path, stamp: Stamp, text: str | None = None) -> ManifestFile:
 
     A pipe may never have an end, and is empty the second time: see `texts_read_once`.
     """
-    if text is None and not path.is_file():
-        return ManifestFile(stamp, errors=(ManifestError(str(path), 0, "", "cannot be read: it is no regular file"),))
     mistakes: list[ManifestError] = []
     try:
-        text = text_of(path) if text is None else text
+        text = regular_text(path) if text is None else text
     except ManifestError as error:
         return ManifestFile(stamp, errors=(error,))
     found = manifests_of(text, all_documents(str(path), text, mistakes), mistakes)
@@ -91,6 +97,17 @@ def manifests_of(text: str, found: Iterable[Document], mistakes: list[ManifestEr
         lines = field_lines(path, text, [(each.line, each.field) for each in wrong])
         mistakes += [ManifestError(path, lines[each.line, each.field], each.field, each.reason) for each in wrong]
     return made
+
+
+def regular_text(path: Path) -> str:
+    """The text of a regular file; ManifestError for any other, and as `text_of`."""
+    try:
+        is_regular = stat.S_ISREG(path.stat().st_mode)
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    if not is_regular:
+        raise ManifestError(str(path), 0, "", "cannot be read: it is no regular file")
+    return text_of(path)
 
 
 def text_of(path: Path) -> str:
@@ -154,10 +171,14 @@ def load(paths: Sequence[Path], texts: Mapping[Path, str] | None = None) -> tupl
 
 
 def check_exist(paths: Iterable[Path]) -> None:
-    """ManifestError for a path that does not exist."""
+    """ManifestError for a path that does not exist or cannot be looked at."""
     for path in paths:
-        if not path.exists():
-            raise ManifestError(str(path), 0, "", "no such file or folder")
+        try:
+            path.stat()
+        except FileNotFoundError as error:
+            raise ManifestError(str(path), 0, "", "no such file or folder") from error
+        except OSError as error:
+            raise _unreadable(path, error) from error
 
 
 @dataclass(slots=True)

@@ -188,6 +188,19 @@ def test_every_mistake_is_told_at_its_line(folder: Path, name: str, text: str, s
     assert all(each.startswith(said) for each, said in zip(found, says, strict=True)), found
 
 
+def test_a_path_that_cannot_be_looked_at_is_a_mistake(folder: Path) -> None:
+    (folder / "loop").symlink_to("loop")
+    (folder / "a.yaml").write_text(SERVICE)
+    assert run("check", "loop", "a.yaml/b", "none") == (
+        2,
+        [
+            "a.yaml/b: cannot be read: Not a directory",
+            "loop: cannot be read: Too many levels of symbolic links",
+            "none: no such file or folder",
+        ],
+    )
+
+
 def test_names_and_texts_of_files_control_no_terminal(folder: Path) -> None:
     Path(os.fsdecode(b"\xff\x1b[2J.yaml")).write_text(SERVICE + 'x: &a 1\n"\\e]0;x\\a\\n": 1\n')
     code, found = run("check", str(folder))

@@ -366,6 +366,18 @@ async def test_a_folder_that_cannot_be_looked_into_deletes_nothing(
 AWAY = "not there any more; its objects stay until it is back"
 
 
+async def test_a_file_that_cannot_be_looked_at_spares_the_others_and_keeps_its_objects(house: House) -> None:
+    house.write("a.yaml", service("a"))
+    house.write("b.yaml", service("b"))
+    await house.follower.start()
+    (house.folder / "a.yaml").unlink()
+    (house.folder / "a.yaml").symlink_to("a.yaml")
+    house.write("b.yaml", service("b") + service("c"))
+    await house.settle()
+    assert house.names() == {"a", "b", "c"}
+    assert house.told() == ["a.yaml: cannot be read: Too many levels of symbolic links"]
+
+
 async def test_a_path_that_goes_away_keeps_its_objects_and_is_told_once(house: House) -> None:
     single, folder = house.folder / "single.yml", house.folder / "man"
     folder.mkdir()
