@@ -11,10 +11,9 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
-from kdns_process import ROOT
 
 from kdns.aio.kube.kubeconfig import kubeconfig_server
-from kdns.apps import resolvers, up
+from kdns.apps import up
 from kdns.apps.control_plane import ControlPlaneOptions
 from kdns.apps.serve import serve
 from kdns.controlplane.meta.cluster_config import ClusterConfig
@@ -157,48 +156,3 @@ async def test_the_kubeconfig_is_written_when_everything_listens(
     assert labels == dict.fromkeys(before, False) | dict.fromkeys(after, True)
     assert ("metrics     http://127.0.0.1:9/metrics", False) in said.lines
     assert kubeconfig_server(str(given.kubeconfig), "") == "http://127.0.0.1:9"
-
-
-@pytest.mark.parametrize(
-    ("has", "lines"),
-    [
-        (
-            ["run/systemd/resolve/x", "etc/dnsmasq.d/x"],
-            (
-                "DNS=127.0.0.1:1053, Domains=~cluster.local in {}/etc/systemd/resolved.conf.d/kdns.conf,",
-                "then sudo systemctl restart systemd-resolved: docs/laptop.md",
-            ),
-        ),
-        (
-            ["etc/dnsmasq.d/x"],
-            (
-                "server=/cluster.local/127.0.0.1#1053 in {}/etc/dnsmasq.d/kdns.conf,",
-                "then sudo systemctl restart dnsmasq: docs/laptop.md",
-            ),
-        ),
-        (
-            ["etc/NetworkManager/conf.d/dns.conf"],
-            (
-                "server=/cluster.local/127.0.0.1#1053 in {}/etc/NetworkManager/dnsmasq.d/kdns.conf,",
-                "then sudo systemctl restart NetworkManager: docs/laptop.md",
-            ),
-        ),
-        (
-            ["etc/resolver/x"],
-            ("nameserver 127.0.0.1, port 1053 in {}/etc/resolver/cluster.local,", "see docs/laptop.md"),
-        ),
-        (["etc/NetworkManager/NetworkManager.d/x"], ("for programs of this machine: docs/laptop.md",)),
-        (["etc/dnsmasq.d/kdns.conf"], ()),
-    ],
-)
-def test_the_recipe_is_that_of_the_resolver_here(tmp_path: Path, has: list[str], lines: tuple[str, ...]) -> None:
-    for path in has:
-        (tmp_path / path).parent.mkdir(parents=True)
-        (tmp_path / path).write_text("[main]\ndns = dnsmasq\n")
-    told = resolvers.recipe("127.0.0.1", 1053, "cluster.local", tmp_path)
-    assert told == tuple(line.format(tmp_path) for line in lines)
-    page = (ROOT / resolvers.PAGE).read_text(encoding="utf-8")
-    for line in told[:-1]:
-        content, _, file = line.rstrip(",").partition(" in ")
-        shown = content.replace("nameserver ", "nameserver ").split(", ")
-        assert all(each.strip() in page for each in (file.removeprefix(str(tmp_path)), *shown))
