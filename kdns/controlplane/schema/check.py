@@ -145,11 +145,6 @@ class Misfit(NamedTuple):
     converted: str
 
 
-def type_errors(kind: Kind, obj: Json) -> list[str]:
-    """The decoder's errors for values of the wrong JSON type, in the order of the object; null matches any type."""
-    return [each.text for each in misfits(kind, obj)]
-
-
 def misfits(kind: Kind, obj: Json) -> Iterator[Misfit]:
     """The values of the wrong JSON type, in the order of the object; null matches any type."""
     return (each for _, each in _misfits(type_of(kind), obj, ""))
@@ -331,7 +326,7 @@ def another_type(kind: Kind, obj: Json) -> str:
     if (api_version, name) == (kind.api_version, kind.kind):
         return ""
     if not (isinstance(api_version, str) and isinstance(name, str)):
-        return ""  # `type_errors` names them
+        return ""  # `misfits` names them
     version, group = api_version.rpartition("/")[2], kind.group.partition(".")[0] or "core"
     if (api_version, name) in _REGISTERED:
         why = f"converting ({version}.{name}) to ({group}.{kind.kind}): unknown conversion"

@@ -17,9 +17,9 @@ from kdns.controlplane.meta.kinds import CRON_JOB, DEPLOYMENT, ENDPOINT_SLICE, K
 from kdns.controlplane.schema.check import (
     cannot_be_handled,
     misfits,
+    mistyped_fields,
     prune,
     strict_errors,
-    type_errors,
     unknown_fields,
 )
 from kdns.controlplane.schema.field_validation import FieldValidator, duplicate_fields, with_duplicates
@@ -88,7 +88,7 @@ REAL_POD: Json = yaml.safe_load(POD_TEXT)
 
 def test_a_real_pod_has_no_errors() -> None:
     assert unknown_fields(POD, REAL_POD) == []
-    assert type_errors(POD, REAL_POD) == []
+    assert mistyped_fields(POD, REAL_POD) == []
 
 
 def test_pruning_a_known_object_only_drops_nulls() -> None:
@@ -105,7 +105,7 @@ def test_the_projects_own_examples_have_no_errors() -> None:
         for obj in yaml.safe_load_all(path.read_text("utf-8")):
             kind = BY_KIND.get((obj.get("apiVersion"), obj.get("kind"))) if obj else None
             if kind:
-                assert (unknown_fields(kind, obj), type_errors(kind, obj)) == ([], []), path
+                assert (unknown_fields(kind, obj), mistyped_fields(kind, obj)) == ([], []), path
 
 
 UNKNOWN: list[tuple[Kind, Json, list[str]]] = [
@@ -295,14 +295,14 @@ WRONG: list[tuple[Kind, Json, list[str]]] = [
 
 @pytest.mark.parametrize(("kind", "obj", "messages"), WRONG)
 def test_wrong_types_have_the_decoders_messages(kind: Kind, obj: Json, messages: list[str]) -> None:
-    assert type_errors(kind, obj) == messages
+    assert [text for _, text in mistyped_fields(kind, obj)] == messages
 
 
 @pytest.mark.parametrize(
     "quantity", ["0", "1", "-1.5", "+2", ".5", "5.", "1m", "100n", "3u", "1Ki", "2Ei", "1E", "1e3", "1E-3", 7, 0.25]
 )
 def test_quantities_in_every_form_are_valid(quantity: object) -> None:
-    assert type_errors(POD, {"spec": {"overhead": {"cpu": quantity}}}) == []
+    assert mistyped_fields(POD, {"spec": {"overhead": {"cpu": quantity}}}) == []
 
 
 def strictly_refused(obj: Json) -> StatusError:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from kdns.controlplane.meta.kinds import SERVED, Json, Kind
-from kdns.controlplane.schema.check import prune, type_errors, unknown_fields
-from kdns.controlplane.schema.schema import Field, TypeName, fields, type_of
+from kdns.controlplane.schema.check import mistyped_fields, prune, unknown_fields
+from kdns.controlplane.schema.schema import SCALARS, Field, TypeName, fields, type_of
 from kdns.controlplane.server.representation import table
 
 SCALAR_VALUES: dict[str, SearchStrategy[object]] = {
@@ -25,7 +25,9 @@ SCALAR_VALUES: dict[str, SearchStrategy[object]] = {
     "microtime": st.just("2024-05-01T12:00:00.123456Z"),
     "fieldsv1": st.just({"f:spec": {}}),
     "rawextension": st.just({"spec": {}}),
+    "strings": st.lists(st.sampled_from(["a", "b"]), min_size=1, max_size=2),
 }
+assert SCALAR_VALUES.keys() == SCALARS
 ANY_JSON = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=3)),
     lambda inner: st.one_of(
@@ -71,7 +73,7 @@ NONZERO = KIND.flatmap(lambda kind: st.tuples(st.just(kind), matching(type_of(ki
 
 @given(KIND, st.dictionaries(st.sampled_from(["metadata", "spec", "status", "subsets", "x"]), ANY_JSON))
 def test_any_json_is_validated_and_pruning_leaves_no_unknown_field(kind: Kind, obj: Json) -> None:
-    type_errors(kind, obj)
+    mistyped_fields(kind, obj)
     pruned = prune(kind, obj)
     assert unknown_fields(kind, pruned) == []
     assert prune(kind, pruned) == pruned
@@ -82,8 +84,8 @@ def test_any_json_is_validated_and_pruning_leaves_no_unknown_field(kind: Kind, o
 def test_matching_objects_have_no_errors(case: tuple[Kind, Json]) -> None:
     kind, obj = case
     assert unknown_fields(kind, obj) == []
-    assert type_errors(kind, obj) == []
-    assert type_errors(kind, prune(kind, obj)) == []
+    assert mistyped_fields(kind, obj) == []
+    assert mistyped_fields(kind, prune(kind, obj)) == []
 
 
 @given(NONZERO)
