@@ -119,6 +119,6 @@ def _error_response(request: web.BaseRequest, error: StatusError) -> web.Respons
     response = error_response(request, error)
     if error.code == 401:
         response.headers[hdrs.WWW_AUTHENTICATE] = "Bearer"
-    if wait_s := (error.details or {}).get("retryAfterSeconds") or (error.code == 429):
-        response.headers[hdrs.RETRY_AFTER] = str(int(wait_s))
+    if wait_s := (error.details or {}).get("retryAfterSeconds", 1 if error.code == 429 else 0):
+        response.headers[hdrs.RETRY_AFTER] = str(wait_s)
     return response

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import unquote
 
 from kdns.controlplane.meta.errors import StatusError, bad_request
+from kdns.controlplane.meta.field_errors import quoted
 from kdns.controlplane.meta.kinds import Json
 
 MASTERS: Final = "system:masters"
@@ -71,16 +71,10 @@ def acting(user: User, headers: Iterable[tuple[str, str]]) -> User:
     if not name:
         raise bad_request(f"requested {_go_syntax(wanted)} without impersonating a user name")
     if MASTERS not in user.groups:
-        why = f'User {_quoted(user.name)} cannot impersonate resource "users" in API group "" at the cluster scope'
+        why = f'User {quoted(user.name)} cannot impersonate resource "users" in API group "" at the cluster scope'
         details = {"name": name, "kind": "users"}
-        raise StatusError(403, "Forbidden", f"users {_quoted(name)} is forbidden: {why}", details)
+        raise StatusError(403, "Forbidden", f"users {quoted(name)} is forbidden: {why}", details)
     return authenticated(User(name, wanted.groups or _own_groups(name), uid, extra))
-
-
-def account(namespace: str, name: str, uid: str = "", extra: Mapping[str, tuple[str, ...]] | None = None) -> User:
-    """The user that a ServiceAccount is."""
-    user = f"{_ACCOUNT}{namespace}:{name}"
-    return User(user, (*_own_groups(user), AUTHENTICATED), uid, extra or {})
 
 
 def _own_groups(name: str) -> tuple[str, ...]:
@@ -97,14 +91,10 @@ def _go_syntax(user: User) -> str:
     """The user as Go prints it with %#v."""
     groups, extra = _list(user.groups), "map[string][]string(nil)"
     if user.extra:
-        rows = ", ".join(f"{_quoted(key)}:{_list(values)}" for key, values in sorted(user.extra.items()))
+        rows = ", ".join(f"{quoted(key)}:{_list(values)}" for key, values in sorted(user.extra.items()))
         extra = f"map[string][]string{{{rows}}}"
-    return f'&user.DefaultInfo{{Name:"", UID:{_quoted(user.uid)}, Groups:{groups}, Extra:{extra}}}'
+    return f'&user.DefaultInfo{{Name:"", UID:{quoted(user.uid)}, Groups:{groups}, Extra:{extra}}}'
 
 
 def _list(values: tuple[str, ...]) -> str:
-    return f"[]string{{{', '.join(map(_quoted, values))}}}" if values else "[]string(nil)"
-
-
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
+    return f"[]string{{{', '.join(map(quoted, values))}}}" if values else "[]string(nil)"
