@@ -22,6 +22,7 @@ _BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{
 _NOT_BASE64 = re.compile(r"[^A-Za-z0-9+/=]")
 _INT_RANGE = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
 _ZEROS = {"string": "", "bytes": "", "bool": False, "int32": 0, "int64": 0}
+_ELEMENT_ZEROS = {**_ZEROS, "quantity": "0", "intorstr": 0}
 _GO_NAMES = {
     "bytes": "[]uint8",
     "fieldsv1": "v1.FieldsV1",
@@ -107,6 +108,8 @@ def prune(kind: Kind, obj: Json) -> Json:
 
 
 def _pruned(type_name: TypeName, obj: Any) -> Any:
+    if type_name == "strings" and isinstance(obj, list):
+        return [_pruned_element("string", each) for each in obj]
     if not isinstance(obj, dict) or type_name in SCALARS:
         return canonical(obj) if type_name == "quantity" and obj is not None else obj
     type_fields = fields(type_name)
@@ -132,9 +135,11 @@ def _pruned_field(field: Field, value: Any) -> Any:
 
 
 def _pruned_element(type_name: TypeName, element: Any) -> Any:
-    """An element of a list or map; null becomes what Go decodes it to: an empty string or object."""
+    """An element of a list or map; null becomes what Go decodes it to: the zero value, such as an empty object."""
     if element is None:
-        return "" if type_name in SCALARS else {}
+        if type_name == "strings":
+            return []
+        return _ELEMENT_ZEROS.get(type_name, "") if type_name in SCALARS else {}
     return _pruned(type_name, element)
 
 

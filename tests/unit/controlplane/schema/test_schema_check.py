@@ -13,7 +13,18 @@ import yaml
 
 from kdns.controlplane.meta import gotext
 from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import CRON_JOB, DEPLOYMENT, ENDPOINT_SLICE, KINDS, NODE, POD, SERVICE, Json, Kind
+from kdns.controlplane.meta.kinds import (
+    CRON_JOB,
+    DEPLOYMENT,
+    ENDPOINT_SLICE,
+    KINDS,
+    NODE,
+    POD,
+    SERVICE,
+    SIGNING_REQUEST,
+    Json,
+    Kind,
+)
 from kdns.controlplane.schema.check import (
     cannot_be_handled,
     misfits,
@@ -151,6 +162,22 @@ def test_prune_keeps_known_fields_and_decodes_nulls_as_go_does() -> None:
         "metadata": {"labels": {"a": "", "b": "c"}},
         "spec": {"ports": [{"port": 80}, {}], "clusterIPs": ["10.96.0.1", ""]},
     }
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "pruned"),
+    [
+        (
+            POD,
+            {"securityContext": {"supplementalGroups": [7, None]}},
+            {"securityContext": {"supplementalGroups": [7, 0]}},
+        ),
+        (POD, {"overhead": {"cpu": None}}, {"overhead": {"cpu": "0"}}),
+        (SIGNING_REQUEST, {"extra": {"a": ["b", None], "c": None}}, {"extra": {"a": ["b", ""], "c": []}}),
+    ],
+)
+def test_null_in_a_list_or_map_is_the_zero_value(kind: Kind, spec: Json, pruned: Json) -> None:
+    assert prune(kind, {"spec": spec}) == {"spec": pruned}
 
 
 def test_prune_drops_what_omitempty_drops() -> None:
