@@ -133,7 +133,7 @@ from kdns.controlplane.storage.field_selectors import (
     flag,
     no_value,
 )
-from kdns.controlplane.storage.object_meta import content, with_metadata_of
+from kdns.controlplane.storage.object_meta import content, content_and_labels, with_metadata_of
 from kdns.controlplane.storage.watch import Version
 
 Rules: TypeAlias = Callable[[Json, Json | None], list[Cause]]
@@ -314,6 +314,7 @@ def generic(kind: Kind) -> Strategy:
         defaults=generic_defaults.defaults_of(kind),
         first_status=generic_defaults.first_status_of(kind),
         generation=None if kind.kind in generic_defaults.UNCOUNTED else content,
+        return_deleted_object=kind.kind in generic_defaults.RETURNED,
         warnings=lambda _: (warnings.inert(kind),),
     )
 
@@ -416,6 +417,7 @@ STRATEGIES: Final[dict[Kind, Strategy]] = {
         validate_endpoint_slice,
         discovery_columns.ENDPOINT_SLICES,
         defaults=default_endpoint_slice,
+        generation=content_and_labels,
         warnings=warnings.endpoint_slice_warnings,
     ),
     # nodes and Pods

@@ -102,7 +102,7 @@ class Writes:
         _manage(new, entries)
         prepared = self._objects.registry.update(kind, old, new, subresource=writer.subresource, dry_run=dry_run)
         new = lean(kind, prepared.obj)
-        object_meta.bump(version.obj, new, strategy.generation)
+        object_meta.bump(kind, version.obj, new, strategy.generation)
         new["metadata"]["resourceVersion"] = version.obj["metadata"]["resourceVersion"]
         _keep_times(new, version.obj)
         if dry_run:

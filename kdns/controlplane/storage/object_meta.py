@@ -17,6 +17,7 @@ from kdns.controlplane.meta.errors import StatusError, bad_request, conflict, in
 from kdns.controlplane.meta.field_errors import invalid_value
 from kdns.controlplane.meta.kinds import NAMESPACE, Json, Kind
 from kdns.controlplane.schema.check import another_type
+from kdns.controlplane.schema.zeros import filled
 from kdns.controlplane.storage.store import MODIFIED, parsed_revision
 
 _GENERATED_BASE_MAX = 58
@@ -196,9 +197,14 @@ def content(obj: Json) -> Json:
     return {field: value for field, value in obj.items() if field not in {"metadata", "status"}}
 
 
-def bump(old: Json, new: Json, counted: Callable[[Json], Json] | None) -> None:
-    """Increment metadata.generation if the part of the object that is `counted` changed."""
-    if counted and counted(old) != counted(new):
+def content_and_labels(obj: Json) -> Json:
+    """The content and the labels, which metadata.generation of an EndpointSlice counts too."""
+    return {**content(obj), "labels": obj["metadata"].get("labels") or {}}
+
+
+def bump(kind: Kind, old: Json, new: Json, counted: Callable[[Json], Json] | None) -> None:
+    """Increment metadata.generation if the part of the object that is `counted` changed, as it is sent."""
+    if counted and counted(old) != counted(new) and counted(filled(kind, old)) != counted(filled(kind, new)):
         new["metadata"]["generation"] = (old["metadata"].get("generation") or 0) + 1
 
 

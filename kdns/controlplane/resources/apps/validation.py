@@ -225,7 +225,8 @@ def _with_claims(spec: Json) -> Json:
 
 
 def _fixed(spec: Json) -> Json:
-    return {field: value for field, value in spec.items() if field not in _CHANGEABLE}
+    """What may not change; clients send serviceName as "" where it was not given."""
+    return {name: value for name, value in spec.items() if name not in _CHANGEABLE and value != ""}
 
 
 def _number(value: Any) -> int:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from kdns.controlplane.meta.kinds import AUTOSCALER, CLAIM, CRON_JOB, INGRESS, VOLUME, Json, Kind
 from kdns.controlplane.resources.apps.defaults import default_template
 from kdns.controlplane.resources.generic.autoscaler_v1 import cpu_metric
+from kdns.controlplane.schema import zeros
 from kdns.controlplane.storage.object_meta import copied
 
 _CPU_PERCENT: Final = 80
@@ -172,15 +173,22 @@ _STATUS: Final[Mapping[str, Json]] = {
 
 UNCOUNTED: Final = frozenset(
     {"CSIDriver", "CSIStorageCapacity", "StorageClass", "VolumeAttributesClass", "RuntimeClass", "APIService"}
+    | {"CSINode", "VolumeAttachment"}
     | {"ResourceClaim", "ResourceClaimTemplate", "ResourceQuota", "LimitRange", AUTOSCALER.kind}
     | {"Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"}
 )
 """Kinds without metadata.generation."""
 
+RETURNED: Final = frozenset(
+    {"ResourceQuota", "PodTemplate", "StorageClass", "CSIDriver", "CSINode", "VolumeAttachment"}
+    | {"VolumeAttributesClass", "DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice"}
+)
+"""Kinds whose deletion is answered with the object (ReturnDeletedObject in pkg/registry), not with a Status."""
+
 
 def defaults_of(kind: Kind) -> Callable[[Json], Json]:
-    """Fills in the defaults of a generic kind's objects."""
-    return partial(_filled, _VALUES.get(kind.resource, {}), _RULES.get(kind.resource, ()))
+    """Fills in the defaults of a generic kind's objects, also in a spec that is absent: in Go it is always there."""
+    return partial(_filled, kind, _VALUES.get(kind.resource, {}), _RULES.get(kind.resource, ()))
 
 
 def first_status_of(kind: Kind) -> Callable[[Json], Json] | None:
@@ -190,7 +198,8 @@ def first_status_of(kind: Kind) -> Callable[[Json], Json] | None:
     return lambda _: copied(_STATUS.get(kind.resource, {}))
 
 
-def _filled(values: Json, rules: tuple[Callable[[Json], Json], ...], obj: Json) -> Json:
+def _filled(kind: Kind, values: Json, rules: tuple[Callable[[Json], Json], ...], obj: Json) -> Json:
+    obj = zeros.filled(kind, obj)
     for path, value in values.items():
         obj = _with_value(obj, path.split("."), value)
     for rule in rules:
@@ -199,12 +208,12 @@ def _filled(values: Json, rules: tuple[Callable[[Json], Json], ...], obj: Json) 
 
 
 def _with_value(obj: Any, path: list[str], value: Any) -> Any:
-    """The object with the value at the path, if what is before the path's end exists; nulls and [] are absent."""
+    """The object with the value at the path, if what is before the path's end exists; null, [] and "" are absent."""
     if not isinstance(obj, dict):
         return obj
     name, *rest = path
     if not rest:
-        return obj if obj.get(name) not in (None, []) else {**obj, name: copied({name: value})[name]}
+        return obj if obj.get(name) not in (None, [], "") else {**obj, name: copied({name: value})[name]}
     if name.endswith("[]"):
         name = name.removesuffix("[]")
         listed = obj.get(name)

@@ -8,7 +8,7 @@ import pytest
 from verbs_api import new_api
 
 from kdns.controlplane.fieldmanager.field_sets import path_text, paths
-from kdns.controlplane.meta.kinds import DEPLOYMENT, SERVICE, Json, Kind
+from kdns.controlplane.meta.kinds import DEPLOYMENT, SERVICE, STATEFUL_SET, Json, Kind
 from kdns.controlplane.schema.field_validation import FieldValidator
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.patch import JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH
@@ -30,6 +30,7 @@ SILENT: Json = {"hostNetwork": False, "hostPID": False, "priorityClassName": "",
 def api() -> Api:
     made = new_api()
     made.create(DEPLOYMENT, "default", FieldValidator(DEPLOYMENT, "Strict")(WORKLOAD), field_manager="maker")
+    made.create(STATEFUL_SET, "default", {**WORKLOAD, "kind": "StatefulSet"}, field_manager="maker")
     made.create(SERVICE, "default", {"metadata": {"name": "web"}, "spec": {"ports": [{"port": 80}]}})
     return made
 
@@ -48,6 +49,7 @@ PATCHES: list[tuple[str, Kind, str, Any, bool]] = [
         False,
     ),
     ("a Service's", SERVICE, MERGE_PATCH, {"spec": {"publishNotReadyAddresses": False, "externalName": ""}}, False),
+    ("a text that is always sent", STATEFUL_SET, MERGE_PATCH, {"spec": {"serviceName": ""}}, False),
     ("metadata", SERVICE, MERGE_PATCH, {"metadata": {"generateName": ""}}, False),
 ]
 

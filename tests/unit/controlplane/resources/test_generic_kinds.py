@@ -28,7 +28,9 @@ def test_it_is_stored_changed_and_deleted(kind: Kind) -> None:
     made = api.create(kind, place(kind), {"metadata": {"name": "a.b"}})
     assert (made["kind"], made["metadata"]["name"]) == (kind.kind, "a.b")
     patch: Json = {"metadata": {"labels": {"c": "d"}}}
-    assert api.patch(kind, place(kind), "a.b", MERGE_PATCH, patch)["metadata"]["labels"] == {"c": "d"}
+    changed = api.patch(kind, place(kind), "a.b", MERGE_PATCH, patch)["metadata"]
+    assert changed["labels"] == {"c": "d"}
+    assert changed.get("generation") == made["metadata"].get("generation")
     (listed,) = api.list(kind, None, field_selector="metadata.name=a.b").items
     assert listed["metadata"]["uid"] == made["metadata"]["uid"]
     api.delete(kind, place(kind), "a.b")
@@ -133,6 +135,7 @@ def test_autoscaling_v1_shows_the_autoscalers_of_v2_and_leaves_what_it_does_not_
             {"template": {"spec": {"containers": [{"image": "a:1"}]}}},
             {"template": {"spec": {"restartPolicy": "Always", "containers": [{"imagePullPolicy": "IfNotPresent"}]}}},
         ),
+        ("CSIDriver", {}, {"spec": {"attachRequired": True, "volumeLifecycleModes": ["Persistent"]}}),
         ("PersistentVolumeClaim", {"spec": {}, "status": {"phase": "Bound"}}, {"status": {"phase": "Pending"}}),
     ],
 )
@@ -152,7 +155,13 @@ def contains(found: Any, expected: Any) -> bool:
     return bool(found == expected)
 
 
+def test_a_deletion_is_answered_with_the_object_where_kubernetes_does() -> None:
+    returned = {kind.kind for kind in GENERIC if STRATEGIES[kind].return_deleted_object}
+    assert {"ResourceQuota", "StorageClass", "PodTemplate", "PersistentVolume"} <= returned
+    assert not returned & {"Ingress", "CronJob", "Role", "PriorityClass"}
+
+
 def test_generation_counts_only_where_kubernetes_counts() -> None:
     counted = {kind.kind for kind in GENERIC if STRATEGIES[kind].generation}
-    assert {"CSINode", "CronJob", "FlowSchema", "Ingress", "NetworkPolicy", "PodTemplate"} <= counted
-    assert not counted & {"ClusterRole", "HorizontalPodAutoscaler", "Lease", "LimitRange", "StorageClass"}
+    assert {"CronJob", "FlowSchema", "Ingress", "NetworkPolicy", "PodTemplate"} <= counted
+    assert not counted & {"CSINode", "ClusterRole", "HorizontalPodAutoscaler", "Lease", "LimitRange", "StorageClass"}

@@ -176,15 +176,17 @@ def test_put_of_a_new_name(kind: Kind, creates: bool) -> None:
         refused(404, '"web" not found', lambda: api.update(kind, "default", "web", objects[kind]))
 
 
-def test_generation_counts_changes_of_content() -> None:
+def test_generation_of_a_slice_counts_changes_of_content_and_labels() -> None:
     api = new_api()
     created = api.create(ENDPOINT_SLICE, "default", {"metadata": {"name": "e"}, "addressType": "IPv4", "endpoints": []})
     assert created["metadata"]["generation"] == 1
     labelled = api.patch(ENDPOINT_SLICE, "default", "e", MERGE_PATCH, {"metadata": {"labels": {"a": "b"}}})
-    assert labelled["metadata"]["generation"] == 1
+    assert labelled["metadata"]["generation"] == 2
+    noted = api.patch(ENDPOINT_SLICE, "default", "e", MERGE_PATCH, {"metadata": {"annotations": {"a": "b"}}})
+    assert noted["metadata"]["generation"] == 2
     endpoints = [{"addresses": ["10.1.2.3"]}]
     changed = api.patch(ENDPOINT_SLICE, "default", "e", MERGE_PATCH, {"endpoints": endpoints})
-    assert changed["metadata"]["generation"] == 2
+    assert changed["metadata"]["generation"] == 3
 
 
 def test_a_strategic_patch_merges_by_the_schemas_keys() -> None:
