@@ -158,7 +158,7 @@ async def _started(
     stack.push_async_callback(dns.stop)
     with in_words_of_flags(options):
         await dns.start()
-    control_plane.dns_at(*dns.addresses[0])
+    control_plane.dns_at(*dns.address_with("kubernetes"))
     say_listeners(dns, say, column=12)
     if options.proxy:
         await stack.enter_async_context(node_proxy(options, source))
@@ -185,7 +185,7 @@ def in_words_of_flags(options: UpOptions) -> Iterator[None]:
 
 def say_commands(dns: DnsServer, options: UpOptions, say: Callable[[str], None]) -> None:
     """Say what can be tried, and how programs of this machine find the names."""
-    at, domain = reachable(*dns.addresses[0]), options.control_plane.cluster.cluster_domain
+    at, domain = reachable(*dns.address_with("kubernetes")), options.control_plane.cluster.cluster_domain
     for number, line in enumerate(recipe(at.host, at.port, domain)):
         say(f"{'' if number else 'names':12}{line}")
     say(f"try         dig @{at.host} -p {at.port} kubernetes.default.svc.{domain}")

@@ -74,8 +74,8 @@ class ServerConfig:
         """The error that points at the server block."""
         return CorefileError(self.path, self.line, "", reason)
 
-    def file_error(self, path: str, reason: str) -> CorefileError:
-        """The error that points at the word that names this file or its folder, else at the server block.
+    def file_error(self, path: str, reason: str, directive: str = "") -> CorefileError:
+        """The error that points at the word that names this file or its folder, else at the directive or server block.
 
         `root` may be in front of it.
         """
@@ -84,7 +84,8 @@ class ServerConfig:
         paths = f"/{file}/{file.rpartition('.')[0]}/"  # that of a key has an ending
         words = [word for line in lines for word in line.args if word.text and f"/{word.text}/" in paths]
         closest = max(words, key=lambda word: (file.endswith(word.text), len(word.text)), default=None)
-        return CorefileError(closest.path, closest.line, "", reason) if closest else self.error(reason)
+        concerned = closest or next((stanza for stanza in self.stanzas if stanza.name == directive), self)
+        return CorefileError(concerned.path, concerned.line, "", reason)
 
 
 def configure(

@@ -91,6 +91,13 @@ class DnsServer:
         places = self._listeners.places.items()
         return [(place.scheme, *address) for place, listening in places for address in listening.addresses]
 
+    def address_with(self, directive: str) -> tuple[str, int]:
+        """Where a server block with this directive is asked without encryption, the first one; else any address."""
+        labels = {enabled.server for enabled in self._enabled if directive in enabled.config.directives}
+        places = self._listeners.places.items()
+        serving = (at for place, at in places if place.scheme == "dns" and at.server.label in labels)
+        return next((at.addresses[0] for at in serving), self.addresses[0])
+
     @property
     def site_addresses(self) -> dict[str, tuple[str, int]]:
         """Where each HTTP page is served, by its path."""

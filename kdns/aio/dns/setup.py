@@ -413,8 +413,10 @@ class BlockSetup:
         return Block(zone, self.chain, self.logs_stacks, self.udp_bytes, self.only)
 
     def located(self, error: InputError) -> InputError:
-        """The error with what led to it: the word that names a file of no use, else the server block."""
-        if isinstance(error, KubeconfigError) or (isinstance(error, CorefileError) and not error.line):
+        """The error with what led to it: the word that names a file of no use, else the directive or server block."""
+        if isinstance(error, KubeconfigError):
+            return self.config.file_error(error.path, str(error), "kubernetes")  # no other one has clusters
+        if isinstance(error, CorefileError) and not error.line:
             return self.config.file_error(error.path, str(error))
         return error if isinstance(error, CorefileError) else self.config.error(str(error))
 

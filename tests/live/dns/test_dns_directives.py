@@ -128,6 +128,14 @@ async def test_a_broken_weight_file_ends_the_start(tmp_path: Path, content: byte
     assert str(caught.value).startswith(said.format(path=path))
 
 
+async def test_an_api_that_nothing_names_is_told_at_the_directive_that_follows_it() -> None:
+    blocks = configure(parse(".:0 {\nbind 127.0.0.1\nkubernetes cluster.local\n}\n"))
+    server = DnsServer(blocks, default_source=Source(service_account="/none"))
+    with pytest.raises(CorefileError, match=r"^Corefile:3: /none: "):
+        await server.start()
+    await server.stop()
+
+
 async def test_preferred_networks() -> None:
     async with served(block("loadbalance {\nprefer 10.96.0.2/31\n}")) as server:
         assert firsts(await ask(server, times=6)) == {"10.96.0.2": 3, "10.96.0.3": 3}

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
@@ -31,7 +31,9 @@ contexts: [{name: kdns, context: {cluster: kdns, user: kdns}}]
 
 
 class Started:
-    """A control plane that has started, at an address where nobody listens."""
+    """A control plane that has started, at an address where nobody listens; `dns` is what it was told of DNS."""
+
+    dns = "", 0
 
     def __init__(self, options: ControlPlaneOptions, *_: object) -> None:
         self.options = options
@@ -44,7 +46,7 @@ class Started:
         """Nothing to stop."""
 
     def dns_at(self, host: str, port: int) -> None:
-        """Nobody asks."""
+        Started.dns = host, port
 
     def when_ended(self, call: object) -> None:
         """Never."""
@@ -143,11 +145,18 @@ async def test_a_start_that_fails_leaves_the_kubeconfig_as_it_was(
     assert given.kubeconfig.read_text() == BEFORE
 
 
+async def ready(_: object, say: Callable[[str], None], __: object) -> None:
+    """The API is not waited for: nobody is there."""
+    say("ready")
+
+
 async def test_the_kubeconfig_is_written_when_everything_listens(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(up, "ControlPlane", Started)
-    given = options(tmp_path, 0, "whoami")
+    monkeypatch.setattr("kdns.apps.serve.say_ready", ready)
+    cluster = "cluster.local:0 {\n bind 127.0.0.2\n kubernetes {\n startup_timeout 1ms\n }"
+    given = options(tmp_path, 0, f"whoami\n}}\n{cluster}")
     said = Said(given.kubeconfig)
     async with asyncio.timeout(60):
         await up.up(given, said)
@@ -156,3 +165,6 @@ async def test_the_kubeconfig_is_written_when_everything_listens(
     assert labels == dict.fromkeys(before, False) | dict.fromkeys(after, True)
     assert ("metrics     http://127.0.0.1:9/metrics", False) in said.lines
     assert kubeconfig_server(str(given.kubeconfig), "") == "http://127.0.0.1:9"
+    host, port = Started.dns
+    assert host == "127.0.0.2"  # where the block with `kubernetes` is, which is not the first one
+    assert any(line.startswith(f"try         dig @{host} -p {port} ") for line, _ in said.lines)
