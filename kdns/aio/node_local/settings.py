@@ -35,7 +35,8 @@ class NodeLocal:
         The upstream servers are those of the node's /etc/resolv.conf.
         """
         if CLUSTER_DNS in text and not self.cluster_dns:
-            raise InputError(f"the Corefile has {CLUSTER_DNS}; wanted: --upstream-service with a Service of the Pod's")
+            wanted = "--upstream-service with a Service whose address the environment has as NAME_SERVICE_HOST"
+            raise InputError(f"the Corefile has {CLUSTER_DNS}; wanted: {wanted}")
         return text.replace(CLUSTER_DNS, self.cluster_dns).replace(UPSTREAM_SERVERS, RESOLV_CONF)
 
 

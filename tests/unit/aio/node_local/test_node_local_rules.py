@@ -49,7 +49,7 @@ def test_the_variables_of_a_corefile_are_filled_in() -> None:
 
 
 def test_a_service_that_is_not_there_is_told() -> None:
-    with pytest.raises(InputError, match="--upstream-service"):
+    with pytest.raises(InputError, match=r"--upstream-service .* NAME_SERVICE_HOST$"):
         NodeLocal(("169.254.20.10",)).filled("forward . __PILLAR__CLUSTER__DNS__")
     assert NodeLocal(("169.254.20.10",)).filled("whoami") == "whoami"
 
