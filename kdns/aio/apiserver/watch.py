@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
+from kdns.aio.apiserver.aside import aside
 from kdns.aio.apiserver.response import NOT_CACHED, add_warnings
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.server.protobuf import messages
@@ -77,7 +78,7 @@ class WatchStream:
         try:
             while True:
                 changed.clear()
-                lines = self._events()
+                lines = await self._events()
                 waiting, closed = self._subscription.waiting, self._subscription.closed
                 closing = timers.ended or (closed and not waiting)
                 if ends_initial and not waiting:
@@ -95,6 +96,8 @@ class WatchStream:
                     return
                 if not waiting:
                     await changed.wait()
+                else:
+                    await asyncio.sleep(0)  # to write need not wait: other requests are served in between
         except StatusError as error:
             await response.write(self._renderer.error(error.body()))
         except TimeoutError:
@@ -109,12 +112,17 @@ class WatchStream:
         interval_s = self._times.bookmark_interval_s or self._times.timeout_s * 2
         return asyncio.get_running_loop().call_later(interval_s, timers.bookmark)
 
-    def _events(self) -> bytes:
-        lines = []
-        for event in self._subscription.take(_PIECE_BYTES):
-            lines.append(self._renderer.event(event, self._state.now_s(), first=self._first))
-            self._first = False
-        return b"".join(lines)
+    async def _events(self) -> bytes:
+        """The next events. What is not sent as it is stored is made aside: that takes about 0.1 ms an event."""
+        events, first, now_s = self._subscription.take(_PIECE_BYTES), self._first, self._state.now_s()
+        self._first = first and not events
+
+        def lines() -> bytes:
+            made = (self._renderer.event(event, now_s, first=first and not index) for index, event in enumerate(events))
+            return b"".join(made)
+
+        made_bytes = 0 if self._renderer.sends_stored else sum(len(event.stored.encoded) for event in events)
+        return await aside(lines, made_bytes)
 
     def _bookmark(self, *, ends_initial: bool) -> bytes:
         revision, now_s = self._state.revision(), self._state.now_s()
