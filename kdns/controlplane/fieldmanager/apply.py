@@ -43,7 +43,7 @@ def apply(kind: Kind, live: Json | None, config: Json, writer: Writer, *, force:
 
     `check_kind` comes first. 500 for a configuration that does not match the schema, 409 for conflicts.
     """
-    _check(kind, config)
+    check_structure(kind, config)
     entries: Entries = []
     if live is not None:
         entries = live["metadata"].get("managedFields") or managed_fields.entries_of_new(
@@ -71,7 +71,8 @@ def check_kind(kind: Kind, config: Json) -> None:
         raise bad_request(f"invalid object type: {_gvk(api_version, name)}")
 
 
-def _check(kind: Kind, config: Json) -> None:
+def check_structure(kind: Kind, config: Json) -> None:
+    """Raises 400 for managedFields, and 500 for a configuration that does not match the schema."""
     metadata = config.get("metadata")
     if isinstance(metadata, dict) and metadata.get("managedFields") is not None:
         raise bad_request("metadata.managedFields must be nil")

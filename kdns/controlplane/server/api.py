@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from kdns.controlplane.fieldmanager.apply import apply, check_kind
+from kdns.controlplane.fieldmanager.apply import apply, check_kind, check_structure
 from kdns.controlplane.meta.errors import conflict, not_found
 from kdns.controlplane.meta.kinds import Json, Kind
 from kdns.controlplane.resources.registry import Registry
@@ -207,6 +207,7 @@ class Api:
             raise not_found(kind, name)
         check_kind(view.kind if view else kind, config)
         if view:
+            check_structure(view.kind, config)
             config = view.configuration(kind, config)
         writer = self._writes.writer(field_manager, subresource)
         obj = apply(kind, copied(version.obj) if version else None, config, writer, force=force)

@@ -118,8 +118,8 @@ def with_scale(obj: Json, scale: Json) -> Json:
 
 def scale_configuration(kind: Kind, scale: Json) -> Json:
     """The configuration of an object from that of a Scale: its replicas alone."""
-    spec = scale.get("spec")
-    wanted = {"spec": {"replicas": spec["replicas"]}} if isinstance(spec, dict) and "replicas" in spec else {}
+    spec = scale.get("spec") or {}
+    wanted = {"spec": {"replicas": spec["replicas"]}} if "replicas" in spec else {}
     return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": _claims(scale), **wanted}
 
 

@@ -391,6 +391,18 @@ def test_scale_is_applied_like_the_object(cluster: Cluster) -> None:
     assert cluster.api.get(DEPLOYMENT, "default", "web")["spec"]["replicas"] == 4
 
 
+@pytest.mark.parametrize("field", ["metadata", "spec"])
+def test_a_scale_of_the_wrong_shape_is_refused(cluster: Cluster, field: str) -> None:
+    cluster.apply("me", DEPLOYMENT_TEXT, DEPLOYMENT)
+    scale = {"apiVersion": "autoscaling/v1", "kind": "Scale", field: [[]]}
+    text = f".{field}: expected map, got "
+    refused(
+        500,
+        text,
+        lambda: cluster.api.apply(DEPLOYMENT, "default", "web", scale, field_manager="hpa", subresource="scale"),
+    )
+
+
 @pytest.mark.parametrize(
     ("kind", "spec", "expected"),
     [
