@@ -3,6 +3,7 @@
 `pytest --hypothesis-profile=explore` takes others.
 """
 
+import signal
 from collections.abc import Iterator, MutableMapping
 from typing import Any
 
@@ -14,6 +15,12 @@ from structlog.testing import capture_logs
 settings.register_profile("kdns", deadline=None, derandomize=True)
 settings.register_profile("explore", deadline=None)
 settings.load_profile("kdns")
+
+for _number in (signal.SIGINT, signal.SIGHUP):
+    if (
+        signal.getsignal(_number) is signal.SIG_IGN
+    ):  # by nohup, or the shell of a job: what tests start would ignore it too
+        signal.signal(_number, signal.SIG_DFL)
 
 
 @pytest.fixture(autouse=True)
