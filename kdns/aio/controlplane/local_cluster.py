@@ -117,7 +117,8 @@ class LocalCluster:
 
     def _api_of(self, journal: Journal | None) -> Api:
         # The revision starts at the clock: a client that watched before a restart must not find its revision again.
-        store = Store(revision=int(time.time()))
+        # A write takes longer than a microsecond, so no earlier start has come as far.
+        store = Store(revision=time.time_ns() // 1000)
         if journal:
             store = Store(journal.objects, revision=journal.revision, persist=journal.append)
         grace = {"grace_s": grace_period_s} if self.config.simulate_pods else {}
