@@ -24,6 +24,8 @@ RETRY_S: Final = 5.0
 ARRIVES_S: Final = 5.0
 """How long a Node that was written may take to come back as an event."""
 NODES: Final = "/api/v1/nodes"
+CLUSTER: Final = "/api/v1/namespaces/kube-system"
+"""Its uid tells a cluster from the one that was at the same address before."""
 _REFUSED: Final = 4
 """The first digit of a status that stays the same for the same request."""
 
@@ -32,10 +34,11 @@ log = logs.get(__name__)
 
 @dataclass(slots=True)
 class NodeRegistration:
-    """Reports the Node once its object is known, and when `addresses` may be others: `run` works until it is cancelled.
+    """Reports the Node once in each cluster, and when `addresses` may be others: `run` works until it is cancelled.
 
-    `node` is the object as it was seen last. `addresses` are the machine's primary ones and all of them. Once it is
-    decided for the first time what the Node is, `is_decided`; `decided` is called each time.
+    A `kdns up` that was restarted is another cluster, where it has no --data. A Node that somebody deletes or changes
+    stays so. `node` is the object as it was seen last. `addresses` are the machine's primary ones and all of them. Once
+    it is decided for the first time what the Node is, `is_decided`; `decided` is called each time.
     """
 
     source: Source
@@ -45,18 +48,23 @@ class NodeRegistration:
     decided: Callable[[], None]
     is_decided: bool = False
     _is_known: bool = False
+    _reported: tuple[Address, ...] | None = None
+    _cluster: str = ""
     _due: asyncio.Event = field(default_factory=asyncio.Event)
     _seen: asyncio.Event = field(default_factory=asyncio.Event)
 
     def node_seen(self) -> None:
-        """Note that Nodes were listed, or that this one has changed."""
+        """Note that Nodes were listed, or that this one may have changed."""
         self._seen.set()
-        if not self._is_known:
-            self._is_known = True
+        node = self.node()
+        reported = node.internal_ips if node else None
+        if not self._is_known or reported != self._reported:
             self._due.set()
+        self._is_known, self._reported = True, reported
 
     def addresses_changed(self) -> None:
         """Note that the machine's addresses are others."""
+        self._cluster = ""
         if self._is_known:
             self._due.set()
 
@@ -68,6 +76,7 @@ class NodeRegistration:
             try:
                 await self._report()
             except (ApiServerError, KubeconfigError) as error:
+                self._cluster = ""
                 log.warning("Node not registered", node=self.name, reason=str(error))
                 if not (isinstance(error, ApiServerError) and error.status // 100 == _REFUSED):
                     asyncio.get_running_loop().call_later(RETRY_S, self._due.set)
@@ -84,14 +93,18 @@ class NodeRegistration:
         return bool(node) and families >= {each.version for each in primary} and (not primary or {*reported} <= {*own})
 
     async def _report(self) -> None:
-        if self.is_reported:
-            return
-        addresses = [str(each) for each in self.addresses()[0]]
-        rows = [{"type": "InternalIP", "address": each} for each in addresses]
-        status = {"addresses": [*rows, {"type": "Hostname", "address": self.name}]}
         async with Connection(self.source, RestStats(), Timing()) as api:
             if not await _is_of_kdns(api):
                 return
+            cluster = str(json.loads(await api.get(CLUSTER, {}))["metadata"]["uid"])
+            if cluster == self._cluster:
+                return
+            self._cluster = cluster
+            if self.is_reported:
+                return
+            addresses = [str(each) for each in self.addresses()[0]]
+            rows = [{"type": "InternalIP", "address": each} for each in addresses]
+            status = {"addresses": [*rows, {"type": "Hostname", "address": self.name}]}
             if self.node() is None:
                 made = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": self.name}, "status": status}
                 await api.post(NODES, made)

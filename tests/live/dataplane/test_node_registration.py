@@ -51,11 +51,13 @@ async def test_a_node_is_reported_to_kdns_only(
     version: str, node: Node | None, primary: tuple[Address, ...], asked: list[tuple[str, str]]
 ) -> None:
     written: list[tuple[str, str, Any]] = []
-    current, decided = [node], asyncio.Event()
+    current, decided, cluster = [node], asyncio.Event(), "first"
 
     async def answer(request: web.Request) -> web.Response:
         if request.path == "/version":
             return web.json_response({"gitVersion": version}, status=200 if version else 403)
+        if request.method == "GET":
+            return web.json_response({"metadata": {"uid": cluster}})
         body = await request.json()
         written.append((request.method, request.path, body["status"]["addresses"]))
         current[0] = a_node(*(str(each) for each in primary))
@@ -81,6 +83,16 @@ async def test_a_node_is_reported_to_kdns_only(
             await decided.wait()
         wanted = REPORTED if primary else REPORTED[-1:]
         assert written == [(*request, wanted) for request in asked]
+        gone, reported = node and a_node("10.244.0.2"), current[0]
+        changes = (("first", gone), ("first", reported), ("second", gone))  # the last is a new kdns up
+        for uid, current[0] in changes if asked else ():
+            again, cluster = asked if uid == "second" else [], uid
+            written.clear()
+            decided.clear()
+            registration.node_seen()
+            async with asyncio.timeout(60):
+                await decided.wait()
+            assert written == [(*request, wanted) for request in again]
     finally:
         work.cancel()
         await runner.cleanup()
