@@ -32,6 +32,7 @@ from kdns.plugins.patterns import MAX_REGEX_CHARS, compiled
 
 Evaluate: TypeAlias = Callable[[Environment], Value]
 
+SINGLE_QUOTES: Final = "; double quotes are the Corefile's, strings of an expression stand in single quotes"
 MAX_EXPRESSION_CHARS: Final = 10_000
 MAX_DEPTH: Final = 40
 """How deep expressions may stand in each other."""
@@ -155,7 +156,7 @@ class _Parser:
         at = lexeme.at
         for word in self._words:
             if at <= len(word.text):
-                return word.error(reason)
+                return word.error(reason + SINGLE_QUOTES if word.quoted and "'" not in word.text else reason)
             at -= len(word.text) + 1
         return self._words[-1].error(reason)
 

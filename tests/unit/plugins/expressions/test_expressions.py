@@ -97,6 +97,8 @@ MISTAKES = [
     ("nmae() == 'a'", "nmae()", "did you mean `name`"),
     ("name == 'a'", "name", "is a function"),
     ("name() ==", "==", "a value is wanted"),
+    ('type() == "A"', "A", "unknown name `A`"),
+    ('type() == "A"', "A", "strings of an expression stand in single quotes"),
     ("name() == 'a' 'b'", "'b'", "one word too many"),
     ("number + 'x'", "+", "does not take a int and a string"),
     ("number == 'x'", "==", "does not take a int and a string"),
