@@ -105,16 +105,25 @@ def conflict(kind: Kind, name: str, why: str) -> StatusError:
     return StatusError(409, "Conflict", message, _details(kind, name))
 
 
+_CAUSES_MAX = 1000
+
+
 def invalid(kind: Kind, name: str, causes: Sequence[Cause]) -> StatusError:
-    """422: the object is invalid. Each violated rule is a cause; the message omits duplicates."""
+    """422: the object is invalid. Each violated rule is a cause; the message omits duplicates.
+
+    Differs: after 1000 causes the rest is a number: empty items would be answered with a hundred times their size.
+    """
+    about_immutable_fields = all(cause.is_immutable for cause in causes)
+    omitted, causes = len(causes) - _CAUSES_MAX, causes[:_CAUSES_MAX]
     texts = list(dict.fromkeys(f"{cause.field}: {cause.message}" for cause in causes))
+    texts += [f"and {omitted} more"] if omitted > 0 else []
     listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     rows = [{"reason": cause.reason, "message": cause.message, "field": cause.field} for cause in causes]
     details = {"name": name, "group": kind.group, "kind": kind.kind, "causes": rows}
     details = {key: value for key, value in details.items() if value}
     qualified = f"{kind.kind}.{kind.group}" if kind.group else kind.kind
     error = StatusError(422, "Invalid", f"{qualified} {_quoted(name)} is invalid: {listed}", details)
-    error.is_about_immutable_fields = all(cause.is_immutable for cause in causes)
+    error.is_about_immutable_fields = about_immutable_fields
     return error
 
 

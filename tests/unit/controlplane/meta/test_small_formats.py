@@ -1,11 +1,13 @@
-"""Quantities and base64: the errors of malformed texts, as Kubernetes' parsers word them."""
+"""Errors of malformed texts, as Kubernetes' parsers word them, and of objects with many mistakes."""
 
 from __future__ import annotations
 
 import pytest
 
+from kdns.controlplane.meta.errors import invalid
+from kdns.controlplane.meta.field_errors import required
 from kdns.controlplane.meta.gotext import json_error
-from kdns.controlplane.meta.kinds import SECRET
+from kdns.controlplane.meta.kinds import POD, SECRET
 from kdns.controlplane.meta.quantities import canonical, quantity
 from kdns.controlplane.schema.check import misfits
 
@@ -90,3 +92,10 @@ def test_base64(value: str, problem: str) -> None:
 )
 def test_what_is_no_json(text: str, error: str) -> None:
     assert json_error(text) == error
+
+
+def test_an_invalid_object_names_a_bounded_number_of_causes() -> None:
+    causes = [required(f"spec.a[{index}]") for index in range(1003)]
+    error = invalid(POD, "a", causes)
+    assert len((error.details or {})["causes"]) == 1000
+    assert error.message.endswith("spec.a[999]: Required value, and 3 more]")
