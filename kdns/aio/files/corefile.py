@@ -8,11 +8,15 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from kdns.corefile.imports import Reader
 from kdns.corefile.parse import parse
 from kdns.errors import CorefileError
 from kdns.plugins.server_config import ServerConfig, configure, server_configs
+
+CHARACTERS_MAX: Final = 16 << 20
+"""How long a Corefile may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +40,12 @@ class Corefile:
 def read_corefile(path: str, *, dns_port: int, filled: Callable[[str], str] = str) -> Corefile:
     """The Corefile at this path, right or wrong; `filled` gives the text that counts for the text of the file."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        with Path(path).open(encoding="utf-8") as file:  # which may be one that never ends
+            text = file.read(CHARACTERS_MAX + 1)
     except (OSError, UnicodeDecodeError) as error:
         return Corefile("", error=CorefileError(path, 0, "", f"cannot be read: {_reason(error)}"))
+    if len(text) > CHARACTERS_MAX:
+        return Corefile("", error=CorefileError(path, 0, "", f"too large, wanted at most {CHARACTERS_MAX} characters"))
     return corefile_of(filled(text), path, dns_port=dns_port)
 
 

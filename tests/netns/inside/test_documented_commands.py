@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -262,6 +263,7 @@ class Machine:
     clone: Path
     environment: dict[str, str]
     servers: dict[str, tuple[str, subprocess.Popen[bytes]]] = field(default_factory=dict)
+    sessions: list[int] = field(default_factory=list)
 
     def type(self, command: Command) -> None:
         """Type it; a server is left running until another of its kind takes its place."""
@@ -284,15 +286,16 @@ class Machine:
 
     def _typed(self, command: Command) -> Said:
         with TemporaryFile() as output:  # no pipe: what goes on in the background has it too
-            code = subprocess.run(
+            process = subprocess.Popen(
                 ["bash", "-c", f"set -eo pipefail\n{command.text}"],
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=self.clone,
                 env=self.environment,
-                timeout=DEADLINE_S,
-                check=False,
-            ).returncode
+                start_new_session=True,
+            )
+            self.sessions.append(process.pid)
+            code = process.wait(DEADLINE_S)
             output.seek(0)
             printed = output.read().decode()
         if command.text.startswith(ASKING) and (not printed or "\n;; no servers" in printed):
@@ -389,6 +392,9 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
     made = Machine(clone, {**os.environ, "PATH": path, "HOME": str(home), "KUBECONFIG": str(clone / "kdns.kubeconfig")})
     yield made
     made.stop()
+    for session in made.sessions:  # of commands whose last process goes on in the background
+        with suppress(ProcessLookupError):
+            os.killpg(session, signal.SIGTERM)
     subprocess.run(["sh", "-c", "kill $(cat /run/dnsmasq.pid) 2>/dev/null"], check=False)
 
 

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 import kdns
 from kdns.aio.apiserver.secure_serving import read_tokens
+from kdns.aio.files.corefile import read_corefile
 from kdns.cli import flags
 from kdns.cli.main import main
 from kdns.corefile.lexer import Token
@@ -120,3 +121,8 @@ def test_a_duration_of_many_digits_is_refused() -> None:
 def test_what_coredns_prints_about_itself(option: str, first: str) -> None:
     result = CliRunner().invoke(main, ["serve", option])
     assert (result.exit_code, result.stdout.splitlines()[0]) == (0, first)
+
+
+def test_a_corefile_that_never_ends_is_an_error() -> None:
+    with pytest.raises(CorefileError, match=r"^/dev/zero: too large, wanted at most 16777216 characters$"):
+        read_corefile("/dev/zero", dns_port=53).checked()
