@@ -71,19 +71,27 @@ async def test_what_is_shown_is_durable() -> None:
 
     server = await rest.start(new_api(), RestConfig(port=0), durable)
     host, port = server.address
-    async with aiohttp.ClientSession(f"http://{host}:{port}") as session, asyncio.timeout(60):
-        watch = await session.get(f"{SERVICES}?watch=1")
-        replies = [asyncio.create_task(session.post(SERVICES, json=service()))]
+    async with (
+        aiohttp.ClientSession(f"http://{host}:{port}") as session,
+        asyncio.timeout(60),
+        session.get(f"{SERVICES}?watch=1") as watch,
+    ):
+
+        async def status(method: str, path: str, body: object = None) -> int:
+            async with session.request(method, path, json=body) as response:
+                return response.status
+
+        replies = [asyncio.create_task(status("POST", SERVICES, service()))]
         await written.wait()
         paths = (f"{SERVICES}/web", SERVICES, f"{SERVICES}/none")
-        replies += [asyncio.create_task(session.get(path)) for path in paths]
+        replies += [asyncio.create_task(status("GET", path)) for path in paths]
         line = asyncio.create_task(watch.content.readline())
         async with session.get("/version") as version:
             assert version.status == 200
         assert not line.done()
         assert not any(reply.done() for reply in replies[:3])
         gate.set()
-        assert [(await reply).status for reply in replies] == [201, 200, 200, 404]
+        assert [await reply for reply in replies] == [201, 200, 200, 404]
         assert json.loads(await line)["type"] == "ADDED"
     await server.close()
 
@@ -105,8 +113,11 @@ async def test_what_cannot_be_kept_is_not_shown() -> None:
 
     server = await rest.start(new_api(), RestConfig(port=0), durable)
     host, port = server.address
-    async with aiohttp.ClientSession(f"http://{host}:{port}") as session, asyncio.timeout(60):
-        watch = await session.get(f"{SERVICES}?watch=1")
+    async with (
+        aiohttp.ClientSession(f"http://{host}:{port}") as session,
+        asyncio.timeout(60),
+        session.get(f"{SERVICES}?watch=1") as watch,
+    ):
         async with session.get("/readyz") as ready:
             assert ready.status == 200
         failing = True
