@@ -13,7 +13,7 @@ from aiohttp import web
 from kdns.aio.apiserver.aside import aside
 from kdns.aio.files import yaml
 from kdns.controlplane.meta import gotext
-from kdns.controlplane.meta.errors import StatusError, bad_request
+from kdns.controlplane.meta.errors import StatusError, bad_request, check_size
 from kdns.controlplane.meta.kinds import Json
 from kdns.controlplane.schema.check import Pairs
 from kdns.controlplane.schema.field_validation import ERRORS_MAX, duplicate_fields, with_duplicates
@@ -109,15 +109,21 @@ async def read_body(request: web.BaseRequest) -> bytes:
 
 
 async def decoded_body(body: bytes, media_type: str, *, strictly: bool, kind: str = "") -> Body:
-    """The value of a body; 400 when it cannot be decoded, 415 for a media type that the server does not read.
+    """The value of a body; 400 when it cannot be decoded, 413 for too many values, 415 for an unknown media type.
 
     `strictly` looks for duplicate fields. `kind` is what the body must be.
     """
-    return await aside(lambda: _decoded(body, media_type, strictly=strictly, kind=kind), len(body))
+    return await aside(lambda: _bounded(body, media_type, strictly=strictly, kind=kind), len(body))
+
+
+def _bounded(body: bytes, media_type: str, *, strictly: bool, kind: str) -> Body:
+    """`decoded_body` at once."""
+    decoded = _decoded(body, media_type, strictly=strictly, kind=kind)
+    check_size(decoded.value)
+    return decoded
 
 
 def _decoded(body: bytes, media_type: str, *, strictly: bool, kind: str) -> Body:
-    """`decoded_body` at once."""
     if media_type in _YAML_TYPES:
         return _from_yaml(body, media_type, strictly=strictly, kind=kind)
     if media_type == messages.MEDIA_TYPE:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from kdns.controlplane.fieldmanager import managed_fields
 from kdns.controlplane.fieldmanager.managed_fields import Entries, Writer
-from kdns.controlplane.meta.errors import already_exists
+from kdns.controlplane.meta.errors import already_exists, check_size
 from kdns.controlplane.meta.kinds import NAMESPACE, Json, Kind
 from kdns.controlplane.resources.defaults import without_nulls
 from kdns.controlplane.resources.strategy import STRATEGIES
@@ -48,6 +48,7 @@ class Writes:
     ) -> Json:
         """Store a new object; `entries` are its managedFields if they are known."""
         store, strategy = self._objects.store, STRATEGIES[kind]
+        check_size(obj)
         obj = object_meta.typed(kind, obj)
         object_meta.place(kind, namespace, obj)
         if kind.namespaced:
@@ -90,6 +91,7 @@ class Writes:
         """Replace a version; `entries` as for a create. Without a change there is no commit."""
         kind, (namespace, name) = version.kind, version.key
         strategy = STRATEGIES[kind]
+        check_size(obj)
         old = copied(version.obj)
         new = object_meta.typed(kind, obj)
         object_meta.place(kind, namespace, new)

@@ -14,6 +14,7 @@ from verbs_api import new_api
 
 from kdns.aio.apiserver import server as rest
 from kdns.aio.apiserver.authentication import RestConfig
+from kdns.controlplane.meta.errors import VALUES_MAX
 from kdns.controlplane.meta.kinds import SERVICE, Json
 from kdns.controlplane.server.api import Api
 
@@ -182,6 +183,23 @@ async def test_large_bodies_are_decoded_too(client: Client, content_type: str) -
     text = json.dumps(body) if content_type.endswith("json") else yaml.dump(body, Dumper=yaml.CSafeDumper)
     status, made, _ = await client("POST", SERVICES, text, Content_Type=content_type)
     assert (status, len(made["spec"]["ports"])) == (201, 3000)
+
+
+async def test_objects_of_too_many_values_are_refused(client: Client) -> None:
+    many = {**WEB, "spec": {"ports": [{}] * VALUES_MAX}}
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
+    grown = {"data": {f"k{number}": "" for number in range(VALUES_MAX // 2)}}
+    maps = SERVICES.replace("services", "configmaps")
+    rows = [
+        ("POST", SERVICES, many, "application/json", 413),
+        ("POST", maps, config, "application/json", 201),
+        ("PATCH", f"{maps}/a", grown, "application/merge-patch+json", 200),
+        ("PATCH", f"{maps}/a", {"binaryData": grown["data"]}, "application/merge-patch+json", 413),
+    ]
+    for method, path, body, content_type, status in rows:
+        found, answer, _ = await client(method, path, body, Content_Type=content_type)
+        assert found == status, (method, content_type, answer)
+    assert answer["message"] == "Request entity too large: limit is 100000 fields and items"
 
 
 async def test_others_have_their_turn_while_much_is_deleted(client: Client) -> None:
