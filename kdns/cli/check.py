@@ -10,7 +10,8 @@ import click
 from kdns.aio.files.manifests import texts_read_once
 from kdns.apps.check import mistakes
 from kdns.cli import flags
-from kdns.cli.console import command, reported_errors, tell, warn
+from kdns.cli.command import command
+from kdns.cli.console import reported_errors, tell, warn
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 
 

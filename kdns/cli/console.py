@@ -5,44 +5,14 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any
 
 import click
 
 from kdns.errors import KdnsError
 from kdns.logs import one_line
-
-CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-"""Settings of every command."""
-
-FORMER: Final = {"--format": "--output", "--mode": "--proxy-mode", "--proxy": "--proxy-mode", "-n": "--node"}
-"""Options that had another name in earlier versions."""
-
-
-class Command(click.Command):
-    """A command that says where an option went: to another name, or before the command."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """The arguments that are left; UsageError for options that do not exist."""
-        try:
-            return super().parse_args(ctx, args)
-        except click.NoSuchOption as error:
-            group = ctx.find_root().command.params
-            if ctx.parent and any(error.option_name in parameter.opts for parameter in group):
-                where = f"it stands before the command, as in `kdns {error.option_name} … {self.name}`"
-                raise click.UsageError(f"No such option {error.option_name!r}: {where}.", ctx) from error
-            name = FORMER.get(error.option_name, "")
-            if not any(name in parameter.opts for parameter in self.params):
-                raise
-            raise click.UsageError(f"No such option {error.option_name!r}: it is {name} now.", ctx) from error
-
-
-def command(name: str, *examples: str, **settings: Any) -> Callable[[Callable[..., Any]], Command]:
-    """A decorator that makes a command with examples at the end of its help."""
-    epilog = "\b\n" + "\n".join(("Examples:", *(f"  {example}" for example in examples)))
-    return click.command(name, cls=Command, epilog=epilog, **{"context_settings": CONTEXT, **settings})
 
 
 def say(text: str, *, is_error: bool = False) -> None:

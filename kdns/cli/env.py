@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 
 from kdns.aio.sources.services import default_kubeconfig, services_from_manifests, services_from_server
-from kdns.cli.console import command, reported_errors, warn
+from kdns.cli.command import command
+from kdns.cli.console import reported_errors, warn
 from kdns.cli.flags import check_one_source, manifest_cluster, source_options
 from kdns.env import FORMATS, service_variables, size_warning
 

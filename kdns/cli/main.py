@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Final
 
@@ -10,7 +11,7 @@ from click.shell_completion import CompletionItem
 
 import kdns
 from kdns import logs
-from kdns.cli.console import CONTEXT
+from kdns.cli.command import CONTEXT, owners
 
 HELP = """Cluster DNS, virtual IPs and service variables for Kubernetes Services, and a control plane to try them on.
 
@@ -45,6 +46,30 @@ COMMANDS: Final = {
 
 class Commands(click.Group):
     """A group whose help imports no command: all of them together take a second."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """The command and its arguments; UsageError for options that do not exist."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if words := owners(ctx, error.option_name):
+                where = f"it stands behind the command, as in `kdns COMMAND {error.option_name} …`"
+                raise click.UsageError(f"No such option {error.option_name!r}: {where}; {words}.", ctx) from error
+            raise
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that is named, and its arguments; UsageError where there is none of that name."""
+        name = args[0]
+        if name not in COMMANDS and not ctx.resilient_parsing:
+            if name == "help":
+                meant = f"wanted `kdns {args[1] if args[1:] else 'COMMAND'} --help`"
+            else:
+                close = get_close_matches(name, COMMANDS, n=1)
+                meant = f"did you mean `kdns {close[0]}`?" if close else f"wanted {', '.join(sorted(COMMANDS))}"
+            raise click.UsageError(f"No such command {name!r}: {meant}", ctx)
+        return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All names, sorted."""

@@ -15,7 +15,8 @@ from kdns.aio.dataplane.takeover.takeover import remove_everything
 from kdns.aio.files.proxy_config import settings_of, write_settings
 from kdns.aio.process import stop_event
 from kdns.apps import proxy as app
-from kdns.cli.console import CONTEXT, command, reported_errors, run, say, warn
+from kdns.cli.command import CONTEXT, command
+from kdns.cli.console import reported_errors, run, say, warn
 from kdns.cli.flags import complete_mode
 from kdns.proxy.settings.flags import FLAGS, FlagValues, all_flags, flag_values
 from kdns.proxy.settings.settings import Settings

@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from kdns.cli.console import command, reported_errors
+from kdns.cli.command import command
+from kdns.cli.console import reported_errors
 from kdns.cli.node_plan import NodePlanOptions, node_plan, node_plan_options
 from kdns.proxy.modes import rendered
 

@@ -12,7 +12,8 @@ import click
 import kdns
 from kdns.aio.node_local.settings import NodeLocal, service_host
 from kdns.apps import serve as app
-from kdns.cli.console import command, reported_errors, run, say, tell
+from kdns.cli.command import command
+from kdns.cli.console import reported_errors, run, say, tell
 from kdns.cli.flags import addresses
 from kdns.plugins.directives import DIRECTIVES
 

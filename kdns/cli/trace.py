@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from kdns.cli.console import command, reported_errors, say, warn
+from kdns.cli.command import command
+from kdns.cli.console import reported_errors, say, warn
 from kdns.cli.flags import domain
 from kdns.cli.node_plan import NodePlan, NodePlanOptions, node_plan, node_plan_options
 from kdns.proxy.trace.destination import Search, packet

@@ -10,7 +10,8 @@ import click
 
 from kdns.aio.process import gc_paused
 from kdns.cli import flags
-from kdns.cli.console import command, reported_errors, run
+from kdns.cli.command import command
+from kdns.cli.console import reported_errors, run
 from kdns.cli.progress import Progress
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.errors import InputError

@@ -10,7 +10,8 @@ import click
 
 import kdns
 from kdns.aio.files.yaml import dumped
-from kdns.cli.console import command, say
+from kdns.cli.command import command
+from kdns.cli.console import say
 from kdns.controlplane.schema.schema import KUBERNETES_VERSION
 
 NAMES: Final = {"kdns": "kdns", "python": "Python", "kubernetes": "Kubernetes"}

@@ -17,6 +17,7 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 import kdns
+from kdns.cli.command import INSTEAD
 from kdns.cli.main import COMMANDS, main
 from kdns.controlplane.schema.schema import KUBERNETES_VERSION
 
@@ -82,12 +83,53 @@ def test_bash_completes_commands() -> None:
         ("up --proxy userspace", "No such option '--proxy': it is --proxy-mode now."),
         ("render --mode ipvs", "No such option '--mode': it is --proxy-mode now."),
         ("render -n node-1", "No such option '-n': it is --node now."),
-        ("up -n default", "No such option '-n'.\n"),
+        ("up -n default", "No such option '-n': `kdns env` and `kdns trace` have it."),
+        ("up -conf Corefile", "No such option '-conf': it is --corefile."),
+        ("check -fx", "No such option '-f': files and folders are given without an option, as in `kdns check PATH`."),
+        ("serve --kubeconfig=x", "the Corefile has it: `kubernetes cluster.local { kubeconfig FILE }`."),
+        ("--data x up", "it stands behind the command, as in `kdns COMMAND --data …`; `kdns up` has it."),
         ("serve --log-format json", "it stands before the command, as in `kdns --log-format … serve`."),
         ("up --dna x", "No such option '--dna'. (Did you mean one of: '--api', '--data', '--dns'?)"),
     ],
 )
 def test_an_option_that_is_not_there_says_where_it_is(line: str, says: str) -> None:
+    result = CliRunner().invoke(main, line.split())
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert says in result.stderr
+
+
+def options_of(command: click.Command) -> set[str]:
+    return {
+        each for option in command.params for each in (*option.opts, *option.secondary_opts) if re.match("--|-.$", each)
+    }
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_an_option_of_another_command_is_never_just_missing(name: str) -> None:
+    commands = {each: main.get_command(click.Context(main), each) for each in COMMANDS}
+    options = {each: options_of(command) for each, command in commands.items() if command}
+    words = {option: text for (command, option), text in INSTEAD.items() if command == name}
+    assert not words.keys() & options[name]
+    for text in words.values():
+        mine, told = options[name], re.match(r"it is (--[a-z.-]+)", text)
+        assert not told or told[1] in mine, text
+    for option in sorted(set().union(*options.values()) - options[name]):
+        said = CliRunner().invoke(main, [name, option]).stderr
+        assert f"No such option {option!r}: " in said, said
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("render examples/", "Got unexpected argument 'examples/': wanted --manifests PATH for files."),
+        ("serve Corefile", "Got unexpected argument 'Corefile': wanted --conf FILE for the Corefile."),
+        ("version x", "Got unexpected argument 'x': wanted options only."),
+        ("upp", "No such command 'upp': did you mean `kdns up`?"),
+        ("help serve", "No such command 'help': wanted `kdns serve --help`"),
+        ("apply", "No such command 'apply': wanted check, env, proxy, render, serve, trace, up, version"),
+    ],
+)
+def test_an_argument_that_nothing_takes_says_what_was_wanted(line: str, says: str) -> None:
     result = CliRunner().invoke(main, line.split())
     assert (result.exit_code, result.stdout) == (2, "")
     assert says in result.stderr

@@ -1,0 +1,111 @@
+"""What commands are made of: options, examples, and words for who gives one what another has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import click
+
+CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+"""Settings of every command."""
+
+_PATHS: Final = "files and folders are given without an option, as in `kdns {command} PATH`"
+_FOLLOWS: Final = "`kdns {command}` follows an API server; `kdns up PATH` runs one with the objects of manifests"
+# fmt: off
+INSTEAD: Final = {
+    (command, option): words
+    for commands, options, words in (
+        ("env trace version", "--format", "it is --output now"),
+        ("proxy render trace up", "--mode --proxy", "it is --proxy-mode now"),
+        ("render", "-n", "it is --node now"),
+        ("check up", "--manifests --filename -f", _PATHS),
+        ("check", "--conf -conf --corefile --config", _PATHS),
+        ("env render trace", "--filename -f", "it is --manifests"),
+        ("proxy serve", "--manifests --filename -f", _FOLLOWS),
+        ("env render trace", "--master", "it is --server"),
+        ("proxy", "--server", "it is --master"),
+        ("proxy", "--node", "it is --hostname-override"),
+        ("render trace", "--hostname-override", "it is --node"),
+        ("serve", "--corefile --config", "it is --conf"),
+        ("serve", "--kubeconfig", "the Corefile has it: `kubernetes cluster.local { kubeconfig FILE }`"),
+        ("serve", "--server --master", "the Corefile has it: `kubernetes cluster.local { endpoint URL }`"),
+        ("serve", "--cluster-domain", "the Corefile has it: `kubernetes NAME`"),
+        ("serve", "--dns", "it is --dns.port; the Corefile has the address: `bind IP`"),
+        ("up", "--conf -conf", "it is --corefile"),
+        ("up", "--dns.port -dns.port -p", "it is --dns, with an address: --dns 127.0.0.1:1053"),
+        ("up", "--cluster-cidr", "it is --pod-cidr"),
+        ("up", "--server --master", "`kdns up` runs an API server, at --api; `kdns serve` and `kdns proxy` follow one"),
+    )
+    for command in commands.split() for option in options.split()
+}
+# fmt: on
+"""What to write in place of an option that a command does not have, and perhaps had in earlier versions."""
+
+ARGUMENTS: Final = {
+    "env": "wanted --manifests PATH for files, --namespace NS for a namespace",
+    "proxy": "wanted --config FILE for the configuration",
+    "render": "wanted --manifests PATH for files",
+    "serve": "wanted --conf FILE for the Corefile",
+    "trace": "wanted --manifests PATH for files, --to IP:PORT or NAME:PORT for the destination",
+}
+"""What to write in place of an argument without an option, by the command that takes none."""
+
+
+class Command(click.Command):
+    """A command that says what to write in place of what it does not have."""
+
+    allow_extra_args = True  # they are refused here
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """No arguments, for all were options; UsageError for options that do not exist, and for further arguments."""
+        try:
+            rest = super().parse_args(ctx, list(args))
+        except click.NoSuchOption as error:
+            for option in (_as_written(error.option_name, args), error.option_name):
+                if words := self._instead(ctx, option):
+                    raise click.UsageError(f"No such option {option!r}: {words}.", ctx) from error
+            raise
+        if rest and not ctx.resilient_parsing:
+            words = ARGUMENTS.get(self.name or "", "wanted options only")
+            raise click.UsageError(f"Got unexpected argument {rest[0]!r}: {words}.", ctx)
+        return rest
+
+    def _instead(self, ctx: click.Context, option: str) -> str:
+        group = ctx.find_root().command
+        if ctx.parent and _has(group, option):
+            return f"it stands before the command, as in `kdns {option} … {self.name}`"
+        words = INSTEAD.get((self.name or "", option), "").replace("{command}", self.name or "")
+        return words or owners(ctx, option)
+
+
+def command(name: str, *examples: str, **settings: Any) -> Callable[[Callable[..., Any]], Command]:
+    """A decorator that makes a command with examples at the end of its help."""
+    epilog = "\b\n" + "\n".join(("Examples:", *(f"  {example}" for example in examples)))
+    return click.command(name, cls=Command, epilog=epilog, **{"context_settings": CONTEXT, **settings})
+
+
+def owners(ctx: click.Context, option: str) -> str:
+    """Which commands have an option; "" where none has."""
+    *names, last = ["", *(f"`kdns {each.name}`" for each in _commands(ctx) if _has(each, option))]
+    if not last:
+        return ""
+    return f"{', '.join(names[1:])} and {last} have it" if names[1:] else f"{last} has it"
+
+
+def _commands(ctx: click.Context) -> Iterator[click.Command]:
+    group = ctx.find_root().command
+    if not isinstance(group, click.Group):
+        return
+    for name in group.list_commands(ctx):
+        if found := group.get_command(ctx, name):
+            yield found
+
+
+def _has(command: click.Command, option: str) -> bool:
+    return any(option in (*parameter.opts, *parameter.secondary_opts) for parameter in command.params)
+
+
+def _as_written(option: str, args: list[str]) -> str:
+    """The option as it was written: of `-conf`, click tells `-c`."""
+    return next((word for arg in args if (word := arg.partition("=")[0]).startswith(option)), option)
