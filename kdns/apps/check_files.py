@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,8 +35,9 @@ async def mistakes_in_files(
     """
     process = Process(Clusters(), lambda: (), lambda _: plain_page(lambda: (404, "")))
     found: list[CorefileError] = []
-    for server in (*servers, *filter(_knows_its_folder, others)):
-        setup = _Reading(server, process, is_whole=server in servers)
+    readable = (server for server in others if server.is_known(root.DIRECTIVE))
+    for is_whole, server in (*product([True], servers), *product([False], readable)):
+        setup = _Reading(server, process, is_whole=is_whole)
         try:
             await setup.read()
         finally:
@@ -43,10 +45,6 @@ async def mistakes_in_files(
         found += setup.mistakes
     process.upstreams.close()
     return found
-
-
-def _knows_its_folder(server: ServerConfig) -> bool:
-    return bool(server.configs(root.DIRECTIVE)) or all(stanza.name != root.DIRECTIVE.name for stanza in server.stanzas)
 
 
 @dataclass(slots=True)

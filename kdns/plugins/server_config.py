@@ -6,14 +6,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from ipaddress import ip_address
-from itertools import combinations
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from kdns.corefile.address import DEFAULT_PORTS, ZoneAddress
 from kdns.corefile.lines import Stanza
 from kdns.corefile.parse import ServerBlock
 from kdns.errors import CorefileError
-from kdns.net import join_host_port, parse_address
+from kdns.net import Address, join_host_port, parse_address
 from kdns.plugins import bind, tls, view
 from kdns.plugins.advice import ADVICE
 from kdns.plugins.directive import Directive, Repeat, Row
@@ -70,6 +69,10 @@ class ServerConfig:
         """The configurations of one directive, () where the block does not have it."""
         return self.directives.get(directive.name, ())  # type: ignore[return-value] # `parse` of that row made them
 
+    def is_known(self, directive: Directive[Any]) -> bool:
+        """Whether it is known what the block says of a directive: nothing, or something in which no mistake is."""
+        return bool(self.configs(directive)) or all(stanza.name != directive.name for stanza in self.stanzas)
+
     def error(self, reason: str) -> CorefileError:
         """The error that points at the server block."""
         return CorefileError(self.path, self.line, "", reason)
@@ -109,18 +112,20 @@ def server_configs(
     The mistakes within blocks come before those between them.
     """
     errors: list[CorefileError] = []
-    servers: list[ServerConfig] = []
-    others: list[ServerConfig] = []
-    for block in blocks:
+    everyone: list[ServerConfig] = []
+    wrong: set[int] = set()
+    for number, block in enumerate(blocks):
         before = len(errors)
-        server = _server(block, errors)
+        everyone.append(server := _server(block, errors))
         errors += _unserved(server, schemes)
-        (servers if len(errors) == before else others).append(server)
-    errors += _missing_tls(servers, others, dns_port)
-    overlaps = dict(_overlaps(servers, dns_port))
-    errors += [error for number, error in sorted(overlaps.items())]
-    errors += [error for number, error in _static_clashes(servers, dns_port) if number not in overlaps]
-    return tuple(servers), tuple(others), errors
+        if len(errors) > before:
+            wrong.add(number)
+    errors += _missing_tls(everyone, dns_port)
+    overlaps = dict(_overlaps(everyone, dns_port))
+    errors += overlaps.values()
+    errors += [error for number, error in _static_clashes(everyone, dns_port) if number not in overlaps]
+    servers = tuple(server for number, server in enumerate(everyone) if number not in wrong)
+    return servers, tuple(everyone[number] for number in sorted(wrong)), errors
 
 
 def _unserved(server: ServerConfig, schemes: Collection[str]) -> Iterator[CorefileError]:
@@ -200,13 +205,12 @@ def _unknown(stanza: Stanza, block: ServerBlock) -> str:
     return f"unknown directive `{name}`; kdns has {', '.join(sorted(BY_NAME))}"
 
 
-def _missing_tls(
-    servers: Iterable[ServerConfig], others: Iterable[ServerConfig], dns_port: int
-) -> Iterator[CorefileError]:
-    """A scheme of TLS needs a certificate: of its block, or of another one at its port; `others` may have any."""
+def _missing_tls(servers: Iterable[ServerConfig], dns_port: int) -> Iterator[CorefileError]:
+    """A scheme of TLS needs a certificate: of its block, or of another one at its port."""
     certified = {
         (address.scheme, address.port_or_default(dns_port))
-        for server in (*(each for each in servers if each.configs(tls.DIRECTIVE)), *others)
+        for server in servers
+        if server.configs(tls.DIRECTIVE) or not server.is_known(tls.DIRECTIVE)
         for address in server.addresses
     }
     for server in servers:
@@ -223,15 +227,15 @@ def _overlaps(servers: Iterable[ServerConfig], dns_port: int) -> Iterator[tuple[
     taken: dict[tuple[str, str, int], dict[str, ServerConfig]] = {}
     for number, server in enumerate(servers):
         errors = []
-        for address in () if has_view(server) else server.addresses:
+        for address in server.addresses if _is_placed(server) and not has_view(server) else ():
             port = address.port_or_default(dns_port)
             others = taken.setdefault((address.scheme, address.zone, port), {})
             for host in bind.hosts_of(server.configs(bind.DIRECTIVE)) or ("",):
-                for other_host, other in others.items():
-                    if port and ("" in {host, other_host} or host == other_host):
-                        where = f"{other.path}:{other.line}"
-                        reason = f"{address.zone} on port {port} is already served by the block at {where}"
-                        errors.append(_at(server, address, reason))
+                other = others.get(host) or others.get("") if host else next(iter(others.values()), None)
+                if port and other:
+                    where = f"{other.path}:{other.line}"
+                    reason = f"{address.zone} on port {port} is already served by the block at {where}"
+                    errors.append(_at(server, address, reason))
                 others.setdefault(host, server)
         yield from ((number, error) for error in errors[:1])
 
@@ -239,7 +243,7 @@ def _overlaps(servers: Iterable[ServerConfig], dns_port: int) -> Iterator[tuple[
 def _static_clashes(servers: Sequence[ServerConfig], dns_port: int) -> Iterator[tuple[int, CorefileError]]:
     """The clashes of places that can be told without knowing the machine's interfaces, each with a server's number."""
     places: dict[Place, list[tuple[ServerConfig, str]]] = {}
-    for server in servers:
+    for server in filter(_is_placed, servers):
         hosts = [host for host in bind.hosts_of(server.configs(bind.DIRECTIVE)) if parse_address(host)]
         is_anywhere = not server.configs(bind.DIRECTIVE)
         for address in server.addresses:
@@ -249,6 +253,11 @@ def _static_clashes(servers: Sequence[ServerConfig], dns_port: int) -> Iterator[
     numbers = {id(server): number for number, server in enumerate(servers)}
     for second, reason in _clashes(places):
         yield numbers[id(second)], second.error(reason)
+
+
+def _is_placed(server: ServerConfig) -> bool:
+    """Whether it is known where a server listens, and to whom."""
+    return server.is_known(bind.DIRECTIVE) and server.is_known(view.DIRECTIVE)
 
 
 def has_view(server: ServerConfig) -> bool:
@@ -265,10 +274,14 @@ def refuse_clashes(places: Mapping[Place, Sequence[tuple[ServerConfig, str]]]) -
     port (SO_REUSEPORT); then another process may share it too, and takes a part of the queries.
     """
     for place, parts in places.items():
-        for (first, zone), (second, other_zone) in combinations(parts, 2):
-            if place.port and zone == other_zone and not (has_view(first) or has_view(second)):
+        masters: dict[str, ServerConfig] = {}
+        for server, zone in parts if place.port else ():
+            if has_view(server):
+                continue
+            if first := masters.get(zone):
                 where = f"{zone} on {_named(place.hosts)}, port {place.port},"
-                raise second.error(f"{where} is already served by the block at {first.path}:{first.line}")
+                raise server.error(f"{where} is already served by the block at {first.path}:{first.line}")
+            masters[zone] = server
     for second, reason in _clashes(places):
         raise second.error(reason)
 
@@ -276,45 +289,50 @@ def refuse_clashes(places: Mapping[Place, Sequence[tuple[ServerConfig, str]]]) -
 def _clashes(places: Mapping[Place, Sequence[tuple[ServerConfig, str]]]) -> Iterator[tuple[ServerConfig, str]]:
     """Servers, and why they cannot listen where they want to beside those before them."""
     for place, parts in places.items():
-        for (first, _), (second, _) in combinations(parts, 2):
-            if _has_other_certificate(place, first, second):
-                where = f"{first.path}:{first.line}"
-                yield second, f"`tls` differs from that of the block at {where}, which listens at the same address"
-    for (place, parts), (other, other_parts) in combinations(places.items(), 2):
-        (first, _), (second, _) = parts[0], other_parts[0]
-        if not _share_transport(place, other) or not any(
-            _meet(mine, host) for mine in place.hosts for host in other.hosts
-        ):
-            continue
-        where = f"which the block at {first.path}:{first.line} listens"
-        if place.scheme != other.scheme:
-            yield (
-                second,
-                f"port {place.port} cannot be had for {other.scheme}:// beside {place.scheme}://, {where} with",
-            )
-            continue
-        hosts = f"{_named(other.hosts)} beside {_named(place.hosts)}"
-        wanted = "wanted: `bind` with addresses in both, or in neither"
-        yield second, f"port {place.port} cannot be had on {hosts}, {where} on; {wanted}"
+        yield from _other_certificates(place, parts)
+    listeners = {place: parts[0][0] for place, parts in places.items() if place.port}
+    first_at: dict[tuple[int, str, Address | int], tuple[int, Place]] = {}
+    for number, (place, second) in enumerate(listeners.items()):
+        hosts = [ip_address(host) for host in place.hosts]
+        sockets = [(place.port, transport, host) for transport in TRANSPORTS.get(place.scheme, ()) for host in hosts]
+        before = [first_at[key] for socket in sockets for key in _met(*socket) if key in first_at]
+        for port, transport, host in sockets:
+            first_at.setdefault((port, transport, host), (number, place))
+            first_at.setdefault((port, transport, host.version), (number, place))
+        if before:
+            _, other = min(before)
+            yield second, _cannot_be_had(place, other, listeners[other])
 
 
-def _has_other_certificate(place: Place, first: ServerConfig, second: ServerConfig) -> bool:
+def _met(port: int, transport: str, host: Address) -> Iterator[tuple[int, str, Address | int]]:
+    """The keys of what a socket cannot be beside: of an unspecified address, the whole family's."""
+    if host.is_unspecified:
+        yield port, transport, host.version
+    else:
+        yield port, transport, host
+        yield port, transport, ip_address(WILDCARD[host.version == 6])
+
+
+def _cannot_be_had(place: Place, other: Place, first: ServerConfig) -> str:
+    where = f"which the block at {first.path}:{first.line} listens"
+    if place.scheme != other.scheme:
+        return f"port {place.port} cannot be had for {place.scheme}:// beside {other.scheme}://, {where} with"
+    hosts = f"{_named(place.hosts)} beside {_named(other.hosts)}"
+    return (
+        f"port {place.port} cannot be had on {hosts}, {where} on; wanted: `bind` with addresses in both, or in neither"
+    )
+
+
+def _other_certificates(place: Place, parts: Sequence[tuple[ServerConfig, str]]) -> Iterator[tuple[ServerConfig, str]]:
     """Two certificates at one place: a client would get either.
 
     Differs: CoreDNS uses the one of its last block.
     """
-    mine, theirs = first.configs(tls.DIRECTIVE), second.configs(tls.DIRECTIVE)
-    return place.scheme != "dns" and bool(mine) and bool(theirs) and mine != theirs
-
-
-def _share_transport(place: Place, other: Place) -> bool:
-    shared = set(TRANSPORTS[place.scheme]) & set(TRANSPORTS[other.scheme])
-    return bool(place.port) and place.port == other.port and bool(shared)
-
-
-def _meet(host: str, other: str) -> bool:
-    mine, theirs = ip_address(host), ip_address(other)
-    return mine.version == theirs.version and (mine.is_unspecified or theirs.is_unspecified or mine == theirs)
+    certified = [server for server, _ in parts if place.scheme != "dns" and server.configs(tls.DIRECTIVE)]
+    for server in certified[1:]:
+        if server.configs(tls.DIRECTIVE) != certified[0].configs(tls.DIRECTIVE):
+            where = f"{certified[0].path}:{certified[0].line}"
+            yield server, f"`tls` differs from that of the block at {where}, which listens at the same address"
 
 
 def _named(hosts: Sequence[str]) -> str:
