@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from kdns.aio.files.corefile import mistakes_in
-from kdns.aio.files.manifests import SUFFIXES, check_exist, manifests_of, regular_text, stamps
+from kdns.aio.files.manifests import SUFFIXES, check_exist, located, manifests_of, regular_text, stamps
 from kdns.aio.files.proxy_config import read_settings
-from kdns.aio.files.yaml import Document, all_documents, block_line, field_line, field_lines
+from kdns.aio.files.yaml import Document, all_documents, block_line, field_line
 from kdns.controlplane.manifest_mistakes import manifest_mistakes
 from kdns.controlplane.manifests.manifest import Manifest, UnknownKind
 from kdns.controlplane.meta.cluster_config import ClusterConfig
@@ -128,7 +128,7 @@ class _Check:
 
     def _yaml(self, path: str, text: str) -> None:
         wrong: list[ManifestError] = []
-        found = all_documents(path, text, wrong)
+        found, others = all_documents(path, text, wrong), list[Document]()
         for document in found:
             if _is_settings(document.value):
                 if len(found) > 1:
@@ -138,14 +138,15 @@ class _Check:
                 wrong += mistakes
                 for each in remarks:
                     self._remark(str(each))
+            else:
+                others.append(document)
+        for manifest in manifests_of(text, others, wrong):
+            if isinstance(manifest, UnknownKind):
+                self._unknown(manifest)
                 continue
-            for manifest in manifests_of(text, [document], wrong):
-                if isinstance(manifest, UnknownKind):
-                    self._unknown(manifest)
-                    continue
-                self._manifests.append(manifest)
-                if manifest.kind == CONFIG_MAP:
-                    self._config_map(manifest, text)
+            self._manifests.append(manifest)
+            if manifest.kind == CONFIG_MAP:
+                self._config_map(manifest, text)
         self.mistakes += wrong
 
     def _unknown(self, manifest: UnknownKind) -> None:
@@ -186,16 +187,8 @@ class _Check:
         """What an API would refuse of all manifests, each mistake at the line of its field."""
         if not self._manifests:
             return
-        by_path: dict[str, list[tuple[int, str, ManifestError]]] = {}
-        for each in manifest_mistakes(self._manifests, cluster, time.time()):
-            manifest = each.manifest
-            error = ManifestError(manifest.path, manifest.line, each.field, each.reason)
-            by_path.setdefault(manifest.path, []).append((manifest.line, manifest.written(each.field), error))
-        for path, rows in by_path.items():
-            lines = field_lines(path, self.texts[path], [(line, field) for line, field, _ in rows])
-            self.mistakes += [
-                ManifestError(path, lines[line, field], error.field, error.reason) for line, field, error in rows
-            ]
+        found = manifest_mistakes(self._manifests, cluster, time.time())
+        self.mistakes += located(found, lambda path: self.texts[str(path)])
 
 
 def _with_pillar(text: str) -> str:

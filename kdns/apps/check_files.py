@@ -42,16 +42,19 @@ async def mistakes_in_files(
             await setup.read()
         finally:
             setup.abandon()
-        found += setup.mistakes
+        found += setup.mistakes.values()
     process.upstreams.close()
     return found
 
 
 @dataclass(slots=True)
 class _Reading(BlockSetup):
-    """The Setup of a server block that is only read: what a start would refuse or warn of is a mistake."""
+    """The Setup of a server block that is only read: what a start would refuse or warn of is a mistake.
 
-    mistakes: list[CorefileError] = field(default_factory=list)
+    `mistakes` are found by their texts: a file that two directives name is told of once.
+    """
+
+    mistakes: dict[str, CorefileError] = field(default_factory=dict)
     is_whole: bool = True
 
     async def read(self) -> None:
@@ -87,8 +90,7 @@ class _Reading(BlockSetup):
             self._add(located)
 
     def _add(self, mistake: CorefileError) -> None:
-        if str(mistake) not in map(str, self.mistakes):
-            self.mistakes.append(mistake)
+        self.mistakes.setdefault(str(mistake), mistake)
 
     @property
     def _corefiles(self) -> set[str]:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from ipaddress import IPv4Address, IPv6Address
 from itertools import count
 from typing import Final
 
 from kdns.controlplane.bootstrap import establish, initial_objects
-from kdns.controlplane.manifests.manifest import TEXT_FIELDS, Key, Manifest, in_order
+from kdns.controlplane.manifests.manifest import TEXT_FIELDS, Key, Manifest, Mistake, in_order
 from kdns.controlplane.manifests.three_way_merge import merged
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.errors import StatusError
@@ -32,15 +32,6 @@ _ALLOCATED: Final = re.compile(r"spec\.(clusterIP|ipFamil|healthCheckNodePort|po
 """Fields of a Service whose values are allocated or filled in before the rules of the other fields are looked at."""
 _HEALTH_CHECK_PORT: Final = "spec.healthCheckNodePort"
 _TAKEN: Final = "is already allocated"
-
-
-@dataclass(frozen=True, slots=True)
-class Mistake:
-    """A mistake in one field of a manifest, "" for the object as a whole."""
-
-    manifest: Manifest
-    field: str
-    reason: str
 
 
 def manifest_mistakes(manifests: Iterable[Manifest], config: ClusterConfig, now_s: float) -> list[Mistake]:

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Protocol
 
 from kdns import logs
-from kdns.aio.files.manifests import Scanner, check_exist
-from kdns.aio.files.yaml import field_lines
+from kdns.aio.files.manifests import Scanner, check_exist, located
 from kdns.controlplane.manifests.changes import ChangeLog, ObjectChange, Verb, changed_fields
-from kdns.controlplane.manifests.manifest import Key, Manifest, in_order, source_of, source_text
+from kdns.controlplane.manifests.manifest import Key, Manifest, Mistake, in_order, source_of, source_text
 from kdns.controlplane.manifests.three_way_merge import merged
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import KINDS, NAMESPACE, Json, Kind
@@ -167,23 +166,25 @@ class ManifestFollower:
         self._refusals = {key: error for key, error in self._refusals.items() if key in self._manifests}
 
     async def _apply(self, deleted: int) -> Applied:
-        applied = 0
+        applied, attempts, refused = 0, 0, list[tuple[Manifest, StatusError]]()
         for number, manifest in enumerate(in_order(self._manifests.values())):
             if manifest.is_equal(self._applied.get(manifest.key)):
                 self._refusals.pop(manifest.key, None)
                 continue
-            if (applied + len(self._refusals)) % BATCH == BATCH - 1:
+            attempts += 1
+            if attempts % BATCH == 0:
                 self._changes.progress(number, len(self._manifests))
                 await asyncio.sleep(0)
             try:
                 self._store(manifest)
             except StatusError as error:
                 if (reported := self._refusals.get(manifest.key)) is None or reported.message != error.message:
-                    self._refusals[manifest.key] = refusal(manifest, error, self._scanner.text_of)
+                    refused.append((manifest, error))
             else:
                 self._applied[manifest.key] = manifest
                 self._refusals.pop(manifest.key, None)
                 applied += 1
+        self._refusals |= await asyncio.to_thread(refusals, refused, self._scanner.text_of)
         self._is_applied = True
         self._report_new()
         return Applied(applied, deleted, len(self._refusals))
@@ -309,16 +310,17 @@ class Refusal:
     mistakes: tuple[ManifestError, ...]
 
 
-def refusal(manifest: Manifest, error: StatusError, text_of: Callable[[Path], str]) -> Refusal:
-    """The API's error, each cause at the line of its field where that can be found."""
-    path, line = manifest.path, manifest.line
+def refusals(refused: Sequence[tuple[Manifest, StatusError]], text_of: Callable[[Path], str]) -> dict[Key, Refusal]:
+    """The API's errors, each cause at the line of its field where that can be found."""
+    mistakes = [Mistake(manifest, *cause) for manifest, error in refused for cause in _causes(error)]
+    found: dict[Key, list[ManifestError]] = {}
+    for mistake, error in zip(mistakes, located(mistakes, text_of), strict=True):
+        found.setdefault(mistake.manifest.key, []).append(error)
+    return {manifest.key: Refusal(error.message, tuple(found[manifest.key])) for manifest, error in refused}
+
+
+def _causes(error: StatusError) -> list[tuple[str, str]]:
+    """Field and reason of each cause; without any, the whole message is about the object."""
     rows = (error.details or {}).get("causes") or ()
-    causes = list(dict.fromkeys((row["field"], row["message"]) for row in rows if row.get("field")))
-    places = [(line, manifest.written(field)) for field, _ in causes]
-    try:
-        lines = field_lines(path, text_of(Path(path)), places) if causes else {}
-    except ManifestError:  # the file has changed meanwhile
-        lines = dict.fromkeys(places, line)
-    pairs = zip(causes, places, strict=True)
-    mistakes = tuple(ManifestError(path, lines[place], field, reason) for (field, reason), place in pairs)
-    return Refusal(error.message, mistakes or (ManifestError(path, line, "", error.message),))
+    causes = dict.fromkeys((row["field"], row["message"]) for row in rows if row.get("field"))
+    return [*causes] or [("", error.message)]

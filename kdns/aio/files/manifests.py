@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias
 
 from kdns.aio.files.yaml import Document, all_documents, field_lines
-from kdns.controlplane.manifests.manifest import Manifest, UnknownKind, manifest_of
+from kdns.controlplane.manifests.manifest import Manifest, Mistake, UnknownKind, manifest_of
 from kdns.errors import InputError, ManifestError
 
 SUFFIXES = (".yaml", ".yml", ".json")
@@ -97,6 +97,23 @@ def manifests_of(text: str, found: Iterable[Document], mistakes: list[ManifestEr
         lines = field_lines(path, text, [(each.line, each.field) for each in wrong])
         mistakes += [ManifestError(path, lines[each.line, each.field], each.field, each.reason) for each in wrong]
     return made
+
+
+def located(mistakes: Sequence[Mistake], text_of: Callable[[Path], str]) -> list[ManifestError]:
+    """Mistakes at the lines of their fields, or of the object where that cannot be found. Each file is read once."""
+    places: dict[str, list[tuple[int, str]]] = {}
+    for each in mistakes:
+        places.setdefault(each.manifest.path, []).append(each.place)
+    lines: dict[str, dict[tuple[int, str], int]] = {}
+    for path, wanted in places.items():
+        try:
+            lines[path] = field_lines(path, text_of(Path(path)), wanted)
+        except ManifestError:  # the file has changed meanwhile
+            lines[path] = {place: place[0] for place in wanted}
+    return [
+        ManifestError(each.manifest.path, lines[each.manifest.path][each.place], each.field, each.reason)
+        for each in mistakes
+    ]
 
 
 def regular_text(path: Path) -> str:

@@ -86,6 +86,20 @@ class Manifest:
 
 
 @dataclass(frozen=True, slots=True)
+class Mistake:
+    """A mistake in one field of a manifest, "" for the object as a whole."""
+
+    manifest: Manifest
+    field: str
+    reason: str
+
+    @property
+    def place(self) -> tuple[int, str]:
+        """The line of the object in its file, and the field as it is written there."""
+        return self.manifest.line, self.manifest.written(self.field)
+
+
+@dataclass(frozen=True, slots=True)
 class UnknownKind:
     """A manifest of a kind that is not served."""
 

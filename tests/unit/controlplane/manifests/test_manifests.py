@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from kdns.aio.files.manifests import BYTES_MAX, STDIN, Scanner, load, stamps, texts_read_once
+from kdns.aio.files.manifests import BYTES_MAX, STDIN, Scanner, load, located, stamps, texts_read_once
 from kdns.aio.files.yaml import all_documents, block_line, documents, field_line
-from kdns.controlplane.manifests.manifest import Manifest, UnknownKind, in_order, manifest_of
+from kdns.controlplane.manifests.manifest import Manifest, Mistake, UnknownKind, in_order, manifest_of
 from kdns.controlplane.manifests.three_way_merge import merged
 from kdns.controlplane.meta.annotations import LAST_APPLIED, MANIFEST
 from kdns.controlplane.meta.kinds import NAMESPACE, POD, SERVICE, Json, Kind
@@ -244,6 +244,28 @@ def test_every_mistake_in_yaml(text: str, lines: list[int], says: list[str]) -> 
     assert len(mistakes) == len(says)
     for mistake, said in zip(mistakes, says, strict=True):
         assert str(mistake).startswith(said)
+
+
+def test_mistakes_are_told_at_their_lines_and_each_file_is_read_once() -> None:
+    texts = {"a.yaml": TWO, "b.yaml": DOTTED}
+    read: list[str] = []
+
+    def text_of(path: Path) -> str:
+        read.append(str(path))
+        if str(path) not in texts:
+            raise ManifestError(str(path), 0, "", "gone")
+        return texts[str(path)]
+
+    rows = [("a.yaml", 7, "spec.ports[0].port"), ("b.yaml", 1, "data.two"), ("a.yaml", 1, ""), ("gone", 9, "spec")]
+    wrong = [Mistake(Manifest(path, line, SERVICE, "", "a", {}), field, "no") for path, line, field in rows]
+    line = field_line("a.yaml", TWO, 7, "spec.ports[0].port")
+    assert list(map(str, located(wrong, text_of))) == [
+        f"a.yaml:{line}: spec.ports[0].port: no",
+        "b.yaml:8: data.two: no",
+        "a.yaml:1: no",
+        "gone:9: spec: no",
+    ]
+    assert sorted(read) == ["a.yaml", "b.yaml", "gone"]
 
 
 def manifest(kind: Kind, name: str, **spec: Any) -> Manifest:
