@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -33,6 +34,8 @@ _READ = f"{JSON}, {YAML}, {messages.MEDIA_TYPE}"
 _KIND_STRUCT = r'struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }'
 _NO_KIND = "couldn't get version/kind; json parse error"
 _SUMMARY_BYTES = 30
+_SURROGATES = re.compile(r"(?P<whole>\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F]..)|\\u[dD][89a-fA-F]..")
+"""Escapes of pairs, and of halves. A backslash that is escaped begins no other escape."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +138,7 @@ def _decoded(body: bytes, media_type: str, *, strictly: bool, kind: str) -> Body
         message = f"the body of the request was in an unknown format - accepted media types include: {_READ}"
         raise StatusError(415, "UnsupportedMediaType", message)
     try:
-        value = msgspec.json.decode(body)
+        body, value = _from_json(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise bad_request(_not_json(body, media_type, kind)) from error
     made = partial(Body, value, size_bytes=len(body), kind=kind, summary=_summary(body))
@@ -143,6 +146,15 @@ def _decoded(body: bytes, media_type: str, *, strictly: bool, kind: str) -> Body
         return made()
     pairs = with_duplicates(body)
     return made(duplicates=tuple(f'duplicate field "{path}"' for path in duplicate_fields(pairs)), pairs=pairs)
+
+
+def _from_json(body: bytes) -> tuple[bytes, Any]:
+    """A JSON text and its value, with U+FFFD for what is no UTF-8 and for half a surrogate pair, as Go reads them."""
+    try:
+        return body, msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        whole = _SURROGATES.sub(lambda found: found["whole"] or "\\ufffd", body.decode(errors="replace")).encode()
+        return whole, msgspec.json.decode(whole)
 
 
 def _not_json(body: bytes, media_type: str, kind: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from math import isinf
 from typing import Any
 
 
@@ -89,30 +90,49 @@ def misfit(value: Any, wanted: str) -> str:
 
 
 def json_error(text: str) -> str:
-    """What encoding/json says of a text that is no JSON."""
+    """What encoding/json says of a text that is no JSON, or has a number beyond its types."""
     try:
-        json.loads(text, parse_constant=_no_constant)
+        json.loads(text, parse_constant=_no_constant, parse_int=len, parse_float=len)
     except json.JSONDecodeError as error:
         position, expected = error.pos, error.msg
-    except ValueError as error:  # NaN and Infinity, which Python reads
-        position, expected = text.index(str(error)), "Expecting value"
+    except ValueError:  # NaN and Infinity, which Python reads
+        position, expected = next(found.start() for found in _TOKEN.finditer(text) if found["constant"]), _VALUE
     else:
-        return "unexpected end of JSON input"
+        numbers = (found["number"] for found in _TOKEN.finditer(text) if found["number"])
+        beyond = next((each for each in numbers if isinf(float(each))), "")
+        return f"json: cannot unmarshal number {beyond} into Go value of type float64"
     if expected.startswith("Expecting property name") and text[position - 1 : position] == ",":
         position = len(text) - len(text[position:].lstrip())
     if position >= len(text) or expected.startswith("Unterminated string"):
         return "unexpected end of JSON input"
-    for literal in ("null", "true", "false") if expected == "Expecting value" else ():
+    for literal in ("null", "true", "false") if expected == _VALUE else ():
         if text[position] == literal[0]:
             size = 1 + next(n for n in range(len(literal)) if not text.startswith(literal[: n + 2], position))
-            wanted = f"in literal {literal} (expecting {literal[size]!r})"
-            odd = text[position + size : position + size + 1]
-            return f"invalid character {_character(odd)} {wanted}" if odd else "unexpected end of JSON input"
-    if expected.startswith("Invalid \\"):
-        position += 1
-    elif text[position:] == "-":
+            return _invalid(text, position + size, f"in literal {literal} (expecting {literal[size]!r})")
+    rest = (_SIGN if expected == _VALUE else _FRACTION).match(text, position)
+    if rest:
+        return _invalid(text, rest.end(), _NUMBER_PLACES[rest[0][0].lower()])
+    position += expected.startswith("Invalid \\")
+    return _invalid(text, position, _place(text[:position], expected))
+
+
+def _invalid(text: str, position: int, place: str) -> str:
+    if position >= len(text):
         return "unexpected end of JSON input"
-    return f"invalid character {_character(text[position])} {_place(text[:position], expected)}"
+    return f"invalid character {_character(text[position])} {place}"
+
+
+_VALUE = "Expecting value"
+_TOKEN = re.compile(
+    r'"(?:[^"\\]|\\.)*"|(?P<constant>NaN|-?Infinity)|(?P<number>-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)', re.DOTALL
+)
+_SIGN, _FRACTION = re.compile("-"), re.compile(r"(?<=[0-9])(?:\.|[eE][+-]?)")
+_NUMBER_PLACES = {
+    "-": "in numeric literal",
+    ".": "after decimal point in numeric literal",
+    "e": "in exponent of numeric literal",
+}
+"""How a part of a number begins that does not go on → where it is wrong."""
 
 
 def _no_constant(name: str) -> None:
