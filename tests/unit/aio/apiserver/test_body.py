@@ -26,8 +26,6 @@ async def test_what_is_no_unicode_is_a_replacement_character(
 
 
 async def test_a_number_beyond_all_types_is_refused() -> None:
-    with pytest.raises(
-        StatusError, match="json: cannot unmarshal number 9{5000} into Go value of type float64"
-    ) as caught:
+    with pytest.raises(StatusError, match=r"unmarshal number 9{5000} into Go value of type float64") as caught:
         await decoded_body(b"9" * 5000, "application/json", strictly=True)
     assert caught.value.code == 400
