@@ -66,11 +66,6 @@ def corefile_of(text: str, path: str, *, dns_port: int) -> Corefile:
     return Corefile(digest.hexdigest(), servers)
 
 
-def parse_corefile(text: str, path: str, *, dns_port: int) -> tuple[ServerConfig, ...]:
-    """The servers of this text; `path` is its name in errors, and imports are relative to its folder."""
-    return corefile_of(text, path, dns_port=dns_port).checked()
-
-
 def mistakes_in(
     text: str, path: str, *, dns_port: int, read: Reader | None = None
 ) -> tuple[tuple[ServerConfig, ...], tuple[ServerConfig, ...], list[CorefileError]]:
