@@ -16,6 +16,7 @@ from kdns.aio.files.manifests import SUFFIXES, check_exist, located, manifests_o
 from kdns.aio.files.proxy_config import read_settings
 from kdns.aio.files.yaml import Document, all_documents, block_line, field_line
 from kdns.controlplane.manifest_mistakes import manifest_mistakes
+from kdns.controlplane.manifests.kustomization import NAMES, Kustomization, clusters, left_out
 from kdns.controlplane.manifests.manifest import Manifest, UnknownKind
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.kinds import CONFIG_MAP, KINDS
@@ -98,6 +99,9 @@ class _Check:
         self.texts: dict[str, str] = {}
         self.mistakes: list[Mistake] = []
         self._manifests: list[Manifest] = []
+        self._kustomizations: list[Kustomization] = []
+        self._of_manifests: list[ManifestError] = []
+        """Mistakes of files that count if these are manifests, and no patches."""
 
     async def file(self, path: Path, given: str | None, *, is_named: bool) -> None:
         """Read one file, by its kind; one below a folder has to be a regular file."""
@@ -109,13 +113,19 @@ class _Check:
         except ManifestError as error:
             self.mistakes.append(error)
             return
-        match content_kind(text):
+        match content_kind(text) or ("yaml" if path.name in NAMES and text.strip() else ""):
             case "corefile":
                 await self.corefile(name, text, is_here=given is None)
             case "yaml":
                 self._yaml(name, text)
-            case _ if _COMMENTS.sub("", text) or (is_named and not name.endswith(SUFFIXES)):
-                self.mistakes.append(ManifestError(name, 1, "", f"is not known for what it is; {WANTED}"))
+            case _ if _COMMENTS.sub("", text):
+                self._of_manifests.append(ManifestError(name, 1, "", f"is not known for what it is; {WANTED}"))
+            case _ if not text.strip() and is_named:
+                self.mistakes.append(ManifestError(name, 0, "", f"is empty; {WANTED}"))
+            case _ if not text.strip():
+                self._remark(f"{name}: is empty")
+            case _ if is_named and not name.endswith(SUFFIXES):
+                self.mistakes.append(ManifestError(name, 0, "", f"has only comments; {WANTED}"))
 
     async def corefile(self, path: str, text: str, *, is_here: bool) -> None:
         """A Corefile, and with `is_here`, the files that it names."""
@@ -140,20 +150,23 @@ class _Check:
                     self._remark(str(each))
             else:
                 others.append(document)
-        for manifest in manifests_of(text, others, wrong):
-            if isinstance(manifest, UnknownKind):
-                self._unknown(manifest)
-                continue
-            self._manifests.append(manifest)
-            if manifest.kind == CONFIG_MAP:
-                self._config_map(manifest, text)
+        for manifest in manifests_of(text, others, self._of_manifests):
+            match manifest:
+                case UnknownKind():
+                    self._unknown(manifest)
+                case Kustomization():
+                    self._kustomizations.append(manifest)
+                case Manifest():
+                    self._manifests.append(manifest)
+                    if manifest.kind == CONFIG_MAP:
+                        self._config_map(manifest, text)
         self.mistakes += wrong
 
     def _unknown(self, manifest: UnknownKind) -> None:
         """A kind of a group that is served is misspelt, as a rule; one of another group may be served elsewhere."""
         group = manifest.api_version.rpartition("/")[0]
         if group in SERVED_GROUPS or any(kind.kind == manifest.kind for kind in KINDS):
-            self.mistakes.append(manifest.error)
+            self._of_manifests.append(manifest.error)
         else:
             self._remark(str(manifest.error))
 
@@ -185,10 +198,18 @@ class _Check:
 
     def manifests_together(self, cluster: ClusterConfig) -> None:
         """What an API would refuse of all manifests, each mistake at the line of its field."""
-        if not self._manifests:
-            return
-        found = manifest_mistakes(self._manifests, cluster, time.time())
-        self.mistakes += located(found, lambda path: self.texts[str(path)])
+        for kustomization in self._kustomizations:
+            if kustomization.has_effects:
+                self._remark(str(kustomization.error))
+        patches = left_out(self.texts, self._kustomizations)
+        self.mistakes += [each for each in self._of_manifests if each.path not in patches]
+        manifests = [each for each in self._manifests if each.path not in patches]
+        found = {
+            (each.manifest.path, each.manifest.line, each.field, each.reason): each
+            for together in clusters(manifests, self._kustomizations)
+            for each in manifest_mistakes(together, cluster, time.time())
+        }
+        self.mistakes += located(tuple(found.values()), lambda path: self.texts[str(path)])
 
 
 def _with_pillar(text: str) -> str:

@@ -298,6 +298,7 @@ class ManifestFollower:
                 if (unknown.api_version, unknown.kind) not in self._skipped:
                     self._skipped.add((unknown.api_version, unknown.kind))
                     yield unknown.error
+            yield from (each.error for each in loaded.kustomizations if each.has_effects)
         for refused in self._refusals.values():
             yield from refused.mistakes
 

@@ -6,11 +6,12 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias
 
 from kdns.aio.files.yaml import Document, all_documents, field_lines
+from kdns.controlplane.manifests.kustomization import Kustomization, kustomization, left_out
 from kdns.controlplane.manifests.manifest import Manifest, Mistake, UnknownKind, manifest_of
 from kdns.errors import InputError, ManifestError
 
@@ -33,6 +34,7 @@ class ManifestFile:
     manifests: tuple[Manifest, ...] = ()
     unknown: tuple[UnknownKind, ...] = ()
     errors: tuple[ManifestError, ...] = ()
+    kustomizations: tuple[Kustomization, ...] = ()
 
 
 def stamps(paths: Iterable[Path], absent: set[Path] | None = None) -> dict[Path, Stamp]:
@@ -80,16 +82,20 @@ def read(path: Path, stamp: Stamp, text: str | None = None) -> ManifestFile:
         stamp,
         tuple(item for item in found if isinstance(item, Manifest)),
         tuple(item for item in found if isinstance(item, UnknownKind)),
+        kustomizations=tuple(item for item in found if isinstance(item, Kustomization)),
     )
 
 
-def manifests_of(text: str, found: Iterable[Document], mistakes: list[ManifestError]) -> list[Manifest | UnknownKind]:
+def manifests_of(
+    text: str, found: Iterable[Document], mistakes: list[ManifestError]
+) -> list[Manifest | UnknownKind | Kustomization]:
     """The manifests of documents of this text; what is wrong with those that are none is added to the mistakes."""
-    made = []
+    made: list[Manifest | UnknownKind | Kustomization] = []
     wrong: list[ManifestError] = []
     for document in found:
+        place = document.path, document.line, document.value
         try:
-            made.append(manifest_of(document.path, document.line, document.value, wrong))
+            made.append(kustomization(*place) or manifest_of(*place, wrong))
         except ManifestError as error:
             wrong.append(error)
     if wrong:
@@ -203,6 +209,7 @@ class Scanner:
     """The files below some paths over time. A changed file is read when it has not changed again for one scan.
 
     When a whole path is missing, such as a renamed folder, its files are kept.
+    `files` are without those that a kustomization leaves out.
     `absent` holds the paths that were missing in two scans: an editor that replaces a file does so in less.
     `texts` are those of the paths that are read once.
     """
@@ -212,6 +219,7 @@ class Scanner:
     files: dict[Path, ManifestFile] = field(default_factory=dict)
     error: ManifestError | None = None
     absent: frozenset[Path] = frozenset()
+    _read: dict[Path, ManifestFile] = field(default_factory=dict)
     _seen: dict[Path, Stamp] = field(default_factory=dict)
     _missing: set[Path] = field(default_factory=set)
 
@@ -238,23 +246,26 @@ class Scanner:
             self.error = error
             return str(error) != str(had_error)
         self.absent, self._missing = frozenset(missing & self._missing), missing
-        now = {path: loaded.stamp for path, loaded in self.files.items() if _is_below(path, missing)} | now
-        gone = [path for path in self.files if path not in now and (path not in self._seen or not settle)]
+        now = {path: loaded.stamp for path, loaded in self._read.items() if _is_below(path, missing)} | now
+        gone = [path for path in self._read if path not in now and (path not in self._seen or not settle)]
         changed = [
             path
             for path, stamp in now.items()
-            if (path not in self.files or self.files[path].stamp != stamp)
+            if (path not in self._read or self._read[path].stamp != stamp)
             and (self._seen.get(path) == stamp or not settle)
         ]
         self._seen = now
         for path in gone:
-            del self.files[path]
+            del self._read[path]
         for path in changed:
             loaded = read(path, now[path], self.texts.get(path))
-            before = self.files.get(path)
+            before = self._read.get(path)
             if loaded.errors and before:
-                loaded = ManifestFile(loaded.stamp, before.manifests, before.unknown, loaded.errors)
-            self.files[path] = loaded
+                loaded = replace(before, stamp=loaded.stamp, errors=loaded.errors)
+            self._read[path] = loaded
+        kustomizations = [each for loaded in self._read.values() for each in loaded.kustomizations]
+        patches = left_out(map(str, self._read), kustomizations)
+        self.files = {path: loaded for path, loaded in self._read.items() if str(path) not in patches}
         return bool(gone or changed or had_error or self.absent != had_absent)
 
 

@@ -176,7 +176,9 @@ TABLE: list[tuple[str, str, list[str]]] = [
         ["cm.json:3: line 2 of data.Corefile: unknown directive `x`"],
     ),
     ("x", "hello world\n", [f"x:1: is not known for what it is; {WANTED}"]),
-    ("x", "", [f"x:1: is not known for what it is; {WANTED}"]),
+    ("x", "", [f"x: is empty; {WANTED}"]),
+    ("a.yaml", " \n", [f"a.yaml: is empty; {WANTED}"]),
+    ("x", "# nothing\n", [f"x: has only comments; {WANTED}"]),
 ]
 
 
@@ -228,6 +230,45 @@ def test_files_folders_and_standard_input_together(folder: Path) -> None:
             "m/pipe.yaml: cannot be read: it is no regular file",
             "none: no such file or folder",
         ],
+    )
+
+
+def test_an_empty_file_in_a_folder_is_told_and_no_mistake(folder: Path) -> None:
+    (folder / "m").mkdir()
+    (folder / "m" / "a.yaml").write_text("")
+    (folder / "m" / "b.yaml").write_text("# nothing\n")
+    result = CliRunner().invoke(main, ["check", "m"])
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "Warning: m/a.yaml: is empty\n")
+
+
+BASE = SERVICE + "  clusterIP: 10.96.0.9\n"
+KUSTOMIZED = {
+    "base/kustomization.yaml": "resources: [web.yaml]\n",
+    "base/web.yaml": BASE,
+    "dev/kustomization.yaml": "resources: [../base, cart.yaml]\npatches:\n- path: web.yaml\n- path: json.yaml\n"
+    "- path: broken.yaml\n",
+    "dev/cart.yaml": SERVICE.replace("web", "cart"),
+    "dev/web.yaml": BASE.replace("80", "http"),
+    "dev/json.yaml": "- {op: remove, path: /spec}\n",
+    "dev/broken.yaml": "kind: [\n",
+    "prod/kustomization.yaml": "resources: [../base, cart.yaml]\n",
+    "prod/cart.yaml": SERVICE.replace("web", "cart") + "  clusterIP: 10.96.0.9\n",
+}
+
+
+def test_overlays_are_alternatives_and_patches_no_manifests(folder: Path) -> None:
+    for name, text in KUSTOMIZED.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+    result = CliRunner().invoke(main, ["check", "."])
+    broken, clash = result.stdout.splitlines()
+    assert broken.startswith("dev/broken.yaml:1: not YAML: ")
+    assert clash.startswith(
+        "prod/cart.yaml:6: spec.clusterIP: cluster IP 10.96.0.9 is asked for by Service default/web"
+    )
+    assert result.stderr == (
+        "Warning: dev/kustomization.yaml:1: kind: skipped: kdns builds no kustomizations, and leaves patches out; "
+        "`kubectl kustomize dev` writes what it builds\n"
     )
 
 

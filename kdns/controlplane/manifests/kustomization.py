@@ -1,0 +1,112 @@
+"""What a kustomization says of the files around it. kdns builds none: the files that are manifests count as they stand.
+
+A file that a kustomization names otherwise than as a resource is no manifest: it is a patch, or part of another object.
+Overlays of one base are alternatives: an object that two of them define is not defined twice.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kdns.controlplane.manifests.manifest import Key, Manifest, source_text
+from kdns.errors import ManifestError
+
+GROUP: Final = "kustomize.config.k8s.io"
+NAMES: Final = ("kustomization.yaml", "kustomization.yml")
+"""Files that may be without apiVersion and kind."""
+_RESOURCES: Final = ("resources", "bases", "components")
+_HEAD: Final = frozenset({"apiVersion", "kind", "metadata", *_RESOURCES})
+
+
+@dataclass(frozen=True, slots=True)
+class Kustomization:
+    """A kustomization as a file defines it; `resources` are files and folders, `others` are texts that may be paths."""
+
+    path: str
+    line: int
+    resources: tuple[str, ...]
+    others: tuple[str, ...]
+    has_effects: bool
+
+    @property
+    def folder(self) -> str:
+        """Where it is."""
+        return posixpath.dirname(posixpath.normpath(self.path)) or "."
+
+    @property
+    def error(self) -> ManifestError:
+        """What to do, where more than the resources counts."""
+        build = f"kubectl kustomize {source_text(self.folder)}"
+        reason = f"skipped: kdns builds no kustomizations, and leaves patches out; `{build}` writes what it builds"
+        return ManifestError(self.path, self.line, "kind", reason)
+
+
+def kustomization(path: str, line: int, value: object) -> Kustomization | None:
+    """The kustomization, or component of one, that a parsed document is; None for any other document."""
+    if not isinstance(value, dict):
+        return None
+    group = str(value.get("apiVersion") or "").partition("/")[0]
+    if group != GROUP and (posixpath.basename(path) not in NAMES or value.get("kind")):
+        return None
+    folder = posixpath.dirname(path)
+    resources, others = (
+        tuple(posixpath.normpath(posixpath.join(folder, text)) for text in _texts(part))
+        for part in (
+            [value.get(name) for name in _RESOURCES],
+            [each for name, each in value.items() if name not in _HEAD],
+        )
+    )
+    return Kustomization(path, line, resources, others, has_effects=not value.keys() <= _HEAD)
+
+
+def _texts(value: object) -> Iterator[str]:
+    match value:
+        case str():
+            yield value.rpartition("=")[2] if "\n" not in value else ""  # of `KEY=FILE` in a generator, the file
+        case list():
+            for each in value:
+                yield from _texts(each)
+        case dict():
+            yield from _texts(list(value.values()))
+
+
+def left_out(paths: Iterable[str], kustomizations: Sequence[Kustomization]) -> frozenset[str]:
+    """Those of the paths that are named, and never as a resource."""
+    named = {path for each in kustomizations for path in each.others}
+    named -= {path for each in kustomizations for path in each.resources}
+    return frozenset(path for path in paths if posixpath.normpath(path) in named)
+
+
+def clusters(manifests: Iterable[Manifest], kustomizations: Sequence[Kustomization]) -> list[list[Manifest]]:
+    """The manifests that count together: first of all, then with alternatives in place of what they are for."""
+    roots = _roots(kustomizations)
+    layers: list[dict[Key, list[Manifest]]] = []
+    for manifest in manifests:
+        mine = roots.get(posixpath.normpath(manifest.path), frozenset())
+        for layer in layers:
+            theirs = roots.get(posixpath.normpath(layer[manifest.key][0].path)) if manifest.key in layer else None
+            if not (mine and theirs and mine.isdisjoint(theirs)):
+                break
+        else:
+            layers.append(layer := {})
+        layer.setdefault(manifest.key, []).append(manifest)
+    first = layers[0] if layers else {}
+    return [[each for same in {**first, **layer}.values() for each in same] for layer in layers]
+
+
+def _roots(kustomizations: Sequence[Kustomization]) -> Mapping[str, frozenset[str]]:
+    """For each file that is a resource, the folders from which it is built that are resources of no other one."""
+    folders = {each.folder: each for each in kustomizations}
+    included = {path for each in kustomizations for path in each.resources}
+    roots: dict[str, set[str]] = {}
+    for root in folders.keys() - included:
+        reached = [root]
+        for path in reached:  # it grows
+            if path in folders:
+                reached += (each for each in folders[path].resources if each not in reached)
+            else:
+                roots.setdefault(path, set()).add(root)
+    return {path: frozenset(found) for path, found in roots.items()}
