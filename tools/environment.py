@@ -15,13 +15,15 @@ ERASE = "\r\x1b[K"
 
 
 def main(folder: Path) -> int:
-    """Create the environment and install into it; pip's exit code."""
+    """Create the environment and install into it; the exit code of what failed."""
     if sys.version_info < (3, 11):  # noqa: UP036 - this is where it is said
         say(f"Python 3.11 or later is needed, this is {sys.version.split()[0]}; wanted: make PYTHON=FILE\n")
         return 1
     total = sum("==" in line for line in CONSTRAINTS.read_text(encoding="utf-8").splitlines())
     say(f"Installing kdns and up to {total} packages into {folder}; this takes about a minute.\n")
-    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)  # noqa: S603 - what make was told
+    venv = subprocess.run([sys.executable, "-m", "venv", str(folder)], check=False)  # noqa: S603 - what make was told
+    if venv.returncode:
+        return venv.returncode  # it said why
     options = ("--disable-pip-version-check", "--progress-bar", "off", "-c", str(CONSTRAINTS), "-e", ".[dev]")
     command = [str(folder / "bin" / "pip"), "install", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as pip:  # noqa: S603 - of the new environment

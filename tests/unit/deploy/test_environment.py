@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from tools.environment import ERASE, progress
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tools.environment import ERASE, main, progress
 
 PIP = [
     "Obtaining file:///kdns\n",
@@ -31,3 +36,13 @@ def test_a_file_has_a_few_lines() -> None:
         "  building wheels for collected packages\n",
         "  installing collected packages\n",
     ]
+
+
+def test_what_venv_says_of_a_failure_is_the_last_word(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Debian's Python has no ensurepip without the package python3-venv, and venv says so."""
+
+    def failing(argv: list[str], **_: object) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.CompletedProcess(argv, 1)
+
+    monkeypatch.setattr(subprocess, "run", failing)
+    assert main(tmp_path) == 1
