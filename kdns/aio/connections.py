@@ -353,5 +353,11 @@ def bind_failure(error: OSError) -> str:
             "AmbientCapabilities=CAP_NET_BIND_SERVICE in a systemd unit, capabilities.add of a container, or "
             "`setcap cap_net_bind_service=+ep` on the Python that runs kdns"
         )
-    number = error.errno or 0  # negative for a host name that does not resolve
-    return os.strerror(number) if number > 0 else error.strerror or str(error)
+    return os_reason(error)
+
+
+def os_reason(error: OSError) -> str:
+    """The system's own words for what was wrong, such as `Connection refused`; asyncio's have no reason in them."""
+    number = error.errno or 0  # negative for a host name that does not resolve, another code where TLS fails
+    is_system = number > 0 and not isinstance(error, ssl.SSLError)
+    return os.strerror(number) if is_system else error.strerror or str(error) or type(error).__name__

@@ -299,7 +299,7 @@ def api_source(settings: Settings, master: str = "") -> Source:
     )
     if client.kubeconfig:
         return Source(client.kubeconfig, server=master, **limits)  # type: ignore[arg-type]
-    return Source(endpoint=master, **limits)  # type: ignore[arg-type]
+    return Source(endpoint=master, others="--kubeconfig FILE or --master URL", **limits)  # type: ignore[arg-type]
 
 
 async def _addresses() -> tuple[Address, ...] | None:

@@ -25,7 +25,8 @@ class ClientTLS:
 class Source:
     """Where the API is: a kubeconfig (or several, as in $KUBECONFIG), else an endpoint, else the Pod's service account.
 
-    `server` replaces the URL of the kubeconfig, `token` is the bearer token for an endpoint.
+    `server` replaces the URL of the kubeconfig, `token` is the bearer token for an endpoint. `others` is how a user
+    names a kubeconfig or an endpoint, for the message that there is no service account.
     qps and burst limit the request rate, max_inflight the concurrent requests without watches (0: no limit).
     Differs: CoreDNS sends 5 requests a second by default, which delays paged lists; kdns has no limit by default.
     """
@@ -40,6 +41,7 @@ class Source:
     max_inflight: int = 0
     server: str = ""
     token: str = field(default="", repr=False)
+    others: str = "`kubeconfig FILE` or `endpoint URL`"
 
 
 @dataclass(frozen=True, slots=True)

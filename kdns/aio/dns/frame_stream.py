@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Final
 
 from kdns import logs
+from kdns.aio.connections import os_reason
 from kdns.dns.response import Tally
 from kdns.plugins.dnstap.frames import (
     ACCEPT,
@@ -63,8 +64,8 @@ class FrameStream:
             try:
                 async with asyncio.timeout(CONNECT_S):
                     reader, writer = await self._connect()
-            except (OSError, ValueError, EOFError, TimeoutError) as error:
-                self._warning.log(error=str(error) or "it does not answer in time")
+            except (OSError, ValueError, EOFError) as error:
+                self._warning.log(error=_reason(error))
                 await asyncio.sleep(RETRY_S[min(failures, len(RETRY_S) - 1)])
                 failures += 1
                 continue
@@ -77,7 +78,7 @@ class FrameStream:
                         await self._finish(reader, writer)
                 raise
             except (OSError, EOFError) as error:
-                self._warning.log(error=str(error) or "the reader closed the connection")
+                self._warning.log(error=_reason(error))
             finally:
                 writer.close()
 
@@ -143,6 +144,15 @@ def _context(spec: FrameSpec) -> ssl.SSLContext:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
+
+
+def _reason(error: Exception) -> str:
+    """Why the reader gets nothing."""
+    if isinstance(error, EOFError):
+        return "the reader closed the connection"
+    if isinstance(error, TimeoutError):
+        return "the reader does not answer in time"
+    return os_reason(error) if isinstance(error, OSError) else str(error)
 
 
 async def _control(reader: StreamReader, wanted: int) -> None:

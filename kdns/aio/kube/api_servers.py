@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
 from kdns import logs
+from kdns.aio.connections import os_reason
 from kdns.aio.kube.kubeconfig import kubeconfig_server
 from kdns.cluster.source import Source
 from kdns.errors import KubeconfigError
@@ -28,11 +29,14 @@ async def api_servers(source: Source) -> SocketAddresses:
     """The addresses and the port of the API server; none where its name cannot be resolved. KubeconfigError."""
     parts = urlsplit(_url(source))
     host, port = parts.hostname or "", parts.port or (80 if parts.scheme == "http" else 443)
+    if not host:
+        return ()  # the requests report it
     try:
         async with asyncio.timeout(RESOLVE_S):
             found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError as error:  # TimeoutError is one
-        log.info("API server not resolved", host=host, reason=str(error) or f"no answer within {RESOLVE_S:g} s")
+    except OSError as error:
+        reason = f"no answer within {RESOLVE_S:g} s" if isinstance(error, TimeoutError) else os_reason(error)
+        log.info("API server not resolved", host=host, reason=reason)
         return ()
     addresses = dict.fromkeys(parse_unmapped_address(str(row[4][0])) for row in found)
     return tuple((address, port) for address in addresses if address)

@@ -22,6 +22,7 @@ import aiohttp
 from asyncio_throttle.throttler import Throttler
 
 from kdns import __version__
+from kdns.aio.connections import os_reason
 from kdns.aio.metrics import Histogram
 from kdns.cluster.source import Source
 from kdns.cluster.watch import DECODE_ERRORS, Timing, decode_status
@@ -275,4 +276,6 @@ def _is_tls(error: BaseException) -> bool:
 
 
 def _reason(error: BaseException) -> str:
+    if isinstance(error, aiohttp.ClientConnectorError) and not isinstance(error, aiohttp.ClientSSLError):
+        return os_reason(error.os_error)
     return " ".join(str(error).split()) or type(error).__name__

@@ -84,7 +84,7 @@ async def credentials(source: Source, refresh_tokens: MutableMapping[str, str]) 
         if source.token:
             configuration.api_key["BearerToken"] = f"Bearer {source.token}"
     else:
-        configuration = _from_service_account(Path(source.service_account))
+        configuration = _from_service_account(Path(source.service_account), source.others)
     # Certificates of many clusters lack extensions that RFC 5280 requires; Go's clients do not check them either.
     configuration.disable_strict_ssl_verification = True
     return configuration
@@ -102,13 +102,13 @@ def _from_endpoint(endpoint: str, tls: ClientTLS) -> Configuration:
     return configuration
 
 
-def _from_service_account(folder: Path) -> Configuration:
+def _from_service_account(folder: Path, others: str) -> Configuration:
     configuration = Configuration()
     loader = InClusterConfigLoader(str(folder / "token"), str(folder / "ca.crt"))
     try:
         loader.load_and_set(configuration)
     except (ConfigException, OSError) as error:
-        wanted = "to run in a pod with a service account, or else `kubeconfig FILE` or `endpoint URL`"
+        wanted = f"to run in a pod with a service account, or else {others}"
         raise KubeconfigError(str(folder), str(error).rstrip("."), wanted) from error
     return configuration
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias
 
-from kdns.aio.connections import Kind, maximum
+from kdns.aio.connections import Kind, maximum, os_reason
 from kdns.aio.poller import Poller
 from kdns.aio.upstream.entropy import Entropy
 from kdns.aio.upstream.framing import Key
@@ -146,5 +145,5 @@ def timed_out(pending: Pending) -> UpstreamError:
 
 def unreachable(error: OSError) -> UpstreamUnreachableError:
     """The system's own words for what was wrong, such as `connection refused`."""
-    words = os.strerror(error.errno) if error.errno else str(error) or type(error).__name__
+    words = os_reason(error)
     return UpstreamUnreachableError(words[:1].lower() + words[1:])

@@ -9,6 +9,7 @@ from contextlib import aclosing
 from functools import partial
 from typing import Final
 
+from kdns.aio.connections import os_reason
 from kdns.dns.query import HEADER_BYTES, QR
 from kdns.net import HostPort
 from kdns.plugins.upstream import UpstreamError, UpstreamTimeoutError, UpstreamUnreachableError
@@ -56,7 +57,7 @@ async def _datagram(address: HostPort, packet: bytes, timeout_s: float, source: 
             lambda: _Datagrams(packet), local_addr=local, remote_addr=(address.host, address.port)
         )
     except OSError as error:
-        raise UpstreamUnreachableError(error.strerror or str(error)) from error
+        raise UpstreamUnreachableError(os_reason(error)) from error
     try:
         transport.sendto(packet)
         async with asyncio.timeout(timeout_s):
@@ -85,7 +86,7 @@ async def _messages(address: HostPort, packet: bytes, timeout_s: float, source: 
     except TimeoutError as error:
         raise UpstreamTimeoutError(f"no connection within {timeout_s:g} s") from error
     except OSError as error:
-        raise UpstreamUnreachableError(error.strerror or str(error)) from error
+        raise UpstreamUnreachableError(os_reason(error)) from error
     try:
         writer.write(len(packet).to_bytes(2, "big") + packet)
         while True:

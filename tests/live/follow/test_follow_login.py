@@ -245,7 +245,7 @@ async def test_a_kubeconfig_that_cannot_be_used_stops_the_start(tmp_path: Path, 
         (Source(kubeconfig="/none", context="x"), "/none: No such file"),
         (Source(endpoint="localhost:8080"), "wanted: http://HOST:PORT"),
         (Source(endpoint="https://h", tls=ClientTLS("/no.crt", "/no.key", "/no.ca")), "/no.crt: no such file"),
-        (Source(service_account="/none"), "wanted: to run in a pod with a service account"),
+        (Source(service_account="/none"), "wanted: to run in a pod with a service account, or else `kubeconfig FILE`"),
     ],
 )
 async def test_other_sources_that_cannot_be_used(source: Source, said: str, monkeypatch: pytest.MonkeyPatch) -> None:

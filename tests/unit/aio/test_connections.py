@@ -6,6 +6,7 @@ import errno
 import re
 import resource
 import socket
+import ssl
 from collections.abc import Callable
 
 import pytest
@@ -131,6 +132,8 @@ def test_that_it_is_full_is_logged_once() -> None:
         (OSError(errno.EADDRINUSE, "error while attempting to bind"), "^Address already in use$"),
         (socket.gaierror(-2, "Name or service not known"), "^Name or service not known$"),
         (OSError("nothing more is known"), "^nothing more is known$"),
+        (ssl.SSLError(1, "[SSL] unsafe legacy renegotiation"), r"^\[SSL\] unsafe legacy renegotiation$"),
+        (ConnectionRefusedError(errno.ECONNREFUSED, "Connect call failed ('::1', 1)"), "^Connection refused$"),
         (
             PermissionError(errno.EACCES, "Permission denied"),
             r"^ports below \d+ need the capability NET_BIND_SERVICE: take another port, .* AmbientCapabilities=",

@@ -219,7 +219,7 @@ def test_settings_show_in_the_ruleset(tmp_path: Path) -> None:
         (("--manifests", str(CLUSTER), "--service-cidr", "10.0.0.0/33"), 2, "--service-cidr '10.0.0.0/33'"),
         (("--manifests", str(CLUSTER), "--service-cidr", "10.97.0.0/16"), 2, "trace_cluster.yaml:"),
         (("--config", "/nowhere"), 2, "/nowhere: cannot be read"),
-        (("--server", "http://127.0.0.1:1"), 1, "http://127.0.0.1:1"),
+        (("--server", "http://127.0.0.1:1"), 1, "Error: http://127.0.0.1:1: Connection refused\n"),
         ((), 2, "no kubeconfig at /nowhere"),
     ],
 )

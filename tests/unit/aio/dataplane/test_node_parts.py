@@ -207,6 +207,7 @@ def test_addresses_of_servers() -> None:
         (ClientConnection(kubeconfig="kc"), "http://a", {"kubeconfig": "kc", "server": "http://a"}),
         (ClientConnection(), "http://a", {"endpoint": "http://a"}),
         (ClientConnection(qps=50, burst=100), "", {"qps": 50, "burst": 100}),
+        (ClientConnection(), "", {"others": "--kubeconfig FILE or --master URL"}),
     ],
 )
 def test_the_api(client: ClientConnection, master: str, wanted: Json) -> None:
