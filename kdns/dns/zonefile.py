@@ -60,25 +60,43 @@ def parse_record(text: str, origin: str = ".", default_ttl_s: int = 0) -> RRset:
     TTL and class may be left out or change places. Owner and names keep their case; those without a dot at the end
     lie below `origin`.
     """
-    owner, *words = text.split(None, 1)
-    ttl_s, rclass = default_ttl_s, dns.rdataclass.IN
     try:
-        for _ in range(2):
-            word, *rest = words[0].split(None, 1)
-            if word.isdecimal():
-                ttl_s = dns.ttl.from_text(word)
-            elif word.upper() in _CLASSES:
-                rclass = dns.rdataclass.from_text(word)
-            else:
-                break
-            words = rest
-        rtype, *rdata = words[0].split(None, 1)
+        owner, ttl, rclass, (rtype, *rdata) = _parts(text)
+        ttl_s = dns.ttl.from_text(ttl) if ttl else default_ttl_s
         at = dns.name.from_text(origin)
         found = dns.rdata.from_text(rclass, rtype, rdata[0] if rdata else "", origin=at, relativize=False)
         name = dns.name.from_text(owner, at)
-    except (dns.exception.DNSException, ValueError, IndexError) as error:
+    except (dns.exception.DNSException, ValueError) as error:
         raise ValueError(f"{text!r} is no record: {error}") from error
     return RRset(_text(name), int(found.rdtype), ttl_s, (_rdata(found),), int(rclass))
+
+
+def has_type(text: str) -> bool:
+    """Whether the text of a record names a type, whatever its data is."""
+    try:
+        *_, (rtype, *_) = _parts(text)
+        dns.rdatatype.from_text(rtype)
+    except (dns.exception.DNSException, ValueError):
+        return False
+    return True
+
+
+def _parts(text: str) -> tuple[str, str, dns.rdataclass.RdataClass, list[str]]:
+    """Owner, TTL or "", class, and the type with the text of the data; ValueError where the type is missing."""
+    owner, *words = text.split(None, 1)
+    ttl, rclass = "", dns.rdataclass.IN
+    for _ in range(2):
+        word, *rest = words[0].split(None, 1) if words else [""]
+        if word.isdecimal():
+            ttl = word
+        elif word.upper() in _CLASSES:
+            rclass = dns.rdataclass.from_text(word)
+        else:
+            break
+        words = rest
+    if not words:
+        raise ValueError("its type is missing")
+    return owner, ttl, rclass, words[0].split(None, 1)
 
 
 _CLASSES = frozenset(("IN", "CH", "HS", "ANY", "NONE"))

@@ -347,6 +347,7 @@ class Directive(Generic[Config]):
     `parse` reads a stanza, given the zones of its server block, or raises CorefileError. `build` gets the
     configurations that count, at least one, and gives the plugin; None for a directive that does nothing to queries.
     `options` are the names of the options in its block. `is_listed` says whether coredns_plugin_enabled names it.
+    `doubts` are what of a configuration cannot work, and is no reason not to start.
     """
 
     name: str
@@ -355,6 +356,7 @@ class Directive(Generic[Config]):
     repeat: Repeat = Repeat.ERROR
     options: Collection[str] = ()
     is_listed: bool = True
+    doubts: Callable[[Config], Iterable[CorefileError]] = lambda _: ()
 
 
 Row: TypeAlias = Directive[Any]

@@ -6,6 +6,7 @@ RE2 takes a time linear in the text, and has the syntax of Go's regexp.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
 from kdns.corefile.lexer import Token
@@ -45,6 +46,10 @@ class Pattern(Protocol):
     @property
     def groups(self) -> int:
         """How many groups it has."""
+
+    @property
+    def groupindex(self) -> Mapping[str, int]:
+        """The numbers of the groups that have names."""
 
     def search(self, text: str) -> Match | None:
         """The first match anywhere in the text."""

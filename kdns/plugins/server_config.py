@@ -73,6 +73,12 @@ class ServerConfig:
         """Whether it is known what the block says of a directive: nothing, or something in which no mistake is."""
         return bool(self.configs(directive)) or all(stanza.name != directive.name for stanza in self.stanzas)
 
+    def doubts(self) -> Iterator[CorefileError]:
+        """What of the directives cannot work, and is no reason not to start."""
+        for name, configs in self.directives.items():
+            for config in configs:
+                yield from BY_NAME[name].doubts(config)
+
     def error(self, reason: str) -> CorefileError:
         """The error that points at the server block."""
         return CorefileError(self.path, self.line, "", reason)

@@ -74,9 +74,11 @@ def mistakes_in(
     `read` is for imports. The grammar's first mistake is the only one of its kind.
     """
     try:
-        return server_configs(parse(text, path, environ=os.environ, read=read or _read_all), dns_port=dns_port)
+        blocks = parse(text, path, environ=os.environ, read=read or _read_all)
+        servers, others, errors = server_configs(blocks, dns_port=dns_port)
     except CorefileError as error:
         return (), (), [error]
+    return servers, others, errors + [doubt for server in (*servers, *others) for doubt in server.doubts()]
 
 
 def _read_all(pattern: str) -> Sequence[tuple[str, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
 from kdns.corefile.address import all_zones
@@ -30,7 +30,8 @@ USAGE: Final = "template CLASS TYPE [ZONES...]"
 class TemplateConfig:
     """Questions of a class and type (255 for all) about names in `zones` that match a pattern, if there is any.
 
-    All `conditions` must hold; they and `records` read `variables`, each of which reads those before it.
+    All `conditions` must hold; they and `records` read `variables`, each of which reads those before it. `words` are
+    where the records stand.
     `extended_error` is the option of an Extended DNS Error (RFC 8914), None for none. Questions in the zones of
     `fallthrough` that do not match go to the next template or directive.
     """
@@ -45,6 +46,7 @@ class TemplateConfig:
     rcode: int = NOERROR
     extended_error: tuple[int, bytes] | None = None
     fallthrough: tuple[str, ...] = ()
+    words: tuple[Token, ...] = field(default=(), compare=False, repr=False)
 
 
 def _match(config: TemplateConfig, line: Line) -> TemplateConfig:
@@ -53,7 +55,8 @@ def _match(config: TemplateConfig, line: Line) -> TemplateConfig:
 
 def _record(config: TemplateConfig, line: Line) -> TemplateConfig:
     section = SECTIONS[line.name]
-    return replace(config, records=(*config.records, *((section, _template(token)) for token in line.args)))
+    records = (*config.records, *((section, _template(token)) for token in line.args))
+    return replace(config, records=records, words=(*config.words, *line.args))
 
 
 def _template(token: Token) -> Template:

@@ -85,7 +85,11 @@ _Execute: TypeAlias = Callable[[_Run, Value], None]
 
 
 class Template:
-    """A compiled template. `fields` are the names of all fields that it reads, `.` for a dot that stands alone."""
+    """A compiled template. `fields` are the names of all fields that it reads, `.` for a dot that stands alone.
+
+    `chains` are the fields within fields that it reads of its data, such as `("Question", "Name")`. `has_branches` says
+    that what it makes may depend on a condition.
+    """
 
     def __init__(self, source: str) -> None:
         if len(source) > MAX_TEMPLATE_CHARS:
@@ -94,6 +98,8 @@ class Template:
         self.source = source
         self._execute = parser.whole()
         self.fields = frozenset(parser.fields)
+        self.chains = tuple(parser.chains)
+        self.has_branches = parser.has_branches
 
     def run(self, data: Struct) -> str:
         """What the template makes of its data; EvaluationError where that fails."""
@@ -117,7 +123,10 @@ class _Parser:
         self._lexemes: list[_Lexeme] = []
         self._slots = {"$": 0}
         self._slot_count = 1
+        self._dots = 0
         self.fields: set[str] = set()
+        self.chains: dict[tuple[str, ...], None] = {}
+        self.has_branches = False
 
     def whole(self) -> _Execute:
         body, keyword = self._body()
@@ -230,9 +239,12 @@ class _Parser:
         slots = tuple(self._new_slot(each) for each in names)
         slot = None if not name else self._new_slot(name) if is_new else self._slot(name)
         self._finish()
+        self.has_branches = True
         self._loops += word == "range"
+        self._dots += word in {"range", "with"}
         body, keyword = self._body()
         self._loops -= word == "range"
+        self._dots -= word in {"range", "with"}
         otherwise: _Execute = _nothing
         if keyword == "else":
             otherwise = self._otherwise(word)
@@ -315,7 +327,7 @@ class _Parser:
             case "char":
                 return partial(_constant, ord(_unquoted(lexeme.text)))
             case "field":
-                return self._fields(_dot, lexeme.text)
+                return self._fields(_dot, lexeme.text, of_data=not self._dots)
             case "variable":
                 return self._variable(lexeme.text)
             case "word" if lexeme.text in _CONSTANTS:
@@ -334,7 +346,7 @@ class _Parser:
         name, _, chain = chained.partition(".")
         if name == "$" and not chain:
             self.fields.add(".")
-        return self._fields(partial(_variable, self._slot(name)), f".{chain}" if chain else "")
+        return self._fields(partial(_variable, self._slot(name)), f".{chain}" if chain else "", of_data=name == "$")
 
     def _parenthesized(self) -> _Evaluate:
         self._depth += 1
@@ -347,9 +359,11 @@ class _Parser:
         follows = self._lexemes and self._lexemes[0].kind == "field"
         return self._fields(inner, self._lexemes.pop(0).text) if follows else inner
 
-    def _fields(self, value: _Evaluate, chain: str) -> _Evaluate:
+    def _fields(self, value: _Evaluate, chain: str, *, of_data: bool = False) -> _Evaluate:
         names = chain.split(".")[1:]
         self.fields.update(names)
+        if of_data and names:
+            self.chains[tuple(names)] = None
         for name in names:
             value = partial(_field, value, name)
         return value

@@ -7,163 +7,29 @@ Differs: where the target of a CNAME does not exist the answer is NXDOMAIN (RFC 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable
 from functools import lru_cache, partial
 from importlib import import_module
-from typing import Final, NamedTuple
+from typing import Final
 
-from kdns.dns.names import Labels, folded, is_below, labels_of
-from kdns.dns.query import AA, CD, RD, TC, Query
+from kdns.dns.names import folded, is_below, labels_of
+from kdns.dns.query import AA, TC
 from kdns.dns.response import NEVER, PRIVATE, Response, Reuse, Tally
 from kdns.dns.rrset import RRset
-from kdns.dns.types import ANY, CNAME, NOERROR, NXDOMAIN, SERVFAIL, class_name, type_label, type_name
+from kdns.dns.types import CNAME, NOERROR, NXDOMAIN, SERVFAIL, class_name, type_label
 from kdns.dns.wire import from_wire
-from kdns.net import without_zone
 from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.plugins.directive import Counters, Directive, Repeat, Setup
-from kdns.plugins.expressions.functions import Environment
 from kdns.plugins.expressions.values import EvaluationError
-from kdns.plugins.patterns import Match
 from kdns.plugins.template.config import OPTIONS, Section, TemplateConfig, parse
-from kdns.plugins.template.gofunctions import Map, Struct, Value
+from kdns.plugins.template.doubts import doubts
 from kdns.plugins.template.gotemplate import Template
+from kdns.plugins.template.stencil import Stencil, Subject, stencil_of
 
 DEFAULT_TTL_S: Final = 3600
 MAX_CACHED: Final = 1024
 MAX_CACHED_CHARS: Final = 512
-CLASS_ANY: Final = 255
 PLACE: Final = ("server", "zone", "view", "class", "type")
-
-
-class Subject(NamedTuple):
-    """What a template is filled in with: a query in a zone, the texts of its pattern's groups, and variables."""
-
-    request: Request
-    zone: str
-    match: tuple[str, ...]
-    groups: Mapping[str, str]
-    variables: Mapping[str, Value]
-
-
-def _question(subject: Subject) -> Struct:
-    query = subject.request.query
-    return Struct(Name=query.spelled_name, Qtype=query.qtype, Qclass=query.qclass)
-
-
-def _message(subject: Subject) -> Struct:
-    query = subject.request.query
-    return Struct(
-        Id=int.from_bytes(query.packet[:2], "big"),
-        Response=False,
-        Opcode=0,
-        Authoritative=False,
-        Truncated=False,
-        RecursionDesired=bool(query.flags & RD),
-        RecursionAvailable=False,
-        CheckingDisabled=bool(query.flags & CD),
-        Rcode=0,
-        Question=(_question(subject),),
-    )
-
-
-def _meta(subject: Subject) -> Callable[[str], str]:
-    metadata = subject.request.metadata
-    return lambda label: metadata.get(label, "")
-
-
-FIELDS: Final[dict[str, Callable[[Subject], Value]]] = {
-    "Class": lambda subject: class_name(subject.request.query.qclass),
-    "Group": lambda subject: Map(subject.groups),
-    "Match": lambda subject: subject.match,
-    "Message": _message,
-    "Meta": _meta,
-    "Name": lambda subject: subject.request.query.name,
-    "Question": _question,
-    "Remote": lambda subject: without_zone(subject.request.client[0]),
-    "Type": lambda subject: type_name(subject.request.query.qtype),
-    "Var": lambda subject: Map(subject.variables, None),
-    "Zone": lambda subject: subject.zone,
-}
-"""The fields of a template's data."""
-OF_PACKET: Final = frozenset(("Class", "Group", "Match", "Name", "Type", "Var", "Zone"))
-"""Those that depend on nothing but the packet."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Stencil:
-    """One stanza, ready for questions: its zones, closest first, and the fields that its templates read.
-
-    `is_of_packet` and `is_condition_of_packet` say that its records, and whether it applies, depend on the packet only.
-    """
-
-    config: TemplateConfig
-    zones: tuple[tuple[str, Labels], ...] = field(default=())
-    fallthrough: tuple[Labels, ...] = field(default=())
-    fields: tuple[str, ...] = ()
-    is_condition_of_packet: bool = True
-    is_of_packet: bool = True
-
-    def zone_of(self, query: Query) -> str:
-        """The zone in which the stanza is about a question, "" where it is not."""
-        config = self.config
-        if config.qclass not in {CLASS_ANY, query.qclass} and query.qclass != CLASS_ANY:
-            return ""
-        if config.qtype not in {ANY, query.qtype} and query.qtype != ANY:
-            return ""
-        return next((zone for zone, labels in self.zones if is_below(query.labels, labels)), "")
-
-    def subject(self, request: Request, zone: str) -> Subject | None:
-        """What to fill in for a question in a zone; None where it does not match.
-
-        EvaluationError where an expression fails.
-        """
-        texts: tuple[str, ...] = ()
-        groups: dict[str, str] = {}
-        if self.config.patterns:
-            name = request.query.name
-            match = next((found for pattern in self.config.patterns if (found := pattern.search(name))), None)
-            if match is None:
-                return None
-            texts = (match.group(0), *(text or "" for text in match.groups()))
-            groups = _groups(match, texts)
-        else:
-            texts = (request.query.name,)
-            groups = {"0": texts[0]}
-        variables: dict[str, Value] = {}
-        environment = Environment(request, groups, variables)
-        for name, value in self.config.variables:
-            variables[name] = value.value(environment)
-        if not all(condition.value(environment) is True for condition in self.config.conditions):
-            return None
-        return Subject(request, zone, texts, groups, variables)
-
-    def data(self, subject: Subject) -> Struct:
-        """The data of its templates: the fields that they read."""
-        return Struct({name: FIELDS[name](subject) for name in self.fields})
-
-
-def _groups(match: Match, texts: tuple[str, ...]) -> dict[str, str]:
-    """The texts of groups by number and by name."""
-    by_number = {str(index): text for index, text in enumerate(texts)}
-    return by_number | {name: text or "" for name, text in match.groupdict().items()}
-
-
-def stencil_of(config: TemplateConfig) -> Stencil:
-    """A stanza, ready for questions."""
-    named = frozenset[str]().union(*(template.fields for _, template in config.records))
-    fields = tuple(FIELDS) if "." in named else tuple(name for name in FIELDS if name in named)
-    zones = sorted(((zone, labels_of(zone)) for zone in config.zones), key=lambda pair: -len(pair[1]))
-    expressions = (*(value for _, value in config.variables), *config.conditions)
-    is_condition_of_packet = all(each.is_of_packet for each in expressions)
-    return Stencil(
-        config,
-        tuple(zones),
-        tuple(map(labels_of, config.fallthrough)),
-        fields,
-        is_condition_of_packet,
-        is_condition_of_packet and OF_PACKET.issuperset(fields),
-    )
 
 
 class RecordError(ValueError):
@@ -317,7 +183,9 @@ def _for_one_client(reply: Reply) -> Reply:
 def build(configs: tuple[TemplateConfig, ...], setup: Setup) -> TemplatePlugin:
     """The plugin for all stanzas of a server block. The reader of records is imported before the first query."""
     import_module("kdns.dns.zonefile")
+    for doubt in (each for config in configs for each in doubts(config)):
+        setup.log("warning", "template fails", path=doubt.path, line=doubt.line, reason=doubt.reason)
     return TemplatePlugin(configs, setup)
 
 
-DIRECTIVE: Final = Directive("template", parse, build, Repeat.ADD, options=OPTIONS)
+DIRECTIVE: Final = Directive("template", parse, build, Repeat.ADD, options=OPTIONS, doubts=doubts)

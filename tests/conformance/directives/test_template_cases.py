@@ -18,7 +18,7 @@ from kdns.plugins.expressions.values import EvaluationError
 from kdns.plugins.server import Block, Exchange, Server
 from kdns.plugins.server_config import configure
 from kdns.plugins.template import plugin
-from kdns.plugins.template.plugin import stencil_of
+from kdns.plugins.template.stencil import stencil_of
 
 DEVIATIONS: Mapping[str, str] = MappingProxyType({})
 PASSED_ON = 77

@@ -125,6 +125,11 @@ TABLE: list[tuple[str, str, list[str]]] = [
             "Corefile:5: one argument too many for: ready [ADDRESS]",
         ],
     ),
+    (
+        "Corefile",
+        '. {\ntemplate IN A {\nanswer "{{ .Nmae }} A 192.0.2.1"\n}\n}\n',
+        ["Corefile:3: there is no `.Nmae`; did you mean `.Name`? (at '{{ .Nmae }} A 192.0.2.1')"],
+    ),
     ("Corefile", ". {\n", ["Corefile:1: the block of `.` is never closed"]),
     (
         "c.conf",

@@ -52,6 +52,43 @@ def test_mistakes_are_errors_at_their_words(head: str, option: str, token: str, 
     assert (caught.value.token, reason in caught.value.reason) == (token, True), caught.value
 
 
+IP = "match ^ip-(?P<a>[0-9]+)-(?P<b>[0-9]+)[.]$\n"
+DOUBTS = [
+    ("IN A", "answer", "{{ .Nmae }} IN A 10.0.0.1", "there is no `.Nmae`; did you mean `.Name`?"),
+    ("IN A", "answer", "{{ .Question.Naem }}", "there is no `.Question.Naem`; did you mean `.Question.Name`?"),
+    ("IN A", "answer", "{{ with .Name }}{{ $.Nmae }}{{ end }}", "there is no `.Nmae`; did you mean `.Name`?"),
+    ("IN A", "answer", "{{ .Name.Length }}", "there is no `.Name.Length`"),
+    ("IN A", IP + "answer", "{{ .Name }} IN A 10.0.0.{{ .Group.c }}", "there is no `.Group.c`"),
+    ("IN A", "var x 1\nanswer", "{{ .Name }} IN A 10.0.0.{{ .Var.y }}", "there is no `.Var.y`"),
+    (
+        "IN A",
+        IP + "answer",
+        "{{ .Name }} IN AA 10.0.0.{{ .Group.a }}",
+        "is no record: DNS resource record type is unknown.",
+    ),
+    ("IN A", IP + "answer", "{{ .Name }} 60 IN A 10.0.0.256", "is no record: Text input is malformed."),
+    ("IN A", "expr true\nadditional", "{{ .Name }} 60 IN", "is no record: its type is missing"),
+    ("IN A", "answer", "{{ if .Name }}nothing{{ end }}", "is no record: its type is missing"),
+    ("IN A", "answer", "{{ index .Match 1 }} IN A 10.0.0.1", "index out of range: 1"),
+    ("ANY ANY", "authority", "{{ .Zone }} IN SOA ns. h. (1 2 3 4)", "expecting an identifier"),
+    ("IN A", IP + "answer", "{{ .Name }} IN A 10.0.{{ .Group.a }}.{{ .Group.2 }}", ""),
+    ("IN A", IP + "answer", "{{ .Name }} IN A {{ .Group.a }}", ""),
+    ("IN A", IP + "answer", "{{ if eq .Name `ip-1-2.` }}{{ .Name }} IN A 10.0.0.1{{ else }}none{{ end }}", ""),
+    ("IN A", "answer", "{{ with .Message }}{{ .Id }}{{ end }}", ""),
+    ("ANY ANY", "answer", "{{ .Name }} {{ .Type }} {{ .Remote }}", ""),
+    ("IN A", "answer", "{{ if eq .Zone `.` }}{{ end }}", ""),
+]
+
+
+@pytest.mark.parametrize(("head", "options", "template", "reason"), DOUBTS)
+def test_templates_that_always_fail_are_doubted(head: str, options: str, template: str, reason: str) -> None:
+    (server,) = configure(parse(f'. {{\ntemplate {head} {{\n{options} "{template}"\n}}\n}}\n'))
+    doubts = list(server.doubts())
+    assert len(doubts) == bool(reason)
+    for doubt in doubts:
+        assert (doubt.token, reason in doubt.reason) == (template, True), doubt
+
+
 DATA = Struct(
     Name="a.example.",
     Group=Map({"n": "5f", "0": "x"}),

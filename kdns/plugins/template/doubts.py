@@ -1,0 +1,95 @@
+"""Records of `template` that no question gets, as far as that is known without one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+from typing import Final
+
+from kdns.dns.names import labels_of
+from kdns.dns.query import query_for
+from kdns.dns.types import AAAA, ANY, TXT, A
+from kdns.errors import CorefileError
+from kdns.plugins.chain import Request
+from kdns.plugins.expressions.values import EvaluationError
+from kdns.plugins.template.config import TemplateConfig
+from kdns.plugins.template.gofunctions import Value
+from kdns.plugins.template.gotemplate import Template
+from kdns.plugins.template.stencil import FIELDS, Stencil, Subject, stencil_of
+
+_CLIENTS: Final = ("192.0.2.1", "2001:db8::1")
+_TYPES: Final = (A, AAAA, TXT)
+"""Types to try where a stanza is about all of them."""
+_UNKNOWN: Final = frozenset((".", "Message", "Meta", "Var"))
+"""Fields whose values nobody knows before a question."""
+
+
+def doubts(config: TemplateConfig) -> Iterator[CorefileError]:
+    """The templates that fail: fields that there are not, and texts that are no record whatever the name is."""
+    stencil = stencil_of(config)
+    for (_, template), token in zip(config.records, config.words, strict=True):
+        if reason := _missing_field(stencil, template) or _failure(stencil, template):
+            yield token.error(reason)
+
+
+def _missing_field(stencil: Stencil, template: Template) -> str:
+    """The first field that there is not, or a group or variable that nothing gives a value."""
+    config = stencil.config
+    groups = {str(number) for number in range(1 + max((pattern.groups for pattern in config.patterns), default=0))}
+    named = {
+        "Group": groups.union(*(pattern.groupindex for pattern in config.patterns)),
+        "Var": {name for name, _ in config.variables},
+    }
+    subject = next(_subjects(stencil))
+    for chain in template.chains:
+        there: Value = {name: make(subject) for name, make in FIELDS.items()}
+        for depth, name in enumerate(chain):
+            names = named.get(chain[0], ()) if depth == 1 and chain[0] in named else there
+            if not isinstance(names, dict | set) or name not in names:
+                close = get_close_matches(name, list(names) if isinstance(names, dict | set) else (), n=1)
+                meant = f"; did you mean `.{'.'.join((*chain[:depth], *close))}`?" if close else ""
+                return f"there is no `.{'.'.join(chain[: depth + 1])}`{meant}"
+            there = there.get(name)
+    return ""
+
+
+def _failure(stencil: Stencil, template: Template) -> str:
+    """Why a template gives no record for any of the questions that are tried, "" where it may for others."""
+    from kdns.dns.zonefile import has_type, parse_record  # noqa: PLC0415 - imported by `build` too
+
+    config = stencil.config
+    is_conditional = bool(config.patterns or config.conditions)
+    if not _UNKNOWN.isdisjoint(template.fields) or (is_conditional and template.has_branches):
+        return ""
+    is_for_groups = bool(config.patterns) and not template.fields.isdisjoint(("Group", "Match"))
+    reason = ""
+    for subject in _subjects(stencil):
+        try:
+            text = template.run(stencil.data(subject)).strip()
+            if not text or (is_for_groups and has_type(text)):
+                return ""
+            parse_record(text)
+        except EvaluationError as error:
+            if is_conditional:
+                return ""
+            reason = reason or str(error)
+        except ValueError as error:
+            reason = reason or str(error)
+        else:
+            return ""
+    return reason
+
+
+def _subjects(stencil: Stencil) -> Iterator[Subject]:
+    """Questions of the stanza's type, for a name in its first zone; each group of a pattern is a digit."""
+    config = stencil.config
+    zone = config.zones[0]
+    name = f"name-to-try.{zone.removesuffix('.')}" if len(zone) < 200 else zone
+    groups = max((pattern.groups for pattern in config.patterns), default=0)
+    named = {each: "1" for pattern in config.patterns for each in pattern.groupindex}
+    for qtype in _TYPES if config.qtype == ANY else (config.qtype,):
+        for client in _CLIENTS:
+            request = Request(query_for(labels_of(name), qtype), client=(client, 0))
+            match = (request.query.name, *["1"] * groups)
+            by_number = {str(number): text for number, text in enumerate(match)}
+            yield Subject(request, zone, match, by_number | named, {})
