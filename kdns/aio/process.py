@@ -84,12 +84,26 @@ def die_with(parent: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def write_pid(path: str) -> None:
-    """Write the id of this process to a file; InputError where that cannot be."""
+@contextmanager
+def pid_file(path: str) -> Iterator[None]:
+    """Inside, a file has the id of this process, where one is named; InputError where it cannot be written.
+
+    It is removed at the end, unless another process has written its own meanwhile, or it is a device or pipe.
+    """
+    if not path:
+        yield
+        return
+    file, text = Path(path), f"{os.getpid()}\n"
     try:
-        Path(path).write_text(f"{os.getpid()}\n", encoding="ascii")
+        file.write_text(text, encoding="ascii")
     except OSError as error:
         raise InputError(f"--pidfile {path}: cannot be written: {error.strerror}") from error
+    try:
+        yield
+    finally:
+        with suppress(OSError, UnicodeDecodeError):
+            if file.is_file() and file.read_text(encoding="ascii") == text:
+                file.unlink()
 
 
 def trim_memory() -> None:

@@ -14,7 +14,7 @@ from kdns.aio.dns.reload import Reloader
 from kdns.aio.dns.server import DnsServer
 from kdns.aio.files.corefile import Corefile, read_corefile
 from kdns.aio.node_local.settings import NodeLocal
-from kdns.aio.process import exempt_from_gc, gc_paused, reload_event, stop_event, write_pid
+from kdns.aio.process import exempt_from_gc, gc_paused, pid_file, reload_event, stop_event
 from kdns.aio.tasks import in_daemon_thread, observed, unless_stopped
 from kdns.errors import ListenError
 from kdns.plugins.server_config import TRANSPORTS
@@ -71,8 +71,8 @@ async def serve(
 ) -> None:
     """Run the DNS server until SIGTERM, SIGINT or SIGHUP, then `lameduck` seconds longer. SIGUSR1 reloads.
 
-    The process's id is written to `pidfile`, if one is named, when everything listens. With `node_local`, the node has
-    its addresses and rules meanwhile.
+    The file `pidfile`, if one is named, has the process's id from when everything listens to the end. With
+    `node_local`, the node has its addresses and rules meanwhile.
     """
     stop, reload_wanted = stop_event(), reload_event()
     filled = node_local.filled if node_local else str
@@ -106,16 +106,15 @@ async def _serve(
             await unless_stopped(server.start(), stop)
         if stop.is_set():
             return
-        if pidfile:
-            write_pid(pidfile)
-        say_listeners(server, say, column=6)
-        log.info("running configuration", sha512=server.sha512)
-        async with reloading(server.sha512):
-            await say_ready(server, say, stop)
-            exempt_from_gc()
-            await stop.wait()
-        if server.lameduck_s:
-            log.info("stopping", lameduck_s=server.lameduck_s)
-            await asyncio.sleep(server.lameduck_s)
+        with pid_file(pidfile):
+            say_listeners(server, say, column=6)
+            log.info("running configuration", sha512=server.sha512)
+            async with reloading(server.sha512):
+                await say_ready(server, say, stop)
+                exempt_from_gc()
+                await stop.wait()
+            if server.lameduck_s:
+                log.info("stopping", lameduck_s=server.lameduck_s)
+                await asyncio.sleep(server.lameduck_s)
     finally:
         await server.stop()

@@ -80,6 +80,23 @@ async def test_what_keeps_the_server_from_starting_is_raised(tmp_path: Path) -> 
     assert pidfile.read_text() == "of the one that runs"
 
 
+@pytest.mark.parametrize("successor", ["", "123\n"])
+async def test_the_file_with_the_processs_id_is_there_while_it_listens(tmp_path: Path, successor: str) -> None:
+    corefile, pidfile = tmp_path / "Corefile", tmp_path / "pid"
+    corefile.write_text(ANSWERS)
+
+    def say(text: str) -> None:
+        if text == "ready":
+            assert pidfile.read_text() == f"{os.getpid()}\n"
+            if successor:
+                pidfile.write_text(successor)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    async with asyncio.timeout(60):
+        await serve.serve(str(corefile), dns_port=0, say=say, pidfile=str(pidfile))
+    assert (pidfile.read_text() if pidfile.exists() else "") == successor
+
+
 @pytest.mark.usefixtures("hangup")
 async def test_a_hangup_that_is_ignored_stays_so() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
