@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import signal
 import sys
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final, NoReturn
 
 import click
 
 from kdns.errors import KdnsError
 from kdns.logs import one_line
+
+UNWRITABLE: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO))
+"""What a full disk, and a terminal that is gone, say to who writes; a closed pipe says EPIPE, which click knows."""
 
 
 def say(text: str, *, is_error: bool = False) -> None:
@@ -41,6 +46,21 @@ def reported_errors() -> Iterator[None]:
     except KdnsError as error:
         say(f"Error: {error}", is_error=True)
         raise click.exceptions.Exit(error.exit_code) from error
+
+
+def end_without_output(error: OSError) -> NoReturn:
+    """Exit with code 1 where standard output or error cannot be written; any other error is raised again.
+
+    What is left in a buffer is lost: to write it would be tried again at the exit.
+    """
+    if error.errno not in UNWRITABLE or error.filename is not None:
+        raise error
+    try:
+        say(f"Error: standard output: cannot be written: {error.strerror}", is_error=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    sys.exit(1)
 
 
 def run(task: Coroutine[Any, Any, None]) -> None:

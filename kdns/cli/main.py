@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 from importlib import import_module
-from typing import Final
+from typing import Any, Final
 
 import click
 from click.shell_completion import CompletionItem
@@ -12,6 +12,7 @@ from click.shell_completion import CompletionItem
 import kdns
 from kdns import logs
 from kdns.cli.command import CONTEXT, owners
+from kdns.cli.console import end_without_output
 
 HELP = """Cluster DNS, virtual IPs and service variables for Kubernetes Services, and a control plane to try them on.
 
@@ -46,6 +47,13 @@ COMMANDS: Final = {
 
 class Commands(click.Group):
     """A group whose help imports no command: all of them together take a second."""
+
+    def main(self, *arguments: Any, **settings: Any) -> Any:
+        """Run the command; a standard stream that cannot be written, as on a full disk, is one line and exit code 1."""
+        try:
+            return super().main(*arguments, **settings)
+        except OSError as error:
+            end_without_output(error)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """The command and its arguments; UsageError for options that do not exist."""

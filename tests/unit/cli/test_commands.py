@@ -153,6 +153,18 @@ def test_closed_standard_streams_are_dev_null() -> None:
     assert (done.returncode, done.stdout.split()[0]) == (0, "kdns")
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("line", ["version", "up --help", "check none", "serve -plugins"])
+def test_a_full_disk_is_one_line_and_a_status(line: str, unbuffered: str) -> None:
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    command = [sys.executable, "-m", "kdns", *line.split()]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=environment, check=False)
+        lost = subprocess.run(command, stdout=full, stderr=full, env=environment, check=False)
+    assert done.stderr == "Error: standard output: cannot be written: No space left on device\n"
+    assert (done.returncode, lost.returncode) == (1, 1)
+
+
 def test_there_is_no_other_command() -> None:
     assert main.get_command(click.Context(main), "main") is None
 
