@@ -135,8 +135,9 @@ async def _started(
     reload_wanted: asyncio.Event,
     stop: asyncio.Event,
 ) -> DnsServer:
-    """Start everything, then write the kubeconfig. `stack` stops what was started."""
-    say = output.say
+    """Start everything, then write the kubeconfig, and say what there is now. `stack` stops what was started."""
+    lines: list[str] = []
+    say = lines.append
     given = control_plane.options
     await asyncio.gather(control_plane.start(), asyncio.to_thread(import_module, "kdns.apps.serve"))
     control_plane.when_ended(stop.set)
@@ -167,6 +168,8 @@ async def _started(
     say(f"kubeconfig  {options.kubeconfig}")
     say_commands(dns, options, say)
     await stack.enter_async_context(reloading(dns, reload_wanted, partial(dns_config, options), sha512))
+    for line in lines:
+        output.say(line)
     return dns
 
 

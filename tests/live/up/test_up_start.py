@@ -131,7 +131,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(("directive", "proxy", "reason"), CASES.values(), ids=CASES)
-async def test_a_start_that_fails_leaves_the_kubeconfig_as_it_was(
+async def test_a_start_that_fails_says_nothing_and_leaves_the_kubeconfig_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: int, directive: str, proxy: str, reason: str
 ) -> None:
     monkeypatch.setattr(up, "ControlPlane", Started)
@@ -139,9 +139,11 @@ async def test_a_start_that_fails_leaves_the_kubeconfig_as_it_was(
     port = taken if directive.startswith("bind") else 0
     given = options(tmp_path, port, directive.format(taken=taken), proxy)
     given.kubeconfig.write_text(BEFORE)
+    said = Said(given.kubeconfig)
     async with asyncio.timeout(60):
         with pytest.raises(KdnsError, match=reason):
-            await up.up(given, Said(given.kubeconfig))
+            await up.up(given, said)
+    assert said.lines == []
     assert given.kubeconfig.read_text() == BEFORE
 
 
@@ -150,7 +152,7 @@ async def ready(_: object, say: Callable[[str], None], __: object) -> None:
     say("ready")
 
 
-async def test_the_kubeconfig_is_written_when_everything_listens(
+async def test_the_kubeconfig_is_written_when_everything_listens_and_before_anything_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(up, "ControlPlane", Started)
@@ -160,10 +162,10 @@ async def test_the_kubeconfig_is_written_when_everything_listens(
     said = Said(given.kubeconfig)
     async with asyncio.timeout(60):
         await up.up(given, said)
-    labels = {line[:12].rstrip(): exists for line, exists in said.lines if line[:12].strip()}
-    before, after = ("api", "metrics", "dns"), ("kubeconfig", "names", "try", "ready")
-    assert labels == dict.fromkeys(before, False) | dict.fromkeys(after, True)
-    assert ("metrics     http://127.0.0.1:9/metrics", False) in said.lines
+    labels = [line[:12].rstrip() for line, _ in said.lines if line[:12].strip()]
+    assert list(dict.fromkeys(labels)) == ["api", "metrics", "dns", "kubeconfig", "names", "try", "ready"]
+    assert all(exists for _, exists in said.lines)
+    assert ("metrics     http://127.0.0.1:9/metrics", True) in said.lines
     assert kubeconfig_server(str(given.kubeconfig), "") == "http://127.0.0.1:9"
     host, port = Started.dns
     assert host == "127.0.0.2"  # where the block with `kubernetes` is, which is not the first one
