@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
+import subprocess
+import sys
 from dataclasses import replace as replace_fields
 from ipaddress import ip_address, ip_network
 from pathlib import Path
@@ -14,6 +18,7 @@ from click.testing import CliRunner
 from wholefiles import replace
 
 from kdns.aio.dataplane import host_settings
+from kdns.aio.dataplane.floors import CAPABILITY
 from kdns.aio.dataplane.modes import MODES
 from kdns.apps.proxy import NodeProxy, api_source, listen_address, supervise
 from kdns.cli.main import main
@@ -289,3 +294,14 @@ def test_what_the_command_does_without_a_node(tmp_path: Path) -> None:
     ):
         done = CliRunner().invoke(main, ["--log-level", "error", "proxy", *arguments])
         assert (done.exit_code, wanted in done.output) == (2, True), done.output
+
+
+def test_without_the_capability_only_kdns_speaks() -> None:
+    drop = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.geteuid() == 0 else []
+    if drop and not shutil.which("setpriv"):
+        pytest.skip("needs setpriv, of util-linux, as root")
+    program = (
+        "import asyncio; from kdns.aio.dataplane.nftables import nft; print(asyncio.run(nft.check('list tables')))"
+    )
+    done = subprocess.run([*drop, sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == (f"Operation not permitted; {CAPABILITY}\n", "")
