@@ -73,7 +73,7 @@ class Progress:
                 logs.print_line(text)
             elif text:
                 with self._lock:
-                    self._draw(f"{_ERASE}{next(frames)} {text}")
+                    self._draw(f"{_ERASE}{next(frames)} {text}\r")  # a line of the log begins where the cursor is
 
     def _erase(self) -> None:
         if self._is_drawn:

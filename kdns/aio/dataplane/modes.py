@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from kdns import logs
+from kdns.aio.dataplane.floors import CAPABILITY
 from kdns.aio.dataplane.iptables import floors as iptables
 from kdns.aio.dataplane.iptables.clean_up import remove_chains
 from kdns.aio.dataplane.ipvs import probe as ipvs
@@ -39,17 +40,16 @@ async def _anywhere(settings: Settings) -> str:
 async def _start_userspace(settings: Settings) -> RunningMode:
     from kdns.aio.dataplane.iptables.capture import iptables_capture  # noqa: PLC0415 - other modes need none of it
     from kdns.aio.dataplane.nftables.capture import nftables_capture  # noqa: PLC0415
+    from kdns.aio.dataplane.userspace.capture import Capture  # noqa: PLC0415
     from kdns.aio.dataplane.userspace.proxier import UserspaceProxier  # noqa: PLC0415
 
-    refusals = []
-    for captured_by in (nftables_capture, iptables_capture):
-        capture, refusal = await captured_by()
-        if capture:
-            break
-        refusals.append(refusal)
-    else:
-        reason = "; ".join(refusals)
-        log.warning("only fronts at this machine's own addresses are served: others are not captured", reason=reason)
+    capture: Capture | None
+    capture, refusal = await nftables_capture()
+    if not capture and CAPABILITY not in refusal:  # which iptables takes too
+        capture, other_refusal = await iptables_capture()
+        refusal = f"{refusal}; {other_refusal}"
+    if not capture:
+        log.warning("only fronts at this machine's own addresses are served: others are not captured", reason=refusal)
     return UserspaceProxier(capture, ports=settings.relay_ports, udp_idle_s=settings.udp_idle_timeout_s)
 
 

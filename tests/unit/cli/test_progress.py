@@ -37,7 +37,7 @@ def test_a_terminal_has_a_spinner_that_makes_room_for_lines(monkeypatch: pytest.
 
     with standard_error(monkeypatch, writing), Progress() as shown_progress:
         shown_progress.show("applying manifests, 50 of 100 objects")
-        read_until(b"\r\x1b[K| applying manifests, 50 of 100 objects")
+        read_until(b"\r\x1b[K| applying manifests, 50 of 100 objects\r")
         shown_progress.warn("a.yaml:1: not YAML")
         read_until(b"\r\x1b[KWarning: a.yaml:1: not YAML\r\n")
         read_until(b"\r\x1b[K/ applying")

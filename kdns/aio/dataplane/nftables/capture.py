@@ -36,7 +36,7 @@ async def capture_refusal() -> str:
     The capabilities of the process do not tell: in a user namespace it may have all, and none over the network.
     """
     chain = f"ip {TABLE}-check capture"
-    return await nft.check(
+    return await nft.refusal() or await nft.check(
         f"add table ip {TABLE}-check",
         f"add chain {chain} {{ type nat hook prerouting priority dstnat; }}",
         f"add rule {chain} meta l4proto tcp redirect to :1",

@@ -26,6 +26,8 @@ async def unsupported(settings: Settings) -> str:
         return reason
     if reason := too_old("nft", await _nft_version(), NFT):
         return reason
+    if reason := await nft.refusal():
+        return reason
     try:
         await nft.apply(f"add table ip {TABLE}-check", f"delete table ip {TABLE}-check")
     except ApplyError as error:

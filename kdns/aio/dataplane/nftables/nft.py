@@ -19,6 +19,7 @@ from typing import Final
 
 from kdns.aio.dataplane.floors import CAPABILITY, may_change_networks
 from kdns.aio.dataplane.nftables.elements import Request
+from kdns.aio.netlink.nftables import tables
 from kdns.aio.netlink.protocol import requests
 from kdns.aio.netlink.uapi import NETLINK_NETFILTER, NFNL_SUBSYS_NFTABLES
 from kdns.errors import ApplyError
@@ -94,6 +95,15 @@ async def check(*commands: str) -> str:
         await _run(commands, is_check=True)
     except ApplyError as error:
         return error.stderr
+    return ""
+
+
+async def refusal() -> str:
+    """Why this process may not ask nftables for anything, "" if it may. libnftables would say it on standard error."""
+    try:
+        await tables()
+    except ApplyError as error:
+        return _with_advice(error.stderr)
     return ""
 
 

@@ -24,6 +24,9 @@ SOCKET_KINDS: Final[Mapping[str, socket.SocketKind]] = {"TCP": socket.SOCK_STREA
 LAST_EPHEMERAL_PORT: Final = 60999
 """The last port that Linux chooses by itself (default of net.ipv4.ip_local_port_range)."""
 
+MAX_NAMED: Final = 20
+"""Fronts that a warning names; all are counted."""
+
 Relay: TypeAlias = TcpRelay | UdpRelay
 
 log = logs.get(__name__)
@@ -53,18 +56,26 @@ class RelaySet:
 
     def open(self, wanted: Mapping[RelayKey, ListenAddresses]) -> None:
         """Open those that are not open. What cannot be opened is missing, and logged once for each reason."""
+        unserved: dict[str, list[str]] = {}
         for key, addresses in wanted.items():
             if key in self._relays:
                 continue
             try:
                 relay = self._relays[key] = self._opened(key, addresses)
             except ListenError as error:
-                self._note_missing(key, addresses, str(error))
+                reason = _reason(key, addresses, error)
+                if self.missing.get(key) != reason:
+                    self.missing[key] = reason
+                    front = self._resources.sessions.front(key)
+                    unserved.setdefault(reason, []).append(f"{front.port.name if front else ''} at {error.address}")
                 continue
             self.listening[key] = addresses
             self.missing.pop(key, None)
             if not addresses.port:
                 self.captured_ports[key] = relay.port
+        for reason, fronts in unserved.items():
+            named = ", ".join(fronts[:MAX_NAMED])
+            log.warning("fronts not served", count=len(fronts), fronts=named, reason=reason)
 
     def close(self, keys: Iterable[RelayKey]) -> None:
         """Close these listeners. TCP connections stay established."""
@@ -106,14 +117,12 @@ class RelaySet:
             return (self._last_port + 1, 0) if 0 < self._last_port < LAST_EPHEMERAL_PORT else (0,)
         return chain(range(self._last_port + 1, self._ports.stop), range(self._ports.start, self._last_port + 1))
 
-    def _note_missing(self, key: RelayKey, addresses: ListenAddresses, reason: str) -> None:
-        """Log once why a front is not served."""
-        if addresses.port and key.front.address and not is_loopback(key.front.address):
-            reason += "; to capture packets to addresses of others takes the capability NET_ADMIN"
-        if self.missing.get(key) != reason:
-            self.missing[key] = reason
-            front = self._resources.sessions.front(key)
-            log.warning("front not served", service=str(front.port.name) if front else "", reason=reason)
+
+def _reason(key: RelayKey, addresses: ListenAddresses, error: ListenError) -> str:
+    """Why a front is not served."""
+    if addresses.port and key.front.address and not is_loopback(key.front.address):
+        return f"{error.reason}; to capture packets to addresses of others takes the capability NET_ADMIN"
+    return error.reason
 
 
 def listen_addresses(half: FamilyPlan, key: RelayKey, own_address: Address | None) -> ListenAddresses:
