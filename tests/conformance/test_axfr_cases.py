@@ -9,6 +9,7 @@ from dns_harness import directive_of, recorded, server_of, state_of
 
 from kdns.dns.names import labels_of
 from kdns.dns.rrset import Rdata
+from kdns.dns.types import SRV
 from kdns.dns.zonefile import parse_record, record_texts
 from kdns.plugins.kubernetes.plugin import Kubernetes
 
@@ -80,3 +81,19 @@ def test_a_transfer_has_what_queries_are_answered_with(zones: str) -> None:
             assert found
             assert found.answer, (owner, rtype)
             assert set(found.answer[0].rdata) == rdata, (owner, rtype)
+
+
+def test_the_srv_records_of_unnamed_ports_are_in_no_transfer() -> None:
+    objects = [
+        each for each in recorded("dns-observed-coredns.json")["objects"] if each["kind"] in {"Namespace", "Service"}
+    ]
+    server = server_of(state_of(objects), directive_of("kubernetes cluster.local"), own=("10.0.0.10",))
+    (plugin,) = [plugin for plugin in server.blocks[0].chain.plugins if isinstance(plugin, Kubernetes)]
+    transfer = plugin.transfer("cluster.local.", None)
+    assert transfer
+    owners = {rrset.owner for rrset in transfer.records if rrset.rtype == SRV}
+    name = "unnamed.testns.svc.cluster.local."
+    found = plugin.zones.lookup(labels_of(f"_._tcp.{name}"), SRV)
+    assert found
+    assert found.answer
+    assert {owner for owner in owners if owner.endswith(name)} == {name}

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from kdns.cluster.objects import Endpoint, EndpointPort, EndpointSlice, Service
 from kdns.dns.names import encode_name, labels_of
@@ -24,6 +24,9 @@ from kdns.plugins.kubernetes.options import Options
 Node: TypeAlias = dict[int, tuple[Rdata, ...]]
 Pairs: TypeAlias = list[tuple[str, int]]
 """(host, port) of SRV records."""
+
+UNNAMED: Final = "_"
+"""The label that an unnamed port answers to, as in CoreDNS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +290,7 @@ def pairs_by_name(targets: Iterable[Target]) -> dict[tuple[str, ...], Pairs]:
     for target in targets:
         for port in target.ports:
             if port.port:
-                labels = (f"_{(port.name or '').lower()}", f"_{(port.protocol or 'TCP').lower()}")
+                labels = (f"_{port.name.lower()}" if port.name else UNNAMED, f"_{(port.protocol or 'TCP').lower()}")
                 by_name.setdefault(labels, []).append((target.host, port.port))
     return by_name
 

@@ -2,7 +2,8 @@
 
 The records are made while they are sent, from the objects as they were at the beginning.
 Not in a transfer are the names that any client can make up: pods by address (`pods insecure`), and `prefer` by topology
-zones that no endpoint is in.
+zones that no endpoint is in. Nor are `_._tcp` and the like, which unnamed ports answer to: the specification has none
+of these records (§2.3.2), and CoreDNS does not transfer them either.
 Differs: CoreDNS transfers no PTR records, names by topology zone and `dns-version`, gives glue a TTL of 0, and leaves
 the label of the cluster out of the names of ServiceImports' endpoints.
 """
@@ -20,7 +21,7 @@ from kdns.net import packed
 from kdns.plugins.kubernetes.dashed import dashed
 from kdns.plugins.kubernetes.options import PodMode
 from kdns.plugins.kubernetes.reverse import is_shown
-from kdns.plugins.kubernetes.service import endpoint_label, service_tree
+from kdns.plugins.kubernetes.service import UNNAMED, endpoint_label, service_tree
 from kdns.plugins.kubernetes.zone import SCHEMA_TTL_S, SCHEMA_VERSION, Zone, Zones
 from kdns.plugins.transfer import Transfer
 
@@ -93,6 +94,8 @@ def _forward(zones: Zones, zone: Zone, snapshot: Snapshot) -> Iterator[RRset]:
         base = _below(f"{service.key[1]}.{service.key[0]}.svc", zone.name)
         tree = service_tree(service, slices, base, zones.options)
         for labels, node in tree.all_nodes() if tree else ():
+            if labels and labels[0] == UNNAMED:
+                continue
             owner = ".".join((*labels, base))
             yield from (RRset(owner, rtype, ttl_s, rdata) for rtype, rdata in node.items() if rdata)
     for pod in snapshot.pods:
