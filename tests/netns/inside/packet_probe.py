@@ -7,7 +7,7 @@ from typing import Final
 
 from patience import AGAIN
 from small_cluster import Sent
-from world import NODE, TIMEOUT_S, Answer, World
+from world import NODE, Answer, World
 
 DRAWS: Final = 64
 """Packets until every end must have had one: of two ends, one in 2^63 tables misses one."""
@@ -19,11 +19,11 @@ async def wrong(world: World, gate: asyncio.Semaphore, packet: Sent) -> str:
     """What is not as the row says, "" if everything is."""
     left = set(packet.ends)
     lost = 0
-    timeout_s = TIMEOUT_S if packet.row.wanted in {"dropped", "nobody"} else PATIENCE_S
+    patience_s = None if packet.row.wanted in {"dropped", "nobody"} else PATIENCE_S
     async with gate:
         for _ in range(DRAWS):
             answer = await world.probe(
-                str(packet.source), str(packet.destination), packet.protocol, packet.port, timeout_s
+                str(packet.source), str(packet.destination), packet.protocol, packet.port, patience_s
             )
             if packet.ends and answer.error == "dropped" and lost < len(AGAIN):
                 lost += 1
