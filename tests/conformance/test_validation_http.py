@@ -89,7 +89,7 @@ INSTEAD: dict[str, tuple[str, str]] = {
         GATES,
         (
             '422 spec.trafficDistribution: Unsupported value: "Random": supported values: "PreferClose", '
-            '"PreferSameNode", "PreferSameZone"'
+            '"PreferSameZone", "PreferSameNode"'
         ),
     ),
     f"{CREATE}/invalid: trafficDistribution field set to PreferSameZone without feature gate": (GATES, "201"),

@@ -52,8 +52,8 @@ def duplicate(path: str, value: object) -> Cause:
 
 
 def unsupported(path: str, value: object, supported: Iterable[str]) -> Cause:
-    """The value is not a supported one."""
-    names = ", ".join(quoted(name) for name in sorted(supported))
+    """The value is not a supported one; these are named in the order in which they are given."""
+    names = ", ".join(quoted(name) for name in supported)
     return Cause(path, f"Unsupported value: {quoted(value)}", f"supported values: {names}")
 
 

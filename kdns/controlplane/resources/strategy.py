@@ -92,7 +92,7 @@ from kdns.controlplane.resources.generic import columns as generic_columns
 from kdns.controlplane.resources.generic import defaults as generic_defaults
 from kdns.controlplane.resources.generic.signing_requests import unchanged_request
 from kdns.controlplane.resources.node import columns as node_columns
-from kdns.controlplane.resources.node.validation import validate_node
+from kdns.controlplane.resources.node.validation import default_node, validate_node, validate_node_update
 from kdns.controlplane.resources.pod import columns as pod_columns
 from kdns.controlplane.resources.pod.defaults import (
     admitted,
@@ -424,6 +424,8 @@ STRATEGIES: Final[dict[Kind, Strategy]] = {
     NODE: Strategy(
         validate_node,
         node_columns.NODES,
+        defaults=default_node,
+        validate_subresource={"status": validate_node_update},
         generation=None,
         field_labels=FieldLabels({**_NAMED, "spec.unschedulable": flag("spec.unschedulable")}),
     ),

@@ -21,9 +21,9 @@ _COUNTS = (
     "backoffLimitPerIndex",
     "maxFailedIndexes",
 )
-_MODES = ("Indexed", "NonIndexed")
+_MODES = ("NonIndexed", "Indexed")
 _INDEXED_ONLY = ("backoffLimitPerIndex", "maxFailedIndexes", "successPolicy")
-_ONCE = ("Never", "OnFailure")
+_ONCE = ("OnFailure", "Never")
 _MOST_INDEXES = 100_000
 _NOT_NEGATIVE = "must be greater than or equal to 0"
 

@@ -16,7 +16,7 @@ from kdns.controlplane.meta.field_errors import (
     unsupported,
 )
 from kdns.controlplane.meta.kinds import Json
-from kdns.controlplane.resources.service.validation import validate_protocol
+from kdns.controlplane.resources.service.validation import PROTOCOLS, validate_protocol
 from kdns.controlplane.resources.validation import GATES, IMMUTABLE, Gates, validate_meta, validate_meta_update
 from kdns.net import parse_address
 
@@ -81,52 +81,54 @@ def validate_endpoint_slice(obj: Json, old: Json | None = None, gates: Gates = G
     causes = validate_meta_update(old, obj) if old else []
     causes += validate_meta(obj, formats.dns_subdomain)
     address_type = obj.get("addressType") or ""
-    retyped = old is not None and address_type != old.get("addressType")
     if not address_type:
         causes.append(required("addressType"))
     elif address_type not in ADDRESS_TYPES:
         causes.append(unsupported("addressType", address_type, ADDRESS_TYPES))
-    endpoints, ports = obj.get("endpoints") or [], obj.get("ports") or []
-    if len(endpoints) > MOST_ENDPOINTS:
-        causes.append(too_many("endpoints", len(endpoints), MOST_ENDPOINTS))
-    else:
-        stored = {tuple(each.get("addresses") or ()): each for each in (old or {}).get("endpoints") or []}
-        kept = {address for addresses in stored for address in addresses}
-        for index, endpoint in enumerate(endpoints):
-            if retyped or stored.get(tuple(endpoint.get("addresses") or ())) != endpoint:
-                causes += _endpoint(f"endpoints[{index}]", endpoint, address_type, kept, gates)
-    causes += _slice_ports(ports)
+    causes += _slice_ports(obj.get("ports") or [])
+    endpoints, before = obj.get("endpoints") or [], (old or {}).get("endpoints") or []
+    retyped = old is not None and address_type != old.get("addressType")
+    if endpoints != before:
+        causes += _endpoints(endpoints, [] if retyped else before, address_type, gates)
     if retyped:
         causes.append(immutable("addressType", address_type, IMMUTABLE))
     return causes
 
 
-def _endpoint(path: str, endpoint: Json, address_type: str, kept: set[str], gates: Gates) -> list[Cause]:
+def _endpoints(endpoints: list[Json], valid: list[Json], address_type: str, gates: Gates) -> list[Cause]:
+    if len(endpoints) > MOST_ENDPOINTS:
+        return [too_many("endpoints", len(endpoints), MOST_ENDPOINTS)]
+    known = {tuple(each.get("addresses") or ()): each for each in valid}
+    causes = []
+    for index, endpoint in enumerate(endpoints):
+        if known.get(tuple(endpoint.get("addresses") or ())) != endpoint:
+            causes += _endpoint(f"endpoints[{index}]", endpoint, address_type, gates)
+    return causes
+
+
+def _endpoint(path: str, endpoint: Json, address_type: str, gates: Gates) -> list[Cause]:
     causes, addresses = [], endpoint.get("addresses") or []
     if not addresses:
         causes.append(required(f"{path}.addresses", "must contain at least 1 address"))
     elif len(addresses) > MOST_ADDRESSES:
         causes.append(too_many(f"{path}.addresses", len(addresses), MOST_ADDRESSES))
     for index, address in enumerate(addresses):
-        causes += _slice_address(f"{path}.addresses", index, address, address_type, kept, gates)
+        causes += _slice_address(f"{path}.addresses", index, address, address_type, gates)
     node, hostname = endpoint.get("nodeName"), endpoint.get("hostname")
     causes += invalid_values(f"{path}.nodeName", node, formats.dns_subdomain(node)) if node is not None else []
     causes += _topology(f"{path}.deprecatedTopology", endpoint.get("deprecatedTopology") or {})
     causes += invalid_values(f"{path}.hostname", hostname, formats.dns_label(hostname)) if hostname is not None else []
-    for field, rule in (("forZones", formats.label_value), ("forNodes", formats.dns_subdomain)):
-        hints = (endpoint.get("hints") or {}).get(field) or []
-        causes += _hints(f"{path}.hints.{field}", [hint.get("name") or "" for hint in hints], rule)
-    return causes
+    return causes + _hints(f"{path}.hints", endpoint.get("hints") or {})
 
 
-def _slice_address(path: str, index: int, address: str, address_type: str, kept: set[str], gates: Gates) -> list[Cause]:
+def _slice_address(path: str, index: int, address: str, address_type: str, gates: Gates) -> list[Cause]:
     where = f"{path}[{index}]"
     if address_type == "FQDN":
         return invalid_values(where, address, formats.full_domain_name(address))
     if address_type not in ADDRESS_TYPES:
         return []
-    if address_type == "IPv4" or address in kept:
-        wrong = formats.ip_problems(address, kept, strict=gates.strict_ips)
+    if address_type == "IPv4":
+        wrong = formats.ip_problems(address, strict=gates.strict_ips)
     else:
         wrong = formats.canonical_ip_problems(address)
     if wrong:
@@ -134,7 +136,7 @@ def _slice_address(path: str, index: int, address: str, address_type: str, kept:
     parsed = parse_address(address)
     if parsed and f"IPv{parsed.version}" != address_type:
         return [invalid_value(path, address, f"must be an {address_type} address")]
-    return [] if address in kept else invalid_values(where, address, formats.endpoint_ip_problems(address))
+    return invalid_values(where, address, formats.endpoint_ip_problems(address))
 
 
 def _topology(path: str, topology: Json) -> list[Cause]:
@@ -146,13 +148,16 @@ def _topology(path: str, topology: Json) -> list[Cause]:
     return causes
 
 
-def _hints(path: str, names: list[str], rule: formats.Format) -> list[Cause]:
-    if len(names) > MOST_HINTS:
-        return [too_many(path, len(names), MOST_HINTS)]
-    causes = []
-    for index, name in enumerate(names):
-        causes += [duplicate(f"{path}[{index}].name", name)] if name in names[:index] else []
-        causes += invalid_values(f"{path}[{index}].name", name, rule(name))
+def _hints(path: str, hints: Json) -> list[Cause]:
+    causes: list[Cause] = []
+    for field, rule in (("forZones", formats.label_value), ("forNodes", formats.dns_subdomain)):
+        names = [hint.get("name") or "" for hint in hints.get(field) or []]
+        if len(names) > MOST_HINTS:
+            return [*causes, too_many(f"{path}.{field}", len(names), MOST_HINTS)]
+        for index, name in enumerate(names):
+            where = f"{path}.{field}[{index}].name"
+            causes += [duplicate(where, name)] if name in names[:index] else []
+            causes += invalid_values(where, name, rule(name))
     return causes
 
 
@@ -166,6 +171,10 @@ def _slice_ports(ports: list[Json]) -> list[Cause]:
         causes += invalid_values(f"{path}.name", name, formats.dns_label(name)) if name else []
         causes += [duplicate(f"{path}.name", name)] if name in names else []
         names.add(name)
-        causes += validate_protocol(f"{path}.protocol", port.get("protocol"))
+        protocol = port.get("protocol")
+        if protocol is None:
+            causes.append(required(f"{path}.protocol"))
+        elif protocol not in PROTOCOLS:
+            causes.append(unsupported(f"{path}.protocol", protocol, PROTOCOLS))
         causes += _app_protocol(path, port)
     return causes

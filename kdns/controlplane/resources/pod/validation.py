@@ -25,7 +25,7 @@ from kdns.controlplane.resources.service.validation import validate_protocol
 from kdns.controlplane.resources.validation import validate_meta, validate_meta_update
 
 _RESTARTS = ("Always", "OnFailure", "Never")
-_DNS_POLICIES = ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None")
+_DNS_POLICIES = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
 _CHANGEABLE = frozenset({"activeDeadlineSeconds", "terminationGracePeriodSeconds", "tolerations", "schedulingGates"})
 FROZEN = (
     "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"

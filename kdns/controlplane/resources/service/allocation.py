@@ -145,15 +145,14 @@ class ServiceAllocator:
     def _all_addresses(self, service: Json, txn: Transaction, *, dry_run: bool) -> None:
         if not needs_cluster_ip(service) or is_headless(service):
             return
-        given = cluster_ips(service)
-        taken = []
-        for index, family in enumerate(ip_families(service)):
-            wanted = given[index] if index < len(given) else ""
-            taken.append(self._address(service, family, wanted, txn, dry_run=dry_run))
+        taken = [self._address(service, index, txn, dry_run=dry_run) for index in range(len(ip_families(service)))]
         spec_of(service).update(clusterIP=taken[0], clusterIPs=taken)
 
-    def _address(self, service: Json, family: str, wanted: str, txn: Transaction, *, dry_run: bool) -> str:
-        pool = self.addresses[family]
+    def _address(self, service: Json, index: int, txn: Transaction, *, dry_run: bool) -> str:
+        """The cluster IP of the family at `index`; the 422 for one that is not available shows "" for absent ones."""
+        families, given = ip_families(service), cluster_ips(service)
+        given = [*given, *[""] * (len(families) - len(given))]
+        wanted, pool = given[index], self.addresses[families[index]]
         try:
             if not wanted:
                 return pool.allocate_next(_key(service), txn, dry_run=dry_run)
@@ -162,7 +161,7 @@ class ServiceAllocator:
             raise internal(f"failed to allocate a serviceIP: {error}") from error
         except AllocationError as error:
             detail = f"failed to allocate IP {wanted}: {error}"
-            causes = [invalid_value("spec.clusterIPs", cluster_ips(service), detail)]
+            causes = [invalid_value("spec.clusterIPs", given, detail)]
             raise invalid(SERVICE, _name(service), causes) from error
         return wanted
 
@@ -174,10 +173,8 @@ class ServiceAllocator:
         elif type_of(service) == EXTERNAL_NAME:
             self._release(addresses_of(old), old, txn)
         elif len(ip_families(old)) == 1 and len(ip_families(service)) == 2:
-            given = cluster_ips(service)
-            wanted = given[1] if len(given) > 1 else ""
-            second = self._address(service, ip_families(service)[1], wanted, txn, dry_run=dry_run)
-            spec_of(service)["clusterIPs"] = [*given[:1], second]
+            second = self._address(service, 1, txn, dry_run=dry_run)
+            spec_of(service)["clusterIPs"] = [*cluster_ips(service)[:1], second]
         elif len(ip_families(old)) == 2 and len(ip_families(service)) == 1:
             self._release(addresses_of(old)[1:], old, txn)
 

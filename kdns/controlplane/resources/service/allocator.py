@@ -173,7 +173,10 @@ class Ports:
         return f"{self.range.start}-{self.range.stop - 1}"
 
     def allocate(self, port: int, owner: Key, txn: Transaction) -> None:
-        """Allocate this port."""
+        """Allocate this port.
+
+        Differs: a dry run too looks at the range; kube-apiserver would find ports that it then refuses.
+        """
         if port not in self.range:
             self._metrics.port_errors[("static",)] += 1
             raise AllocationError(f"provided port is not in the valid range. The range of valid ports is {self.valid}")

@@ -172,7 +172,7 @@ def validate_ip_fields(service: Json, old: Json | None, gates: Gates = GATES) ->
         causes += [duplicate(path, family)] if family in families[:index] else []
     policy = spec_of(service).get("ipFamilyPolicy")
     if policy is not None and policy not in {SINGLE, PREFER, REQUIRE}:
-        causes.append(unsupported("spec.ipFamilyPolicy", policy, (SINGLE, PREFER, REQUIRE)))
+        causes.append(unsupported("spec.ipFamilyPolicy", policy, (PREFER, REQUIRE, SINGLE)))
     bad = _addresses(ips, cluster_ips(old) if old else [], gates)
     causes += bad
     if len(ips) > 2:

@@ -56,7 +56,7 @@ def validate_service_cidr(obj: Json, old: Json | None) -> list[Cause]:
         return [*validate_meta(obj, formats.dns_subdomain, namespaced=False), *_ranges(cidrs)]
     causes = [*validate_meta_update(old, obj), *validate_meta(obj, formats.dns_subdomain, namespaced=False)]
     before = _cidrs(old)
-    if len(before) > len(cidrs):
+    if len(before) != len(cidrs) and (len(before), len(cidrs)) != (1, 2):
         return [*causes, immutable(CIDRS, cidrs, IMMUTABLE)]
     pairs = enumerate(zip(before, cidrs, strict=False))
     causes += [immutable(f"{CIDRS}[{index}]", new, IMMUTABLE) for index, (was, new) in pairs if was != new]
@@ -73,10 +73,11 @@ def _ranges(cidrs: list[str]) -> list[Cause]:
         return [required(CIDRS, "at least one CIDR required")]
     if len(cidrs) > 2:
         return [invalid_value(CIDRS, {"CIDRs": cidrs}, "may only hold up to 2 values")]
-    if len(cidrs) == 2 and {_version(cidr) for cidr in cidrs} != {4, 6}:
-        return [invalid_value(CIDRS, {"CIDRs": cidrs}, ONE_EACH)]
     rows = [(f"{CIDRS}[{index}]", cidr) for index, cidr in enumerate(cidrs)]
-    return [cause for path, cidr in rows for cause in invalid_values(path, cidr, _cidr_problems(cidr))]
+    causes = [cause for path, cidr in rows for cause in invalid_values(path, cidr, _cidr_problems(cidr))]
+    if len(cidrs) == 2 and {_version(cidr) for cidr in cidrs} in ({4}, {6}):
+        causes.append(invalid_value(CIDRS, cidrs, ONE_EACH))
+    return causes
 
 
 def _version(cidr: str) -> int:
@@ -97,8 +98,9 @@ def validate_ip_address(obj: Json, old: Json | None) -> list[Cause]:
         return [*meta, *_parent(obj)]
     causes = [*meta, *_parent(obj), *validate_meta_update(old, obj)]
     if parent_of(obj) != parent_of(old):
+        named = (obj.get("spec") or {}).get("parentRef") is not None
         parent = {name.capitalize(): parent_of(obj).get(name) or "" for name in _PARENT}
-        causes.append(immutable("spec.parentRef", parent, IMMUTABLE))
+        causes.append(immutable("spec.parentRef", parent if named else None, IMMUTABLE))
     return causes
 
 

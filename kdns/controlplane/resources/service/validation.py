@@ -65,7 +65,7 @@ def validate_service(service: Json, old: Json | None = None, gates: Gates = GATE
     if not type_of(service):
         causes.append(required("spec.type"))
     elif type_of(service) not in {*IP_TYPES, EXTERNAL_NAME}:
-        causes.append(unsupported("spec.type", type_of(service), (*IP_TYPES, EXTERNAL_NAME)))
+        causes.append(unsupported("spec.type", type_of(service), sorted((*IP_TYPES, EXTERNAL_NAME))))
     causes += _node_ports(service)
     causes += _source_ranges(service, old, gates)
     causes += _load_balancer_fields(service)
@@ -105,7 +105,7 @@ def _type_rules(service: Json) -> list[Cause]:
         causes += [
             forbidden(f"spec.{field}", "may not be set for ExternalName services")
             for field in ("clusterIPs", "ipFamilies", "ipFamilyPolicy")
-            if spec.get(field)
+            if spec.get(field) not in (None, [])
         ]
         name = (spec.get("externalName") or "").removesuffix(".")
         causes += invalid_values("spec.externalName", name, formats.dns_subdomain(name)) if name else []
@@ -266,9 +266,9 @@ def validate_external_traffic(service: Json) -> list[Cause]:
 def _internal_traffic(service: Json, gates: Gates) -> list[Cause]:
     policy, path = spec_of(service).get("internalTrafficPolicy"), "spec.internalTrafficPolicy"
     causes = []
-    if type_of(service) in IP_TYPES and not policy:
+    if policy is None and type_of(service) in IP_TYPES:
         causes.append(required(path))
-    elif policy and policy not in POLICIES:
+    elif policy is not None and policy not in POLICIES:
         causes.append(unsupported(path, policy, POLICIES))
     wanted = ("PreferClose", "PreferSameZone", "PreferSameNode") if gates.prefer_same_traffic else ("PreferClose",)
     distribution = spec_of(service).get("trafficDistribution")
@@ -292,7 +292,7 @@ def validate_load_balancer_status(service: Json, old: Json, gates: Gates = GATES
         elif mode is not None:
             causes.append(forbidden(f"{at}.ipMode", "may not be specified when `ip` is not set"))
         if address and mode and mode not in {"VIP", "Proxy"}:
-            causes.append(unsupported(f"{at}.ipMode", mode, ("VIP", "Proxy")))
+            causes.append(unsupported(f"{at}.ipMode", mode, ("Proxy", "VIP")))
         if name := entry.get("hostname"):
             causes += invalid_values(f"{at}.hostname", name, formats.dns_subdomain(name))
             if address_family(name):

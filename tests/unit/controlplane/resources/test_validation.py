@@ -186,7 +186,7 @@ def pod(**spec: object) -> Json:
         ),
         (
             {"restartPolicy": "Sometimes"},
-            ['spec.restartPolicy: Unsupported value: "Sometimes": supported values: "Always", "Never", "OnFailure"'],
+            ['spec.restartPolicy: Unsupported value: "Sometimes": supported values: "Always", "OnFailure", "Never"'],
         ),
         ({"subdomain": "a.b"}, ['spec.subdomain: Invalid value: "a.b": must not contain dots']),
         ({"subdomain": "_"}, [f'spec.subdomain: Invalid value: "_": {LABEL} an alphanumeric character']),

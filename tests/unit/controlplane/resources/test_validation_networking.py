@@ -38,9 +38,9 @@ def cidrs(*values: str, name: str = "more") -> Json:
         ),
         (
             cidrs("10.0.0.0/24", "10.0.1.0/24"),
-            [f'spec.cidrs: Invalid value: {{"CIDRs":["10.0.0.0/24","10.0.1.0/24"]}}: {ONE_EACH}'],
+            [f'spec.cidrs: Invalid value: ["10.0.0.0/24","10.0.1.0/24"]: {ONE_EACH}'],
         ),
-        (cidrs("10.0.0.0/24", "x"), [f'spec.cidrs: Invalid value: {{"CIDRs":["10.0.0.0/24","x"]}}: {ONE_EACH}']),
+        (cidrs("10.0.0.0/24", "x"), [f'spec.cidrs[1]: Invalid value: "x": {NOT_A_CIDR}']),
         (cidrs("10.0.0.0"), [f'spec.cidrs[0]: Invalid value: "10.0.0.0": {NOT_A_CIDR}']),
         (
             cidrs("10.0.0.1/24"),
@@ -84,7 +84,7 @@ def test_names_of_service_cidrs() -> None:
         (
             cidrs("10.0.0.0/24"),
             cidrs("10.0.0.0/24", "10.0.1.0/24"),
-            [f'spec.cidrs: Invalid value: {{"CIDRs":["10.0.0.0/24","10.0.1.0/24"]}}: {ONE_EACH}'],
+            [f'spec.cidrs: Invalid value: ["10.0.0.0/24","10.0.1.0/24"]: {ONE_EACH}'],
         ),
         (
             cidrs("10.0.0.0/24", "fd00::/64"),
@@ -143,3 +143,5 @@ def test_the_parent_is_for_life() -> None:
         'spec.parentRef: Invalid value: {"Group":"","Resource":"services","Namespace":"default","Name":"other"}: '
         "field is immutable"
     )
+    (cause,) = validate_ip_address({"metadata": address()["metadata"], "spec": {}}, address())[1:]
+    assert cause.message == "Invalid value: null: field is immutable"

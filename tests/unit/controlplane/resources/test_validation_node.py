@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kdns.controlplane.meta.kinds import Json
-from kdns.controlplane.resources.node.validation import validate_node
+from kdns.controlplane.resources.node.validation import validate_node, validate_node_update
 
 NAME_PART = (
     "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
@@ -33,7 +33,7 @@ def taint(key: str = "k", effect: str = "NoSchedule", **more: str) -> Json:
             [
                 (
                     'metadata.taints[0].effect: Unsupported value: "Never": supported values: '
-                    '"NoExecute", "NoSchedule", "PreferNoSchedule"'
+                    '"NoSchedule", "PreferNoSchedule", "NoExecute"'
                 )
             ],
         ),
@@ -57,6 +57,10 @@ def taint(key: str = "k", effect: str = "NoSchedule", **more: str) -> Json:
         (
             {"podCIDRs": ["ten"]},
             ['spec.podCIDRs[0]: Invalid value: "ten": must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)'],
+        ),
+        (
+            {"podCIDR": "10.0.0.1/24"},
+            ['spec.podCIDRs[0]: Invalid value: "10.0.0.1/24": must not have bits set beyond the prefix length'],
         ),
         (
             {"podCIDRs": ["10.0.0.0/24", "10.0.1.0/24"]},
@@ -88,7 +92,40 @@ def test_a_new_node(spec: Json, problems: list[str]) -> None:
             {},
             ['spec.providerID: Forbidden: node updates may not change providerID except from "" to valid'],
         ),
+        ({}, {"externalID": "a"}, ["spec.externalID: Forbidden: may not be updated"]),
     ],
 )
 def test_a_changed_node(old: Json, new: Json, problems: list[str]) -> None:
     assert [f"{cause.field}: {cause.message}" for cause in validate_node(node(**new), node(**old))] == problems
+
+
+@pytest.mark.parametrize(
+    ("status", "problems"),
+    [
+        ({"declaredFeatures": ["A", "B/c"], "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}]}, []),
+        (
+            {"declaredFeatures": ["B", "A", "A"]},
+            [
+                'status.declaredFeatures[1]: Invalid value: "A": list must be sorted alphabetically',
+                'status.declaredFeatures[2]: Duplicate value: "A"',
+            ],
+        ),
+        (
+            {"declaredFeatures": ["a"]},
+            [
+                (
+                    'status.declaredFeatures[0]: Invalid value: "a": invalid feature name "a": must start with an '
+                    "UpperCamelCase segment, with subsequent segments separated by '/' (e.g., MyFeature or "
+                    "MyFeature/mySubFeature), and contain only alphanumeric characters and slashes"
+                )
+            ],
+        ),
+        (
+            {"addresses": [{"type": "Hostname", "address": "n"}, {"type": "Hostname", "address": "n"}]},
+            ['status.addresses[1]: Duplicate value: {"Type":"Hostname","Address":"n"}'],
+        ),
+    ],
+)
+def test_a_changed_status(status: Json, problems: list[str]) -> None:
+    found = validate_node_update({**node(), "status": status}, node())
+    assert [f"{cause.field}: {cause.message}" for cause in found] == problems

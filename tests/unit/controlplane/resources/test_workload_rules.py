@@ -275,7 +275,7 @@ DAEMONS = "spec.updateStrategy.rollingUpdate"
             [
                 (
                     'spec.persistentVolumeClaimRetentionPolicy.whenScaled: Unsupported value: "Keep": '
-                    'supported values: "Delete", "Retain"'
+                    'supported values: "Retain", "Delete"'
                 )
             ],
         ),
