@@ -18,10 +18,12 @@ def default_endpoints(obj: Json) -> Json:
 
 
 def default_endpoint_slice(obj: Json) -> Json:
-    """EndpointSlice: protocol TCP, an empty port name, empty lists."""
-    ports = [{"name": "", "protocol": "TCP", **without_nulls(port)} for port in obj.get("ports") or []]
-    endpoints = [
-        endpoint if "conditions" in endpoint else {**endpoint, "conditions": {}}
-        for endpoint in obj.get("endpoints") or []
-    ]
-    return {**obj, "endpoints": endpoints, "ports": ports}
+    """EndpointSlice: protocol TCP, an empty port name, conditions."""
+    made = without_nulls(obj)
+    if ports := made.get("ports"):
+        made["ports"] = [{"name": "", "protocol": "TCP", **without_nulls(port)} for port in ports]
+    if endpoints := made.get("endpoints"):
+        made["endpoints"] = [
+            endpoint if "conditions" in endpoint else {**endpoint, "conditions": {}} for endpoint in endpoints
+        ]
+    return made

@@ -133,10 +133,10 @@ def _slice_address(path: str, index: int, address: str, address_type: str, gates
         wrong = formats.canonical_ip_problems(address)
     if wrong:
         return invalid_values(where, address, wrong)
-    parsed = parse_address(address)
+    causes, parsed = [], parse_address(address)
     if parsed and f"IPv{parsed.version}" != address_type:
-        return [invalid_value(path, address, f"must be an {address_type} address")]
-    return invalid_values(where, address, formats.endpoint_ip_problems(address))
+        causes.append(invalid_value(path, address, f"must be an {address_type} address"))
+    return causes + invalid_values(where, address, formats.endpoint_ip_problems(address))
 
 
 def _topology(path: str, topology: Json) -> list[Cause]:
