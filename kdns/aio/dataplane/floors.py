@@ -5,24 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final, TypeAlias
 
 Version: TypeAlias = tuple[int, ...]
 
 CAPABILITY: Final = "wanted: the capability CAP_NET_ADMIN, as root has it or a container is given it"
 """What a process lacks that may not change rules."""
-_CAP_NET_ADMIN: Final = 12  # linux/capability.h
-_EFFECTIVE: Final = re.compile(r"^CapEff:\s*([0-9a-f]+)$", re.MULTILINE)
-
-
-def may_change_networks() -> bool:
-    """Whether this process has CAP_NET_ADMIN, which may still be none of this network namespace; True if unknown."""
-    try:
-        effective = _EFFECTIVE.search(Path("/proc/self/status").read_text(encoding="utf-8"))
-    except OSError:
-        return True
-    return effective is None or bool(int(effective[1], 16) >> _CAP_NET_ADMIN & 1)
 
 
 def version_in(text: str) -> Version:
