@@ -61,7 +61,10 @@ def _unescaped(raw: bytes) -> Labels:
 
 
 def text_of(labels: Labels) -> str:
-    """The name in text form, with a trailing dot."""
+    """The name in text form, with a trailing dot.
+
+    Differs: a blank is its code, where CoreDNS has a backslash and the blank, which would be two fields of a line.
+    """
     joined = b".".join(labels)
     if _PLAIN.fullmatch(joined) and joined.count(b".") == len(labels) - 1:
         return joined.decode("ascii") + "."
