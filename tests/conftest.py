@@ -3,6 +3,7 @@
 `pytest --hypothesis-profile=explore` takes others.
 """
 
+import os
 import signal
 from collections.abc import Iterator, MutableMapping
 from typing import Any
@@ -21,6 +22,12 @@ for _number in (signal.SIGINT, signal.SIGHUP):
         signal.getsignal(_number) is signal.SIG_IGN
     ):  # by nohup, or the shell of a job: what tests start would ignore it too
         signal.signal(_number, signal.SIG_DFL)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One process more than there are processors: tests with packets and other kernels wait a third of their time."""
+    return len(os.sched_getaffinity(0)) + 1
 
 
 @pytest.fixture(autouse=True)
