@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any, Final
 
 import click
-from click.shell_completion import CompletionItem
+from click.shell_completion import CompletionItem, FishComplete, add_completion_class
 
 import kdns
 from kdns import logs
@@ -43,6 +43,13 @@ COMMANDS: Final = {
     "version": "Print the versions of kdns, of Python and of the Kubernetes API that kdns serves.",
 }
 """The commands, and the first sentence of each help text. A command is the object of its name in kdns.cli.NAME."""
+
+
+@add_completion_class
+class Fish(FishComplete):
+    """Completion in fish with whole descriptions: click's function ends them at their first comma."""
+
+    source_template = FishComplete.source_template.replace('string split ","', 'string split --max 1 ","')
 
 
 class Commands(click.Group):

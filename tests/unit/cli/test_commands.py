@@ -65,6 +65,7 @@ def test_each_shell_gets_its_script(shell: str) -> None:
     assert f"_KDNS_COMPLETE={shell}_source kdns" in page
     result = CliRunner().invoke(main, env={"_KDNS_COMPLETE": f"{shell}_source"}, prog_name="kdns")
     assert (result.exit_code, f"_KDNS_COMPLETE={shell}_complete" in result.stdout) == (0, True)
+    assert 'string split ","' not in result.stdout  # descriptions have commas
 
 
 def test_bash_completes_commands() -> None:
