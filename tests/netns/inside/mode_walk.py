@@ -31,6 +31,8 @@ nodePortAddresses: [192.0.2.0/24]
 clientConnection: {{kubeconfig: kc}}
 oomScoreAdj: 0
 conntrack: {{maxPerCore: 0}}
+nftables: {{minSyncPeriod: 50ms}}
+iptables: {{minSyncPeriod: 50ms}}
 udpIdleTimeout: 10s
 """
 ECHO_PORT: Final = 9000
@@ -315,10 +317,12 @@ async def reached(load: Load, mode: Step, lingering: AbstractSet[str] = frozense
     """The mode is at work, and nothing is left of others but what connections need that stay."""
     deadline_s = time.monotonic() + DEADLINE_S
     while True:
-        found = (await asyncio.to_thread(fetched, f"{METRICS}/proxyMode"))[1], await asyncio.to_thread(rules)
-        if (found[0], found[1] | lingering) == (mode[0], IN_THE_KERNEL[mode] | lingering):
-            return
-        assert time.monotonic() < deadline_s, f"{load.phase}: {found}"
+        found, left = (await asyncio.to_thread(fetched, f"{METRICS}/proxyMode"))[1], set[str]()
+        if found == mode[0]:
+            left = await asyncio.to_thread(rules)
+            if left | lingering == IN_THE_KERNEL[mode] | lingering:
+                return
+        assert time.monotonic() < deadline_s, f"{load.phase}: {found} {left}"
         await asyncio.sleep(0.05)
 
 
