@@ -73,6 +73,8 @@ async def mistakes(
         except ManifestError as error:
             check.mistakes.append(error)
             continue
+        if not found:
+            remark(f"{path}: no manifests below it, such as *{SUFFIXES[0]}")
         for each in found:
             await check.file(each, texts.get(each), is_named=each == path)
     check.manifests_together(cluster)

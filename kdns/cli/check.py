@@ -20,7 +20,7 @@ from kdns.controlplane.meta.cluster_config import ClusterConfig
     "kdns check Corefile kube-proxy.conf manifests/",
     "kubectl -n kube-system get cm coredns kube-proxy -o yaml | kdns check -",
 )
-@click.argument("paths", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path))
+@click.argument("paths", nargs=-1, required=True, metavar="FILE...", type=flags.PATH)
 @click.option(
     "--dns.port", "-dns.port", "-p", "dns_port", default=53, show_default=True, metavar="PORT",
     type=click.IntRange(0, 65535), help="The port where a Corefile names none.",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from ipaddress import ip_address, ip_network
 from itertools import combinations
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -25,12 +25,25 @@ SERVICE_CIDR: Final = "10.96.0.0/16,fd00:10:96::/112"
 POD_CIDR: Final = "10.244.0.0/16,fd00:10:244::/64"
 """The ranges that `kdns up` has by default."""
 
+
+class GivenPath(click.Path):
+    """A path. An empty one, such as that of a variable that is not set, would be the current folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The Path; BadParameter for an empty text."""
+        if value == "":
+            self.fail("the path is empty; the current folder is `.`", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+PATH: Final = GivenPath(path_type=Path)
+
 _SOURCES: Final = (
     click.option(
         "--manifests",
         metavar="PATH",
         multiple=True,
-        type=click.Path(path_type=Path),
+        type=PATH,
         help="Read these files and folders, - for standard input; may be given several times.",
     ),
     click.option("--server", metavar="URL", default="", help="Ask this API server, without credentials."),

@@ -64,9 +64,7 @@ _OPTIONS: Final = (
         shell_complete=flags.complete_mode,
         help=f"The proxy mode.  [default: {DEFAULT_MODE}]",
     ),
-    click.option(
-        "--config", type=click.Path(path_type=Path), metavar="FILE", help="Settings: a KubeProxyConfiguration."
-    ),
+    click.option("--config", type=flags.PATH, metavar="FILE", help="Settings: a KubeProxyConfiguration."),
 )
 
 

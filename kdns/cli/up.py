@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     "kdns up --data ~/.kdns --lb-pool 192.0.2.0/28 shop/",
     "kdns up --proxy-mode userspace --service-cidr 127.96.0.0/16 shop/",
 )
-@click.argument("paths", nargs=-1, metavar="[PATH]...", type=click.Path(path_type=Path))
+@click.argument("paths", nargs=-1, metavar="[PATH]...", type=flags.PATH)
 @click.option("--dns", default="127.0.0.1:1053", show_default=True, metavar="HOST:PORT", help="Where DNS is answered.")
 @click.option(
     "--api", default="127.0.0.1:8001", show_default=True, metavar="HOST:PORT", help="Where the API is served."
 )
-@click.option("--data", type=click.Path(path_type=Path), metavar="DIR", help="Keep the objects here; else in memory.")
+@click.option("--data", type=flags.PATH, metavar="DIR", help="Keep the objects here; else in memory.")
 @click.option(
     "--kubeconfig",
-    type=click.Path(path_type=Path),
+    type=flags.PATH,
     metavar="FILE",
     help="Where to write it.  [default: kdns.kubeconfig, in DIR with --data]",
 )
@@ -75,7 +75,7 @@ if TYPE_CHECKING:
 @click.option("--no-simulated-pods", is_flag=True, help="Leave Pods Pending instead of running them in name only.")
 @click.option(
     "--token-file",
-    type=click.Path(path_type=Path),
+    type=flags.PATH,
     metavar="FILE",
     help="Bearer tokens for the API, one a line, or as kube-apiserver's file has them.",
 )

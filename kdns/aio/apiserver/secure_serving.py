@@ -8,6 +8,7 @@ import ssl
 from pathlib import Path
 from typing import Final
 
+from kdns.aio.files.bounded import bounded_text
 from kdns.controlplane.server.access.users import ADMIN, User, authenticated
 from kdns.errors import InputError
 
@@ -71,7 +72,7 @@ def _reason(error: OSError, wanted: str) -> str:
 
 def certificates(path: str) -> str:
     """The certificates of a PEM file, without its keys."""
-    text = Path(path).read_text(encoding="ascii", errors="replace")
+    text = bounded_text(path, encoding="ascii", errors="replace")
     return "".join(f"{block}\n" for block in _CERTIFICATE.findall(text))
 
 
@@ -82,7 +83,7 @@ def read_tokens(path: Path) -> dict[str, User]:
     occurs twice the last line counts.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = bounded_text(path).splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not text; wanted one token a line"
         raise InputError(f"--token-file {path}: {reason}") from error

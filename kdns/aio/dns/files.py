@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kdns import logs
+from kdns.aio.files.bounded import bounded_text
 from kdns.aio.tasks import in_daemon_thread
 from kdns.errors import CorefileError
 
@@ -73,7 +74,7 @@ class WatchedFile:
         try:
             if path.is_fifo() or path.is_socket():  # what is written into it may never come
                 raise CorefileError(self.path, 0, "", f"the {self.kind} cannot be read: it is no regular file")
-            return path.read_text(encoding="utf-8")
+            return bounded_text(path)
         except FileNotFoundError as error:
             if self.is_optional:
                 return ""

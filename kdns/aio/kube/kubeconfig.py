@@ -14,6 +14,7 @@ from tempfile import mkstemp
 from typing import Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
+from kdns.aio.files.bounded import bounded_text
 from kdns.aio.files.yaml import documents, dumped
 from kdns.errors import InputError, KubeconfigError, ManifestError
 
@@ -99,7 +100,7 @@ def _merged(paths: Sequence[Path]) -> Json:
 def mapping(path: Path, *, may_be_empty: bool) -> Json:
     """The content of the file; KubeconfigError unless it is a mapping, or empty where that is allowed."""
     try:
-        found = documents(str(path), path.read_text(encoding="utf-8"), repeated=[])
+        found = documents(str(path), bounded_text(path), repeated=[])
     except OSError as error:
         raise KubeconfigError(str(path), error.strerror or str(error), "a kubeconfig file that can be read") from error
     except ManifestError as error:

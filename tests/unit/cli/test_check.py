@@ -238,12 +238,14 @@ def test_files_folders_and_standard_input_together(folder: Path) -> None:
     )
 
 
-def test_an_empty_file_in_a_folder_is_told_and_no_mistake(folder: Path) -> None:
+def test_an_empty_file_in_a_folder_and_an_empty_folder_are_told_and_no_mistake(folder: Path) -> None:
     (folder / "m").mkdir()
     (folder / "m" / "a.yaml").write_text("")
     (folder / "m" / "b.yaml").write_text("# nothing\n")
-    result = CliRunner().invoke(main, ["check", "m"])
-    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "Warning: m/a.yaml: is empty\n")
+    (folder / "n").mkdir()
+    result = CliRunner().invoke(main, ["check", "m", "n"])
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr == "Warning: m/a.yaml: is empty\nWarning: n: no manifests below it, such as *.yaml\n"
 
 
 BASE = SERVICE + "  clusterIP: 10.96.0.9\n"

@@ -10,11 +10,13 @@ from click.testing import CliRunner
 
 import kdns
 from kdns.aio.apiserver.secure_serving import read_tokens
+from kdns.aio.files import bounded
 from kdns.aio.files.corefile import read_corefile
+from kdns.aio.kube.kubeconfig import kubeconfig
 from kdns.cli import flags
 from kdns.cli.main import main
 from kdns.corefile.lexer import Token
-from kdns.errors import CorefileError, InputError
+from kdns.errors import CorefileError, InputError, KubeconfigError
 from kdns.net import HostPort
 from kdns.plugins.directives import BY_NAME
 from kdns.plugins.stanza import duration_s
@@ -121,6 +123,23 @@ def test_a_duration_of_many_digits_is_refused() -> None:
 def test_what_coredns_prints_about_itself(option: str, first: str) -> None:
     result = CliRunner().invoke(main, ["serve", option])
     assert (result.exit_code, result.stdout.splitlines()[0]) == (0, first)
+
+
+@pytest.mark.parametrize(
+    "line", ["check", "up", "up --data", "up --kubeconfig", "up --token-file", "env --manifests", "render --config"]
+)
+def test_an_empty_path_is_not_the_current_folder(line: str) -> None:
+    result = CliRunner().invoke(main, [*line.split(), ""])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "the path is empty; the current folder is `.`" in result.stderr
+
+
+def test_files_that_never_end_are_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded, "CHARACTERS_MAX", 1000)
+    with pytest.raises(KubeconfigError, match=r"^/dev/zero: File too large; wanted: a kubeconfig"):
+        kubeconfig("/dev/zero", "")
+    with pytest.raises(InputError, match=r"^--token-file /dev/zero: File too large$"):
+        read_tokens(Path("/dev/zero"))
 
 
 def test_a_corefile_that_never_ends_is_an_error() -> None:
