@@ -110,6 +110,7 @@ def serve(  # noqa: PLR0913 - one for each option
             has_rules=setup_rules,
             is_kept=skip_teardown,
             cluster_dns=service_host(upstream_service, os.environ),
+            upstream_service=upstream_service,
         )
     run(
         app.serve(

@@ -18,7 +18,8 @@ class NodeLocal:
     """Addresses, the link that has them ("" for none of kdns's), ports, and whether rules are wanted.
 
     `is_kept` leaves interface and rules when the process ends: another one is to serve the addresses soon.
-    `cluster_dns` is the address of the Service that the cluster's DNS servers are behind, "" where it is not known.
+    `cluster_dns` is the address of `upstream_service`, which the cluster's DNS servers are behind, "" where it is not
+    known.
     """
 
     addresses: tuple[str, ...]
@@ -28,6 +29,7 @@ class NodeLocal:
     has_rules: bool = True
     is_kept: bool = False
     cluster_dns: str = ""
+    upstream_service: str = "kube-dns"
 
     def filled(self, text: str) -> str:
         """The text of a Corefile with the variables that NodeLocal DNSCache fills in; InputError for one without value.
@@ -35,11 +37,18 @@ class NodeLocal:
         The upstream servers are those of the node's /etc/resolv.conf.
         """
         if CLUSTER_DNS in text and not self.cluster_dns:
-            wanted = "--upstream-service with a Service whose address the environment has as NAME_SERVICE_HOST"
-            raise InputError(f"the Corefile has {CLUSTER_DNS}; wanted: {wanted}")
+            service, variable = self.upstream_service, _variable(self.upstream_service)
+            found = f"the Corefile has {CLUSTER_DNS}, and the environment no {variable}"
+            raise InputError(
+                f"{found}; wanted: the cluster IP of Service {service} there, or another --upstream-service"
+            )
         return text.replace(CLUSTER_DNS, self.cluster_dns).replace(UPSTREAM_SERVERS, RESOLV_CONF)
 
 
 def service_host(service: str, environ: Mapping[str, str]) -> str:
     """The cluster IP of a Service of the Pod's own namespace, from the kubelet's variables; "" where there is none."""
-    return environ.get(f"{service.upper().replace('-', '_')}_SERVICE_HOST", "")
+    return environ.get(_variable(service), "")
+
+
+def _variable(service: str) -> str:
+    return f"{service.upper().replace('-', '_')}_SERVICE_HOST"

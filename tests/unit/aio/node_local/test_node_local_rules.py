@@ -49,8 +49,8 @@ def test_the_variables_of_a_corefile_are_filled_in() -> None:
 
 
 def test_a_service_that_is_not_there_is_told() -> None:
-    with pytest.raises(InputError, match=r"--upstream-service .* NAME_SERVICE_HOST$"):
-        NodeLocal(("169.254.20.10",)).filled("forward . __PILLAR__CLUSTER__DNS__")
+    with pytest.raises(InputError, match=r"environment no UP_STREAM_SERVICE_HOST; wanted: .* Service up-stream there"):
+        NodeLocal(("169.254.20.10",), upstream_service="up-stream").filled("forward . __PILLAR__CLUSTER__DNS__")
     assert NodeLocal(("169.254.20.10",)).filled("whoami") == "whoami"
 
 
