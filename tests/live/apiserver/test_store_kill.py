@@ -21,7 +21,7 @@ import aiohttp
 
 Json: TypeAlias = dict[str, Any]
 
-ROUNDS, WRITES, WRITERS, NAMES = 20, 10_000, 8, 40
+ROUNDS, WRITES, WRITERS, NAMES = 20, 4_000, 8, 40
 SERVICES = "/api/v1/namespaces/default/services"
 ADDRESSES = "/apis/networking.k8s.io/v1/ipaddresses"
 OWN = frozenset({"kubernetes"})
