@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterator
 
 import msgspec
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from kdns.aio.files.yaml import dumped
 from kdns.controlplane.meta.errors import StatusError
@@ -89,10 +89,13 @@ async def send(request: web.BaseRequest, response: web.Response, body: bytes) ->
 
 
 def add_warnings(response: web.StreamResponse, warnings: list[str]) -> None:
-    """Add Warning headers (code 299), which kubectl prints and other clients log."""
+    """Add Warning headers (code 299), which kubectl prints and other clients log, in front of those that there are."""
+    others = response.headers.popall(hdrs.WARNING, [])
     for warning in _truncated(warnings):
         quoted = warning.replace("\\", "\\\\").replace('"', '\\"')
-        response.headers.add("Warning", f'299 - "{quoted}"')
+        response.headers.add(hdrs.WARNING, f'299 - "{quoted}"')
+    for other in others:
+        response.headers.add(hdrs.WARNING, other)
 
 
 def _truncated(warnings: list[str]) -> Iterator[str]:

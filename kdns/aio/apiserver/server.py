@@ -16,8 +16,8 @@ from kdns import logs
 from kdns.aio.apiserver import nonresource
 from kdns.aio.apiserver.authentication import RestConfig, check_config, user_of_request
 from kdns.aio.apiserver.health import Health
-from kdns.aio.apiserver.response import error_response
-from kdns.aio.apiserver.verbs import Verbs
+from kdns.aio.apiserver.response import add_warnings, error_response
+from kdns.aio.apiserver.verbs import Verbs, deprecations_of
 from kdns.aio.connections import Connections, Kind
 from kdns.aio.http.server import HttpServer, connection_of
 from kdns.controlplane.meta.errors import StatusError, bad_request, internal
@@ -84,6 +84,7 @@ class _Handler:
         )
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
+        deprecations: list[str] = []
         try:
             user = self._admit(request)
             page = await self.health.response(request)
@@ -93,9 +94,13 @@ class _Handler:
             if response is not None:
                 return response
             subresources.refuse(request.path, self.verbs.api)
-            return await self.verbs.run(request, routes.target(request.path), user)
+            target = routes.target(request.path)
+            deprecations = deprecations_of(target.kind)
+            return await self.verbs.run(request, target, user)
         except StatusError as error:
-            return _error_response(request, error)
+            response = _error_response(request, error)
+            add_warnings(response, deprecations)
+            return response
         except ConnectionError:
             raise
         except RecursionError:  # only bodies nest, and they are decoded before anything is written

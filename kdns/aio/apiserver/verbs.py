@@ -33,6 +33,7 @@ from kdns.controlplane.server.options import WriteOptions, checked_policy
 from kdns.controlplane.server.patch import APPLY_PATCH, JSON_PATCH, PATCH_TYPES, STRATEGIC_MERGE_PATCH
 from kdns.controlplane.server.routes import Target
 from kdns.controlplane.server.subresources import POSTS
+from kdns.controlplane.storage import listing
 from kdns.controlplane.storage.listing import ListResult
 from kdns.controlplane.storage.object_meta import is_terminating, timestamp
 from kdns.controlplane.storage.watch import Subscription
@@ -78,7 +79,7 @@ class Verbs:
             _ = call.renderer  # 406 comes before the write
         response = await method(self, call)
         await self.durable()
-        add_warnings(response, _deprecations(target.kind))
+        add_warnings(response, deprecations_of(target.kind))
         if isinstance(response, web.Response) and request.method != "HEAD":
             await self._send(request, response)
         return response
@@ -101,6 +102,7 @@ class Verbs:
     async def get(self, call: ResourceRequest) -> web.StreamResponse:
         """GET of one object."""
         target, renderer = call.target, call.renderer
+        listing.check_present(self.api.store, call.text("resourceVersion"))
         if call.kind != target.kind:
             shown = self.api.get(
                 target.kind, target.space, target.name, subresource=target.subresource, form=target.form
@@ -249,13 +251,14 @@ class Verbs:
         target, options = call.target, await self._delete_options(call)
         dry_run = call.dry_run(options)
         last = self.api.delete(target.kind, target.space, target.name, options=options, dry_run=dry_run)
+        warnings = _deletion_warnings(target.kind, options)
         remains = self.api.store.get(target.kind, (target.space, target.name)) is not None
         shows_object = STRATEGIES[target.kind].return_deleted_object
         if shows_object or is_terminating(last) or (remains and not dry_run):
-            return await self._object(call, call.renderer.shown(last), [])
+            return await self._object(call, call.renderer.shown(last), warnings)
         shape = call.renderer.shape
         body = representation.serialized(representation.deleted(call.kind, last), shape.media_type)
-        return response_to(call.request, body, shape=shape)
+        return response_to(call.request, body, shape=shape, warnings=warnings)
 
     async def delete_collection(self, call: ResourceRequest) -> web.StreamResponse:
         """DELETE of a collection, a few objects at a time, so that other requests are served in between."""
@@ -265,7 +268,9 @@ class Verbs:
         for start in range(0, len(listed.stored), _DELETED_AT_ONCE):
             self.api.delete_all(kind, listed.stored[start : start + _DELETED_AT_ONCE], options=options, dry_run=dry_run)
             await asyncio.sleep(0)
-        return await self._page(call, listed)
+        response = await self._page(call, listed)
+        add_warnings(response, _deletion_warnings(kind, options))
+        return response
 
     async def _watch(self, call: ResourceRequest) -> web.StreamResponse:
         if len(self.watches) >= self.config.watches_max:
@@ -290,7 +295,7 @@ class Verbs:
             return await watch.refused(call.request, renderer, error)
         self.watches[subscription] = None
         try:
-            response = await watch.started(call.request, renderer, _deprecations(call.kind))
+            response = await watch.started(call.request, renderer, deprecations_of(call.kind))
             times = WatchTimes(timeout_s, self.config.bookmark_interval_s if bookmarks else None)
             state = watch.StoreState(lambda: self.api.store.revision, self.durable, self.api.now_s)
             stream = WatchStream(subscription, renderer, state, times)
@@ -350,9 +355,17 @@ def _authored(call: ResourceRequest, obj: Json) -> Json:
     return requested_by(obj, call.user.info) if call.target.kind is SIGNING_REQUEST else obj
 
 
-def _deprecations(kind: Kind) -> list[str]:
-    deprecation = STRATEGIES[FORMS.get(kind, kind)].deprecation
-    return [deprecation] if deprecation else []
+def deprecations_of(kind: Kind) -> list[str]:
+    """The warning of every response about a kind that is deprecated."""
+    strategy = STRATEGIES.get(FORMS.get(kind, kind))  # none for a review, which is not stored
+    return [strategy.deprecation] if strategy and strategy.deprecation else []
+
+
+def _deletion_warnings(kind: Kind, options: Json) -> list[str]:
+    """The warning of a DELETE that does not say what becomes of the dependents."""
+    says = any(options.get(name) is not None for name in ("propagationPolicy", "orphanDependents"))
+    warning = "" if says else STRATEGIES[kind].deletion_warning
+    return [warning] if warning else []
 
 
 def _unsupported_patch() -> StatusError:

@@ -56,10 +56,20 @@ def apply(kind: Kind, live: Json | None, config: Json, writer: Writer, *, force:
     if conflicts and not force and not _is_upgrade(kind, live or {}, writer, conflicts):
         raise _conflict_error(conflicts)
     remaining = managed_fields.entries_without(kind, others, union(change.written, change.removed))
-    own = [writer.entry(kind, "Apply", owned)] if owned else []
+    own = [_own_entry(kind, owned, entries, writer, changes=bool(change.written or change.removed))] if owned else []
     metadata = {**(obj.get("metadata") or {}), "managedFields": managed_fields.sorted_entries([*remaining, *own])}
     _update_last_applied(metadata, config, writer)
     return {**obj, "metadata": metadata}
+
+
+def _own_entry(kind: Kind, owned: FieldSet, entries: Entries, writer: Writer, *, changes: bool) -> Json:
+    """The writer's entry. It has the time of the writer's last apply that changed the object; none if none did."""
+    entry = writer.entry(kind, "Apply", owned)
+    if changes:
+        return entry
+    before: Json = next((each for each in entries if managed_fields.identity(each) == _identity(writer)), {})
+    timeless = {name: value for name, value in entry.items() if name != "time"}
+    return {**timeless, "time": before["time"]} if before.get("time") else timeless
 
 
 def check_kind(kind: Kind, config: Json) -> None:

@@ -110,12 +110,17 @@ def check_size(value: Any) -> None:
         containers += [each for each in inner if isinstance(each, dict | list)]
 
 
-def already_exists(kind: Kind, name: str, *, is_generated: bool = False) -> StatusError:
-    """409: an object of that name exists. Where the server generates the name, the client may try again."""
+def already_exists(kind: Kind, name: str, *, is_generated: bool = False, is_terminating: bool = False) -> StatusError:
+    """409: an object of that name exists. Where the server generates the name, the client may try again.
+
+    An object that is being deleted is called so: its name will be free.
+    """
     why, details = f"{kind.resource} {_quoted(name)} already exists", _details(kind, name)
     if is_generated:
         why += ", the server was not able to generate a unique name for the object"
         details["retryAfterSeconds"] = 1
+    if is_terminating:
+        why = f"object is being deleted: {why}"
     return StatusError(409, "AlreadyExists", why, details)
 
 

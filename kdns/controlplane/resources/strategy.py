@@ -243,6 +243,9 @@ class Strategy:
     orphan_dependents: bool = False
     """Whether a DELETE without propagationPolicy orphans dependents."""
 
+    deletion_warning: str = ""
+    """The text of the Warning header of a DELETE without propagationPolicy."""
+
     protected: frozenset[str] = frozenset()
     """The names of objects that cannot be deleted."""
 
@@ -504,6 +507,7 @@ STRATEGIES: Final[dict[Kind, Strategy]] = {
             'field label "{}" not supported for Job',
         ),
         orphan_dependents=True,
+        deletion_warning=warnings.JOBS_ORPHAN,
         makes_objects=True,
     ),
     DISRUPTION_BUDGET: Strategy(

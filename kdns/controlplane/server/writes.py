@@ -64,7 +64,12 @@ class Writes:
         if exists or dry_run:
             prepared.revert()
         if exists:
-            raise already_exists(kind, name, is_generated=bool(obj["metadata"].get("generateName")))
+            raise already_exists(
+                kind,
+                name,
+                is_generated=bool(obj["metadata"].get("generateName")),
+                is_terminating=object_meta.is_terminating(exists.obj),
+            )
         if dry_run:
             return copied(prepared.obj)
         try:
@@ -101,6 +106,8 @@ class Writes:
         new = _confined(kind, old, new, writer.subresource)
         if entries is None:
             entries = managed_fields.entries_of_changed(kind, old, strategy.defaults(new), writer)
+        if "finalize" in kind.subresources and not writer.subresource:
+            new = {**new, "spec": old.get("spec") or {}}  # its finalizers have a manager, but do not change
         _manage(new, entries)
         prepared = self._objects.registry.update(kind, old, new, subresource=writer.subresource, dry_run=dry_run)
         new = lean(kind, prepared.obj)
@@ -109,6 +116,10 @@ class Writes:
         _keep_times(new, version.obj)
         if dry_run:
             prepared.revert()
+            return copied(new)
+        if _may_go(kind, new):
+            prepared.revert()
+            self._deletion.remove(version)
             return copied(new)
         try:
             if filled(kind, new) == filled(kind, version.obj):
@@ -121,8 +132,6 @@ class Writes:
         if old["metadata"].get("ownerReferences") != new["metadata"].get("ownerReferences"):
             self._deletion.released(old)
             self._deletion.owned(version)
-        if _may_go(version):
-            return copied(self._deletion.remove(version).obj)
         if strategy.spec_finalizers:
             self._deletion.finish_namespace(name)
         return copied(version.obj)
@@ -161,16 +170,14 @@ def _confined(kind: Kind, old: Json, new: Json, subresource: str) -> Json:
             kept[field] = without_nulls({**(old.get(field) or {}), inner: (new.get(field) or {}).get(inner)})
         kept = without_nulls(kept)
         return STRATEGIES[kind].prepare_status(kept, old) if subresource == "status" else kept
-    if "finalize" in kind.subresources:  # spec.finalizers change through it alone
-        new = {**new, "spec": old.get("spec") or {}}
     if "status" not in kind.subresources:
         return new
     kept = {name: value for name, value in new.items() if name != "status"}
     return {**kept, "status": old["status"]} if "status" in old else kept
 
 
-def _may_go(version: Version) -> bool:
+def _may_go(kind: Kind, obj: Json) -> bool:
     """Whether an object that is being deleted has neither finalizers nor a grace period left."""
-    marks = version.obj["metadata"]
+    marks = obj["metadata"]
     waits = marks.get("finalizers") or marks.get("deletionGracePeriodSeconds")
-    return bool(marks.get("deletionTimestamp")) and not waits and not STRATEGIES[version.kind].spec_finalizers
+    return bool(marks.get("deletionTimestamp")) and not waits and not STRATEGIES[kind].spec_finalizers

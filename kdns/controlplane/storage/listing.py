@@ -102,7 +102,7 @@ def page(
         revision, start = max(token.rv, 0), (token.namespace, token.name)
     else:
         revision = _snapshot(store, limit, resource_version, match)
-        limit = 0 if resource_version == "0" else limit
+    limit = 0 if resource_version == "0" else limit
     try:
         found = store.page(kind, wanted, revision=revision, start=start, limit=limit)
     except StatusError as error:
@@ -124,6 +124,22 @@ def _snapshot(store: Store, limit: int, resource_version: str, match: str) -> in
     return revision if match == EXACT or (limit and not match) else 0
 
 
+def check_present(store: Store, resource_version: str) -> None:
+    """Check the resourceVersion of a GET of one object: 500 for one that is no number, 504 for one still to come.
+
+    Any other is satisfied: the answer is the present state.
+    """
+    if (revision := _since(resource_version)) > store.revision:
+        raise too_large(revision, store.revision)
+
+
+def _since(resource_version: str) -> int:
+    try:
+        return parsed_revision(resource_version or "0")
+    except ValueError as error:
+        raise StatusError(500, "", _not_a_revision(resource_version, error)) from error
+
+
 def _not_a_revision(text: str, error: ValueError) -> str:
     return f"resourceVersion: Invalid value: {quoted(text)}: {error}"
 
@@ -136,10 +152,7 @@ def subscribe(
     `send_initial` is sendInitialEvents: True requests those events with any revision, False suppresses them.
     A future revision closes the watch at once; one older than the history is 410.
     """
-    try:
-        since = parsed_revision(resource_version or "0")
-    except ValueError as error:
-        raise StatusError(500, "", _not_a_revision(resource_version, error)) from error
+    since = _since(resource_version)
     if since > store.revision:
         subscription = store.watch(kind, wanted, since=None)
         subscription.close()

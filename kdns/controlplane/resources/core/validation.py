@@ -112,10 +112,11 @@ def validate_namespace(obj: Json, old: Json | None = None) -> list[Cause]:
     return causes + ([] if old else validate_namespace_finalizers(obj))
 
 
-def validate_namespace_finalizers(obj: Json, _old: Json | None = None) -> list[Cause]:
-    """spec.finalizers, which the subresource `finalize` changes."""
-    finalizers = (obj.get("spec") or {}).get("finalizers") or []
-    return [cause for name in finalizers for cause in finalizer_causes("spec.finalizers", name)]
+def validate_namespace_finalizers(obj: Json, old: Json | None = None) -> list[Cause]:
+    """spec.finalizers, which the subresource `finalize` changes. As in kube-apiserver, it alone numbers them."""
+    rows = enumerate((obj.get("spec") or {}).get("finalizers") or [])
+    paths = ((f"spec.finalizers[{index}]" if old else "spec.finalizers", name) for index, name in rows)
+    return [cause for path, name in paths for cause in finalizer_causes(path, name)]
 
 
 def validate_namespace_status(obj: Json, _old: Json | None = None) -> list[Cause]:

@@ -329,10 +329,12 @@ def test_finalizers_of_a_namespace_change_by_finalize_only(api: Api) -> None:
 
 
 def test_finalizers_and_phases_of_a_namespace_are_validated(api: Api) -> None:
-    why = 'spec.finalizers: Invalid value: "xyz": name is neither a standard finalizer name nor is it fully qualified'
+    why = 'Invalid value: "xyz": name is neither a standard finalizer name nor is it fully qualified'
     odd: Json = {"spec": {"finalizers": ["xyz"]}}
-    refused(422, why, lambda: api.create(NAMESPACE, "", {"metadata": {"name": "odd"}, **odd}))
-    refused(422, why, lambda: api.patch(NAMESPACE, "", "x", MERGE_PATCH, odd, subresource="finalize"))
+    new: Json = {"metadata": {"name": "odd"}, **odd}
+    refused(422, f"spec.finalizers: {why}", lambda: api.create(NAMESPACE, "", new))
+    numbered = f"spec.finalizers[0]: {why}"
+    refused(422, numbered, lambda: api.patch(NAMESPACE, "", "x", MERGE_PATCH, odd, subresource="finalize"))
 
     def become(phase: str) -> Json:
         return api.patch(NAMESPACE, "", "x", MERGE_PATCH, {"status": {"phase": phase}}, subresource="status")
