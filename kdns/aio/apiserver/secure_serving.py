@@ -27,10 +27,10 @@ def tls_context(cert: str, key: str, client_ca: str = "") -> ssl.SSLContext | No
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     try:
-        context.load_cert_chain(cert, key or None)
+        context.load_cert_chain(cert, key or None, password="")  # without one, the terminal would be asked
     except OSError as error:
         given = f"--tls-cert {cert}" + (f", --tls-key {key}" if key else "")
-        why = _reason(error, "wanted a certificate (PEM) and the key that belongs to it")
+        why = _reason(error, "wanted a certificate (PEM) and the key that belongs to it, without a password")
         raise InputError(f"{given}: {why}") from error
     if client_ca:
         _verify_clients(context, client_ca)

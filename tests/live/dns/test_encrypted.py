@@ -19,6 +19,12 @@ from aioquic.asyncio.client import connect
 from aioquic.asyncio.protocol import QuicConnectionProtocol
 from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.events import QuicEvent, StreamDataReceived
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
 from dns_client import packet, rcode
 from fake_api import until
 from fake_api_certs import authority, issue
@@ -294,12 +300,28 @@ async def test_a_connection_too_many_takes_the_place_of_an_idle_one(tmp_path: Pa
 
 
 async def test_certificates_are_checked_when_the_server_starts(tmp_path: Path) -> None:
+    """None asks a terminal for the password of a key."""
     made = Encrypted(tmp_path)
+    key = load_pem_private_key(made.key.read_bytes(), None)
+    locked = tmp_path / "locked.pem"
+    locked.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret")))
     for text, message in (
         (made.corefile().replace(str(made.key), "none.pem"), "no certificate and key in .* and none.pem: No such file"),
         (
+            made.corefile().replace(str(made.key), str(locked)),
+            "no certificate and key in .* and .*locked.pem: wanted a certificate .* without a password",
+        ),
+        (
+            made.corefile().replace("tls://.:0 https://.:0 ", "").replace(str(made.key), str(locked)),
+            "no certificate and key in .* and .*locked.pem: wanted a certificate .* without a password",
+        ),
+        (
             made.corefile().replace(f"{made.key}\n", f"{made.key} none.pem\n"),
             "no certificates in none.pem: No such file",
+        ),
+        (
+            made.corefile().replace(f"{made.key}\n", f"{made.key} {made.key}\n"),
+            r"no certificates in .*: wanted certificates \(PEM\)",
         ),
         (
             made.corefile().replace(f"{made.key}\n", f"{made.key} {made.cert} {{\nclient_auth require\n}}\n"),

@@ -23,7 +23,7 @@ from aioquic.quic.packet import (
 )
 from aioquic.quic.retry import QuicRetryTokenHandler
 
-from kdns.aio.dns.encrypted.tls import refused
+from kdns.aio.dns.encrypted.tls import no_certificate, refused
 from kdns.aio.dns.exchange import answered, completed, log_failure
 from kdns.aio.dns.request_metrics import Requests
 from kdns.aio.dns.stream import CLOSE_S, ConnectionLimits, TcpClients
@@ -72,8 +72,8 @@ def quic_configuration(config: TlsConfig, idle_s: float) -> QuicConfiguration:
     Differs: aioquic asks no client for a certificate.
     """
     if config.client_auth not in {ClientAuth.NOCERT, ClientAuth.REQUEST}:
-        error = ValueError("over QUIC clients have none here; wanted `nocert`, or a block of its own for quic://")
-        raise refused(config, "client_auth with certificates", error)
+        reason = "over QUIC clients have none here; wanted `nocert`, or a block of its own for quic://"
+        raise refused(config, "client_auth with certificates", reason)
     configuration = QuicConfiguration(
         is_client=False,
         alpn_protocols=["doq"],
@@ -84,8 +84,8 @@ def quic_configuration(config: TlsConfig, idle_s: float) -> QuicConfiguration:
     )
     try:
         configuration.load_cert_chain(config.cert, config.key)
-    except (OSError, ValueError) as error:
-        raise refused(config, f"no certificate and key in {config.cert} and {config.key}", error) from error
+    except (OSError, ValueError, TypeError) as error:  # the last for a key that has a password
+        raise no_certificate(config, error) from error
     return configuration
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Sequence
 
+from kdns.aio.connections import os_reason
 from kdns.errors import CorefileError, InputError
 from kdns.plugins.listener import ClientAuth, TlsConfig
 
@@ -26,9 +27,9 @@ def server_context(config: TlsConfig, alpn: Sequence[str]) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        context.load_cert_chain(config.cert, config.key)
+        context.load_cert_chain(config.cert, config.key, password="")  # without one, the terminal would be asked
     except (OSError, ValueError) as error:
-        raise refused(config, f"no certificate and key in {config.cert} and {config.key}", error) from error
+        raise no_certificate(config, error) from error
     context.verify_mode = MODES[config.client_auth]
     try:
         if config.ca:
@@ -36,19 +37,29 @@ def server_context(config: TlsConfig, alpn: Sequence[str]) -> ssl.SSLContext:
         elif context.verify_mode != ssl.CERT_NONE:
             context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
     except (OSError, ValueError) as error:
-        raise refused(config, f"no certificates in {config.ca}", error) from error
+        raise refused(config, f"no certificates in {config.ca}", _reason(error, "wanted certificates (PEM)")) from error
     if config.keylog:
         try:
             context.keylog_filename = config.keylog
         except OSError as error:
-            raise refused(config, f"keys cannot be written to {config.keylog}", error) from error
+            raise refused(config, f"keys cannot be written to {config.keylog}", os_reason(error)) from error
     context.set_alpn_protocols(list(alpn))
     return context
 
 
-def refused(config: TlsConfig, what: str, error: Exception) -> InputError:
+def no_certificate(config: TlsConfig, error: Exception) -> InputError:
+    """The error at the directive where its first two files cannot be used."""
+    wanted = "wanted a certificate (PEM) and the key that belongs to it, without a password"
+    return refused(config, f"no certificate and key in {config.cert} and {config.key}", _reason(error, wanted))
+
+
+def refused(config: TlsConfig, what: str, reason: str) -> InputError:
     """The error at the directive."""
-    reason = error.strerror or str(error) if isinstance(error, OSError) else str(error)
     if config.at is None:
         return InputError(f"tls: {what}: {reason}")
     return CorefileError(config.at.path, config.at.line, config.at.text, f"{what}: {reason}")
+
+
+def _reason(error: Exception, wanted: str) -> str:
+    """Why a file is of no use: it cannot be read, or it does not hold what is wanted."""
+    return os_reason(error) if isinstance(error, OSError) and not isinstance(error, ssl.SSLError) else wanted
