@@ -6,6 +6,7 @@ import copy
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import TypeAlias
 
 from kdns.controlplane.meta.annotations import LAST_APPLIED, MANIFEST
@@ -110,9 +111,12 @@ class UnknownKind:
 
     @property
     def error(self) -> ManifestError:
-        """The error, with the API versions of the kind that are served."""
+        """The error, with the API versions of the kind that are served, or the kind that may have been meant."""
         served = [kind.api_version for kind in KINDS if kind.kind == self.kind]
-        hint = f", {self.kind} is served as {' and '.join(served)}" if served else ""
+        near = get_close_matches(self.kind, [kind.kind for kind in KINDS if kind.api_version == self.api_version], n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        if served:
+            hint = f", {self.kind} is served as {' and '.join(served)}"
         return ManifestError(
             self.path, self.line, "kind", f"skipped: {self.api_version} {self.kind} is not served{hint}"
         )

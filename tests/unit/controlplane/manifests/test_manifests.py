@@ -176,6 +176,9 @@ def test_what_cannot_be_used_says_where_and_why(text: str, error: str) -> None:
     ("api_version", "kind", "hint"),
     [
         ("example.com/v1", "Widget", ""),
+        ("example.com/v1", "Servic", ""),
+        ("v1", "Servic", "; did you mean Service?"),
+        ("apps/v1", "deployment", "; did you mean Deployment?"),
         ("apps/v1beta1", "Deployment", ", Deployment is served as apps/v1"),
         ("discovery.k8s.io/v1beta1", "EndpointSlice", ", EndpointSlice is served as discovery.k8s.io/v1"),
     ],
