@@ -20,7 +20,9 @@ from kdns.env import FORMATS, service_variables, size_warning
     "kdns env --manifests examples/ --output docker > web.env",
     "kdns env --server http://127.0.0.1:8001 -o json",
 )
-@click.option("--namespace", "-n", default="default", show_default=True, help="Namespace the container runs in.")
+@click.option(
+    "--namespace", "-n", default="default", show_default=True, metavar="NS", help="Namespace the container runs in."
+)
 @click.option(
     "--output",
     "-o",

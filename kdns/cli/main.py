@@ -27,6 +27,8 @@ Examples:
   kdns env --namespace shop          the variables a container would get
   kdns trace --from IP --to web:80   a packet's path to a Service, and why
 
+Exit codes: 0 where all is well, 1 for a failure at run time, 2 for wrong usage or input.
+
 \b
 Completion of commands and options, here for bash:
   eval "$(_KDNS_COMPLETE=bash_source kdns)"
