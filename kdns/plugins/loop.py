@@ -4,6 +4,7 @@ Each upstream of `forward` is asked for HINFO of a name of its own, made of rand
 the upstream leads in a circle: it is asked no more, until such a question no longer comes back.
 Differs: CoreDNS ends the process, and with it the names of the cluster, which need no upstream.
 Differs: one return is enough; CoreDNS waits for the third, as its own first question is one that it counts.
+Differs: a question that came back is answered at once, and `errors` logs nothing of it; CoreDNS passes it on.
 Differs: upstreams that a changed file or name brings are checked too.
 """
 
