@@ -6,16 +6,16 @@ for tokens of ServiceAccounts.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final, Protocol
 
-from kdns.controlplane.meta.errors import StatusError, bad_request, conflict, internal, invalid
+from kdns.controlplane.meta.errors import Cause, StatusError, bad_request, conflict, internal
 from kdns.controlplane.meta.field_errors import required, unsupported
 from kdns.controlplane.meta.kinds import DISRUPTION_BUDGET, NODE, POD, SERVICE, SERVICE_ACCOUNT, Json, Kind
 from kdns.controlplane.resources.label_selectors import selector_of
 from kdns.controlplane.resources.pod.pod import is_finished, node_of, with_condition
 from kdns.controlplane.server.api import Api
-from kdns.controlplane.server.views import BINDING
-from kdns.controlplane.storage.object_meta import check_preconditions, copied, timestamp
+from kdns.controlplane.storage.object_meta import check_preconditions, copied, is_terminating, timestamp
 
 _MORE_THAN_ONE = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
 _WOULD_VIOLATE = "Cannot evict pod as it would violate the pod's disruption budget."
@@ -23,10 +23,13 @@ _WOULD_VIOLATE = "Cannot evict pod as it would violate the pod's disruption budg
 
 def evict(api: Api, namespace: str, name: str, eviction: Json, *, dry_run: bool) -> None:
     """Delete the Pod if its disruption budget allows it; 429 otherwise."""
-    pod = api.get(POD, namespace, name)
-    _check_name(eviction, name)
+    _check_name("Eviction", eviction, name)
     options = {key: value for key, value in (eviction.get("deleteOptions") or {}).items() if value is not None}
+    if dry_run and options.get("dryRun") not in (None, [], ["All"]):
+        sent = " ".join(options["dryRun"])
+        raise StatusError(500, "", f"Non-matching dry-run options in request and content: [All] and [{sent}]")
     dry_run = dry_run or bool(options.get("dryRun"))
+    pod = api.get(POD, namespace, name)
     budget = None if _is_free(pod) else _budget(api, pod)
     if not _is_free(pod):
         check_preconditions(POD, pod, options.get("preconditions") or {})
@@ -77,30 +80,44 @@ def _budget(api: Api, pod: Json) -> Json | None:
 
 
 def bind(api: Api, namespace: str, name: str, binding: Json, *, dry_run: bool) -> None:
-    """Bind the Pod to the node that a scheduler chose; 409 if it has a node."""
-    pod = api.get(POD, namespace, name)
-    _check_name(binding, name)
-    target = binding.get("target") or {}
+    """Bind the Pod to the node that a scheduler chose; 409 if it has a node, or waits or goes."""
+    _check_name("Binding", binding, name)
+    target, marks = binding.get("target") or {}, binding.get("metadata") or {}
     if (target.get("kind") or "Node") != "Node":
-        raise invalid(BINDING, name, [unsupported("target.kind", target["kind"], ("Node", "<empty>"))])
+        raise _unwrapped(unsupported("target.kind", target["kind"], ("Node", "<empty>")))
     if not target.get("name"):
-        raise invalid(BINDING, name, [required("target.name")])
-    if node := node_of(pod):
-        error = conflict(POD, name, f'pod {name} is already assigned to node "{node}"')
-        error.message = error.message.replace("on pods ", "on pods/binding ", 1)
-        raise error
-    placed = {**pod, "spec": {**pod["spec"], "nodeName": target["name"]}}
+        raise _unwrapped(required("target.name"))
+    pod = api.get(POD, namespace, name)
+    check_preconditions(POD, pod, {field: marks[field] for field in ("uid", "resourceVersion") if marks.get(field)})
+    if why := _unbindable(pod, name):
+        raise conflict(replace(POD, plural="pods/binding"), name, why)
+    annotations = {**(pod["metadata"].get("annotations") or {}), **(marks.get("annotations") or {})}
+    labels = {**(pod["metadata"].get("labels") or {}), **(marks.get("labels") or {})}
+    metadata = {**pod["metadata"], "annotations": annotations, "labels": labels}
+    placed = {**pod, "metadata": metadata, "spec": {**pod["spec"], "nodeName": target["name"]}}
     placed = api.update(POD, namespace, name, placed, dry_run=dry_run)
     if not dry_run:
         told = with_condition(placed, "PodScheduled", "True", timestamp(api.now_s()))
         api.update(POD, namespace, name, told, subresource="status")
 
 
-def _check_name(body: Json, name: str) -> None:
-    if ((body.get("metadata") or {}).get("name") or name) != name:
-        raise bad_request(
-            f"the name of the object ({body['metadata']['name']}) does not match the name on the URL ({name})"
-        )
+def _unbindable(pod: Json, name: str) -> str:
+    """Why the Pod cannot be bound; "" where it can."""
+    if is_terminating(pod):
+        return f"pod {name} is being deleted, cannot be assigned to a host"
+    if node := node_of(pod):
+        return f'pod {name} is already assigned to node "{node}"'
+    return f"pod {name} has non-empty .spec.schedulingGates" if pod["spec"].get("schedulingGates") else ""
+
+
+def _unwrapped(cause: Cause) -> StatusError:
+    """A violated rule as kube-apiserver tells those of a Binding: with 500, and without the object."""
+    return StatusError(500, "", f"{cause.field}: {cause.message}")
+
+
+def _check_name(kind: str, body: Json, name: str) -> None:
+    if (body.get("metadata") or {}).get("name") != name:
+        raise bad_request(f"name in URL does not match name in {kind} object")
 
 
 class Post(Protocol):

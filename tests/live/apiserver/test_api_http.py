@@ -91,7 +91,7 @@ async def test_lists(client: Client) -> None:
         ("GET", f"{PODS}/p/eviction", None, {}, 405, "MethodNotAllowed", "does not allow this method"),
         ("PUT", f"{PODS}/p/binding", {}, {}, 405, "MethodNotAllowed", "does not allow this method"),
         ("POST", f"{PODS}/p/status", {}, {}, 405, "MethodNotAllowed", "does not allow this method"),
-        ("POST", f"{PODS}/p/eviction", {}, {}, 404, "NotFound", 'pods "p" not found'),
+        ("POST", f"{PODS}/p/eviction", {"metadata": {"name": "p"}}, {}, 404, "NotFound", 'pods "p" not found'),
         ("POST", f"{PODS}/p/eviction", {"deleteOptions": 1}, {}, 400, "BadRequest", "cannot be handled as a Eviction"),
         ("DELETE", "/api/v1/namespaces/default", None, {}, 403, "Forbidden", "this namespace may not be deleted"),
         ("POST", SERVICES, "{", {"Content_Type": "application/json"}, 400, "BadRequest", "end of JSON input ({)"),

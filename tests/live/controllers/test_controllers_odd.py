@@ -63,7 +63,7 @@ async def test_odd_objects(cluster: Cluster, kind: Kind, odd: Json) -> None:
         cluster.make(POD, POD_ON_IT)
         await cluster.settled()
         assert cluster.api.get(POD, "default", "p")["status"]["phase"] == "Running"
-        evict(cluster.api, "default", "p", {}, dry_run=True)
+        evict(cluster.api, "default", "p", {"metadata": {"name": "p"}}, dry_run=True)
     assert logs == []
 
 

@@ -23,6 +23,7 @@ from kdns.controlplane.meta.kinds import Json
 from kdns.controlplane.meta.quantities import canonical, quantity
 from kdns.controlplane.resources.service.validation import validate_protocol
 from kdns.controlplane.resources.validation import validate_meta, validate_meta_update
+from kdns.net import parse_address
 
 _RESTARTS = ("Always", "OnFailure", "Never")
 _DNS_POLICIES = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
@@ -109,17 +110,19 @@ def validate_pod_spec(path: str, spec: Json) -> list[Cause]:
 
 
 def validate_pod_status(pod: Json, _old: Json | None = None) -> list[Cause]:
-    """Invalid addresses in a Pod's status."""
+    """The addresses of a Pod: one, or one of each family."""
     status = pod.get("status") or {}
-    rows = enumerate(status.get("podIPs") or [])
-    addresses = [(f"status.podIPs[{index}].ip", row.get("ip")) for index, row in rows]
-    addresses += [("status.podIP", status.get("podIP"))]
-    return [
-        cause
-        for field, found in addresses
-        if found
-        for cause in invalid_values(field, found, formats.ip_problems(found))
-    ]
+    one = [{"ip": status["podIP"]}] if status.get("podIP") else []
+    rows: list[Json] = status.get("podIPs") or one
+    causes: list[Cause] = []
+    for index, row in enumerate(rows):
+        address = row.get("ip") or ""
+        causes += invalid_values(f"status.podIPs[{index}]", address, formats.ip_problems(address))
+    families = sorted(found.version for row in rows if (found := parse_address(row.get("ip") or "")))
+    if len(rows) > 1 and families != [4, 6]:
+        shown = [{"IP": row.get("ip") or ""} for row in rows]
+        causes.append(invalid_value("status.podIPs", shown, "may specify no more than one IP for each IP family"))
+    return causes
 
 
 def _volumes(path: str, volumes: list[Json]) -> tuple[list[Cause], set[str]]:

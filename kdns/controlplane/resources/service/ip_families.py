@@ -94,7 +94,7 @@ def _trim(service: Json, old: Json) -> list[Cause]:
         if policy == SINGLE:
             if before == after and len(after) > 1:
                 spec[field] = after[:1]
-        elif after and len(after) < len(before) and after == before[:1]:
+        elif after and len(after) < len(before):
             causes.append(invalid_value(POLICY, policy, f"must be 'SingleStack' to release the secondary {what}"))
     return causes
 

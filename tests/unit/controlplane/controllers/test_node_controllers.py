@@ -254,40 +254,43 @@ def test_budgets_say_how_many_may_go(cluster: Cluster, limits: dict[str, int | s
     assert condition({"status": status}, "DisruptionAllowed") == str(allowed > 0)
 
 
+NAMED: Json = {"metadata": {"name": "p"}}
+
+
 def test_an_eviction_asks_the_budget(cluster: Cluster) -> None:
     for name in "pq":
         cluster.pod(name)
     budget(cluster, minAvailable=1)
-    evict(cluster.api, "default", "p", {}, dry_run=True)
-    evict(cluster.api, "default", "p", {"metadata": {"name": "p"}}, dry_run=False)
+    evict(cluster.api, "default", "p", NAMED, dry_run=True)
+    evict(cluster.api, "default", "p", NAMED, dry_run=False)
     going = cluster.api.get(POD, "default", "p")
     assert condition(going, "DisruptionTarget") == "True"
     assert going["metadata"]["deletionTimestamp"]
     with pytest.raises(StatusError, match="would violate the pod's disruption budget") as caught:
-        evict(cluster.api, "default", "q", {}, dry_run=False)
+        evict(cluster.api, "default", "q", {"metadata": {"name": "q"}}, dry_run=False)
     assert caught.value.code == 429
-    evict(cluster.api, "default", "p", {}, dry_run=False)
+    evict(cluster.api, "default", "p", NAMED, dry_run=False)
     cluster.settle()
     assert cluster.names(POD) == ["q"]
     with pytest.raises(StatusError) as caught:
-        evict(cluster.api, "default", "q", {}, dry_run=False)
+        evict(cluster.api, "default", "q", {"metadata": {"name": "q"}}, dry_run=False)
     assert "The disruption budget web needs 1 healthy pods and has 1 currently" in str(caught.value.details)
 
 
 def test_binding(cluster: Cluster) -> None:
     cluster.pod("p", spec={"schedulerName": "mine"})
-    bind(cluster.api, "default", "p", {"target": {"kind": "Node", "name": "a"}}, dry_run=True)
+    bind(cluster.api, "default", "p", {**NAMED, "target": {"kind": "Node", "name": "a"}}, dry_run=True)
     assert "nodeName" not in cluster.api.get(POD, "default", "p")["spec"]
-    bind(cluster.api, "default", "p", {"target": {"kind": "Node", "name": "a"}}, dry_run=False)
+    bind(cluster.api, "default", "p", {**NAMED, "target": {"kind": "Node", "name": "a"}}, dry_run=False)
     cluster.settle()
     assert cluster.api.get(POD, "default", "p")["status"]["phase"] == "Running"
     for target, code, message in (
         ({"name": "b"}, 409, 'pods/binding "p": pod p is already assigned to node "a"'),
-        ({"kind": "Pod", "name": "b"}, 422, 'target.kind: Unsupported value: "Pod"'),
-        ({}, 422, "target.name: Required value"),
+        ({"kind": "Pod", "name": "b"}, 500, 'target.kind: Unsupported value: "Pod"'),
+        ({}, 500, "target.name: Required value"),
     ):
         with pytest.raises(StatusError) as caught:
-            bind(cluster.api, "default", "p", {"target": target}, dry_run=False)
+            bind(cluster.api, "default", "p", {**NAMED, "target": target}, dry_run=False)
         assert caught.value.code == code
         assert message in caught.value.message
 
@@ -300,10 +303,10 @@ def test_an_eviction_is_of_the_pod_that_was_meant(cluster: Cluster, field: str, 
     cluster.pod("p")
     found = cluster.api.get(POD, "default", "p")["metadata"][field]
     with pytest.raises(StatusError) as refused:
-        evict(cluster.api, "default", "p", {"deleteOptions": {"preconditions": {field: "1"}}}, dry_run=False)
+        evict(cluster.api, "default", "p", {**NAMED, "deleteOptions": {"preconditions": {field: "1"}}}, dry_run=False)
     mismatch = f"the {what} in the precondition (1) does not match the {what} in record ({found})"
     wanted = f'Operation cannot be fulfilled on Pod "p": {mismatch}. The object might have been {why}'
     assert (refused.value.code, refused.value.message) == (409, wanted)
-    evict(cluster.api, "default", "p", {"deleteOptions": {"preconditions": {field: found}}}, dry_run=False)
+    evict(cluster.api, "default", "p", {**NAMED, "deleteOptions": {"preconditions": {field: found}}}, dry_run=False)
     cluster.settle()
     assert cluster.names(POD) == []
