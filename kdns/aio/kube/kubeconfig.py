@@ -158,6 +158,7 @@ def server_url(where: str, url: str) -> str:
     try:
         parts = urlsplit(url)
         is_url = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+        is_url = is_url and url.isprintable() and " " not in url
     except ValueError:  # an unclosed bracket, or a port that is not a number
         is_url = False
     if not is_url:

@@ -119,6 +119,8 @@ def test_manifests_that_the_api_refuses(tmp_path: Path, spec: str, says: str) ->
         (("--format", "json"), 2, "No such option '--format': it is --output now."),
         (("--manifests", "/dev/null", "-n", "nowhere"), 2, "--namespace nowhere: no such namespace; there is default,"),
         (("--server", "nonsense"), 2, "--server: 'nonsense' is no address of an API server"),
+        (("--server", "http://exa mple"), 2, "--server: 'http://exa mple' is no address of an API server"),
+        (("--server", "http://\udcff"), 2, r"--server: 'http://\udcff' is no address of an API server"),
         (("--server", "http://127.0.0.1:1"), 1, "http://127.0.0.1:1"),
         (("--kubeconfig", "/nowhere"), 2, "/nowhere"),
         ((), 2, "no kubeconfig at /nowhere:/else: give --kubeconfig FILE"),
