@@ -4,7 +4,6 @@ Each upstream of `forward` is asked for HINFO of a name of its own, made of rand
 the upstream leads in a circle: it is asked no more, until such a question no longer comes back.
 Differs: CoreDNS ends the process, and with it the names of the cluster, which need no upstream.
 Differs: one return is enough; CoreDNS waits for the third, as its own first question is one that it counts.
-Differs: a question that came back is answered at once, and `errors` logs nothing of it; CoreDNS passes it on.
 Differs: upstreams that a changed file or name brings are checked too.
 """
 
@@ -19,7 +18,6 @@ from typing import Final, NamedTuple
 from kdns.corefile.lines import Stanza
 from kdns.dns.names import Labels, is_below, labels_of, text_of
 from kdns.dns.query import Query, read_query
-from kdns.dns.response import Response
 from kdns.dns.types import HINFO
 from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.plugins.directive import Directive, Setup
@@ -82,16 +80,12 @@ class Loop(Plugin):
         setup.spawn(self._follow)
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """The next directive's reply; NODATA for a question of the server's own that came back.
-
-        Nobody needs that answer, and what another upstream would say of it is no error to be logged.
-        """
+        """The next directive's reply; before that, a question of the server's own that came back is noticed."""
         query = request.query
         if query.qtype == HINFO and query.labels in self._expected:
             until_s, came_back = self._expected[query.labels]
             if self._setup.now_s() < until_s:
                 came_back()
-                return Response(plugin="loop")
         return next(request)
 
     def expect(self, labels: Labels, came_back: Callable[[], None]) -> None:
