@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from kdns.controlplane.meta.errors import StatusError, bad_request
@@ -100,7 +101,7 @@ def _members(obj: Any) -> Iterable[tuple[str, Any]]:
 
 
 def prune(kind: Kind, obj: Json) -> Json:
-    """The object as it is stored: with quantities as Kubernetes writes them, so `1000m` is 1.
+    """The object as it is stored: with quantities and times as Kubernetes writes them, so `1000m` is 1.
 
     It has no unknown fields, no nulls, and none of the empty lists and maps, false, 0 and "" that omitempty drops.
     """
@@ -111,13 +112,33 @@ def _pruned(type_name: TypeName, obj: Any) -> Any:
     if type_name == "strings" and isinstance(obj, list):
         return [_pruned_element("string", each) for each in obj]
     if not isinstance(obj, dict) or type_name in SCALARS:
-        return canonical(obj) if type_name == "quantity" and obj is not None else obj
+        write = _WRITTEN.get(type_name)
+        return write(obj) if write and obj is not None else obj
     type_fields = fields(type_name)
     return {
         name: _pruned_field(type_fields[name], value)
         for name, value in obj.items()
         if name in type_fields and (value or _is_serialized(type_fields[name], value))
     }
+
+
+def _time_written(value: object, timespec: str, characters: int) -> object:
+    """A time as Kubernetes writes it: in UTC, with seconds or microseconds. What is no time is returned as it is."""
+    if not isinstance(value, str) or (len(value) == characters and value.endswith("Z")):
+        return value
+    try:
+        utc = datetime.fromisoformat(value).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return value
+    return f"{utc.replace(tzinfo=None).isoformat(timespec=timespec)}Z"
+
+
+_WRITTEN: Final[Mapping[str, Callable[[Any], object]]] = {
+    "quantity": canonical,
+    "time": partial(_time_written, timespec="seconds", characters=len("2006-01-02T15:04:05Z")),
+    "microtime": partial(_time_written, timespec="microseconds", characters=len("2006-01-02T15:04:05.000000Z")),
+}
+"""Type → how its values are written, which may differ from how they were sent."""
 
 
 def _is_serialized(field: Field, value: Any) -> bool:

@@ -18,6 +18,7 @@ from kdns.controlplane.meta.kinds import (
     DEPLOYMENT,
     ENDPOINT_SLICE,
     KINDS,
+    LEASE,
     NODE,
     POD,
     SERVICE,
@@ -439,3 +440,17 @@ def test_quantities_are_stored_as_kubernetes_writes_them() -> None:
     container = {"resources": {"limits": given}}
     (pruned,) = prune(POD, {"spec": {"containers": [container]}})["spec"]["containers"]
     assert pruned["resources"]["limits"] == {"cpu": "500m", "memory": "1Gi", "storage": "1", "pods": "2"}
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds", "microseconds"),
+    [
+        ("2026-11-23T23:00:00.5+09:00", "2026-11-23T14:00:00Z", "2026-11-23T14:00:00.500000Z"),
+        ("1969-12-31T23:59:59Z", "1969-12-31T23:59:59Z", "1969-12-31T23:59:59.000000Z"),
+        ("2026-11-23T14:00:00.123456Z", "2026-11-23T14:00:00Z", "2026-11-23T14:00:00.123456Z"),
+        ("0001-01-01T00:00:00+09:00", "0001-01-01T00:00:00+09:00", "0001-01-01T00:00:00+09:00"),
+    ],
+)
+def test_times_are_stored_as_kubernetes_writes_them(given: str, seconds: str, microseconds: str) -> None:
+    assert prune(POD, {"status": {"startTime": given}}) == {"status": {"startTime": seconds}}
+    assert prune(LEASE, {"spec": {"renewTime": given}}) == {"spec": {"renewTime": microseconds}}
