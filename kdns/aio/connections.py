@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from kdns import logs
+from kdns.aio.os_errors import os_reason
 from kdns.net import client_of
 
 log = logs.get(__name__)
@@ -354,10 +355,3 @@ def bind_failure(error: OSError) -> str:
             "`setcap cap_net_bind_service=+ep` on the Python that runs kdns"
         )
     return os_reason(error)
-
-
-def os_reason(error: OSError) -> str:
-    """The system's own words for what was wrong, such as `Connection refused`; asyncio's have no reason in them."""
-    number = error.errno or 0  # negative for a host name that does not resolve, another code where TLS fails
-    is_system = number > 0 and not isinstance(error, ssl.SSLError)
-    return os.strerror(number) if is_system else error.strerror or str(error) or type(error).__name__

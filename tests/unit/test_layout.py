@@ -52,6 +52,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
 
     ("plugins",),
 
+    ("aio.os_errors",),
     ("aio.process", "aio.tasks", "aio.metrics", "aio.connections", "aio.poller"),
     ("aio.http", "aio.netlink", "aio.files", "aio.upstream", "aio.zones"),
     ("aio.kube",),

@@ -14,8 +14,9 @@ from aiohttp import web
 from kdns.aio.apiserver.aside import aside
 from kdns.aio.files import yaml
 from kdns.controlplane.meta import gotext
-from kdns.controlplane.meta.errors import StatusError, bad_request, check_size
+from kdns.controlplane.meta.errors import StatusError, bad_request
 from kdns.controlplane.meta.kinds import Json
+from kdns.controlplane.meta.size import check_size
 from kdns.controlplane.schema.check import Pairs
 from kdns.controlplane.schema.field_validation import ERRORS_MAX, duplicate_fields, with_duplicates
 from kdns.controlplane.server.patch import APPLY_PATCH, PATCH_TYPES, STRATEGIC_MERGE_PATCH

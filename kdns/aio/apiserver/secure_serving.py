@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from kdns.aio.files.bounded import bounded_text
+from kdns.aio.os_errors import CERTIFICATE_AND_KEY, CERTIFICATES, pem_reason
 from kdns.controlplane.server.access.users import ADMIN, User, authenticated
 from kdns.errors import InputError
 
@@ -30,7 +31,7 @@ def tls_context(cert: str, key: str, client_ca: str = "") -> ssl.SSLContext | No
         context.load_cert_chain(cert, key or None, password="")  # without one, the terminal would be asked
     except OSError as error:
         given = f"--tls-cert {cert}" + (f", --tls-key {key}" if key else "")
-        why = _reason(error, "wanted a certificate (PEM) and the key that belongs to it, without a password")
+        why = pem_reason(error, CERTIFICATE_AND_KEY)
         raise InputError(f"{given}: {why}") from error
     if client_ca:
         _verify_clients(context, client_ca)
@@ -57,17 +58,12 @@ def _verify_clients(context: ssl.SSLContext, client_ca: str) -> None:
     try:
         context.load_verify_locations(client_ca)
     except OSError as error:
-        raise InputError(f"--client-ca-file {client_ca}: {_reason(error, 'wanted certificates (PEM)')}") from error
+        raise InputError(f"--client-ca-file {client_ca}: {pem_reason(error, CERTIFICATES)}") from error
     if not context.get_ca_certs():
         raise InputError(f"--client-ca-file {client_ca}: no certificate of an authority; wanted who signs the clients'")
     context.sslobject_class = _AlertSSLObject
     context.verify_mode = ssl.CERT_OPTIONAL
     context.verify_flags = ssl.VERIFY_X509_TRUSTED_FIRST | ssl.VERIFY_X509_PARTIAL_CHAIN
-
-
-def _reason(error: OSError, wanted: str) -> str:
-    """Why a file is of no use: it cannot be read, or it does not hold what is wanted."""
-    return wanted if isinstance(error, ssl.SSLError) else error.strerror or str(error)
 
 
 def certificates(path: str) -> str:

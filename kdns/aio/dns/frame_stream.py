@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Final
 
 from kdns import logs
-from kdns.aio.connections import os_reason
+from kdns.aio.os_errors import os_reason
 from kdns.dns.response import Tally
 from kdns.plugins.dnstap.frames import (
     ACCEPT,

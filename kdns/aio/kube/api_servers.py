@@ -10,8 +10,8 @@ from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
 from kdns import logs
-from kdns.aio.connections import os_reason
 from kdns.aio.kube.kubeconfig import kubeconfig_server
+from kdns.aio.os_errors import os_reason
 from kdns.cluster.source import Source
 from kdns.errors import KubeconfigError
 from kdns.net import Address, join_host_port, parse_unmapped_address

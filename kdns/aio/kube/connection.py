@@ -22,8 +22,8 @@ import aiohttp
 from asyncio_throttle.throttler import Throttler
 
 from kdns import __version__
-from kdns.aio.connections import os_reason
 from kdns.aio.metrics import Histogram
+from kdns.aio.os_errors import os_reason
 from kdns.cluster.source import Source
 from kdns.cluster.watch import DECODE_ERRORS, Timing, decode_status
 from kdns.errors import ApiServerError, KubeconfigError

@@ -7,7 +7,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias
 
-from kdns.aio.connections import Kind, maximum, os_reason
+from kdns.aio.connections import Kind, maximum
+from kdns.aio.os_errors import os_reason
 from kdns.aio.poller import Poller
 from kdns.aio.upstream.entropy import Entropy
 from kdns.aio.upstream.framing import Key

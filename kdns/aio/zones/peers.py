@@ -9,7 +9,7 @@ from contextlib import aclosing
 from functools import partial
 from typing import Final
 
-from kdns.aio.connections import os_reason
+from kdns.aio.os_errors import os_reason
 from kdns.dns.query import HEADER_BYTES, QR
 from kdns.net import HostPort
 from kdns.plugins.upstream import UpstreamError, UpstreamTimeoutError, UpstreamUnreachableError

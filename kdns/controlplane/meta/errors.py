@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
 
 from kdns.controlplane.meta.kinds import Json, Kind
 from kdns.errors import KdnsError
@@ -89,25 +88,6 @@ def _details(kind: Kind, name: str, **more: object) -> Json:
 def not_found(kind: Kind, name: str) -> StatusError:
     """404: no object of that name."""
     return StatusError(404, "NotFound", f"{kind.resource} {_quoted(name)} not found", _details(kind, name))
-
-
-VALUES_MAX: Final = 100_000
-
-
-def check_size(value: Any) -> None:
-    """413 for more than 100,000 JSON values: of each the writes compute some microseconds, while others wait.
-
-    Differs: kube-apiserver and etcd bound the bytes alone.
-    """
-    count, containers = 1, [value] if isinstance(value, dict | list) else []
-    while containers:
-        container = containers.pop()
-        count += len(container)
-        if count > VALUES_MAX:
-            message = f"Request entity too large: limit is {VALUES_MAX} fields and items"
-            raise StatusError(413, "RequestEntityTooLarge", message, {})
-        inner = container.values() if isinstance(container, dict) else container
-        containers += [each for each in inner if isinstance(each, dict | list)]
 
 
 def already_exists(kind: Kind, name: str, *, is_generated: bool = False, is_terminating: bool = False) -> StatusError:

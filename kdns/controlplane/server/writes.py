@@ -10,8 +10,9 @@ from collections.abc import Callable
 
 from kdns.controlplane.fieldmanager import managed_fields
 from kdns.controlplane.fieldmanager.managed_fields import Entries, Writer
-from kdns.controlplane.meta.errors import already_exists, check_size
+from kdns.controlplane.meta.errors import already_exists
 from kdns.controlplane.meta.kinds import NAMESPACE, Json, Kind
+from kdns.controlplane.meta.size import check_size
 from kdns.controlplane.resources.defaults import without_nulls
 from kdns.controlplane.resources.strategy import STRATEGIES
 from kdns.controlplane.schema.zeros import filled, lean

@@ -14,8 +14,8 @@ from verbs_api import new_api
 
 from kdns.aio.apiserver import server as rest
 from kdns.aio.apiserver.authentication import RestConfig
-from kdns.controlplane.meta.errors import VALUES_MAX
 from kdns.controlplane.meta.kinds import SERVICE, Json
+from kdns.controlplane.meta.size import VALUES_MAX
 from kdns.controlplane.server.api import Api
 
 SERVICES = "/api/v1/namespaces/default/services"

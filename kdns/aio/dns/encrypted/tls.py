@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Sequence
 
-from kdns.aio.connections import os_reason
+from kdns.aio.os_errors import CERTIFICATE_AND_KEY, CERTIFICATES, os_reason, pem_reason
 from kdns.errors import CorefileError, InputError
 from kdns.plugins.listener import ClientAuth, TlsConfig
 
@@ -37,7 +37,7 @@ def server_context(config: TlsConfig, alpn: Sequence[str]) -> ssl.SSLContext:
         elif context.verify_mode != ssl.CERT_NONE:
             context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
     except (OSError, ValueError) as error:
-        raise refused(config, f"no certificates in {config.ca}", _reason(error, "wanted certificates (PEM)")) from error
+        raise refused(config, f"no certificates in {config.ca}", pem_reason(error, CERTIFICATES)) from error
     if config.keylog:
         try:
             context.keylog_filename = config.keylog
@@ -49,8 +49,8 @@ def server_context(config: TlsConfig, alpn: Sequence[str]) -> ssl.SSLContext:
 
 def no_certificate(config: TlsConfig, error: Exception) -> InputError:
     """The error at the directive where its first two files cannot be used."""
-    wanted = "wanted a certificate (PEM) and the key that belongs to it, without a password"
-    return refused(config, f"no certificate and key in {config.cert} and {config.key}", _reason(error, wanted))
+    reason = pem_reason(error, CERTIFICATE_AND_KEY)
+    return refused(config, f"no certificate and key in {config.cert} and {config.key}", reason)
 
 
 def refused(config: TlsConfig, what: str, reason: str) -> InputError:
@@ -58,8 +58,3 @@ def refused(config: TlsConfig, what: str, reason: str) -> InputError:
     if config.at is None:
         return InputError(f"tls: {what}: {reason}")
     return CorefileError(config.at.path, config.at.line, config.at.text, f"{what}: {reason}")
-
-
-def _reason(error: Exception, wanted: str) -> str:
-    """Why a file is of no use: it cannot be read, or it does not hold what is wanted."""
-    return os_reason(error) if isinstance(error, OSError) and not isinstance(error, ssl.SSLError) else wanted
