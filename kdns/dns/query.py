@@ -23,6 +23,7 @@ AA: Final = 0x0400
 TC: Final = 0x0200
 RD: Final = 0x0100
 RA: Final = 0x0080
+Z: Final = 0x0040
 AD: Final = 0x0020
 CD: Final = 0x0010
 OPCODE: Final = 0x7800

@@ -44,7 +44,11 @@ MAX_KINDS: Final = 10_000
 
 
 def key_of(packet: bytes) -> bytes:
-    """The table's key for a packet; only the name's letters change case, never the type's or the class's bytes."""
+    """Returns the table's key for a packet: what follows the id, with the letters of the name in lower case.
+
+    Type and class keep their case. Of the header, lower() can change only bytes of queries that have the bit Z, and
+    answers to those are not kept: to fold from the name on would cost a third more, for each packet.
+    """
     cut = _OPT_TAIL if packet[11] else _QUESTION_TAIL
     return packet[2:cut].lower() + packet[cut:]
 

@@ -21,7 +21,7 @@ from kdns.dns.answer import (
     with_room,
 )
 from kdns.dns.names import Labels, is_below, labels_of
-from kdns.dns.query import HEADER_BYTES, OPCODE, Malformed, Query, read_query
+from kdns.dns.query import HEADER_BYTES, OPCODE, Malformed, Query, Z, read_query
 from kdns.dns.response import NEVER, PRIVATE, Response
 from kdns.dns.table import AnswerTable, Generations, Lane, key_of
 from kdns.dns.types import REFUSED, SERVFAIL
@@ -215,7 +215,7 @@ class Server:
         reuse = reply.reuse
         # an answer that was begun before something was forgotten may be made of that
         is_reusable = reuse is not NEVER and reuse is not PRIVATE and reply.seal is None and block.chain.is_cacheable
-        is_kept = is_reusable and query.is_plain and epoch == self.table.epoch
+        is_kept = is_reusable and query.is_plain and not query.flags & Z and epoch == self.table.epoch
         answer = self._answer(request, reply, block, lane, once=not is_kept)
         wire = answer.wire(query.packet)
         if reply.seal:

@@ -415,3 +415,12 @@ def test_loadbalance_acts_on_the_answers_of_every_directive(reuse: Reuse) -> Non
             assert response
             found.append(address(decode(response)))
     assert all(sorted(found, key=str) == sorted(ips * 2, key=str) for found in firsts.values())
+
+
+def test_answers_to_queries_with_the_reserved_bit_are_not_kept() -> None:
+    """Keys fold letters, also those of the header: flags 0x0141 would have the key of 0x0161, which has AD too."""
+    server, _ = cluster_server(state_of("10.96.0.7"), Options())
+    lane, plain = server.table.lane("udp", 4), query("web.shop.svc.cluster.local.", A)
+    for flags, kept in ((b"\x01\x41", 0), (b"\x01\x61", 0), (b"\x01\x00", 1)):
+        assert dns_chain.respond(server, plain[:2] + flags + plain[4:]) is not None
+        assert len(lane.answers) == kept
