@@ -67,13 +67,14 @@ class Upstream(Protocol):
         """What it was made of."""
         ...
 
-    async def exchange(self, query: Query, transport: Transport, timeout_s: float) -> bytes:
+    async def exchange(self, query: Query, transport: Transport, timeout_s: float, client: str = "") -> bytes:
         """The response to a query: a whole message, its id the query's own, its question the one that was sent.
 
         The packet that is sent is the query's own, with another id, its name in random case over UDP, and without
         the options that concern one hop only (cookie, keepalive, padding).
         `transport` matters for the scheme `dns` only. What does not answer this query (source, id, question) is
         ignored over UDP and an error elsewhere. UpstreamError where there is no response.
+        `client` is the address that it is asked for, "" for kdns itself: what exchanges share is shared among clients.
         """
         ...
 

@@ -50,9 +50,11 @@ class ScriptedUpstream:
     script: Script
     took_s: float = 0.001
     asked: list[tuple[Query, Transport]] = field(default_factory=list)
+    clients: list[str] = field(default_factory=list)
     is_closed: bool = False
 
-    async def exchange(self, query: Query, transport: Transport, timeout_s: float) -> bytes:
+    async def exchange(self, query: Query, transport: Transport, timeout_s: float, client: str = "") -> bytes:
+        self.clients.append(client)
         self.asked.append((query, transport))
         await asyncio.sleep(0)
         result = self.script(query, transport)
@@ -122,10 +124,17 @@ def forward_of(config: str, setup: FakeSetup, zone: str = ".") -> Forward:
     return plugin
 
 
-async def answer(plugin: Forward, name: str = "example.org.", qtype: str = "A", *, transport: str = "udp") -> Response:
+async def answer(
+    plugin: Forward,
+    name: str = "example.org.",
+    qtype: str = "A",
+    *,
+    transport: str = "udp",
+    client: str = "192.0.2.200",
+) -> Response:
     """What the plugin replies; nothing stands behind it."""
     query = query_for(labels_of(name), type_number(qtype))
-    reply = plugin.serve(Request(query, transport=transport), unhandled)
+    reply = plugin.serve(Request(query, (client, 5353), transport=transport), unhandled)
     if not isinstance(reply, Response):
         assert reply is not None
         reply = await reply

@@ -12,10 +12,11 @@ from kdns.aio.os_errors import os_reason
 from kdns.aio.poller import Poller
 from kdns.aio.upstream.entropy import Entropy
 from kdns.aio.upstream.framing import Key
+from kdns.dns.fair_queue import FairShares
 from kdns.plugins.upstream import UpstreamError, UpstreamTimeoutError, UpstreamUnreachableError
 
 MAX_EXCHANGES: Final = 4096
-"""Exchanges of all upstreams together; the next one fails at once."""
+"""Exchanges of all upstreams together; the next one fails at once. One client has half of them at most."""
 TICK_S: Final = 0.025
 """How often deadlines are looked at: an exchange ends so much later than it should at most.
 
@@ -35,12 +36,18 @@ class Holder(Protocol):
 
 
 class Pending(asyncio.Future[bytes]):
-    """A query that was sent and the response that it will have; also its deadline, on the clock of the loop."""
+    """A query that was sent and the response that it will have; also its deadline, on the clock of the loop.
 
-    __slots__ = ("deadline_s", "has_other_case", "holder", "is_sent", "key", "question", "timeout_s")
+    `client` is the address that it is asked for, "" for kdns itself.
+    """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, timeout_s: float, deadline_s: float, question: bytes) -> None:
+    __slots__ = ("client", "deadline_s", "has_other_case", "holder", "is_sent", "key", "question", "timeout_s")
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, timeout_s: float, deadline_s: float, question: bytes, client: str
+    ) -> None:
         super().__init__(loop=loop)
+        self.client = client
         self.timeout_s, self.deadline_s, self.question = timeout_s, deadline_s, question
         self.key: Key = b""
         self.holder: Holder | None = None
@@ -81,31 +88,35 @@ class Exchanges:
         self.descriptors = 0
         self.rejected = 0
         self._under_way: set[Pending] = set()
+        self._shares = FairShares(max_exchanges)
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
         return len(self._under_way)
 
-    def begin(self, timeout_s: float, question: bytes, deadline_s: float | None = None) -> Pending:
-        """One more exchange: it ends with the response, an UpstreamError or its deadline; UpstreamError over the bound.
+    def begin(self, timeout_s: float, question: bytes, client: str, deadline_s: float | None = None) -> Pending:
+        """One more exchange: it ends with the response, an UpstreamError or its deadline.
 
-        `deadline_s` is that of an exchange which is continued, on the clock of the loop.
+        UpstreamError if the client has no place left. `deadline_s` is that of an exchange which is continued, on the
+        clock of the loop.
         """
-        under_way = self._under_way
-        if len(under_way) >= self.max_exchanges:
+        if not self._shares.take(client):
             self.rejected += 1
-            raise UpstreamError(f"{self.max_exchanges} queries wait for upstreams already")
+            whose = f"of this client wait for upstreams already, of {self.max_exchanges} for all"
+            raise UpstreamError(f"as many queries {whose}")
         if deadline_s is None:
             deadline_s = self.loop.time() + timeout_s
-        pending = Pending(self.loop, timeout_s, deadline_s, question)
-        under_way.add(pending)
+        pending = Pending(self.loop, timeout_s, deadline_s, question, client)
+        self._under_way.add(pending)
         if self._timer is None:
             self._timer = self.loop.call_later(TICK_S, self._expire)
         return pending
 
     def end(self, pending: Pending) -> None:
         """It has ended, in whatever way: its socket need not wait for it."""
-        self._under_way.discard(pending)
+        if pending in self._under_way:
+            self._under_way.discard(pending)
+            self._shares.give_back(pending.client)
         if pending.holder is not None:
             pending.holder.drop(pending)
 

@@ -17,15 +17,19 @@ from kdns.aio.upstream.place import Place
 from kdns.aio.upstream.tls import Tls, refusal
 from kdns.dns.query import HEADER_BYTES, Query
 from kdns.errors import InputError
+from kdns.net import client_of
 from kdns.plugins.upstream import Scheme, UpstreamError, UpstreamSpec, UpstreamUnreachableError
 
-CONNECTIONS: Final = 8
+CONNECTIONS: Final = 16
 """Connections of an upstream; a query that finds no idle one is sent on one of them behind others (RFC 7766 §6.2.1.1).
 
 An idle or new connection comes first: many servers answer the queries of one connection in order, so that each waits
-for those before it.
+for those before it. A busy connection is its client's, who has as many as are left for all others: queries whose
+answers do not come fill, and block, none but the connections of who sent them.
 """
-SERIAL_CONNECTIONS: Final = 64
+IDLE_CONNECTIONS: Final = 8
+"""Connections that are kept for queries to come, where the Corefile says no other number."""
+SERIAL_CONNECTIONS: Final = 128
 """Connections of an upstream where each has one query at a time.
 
 That is one that closes while queries wait behind an answered one.
@@ -58,7 +62,7 @@ class Streams:
         self._idle: list[StreamConnection] = []
         """Those that became idle last stand last."""
         self._busy: dict[StreamConnection, None] = {}
-        self._max_idle = CONNECTIONS if spec.max_idle is None else spec.max_idle
+        self._max_idle = IDLE_CONNECTIONS if spec.max_idle is None else spec.max_idle
 
     @property
     def idle(self) -> int:
@@ -66,7 +70,7 @@ class Streams:
         return len(self._idle)
 
     async def exchange(
-        self, query: Query, timeout_s: float, question: bytes = b"", deadline_s: float | None = None
+        self, query: Query, timeout_s: float, client: str, question: bytes = b"", deadline_s: float | None = None
     ) -> bytes:
         """The response, which has the query's id. `question` is how the name is spelled, as the client did by default.
 
@@ -77,18 +81,18 @@ class Streams:
         body = body_of(query)
         if question:
             body = body[: HEADER_BYTES - 2] + question + body[HEADER_BYTES - 2 + len(question) :]
-        pending = self.exchanges.begin(timeout_s, sent, deadline_s)
+        pending = self.exchanges.begin(timeout_s, sent, client, deadline_s)
         try:
-            self._chosen().send(pending, body)
+            self._chosen(client).send(pending, body)
             return query.packet[:2] + (await pending)[2:]
         except ClosedError as error:
             if not error.was_used:
                 raise
         finally:
             self.exchanges.end(pending)
-        again = self.exchanges.begin(timeout_s, sent, pending.deadline_s)
+        again = self.exchanges.begin(timeout_s, sent, client, pending.deadline_s)
         try:
-            self._fresh().send(again, body)
+            self._fresh(client).send(again, body)
             return query.packet[:2] + (await again)[2:]
         finally:
             self.exchanges.end(again)
@@ -129,8 +133,25 @@ class Streams:
         if self._busy.pop(one, self) is self and one in self._idle:
             self._idle.remove(one)
 
-    def _chosen(self) -> StreamConnection:
-        """The connection that became idle last, a new one, or that with the fewest queries."""
+    def _chosen(self, client: str) -> StreamConnection:
+        """Returns the connection that became idle last, a new one, or that with the fewest queries of the client."""
+        whose = client_of(client)
+        busy = [one for one in self._busy if not one.is_retired]
+        own = [one for one in busy if one.client == whose]
+        maximum = SERIAL_CONNECTIONS if self.pipelined == 1 else CONNECTIONS
+        if len(own) < maximum - len(busy) and (one := self._unused()):
+            one.client = whose
+            return one
+        if not busy:
+            raise UpstreamUnreachableError(f"all {self.exchanges.max_descriptors} descriptors are in use")
+        one = min(own or busy, key=lambda one: one.load)
+        if one.load >= min(self.pipelined, one.max_pending):
+            raise UpstreamError(f"{len(own or busy)} connections wait for as many responses as they may")
+        self.counts.reused += 1
+        return one
+
+    def _unused(self) -> StreamConnection | None:
+        """Returns the connection that became idle last, or a new one; None if all descriptors are in use."""
         now_s = self.exchanges.loop.time()
         while self._idle:
             one = self._idle.pop()
@@ -138,25 +159,17 @@ class Streams:
                 self.counts.reused += 1
                 return one
             one.close()
-        open_ones = [one for one in self._busy if not one.is_retired]
-        maximum = SERIAL_CONNECTIONS if self.pipelined == 1 else CONNECTIONS
-        if len(open_ones) < maximum and self.exchanges.take_descriptor():
-            return self._opened()
-        if not open_ones:
-            raise UpstreamUnreachableError(f"all {self.exchanges.max_descriptors} descriptors are in use")
-        one = min(open_ones, key=lambda one: one.load)
-        if one.load >= min(self.pipelined, one.max_pending):
-            raise UpstreamError(f"{len(open_ones)} connections wait for as many responses as they may")
-        self.counts.reused += 1
-        return one
+        return self._opened() if self.exchanges.take_descriptor() else None
 
-    def _fresh(self) -> StreamConnection:
+    def _fresh(self, client: str) -> StreamConnection:
         """A new connection. Those that are idle are closed: their peer has probably done the same, as in a restart."""
         for one in [*self._idle]:
             one.close()
         if not self.exchanges.take_descriptor():
             raise UpstreamUnreachableError(f"all {self.exchanges.max_descriptors} descriptors are in use")
-        return self._opened()
+        one = self._opened()
+        one.client = client_of(client)
+        return one
 
     def _opened(self) -> StreamConnection:
         self.counts.opened += 1
@@ -187,6 +200,8 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._pool, self._exchanges = pool, pool.exchanges
         self.opened_s = self.idle_since_s = self._exchanges.loop.time()
         self.is_retired = False
+        self.client: str | bytes = ""
+        """Whose queries it was last chosen for, see `client_of`."""
         self._pending: dict[Key, Pending] = {}
         self._late: set[Key] = set()
         """Queries that are not waited for any more."""

@@ -45,7 +45,7 @@ class Repeat(Protocol):
     """Sends a query over TCP."""
 
     async def exchange(
-        self, query: Query, timeout_s: float, question: bytes = b"", deadline_s: float | None = None
+        self, query: Query, timeout_s: float, client: str, question: bytes = b"", deadline_s: float | None = None
     ) -> bytes:
         """The response to a query, which is sent with this spelling of its question; the deadline has been set."""
         ...
@@ -64,14 +64,14 @@ class UdpSockets:
         self._slots: list[UdpSocket | None] = [None] * SOCKETS
         self._retired: set[UdpSocket] = set()
 
-    async def exchange(self, query: Query, timeout_s: float) -> bytes:
+    async def exchange(self, query: Query, timeout_s: float, client: str) -> bytes:
         """The response, which has the id and the question of the query."""
         question, exchanges = question_of(query), self._exchanges
         body = query.packet[2:] if query.is_plain else body_of(query)
         if self.keeps_case:
             question = in_random_case(question, exchanges.entropy.take(len(question)))
             body = body[:_FLAGS_BYTES] + question + body[_FLAGS_BYTES + len(question) :]
-        pending = exchanges.begin(timeout_s, question)
+        pending = exchanges.begin(timeout_s, question, client)
         try:
             self._send(pending, body)
             response = await pending
@@ -139,7 +139,8 @@ class UdpSockets:
 
     async def _repeated(self, query: Query, pending: Pending) -> bytes:
         """The response over TCP, whose sender nobody forges who does not see the connection."""
-        response = await self._tcp.exchange(query, pending.timeout_s, pending.question, pending.deadline_s)
+        timeout_s, client, deadline_s = pending.timeout_s, pending.client, pending.deadline_s
+        response = await self._tcp.exchange(query, timeout_s, client, pending.question, deadline_s)
         if pending.has_other_case and not response.startswith(pending.question, HEADER_BYTES):
             self.keeps_case = False
         return response

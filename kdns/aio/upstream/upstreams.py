@@ -37,11 +37,13 @@ class SocketUpstream:
         self._is_dns = spec.scheme == "dns"
         self.udp = UdpSockets(place, exchanges, self.streams, counts((to, "udp")) if self._is_dns else Counts())
 
-    def exchange(self, query: Query, transport: Transport, timeout_s: float) -> Coroutine[Any, Any, bytes]:
+    def exchange(
+        self, query: Query, transport: Transport, timeout_s: float, client: str = ""
+    ) -> Coroutine[Any, Any, bytes]:
         """See Upstream."""
         if transport == "udp" and self._is_dns:
-            return self.udp.exchange(query, timeout_s)
-        return self.streams.exchange(query, timeout_s)
+            return self.udp.exchange(query, timeout_s, client)
+        return self.streams.exchange(query, timeout_s, client)
 
     def tidy(self, now_s: float) -> None:
         """Close what was idle for too long."""
@@ -62,11 +64,13 @@ class Lease:
     _shared: SocketUpstream
     _upstreams: Upstreams | None
 
-    def exchange(self, query: Query, transport: Transport, timeout_s: float) -> Coroutine[Any, Any, bytes]:
+    def exchange(
+        self, query: Query, transport: Transport, timeout_s: float, client: str = ""
+    ) -> Coroutine[Any, Any, bytes]:
         """See Upstream. This is no coroutine of its own, which would cost as much as a system call."""
         if self._upstreams is None:
             raise UpstreamError("the upstream is no longer used")
-        return self._shared.exchange(query, transport, timeout_s)
+        return self._shared.exchange(query, transport, timeout_s, client)
 
     @property
     def is_closed(self) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Iterable, Iterator
 from itertools import count
 from typing import Final
 
+from kdns.dns.fair_queue import FairShares
 from kdns.dns.names import Labels, is_below, labels_of
 from kdns.dns.query import extended_error
 from kdns.dns.response import Response
@@ -39,7 +40,7 @@ class Forwarder:
         self._config = config
         self._setup = setup
         self._order = order(config.policy, setup.chance)
-        self._under_way = 0
+        self._shares = FairShares(2 * config.max_concurrent)
         self._observers: tuple[ForwardObserver, ...] | None = None
         reason = f"concurrent queries exceeded maximum {config.max_concurrent}"
         self._too_many = Response(REFUSED, plugin=NAME, error=reason)
@@ -77,7 +78,8 @@ class Forwarder:
     async def ask(self, request: Request) -> Response:
         """What the first upstream with an answer says; SERVFAIL where there is none, REFUSED for one too many."""
         config, members, now_s = self._config, self.group.usable, self._setup.now_s
-        if config.max_concurrent and self._under_way >= config.max_concurrent:
+        client = request.client[0]
+        if config.max_concurrent and not self._shares.take(client):
             self._rejects.count += 1
             return self._too_many
         transport = self.transport(request)
@@ -86,7 +88,6 @@ class Forwarder:
         deadline_s = at_s + TIMEOUT_S
         response = FAILED
         has_answer = False
-        self._under_way += 1
         try:
             for member, lap in self._candidates(members):
                 if at_s >= deadline_s or (lap and has_answer):
@@ -112,7 +113,8 @@ class Forwarder:
                 if response.rcode not in config.failover_rcodes:
                     break
         finally:
-            self._under_way -= 1
+            if config.max_concurrent:
+                self._shares.give_back(client)
         if response.rcode == SERVFAIL and has_answer:
             return response._replace(error="the upstream answers SERVFAIL")
         return response
@@ -123,7 +125,7 @@ class Forwarder:
             self._observers = tuple(plugin for plugin in plugins if isinstance(plugin, ForwardObserver))
         if self._observers:
             return self._observed(self._observers, member, request, transport, timeout_s)
-        return member.upstream.exchange(request.query, transport, timeout_s)
+        return member.upstream.exchange(request.query, transport, timeout_s, request.client[0])
 
     async def _observed(
         self,
@@ -135,7 +137,7 @@ class Forwarder:
     ) -> bytes:
         started_s, wire = self._setup.now_s(), b""
         try:
-            wire = await member.upstream.exchange(request.query, transport, timeout_s)
+            wire = await member.upstream.exchange(request.query, transport, timeout_s, request.client[0])
         finally:
             spec = member.upstream.spec
             over = transport if spec.scheme == "dns" else spec.scheme

@@ -39,16 +39,39 @@ async def test_one_connection_is_used_again() -> None:
 async def test_many_at_once_share_a_few_connections() -> None:
     async with fake_server() as server, upstream_of(server.spec) as upstream:
         assert {*await asyncio.gather(*(asked(upstream) for _ in range(1000)))} == {respond_to(QUERY)}
-        assert len(server.connections) == streams.CONNECTIONS
+        assert len(server.connections) == streams.CONNECTIONS // 2
         assert await asked(upstream) == respond_to(QUERY)
-        assert len(server.connections) == streams.CONNECTIONS
+        assert len(server.connections) == streams.CONNECTIONS // 2
 
 
 async def test_more_than_connections_may_have_fail_at_once() -> None:
     async with fake_server(tcp=Silent()) as server, upstream_of(server.spec) as upstream:
-        tasks = [asyncio.create_task(asked(upstream)) for _ in range(streams.CONNECTIONS * PIPELINED + 1)]
+        tasks = [asyncio.create_task(asked(upstream)) for _ in range(streams.CONNECTIONS // 2 * PIPELINED + 1)]
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         assert [str(task.exception()) for task in done] == ["8 connections wait for as many responses as they may"]
+        upstream.close()
+        await asyncio.wait(tasks)
+
+
+@pytest.mark.parametrize("is_serial", [False, True])
+async def test_queries_of_others_find_connections_of_their_own(*, is_serial: bool) -> None:
+    """Three clients fill what they may with names whose servers are silent; another one's names are answered."""
+
+    def known_only(query: bytes) -> list[bytes]:
+        return [answer(query)] if b"silent" not in query.lower() else []
+
+    silent = query_of("silent.example.")
+    async with fake_server(tcp=known_only) as server, upstream_of(server.spec) as upstream:
+        upstream.streams.pipelined = 1 if is_serial else PIPELINED
+        clients = [f"192.0.2.{number}" for number in range(1, 4)]
+        tasks = [
+            asyncio.create_task(upstream.exchange(silent, "tcp", 60.0, client))
+            for _ in range(700)
+            for client in clients
+        ]
+        await asyncio.sleep(0)
+        for number in range(50):
+            assert await upstream.exchange(QUERY, "tcp", 60.0, "198.51.100.1") == respond_to(QUERY), number
         upstream.close()
         await asyncio.wait(tasks)
 

@@ -246,6 +246,11 @@ async def test_max_concurrent(setup: ForwardSetup) -> None:
     assert rcodes == [0, 0, 5, 5, 5]
     assert setup.counted["coredns_forward_max_concurrent_rejects"].tally().count == 3
     assert (await answer(plugin)).rcode == 0
+    upstream = setup.scripted["192.0.2.1:53"]
+    clients = [*["192.0.2.201"] * 5, "192.0.2.202"]
+    rcodes = [response.rcode for response in await asyncio.gather(*(answer(plugin, client=each) for each in clients))]
+    assert rcodes == [0, 0, 5, 5, 5, 0], "a client that asks for too many leaves room for another one"
+    assert upstream.clients[-3:] == ["192.0.2.201", "192.0.2.201", "192.0.2.202"]
 
 
 async def test_durations_by_rcode(setup: ForwardSetup) -> None:
