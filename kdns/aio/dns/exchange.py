@@ -1,4 +1,4 @@
-"""What UDP and TCP do alike with a packet that the table does not hold."""
+"""What all transports do with a packet that the table does not hold."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from kdns import logs
 from kdns.aio.dns.request_metrics import Requests
+from kdns.dns.fair_queue import FairShares
 from kdns.dns.query import HEADER_BYTES
 from kdns.dns.table import Lane, key_of
 from kdns.plugins.server import Client, Exchange, Outcome, Server
@@ -19,20 +20,46 @@ log = logs.get(__name__)
 
 LOGGED_BYTES: Final = 512
 """How much of a packet that broke something is logged."""
+MAX_PENDING: Final = 4000
+"""Queries of a process that may wait for somebody else's answer, such as an upstream's; more get SERVFAIL.
+
+One client has half of them at most, over all transports and connections together.
+"""
 
 
 def respond(
-    server: Server, requests: Requests, packet: bytes, key: bytes, lane: Lane, client: Client, received_s: float
+    server: Server,
+    requests: Requests,
+    pending: FairShares,
+    packet: bytes,
+    key: bytes,
+    lane: Lane,
+    client: Client,
+    received_s: float,
 ) -> Outcome:
-    """The server's response; SERVFAIL where it fails unexpectedly, which is logged and counted."""
+    """Returns the server's response; SERVFAIL if it fails unexpectedly, which is logged and counted.
+
+    A response that has to wait takes one of the client's places in `pending`, which the caller gives back behind it.
+    SERVFAIL if the client has no place left.
+    """
     try:
-        return server.respond(packet, lane, client, received_s, key)
+        outcome = server.respond(packet, lane, client, received_s, key)
     except Exception as failure:  # noqa: BLE001 - one query must not end the others
         return failed(failure, server, requests, packet, lane, client, received_s)
+    if isinstance(outcome, Exchange) or pending.take(client[0]):
+        return outcome
+    _discard(outcome)
+    return server.overloaded(packet, lane)
 
 
 def answered(
-    server: Server, requests: Requests, packet: bytes, lane: Lane, client: Client, received_s: float
+    server: Server,
+    requests: Requests,
+    pending: FairShares,
+    packet: bytes,
+    lane: Lane,
+    client: Client,
+    received_s: float,
 ) -> Outcome:
     """The response to a message that came alone, from the table or not; its time is counted where nobody waits."""
     key = key_of(packet) if len(packet) > HEADER_BYTES else b""
@@ -40,13 +67,13 @@ def answered(
     if answer is not None and (answer.until_s > received_s or answer.renew(received_s)):
         outcome: Outcome = Exchange(answer.wire(packet))
     else:
-        outcome = respond(server, requests, packet, key, lane, client, received_s)
+        outcome = respond(server, requests, pending, packet, key, lane, client, received_s)
     requests.observe(1, asyncio.get_running_loop().time() - received_s)
     return outcome
 
 
-def drop(outcome: Coroutine[Any, Any, Exchange]) -> None:
-    """Ask nobody after all. That what was to be asked never is, is no news for the log."""
+def _discard(outcome: Coroutine[Any, Any, Exchange]) -> None:
+    """Closes a coroutine that never ran, without Python's warning."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
         outcome.close()

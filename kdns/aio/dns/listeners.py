@@ -10,12 +10,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kdns.aio.connections import shared_ports
+from kdns.aio.dns.exchange import MAX_PENDING
 from kdns.aio.dns.interfaces import DnsSockets, close_all, dns_sockets, with_closer
 from kdns.aio.dns.request_metrics import Requests
 from kdns.aio.dns.stream import ConnectionLimits, TcpClients
 from kdns.aio.dns.tcp import TcpListener
 from kdns.aio.dns.udp import Misses, UdpListener
 from kdns.aio.netlink.addresses import InterfaceAddress
+from kdns.dns.fair_queue import FairShares
 from kdns.dns.table import Generations
 from kdns.errors import ListenError
 from kdns.plugins.listener import ListenerOptions
@@ -86,8 +88,9 @@ class Listeners:
         self.servers: list[Server] = []
         self.requests: dict[str, list[Requests]] = {}
         self.places: dict[Place, Listening] = {}
-        self._clients = TcpClients()
-        self._misses = Misses()
+        pending = FairShares(MAX_PENDING)
+        self._clients = TcpClients(pending)
+        self._misses = Misses(pending)
         self._generations = Generations()
 
     @property

@@ -10,8 +10,10 @@ from math import inf
 from typing import Final, Protocol
 
 from kdns.aio.connections import Connections, Kind, Listener, hold_unsent, unsent_bytes
+from kdns.aio.dns.exchange import MAX_PENDING
 from kdns.aio.dns.request_metrics import Requests
 from kdns.aio.dns.turns import Turns
+from kdns.dns.fair_queue import FairShares
 from kdns.dns.table import Lane
 from kdns.net import is_ipv6
 from kdns.plugins.listener import UNLIMITED_QUERIES, ListenerOptions
@@ -21,7 +23,7 @@ IDLE_S: Final = 10.0
 """How long a connection may be silent, and how long a message may take to arrive or to be read (RFC 7766 §6.2.3)."""
 MAX_QUERIES: Final = 100_000
 """Queries of one connection; then it closes, so that clients spread over replicas again."""
-MAX_PENDING: Final = 100
+MAX_CONNECTION_PENDING: Final = 100
 """Answers of one connection that may wait for somebody else; until then nothing more is read."""
 MAX_HELD_BYTES: Final = 16 << 20
 """What all connections of the process together may hold: messages that are incomplete, and answers that are unsent."""
@@ -77,8 +79,10 @@ class TcpClients:
     turns: UDP waits for a slice at most, and who asks little does not wait for who asks much.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, pending: FairShares | None = None) -> None:
         self.connections = Connections(Kind.DNS)
+        self.pending = pending or FairShares(MAX_PENDING)
+        """Places of queries that wait for somebody else."""
         self.held_bytes = 0
         self._held: dict[StreamClient, int] = {}
         self._turns = Turns[StreamClient](2 * self.connections.maximum, lambda connection: connection.answer())

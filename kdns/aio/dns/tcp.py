@@ -9,10 +9,16 @@ from collections.abc import Coroutine, Iterator
 from typing import Any, Final
 
 from kdns.aio.connections import Listener, is_lost
-from kdns.aio.dns.exchange import completed, respond
+from kdns.aio.dns.exchange import completed, log_failure, respond
 from kdns.aio.dns.interfaces import limit_kernel_buffers
 from kdns.aio.dns.request_metrics import Requests
-from kdns.aio.dns.stream import MAX_PENDING, ConnectionLimits, StreamConnection, TcpClients, close_listener
+from kdns.aio.dns.stream import (
+    MAX_CONNECTION_PENDING,
+    ConnectionLimits,
+    StreamConnection,
+    TcpClients,
+    close_listener,
+)
 from kdns.dns.query import HEADER_BYTES
 from kdns.dns.table import key_of
 from kdns.plugins.server import Exchange, Server
@@ -29,7 +35,8 @@ _received = memoryview(bytearray(READ_BYTES))
 class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
     """One client: length-prefixed messages in, answers out, in whatever order they are ready.
 
-    At most one answer waits for a client to read it: until then no more questions are taken.
+    At most one answer waits for a client to read it: until then no more questions are taken. A zone transfer sends one
+    message when it is this connection's turn, and the questions behind it wait for its end.
     """
 
     def __init__(
@@ -43,8 +50,8 @@ class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
         super().__init__(server, requests, clients, clients.connections, connections, limits or ConnectionLimits())
         self._buffer = b""
         self._tasks: set[asyncio.Task[None]] = set()
-        self._streams: list[Iterator[bytes]] = []
-        self._streaming: asyncio.Handle | None = None
+        self._transfers: list[Iterator[bytes]] = []
+        self._has_last_query = False
         self._active_s = self._loop.time()
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -68,28 +75,31 @@ class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
         """The client reads again."""
         self._is_unread = False
         self._is_active()
-        if self._streaming is None:
-            self._stream_on()
         self._go_on()
 
     def answer(self) -> None:
-        """Answer some whole messages, as far as there is room for their answers."""
+        """Send a message of a zone transfer, or answer some questions, as far as there is room for their answers."""
         self._is_waiting = False
+        if self._transfers:
+            self._transfer()
+        else:
+            self._answer_questions()
+        if not self._transport.is_closing():
+            self._end_turn()
+
+    def _answer_questions(self) -> None:
         received, position = self._buffer, 0
         for _ in range(TURN):
-            if position == len(received) or self._is_full or self._transport.is_closing():
+            if position == len(received) or self._is_full or self._has_last_query:
                 break
             end = _message_end(received, position)
             if end > len(received):
                 break
             self._answer(received[position + 2 : end])
             position = end
-        if self._transport.is_closing():
-            return
         if position:
             self._buffer = received[position:]
             self._is_active()
-        self._end_turn()
 
     @property
     def pending(self) -> set[asyncio.Task[None]]:
@@ -98,17 +108,20 @@ class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
 
     @property
     def _is_full(self) -> bool:
-        return self._is_unread or bool(self._streams) or len(self._tasks) >= MAX_PENDING
+        return self._is_unread or bool(self._transfers) or len(self._tasks) >= MAX_CONNECTION_PENDING
 
     @property
     def _is_answerable(self) -> bool:
-        """Whether there is a whole message, and room for its answer."""
+        """Whether a transfer goes on, or there is a whole message, and room for its answer."""
+        if self._transfers:
+            return not self._is_unread
         received = self._buffer
-        return bool(received) and not self._is_full and _message_end(received, 0) <= len(received)
+        is_taken = bool(received) and not self._is_full and not self._has_last_query
+        return is_taken and _message_end(received, 0) <= len(received)
 
     @property
     def _is_answered(self) -> bool:
-        return self._is_ending and not (self._tasks or self._is_waiting or self._streams)
+        return self._is_ending and not (self._tasks or self._is_waiting or self._transfers)
 
     @property
     def _received_bytes(self) -> int:
@@ -128,16 +141,21 @@ class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
         if answer is not None and (answer.until_s > received_s or answer.renew(received_s)):
             self._write(answer.wire(packet))
         else:
-            outcome = respond(self._server, self._requests, packet, key, self._lane, self._client, received_s)
+            pending = self._clients.pending
+            outcome = respond(self._server, self._requests, pending, packet, key, self._lane, self._client, received_s)
             if isinstance(outcome, Exchange):
                 self._send(outcome)
                 if not outcome.wire and outcome.request is None:
-                    self._transport.close()  # not DNS: nothing sensible can follow
+                    self._end_behind_this()  # not DNS: nothing sensible can follow
             else:
                 self._wait_for(packet, outcome, received_s)
         self._requests.observe(1, self._loop.time() - received_s)
         if self._queries >= self._limits.max_queries:
-            self._transport.close()
+            self._end_behind_this()
+
+    def _end_behind_this(self) -> None:
+        """Take no further question, and close when those before are answered."""
+        self._has_last_query = self._is_ending = True
 
     def _wait_for(self, packet: bytes, outcome: Coroutine[Any, Any, Exchange], received_s: float) -> None:
         task = self._loop.create_task(self._answer_later(packet, outcome, received_s))
@@ -146,6 +164,7 @@ class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
+        self._clients.pending.give_back(self._client[0])
         self._go_on()
 
     async def _answer_later(self, packet: bytes, outcome: Coroutine[Any, Any, Exchange], received_s: float) -> None:
@@ -157,23 +176,21 @@ class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
             self._write(exchange.wire)
             exchange.sent(self._loop.time())
         if exchange.following:
-            self._streams.append(exchange.following)
-            if self._streaming is None:
-                self._stream_on()
+            self._transfers.append(exchange.following)
 
-    def _stream_on(self) -> None:
-        """Send the next message of a transfer, when the client has read those before and others had a turn."""
-        self._streaming = None
-        if not self._streams or self._is_unread or self._transport.is_closing():
+    def _transfer(self) -> None:
+        """Send the next message of the first transfer; a zone that cannot be sent to its end ends the connection."""
+        try:
+            message = next(self._transfers[0], None)
+        except Exception as failure:  # noqa: BLE001 - one client must not end the others
+            log_failure(failure, b"", self._server.label, with_stack=False)
+            self._transport.abort()
             return
-        message = next(self._streams[0], None)
         if message is None:
-            self._streams.pop(0)
+            self._transfers.pop(0)
         else:
             self._write(message)
-        self._streaming = self._loop.call_soon(self._stream_on)
-        if not self._streams:
-            self._go_on()
+        self._is_active()
 
     def _write(self, response: bytes) -> None:
         if not is_lost(self._transport):

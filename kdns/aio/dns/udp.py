@@ -10,7 +10,7 @@ import socket
 from collections.abc import Coroutine
 from typing import Any, Final, NamedTuple
 
-from kdns.aio.dns.exchange import drop, failed, respond
+from kdns.aio.dns.exchange import MAX_PENDING, failed, respond
 from kdns.aio.dns.request_metrics import Requests
 from kdns.aio.dns.turns import Turns
 from kdns.dns.fair_queue import FairShares
@@ -29,11 +29,6 @@ MAX_WAITING: Final = 4096
 Half of it has the A and AAAA questions of 1,000 clients behind one address."""
 RECEIVE_BYTES: Final = 4096
 SOCKET_BUFFER_BYTES: Final = 4 << 20
-MAX_PENDING: Final = 2000
-"""Queries of a socket that may wait for somebody else's answer; more are refused with SERVFAIL.
-
-One client has half of them at most, so that names whose servers are silent take nothing from those who ask for others.
-"""
 CLOSE_S: Final = 2.0
 """How long queries that wait for somebody else are waited for when the socket is to be closed."""
 
@@ -49,10 +44,11 @@ class Miss(NamedTuple):
 
 
 class Misses(Turns[Miss]):
-    """The misses of all sockets of a process."""
+    """The misses of all sockets of a process; `pending` are the places of queries that wait for somebody else."""
 
-    def __init__(self) -> None:
+    def __init__(self, pending: FairShares | None = None) -> None:
         super().__init__(MAX_WAITING, lambda miss: miss.listener.answer(miss))
+        self.pending = pending or FairShares(MAX_PENDING)
 
 
 class Waiting:
@@ -106,7 +102,6 @@ class UdpListener:
         self._lane = server.table.lane("udp", 6 if sock.family == socket.AF_INET6 else 4)
         self._waiting: set[Waiting] = set()
         self._drained: asyncio.Future[None] | None = None
-        self._shares = FairShares(MAX_PENDING)
         sock.setblocking(False)
         for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
             sock.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER_BYTES)
@@ -161,12 +156,10 @@ class UdpListener:
         self._requests.observe(1, self._loop.time() - received_s)
 
     def _respond(self, packet: bytes, key: bytes, client: Any, received_s: float) -> None:
-        outcome = respond(self._server, self._requests, packet, key, self._lane, client[:2], received_s)
+        pending = self._misses.pending
+        outcome = respond(self._server, self._requests, pending, packet, key, self._lane, client[:2], received_s)
         if isinstance(outcome, Exchange):
             self._send(outcome, client)
-        elif not self._shares.take(client[0]):
-            drop(outcome)
-            self._send(self._server.overloaded(packet, self._lane), client)
         else:
             waiting = Waiting(self, outcome, packet, client, received_s)
             self._waiting.add(waiting)
@@ -181,7 +174,7 @@ class UdpListener:
     def answered(self, waiting: Waiting, exchange: Exchange) -> None:
         """A query that has waited has its response, or none."""
         self._waiting.discard(waiting)
-        self._shares.give_back(waiting.client[0])
+        self._misses.pending.give_back(waiting.client[0])
         self._send(exchange, waiting.client)
         if self._drained is not None and not self._waiting and not self._drained.done():
             self._drained.set_result(None)

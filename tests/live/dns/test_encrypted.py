@@ -7,18 +7,14 @@ import math
 import socket
 import ssl
 import struct
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import h2.connection
 import h2.events
 import pytest
 from aioquic.asyncio.client import connect
-from aioquic.asyncio.protocol import QuicConnectionProtocol
 from aioquic.quic.configuration import QuicConfiguration
-from aioquic.quic.events import QuicEvent, StreamDataReceived
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
@@ -26,8 +22,8 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 from dns_client import packet, rcode
+from encrypted_server import DoqClient, Encrypted, encrypted
 from fake_api import until
-from fake_api_certs import authority, issue
 
 from kdns.aio.connections import Connections, Kind
 from kdns.aio.dns import stream
@@ -41,41 +37,6 @@ from kdns.plugins.listener import ListenerOptions
 from kdns.plugins.server_config import configure
 
 QUERY = packet("a.test", number=0)
-
-
-class Encrypted:
-    """A server of whoami with every scheme, and its certificate."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        ca = authority("ca")
-        self.ca = folder / "ca.crt"
-        self.ca.write_bytes(ca.pem)
-        self.cert, self.key = issue(ca, "server", folder, ("localhost", "127.0.0.1"))
-        self.server: DnsServer
-
-    def corefile(self, options: str = "") -> str:
-        schemes = " ".join(f"{scheme}://.:0" for scheme in ("tls", "https", "quic"))
-        tls = f"bind 127.0.0.1\ntls {self.cert} {self.key}"
-        return f"{schemes} {{\n{tls}\n{options}\nwhoami\n}}\n"
-
-    def port(self, scheme: str) -> int:
-        return next(port for name, _, port in self.server.listened if name == scheme)
-
-    def seen(self, kind: str) -> dict[int, int]:
-        counted = [getattr(each, kind) for listeners in self.server.requests.values() for each in listeners]
-        return {status: count for each in counted for status, count in each.items()}
-
-
-@asynccontextmanager
-async def encrypted(folder: Path, options: str = "") -> AsyncIterator[Encrypted]:
-    made = Encrypted(folder)
-    made.server = DnsServer(configure(parse(made.corefile(options))))
-    await made.server.start()
-    try:
-        yield made
-    finally:
-        await made.server.stop()
 
 
 async def output(*argv: str) -> str:
@@ -301,7 +262,7 @@ async def test_a_connection_too_many_takes_the_place_of_an_idle_one(tmp_path: Pa
 
 async def test_certificates_are_checked_when_the_server_starts(tmp_path: Path) -> None:
     """None asks a terminal for the password of a key."""
-    made = Encrypted(tmp_path)
+    made = Encrypted(tmp_path, "whoami")
     key = load_pem_private_key(made.key.read_bytes(), None)
     locked = tmp_path / "locked.pem"
     locked.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret")))
@@ -345,41 +306,6 @@ def test_one_connection_counts_in_two_places_or_in_none() -> None:
     for place, name in ((first, "b"), (first, "c"), (second, "d"), (second, "e")):
         place.remove(name)
     assert (len(process), len(first), len(second)) == (0, 0, 0)
-
-
-class DoqClient(QuicConnectionProtocol):
-    """Sends messages on streams of its choice."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.received: dict[int, bytes] = {}
-        self.ended: set[int] = set()
-
-    def ask(self, stream: int, message: bytes) -> None:
-        self._quic.send_stream_data(stream, len(message).to_bytes(2, "big") + message, end_stream=True)
-        self.transmit()
-
-    def begin(self, stream: int) -> None:
-        self._quic.send_stream_data(stream, b"\0\x20begun")
-        self.transmit()
-
-    def scatter(self, stream: int, pieces: int) -> None:
-        """Send bytes of a message with gaps between them."""
-        sender = self._quic._get_or_create_stream_for_send(stream).sender  # noqa: SLF001 - clients send no gaps
-        sender.write(bytes(2 * pieces))
-        for start in range(0, 2 * pieces, 2):
-            sender._pending.subtract(start, start + 1)  # noqa: SLF001 - see above
-        self.transmit()
-
-    def retried(self) -> bool:
-        """Whether the server wanted a token."""
-        return self._quic._retry_count == 1  # noqa: SLF001 - nothing public tells
-
-    def quic_event_received(self, event: QuicEvent) -> None:
-        if isinstance(event, StreamDataReceived):
-            self.received[event.stream_id] = self.received.get(event.stream_id, b"") + event.data
-            if event.end_stream:
-                self.ended.add(event.stream_id)
 
 
 @pytest.mark.parametrize("message", [packet("a.test", number=7), b"\0\0nonsense"])

@@ -14,6 +14,7 @@ from fake_api import until
 
 from kdns.aio.dns import turns, udp
 from kdns.aio.dns.request_metrics import Requests
+from kdns.dns.fair_queue import FairShares
 from kdns.dns.query import AA
 from kdns.dns.response import Response, Reuse
 from kdns.dns.types import NOERROR, NXDOMAIN, SERVFAIL
@@ -101,11 +102,10 @@ class Silent(Plugin):
         return Response()
 
 
-async def test_who_asks_for_names_that_do_not_come_leaves_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(udp, "MAX_PENDING", 20)
+async def test_who_asks_for_names_that_do_not_come_leaves_room() -> None:
     silent, sock, loop = Silent(), socket.socket(type=socket.SOCK_DGRAM), asyncio.get_running_loop()
     sock.bind(("127.0.0.1", 0))
-    listener = udp.UdpListener(sock, server_of(silent), Requests(), udp.Misses())
+    listener = udp.UdpListener(sock, server_of(silent), Requests(), udp.Misses(FairShares(20)))
     port = listener.address[1]
     with client_at("127.0.0.3", port) as flooder, client_at("127.0.0.2", port) as other:
         for number in range(40):

@@ -16,7 +16,13 @@ from kdns.aio.dns.encrypted.http1 import Http1
 from kdns.aio.dns.encrypted.http2 import Http2
 from kdns.aio.dns.exchange import answered, completed
 from kdns.aio.dns.request_metrics import Requests
-from kdns.aio.dns.stream import MAX_PENDING, ConnectionLimits, StreamConnection, TcpClients, close_listener
+from kdns.aio.dns.stream import (
+    MAX_CONNECTION_PENDING,
+    ConnectionLimits,
+    StreamConnection,
+    TcpClients,
+    close_listener,
+)
 from kdns.plugins.listener import HTTPS_CONNECTIONS, ListenerOptions
 from kdns.plugins.server import Exchange, Server
 
@@ -138,7 +144,7 @@ class HttpsConnection(StreamConnection, asyncio.Protocol):
 
     @property
     def _is_full(self) -> bool:
-        return self._is_unread or self._codec.is_busy or len(self._tasks) >= MAX_PENDING
+        return self._is_unread or self._codec.is_busy or len(self._tasks) >= MAX_CONNECTION_PENDING
 
     @property
     def _is_answerable(self) -> bool:
@@ -173,13 +179,14 @@ class HttpsConnection(StreamConnection, asyncio.Protocol):
             self._refuse(request.stream, packet)
             return
         received_s = self._loop.time()
-        outcome = answered(self._server, self._requests, packet, self._lane, self._client, received_s)
+        pending = self._clients.pending
+        outcome = answered(self._server, self._requests, pending, packet, self._lane, self._client, received_s)
         if isinstance(outcome, Exchange):
             self._respond(request.stream, outcome)
             return
-        self._tasks[request.stream] = self._loop.create_task(
-            self._respond_later(request.stream, packet, outcome, received_s)
-        )
+        task = self._loop.create_task(self._respond_later(request.stream, packet, outcome, received_s))
+        task.add_done_callback(lambda _task: pending.give_back(self._client[0]))
+        self._tasks[request.stream] = task
         self._pool.occupy(self)
 
     async def _respond_later(

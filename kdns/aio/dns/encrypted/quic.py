@@ -46,6 +46,8 @@ MAX_UNVERIFIED: Final = 32
 MAX_HELD_BYTES: Final = 256 * 1024
 """What one connection may have here of messages that are not whole."""
 WINDOW_BYTES: Final = 128 * 1024
+MAX_UNSENT_BYTES: Final = 64 * 1024
+"""What one connection may have here of answers that its client has not acknowledged; its further requests wait."""
 MAX_GAPS: Final = 64
 """Pieces of messages, and of the handshake, that a connection may have here behind gaps.
 
@@ -248,7 +250,12 @@ class QuicClient:
         self._loop = asyncio.get_running_loop()
         self._lane = self._endpoint.server.table.lane("quic", 6 if is_ipv6(client[0]) else 4)
         self._streams: dict[int, bytes] = {}
+        self._waiting: dict[int, bytes] = {}
+        """Whole requests by stream; they wait for room for their answers."""
         self._transfers: dict[int, Iterator[bytes]] = {}
+        self._unsent_bytes = 0
+        self._is_in_turn = False
+        self._is_ending = False
         self._ids: set[bytes] = set()
         self._is_unverified = False
         self._is_over = False
@@ -269,7 +276,20 @@ class QuicClient:
         return str(self._client[0])
 
     def answer(self) -> None:
-        """Nothing waits here: datagrams have their turns before they come."""
+        """Send a message of a zone transfer, or answer a request that has waited; it is this connection's turn."""
+        self._is_in_turn = False
+        if self._is_over:
+            return
+        try:
+            if self._transfers:
+                self._transfer()
+            elif self._waiting:
+                stream = next(iter(self._waiting))
+                self._take(stream, self._waiting.pop(stream))
+            self._go_on()
+        except Exception as failure:  # noqa: BLE001 - one client must not end the others
+            log_failure(failure, b"", self._endpoint.server.label, with_stack=False)
+            self.end(DoqError.INTERNAL_ERROR)
 
     def receive(self, data: bytes, client: Any) -> None:
         """Take a datagram."""
@@ -281,8 +301,6 @@ class QuicClient:
         except Exception as failure:  # noqa: BLE001 - one client must not end the others
             log_failure(failure, data, self._endpoint.server.label, with_stack=False)
             self._leave()
-        if not self._is_over:
-            self._look()
 
     def evict(self) -> None:
         """End the connection at once: its place or its memory is for others."""
@@ -301,22 +319,35 @@ class QuicClient:
         while not self._is_over and (event := self._quic.next_event()) is not None:
             self._handle(event)
         if not self._is_over:
-            self._transfer_on()
+            self._note_held()
+        if not self._is_over:
             self._transmit()
+            self._wait_for_turn()
 
-    def _transfer_on(self) -> None:
-        """Send the next messages of zone transfers, as far as the client has taken those before."""
-        for stream, messages in tuple(self._transfers.items()):
-            while self._unsent_bytes(stream) < WINDOW_BYTES:
-                message = next(messages, None)
-                self._quic.send_stream_data(stream, framed(message) if message else b"", end_stream=message is None)
-                if message is None:
-                    del self._transfers[stream]
-                    break
+    def _wait_for_turn(self) -> None:
+        """Have transfers and waiting requests go on in their turn, if there is room; or end behind the last answer."""
+        has_work = self._transfers or self._waiting
+        if has_work and not self._is_in_turn and self._has_room:
+            self._is_in_turn = True
+            self._endpoint.clients.wait(self)
+        elif self._is_ending and not (has_work or self.tasks or self._unsent_bytes):
+            self.end(DoqError.NO_ERROR)
 
-    def _unsent_bytes(self, stream: int) -> int:
-        sending = self._quic._streams.get(stream)  # noqa: SLF001 - nothing public tells how much waits
-        return len(sending.sender._buffer) if sending else 0  # noqa: SLF001 - see above
+    @property
+    def _has_room(self) -> bool:
+        return self._unsent_bytes < MAX_UNSENT_BYTES
+
+    def _transfer(self) -> None:
+        """Send the next message of the first zone transfer."""
+        stream, messages = next(iter(self._transfers.items()))
+        message = next(messages, None)
+        self._send(stream, framed(message) if message else b"", is_end=message is None)
+        if message is None:
+            del self._transfers[stream]
+
+    def _send(self, stream: int, data: bytes, *, is_end: bool) -> None:
+        self._quic.send_stream_data(stream, data, end_stream=is_end)
+        self._unsent_bytes += len(data)
 
     def _handle(self, event: events.QuicEvent) -> None:
         if isinstance(event, events.StreamDataReceived):
@@ -335,7 +366,7 @@ class QuicClient:
 
     def _add(self, stream: int, data: bytes, *, is_end: bool) -> None:
         """Take a part of a message: two bytes of length and the message, and nothing behind it (RFC 9250 §4.2)."""
-        if stream % CLIENT_STREAMS or stream in self.tasks:
+        if stream % CLIENT_STREAMS or stream in self.tasks or stream in self._waiting:
             self.end(DoqError.PROTOCOL_ERROR)
             return
         if stream not in self._streams and not data:
@@ -352,16 +383,22 @@ class QuicClient:
         self._streams.pop(stream, None)
         if len(received) > wanted or not _is_allowed(received[2:]):
             self.end(DoqError.PROTOCOL_ERROR)
+        elif self._is_ending:
+            self._reset(stream, DoqError.EXCESSIVE_LOAD)
         else:
-            self._take(stream, received[2:])
+            self._queries += 1
+            self._is_ending = self._queries >= self._endpoint.limits.max_queries
+            if self._has_room and not self._waiting:
+                self._take(stream, received[2:])
+            else:
+                self._waiting[stream] = received[2:]
 
     def _take(self, stream: int, packet: bytes) -> None:
-        endpoint, received_s = self._endpoint, self._loop.time()
-        self._queries += 1
+        endpoint, received_s, pending = self._endpoint, self._loop.time(), self._endpoint.clients.pending
         if len(self.tasks) >= endpoint.max_streams or endpoint.pending >= endpoint.max_pending:
             self._reset(stream, DoqError.EXCESSIVE_LOAD)
             return
-        outcome = answered(endpoint.server, endpoint.requests, packet, self._lane, self._client, received_s)
+        outcome = answered(endpoint.server, endpoint.requests, pending, packet, self._lane, self._client, received_s)
         if isinstance(outcome, Exchange):
             self._respond(stream, outcome)
             endpoint.clients.connections.touch(self)
@@ -371,8 +408,6 @@ class QuicClient:
             task = self._loop.create_task(self._respond_later(stream, packet, outcome, received_s))
             self.tasks[stream] = task
             task.add_done_callback(partial(self._done, stream))
-        if self._queries >= endpoint.limits.max_queries:
-            self.end(DoqError.NO_ERROR)
 
     async def _respond_later(
         self, stream: int, packet: bytes, outcome: Coroutine[Any, Any, Exchange], received_s: float
@@ -387,13 +422,15 @@ class QuicClient:
 
     def _done(self, stream: int, _task: asyncio.Task[None]) -> None:
         self._endpoint.pending -= 1
+        self._endpoint.clients.pending.give_back(self._client[0])
         self.tasks.pop(stream, None)
         if not (self.tasks or self._is_over):
             self._endpoint.clients.connections.touch(self)
+            self._wait_for_turn()
 
     def _respond(self, stream: int, exchange: Exchange) -> None:
         if exchange.wire:
-            self._quic.send_stream_data(stream, framed(exchange.wire), end_stream=exchange.following is None)
+            self._send(stream, framed(exchange.wire), is_end=exchange.following is None)
             self._count(DoqError.NO_ERROR)
             exchange.sent(self._loop.time())
             if exchange.following:
@@ -406,7 +443,7 @@ class QuicClient:
     def _give_up(self, stream: int) -> None:
         """The client wants no answer any more."""
         self._streams.pop(stream, None)
-        if self._transfers.pop(stream, None):
+        if self._transfers.pop(stream, None) or self._waiting.pop(stream, None):
             self._reset(stream, DoqError.REQUEST_CANCELLED)
         if task := self.tasks.get(stream):
             task.cancel()
@@ -420,20 +457,21 @@ class QuicClient:
         by_code = self._endpoint.requests.quic_responses
         by_code[code.value] = by_code.get(code.value, 0) + 1
 
-    def _look(self) -> None:
-        """Note what the connection holds, and end one that holds too much: also what came out of order."""
+    def _note_held(self) -> None:
+        """Note what the connection holds, received and unsent; end one that has sent too much, also out of order."""
         quic = self._quic
         streams = (*quic._crypto_streams.values(), *quic._streams.values())  # noqa: SLF001 - nothing public tells of what is not in order yet
-        held_bytes = gaps = 0
+        received_bytes = gaps = 0
         for stream in streams:
-            held_bytes += len(stream.receiver._buffer)  # noqa: SLF001 - see above
+            received_bytes += len(stream.receiver._buffer)  # noqa: SLF001 - see above
             gaps += len(stream.receiver._ranges)  # noqa: SLF001 - see above
-        held_bytes += sum(map(len, self._streams.values()))
+        received_bytes += sum(map(len, self._streams.values())) + sum(map(len, self._waiting.values()))
+        self._unsent_bytes = sum(len(stream.sender._buffer) for stream in quic._streams.values())  # noqa: SLF001 - nor of what is not acknowledged
         too_many = gaps > MAX_GAPS or len(streams) > 2 * self._endpoint.max_streams
-        if held_bytes > MAX_HELD_BYTES or too_many:
+        if received_bytes > MAX_HELD_BYTES or too_many:
             self.end(DoqError.EXCESSIVE_LOAD)
         else:
-            self._endpoint.clients.hold(self, held_bytes)
+            self._endpoint.clients.hold(self, received_bytes + self._unsent_bytes)
 
     def _issue(self, connection_id: bytes) -> None:
         self._endpoint.by_id[connection_id] = self

@@ -17,6 +17,7 @@ from kdns.aio.dns.request_metrics import DURATION_BUCKETS_S, SIZE_BUCKETS_BYTES,
 from kdns.aio.metrics import Gauges, Histogram, Sample
 from kdns.cluster.objects import Service
 from kdns.cluster.source import Scope, Source
+from kdns.dns.fair_queue import FairShares
 from kdns.dns.message import query
 from kdns.dns.query import HEADER_BYTES
 from kdns.dns.types import SERVFAIL
@@ -132,7 +133,8 @@ ODD: dict[str, tuple[bytes, str, str, str]] = {
 def test_errors_are_counted_like_answers(case: str) -> None:
     packet, rcode, qtype, zone = ODD[case]
     server, requests = server_of(Failing(), zone="example."), Requests()
-    outcome = respond(server, requests, packet, b"", server.table.lane("udp", 4), ("192.0.2.1", 5353), 0.0)
+    lane, client = server.table.lane("udp", 4), ("192.0.2.1", 5353)
+    outcome = respond(server, requests, FairShares(1), packet, b"", lane, client, 0.0)
     assert isinstance(outcome, Exchange)
     (row,) = sent_by([server])
     assert (row.rcode, row.qtype, row.zone, row.times) == (rcode, qtype, zone, 1)

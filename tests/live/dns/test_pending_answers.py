@@ -1,0 +1,161 @@
+"""Answers that wait for an upstream, or for a client to read those before: over each transport of streams."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dns_client import Tcp, framed, packet, rcode
+from encrypted_server import Encrypted, doq_client, encrypted
+from fake_api import until
+from fake_upstream import fake_server
+
+from kdns.aio.dns import turns
+from kdns.aio.dns.encrypted import quic
+from kdns.aio.dns.server import DnsServer
+from kdns.corefile.parse import parse
+from kdns.plugins.server import Server
+from kdns.plugins.server_config import configure
+
+LAST = 3
+"""Questions of a connection, the last of which ends it."""
+
+
+async def over_stream(port: int, tls: ssl.SSLContext | None, questions: bytes) -> list[bytes]:
+    """What comes until the server closes the connection."""
+    name = "localhost" if tls else None
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls, server_hostname=name)
+    writer.write(questions)
+    received = await reader.read(-1)
+    writer.close()
+    messages = []
+    while received:
+        end = 2 + int.from_bytes(received[:2], "big")
+        messages.append(received[2:end])
+        received = received[end:]
+    return messages
+
+
+async def over_quic(made: Encrypted) -> list[bytes]:
+    async with doq_client(made) as client:
+        for number in range(LAST + 1):
+            client.ask(4 * number, packet(f"{number}.test", number=0))
+        await client.wait_closed()
+        return [client.received[4 * number][2:] for number in range(LAST + 1) if 4 * number in client.received]
+
+
+@pytest.mark.parametrize("scheme", ["dns", "tls", "quic"])
+async def test_the_last_questions_of_a_connection_are_answered(tmp_path: Path, scheme: str) -> None:
+    """`maxtcpqueries` ends a connection behind its last answer, although that waits for an upstream."""
+    options = f"timeouts {{\nmaxtcpqueries {LAST}\n}}"
+    async with asyncio.timeout(60), fake_server() as upstream:
+        to = f"{upstream.spec.address}"
+        async with encrypted(tmp_path, options, f"forward . {to}") as made:
+            questions = b"".join(framed(packet(f"{n}.test", number=n)) for n in range(LAST + 1))
+            if scheme == "quic":
+                responses = await over_quic(made)
+            elif scheme == "tls":
+                tls = ssl.create_default_context(cafile=str(made.ca))
+                responses = await over_stream(made.port("tls"), tls, questions)
+            else:
+                plain = DnsServer(configure(parse(f".:0 {{\nbind 127.0.0.1\n{options}\nforward . {to}\n}}")))
+                await plain.start()
+                responses = await over_stream(plain.listened[0][2], None, questions)
+                await plain.stop()
+    assert [rcode(response) for response in responses] == ["NOERROR"] * LAST
+    if scheme != "quic":
+        assert sorted(response[1] for response in responses) == [*range(LAST)]
+
+
+def zone_of(folder: Path, *records: str) -> Path:
+    path = folder / "db.big"
+    lines = ("@ 60 IN SOA ns hostmaster 1 3600 600 86400 60", "@ IN NS ns", *records)
+    path.write_text("$ORIGIN big.\n" + "\n".join(lines) + "\n")
+    return path
+
+
+def held_bytes(made: Encrypted) -> int:
+    return made.server._listeners._clients.held_bytes  # noqa: SLF001 - what the metrics are made of
+
+
+async def test_over_quic_requests_wait_for_a_client_that_does_not_read(tmp_path: Path) -> None:
+    """A client that asks for much and reads nothing has one answer more than 64 KiB here, not one for each request."""
+    texts = "".join(f' "{letter * 250}"' for letter in "abcdefgh" * 24)
+    path = zone_of(tmp_path, f"txt 60 IN TXT{texts}")
+    async with asyncio.timeout(60), encrypted(tmp_path, directives=f"file {path} big") as made:
+        async with doq_client(made, max_data=1000) as unread:
+            unread.read_no_more()
+            for number in range(40):
+                unread.ask(4 * number, packet("txt.big", qtype="TXT", number=0))
+            await until(lambda: held_bytes(made) > quic.MAX_UNSENT_BYTES)
+            async with doq_client(made) as other:
+                other.ask(0, packet("txt.big", qtype="TXT", number=0))
+                await until(lambda: bool(other.ended))
+                await until(lambda: held_bytes(made) < 2 * quic.MAX_UNSENT_BYTES)
+                assert held_bytes(made) > quic.MAX_UNSENT_BYTES
+            assert not unread.ended
+        await until(lambda: held_bytes(made) == 0)
+
+
+async def test_over_quic_requests_that_have_waited_are_answered(tmp_path: Path) -> None:
+    texts = "".join(f' "{letter * 250}"' for letter in "abcdefgh" * 24)
+    path = zone_of(tmp_path, f"txt 60 IN TXT{texts}")
+    async with (
+        asyncio.timeout(60),
+        encrypted(tmp_path, directives=f"file {path} big") as made,
+        doq_client(made) as client,
+    ):
+        for number in range(40):
+            client.ask(4 * number, packet("txt.big", qtype="TXT", number=0))
+        await until(lambda: len(client.ended) == 40)
+        assert {len(received) for received in client.received.values()} == {len(client.received[0])}
+
+
+@pytest.mark.parametrize("scheme", ["dns", "quic"])
+async def test_a_transfer_sends_one_message_in_a_turn(
+    tmp_path: Path, scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many transfers there are, an iteration of the loop makes one message, where a slice has room for one."""
+    monkeypatch.setattr(turns, "SLICE_S", 0.0)
+    loop, iterations, made_in = asyncio.get_running_loop(), 0, list[int]()
+    following = Server._following  # noqa: SLF001 - where further messages are made
+
+    def counted(*args: Any) -> Iterator[bytes]:
+        for message in following(*args):
+            made_in.append(iterations)
+            yield message
+
+    def tick() -> None:
+        nonlocal iterations
+        iterations += 1
+        loop.call_soon(tick)
+
+    monkeypatch.setattr(Server, "_following", counted)
+    path = zone_of(tmp_path, *(f"host{number} 60 IN A 192.0.2.1" for number in range(4000)))
+    directives = f"file {path} big\ntransfer {{\nto *\n}}"
+    async with asyncio.timeout(60), encrypted(tmp_path, directives=directives) as made:
+        loop.call_soon(tick)
+        if scheme == "quic":
+            async with doq_client(made) as client:
+                for number in range(10):
+                    client.ask(4 * number, packet("big", qtype="AXFR", number=0))
+                await until(lambda: len(client.ended) == 10)
+        else:
+            plain = DnsServer(configure(parse(f".:0 {{\nbind 127.0.0.1\n{directives}\n}}")))
+            await plain.start()
+            clients = [await Tcp.connect(plain.listened[0][2]) for _ in range(10)]
+            for each in clients:
+                await each.send(framed(packet("big", qtype="AXFR", number=0)))
+                each.writer.write_eof()
+            received = await asyncio.gather(*(each.reader.read(-1) for each in clients))
+            assert len({*received}) == 1
+            for each in clients:
+                each.writer.close()
+            await plain.stop()
+    assert len(made_in) > 10
+    assert max(Counter(made_in).values()) == 1
