@@ -102,8 +102,8 @@ class Exchanges:
         """
         if not self._shares.take(client):
             self.rejected += 1
-            whose = f"of this client wait for upstreams already, of {self.max_exchanges} for all"
-            raise UpstreamError(f"as many queries {whose}")
+            limit = f"all clients together may have {self.max_exchanges}"
+            raise UpstreamError(f"too many queries of one client wait for upstreams; {limit}")
         if deadline_s is None:
             deadline_s = self.loop.time() + timeout_s
         pending = Pending(self.loop, timeout_s, deadline_s, question, client)
