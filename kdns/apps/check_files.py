@@ -122,17 +122,13 @@ class _Reading(BlockSetup):
         """Read the file once; one that is named has to be there."""
         del every_s
         placed = self.path(path)
-        is_optional = is_optional and placed in _OPTIONAL
-
-        def parsed(text: str) -> Any:
-            for line, reason in hosts.left_out(text) if kind == hosts.KIND and placed not in _OPTIONAL else ():
-                self._note(CorefileError(placed, line, "", reason))
-            return parse(text) if parse else text
-
-        self.prepare(WatchedFile(kind, placed, 0.0, read, parsed if parse else None, is_optional).begin)
+        self.prepare(WatchedFile(kind, placed, 0.0, read, parse, is_optional and placed in _OPTIONAL).begin)
 
     def log(self, level: Level, event: str, **facts: object) -> None:
-        """What a start warns of in files is a mistake."""
-        if level == "warning" and event.endswith(("not readable", "not usable")):
-            reason = str(facts["reason"])
-            self._add(self.config.file_error(str(facts.get("path") or reason.partition(": ")[0]), reason))
+        """Lines are for a server that runs."""
+
+    def report(self, event: str, errors: Sequence[CorefileError], **facts: object) -> None:
+        """Collect what a start goes on without."""
+        del event, facts
+        for error in errors:
+            self._note(error)

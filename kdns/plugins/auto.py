@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from posixpath import basename
@@ -100,12 +100,12 @@ def files_by_zone(paths: Iterable[str], config: AutoConfig, pattern: Pattern) ->
 
 @dataclass(slots=True)
 class Scan:
-    """What a look at the directory brought: the file of each zone, new versions, and mistakes by file."""
+    """What a look at the directory brought: the file of each zone, new versions, and mistakes."""
 
     chosen: dict[str, str]
     left_out: dict[str, str]
     versions: dict[str, Version] = field(default_factory=dict)
-    mistakes: dict[str, str] = field(default_factory=dict)
+    mistakes: list[CorefileError] = field(default_factory=list)
 
 
 def scan(config: AutoConfig, held: dict[str, HeldZone], files: Files) -> Scan:
@@ -117,7 +117,7 @@ def scan(config: AutoConfig, held: dict[str, HeldZone], files: Files) -> Scan:
         try:
             version = newer_version(path, known, files)
         except CorefileError as error:
-            found.mistakes[path] = str(error)
+            found.mistakes.append(error)
         else:
             if version:
                 found.versions[name] = version
@@ -134,7 +134,8 @@ class AutoZones(Authority):
         super().__init__(NAME, setup)
         self._within = tuple(labels_of(zone) for config in configs for zone in config.zones)
         self._of_config: list[dict[str, HeldZone]] = []
-        self._warnings: dict[AutoConfig, tuple[tuple[str, dict[str, str]], ...]] = {}
+        self._reported: dict[AutoConfig, tuple[object, ...]] = {}
+        """What was wrong at the last look."""
         for config in configs:
             placed = replace(config, directory=setup.path(config.directory))
             held: dict[str, HeldZone] = {}
@@ -158,14 +159,14 @@ class AutoZones(Authority):
             try:
                 await self._refresh(config, held)
             except CorefileError as error:
-                self._warn(config, [("directory not usable", {"reason": str(error)})])
+                self._report(config, "directory not usable", [error])
 
     async def _refresh(self, config: AutoConfig, held: dict[str, HeldZone]) -> None:
         known = dict(held)
         try:
             found = await self._setup.in_thread(partial(scan, config, known))
         except UnreadableFileError as error:
-            self._warn(config, [("directory not readable", {"reason": str(error)})])
+            self._report(config, "directory not readable", [error])
             return
         for name in held.keys() - found.chosen.keys():
             del held[name]
@@ -173,21 +174,25 @@ class AutoZones(Authority):
             zone = held.setdefault(name, known[name])
             self.renew(zone, version.zone, version.differences)
             self._setup.log("info", "zone loaded", zone=name, path=found.chosen[name], serial=version.zone.serial)
-        mistakes = [("zone file not usable", {"path": path, "reason": why}) for path, why in found.mistakes.items()]
-        others = [
-            ("another file is of the same zone", {"path": path, "zone": name, "used": found.chosen[name]})
-            for path, name in found.left_out.items()
-        ]
-        self._warn(config, (*mistakes, *others))
+        duplicates = [{"path": path, "zone": name, "used": found.chosen[name]} for path, name in found.left_out.items()]
+        self._report(config, "zone file not usable", found.mistakes, duplicates)
         self.hold(zone for each in self._of_config for zone in each.values() if zone.zone)
 
-    def _warn(self, config: AutoConfig, warnings: Iterable[tuple[str, dict[str, str]]]) -> None:
+    def _report(
+        self,
+        config: AutoConfig,
+        event: str,
+        mistakes: Sequence[CorefileError],
+        duplicates: Sequence[Mapping[str, str]] = (),
+    ) -> None:
         """Log what is wrong now and was not at the last look."""
-        before, self._warnings[config] = self._warnings.get(config, ()), tuple(warnings)
-        for warning in self._warnings[config]:
-            if warning not in before:
-                event, facts = warning
-                self._setup.log("warning", event, **facts)
+        before = self._reported.get(config, ())
+        self._reported[config] = (*map(str, mistakes), *duplicates)
+        if new := [error for error in mistakes if str(error) not in before]:
+            self._setup.report(event, new)
+        for facts in duplicates:
+            if facts not in before:
+                self._setup.log("warning", "another file is of the same zone", **facts)
 
 
 def build(configs: tuple[AutoConfig, ...], setup: Setup) -> AutoZones:

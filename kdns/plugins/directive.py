@@ -280,6 +280,10 @@ class Setup(Protocol):
         """Write a line."""
         ...
 
+    def report(self, event: str, errors: Sequence[CorefileError], **facts: object) -> None:
+        """Log what is wrong in files that the block goes on without, a line each; `kdns check` collects the errors."""
+        ...
+
     def print_line(self, level: Level, event: str, line: str, facts: Mapping[str, object]) -> None:
         """Write a line of the directive `log` or `errors`, as CoreDNS does; programs may get the event and facts."""
         ...

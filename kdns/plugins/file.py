@@ -123,9 +123,7 @@ class ZoneFiles(Authority):
             except UnreadableFileError as error:
                 if not config.reload_s:
                     raise
-                self._setup.log(
-                    "warning", "zone file not readable", zone=held.name, reason=str(error), again_in_s=config.reload_s
-                )
+                self._setup.report("zone file not readable", [error], zone=held.name, again_in_s=config.reload_s)
 
     async def _follow(self, config: FileConfig, zones: list[HeldZone]) -> None:
         """Look at the file at intervals; a mistake in it is logged once."""
@@ -139,7 +137,7 @@ class ZoneFiles(Authority):
                 except CorefileError as error:
                     problem = str(error)
                     if problem != logged:
-                        self._setup.log("warning", "zone file not usable", reason=problem, answers="as before")
+                        self._setup.report("zone file not usable", [error], answers="as before")
             logged = problem
 
     async def _refresh(self, path: str, held: HeldZone) -> None:

@@ -22,13 +22,13 @@ from kdns.dns.query import AA
 from kdns.dns.response import EVERYTHING, Response, Reuse
 from kdns.dns.rrset import RRset
 from kdns.dns.types import AAAA, ANY, IN, NOERROR, NXDOMAIN, PTR, TRANSFERS, A, address_type
+from kdns.errors import CorefileError
 from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.plugins.directive import Directive, Sample, Setup
 from kdns.plugins.stanza import FALLTHROUGH, UNLIMITED, Option, configured, count, duration_s, integer
 
 NAME: Final = "hosts"
 USAGE: Final = "hosts [FILE [ZONES...]]"
-KIND: Final = "hosts file"
 """What the file is called in messages."""
 DEFAULT_PATH: Final = "/etc/hosts"
 MAX_TTL_S: Final = 65535
@@ -228,7 +228,8 @@ class Hosts(Plugin):
         self._fallthrough = tuple(labels_of(zone) for zone in config.fallthrough)
         self._read_s = 0.0
         self.table = HostTable((), config.zones)
-        setup.watch_file(KIND, config.path, config.reload_s, self._use, parse=self._table_of, is_optional=True)
+        self._path = setup.path(config.path)
+        setup.watch_file("hosts file", config.path, config.reload_s, self._use, parse=self._read, is_optional=True)
         setup.expose(
             "coredns_hosts_entries",
             "Addresses of names, and names of addresses.",
@@ -244,13 +245,20 @@ class Hosts(Plugin):
             counter=False,
         )
 
-    def _table_of(self, text: str) -> HostTable:
-        """The table of the file's entries and then the block's; takes a second for 100,000 lines."""
-        config = self._config
-        return HostTable((*read_entries(text), *config.inline), config.zones, has_reverse=config.has_reverse)
+    def _read(self, text: str) -> tuple[HostTable, list[CorefileError]]:
+        """The table of the file's entries and then the block's, and the lines that are left out.
 
-    def _use(self, table: HostTable) -> None:
-        self.table = table
+        It takes a second for 100,000 lines. The lines of DEFAULT_PATH are other people's.
+        """
+        config = self._config
+        table = HostTable((*read_entries(text), *config.inline), config.zones, has_reverse=config.has_reverse)
+        lines = () if config.path == DEFAULT_PATH else left_out(text)
+        return table, [CorefileError(self._path, line, "", reason) for line, reason in lines]
+
+    def _use(self, read: tuple[HostTable, list[CorefileError]]) -> None:
+        self.table, mistakes = read
+        if mistakes:
+            self._setup.report("hosts line left out", mistakes)
         self._read_s = self._setup.unix_s()
         self._setup.forget((EVERYTHING,))
 

@@ -118,10 +118,13 @@ class Loadbalance(Plugin):
         self._setup = setup
         self.order = config.order({})
         if config.weight_path:
-            setup.watch_file("weight file", config.weight_path, config.reload_s, self._read)
+            setup.watch_file("weight file", config.weight_path, config.reload_s, self._use, parse=self._parse)
 
-    def _read(self, text: str) -> None:
-        self.order = self._config.order(parse_weights(text, self._config.weight_path))
+    def _parse(self, text: str) -> Order:
+        return self._config.order(parse_weights(text, self._config.weight_path))
+
+    def _use(self, order: Order) -> None:
+        self.order = order
         self._setup.forget((EVERYTHING,))
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin

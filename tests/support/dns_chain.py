@@ -18,6 +18,7 @@ from kdns.dns.query import Query, read_query
 from kdns.dns.response import Subject, Tally
 from kdns.dns.table import Lane, key_of
 from kdns.dns.types import type_number
+from kdns.errors import CorefileError
 from kdns.net import HostPort
 from kdns.plugins.chain import UNHANDLED, Chain, Plugin, Reply, Request, Sees, Serve
 from kdns.plugins.directive import Chance, Config, Directive, Files, Level, OnChange, Page, Sample, UnreadableFileError
@@ -195,6 +196,9 @@ class FakeSetup:
 
     def log(self, level: Level, event: str, **facts: object) -> None:
         self.lines.append({"log_level": level, "event": event} | facts)
+
+    def report(self, event: str, errors: Sequence[CorefileError], **facts: object) -> None:
+        self.lines += [{"log_level": "warning", "event": event, "reason": str(error)} | facts for error in errors]
 
     def print_line(self, level: Level, event: str, line: str, facts: Mapping[str, object]) -> None:
         self.lines.append({"log_level": level, "event": event, "line": line} | dict(facts))

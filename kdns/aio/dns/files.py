@@ -7,12 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from kdns import logs
-from kdns.aio.files.bounded import bounded_text
+from kdns.aio.files.bounded import CHARACTERS_MAX, bounded_text
 from kdns.aio.tasks import in_daemon_thread
 from kdns.errors import CorefileError
+
+SMALL_CHARACTERS_MAX: Final = 64 * 1024
+"""How long a file may be that the loop reads: a resolv.conf, a key."""
 
 log = logs.get(__name__)
 
@@ -22,8 +25,8 @@ class WatchedFile:
     """One file: `kind` is what it is called in messages; `read` takes what `parse` makes of its text, in a thread.
 
     Both may raise CorefileError. A file that `is_optional` is empty where it is not there.
-    Making one reads the file, and raises CorefileError for one that cannot be read or used; what is to be parsed is
-    given to `read` by `begin`.
+    A file that is parsed may be large: `begin` reads and parses it in a thread. Others are read when this is made,
+    by the loop, and so have SMALL_CHARACTERS_MAX at most. Raises CorefileError for one that cannot be read or used.
     """
 
     kind: str
@@ -32,19 +35,17 @@ class WatchedFile:
     read: Callable[[Any], None]
     parse: Callable[[str], Any] | None = None
     is_optional: bool = False
-    _text: str = field(init=False)
+    _text: str = field(init=False, default="")
 
     def __post_init__(self) -> None:
-        self._text = self._load()
-        if self.is_optional and not Path(self.path).exists():
-            log.warning("watched file is not there", kind=self.kind, path=self.path)
         if self.parse is None:
-            self.read(self._text)
+            self.read(self._load_first())
 
     async def begin(self) -> None:
-        """Parse the text that was read first; CorefileError for one that cannot be used."""
+        """Read and parse a file that is parsed; CorefileError for one that cannot be read or used."""
         if self.parse is not None:
-            self.read(await in_daemon_thread(partial(self.parse, self._text)))
+            text = await in_daemon_thread(self._load_first)
+            self.read(await in_daemon_thread(partial(self.parse, text)))
 
     async def follow(self) -> None:
         """Look at the file every `every_s` seconds and give a changed text to `read`; never returns.
@@ -69,12 +70,18 @@ class WatchedFile:
                 self._text = text
                 log.info("watched file read", kind=self.kind, path=self.path)
 
+    def _load_first(self) -> str:
+        self._text = self._load()
+        if self.is_optional and not Path(self.path).exists():
+            log.warning("watched file is not there", kind=self.kind, path=self.path)
+        return self._text
+
     def _load(self) -> str:
         path = Path(self.path)
         try:
             if path.is_fifo() or path.is_socket():  # what is written into it may never come
                 raise CorefileError(self.path, 0, "", f"the {self.kind} cannot be read: it is no regular file")
-            return bounded_text(path)
+            return bounded_text(path, CHARACTERS_MAX if self.parse else SMALL_CHARACTERS_MAX)
         except FileNotFoundError as error:
             if self.is_optional:
                 return ""

@@ -39,10 +39,7 @@ class Reloader:
         try:
             while True:
                 is_asked = await self._next()
-                corefile = await in_daemon_thread(self.read)
-                if is_asked or corefile.sha512 != self.tried:
-                    self.tried = corefile.sha512
-                    await self._use(corefile)
+                await self._reload(is_asked=is_asked)
         finally:
             if self.freezing:
                 self.freezing.cancel()
@@ -58,10 +55,14 @@ class Reloader:
         self.asked.clear()
         return True
 
-    async def _use(self, corefile: Corefile) -> None:
+    async def _reload(self, *, is_asked: bool) -> None:
         server = self.server
         followed = server.clusters
         try:
+            corefile = await in_daemon_thread(self.read)
+            if not is_asked and corefile.sha512 == self.tried:
+                return
+            self.tried = corefile.sha512
             with gc_paused(freeze=lambda: server.clusters != followed):
                 await server.swap(corefile.checked(), corefile.sha512)
         except KdnsError as error:

@@ -49,6 +49,8 @@ UPSTREAMS_KEPT_S: Final = 10.0
 """How long a block that has ended may still send its pending queries to upstreams."""
 T = TypeVar("T")
 
+LOGGED_MISTAKES: Final = 10
+"""Mistakes in one file that are logged; more are counted."""
 LONG_WORK_S: Final = 0.25
 """Work in a thread that took longer made so many objects that a full collection would be noticed."""
 
@@ -337,6 +339,13 @@ class BlockSetup:
             log.info(event, **facts, is_debug=True)
         else:
             getattr(log, level)(event, **facts)
+
+    def report(self, event: str, errors: Sequence[CorefileError], **facts: object) -> None:
+        """See Setup. A file may have a mistake in each line: more than a few are counted."""
+        for error in errors[:LOGGED_MISTAKES]:
+            log.warning(event, reason=str(error), **facts)
+        if len(errors) > LOGGED_MISTAKES:
+            log.warning(event, more=len(errors) - LOGGED_MISTAKES, see="kdns check", **facts)
 
     def print_line(self, level: Level, event: str, line: str, facts: Mapping[str, object]) -> None:
         """See Setup."""

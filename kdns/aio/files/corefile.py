@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from kdns.aio.files.bounded import bounded_text
 from kdns.corefile.imports import Reader
 from kdns.corefile.parse import parse
-from kdns.errors import CorefileError
+from kdns.errors import CorefileError, InputError
 from kdns.plugins.server_config import ServerConfig, configure, server_configs
 
 CHARACTERS_MAX: Final = 16 << 20
@@ -40,13 +41,14 @@ class Corefile:
 def read_corefile(path: str, *, dns_port: int, filled: Callable[[str], str] = str) -> Corefile:
     """The Corefile at this path, right or wrong; `filled` gives the text that counts for the text of the file."""
     try:
-        with Path(path).open(encoding="utf-8") as file:  # which may be one that never ends
-            text = file.read(CHARACTERS_MAX + 1)
+        text = bounded_text(path, CHARACTERS_MAX)
     except (OSError, UnicodeDecodeError) as error:
         return Corefile("", error=CorefileError(path, 0, "", f"cannot be read: {_reason(error)}"))
-    if len(text) > CHARACTERS_MAX:
-        return Corefile("", error=CorefileError(path, 0, "", f"too large, wanted at most {CHARACTERS_MAX} characters"))
-    return corefile_of(filled(text), path, dns_port=dns_port)
+    try:
+        text = filled(text)
+    except InputError as error:
+        return Corefile(hashlib.sha512(text.encode()).hexdigest(), error=CorefileError(path, 0, "", str(error)))
+    return corefile_of(text, path, dns_port=dns_port)
 
 
 def corefile_of(text: str, path: str, *, dns_port: int) -> Corefile:
@@ -84,7 +86,7 @@ def mistakes_in(
 def _read_all(pattern: str) -> Sequence[tuple[str, str]]:
     """All files that match, sorted by name."""
     found = sorted(glob.glob(pattern))  # noqa: PTH207 - the pattern is the user's text
-    return [(name, Path(name).read_text(encoding="utf-8")) for name in found if Path(name).is_file()]
+    return [(name, bounded_text(name, CHARACTERS_MAX)) for name in found if Path(name).is_file()]
 
 
 def _reason(error: Exception) -> str:

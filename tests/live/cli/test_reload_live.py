@@ -25,7 +25,8 @@ from wholefiles import replace
 from kdns.aio.dns.reload import Reloader
 from kdns.aio.dns.server import DnsServer
 from kdns.aio.dns.setup import BlockSetup
-from kdns.aio.files.corefile import read_corefile
+from kdns.aio.files.corefile import Corefile, read_corefile
+from kdns.aio.node_local.settings import NodeLocal
 from kdns.apps.serve import reloading
 from kdns.corefile.parse import parse
 from kdns.errors import ListenError
@@ -145,6 +146,33 @@ async def test_a_file_and_what_it_imports_are_watched(tmp_path: Path, monkeypatc
 async def _at_once(_self: Reloader) -> bool:
     await asyncio.sleep(0.005)
     return False
+
+
+@pytest.mark.parametrize("problem", ["a variable without value", "an exception that nobody expected"])
+async def test_reloads_go_on_after_a_corefile_that_cannot_be_made(tmp_path: Path, problem: str) -> None:
+    """A node-local cache's variables are filled in before the text is parsed; that may fail too."""
+    path = tmp_path / "Corefile"
+    path.write_text(block("127.0.0.1"))
+    local = NodeLocal(("127.0.0.1",))
+
+    def read() -> Corefile:
+        text = path.read_text()
+        if "__PILLAR" in text and problem != "a variable without value":
+            raise LookupError(problem)
+        return read_corefile(str(path), dns_port=0, filled=local.filled)
+
+    async with started(path.read_text()) as server:
+        asked = asyncio.Event()
+        task = asyncio.create_task(Reloader(server, read, asked).run())
+        path.write_text(block("127.0.0.1", more="forward . __PILLAR__CLUSTER__DNS__"))
+        with capture_logs() as lines:
+            asked.set()
+            await until(lambda: server.failed_reloads == 1)
+        assert [line["event"] for line in lines] == ["corefile not reloaded"]
+        path.write_text(block("127.0.0.1", zone="new.test"))
+        asked.set()
+        await until(lambda: server.servers[0].blocks[0].zone == "new.test.")
+        task.cancel()
 
 
 async def test_old_blocks_are_freed() -> None:
