@@ -8,10 +8,16 @@ import sys
 def main() -> None:
     """Run the command line. Its imports take a second, in which signals are acted on too."""
     _open_standard_streams()
+    has_terminal = os.isatty(0)
+
+    def hang_up(number: int, frame: object) -> None:
+        if has_terminal and not os.isatty(0):
+            _end(number, frame)
+
     signal.signal(signal.SIGUSR1, lambda *_: None)  # nothing is read yet that could be read again
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number, handler in ((signal.SIGTERM, _end), (signal.SIGINT, _end), (signal.SIGHUP, hang_up)):
         if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, _end)
+            signal.signal(number, handler)
 
     from kdns.cli.main import main as command_line  # noqa: PLC0415 - see above
 

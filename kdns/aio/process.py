@@ -14,9 +14,11 @@ from typing import Final
 
 from kdns.errors import InputError
 
-STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-RELOAD_SIGNAL: Final = signal.SIGUSR1
+STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+RELOAD_SIGNALS: Final = (signal.SIGUSR1, signal.SIGHUP)
+"""CoreDNS reloads at the first one, dnsmasq and BIND at the second one."""
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
+_STDIN: Final = 0
 
 _GC_THRESHOLDS: Final = (20_000, 20, 10)
 """gc.set_threshold after the start: allocations before a young collection, and collections before the older ones.
@@ -27,28 +29,35 @@ collector takes a tenth of the time of a create.
 
 
 def stop_event() -> asyncio.Event:
-    """Set by the first SIGTERM or SIGINT, or the SIGHUP of a terminal. The second one ends the process at once.
-
-    A SIGHUP that was ignored when the process began stays so: nohup(1).
-    """
+    """Set by the first of the STOP_SIGNALS. The second one ends the process at once."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    numbers = [number for number in STOP_SIGNALS if not (number == signal.SIGHUP and _is_ignored(number))]
 
     def stopped() -> None:
         stop.set()
-        for number in numbers:
+        for number in STOP_SIGNALS:
             loop.remove_signal_handler(number)
 
-    for number in numbers:
+    for number in STOP_SIGNALS:
         loop.add_signal_handler(number, stopped)
     return stop
 
 
-def reload_event() -> asyncio.Event:
-    """Set by each RELOAD_SIGNAL; CoreDNS has the same one."""
+def reload_event(stop: asyncio.Event) -> asyncio.Event:
+    """Set by each of the RELOAD_SIGNALS, but for the SIGHUP of a terminal that was closed, which sets `stop`.
+
+    A SIGHUP that was ignored when the process began stays so: nohup(1).
+    """
     wanted = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(RELOAD_SIGNAL, wanted.set)
+    loop, has_terminal = asyncio.get_running_loop(), os.isatty(_STDIN)
+
+    def hung_up() -> None:
+        is_closed = has_terminal and not os.isatty(_STDIN)
+        (stop if is_closed else wanted).set()
+
+    loop.add_signal_handler(signal.SIGUSR1, wanted.set)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        loop.add_signal_handler(signal.SIGHUP, hung_up)
     return wanted
 
 
@@ -58,7 +67,7 @@ def signals_blocked() -> Iterator[None]:
 
     Those that this process gets meanwhile are acted on at the end.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, (*STOP_SIGNALS, RELOAD_SIGNAL))
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (*STOP_SIGNALS, *RELOAD_SIGNALS))
     try:
         yield
     finally:
@@ -67,13 +76,9 @@ def signals_blocked() -> Iterator[None]:
 
 def ignore_signals() -> None:
     """Ignore stop and reload signals, also those that came while they were blocked."""
-    for number in (*STOP_SIGNALS, RELOAD_SIGNAL):
+    for number in (*STOP_SIGNALS, *RELOAD_SIGNALS):
         signal.signal(number, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, (*STOP_SIGNALS, RELOAD_SIGNAL))
-
-
-def _is_ignored(number: signal.Signals) -> bool:
-    return signal.getsignal(number) is signal.SIG_IGN
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (*STOP_SIGNALS, *RELOAD_SIGNALS))
 
 
 def die_with(parent: int) -> None:

@@ -321,13 +321,14 @@ async def supervise(
     read: Callable[[], Settings],
     start: Callable[[Settings], NodeProxy],
     stop: asyncio.Event,
+    reload: asyncio.Event,
     *,
     file: Path | None,
     say: Callable[[str], None],
     every_s: float = 2.0,
     modes: Mapping[str, Mode] = MODES,
 ) -> None:
-    """Run a node until `stop`; restart it when the configuration file changes.
+    """Run a node until `stop`; restart it when the configuration file changes, which is read at each `reload` too.
 
     Rules and relays of the node before stay until those of the new one stand.
 
@@ -342,7 +343,7 @@ async def supervise(
             tasks = {
                 "node": asyncio.create_task(node.run()),
                 "stop": asyncio.create_task(stop.wait()),
-                "file": asyncio.create_task(_next_settings(read, settings, file, every_s, modes)),
+                "file": asyncio.create_task(_next_settings(read, settings, file, every_s, reload, modes)),
                 "ready": asyncio.create_task(_say_ready(node, say)),
             }
             ending = {tasks[name] for name in ("node", "stop", "file")}
@@ -361,11 +362,16 @@ async def supervise(
 
 
 async def _next_settings(
-    read: Callable[[], Settings], settings: Settings, file: Path | None, every_s: float, modes: Mapping[str, Mode]
+    read: Callable[[], Settings],
+    settings: Settings,
+    file: Path | None,
+    every_s: float,
+    reload: asyncio.Event,
+    modes: Mapping[str, Mode],
 ) -> Settings:
     """Other settings of the file, with a mode that can work here: until then the mode at work goes on."""
     while True:
-        found = await other_settings(read, settings, file, every_s)
+        found = await other_settings(read, settings, file, every_s, reload)
         try:
             await choice(found, modes)
         except KdnsError as error:

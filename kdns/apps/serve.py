@@ -69,12 +69,15 @@ async def serve(
     pidfile: str = "",
     node_local: NodeLocal | None = None,
 ) -> None:
-    """Run the DNS server until SIGTERM, SIGINT or SIGHUP, then `lameduck` seconds longer. SIGUSR1 reloads.
+    """Run the DNS server until SIGTERM, SIGINT or the end of the terminal, then `lameduck` seconds longer.
+
+    SIGUSR1 and SIGHUP reload the Corefile.
 
     The file `pidfile`, if one is named, has the process's id from when everything listens to the end. With
     `node_local`, the node has its addresses and rules meanwhile.
     """
-    stop, reload_wanted = stop_event(), reload_event()
+    stop = stop_event()
+    reload_wanted = reload_event(stop)
     filled = node_local.filled if node_local else str
     read = partial(read_corefile, corefile, dns_port=dns_port, filled=filled)
     share_out(Kind.DNS, Kind.SITES, Kind.UPSTREAMS)

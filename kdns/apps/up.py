@@ -90,13 +90,14 @@ class Output(Protocol):
 
 
 async def up(options: UpOptions, output: Output) -> None:
-    """Run until SIGTERM, SIGINT or SIGHUP; SIGUSR1 reloads the Corefile.
+    """Run until SIGTERM, SIGINT or the end of the terminal; SIGUSR1 and SIGHUP reload the Corefile.
 
     A start that fails leaves the kubeconfig as it was.
     """
     node = (Kind.NODE_SITES, Kind.RELAYS) if options.proxy else ()
     share_out(Kind.DNS, Kind.SITES, Kind.UPSTREAMS, *node)
-    stop, reload_wanted = stop_event(), reload_event()
+    stop = stop_event()
+    reload_wanted = reload_event(stop)
     given = options.control_plane
     tls_key = given.tls_key or given.tls_cert  # one file may hold both
     secrets = {"--token-file": given.token_file, "--tls-key": Path(tls_key) if tls_key else None}

@@ -13,7 +13,7 @@ from kdns.aio.connections import Kind, share_out
 from kdns.aio.dataplane.modes import CLEAN_UPS
 from kdns.aio.dataplane.takeover.takeover import remove_everything
 from kdns.aio.files.proxy_config import settings_of, write_settings
-from kdns.aio.process import stop_event
+from kdns.aio.process import reload_event, stop_event
 from kdns.apps import proxy as app
 from kdns.cli.command import CONTEXT, command
 from kdns.cli.console import reported_errors, run, say, warn
@@ -100,10 +100,12 @@ async def _proxy(flags: FlagValues, settings: Settings) -> None:
             logs.configure(log_level(settings, level), format="json" if settings.logging.format == "json" else form)
             return app.NodeProxy(settings, app.api_source(settings, master), flags=flagz)
 
+        stop = stop_event()
         await app.supervise(
             lambda: app.checked_mode(settings_of(flags, lambda _: None)),
             node,
-            stop_event(),
+            stop,
+            reload_event(stop),
             file=Path(flags.config) if flags.config else None,
             say=say,
         )

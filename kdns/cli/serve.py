@@ -92,7 +92,7 @@ def serve(  # noqa: PLR0913 - one for each option
     """Answer DNS queries from a Kubernetes API, as the Corefile says.
 
     CoreDNS's own arguments work, with --local-ip those of NodeLocal DNSCache too. Prints `ready` when it knows all of
-    the cluster. SIGUSR1 reads the Corefile again; Ctrl-C or SIGTERM ends it.
+    the cluster. SIGUSR1 or SIGHUP reads the Corefile again; Ctrl-C or SIGTERM ends it.
     """
     if version or plugins:
         for line in _version() if version else sorted(f"dns.{row.name}" for row in DIRECTIVES):

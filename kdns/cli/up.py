@@ -94,7 +94,7 @@ def up(paths: tuple[Path, ...], **given: Any) -> None:
 
     The manifests in each PATH (files and folders, YAML and JSON) are applied and followed: edit one, and the answers
     change. `-` is standard input, which is read once. Prints `ready` when everything answers. Ctrl-C or SIGTERM ends
-    it, and without --data its objects are gone; SIGUSR1 reads --corefile again.
+    it, and without --data its objects are gone; SIGUSR1 or SIGHUP reads --corefile again.
     """
     with reported_errors(), gc_paused():  # the import makes 200,000 objects, and --help needs none of them
         from kdns.aio.files.manifests import texts_read_once  # noqa: PLC0415

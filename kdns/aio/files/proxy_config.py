@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from kdns import logs
@@ -92,18 +93,21 @@ def write_settings(path: Path, settings: Settings) -> None:
 
 
 async def other_settings(
-    read: Callable[[], Settings], settings: Settings, file: Path | None, every_s: float
+    read: Callable[[], Settings], settings: Settings, file: Path | None, every_s: float, asked: asyncio.Event
 ) -> Settings:
-    """The settings of `read`, when the file has changed and they differ from `settings`.
+    """The settings of `read`, when the file has changed, or when `asked` is set, and they differ from `settings`.
 
-    The file is read when it has not changed again for `every_s`: a half-written file may be valid too.
+    A changed file is read when it has not changed again for `every_s`: a half-written file may be valid too.
     """
     taken = seen = _stamp(file)
     while True:
-        await asyncio.sleep(every_s)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(asked.wait(), every_s)
         before, seen = seen, _stamp(file)
-        if seen == taken or seen != before:
+        is_asked = asked.is_set()
+        if not is_asked and (seen == taken or seen != before):
             continue
+        asked.clear()
         taken = seen
         try:
             found = read()
@@ -112,6 +116,8 @@ async def other_settings(
             continue
         if found != settings:
             return found
+        if is_asked:
+            log.info("settings read again, nothing has changed", file=str(file or ""))
 
 
 def _stamp(file: Path | None) -> tuple[int, int, int]:

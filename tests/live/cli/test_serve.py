@@ -17,14 +17,14 @@ from structlog.testing import capture_logs
 
 from kdns.aio.dns.server import DnsServer
 from kdns.aio.files.corefile import read_corefile
-from kdns.aio.process import STOP_SIGNALS, reload_event, stop_event
+from kdns.aio.process import RELOAD_SIGNALS, STOP_SIGNALS, reload_event, stop_event
 from kdns.apps import serve
 from kdns.errors import InputError
 
 
 @pytest.fixture
 def hangup() -> Iterator[None]:
-    """SIGHUP as a terminal's child has it, also under nohup."""
+    """SIGHUP as a child of a terminal has it, also under nohup."""
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGHUP, before)
@@ -101,18 +101,22 @@ async def test_the_file_with_the_processs_id_is_there_while_it_listens(tmp_path:
 async def test_a_hangup_that_is_ignored_stays_so() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     stop = stop_event()
+    wanted = reload_event(stop)
     os.kill(os.getpid(), signal.SIGHUP)
     os.kill(os.getpid(), signal.SIGTERM)
     async with asyncio.timeout(60):
         await stop.wait()
     assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    assert not wanted.is_set()
 
 
 ANSWERS = ".:0 {\n bind 127.0.0.1\n whoami\n}\n"
 REFUSES = "elsewhere.test:0 {\n bind 127.0.0.1\n whoami\n}\n"
 
 
-async def test_sigusr1_reloads_the_corefile(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("hangup")
+@pytest.mark.parametrize("number", RELOAD_SIGNALS)
+async def test_a_signal_reloads_the_corefile(tmp_path: Path, number: signal.Signals) -> None:
     """Other answers on the same sockets; what cannot be used is logged and changes nothing."""
     corefile = tmp_path / "Corefile"
     corefile.write_text(ANSWERS)
@@ -120,14 +124,14 @@ async def test_sigusr1_reloads_the_corefile(tmp_path: Path) -> None:
     server = DnsServer(read().checked())
     await server.start()
     try:
-        async with asyncio.timeout(60), serve.reloading(server, reload_event(), read):
+        async with asyncio.timeout(60), serve.reloading(server, reload_event(asyncio.Event()), read):
             (address,) = server.addresses
             with Udp(address[1]) as client, capture_logs() as logs:
 
                 async def reloaded(text: str) -> tuple[str, str]:
                     """The answer afterwards, and why it was not reloaded."""
                     corefile.write_text(text)
-                    os.kill(os.getpid(), signal.SIGUSR1)
+                    os.kill(os.getpid(), number)
                     await until(lambda: bool(logs))
                     entry = logs.pop()
                     return rcode(await client.ask(packet("a.test"))), str(entry.get("reason", ""))
@@ -142,7 +146,7 @@ async def test_sigusr1_reloads_the_corefile(tmp_path: Path) -> None:
                 assert (answer, "cannot listen on 192.0.2.1:0" in reason) == ("NOERROR", True)
                 assert server.failed_reloads == 3
                 corefile.unlink()
-                os.kill(os.getpid(), signal.SIGUSR1)
+                os.kill(os.getpid(), number)
                 await until(lambda: bool(logs))
                 assert "cannot be read" in logs.pop()["reason"]
                 assert await reloaded(REFUSES) == ("REFUSED", "")

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 import structlog
 from click.testing import CliRunner
+from structlog.testing import capture_logs
 from wholefiles import replace
 
 from kdns.aio.files.proxy_config import load_settings, other_settings
@@ -77,9 +78,26 @@ async def test_a_file_that_is_being_written_is_left_alone(monkeypatch: pytest.Mo
         return Settings(mode="nftables" if len(reads) < 3 else "userspace")
 
     monkeypatch.setattr("kdns.aio.files.proxy_config._stamp", look)
-    assert (await other_settings(read, Settings(mode="nftables"), Path("x"), 0.0)).mode == "userspace"
+    assert (await other_settings(read, Settings(mode="nftables"), Path("x"), 0.0, asyncio.Event())).mode == "userspace"
     assert len(reads) == 3, "as it was written, as it was before again, and as it is in the end"
     assert not list(looks)
+
+
+async def test_who_asks_need_not_wait_for_the_next_look(tmp_path: Path) -> None:
+    """At SIGUSR1 and SIGHUP; that nothing has changed is said."""
+    file, asked = tmp_path / "mode", asyncio.Event()
+    file.write_text("nftables")
+    settings, every_s = Settings(mode="nftables"), 3600.0
+    work = asyncio.create_task(other_settings(lambda: Settings(mode=file.read_text()), settings, file, every_s, asked))
+    with capture_logs() as logs:
+        async with asyncio.timeout(60):
+            asked.set()
+            while asked.is_set():  # noqa: ASYNC110 - the other task clears it
+                await asyncio.sleep(0.001)
+            replace(file, "userspace")
+            asked.set()
+            assert (await work).mode == "userspace"
+    assert [line["event"] for line in logs] == ["settings read again, nothing has changed"]
 
 
 async def test_a_mode_that_is_not_there_leaves_the_one_at_work(tmp_path: Path) -> None:
@@ -91,7 +109,7 @@ async def test_a_mode_that_is_not_there_leaves_the_one_at_work(tmp_path: Path) -
         reads.append(file.read_text())
         return checked_mode(Settings(mode=reads[-1]))
 
-    work = asyncio.create_task(other_settings(read, Settings(mode="nftables"), file, 0.005))
+    work = asyncio.create_task(other_settings(read, Settings(mode="nftables"), file, 0.005, asyncio.Event()))
     async with asyncio.timeout(60):
         await asyncio.sleep(0)  # it notes how the file is
         replace(file, "kernelspace")

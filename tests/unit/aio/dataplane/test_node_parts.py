@@ -249,7 +249,7 @@ async def _supported(settings: Settings) -> str:
 async def test_a_changed_file_begins_anew_and_a_wrong_one_does_not(tmp_path: Path) -> None:
     file = tmp_path / "config"
     started: list[Settings] = []
-    stop = asyncio.Event()
+    stop, reload = asyncio.Event(), asyncio.Event()
 
     def read() -> Settings:
         period = float(file.read_text())
@@ -267,7 +267,14 @@ async def test_a_changed_file_begins_anew_and_a_wrong_one_does_not(tmp_path: Pat
     file.write_text("1")
     modes = {"nftables": replace_fields(MODES["nftables"], unsupported=_supported)}
     work = supervise(
-        read, lambda found: Node(found, api_source(found)), stop, file=file, say=said.append, every_s=0.005, modes=modes
+        read,
+        lambda found: Node(found, api_source(found)),
+        stop,
+        reload,
+        file=file,
+        say=said.append,
+        every_s=0.005,
+        modes=modes,
     )
     task = asyncio.create_task(work)
     async with asyncio.timeout(60):
