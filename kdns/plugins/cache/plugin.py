@@ -11,6 +11,8 @@ clients with EDNS (RFC 8914 §4.4); in CoreDNS their TTL is 0.
 Differs: only NOERROR and NXDOMAIN take the place of a stale answer (RFC 8767 §5); in CoreDNS, SERVFAIL does.
 Differs: options of a client's EDNS stay in front of the cache; in CoreDNS the answer for one network is given to all.
 Differs: the same question is asked once at a time, and a stale answer asks for a new one once in a second.
+Differs: what a later directive made of facts about the client is for that client alone: its reply is PRIVATE, so it is
+neither kept nor given to those who wait; CoreDNS gives it to all clients.
 """
 
 from __future__ import annotations
@@ -73,6 +75,8 @@ class Outcome(NamedTuple):
 
 AGAIN: Final = Outcome(None)
 """Whoever asked went away without a reply."""
+ALONE: Final = Outcome(None)
+"""The reply is for one client only: each of those who wait asks for its own."""
 TOO_MANY: Final = Outcome(Response(SERVFAIL, plugin=NAME))
 
 FlightKey: TypeAlias = tuple[bytes, bool]
@@ -245,7 +249,7 @@ class Cache(Plugin):
         try:
             outcome = self._taken(question, await reply)
         finally:
-            flight.land(AGAIN if outcome.reply and outcome.reply.reuse is PRIVATE else outcome)
+            flight.land(ALONE if outcome.reply and outcome.reply.reuse is PRIVATE else outcome)
         return made(outcome, question)
 
     async def _wait(
@@ -255,6 +259,9 @@ class Cache(Plugin):
         if outcome is AGAIN:
             again = self._fetch(question, _itself)
             outcome = again if isinstance(again, Outcome) else await again
+        elif outcome is ALONE:
+            reply = question.later(_for_all(question.request))
+            outcome = self._taken(question, reply if reply is None or isinstance(reply, Response) else await reply)
         return made(outcome, question)
 
     def _refresh(self, item: Item, question: Question) -> bool:

@@ -1,7 +1,7 @@
 """EDNS options that `rewrite edns0` puts into queries: local ones, NSID (RFC 5001) and client subnet (RFC 7871).
 
 Differs: a client that sent no OPT gets none back, where CoreDNS answers with one of 4096 bytes (RFC 6891 §7).
-Differs: `append` leaves an option that is there alone, as documented; CoreDNS adds a second local one.
+`append` of data that the Corefile has adds a further option; of a variable or the subnet, a first one only, as CoreDNS.
 """
 
 from __future__ import annotations
@@ -66,7 +66,10 @@ def subnet_value(ipv4_bits: int, ipv6_bits: int) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class OptionRule:
-    """Sets, appends, replaces or removes an option of a query; `reverts` are what it does to the answer."""
+    """Sets, appends, replaces or removes an option of a query; `reverts` are what it does to the answer.
+
+    `needs_value`: the value is a variable, which may be missing.
+    """
 
     code: int
     action: Action
@@ -90,9 +93,11 @@ class OptionRule:
         if self.needs_value and not data:
             return None
         edns = edns or NEW_EDNS
-        if not has_option and self.action != "replace":
+        if self.action == "append" and has_option and self.needs_value:
+            return None
+        if self.action == "append" or (self.action == "set" and not has_option):
             return self._outcome(request, edns, (*edns.options, (self.code, data)))
-        if has_option and self.action != "append":
+        if has_option:
             options = tuple((code, data if code == self.code else had) for code, had in edns.options)
             return self._outcome(request, edns, options)
         return None

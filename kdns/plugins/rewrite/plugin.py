@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Sequence
 from typing import Final, NamedTuple
 
-from kdns.dns.response import NEVER, Response
+from kdns.dns.response import PRIVATE, Response
 from kdns.dns.types import SERVFAIL
 from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.plugins.directive import Directive, Repeat, Setup
@@ -90,7 +90,7 @@ class _Work(NamedTuple):
             if not isinstance(changed, Response):
                 return self._changed_later(changed, changes)
             response = changed
-        return response if self.is_of_packet else response._replace(reuse=NEVER)
+        return response if self.is_of_packet else response._replace(reuse=PRIVATE)
 
     async def _changed_later(self, response: Awaitable[Response], changes: tuple[Change, ...]) -> Response:
         changed = self._changed(await response, changes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +24,7 @@ from kdns.plugins.cache import store
 from kdns.plugins.cache.kinds import Kind
 from kdns.plugins.cache.plugin import MAX_WAITERS
 from kdns.plugins.chain import UNHANDLED, Chain, Plugin, Reply, Request, Sees, Serve, then
+from kdns.plugins.rewrite import plugin as rewrite
 from kdns.plugins.server import Block, Exchange, Server
 from kdns.plugins.server_config import configure
 
@@ -68,23 +69,25 @@ class Upstream(Plugin):
 class World:
     """A cache in front of an upstream, with a table, a clock, and no event loop."""
 
-    def __init__(self, stanza: str = "cache", *before: Plugin) -> None:
+    def __init__(self, stanza: str = "cache", *before: Plugin, behind: Sequence[Plugin] = ()) -> None:
         self.setup = FakeSetup()
         self.upstream = Upstream()
         (config,) = configure(parse(f". {{\n{stanza}\n}}\n"))
         self.cache = cache.build(config.configs(cache.DIRECTIVE), self.setup)
-        self.server = Server("dns://:53", (Block(".", Chain((*before, self.cache, self.upstream))),))
+        self.server = Server("dns://:53", (Block(".", Chain((*before, self.cache, *behind, self.upstream))),))
         self.setup.servers.append(self.server)
         self.waiting: list[Coroutine[Any, Any, Exchange]] = []
 
-    def begin(self, name: str = "a.", flags: int = RD, transport: str = "udp", qtype: int = A) -> Decoded | None:
+    def begin(
+        self, name: str = "a.", flags: int = RD, transport: str = "udp", qtype: int = A, client: str = "192.0.2.1"
+    ) -> Decoded | None:
         """Ask; the response if it is there at once, else the query is put to `waiting`."""
         packet = bytearray(query(name, qtype))
         packet[2:4] = flags.to_bytes(2, "big")
         lane = self.server.table.lane(transport, 4)
         if answer := held(lane, bytes(packet), self.setup.clock_s):
             return decode(answer.wire(bytes(packet)))
-        outcome = self.server.respond(bytes(packet), lane, ("192.0.2.1", 1), self.setup.clock_s)
+        outcome = self.server.respond(bytes(packet), lane, (client, 1), self.setup.clock_s)
         if isinstance(outcome, Exchange):
             return decode(outcome.wire)
         self.waiting.append(outcome)
@@ -220,6 +223,50 @@ def test_the_same_question_is_asked_once_at_a_time() -> None:
     assert sorted(map(str, map(value, responses))) == ["(1, 60)"] * 6
     assert [one.query.name for one in world.upstream.asked] == ["a.", "b."]
     assert world.counts() == {"requests": 6, "misses": 6}
+
+
+CLIENTS = tuple(f"192.0.2.{number}" for number in range(1, 6))
+
+
+@pytest.mark.parametrize("at_once", [False, True], ids=["one after the other", "at once"])
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "edns0 local set 65001 {client_ip}",
+        "edns0 local set 65001 {client_port}",
+        "edns0 local set 65001 {protocol}",
+        "edns0 local set 65001 {server_ip}",
+        "edns0 local set 65001 {kubernetes/client-namespace}",
+        "edns0 subnet set 32 128",
+    ],
+)
+def test_what_is_asked_for_one_client_is_for_that_client(rule: str, *, at_once: bool) -> None:
+    """A query that a directive behind the cache puts a fact about the client into has an answer of its own."""
+    (config,) = configure(parse(f". {{\nrewrite {rule}\n}}\n"))
+    setup = FakeSetup()
+    world = World(behind=[rewrite.build(config.configs(rewrite.DIRECTIVE), setup)])
+    for client in CLIENTS:
+        assert world.begin(client=client) is None, "it is asked for, not kept"
+        if not at_once:
+            assert len(world.end()) == 1
+    if at_once:
+        assert len(world.end()) == len(CLIENTS)
+    assert [request.client[0] for request in world.upstream.asked] == [*CLIENTS]
+    assert not len(world.cache.success)
+
+
+def test_those_who_wait_for_another_client_s_answer_are_then_asked_for_together() -> None:
+    (config,) = configure(parse(". {\nrewrite edns0 subnet set 32 128\n}\n"))
+    world = World(behind=[rewrite.build(config.configs(rewrite.DIRECTIVE), FakeSetup())])
+    for client in CLIENTS:
+        world.begin(client=client)
+    world.waiting[0].send(None)
+    with pytest.raises(StopIteration):
+        world.waiting.pop(0).send(None)
+    for each in world.waiting:
+        each.send(None)
+    assert len(world.upstream.asked) == len(CLIENTS)
+    assert len(world.end()) == len(CLIENTS) - 1
 
 
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")

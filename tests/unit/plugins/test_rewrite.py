@@ -10,7 +10,7 @@ from harness import Behind, server_of, texts
 
 from kdns.corefile.parse import parse
 from kdns.dns.message import query
-from kdns.dns.query import AD, read_query
+from kdns.dns.query import AD, Edns, Query, read_query
 from kdns.dns.response import Response, Reuse, ZoneSoa
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import AXFR, NXDOMAIN, A
@@ -216,3 +216,24 @@ async def test_the_table_keeps_what_depends_on_the_packet_alone(rule: str, is_ke
     server = server_of(f"rewrite {rule}", FakeSetup(), behind)
     await answered(server, "a.")
     assert len(server.table) == is_kept
+
+
+@pytest.mark.parametrize(
+    ("rule", "options"),
+    [
+        ("edns0 local append 65001 new", ((65001, b"old"), (65001, b"new"))),
+        ("edns0 local set 65001 new", ((65001, b"new"),)),
+        ("edns0 local append 65001 {client_ip}", ((65001, b"old"),)),
+        ("edns0 local append 65002 new", ((65001, b"old"), (65002, b"new"))),
+    ],
+)
+async def test_options_that_the_client_sent_too(rule: str, options: tuple[tuple[int, bytes], ...]) -> None:
+    behind = Behind(records("{qname} 5 IN A 10.0.0.1"))
+    server = server_of(f"rewrite {rule}", FakeSetup(), behind)
+    asked = read_query(query("a.", A))
+    assert isinstance(asked, Query)
+    packet = asked.changed(edns=Edns(1232, do=False, version=0, options=((65001, b"old"),))).packet
+    server.respond(packet, server.table.lane("udp", 4), ("192.0.2.1", 40000))
+    (request,) = behind.requests
+    assert request.query.edns is not None
+    assert request.query.edns.options == options
