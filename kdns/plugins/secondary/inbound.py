@@ -15,12 +15,14 @@ from kdns.dns.query import QR
 from kdns.dns.rdata import expanded, rdata_of, wire_of
 from kdns.dns.rrset import Rdata, RRset
 from kdns.dns.types import IN, SOA, rcode_name
-from kdns.dns.wire import ANSWER, owner_of, records
+from kdns.dns.wire import ANSWER, Record, owner_of, records
 from kdns.dns.zone.difference import is_newer
 from kdns.dns.zone.zone import MAX_RECORDS, Zone
 
 MAX_TRANSFER_BYTES: Final = 256 << 20
 """The messages of one transfer."""
+LEAST_SOA_BYTES: Final = 22
+"""The rdata of an SOA record whose names are the root."""
 
 
 class Kind(Enum):
@@ -47,21 +49,23 @@ def serial_in(packet: bytes) -> int:
     """The serial in the response to a query for an SOA; ValueError for none."""
     _refuse_errors(packet)
     for record in records(packet):
-        if record.section == ANSWER and record.rtype == SOA and record.end - record.rdata_at >= 22:
+        if record.section == ANSWER and record.rtype == SOA and record.end - record.rdata_at >= LEAST_SOA_BYTES:
             return _serial(packet, record.end)
     raise ValueError("a response without an SOA record")
 
 
 class Inbound:
-    """The messages of one transfer; `held` is the serial that an IXFR was asked with, None for AXFR."""
+    """The messages of one transfer of the zone `name`; `held` is the serial in the query of an IXFR, None for AXFR."""
 
-    def __init__(self, held: int | None = None) -> None:
+    def __init__(self, name: str, held: int | None = None) -> None:
+        self._name, self._labels = name, labels_of(folded(name))
         self._held = held
         self.messages: list[bytes] = []
         self.kind = Kind.UNKNOWN
         self.serial = 0
         self._count = 0
         self._size_bytes = 0
+        self._from = held
         self._adding: int | None = None
         self._is_complete = False
 
@@ -79,11 +83,17 @@ class Inbound:
         for record in found:
             if self._is_complete:
                 raise ValueError("records behind the last SOA")
-            self._take(record.rtype, _serial(packet, record.end) if record.rtype == SOA else None)
+            self._take(record.rtype, self._soa_serial(packet, record) if record.rtype == SOA else None)
         if self._count == 1 and self._held is not None and not is_newer(self.serial, self._held):
             self.kind, self._is_complete = Kind.CURRENT, True
         self.messages.append(packet)
         return self._is_complete
+
+    def _soa_serial(self, packet: bytes, record: Record) -> int:
+        owner = tuple(label.lower() for label in owner_of(packet, record))
+        if owner != self._labels or record.end - record.rdata_at < LEAST_SOA_BYTES:
+            raise ValueError("an SOA record that is not the zone's")
+        return _serial(packet, record.end)
 
     def _take(self, rtype: int, serial: int | None) -> None:
         self._count += 1
@@ -104,16 +114,20 @@ class Inbound:
                 raise ValueError("an SOA record in the middle of a zone")
             self._is_complete = True
         elif self._adding is None:
+            if not is_newer(serial, self._from or 0):
+                raise ValueError(f"changes from serial {self._from} to {serial}, which is not newer")
             self._adding = serial
         else:
-            self._is_complete = serial == self.serial == self._adding
-            self._adding = None
+            if serial != self._adding:
+                raise ValueError(f"changes to serial {self._adding} are followed by those from {serial}")
+            self._is_complete = serial == self.serial
+            self._from, self._adding = serial, None
 
-    def zone(self, name: str, held: Zone | None) -> Zone:
+    def zone(self, held: Zone | None) -> Zone:
         """The zone that was transferred, or that the changes make of the one held; ValueError where they make none."""
         if self.kind is Kind.CHANGES and held:
-            return _changed(name, held, list(self.records()))
-        return Zone(name, list(self.records())[:-1])
+            return _changed(self._name, held, list(self.records()))
+        return Zone(self._name, list(self.records())[:-1])
 
     def records(self) -> Iterator[RRset]:
         """All records in order, one RRset a record."""

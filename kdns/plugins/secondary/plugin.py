@@ -30,7 +30,7 @@ from kdns.plugins.secondary.inbound import Inbound, Kind, question, serial_in
 from kdns.plugins.stanza import FALLTHROUGH, UNLIMITED, Option, configured
 from kdns.plugins.transfer import peer
 from kdns.plugins.tsig.plugin import Tsigs, key_name
-from kdns.plugins.upstream import UpstreamError
+from kdns.plugins.upstream import UpstreamError, UpstreamTimeoutError, UpstreamUnreachableError
 
 if TYPE_CHECKING:
     from kdns.plugins.tsig.signature import Signer, Verifier
@@ -220,7 +220,9 @@ class SecondaryZones(Authority):
                 return
             try:
                 await self._transfer(followed, primary, zone)
-            except ValueError:
+            except (UpstreamTimeoutError, UpstreamUnreachableError):
+                raise
+            except (ValueError, UpstreamError):  # also one that ends the connection at an IXFR
                 await self._transfer(followed, primary, None)
         else:
             await self._transfer(followed, primary, None)
@@ -234,7 +236,7 @@ class SecondaryZones(Authority):
         if signer:
             packet = signer(packet)
         verifier = self._verifier(followed, signer) if signer else None
-        inbound = Inbound(zone.serial if zone else None)
+        inbound = Inbound(held.name, zone.serial if zone else None)
         until_s = self._until_s(followed)
         async with aclosing(self._setup.messages(primary, packet, TRANSFER_TIMEOUT_S)) as messages:
             async for message in messages:
@@ -250,6 +252,8 @@ class SecondaryZones(Authority):
             raise ValueError("the last message is not signed")
         if inbound.kind is Kind.CURRENT or followed.is_dropped:
             return
+        if held.zone and not is_newer(inbound.serial, held.zone.serial):
+            raise ValueError(f"the zone has serial {inbound.serial}, which is not newer than {held.zone.serial}")
         is_catalog = _is_catalog(followed)
         version, members = await self._setup.in_thread(lambda _: _version(inbound, held, is_catalog=is_catalog))
         if is_catalog:
@@ -351,7 +355,7 @@ def _of_members(config: SecondaryConfig) -> SecondaryConfig:
 
 def _version(inbound: Inbound, held: HeldZone, *, is_catalog: bool) -> tuple[Version, dict[str, Member]]:
     """The zone of a transfer, and its members where it is a catalog; for a thread."""
-    zone = inbound.zone(held.name, held.zone)
+    zone = inbound.zone(held.zone)
     members: dict[str, Member] = {}
     if is_catalog:
         rrsets = [zone.soa, *zone.records()] if inbound.kind is Kind.CHANGES else list(inbound.records())[:-1]

@@ -29,7 +29,7 @@ from kdns.plugins.secondary import plugin as secondary
 from kdns.plugins.secondary.plugin import SecondaryConfig
 from kdns.plugins.server import Block, Exchange, Server
 from kdns.plugins.transfer import TransferConfig, Transfers, notify_packet
-from kdns.plugins.upstream import UpstreamTimeoutError
+from kdns.plugins.upstream import UpstreamError, UpstreamTimeoutError
 
 HEAD = "$TTL 60\n@ IN SOA ns admin {serial} 7200 3600 86400 30\n@ IN NS ns.example.\n"
 
@@ -272,3 +272,40 @@ async def test_the_closest_zone_answers() -> None:
         assert held
         assert held.name == zone
     assert plugin.zone_of(labels_of("org.")) is None
+
+
+# what a primary with an SOA of serial 3 sends for IXFR and AXFR, where None ends the connection; the serial afterwards
+LIARS: dict[str, tuple[tuple[int, ...] | None, tuple[int, ...] | None, int]] = {
+    "an IXFR that ends": (None, (3, 3), 3),
+    "an IXFR that goes on elsewhere": ((3, 1, 2, 3, 3, 3), (3, 3), 3),
+    "an IXFR with another end": ((3, 1, 3, 2), (3, 3), 3),
+    "nothing newer after all": ((1,), None, 1),
+    "an older zone": (None, (0, 0), 1),
+    "the same zone": (None, (1, 1), 1),
+}
+
+
+@pytest.mark.parametrize("about", LIARS)
+async def test_a_primary_that_lies(about: str) -> None:
+    """Differences that cannot be applied are asked for as a whole zone; a zone is never replaced by an older one."""
+    changes, whole, serial = LIARS[about]
+    setup = FakeSetup()
+    plugin = secondary.build((SecondaryConfig(("a.example.",), (HostPort("192.0.2.53", 53),)),), setup)
+    (followed,) = plugin.followed.values()
+    followed.held.zone = Zone("a.example.", parse_zone(text(1), "a.example."))
+
+    def soa(serial: int) -> RRset:
+        return parse_zone(text(serial), "a.example.")[0]
+
+    def stream(_address: HostPort, packet: bytes) -> Iterator[bytes]:
+        serials = whole if packet.endswith(pack("!HH", type_number("AXFR"), 1)) else changes
+        if serials is None:
+            raise UpstreamError("the connection ended before the transfer did")
+        yield from (answer(packet, soa(each)) for each in serials)
+
+    setup.responder, setup.streamer = lambda _, packet: answer(packet, soa(3)), stream
+    await plugin.refresh(followed)
+    zone = followed.held.zone
+    assert zone
+    assert zone.serial == serial
+    assert bool(followed.reason) == ("zone" in about)

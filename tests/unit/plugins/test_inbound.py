@@ -37,6 +37,7 @@ WHOLE: dict[str, tuple[list[Sequence[str]], int | None, Kind, list[str]]] = {
     "IXFR in full": ([(soa(2), A3), (soa(2),)], 1, Kind.FULL, [A3]),
     "IXFR in full, the SOA alone": ([(soa(2),), (A3, soa(2))], 1, Kind.FULL, [A3]),
     "one change": ([(soa(2), soa(1), A1, soa(2), A3, soa(2))], 1, Kind.CHANGES, [A2, A3]),
+    "letters of another case": ([(soa(2).replace("x.", "X.", 1), A1, soa(2))], None, Kind.FULL, [A1]),
     "two changes": (
         [(soa(3), soa(1), A1), (soa(2), A3, soa(2), A2), (soa(3),), (A1, soa(3))], 1, Kind.CHANGES, [A1, A3],
     ),
@@ -51,15 +52,32 @@ REFUSED = {
     "cut": message(soa(2), A1)[:-3],
 }
 
+# what a primary whose differences are wrong sends to a secondary that has serial 1
+LIES = {
+    "changes that do not follow each other": (soa(4), soa(1), A1, soa(2), A3, soa(3), A3, soa(4), A1, soa(4)),
+    "changes that go back": (soa(4), soa(1), A1, soa(2), A3, soa(2), A3, soa(1), A1, soa(1)),
+    "changes to another serial": (soa(4), soa(1), A1, soa(3), A3, soa(4)),
+    "changes that stand still": (soa(4), soa(1), A1, soa(1), A1, soa(1)),
+    "the SOA of another zone": (soa(2), A1, soa(2).replace("x.", "a.x.", 1)),
+    "the first SOA of another zone": (soa(2).replace("x.", "y.", 1), A1, soa(2).replace("x.", "y.", 1)),
+}
+
+
+@pytest.mark.parametrize("about", LIES)
+def test_lies(about: str) -> None:
+    """They are refused at the first wrong record: a primary that never ends is not listened to for long."""
+    with pytest.raises(ValueError, match="serial|not the zone's"):
+        Inbound("x.", 1).feed(message(*LIES[about]))
+
 
 @pytest.mark.parametrize("about", WHOLE)
 def test_transfers(about: str) -> None:
     messages, held, kind, lines = WHOLE[about]
-    inbound = Inbound(held)
+    inbound = Inbound("x.", held)
     assert [inbound.feed(message(*part)) for part in messages] == [False] * (len(messages) - 1) + [True]
     assert inbound.kind is kind
     if kind is not Kind.CURRENT:
-        zone = inbound.zone("x.", Zone("x.", map(parse_record, HELD)))
+        zone = inbound.zone(Zone("x.", map(parse_record, HELD)))
         got = [line for rrset in zone.records() for line in record_texts(rrset)]
         assert sorted(line for line in got if " A " in line) == sorted(lines)
         assert zone.serial == inbound.serial
@@ -68,22 +86,22 @@ def test_transfers(about: str) -> None:
 @pytest.mark.parametrize("about", REFUSED)
 def test_refused(about: str) -> None:
     with pytest.raises(ValueError, match=r"\w"):
-        Inbound().feed(REFUSED[about])
+        Inbound("x.").feed(REFUSED[about])
 
 
 def test_the_records_of_a_transfer_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kdns.plugins.secondary.inbound.MAX_RECORDS", 3)
-    inbound = Inbound()
+    inbound = Inbound("x.")
     assert not inbound.feed(message(soa(2), A1))
     with pytest.raises(ValueError, match="more than 3 records"):
         inbound.feed(message(A2, A3))
 
 
 def test_changes_that_do_not_fit() -> None:
-    inbound = Inbound(1)
+    inbound = Inbound("x.", 1)
     inbound.feed(message(soa(2), soa(1), A3, soa(2), soa(2)))
     with pytest.raises(ValueError, match="not there"):
-        inbound.zone("x.", Zone("x.", map(parse_record, HELD)))
+        inbound.zone(Zone("x.", map(parse_record, HELD)))
 
 
 def test_the_serial_of_a_primary() -> None:
