@@ -21,6 +21,7 @@ VERSION: Final[Mapping[Family, int]] = {"IPv4": 4, "IPv6": 6}
 MAX_PORT: Final = 65535
 
 _CANONICAL_IPV4: Final = re.compile(r"(?:(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(?:\.(?!$)|$)){4}")
+_BROADCAST: Final = ip_address("255.255.255.255")
 _LEADING_ZEROS: Final = re.compile(r"(?<![0-9A-Fa-f])0+(?=[0-9]+(?:\.|\Z))")
 _MAPPED_BITS: Final = 96
 _MAPPED: Final = bytes(10) + b"\xff\xff"
@@ -136,6 +137,20 @@ def is_link_local_ipv6(address: Address) -> bool:
     return address.version == VERSION["IPv6"] and address.is_link_local
 
 
+def special_purpose(address: Address) -> str:
+    """What an address is that no host has for good, in words such as "a multicast address"; "" for any other.
+
+    Kubernetes' own validation names them so (ValidateNonSpecialIP). Loopback addresses are not among them.
+    """
+    if address.is_unspecified:
+        return "the unspecified address"
+    if address.is_multicast:
+        return "a multicast address"
+    if address.is_link_local:
+        return "a link-local address"
+    return "the broadcast address" if address == _BROADCAST else ""
+
+
 def is_loopback(host: str) -> bool:
     """Whether a host, as it stands in a URL without its port, is this machine: localhost, 127.0.0.0/8 or ::1."""
     if host.lower().rstrip(".") == "localhost":
@@ -163,6 +178,22 @@ def parse_network(text: str) -> Network | None:
     if network is None or mapped is None or network.prefixlen < _MAPPED_BITS:
         return network
     return IPv4Network((mapped, network.prefixlen - _MAPPED_BITS))
+
+
+_UNUSABLE: Final = (
+    ("the address of this machine itself", ("127.0.0.1/32", "::1/128")),
+    ("unspecified addresses", ("0.0.0.0/8", "::/128")),
+    ("link-local addresses", ("169.254.0.0/16", "fe80::/10")),
+    ("multicast addresses", ("224.0.0.0/4", "ff00::/8")),
+    ("the broadcast address", ("255.255.255.255/32",)),
+)
+_UNUSABLE_NETWORKS: Final = tuple((ip_network(text), what) for what, texts in _UNUSABLE for text in texts)
+
+
+def unusable_addresses(network: Network) -> str:
+    """Which addresses of a network cannot be cluster IPs, in words; "" if all can."""
+    found = (what for each, what in _UNUSABLE_NETWORKS if each.version == network.version and each.overlaps(network))
+    return next(found, "")
 
 
 def _decimal(address: str) -> str:

@@ -75,6 +75,8 @@ class NodeProxy:
     _registration: NodeRegistration | None = None
     _missing: str = ""
     _in_effect: Settings | None = None
+    chosen: Choice | None = None
+    """The mode that runs, when that is known."""
     _last_inputs: tuple[object, PlanInputs | None] = (None, None)
 
     @property
@@ -112,7 +114,7 @@ class NodeProxy:
 
     async def run(self) -> None:
         """Run the dataplane. ApplyError where the mode cannot work here, InputError where there is no such mode."""
-        chosen = await choice(self.settings, MODES)
+        chosen = self.chosen = await choice(self.settings, MODES)
         if chosen.reasons:
             names = {"mode": chosen.mode.name, "configured": self.settings.mode}
             log.warning("fallback to another mode", **names, reasons=chosen.reasons)

@@ -29,6 +29,7 @@ from kdns.errors import CorefileError, InputError, ListenError
 from kdns.net import HostPort, is_loopback, join_host_port
 
 if TYPE_CHECKING:
+    from kdns.aio.dataplane.takeover.choice import Choice
     from kdns.aio.dns.server import DnsServer
     from kdns.aio.files.corefile import Corefile
 
@@ -112,7 +113,7 @@ async def up(options: UpOptions, output: Output) -> None:
     tokens = read_tokens(given.token_file) if given.token_file else {}
     own_token = next(iter(tokens), token_urlsafe() if given.client_ca else "")
     given = replace(given, own_token=own_token)
-    served = await with_addresses(given) if options.proxy else given
+    served = await with_addresses(given, options.proxy, output.warn) if options.proxy else given
     control_plane = ControlPlane(served, output.warn, output.note, output.show)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(control_plane.stop)
@@ -163,8 +164,10 @@ async def _started(
     control_plane.dns_at(*dns.address_with("kubernetes"))
     say_listeners(dns, say, column=12)
     if options.proxy:
-        await stack.enter_async_context(node_proxy(options, source))
-        say(f"proxy       {options.proxy}")
+        chosen = await stack.enter_async_context(node_proxy(options, source))
+        say(f"proxy       {chosen.mode.name}")
+        if chosen.fallback:
+            say(f"            {chosen.fallback}")
     write_kubeconfig(options.kubeconfig, url, ca_file=given.tls_cert, token=token)
     say(f"kubeconfig  {options.kubeconfig}")
     say_commands(dns, options, say)
@@ -196,21 +199,32 @@ def say_commands(dns: DnsServer, options: UpOptions, say: Callable[[str], None])
     say(f"            kubectl --kubeconfig {options.kubeconfig} get services --all-namespaces")
 
 
-async def with_addresses(given: ControlPlaneOptions) -> ControlPlaneOptions:
-    """The options with this machine's own addresses for the Node: its node ports are there."""
+async def with_addresses(given: ControlPlaneOptions, mode: str, warn: Callable[[str], None]) -> ControlPlaneOptions:
+    """The options with this machine's own addresses for the Node: its node ports are there.
+
+    Warns of cluster IPs that cannot be reached from here.
+    """
     from kdns.aio.netlink.addresses import node_addresses, primary_addresses  # noqa: PLC0415 - only with --proxy
 
     with suppress(OSError):  # the dataplane logs it
-        addresses = tuple(map(str, primary_addresses(await node_addresses())))
+        own, cidrs = await node_addresses(), given.cluster.service_cidrs
+        for address in own:
+            if cidr := next((each for each in cidrs if each.version == address.version and address in each), None):
+                warn(f"--service-cidr {cidr} has {address}, an address of this machine: no Service gets it here")
+        if not own and not all(each.is_loopback for each in cidrs):
+            advice = "add a link with an address, or use --proxy-mode userspace --service-cidr 127.96.0.0/16"
+            found = "this machine has loopback addresses only, so cluster IPs have no route"
+            warn(f"--proxy-mode {mode}: {found}; {advice}")
+        addresses = tuple(map(str, primary_addresses(own)))
         return replace(given, cluster=replace(given.cluster, host_addresses=addresses))
     return given
 
 
 @asynccontextmanager
-async def node_proxy(options: UpOptions, source: Source) -> AsyncIterator[None]:
+async def node_proxy(options: UpOptions, source: Source) -> AsyncIterator[Choice]:
     """The dataplane of this machine as the Node of the cluster at `source`; its rules are removed at the end.
 
-    ApplyError where the mode cannot work. The conntrack limits of the machine are not changed.
+    Yields the mode that runs. Raises ApplyError if none can. The conntrack limits of the machine are not changed.
     """
     from kdns.apps import proxy as node  # noqa: PLC0415 - only with --proxy
     from kdns.proxy.settings.settings import Settings  # noqa: PLC0415
@@ -230,7 +244,8 @@ async def node_proxy(options: UpOptions, source: Source) -> AsyncIterator[None]:
         if running.done():
             await running
         running.add_done_callback(log_failure)
-        yield
+        assert proxy.chosen  # noqa: S101 - it is at work
+        yield proxy.chosen
     finally:
         ready.cancel()
         running.cancel()

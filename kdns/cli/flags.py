@@ -18,7 +18,7 @@ from kdns.aio.kube.kubeconfig import server_url
 from kdns.controlplane.meta.cluster_config import AddressRange, ClusterConfig
 from kdns.controlplane.resources.service.cluster_ips import SHORTEST_IPV6_PREFIX
 from kdns.errors import InputError
-from kdns.net import Address, HostPort, Network, parse_port, split_host_port
+from kdns.net import Address, HostPort, Network, parse_port, split_host_port, unusable_addresses
 from kdns.proxy.modes import NAMES
 
 SERVICE_CIDR: Final = "10.96.0.0/16,fd00:10:96::/112"
@@ -133,6 +133,9 @@ def service_networks(flag: str, text: str) -> tuple[Network, ...]:
     found = networks(flag, text)
     if any(network.version == 6 and network.prefixlen < SHORTEST_IPV6_PREFIX for network in found):
         raise InputError(f"{flag} {text!r}: too large; wanted an IPv6 network of /{SHORTEST_IPV6_PREFIX} or longer")
+    for network in found:
+        if what := unusable_addresses(network):
+            raise InputError(f"{flag} {text!r}: has {what}; expected a range without, such as 10.96.0.0/16")
     return found
 
 

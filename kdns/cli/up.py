@@ -15,7 +15,7 @@ from kdns.cli.console import reported_errors, run
 from kdns.cli.progress import Progress
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.errors import InputError
-from kdns.proxy.modes import NAMES
+from kdns.proxy.modes import NAMES, semantics
 
 if TYPE_CHECKING:
     from kdns.apps.up import UpOptions
@@ -138,6 +138,10 @@ async def _up(options: UpOptions) -> None:
 def cluster_config(given: Mapping[str, Any]) -> ClusterConfig:
     """The cluster that the options describe; InputError for ranges that overlap or lack a family."""
     service_cidrs, pod_cidrs = flags.service_and_pod_networks(given["service_cidr"], given["pod_cidr"])
+    mode = given["proxy_mode"]
+    if mode and not semantics(mode).relays and any(network.is_loopback for network in service_cidrs):
+        reason = f"mode {mode} serves no loopback addresses; use mode userspace, or a range such as 10.96.0.0/16"
+        raise InputError(f"--service-cidr {given['service_cidr']!r}: {reason}")
     lb_pool = flags.address_ranges("--lb-pool", given["lb_pool"])
     flags.check_disjoint({"--service-cidr": service_cidrs, "--pod-cidr": pod_cidrs, "--lb-pool": lb_pool})
     return ClusterConfig(

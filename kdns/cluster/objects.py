@@ -6,7 +6,7 @@ snake case. There is no resourceVersion, so two versions of an object that diffe
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
 
@@ -78,13 +78,17 @@ class Meta(Slim, frozen=True):
     namespace: str = ""
 
 
+Port: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=65535)]
+"""A port number as the API has it; 0 where none is set. An object with another number is not decoded."""
+
+
 class ServicePort(Slim, frozen=True):
     """spec.ports[] of a Service; protocol defaults to TCP as in the API."""
 
-    port: int
+    port: Port
     name: str | None = ""
     protocol: str = "TCP"
-    node_port: int | None = 0
+    node_port: Port | None = 0
 
 
 class ClientIPConfig(Slim, frozen=True):
@@ -114,7 +118,7 @@ class ServiceSpec(Slim, frozen=True):
     session_affinity_config: SessionAffinityConfig | None = None
     external_traffic_policy: str = "Cluster"
     internal_traffic_policy: str | None = "Cluster"
-    health_check_node_port: int = 0
+    health_check_node_port: Port = 0
 
 
 class Ingress(Slim, frozen=True):
@@ -284,7 +288,7 @@ class EndpointPort(Slim, frozen=True):
     """ports[] of an EndpointSlice; a missing port means all ports."""
 
     name: str | None = ""
-    port: int | None = None
+    port: Port | None = None
     protocol: str | None = "TCP"
 
 

@@ -395,6 +395,7 @@ STRATEGIES: Final[dict[Kind, Strategy]] = {
         first_status=_status({}),
         generation=None,
         stored=lambda numbers, obj: numbers.service_cidr(obj["metadata"]["name"], obj),
+        warnings=warnings.service_cidr_warnings,
         deleted=lambda numbers, obj: numbers.service_cidr(obj["metadata"]["name"], None),
         restored=_restored_range,
     ),

@@ -15,6 +15,7 @@ from kdns.controlplane.resources.service.spec import (
     spec_of,
     type_of,
 )
+from kdns.net import parse_network, unusable_addresses
 
 ENDPOINTS_DEPRECATED = "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"
 JOBS_ORPHAN = (
@@ -29,6 +30,16 @@ _CONTROLLERS = ("endpointslice-controller.k8s.io", "endpointslicemirroring-contr
 def inert(kind: Kind) -> str:
     """The warning of a kind that nothing acts on."""
     return f"{kind.kind} is stored, but nothing in this control plane acts on it"
+
+
+def service_cidr_warnings(service_cidr: Json) -> Iterable[str]:
+    """Ranges with addresses that no mode of the dataplane serves. Differs: kube-apiserver says nothing of them."""
+    for index, cidr in enumerate(service_cidr["spec"].get("cidrs") or ()):
+        network = parse_network(cidr)
+        if network and (what := unusable_addresses(network)):
+            yield f"spec.cidrs[{index}]: {cidr} has {what}; no Service can be reached there"
+        elif network and network.is_loopback:
+            yield f"spec.cidrs[{index}]: {cidr} has loopback addresses; only mode userspace serves those"
 
 
 def service_warnings(service: Json) -> Iterable[str]:

@@ -8,9 +8,14 @@ addresses may be claimed, as in kube-proxy.
 Of several claims to one front, that of a cluster IP has precedence over a load balancer's address, and that over an
 external IP; then the oldest Service has it, and of those the first by namespace and name.
 
-Differs: kube-proxy protects no destination but, in mode ipvs, the node's own addresses; and where two Service ports
-claim one front, the one that it handles last has it. Here an author of a Service cannot take another's traffic, nor the
-node's.
+No front is at an address that packets to a Service cannot have: unspecified, multicast, link-local, and loopback but
+for relays. No cluster IP is the node's own address, since all of a cluster IP's ports are the Service's; addresses in a
+service range are left, where a node-local cache has the cluster IP of its DNS servers.
+
+Differs: kube-proxy serves external IPs and load balancer's addresses at loopback addresses too, and so captures what
+programs of a node send to each other there. It protects no destination but, in mode ipvs, the node's own addresses; and
+where two Service ports claim one front, the one that it handles last has it. Here an author of a Service cannot take
+another's traffic, nor the node's.
 """
 
 from __future__ import annotations
@@ -20,7 +25,14 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple, TypeAlias
 
 from kdns.cluster.objects import EndpointSlice, Key
-from kdns.net import Address, canonical_address, is_link_local_ipv6, parse_unmapped_address
+from kdns.net import (
+    MAX_PORT,
+    Address,
+    canonical_address,
+    is_link_local_ipv6,
+    parse_unmapped_address,
+    special_purpose,
+)
 from kdns.proxy.plan.config import ProtectedPort, ProxyConfig
 from kdns.proxy.plan.plan import FamilyPlan, FrontKey, FrontKind, PortName, PortPlan, Refusal
 
@@ -54,6 +66,7 @@ class Claims:
 
     def __init__(self, half: FamilyPlan, config: ProxyConfig) -> None:
         self._half, self._has_external_ips = half, config.external_ips
+        self._service_cidrs = config.service_cidrs
         self._protected: dict[int, tuple[ProtectedPort, ...]] = {}
         for each in config.protected_ports:
             self._protected[each.port] = (*self._protected.get(each.port, ()), each)
@@ -109,11 +122,13 @@ class Claims:
 
     def _protection(self, key: FrontKey, claim: Claim) -> str:
         """Why this claim is refused, whatever others there are; "" where it is not."""
-        if claim.kind is FrontKind.CLUSTER_IP:
-            return ""
+        if not 0 < key.port <= MAX_PORT:
+            return f"{key.port} is not a port from 1 to {MAX_PORT}"
         if claim.kind is FrontKind.EXTERNAL_IP and not self._has_external_ips:
             return "the feature gate AllowServiceExternalIPs is off"
         for address in self._addresses(key):
+            if key.address and (kind := self._unusable(address, claim.kind)):
+                return f"{key.address} is {kind}"
             for each in self._protected.get(key.port, ()):
                 if each.protocol in {"", key.protocol} and self._covers(each, address):
                     return f"it is {each.owner}"
@@ -125,6 +140,17 @@ class Claims:
                 for name, what in sorted(others)[:1]:
                     return f"it is the {what} of Service {name}"
         return ""
+
+    def _unusable(self, address: Address, kind: FrontKind) -> str:
+        """What an address is that cannot be such a front's, in words; "" for one that can."""
+        if address.is_loopback:
+            return "" if self._half.mode.relays else "a loopback address"
+        if purpose := special_purpose(address):
+            return purpose
+        if kind is not FrontKind.CLUSTER_IP or not self._half.node.has(address):
+            return ""
+        is_of_services = any(address in each for each in self._service_cidrs if each.version == address.version)
+        return "" if is_of_services and address not in self._half.node.primary else "an address of this node"
 
     def _addresses(self, key: FrontKey) -> tuple[Address, ...]:
         """The addresses of a front; those of a node port are the node's."""

@@ -12,7 +12,6 @@ from kdns.net import (
     Network,
     canonical_address,
     family_of_text,
-    is_loopback,
     parse_network,
 )
 from kdns.proxy.plan.branches import SourceNat, Verdict, cluster_ip_branches, external_branches
@@ -22,6 +21,8 @@ from kdns.proxy.plan.node_ports import node_port_addresses
 from kdns.proxy.plan.plan import FamilyPlan, FrontKey, FrontKind, PortName, PortPlan
 
 AFFINITY_DEFAULT_S: Final = 10800
+AFFINITY_MAX_S: Final = 86400
+"""What the API accepts at most."""
 
 
 def empty_plan(family: Family, config: ProxyConfig, node: NodeView) -> FamilyPlan:
@@ -95,8 +96,8 @@ def _port_plan(
     endpoints = endpoint_lists(known, policies, node, node_hints=config.node_hints)
     ranges = _source_ranges(service, family)
     affinity = spec.session_affinity_config.client_ip if spec.session_affinity_config else None
-    timeout_s = (affinity.timeout_seconds if affinity else None) or AFFINITY_DEFAULT_S
-    balancer_ips = _balancer_ips(service, family, config)
+    timeout_s = min(max(affinity.timeout_seconds or 0, 0) if affinity else 0, AFFINITY_MAX_S) or AFFINITY_DEFAULT_S
+    balancer_ips = _balancer_ips(service, family)
     if any(own in each for each in ranges for own in node.addresses if own.version == each.version):
         # A packet of the node to such an address comes back with that address as its source.
         ranges += tuple(own for each in balancer_ips if (own := parse_network(each)))
@@ -173,19 +174,15 @@ def _canonical(texts: Iterable[str], family: Family) -> tuple[str, ...]:
     return tuple(each for each in written if each and family_of_text(each) == family)
 
 
-def _balancer_ips(service: Service, family: Family, config: ProxyConfig) -> tuple[str, ...]:
+def _balancer_ips(service: Service, family: Family) -> tuple[str, ...]:
     """The load balancer's addresses that the node serves: those with ipMode VIP, which is the default.
 
     An address of the node itself is served too, since some load balancers assign it.
-
-    Differs: kube-proxy serves loopback addresses too, and so captures what programs of a node send to each other there.
-    Here only relays listen on them, if they are free.
     """
     if service.status is None:
         return ()
     ingress = service.status.load_balancer.ingress or ()
-    addresses = _canonical((each.ip for each in ingress if each.ip_mode in {None, "VIP"}), family)
-    return addresses if config.mode.relays else tuple(each for each in addresses if not is_loopback(each))
+    return _canonical((each.ip for each in ingress if each.ip_mode in {None, "VIP"}), family)
 
 
 def _source_ranges(service: Service, family: Family) -> tuple[Network, ...]:

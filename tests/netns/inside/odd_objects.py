@@ -194,9 +194,12 @@ def written(random: Random, state: ProxyState, told: Sequence[Told]) -> list[Any
     """What writing these objects changes; of some it takes back what is there, of some only the type."""
     changes: list[AnyChange | None] = []
     for each in told:
-        obj: Service | EndpointSlice = (
-            msgspec.convert(each, Service) if "spec" in each else msgspec.convert(each, EndpointSlice)
-        )
+        try:
+            obj: Service | EndpointSlice = (
+                msgspec.convert(each, Service) if "spec" in each else msgspec.convert(each, EndpointSlice)
+            )
+        except msgspec.ValidationError:  # a port that is none: such an object is left out
+            continue
         before = state.services.get(obj.key) if isinstance(obj, Service) else None
         if random.random() < 0.25:
             changes.append(state.delete(type(obj), obj.key))

@@ -54,6 +54,11 @@ def test_host_and_port(text: str, expected: HostPort | None) -> None:
         ("fd00::/48", "too large; wanted an IPv6 network of /64 or longer"),
         ("10.96.0.0/16,10.97.0.0/16", "wanted at most one network of each IP family"),
         ("10.96.0.0/16,fd00::/112,10.97.0.0/16", "wanted at most one network of each IP family"),
+        ("127.96.0.0/16", ""),
+        ("127.0.0.0/24", "has the address of this machine itself; expected a range without"),
+        ("169.254.0.0/20", "has link-local addresses"),
+        ("224.0.0.0/8", "has multicast addresses"),
+        ("fe80::/64", "has link-local addresses"),
         ("10.96.0.1/16", "has host bits set; wanted CIDR[,CIDR]"),
         ("", "wanted CIDR[,CIDR], such as 10.96.0.0/16"),
     ],
@@ -93,6 +98,15 @@ def test_ranges_that_overlap_are_refused_naming_both(service: str, pods: str, po
     if not pool:
         render = CliRunner().invoke(main, ["render", *ranges, "--manifests", "nowhere"])
         assert (says or "nowhere: no such file or folder") in " ".join(render.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("mode", "says"), [("nftables", "mode nftables serves no loopback addresses"), ("userspace", "")]
+)
+def test_a_mode_serves_the_range_of_cluster_ips(mode: str, says: str) -> None:
+    ranges = ["--service-cidr", "127.96.0.0/16", "--proxy-mode", mode]
+    up = CliRunner().invoke(main, ["up", *ranges, "--api", "nowhere"])
+    assert (says or "--api 'nowhere'") in " ".join(up.stderr.split())
 
 
 def test_a_token_file_is_text(tmp_path: Path) -> None:

@@ -151,9 +151,73 @@ def test_a_node_port_takes_nothing_of_the_node_either(mode: Mode, port: int) -> 
     assert FrontKey("", "TCP", port) in elsewhere.ipv4.fronts
 
 
-def test_a_cluster_ip_is_given_by_the_api_server_and_never_refused() -> None:
-    known = state(service("a", clusterIP="192.0.2.1", clusterIPs=["192.0.2.1"], ports=[{"port": 22}]))
-    assert owner(plan(known, NODE, config()), "192.0.2.1", 22) == "a"
+SPECIAL = (
+    ("127.0.0.1", "127.0.0.1 is a loopback address"),
+    ("::1", "::1 is a loopback address"),
+    ("0.0.0.0", "0.0.0.0 is the unspecified address"),
+    ("224.0.0.1", "224.0.0.1 is a multicast address"),
+    ("169.254.169.254", "169.254.169.254 is a link-local address"),
+    ("fe80::1", "fe80::1 is a link-local address"),
+    ("255.255.255.255", "255.255.255.255 is the broadcast address"),
+    ("198.51.100.7", ""),
+)
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
+@pytest.mark.parametrize("kind", ["cluster IP", "external IP", "load balancer's address"])
+@pytest.mark.parametrize(("address", "why"), SPECIAL)
+def test_no_front_is_at_an_address_that_no_service_can_have(mode: Mode, kind: str, address: str, why: str) -> None:
+    match kind:
+        case "cluster IP":
+            asking = service("a", clusterIP=address, clusterIPs=[address])
+        case "external IP":
+            asking = service("a", address)
+        case _:
+            asking = balanced("a", address, 80)
+    if mode.relays and "loopback" in why:
+        why = ""
+    known = state(asking)
+    made = plan(known, NODE, config(mode))
+    assert owner(made, address, 80) == ("" if why else "a")
+    refused = [each.reason for half in (made.ipv4, made.ipv6) for (each,) in half.refused.values()]
+    assert refused == ([why] if why else [])
+    assert (why in reasons(known, made, address, 80)) if why else True
+
+
+@pytest.mark.parametrize(
+    ("address", "ranges", "why"),
+    [
+        ("192.0.2.1", (), "192.0.2.1 is an address of this node"),
+        ("192.0.2.2", (), "192.0.2.2 is an address of this node"),
+        ("192.0.2.1", ("192.0.2.0/24",), "192.0.2.1 is an address of this node"),
+        ("192.0.2.2", ("192.0.2.0/24",), ""),
+        ("192.0.2.3", (), ""),
+    ],
+)
+def test_a_cluster_ip_is_no_address_of_the_node(address: str, ranges: tuple[str, ...], why: str) -> None:
+    """All of its ports would be the Service's. A node-local cache has that of its DNS servers, in a service range."""
+    known = state(service("a", clusterIP=address, clusterIPs=[address]))
+    made = plan(known, NODE, config(service_cidrs=tuple(map(ip_network, ranges))))
+    assert owner(made, address, 80) == ("" if why else "a")
+    assert [each.reason for (each,) in made.ipv4.refused.values()] == ([why] if why else [])
+
+
+def test_a_cluster_ip_takes_no_protected_port() -> None:
+    known = state(service("a", clusterIP="203.0.113.5", clusterIPs=["203.0.113.5"], ports=[{"port": 6443}]))
+    known.upsert(api_servers("203.0.113.5"))
+    assert owner(plan(known, NODE, config()), "203.0.113.5", 6443) == ""
+
+
+@pytest.mark.parametrize("port", [0, 70_000])
+def test_a_port_out_of_range_has_no_front(port: int) -> None:
+    """Objects of the API cannot have one; those that are made here may."""
+    known = state(service("a"))
+    wrong = msgspec.structs.replace(known.services["shop", "a"].spec.ports[0], port=port)  # type: ignore[index]
+    spec = msgspec.structs.replace(known.services["shop", "a"].spec, ports=(wrong,))
+    known.upsert(msgspec.structs.replace(known.services["shop", "a"], spec=spec))
+    made = plan(known, NODE, config())
+    assert [each.reason for (each,) in made.ipv4.refused.values()] == [f"{port} is not a port from 1 to 65535"]
+    assert not made.ipv4.fronts
 
 
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
