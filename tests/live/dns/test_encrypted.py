@@ -102,12 +102,13 @@ async def test_curl(tmp_path: Path, version: str) -> None:
             ("415", ("-H", "content-type: text/plain", "--data-binary", f"@{query}")),
             ("413", (*typed, "--data-binary", f"@{long}")),
             ("405", ("-X", "DELETE")),
+            ("405", ("--head",)),
             ("400", (*typed, "--data-binary", "short")),
             ("400", ()),
         ):
             assert (await status(*options)).split()[0] == expected, options
         assert (await status(path="/x")).split()[0] == "404"
-        assert made.seen("https_responses") == {200: 2, 415: 1, 413: 1, 405: 1, 400: 2, 404: 1}
+        assert made.seen("https_responses") == {200: 2, 415: 1, 413: 1, 405: 2, 400: 2, 404: 1}
 
 
 def client_context(made: Encrypted, *alpn: str) -> ssl.SSLContext:

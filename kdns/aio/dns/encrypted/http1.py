@@ -93,8 +93,10 @@ class Http1:
 
     def _begin(self, head: h11.Request) -> None:
         self._head = head
-        lengths = [value for name, value in head.headers if name == b"content-length"]
-        self._is_cut = bool(lengths) and int(lengths[0]) > MAX_MESSAGE_BYTES
+        fields = dict(head.headers)
+        if b"transfer-encoding" in fields and (b"content-length" in fields or head.http_version < b"1.1"):
+            raise h11.RemoteProtocolError("two lengths of one body (RFC 9112 section 6.1)", error_status_hint=400)
+        self._is_cut = int(fields.get(b"content-length", b"0")) > MAX_MESSAGE_BYTES
         if self._h11.they_are_waiting_for_100_continue and not self._is_cut:
             self._send(h11.InformationalResponse(status_code=100, headers=[]))
 
@@ -111,7 +113,7 @@ class Http1:
         return HttpRequest(
             0,
             head.method.decode("latin-1"),
-            head.target.decode("latin-1"),
+            origin_form(head.target.decode("latin-1")),
             content_type.decode("latin-1"),
             b"" if self._is_cut else body,
             self._is_cut,
@@ -123,3 +125,12 @@ class Http1:
 
     def _send(self, event: h11.Event) -> None:
         self._unsent += self._h11.send(event) or b""
+
+
+def origin_form(target: str) -> str:
+    """Returns the path and query of a target, which may be a whole URL (RFC 9112 §3.2.2)."""
+    scheme, separator, rest = target.partition("://")
+    if not separator or scheme.lower() not in {"http", "https"}:
+        return target
+    _, slash, path = rest.partition("/")
+    return slash + path

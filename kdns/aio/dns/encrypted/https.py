@@ -176,7 +176,7 @@ class HttpsConnection(StreamConnection, asyncio.Protocol):
         self._state = ""  # a whole request has come: the times begin again
         packet = query_of(request)
         if isinstance(packet, Refusal):
-            self._refuse(request.stream, packet)
+            self._refuse(request.stream, packet, has_body=request.method != "HEAD")
             return
         received_s = self._loop.time()
         pending = self._clients.pending
@@ -216,11 +216,11 @@ class HttpsConnection(StreamConnection, asyncio.Protocol):
         else:
             self._refuse(stream, Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "no response"))
 
-    def _refuse(self, stream: int, refusal: Refusal) -> None:
+    def _refuse(self, stream: int, refusal: Refusal, *, has_body: bool = True) -> None:
         headers = [("content-type", "text/plain; charset=utf-8")]
         if refusal.status is HTTPStatus.METHOD_NOT_ALLOWED:
             headers.append(("allow", ", ".join(METHODS)))
-        self._codec.respond(stream, refusal.status, headers, f"{refusal.text}\n".encode())
+        self._codec.respond(stream, refusal.status, headers, f"{refusal.text}\n".encode() if has_body else b"")
         self._count(refusal.status)
 
     def _count(self, status: HTTPStatus) -> None:
