@@ -11,7 +11,7 @@ import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeAlias
 
-from aiohttp import StreamReader, web
+from aiohttp import HttpVersion11, StreamReader, hdrs, web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http_parser import RawRequestMessage
 
@@ -186,11 +186,12 @@ class HttpServer(web.Server):
         connection = connection_of(request)
         connection.occupy()
         try:
+            _check_coding(request)
             if request.body_exists and not self._body_bytes_max:
                 raise web.HTTPRequestEntityTooLarge(0, text="no body is read here\n")
             response = await self._handler(request)
         except web.HTTPException as refusal:
-            if not connection.is_admitted:
+            if not connection.is_admitted or isinstance(refusal, web.HTTPNotImplemented):
                 connection.end(refusal)
             raise
         else:
@@ -206,3 +207,13 @@ def connection_of(request: web.BaseRequest) -> HttpConnection:
     connection = request.protocol
     assert isinstance(connection, HttpConnection)  # noqa: S101 - the server makes no others
     return connection
+
+
+def _check_coding(request: web.BaseRequest) -> None:
+    """Raise HTTPNotImplemented for a body in any other coding than chunks of HTTP/1.1 (RFC 9112 §6.1).
+
+    A proxy in front may see the end of such a body elsewhere, so the connection must not be used again.
+    """
+    coding = request.headers.get(hdrs.TRANSFER_ENCODING)
+    if coding is not None and (coding.strip().lower() != "chunked" or request.version < HttpVersion11):
+        raise web.HTTPNotImplemented(text="of the transfer codings only chunked is supported, over HTTP/1.1\n")

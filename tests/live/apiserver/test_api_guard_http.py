@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import ssl
 
 import aiohttp
@@ -174,3 +175,34 @@ async def test_what_is_no_http_is_a_line_in_the_log(
     assert [(each["event"], each["log_level"]) for each in logs] == [("malformed request", "info")]
     assert reason in logs[0]["reason"]
     assert capfd.readouterr().err == ""
+
+
+BEHIND = b"GET /api/v1/nodes HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+# what is sent, with another request behind it; the statuses that come before the connection ends, None if it does not
+FRAMINGS = {
+    "chunks": ("HTTP/1.1", b"Transfer-Encoding: chunked\r\n", None),
+    "chunks in capitals": ("HTTP/1.1", b"Transfer-Encoding: Chunked\r\n", None),
+    "chunks of HTTP/1.0": ("HTTP/1.0", b"Connection: keep-alive\r\nTransfer-Encoding: chunked\r\n", [501]),
+    "two codings": ("HTTP/1.1", b"Transfer-Encoding: gzip, chunked\r\n", [501]),
+    "chunks and a length": ("HTTP/1.1", b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n", [400]),
+    "a length as a name with a blank": ("HTTP/1.1", b"Transfer-Encoding : chunked\r\n", [400]),
+    "two lengths": ("HTTP/1.1", b"Content-Length: 5\r\nContent-Length: 0\r\n", [400]),
+}
+
+
+@pytest.mark.parametrize("about", FRAMINGS)
+async def test_what_is_behind_an_ambiguous_body_is_no_request(about: str) -> None:
+    version, fields, ended = FRAMINGS[about]
+    server = await rest.start(new_api(), RestConfig(port=0))
+    reader, writer = await asyncio.open_connection(*server.address)
+    head = b"POST /api/v1/nodes " + version.encode() + b"\r\nHost: 127.0.0.1\r\n" + fields
+    writer.write(head + b"\r\n0\r\n\r\n" + BEHIND)
+    async with asyncio.timeout(60):
+        if ended is None:
+            await reader.readuntil(b"HTTP/1.1 ")
+            await reader.readuntil(b"HTTP/1.1 200 ")
+        else:
+            received = await reader.read(-1)
+            assert [int(status) for status in re.findall(rb"HTTP/1\.[01] (\d+)", received)] == ended
+    writer.close()
+    await server.close()
