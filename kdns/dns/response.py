@@ -47,7 +47,10 @@ NEVER: Final = Reuse(("never",), 0.0)
 Compared by identity.
 """
 PRIVATE: Final = Reuse(("private",), 0.0)
-"""The response is for this client only: nobody keeps it. Compared by identity."""
+"""The response is for this client only, or for this moment, as before a source is read: nobody keeps it.
+
+Compared by identity.
+"""
 
 
 NO_METADATA: Final[Mapping[str, str]] = MappingProxyType({})

@@ -9,7 +9,7 @@ from typing import Final
 
 from kdns.dns.names import Labels, is_below, labels_of
 from kdns.dns.query import AA, RA, TC
-from kdns.dns.response import NEVER, Response, Reuse, Subject
+from kdns.dns.response import NEVER, PRIVATE, Response, Reuse, Subject
 from kdns.dns.types import CNAME, IN, NS, REFUSED, SERVFAIL, TRANSFERS
 from kdns.dns.zone.difference import Difference, difference
 from kdns.dns.zone.lookup import Lookup, lookup
@@ -122,7 +122,7 @@ class Authority(Plugin):
         if query.qtype in TRANSFERS:
             return Response(REFUSED, plugin=self.name)
         if held.zone is None:
-            return Response(SERVFAIL, plugin=self.name)
+            return Response(SERVFAIL, reuse=PRIVATE, plugin=self.name)
         found = self._up_to_closer(held, lookup(held.zone, query.labels, query.qtype, do=query.do))
         if found.is_bare and any(is_below(query.labels, zone) for zone in held.fallthrough):
             return self._depending(next(request), held)

@@ -7,7 +7,7 @@ from typing import Final
 
 from kdns.dns.names import is_below, labels_of
 from kdns.dns.query import AA
-from kdns.dns.response import NEVER, Response, Reuse, Subject, ZoneSoa
+from kdns.dns.response import PRIVATE, Response, Reuse, Subject, ZoneSoa
 from kdns.dns.types import IN, NOERROR, NXDOMAIN, SERVFAIL, TRANSFERS
 from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, follow, then
 from kdns.plugins.kubernetes.subjects import APEX
@@ -78,7 +78,7 @@ class ZoneAnswers(Plugin):
 def _reuse(result: Result) -> Reuse:
     """Until when a result holds. A CNAME to nothing has an SOA of its own, which each change makes stale."""
     if result.status is Status.SERVFAIL:
-        return NEVER
+        return PRIVATE
     if result.answer and result.status is not Status.SUCCESS:
         return Reuse((*result.subjects, APEX))
     return Reuse(result.subjects)

@@ -15,7 +15,7 @@ from kdns.corefile.parse import parse
 from kdns.dns.answer import compile_answer
 from kdns.dns.message import Decoded, decode, query
 from kdns.dns.query import AA, AD, CD, RA, RD, Edns, Query, read_query
-from kdns.dns.response import Response, Reuse
+from kdns.dns.response import PRIVATE, Response, Reuse
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import AXFR, NOERROR, NXDOMAIN, REFUSED, SERVFAIL, SOA, TXT, A
 from kdns.dns.wire import from_wire
@@ -366,6 +366,15 @@ def test_what_has_subjects_is_counted_as_missed() -> None:
     world.ask()
     assert len(world.upstream.asked) == 2
     assert world.counts() == {"requests": 5, "misses": 5}
+
+
+def test_a_failure_of_kdns_s_own_is_asked_again() -> None:
+    """SERVFAIL before the first list of a cluster, or of a zone without content, ends with its reason."""
+    world = World()
+    world.upstream.reply = lambda: Response(SERVFAIL, reuse=PRIVATE)
+    assert world.ask().rcode == "SERVFAIL"
+    world.upstream.reply = None
+    assert value(world.ask()) == (1, 60)
 
 
 def test_other_zones_and_transfers_go_on() -> None:

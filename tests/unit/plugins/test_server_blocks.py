@@ -11,18 +11,21 @@ from dns_chain import FakeSetup, cluster_server, read, server_of
 
 from kdns.cluster.objects import EndpointSlice, Meta, Namespace, Object, Service, ServiceMeta, ServiceSpec
 from kdns.cluster.state import State
+from kdns.corefile.parse import parse
 from kdns.dns.message import Decoded, decode, query
 from kdns.dns.order import Order
 from kdns.dns.query import AA, AD, RA, read_query
 from kdns.dns.response import NEVER, Response, Reuse
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import AXFR, CNAME, NOERROR, NXDOMAIN, SOA, A
+from kdns.plugins.cache import plugin as cache
 from kdns.plugins.chain import MAX_CNAMES, Chain, Plugin, Reply, Request, Sees, Serve, follow
 from kdns.plugins.kubernetes.options import Options
 from kdns.plugins.kubernetes.plugin import Kubernetes
 from kdns.plugins.log import LogConfig, compiled
 from kdns.plugins.log import build as build_log
 from kdns.plugins.server import Block, Exchange, Server
+from kdns.plugins.server_config import configure
 
 ADDRESS = b"\xc0\x00\x02\x01"
 KINDS: set[type[Object]] = {Service, EndpointSlice, Namespace}
@@ -150,6 +153,16 @@ async def test_an_unsynced_cluster_falls_through_too() -> None:
     server = server_of(zones, behind)
     assert (await ask(server, "x.cluster.local.")).rcode == "NOERROR"
     assert (await ask(server, "y.cluster.local.")).rcode == "SERVFAIL"
+
+
+async def test_a_cluster_that_has_been_listed_answers_at_once_behind_a_cache() -> None:
+    state, setup = state_of("10.0.0.1", synced=False), FakeSetup()
+    (config,) = configure(parse(". {\ncache\n}\n"))
+    kept = cache.build(config.configs(cache.DIRECTIVE), setup)
+    server = server_of(kept, Kubernetes(state, Options(), setup, ()))
+    assert (await ask(server, "web.shop.svc.cluster.local.")).rcode == "SERVFAIL"
+    state.synced |= KINDS
+    assert address(await ask(server, "web.shop.svc.cluster.local.")) == bytes((10, 0, 0, 1))
 
 
 async def test_handlers_are_asked_in_order_until_one_knows() -> None:
