@@ -135,6 +135,8 @@ class Form(NamedTuple):
 
 
 _form = Form()
+_FIRST: Final = ("timestamp", "level", "event")
+"""The keys that a line begins with."""
 _CONTROL: Final = re.compile(r"[\x00-\x08\n-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """All but the tab, with what breaks lines, reorders text, or is a byte of a file's name that is not UTF-8."""
 
@@ -147,6 +149,11 @@ def one_line(text: str) -> str:
 def _printable(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
     """A processor: the texts of a line, of which the console quotes only some."""
     return {name: one_line(value) if isinstance(value, str) else value for name, value in event.items()}
+
+
+def _in_order(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """A processor: the line begins with its time, level and event, as people read it."""
+    return {**{name: event[name] for name in _FIRST if name in event}, **event}
 
 
 def configure(level: str = "info", stream: TextIO | None = None, *, format: str = "") -> None:  # noqa: A002 - the option
@@ -171,7 +178,7 @@ def configure(level: str = "info", stream: TextIO | None = None, *, format: str 
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="%H:%M:%S" if is_terminal and is_text else "iso"),
-            *([_printable] if is_text else [stacks]),
+            *([_printable] if is_text else [stacks, _in_order]),
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
@@ -214,7 +221,8 @@ def print_directive_line(level: str, event: str, line: str, facts: Mapping[str, 
     """
     if _form.format == "json":
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        text = json.dumps({**facts, "line": line, "event": event, "level": level, "timestamp": now})
+        first = {"timestamp": now, "level": level, "event": event, "line": line}
+        text = json.dumps({**first, **facts, **first})
     else:
         text = f"[{level.upper()}] {one_line(line)}"
     _print("stdout", sys.stdout, text)

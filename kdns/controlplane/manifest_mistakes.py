@@ -7,7 +7,7 @@ runs. What hides further mistakes is left out, and the object is tried again.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv6Address
 from itertools import count
@@ -18,7 +18,7 @@ from kdns.controlplane.manifests.manifest import TEXT_FIELDS, Key, Manifest, Mis
 from kdns.controlplane.manifests.three_way_merge import merged
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import NAMESPACE, NODE, SERVICE, SERVICE_CIDR, Json
+from kdns.controlplane.meta.kinds import NAMESPACE, NODE, SERVICE, SERVICE_CIDR, Json, Kind
 from kdns.controlplane.resources.node.validation import pod_cidrs
 from kdns.controlplane.resources.registry import Registry
 from kdns.controlplane.resources.service.spec import has_node_ports, needs_cluster_ip, needs_health_check, spec_of
@@ -51,6 +51,27 @@ def manifest_mistakes(manifests: Iterable[Manifest], config: ClusterConfig, now_
     well_typed = trial.well_typed
     found += _asked_twice([each for each in well_typed if each.kind == SERVICE])
     return found + list(_overlaps([each for each in well_typed if each.kind == NODE], trial.service_ranges()))
+
+
+def refusals(kind: Kind, obj: Json, store: Callable[[Json], object]) -> Iterator[tuple[Json, str, str]]:
+    """Yields every refusal of `store`: the object, the field and the reason.
+
+    After a refusal that hides others, the object is stored again without its field.
+    """
+    rest: Json | None = obj
+    while rest is not None:
+        try:
+            store(rest)
+        except StatusError as error:
+            rows = (error.details or {}).get("causes") or ()
+            refused = [(row.get("field", ""), row["message"]) for row in rows]
+            if "HealthCheck NodePort" in error.message:
+                refused = [(_HEALTH_CHECK_PORT, error.message)]
+            for field, reason in refused or [("", error.message)]:
+                yield rest, field, reason
+            rest = _without(rest, [field for field, _ in refused]) if kind == SERVICE else None
+        else:
+            return
 
 
 class _Trial:
@@ -88,20 +109,10 @@ class _Trial:
             yield from mistyped
             return
         self.well_typed.append(manifest)
-        rest: Json | None = check.prune(kind, _with_text_alone(manifest).to_apply(manifest.path))
-        while rest is not None:
-            try:
-                self._store(manifest, rest)
-            except StatusError as error:
-                refused = [(row.get("field", ""), row["message"]) for row in (error.details or {}).get("causes") or ()]
-                if "HealthCheck NodePort" in error.message:
-                    refused = [(_HEALTH_CHECK_PORT, error.message)]
-                for field, reason in refused or [("", error.message)]:
-                    if not (kind == SERVICE and _TAKEN in reason and self._is_ours(rest, field)):
-                        yield field, reason
-                rest = _without(rest, [field for field, _ in refused]) if kind == SERVICE else None
-            else:
-                return
+        pruned = check.prune(kind, _with_text_alone(manifest).to_apply(manifest.path))
+        for rest, field, reason in refusals(kind, pruned, lambda obj: self._store(manifest, obj)):
+            if not (kind == SERVICE and _TAKEN in reason and self._is_ours(rest, field)):
+                yield field, reason
 
     def _store(self, manifest: Manifest, obj: Json) -> None:
         kind, namespace, name = manifest.key

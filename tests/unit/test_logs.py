@@ -137,7 +137,8 @@ def test_a_terminal_gets_json_where_that_is_wanted() -> None:
     stream = Stream(is_terminal=True)
     logs.configure("info", stream, format="json")
     logs.get("test").info("rules synced", services=3)
-    assert json.loads(stream.getvalue())["services"] == 3
+    found = json.loads(stream.getvalue())
+    assert (found["services"], list(found)[:3]) == (3, ["timestamp", "level", "event"])
     logs.configure("info", Stream(is_terminal=False))
 
 
@@ -160,6 +161,7 @@ def test_lines_of_directives_are_corednss_or_objects(level: str, capsys: pytest.
     plain, text, as_json = capsys.readouterr().out.splitlines()
     assert plain == text == "[WARNING] plugin/errors: 2 a.\\nb. A: x", "one line, at any --log-level"
     found = json.loads(as_json)
+    assert list(found)[:3] == ["timestamp", "level", "event"]
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", found.pop("timestamp"))
     assert found == {
         "error": "x",

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -112,16 +113,25 @@ class _ExportedObjects:
     def list(self, kind: Kind, namespace: str | None) -> ObjectList:
         return self._api.list(kind, namespace)
 
-    def create(self, kind: Kind, namespace: str, obj: Json, *, field_manager: str = "") -> Json:
-        with self._validation(kind, namespace, obj):
-            return self._api.create(kind, namespace, _unmanaged(kind, obj), field_manager=field_manager)
-
-    def update(
-        self, kind: Kind, namespace: str, name: str, obj: Json, *, subresource: str = "", field_manager: str = ""
-    ) -> Json:
+    def create(self, kind: Kind, namespace: str, obj: Json, *, field_manager: str = "", dry_run: bool = False) -> Json:
         changed, manager = _unmanaged(kind, obj), field_manager
         with self._validation(kind, namespace, obj):
-            return self._api.update(kind, namespace, name, changed, subresource=subresource, field_manager=manager)
+            return self._api.create(kind, namespace, changed, field_manager=manager, dry_run=dry_run)
+
+    def update(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        obj: Json,
+        *,
+        subresource: str = "",
+        field_manager: str = "",
+        dry_run: bool = False,
+    ) -> Json:
+        update = partial(self._api.update, kind, namespace, name, subresource=subresource, field_manager=field_manager)
+        with self._validation(kind, namespace, obj):
+            return update(_unmanaged(kind, obj), dry_run=dry_run)
 
     def _validation(self, kind: Kind, namespace: str, obj: Json) -> AbstractContextManager[None]:
         is_own = kind in {ENDPOINTS, ENDPOINT_SLICE} and (namespace, obj["metadata"]["name"]) in _OWN

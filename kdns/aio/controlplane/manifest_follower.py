@@ -10,10 +10,11 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from kdns import logs
 from kdns.aio.files.manifests import Scanner, check_exist, located
+from kdns.controlplane.manifest_mistakes import refusals
 from kdns.controlplane.manifests.changes import ChangeLog, ObjectChange, Verb, changed_fields
 from kdns.controlplane.manifests.manifest import Key, Manifest, Mistake, in_order, source_of, source_text
 from kdns.controlplane.manifests.three_way_merge import merged
@@ -56,13 +57,21 @@ class Objects(Protocol):
     def list(self, kind: Kind, namespace: str | None) -> ObjectList:
         """The objects of a namespace, None for all namespaces."""
 
-    def create(self, kind: Kind, namespace: str, obj: Json, *, field_manager: str = "") -> Json:
-        """The object as it was stored."""
+    def create(self, kind: Kind, namespace: str, obj: Json, *, field_manager: str = "", dry_run: bool = False) -> Json:
+        """The object as it was stored, or with `dry_run` as it would be."""
 
     def update(
-        self, kind: Kind, namespace: str, name: str, obj: Json, *, subresource: str = "", field_manager: str = ""
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        obj: Json,
+        *,
+        subresource: str = "",
+        field_manager: str = "",
+        dry_run: bool = False,
     ) -> Json:
-        """The object as it was stored."""
+        """The object as it was stored, or with `dry_run` as it would be."""
 
     def delete(self, kind: Kind, namespace: str, name: str, *, options: Json | None = None) -> Json:
         """The deleted object, or a Status."""
@@ -89,7 +98,7 @@ class ManifestFollower:
     """Keeps the objects of the API equal to the manifests below `paths`; of those in `texts`, this is read in place.
 
     `report` gets each problem once while it lasts: invalid files, refused objects, duplicates, unknown kinds.
-    `changes` tells what every pass but the first one changed.
+    `changes` tells what every pass but the first one changed, and which files have no problem any more.
     The objects of an invalid file stay as they are, and so do those of a member of `paths` that has disappeared.
     Refused objects are applied again in every pass.
     An object that a client deletes is created again when its manifest changes.
@@ -111,7 +120,7 @@ class ManifestFollower:
         self._applied: dict[Key, Manifest] = {}
         self._manifests: dict[Key, Manifest] = {}
         self._refusals: dict[Key, Refusal] = {}
-        self._reported: set[str] = set()
+        self._reported: dict[str, str] = {}
         self._skipped: set[tuple[str, str]] = set()
         self._is_applied = False
 
@@ -166,7 +175,7 @@ class ManifestFollower:
         self._refusals = {key: error for key, error in self._refusals.items() if key in self._manifests}
 
     async def _apply(self, deleted: int) -> Applied:
-        applied, attempts, refused = 0, 0, list[tuple[Manifest, StatusError]]()
+        applied, attempts, refused = 0, 0, list[Refused]()
         for number, manifest in enumerate(in_order(self._manifests.values())):
             if manifest.is_equal(self._applied.get(manifest.key)):
                 self._refusals.pop(manifest.key, None)
@@ -179,12 +188,12 @@ class ManifestFollower:
                 self._store(manifest)
             except StatusError as error:
                 if (reported := self._refusals.get(manifest.key)) is None or reported.message != error.message:
-                    refused.append((manifest, error))
+                    refused.append(Refused(manifest, error, self._causes(manifest, error)))
             else:
                 self._applied[manifest.key] = manifest
                 self._refusals.pop(manifest.key, None)
                 applied += 1
-        self._refusals |= await asyncio.to_thread(refusals, refused, self._scanner.text_of)
+        self._refusals |= await asyncio.to_thread(refusals_at_lines, refused, self._scanner.text_of)
         self._is_applied = True
         self._report_new()
         return Applied(applied, deleted, len(self._refusals))
@@ -194,7 +203,7 @@ class ManifestFollower:
         kind, namespace, name = manifest.key
         verb: Verb = "configured"
         obj: Json = {}
-        to_apply = manifest.to_apply(str(Path(manifest.path).absolute()))
+        to_apply = _to_apply(manifest)
         if wrong := [*check.unknown_field_errors(kind, to_apply), *check.mistyped_fields(kind, to_apply)]:
             causes = [{"field": field, "message": reason} for field, reason in wrong]
             raise StatusError(400, "BadRequest", str(wrong), {"causes": causes})
@@ -221,6 +230,28 @@ class ManifestFollower:
         fields = () if verb == "created" else changed_fields(before, obj if verb == "replaced" else live)
         if fields or verb != "configured":
             self._changes.add(ObjectChange(manifest.path, *manifest.key, verb, fields), live)
+
+    def _causes(self, manifest: Manifest, error: StatusError) -> tuple[tuple[str, str], ...]:
+        """Field and reason of every mistake in a refused manifest, as `kdns check` finds them."""
+        causes = dict.fromkeys(_causes(error))
+        kind, to_apply = manifest.kind, _to_apply(manifest)
+        if not isinstance(error, BeingDeletedError) and not check.mistyped_fields(kind, to_apply):
+            tried = refusals(kind, check.prune(kind, to_apply), lambda obj: self._try(manifest, obj))
+            causes |= dict.fromkeys((field, reason) for _, field, reason in tried)
+        return tuple(causes)
+
+    def _try(self, manifest: Manifest, obj: Json) -> None:
+        """Raise what the API says of the object, and store nothing."""
+        kind, namespace, name = manifest.key
+        try:
+            before = self._api.get(kind, namespace, name)
+        except StatusError as error:
+            if error.code != 404:
+                raise
+            self._api.create(kind, namespace, obj, field_manager=FIELD_MANAGER, dry_run=True)
+        else:
+            obj = merged(kind, before, obj)
+            self._api.update(kind, namespace, name, obj, field_manager=FIELD_MANAGER, dry_run=True)
 
     def _changed(self, manifest: Manifest, before: Json, obj: Json, to_apply: Json) -> tuple[Json, Verb]:
         """Update the object; delete and create it where the update is refused for immutable fields only."""
@@ -275,11 +306,25 @@ class ManifestFollower:
 
     def _report_new(self) -> None:
         """Report the problems that were not there in the last pass."""
+        for remark in self._remarks():
+            self._report(remark)
         problems = list(self._problems())
         for problem in problems:
             if str(problem) not in self._reported:
                 self._report(problem)
-        self._reported = {str(problem) for problem in problems}
+        wrong = {problem.path for problem in problems}
+        for path in sorted(set(self._reported.values()) - wrong):
+            removed = "" if Path(path).exists() else "removed, "
+            self._changes.tell(f"{path}: {removed}no mistakes left")
+        self._reported = {str(problem): problem.path for problem in problems}
+
+    def _remarks(self) -> Iterator[ManifestError]:
+        """Kinds that are not served, each once."""
+        for loaded in self._scanner.files.values():
+            for unknown in loaded.unknown:
+                if (unknown.api_version, unknown.kind) not in self._skipped:
+                    self._skipped.add((unknown.api_version, unknown.kind))
+                    yield unknown.error
 
     def _problems(self) -> Iterator[ManifestError]:
         if self._scanner.error:
@@ -294,13 +339,17 @@ class ManifestFollower:
                 if first is not manifest:
                     what = f"{manifest.kind.kind} {manifest.name} is already defined at {first.path}:{first.line}"
                     yield ManifestError(manifest.path, manifest.line, "", f"{what}, which counts")
-            for unknown in loaded.unknown:
-                if (unknown.api_version, unknown.kind) not in self._skipped:
-                    self._skipped.add((unknown.api_version, unknown.kind))
-                    yield unknown.error
             yield from (each.error for each in loaded.kustomizations if each.has_effects)
         for refused in self._refusals.values():
             yield from refused.mistakes
+
+
+class Refused(NamedTuple):
+    """A manifest that the API refused, with field and reason of every mistake."""
+
+    manifest: Manifest
+    error: StatusError
+    causes: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,13 +360,17 @@ class Refusal:
     mistakes: tuple[ManifestError, ...]
 
 
-def refusals(refused: Sequence[tuple[Manifest, StatusError]], text_of: Callable[[Path], str]) -> dict[Key, Refusal]:
+def refusals_at_lines(refused: Sequence[Refused], text_of: Callable[[Path], str]) -> dict[Key, Refusal]:
     """The API's errors, each cause at the line of its field where that can be found."""
-    mistakes = [Mistake(manifest, *cause) for manifest, error in refused for cause in _causes(error)]
+    mistakes = [Mistake(each.manifest, *cause) for each in refused for cause in each.causes]
     found: dict[Key, list[ManifestError]] = {}
     for mistake, error in zip(mistakes, located(mistakes, text_of), strict=True):
         found.setdefault(mistake.manifest.key, []).append(error)
-    return {manifest.key: Refusal(error.message, tuple(found[manifest.key])) for manifest, error in refused}
+    return {each.manifest.key: Refusal(each.error.message, tuple(found[each.manifest.key])) for each in refused}
+
+
+def _to_apply(manifest: Manifest) -> Json:
+    return manifest.to_apply(str(Path(manifest.path).absolute()))
 
 
 def _causes(error: StatusError) -> list[tuple[str, str]]:

@@ -13,11 +13,15 @@ from kdns.aio.dns.server import DnsServer
 from kdns.aio.files.corefile import Corefile
 from kdns.aio.process import exempt_from_gc, gc_paused
 from kdns.aio.tasks import in_daemon_thread, observed
-from kdns.errors import KdnsError
+from kdns.errors import CorefileError, KdnsError
 
 log = logs.get(__name__)
 
 LOOK_S: Final = 0.1
+MISTAKES_MAX: Final = 20
+"""Mistakes of a Corefile that one log line has; `kdns check` has all of them."""
+REASON_MAX: Final = 500
+"""Characters of a further mistake."""
 
 
 @dataclass(slots=True)
@@ -58,16 +62,22 @@ class Reloader:
     async def _reload(self, *, is_asked: bool) -> None:
         server = self.server
         followed = server.clusters
+        errors: tuple[CorefileError, ...] = ()
         try:
             corefile = await in_daemon_thread(self.read)
             if not is_asked and corefile.sha512 == self.tried:
                 return
-            self.tried = corefile.sha512
+            self.tried, errors = corefile.sha512, corefile.errors
             with gc_paused(freeze=lambda: server.clusters != followed):
                 await server.swap(corefile.checked(), corefile.sha512)
         except KdnsError as error:
             server.failed_reloads += 1
-            log.warning("corefile not reloaded", reason=str(error), answers="as before")
+            further = (
+                {"further_mistakes": [str(each)[:REASON_MAX] for each in errors[1:MISTAKES_MAX]]} if errors[1:] else {}
+            )
+            log.warning(
+                "corefile not reloaded", reason=str(error), **further, mistakes=len(errors) or 1, answers="as before"
+            )
         except Exception:  # a task's boundary: the server goes on
             server.failed_reloads += 1
             log.exception("corefile not reloaded", answers="as before")

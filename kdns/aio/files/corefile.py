@@ -14,7 +14,7 @@ from kdns.aio.files.bounded import bounded_text
 from kdns.corefile.imports import Reader
 from kdns.corefile.parse import parse
 from kdns.errors import CorefileError, InputError
-from kdns.plugins.server_config import ServerConfig, configure, server_configs
+from kdns.plugins.server_config import ServerConfig, server_configs
 
 CHARACTERS_MAX: Final = 16 << 20
 """How long a Corefile may be."""
@@ -22,19 +22,19 @@ CHARACTERS_MAX: Final = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class Corefile:
-    """A Corefile as it was read: its servers, or the mistake in it, and the SHA512 of its text and its imports.
+    """A Corefile as it was read: its servers, or the mistakes in it, and the SHA512 of its text and its imports.
 
     The hash is "" for a file that could not be read.
     """
 
     sha512: str
     servers: tuple[ServerConfig, ...] = ()
-    error: CorefileError | None = None
+    errors: tuple[CorefileError, ...] = ()
 
     def checked(self) -> tuple[ServerConfig, ...]:
-        """The servers; raises the error."""
-        if self.error:
-            raise self.error
+        """The servers; raises the first error."""
+        if self.errors:
+            raise self.errors[0]
         return self.servers
 
 
@@ -43,11 +43,12 @@ def read_corefile(path: str, *, dns_port: int, filled: Callable[[str], str] = st
     try:
         text = bounded_text(path, CHARACTERS_MAX)
     except (OSError, UnicodeDecodeError) as error:
-        return Corefile("", error=CorefileError(path, 0, "", f"cannot be read: {_reason(error)}"))
+        return Corefile("", errors=(CorefileError(path, 0, "", f"cannot be read: {_reason(error)}"),))
     try:
         text = filled(text)
     except InputError as error:
-        return Corefile(hashlib.sha512(text.encode()).hexdigest(), error=CorefileError(path, 0, "", str(error)))
+        digest = hashlib.sha512(text.encode()).hexdigest()
+        return Corefile(digest, errors=(CorefileError(path, 0, "", str(error)),))
     return corefile_of(text, path, dns_port=dns_port)
 
 
@@ -62,10 +63,10 @@ def corefile_of(text: str, path: str, *, dns_port: int) -> Corefile:
         return files
 
     try:
-        servers = configure(parse(text, path, environ=os.environ, read=read), dns_port=dns_port)
+        servers, _, errors = server_configs(parse(text, path, environ=os.environ, read=read), dns_port=dns_port)
     except CorefileError as error:
-        return Corefile(digest.hexdigest(), error=error)
-    return Corefile(digest.hexdigest(), servers)
+        return Corefile(digest.hexdigest(), errors=(error,))
+    return Corefile(digest.hexdigest(), () if errors else servers, tuple(errors))
 
 
 def mistakes_in(

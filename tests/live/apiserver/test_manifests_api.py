@@ -229,3 +229,22 @@ async def test_fields_the_api_does_not_know_are_told(
     (tmp_path / "web.yaml").write_text(FIXED.replace(found, wrong))
     assert await follower(api, tmp_path, problems).start() == Applied(refused=1)
     assert problems[0].startswith(said)
+
+
+async def test_every_mistake_of_an_object_is_reported_as_by_check(
+    api: Api, tmp_path: Path, problems: list[str]
+) -> None:
+    """Addresses and node ports are allocated before other rules are looked at, and unknown fields come first of all."""
+    api.create(NAMESPACE, "", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
+    text = f"{NODE_PORT}    nodePort: 80\n    targetPort: a b\n  clusterIP: 192.0.2.1\n  sessionAffinity: x\n  typ: x\n"
+    (tmp_path / "a.yaml").write_text(text)
+    await follower(api, tmp_path, problems).start()
+    found = {problem.split(": ")[0]: problem.split(": ")[1] for problem in problems}
+    assert found == {
+        "a.yaml:11": "spec.ports[0].nodePort",
+        "a.yaml:12": "spec.ports[0].targetPort",
+        "a.yaml:13": "spec.clusterIPs",
+        "a.yaml:14": "spec.sessionAffinity",
+        "a.yaml:15": "spec.typ",
+    }
+    assert not api.list(SERVICE, "shop").items, "nothing was stored"

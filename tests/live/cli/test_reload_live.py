@@ -130,7 +130,7 @@ async def test_a_file_and_what_it_imports_are_watched(tmp_path: Path, monkeypatc
         with capture_logs() as logs:
             async with reloading(server, asyncio.Event(), read, first.sha512):
                 await asyncio.sleep(0.05)
-                replace(imported, "whoamj\n")
+                replace(imported, "whoamj\ncachf\n")
                 await until(lambda: server.failed_reloads == 1)
                 await asyncio.sleep(0.05)
                 replace(imported, "whoami\nerrors\n")
@@ -138,6 +138,8 @@ async def test_a_file_and_what_it_imports_are_watched(tmp_path: Path, monkeypatc
         events = [entry["event"] for entry in logs]
         assert events == ["corefile not reloaded", "corefile reloaded"]
         assert f"{imported}:1: unknown directive `whoamj`" in str(logs[0]["reason"])
+        assert (logs[0]["mistakes"], len(logs[0]["further_mistakes"])) == (2, 1)
+        assert f"{imported}:2: " in logs[0]["further_mistakes"][0]
         assert server.sha512 == read().sha512
     finally:
         await server.stop()

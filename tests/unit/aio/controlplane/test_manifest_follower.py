@@ -41,22 +41,30 @@ class DictApi:
         assert namespace is None
         return Listed([copy.deepcopy(obj) for key, obj in self.objects.items() if key[0] is kind])
 
-    def create(self, kind: Kind, namespace: str, obj: Json, *, field_manager: str = "") -> Json:
+    def create(self, kind: Kind, namespace: str, obj: Json, *, field_manager: str = "", dry_run: bool = False) -> Json:
         assert field_manager
         name = obj["metadata"]["name"]
         self._check(kind, namespace, name)
         if (kind, namespace, name) in self.objects:
             raise already_exists(kind, name)
-        return self._put("create", kind, namespace, name, obj)
+        return obj if dry_run else self._put("create", kind, namespace, name, obj)
 
     def update(
-        self, kind: Kind, namespace: str, name: str, obj: Json, *, subresource: str = "", field_manager: str = ""
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        obj: Json,
+        *,
+        subresource: str = "",
+        field_manager: str = "",
+        dry_run: bool = False,
     ) -> Json:
         assert field_manager
         self._check(kind, namespace, name)
         old = self.objects[kind, namespace, name]
         new = old | {"status": obj["status"]} if subresource else obj | {"status": old.get("status", {})}
-        return self._put(f"update {subresource}".strip(), kind, namespace, name, new)
+        return obj if dry_run else self._put(f"update {subresource}".strip(), kind, namespace, name, new)
 
     def delete(self, kind: Kind, namespace: str, name: str, *, options: Json | None = None) -> Json:
         _ = options
@@ -231,6 +239,28 @@ async def test_what_a_broken_file_defined_stays_until_it_is_mended(house: House)
     house.write("a.yaml", service("a") + "kind: [")
     await house.settle()
     assert len(house.told()) == 1
+
+
+async def test_a_file_that_is_mended_or_removed_gets_a_line(house: House) -> None:
+    mended, removed = "a.yaml: no mistakes left", "a.yaml: removed, no mistakes left"
+    house.write("b.yaml", service("b"))
+    await house.follower.start()
+    for text, lines in [
+        (service("a") + "kind: [", []),
+        (service("a"), ["a.yaml: service/a created", mended]),
+        (service("a") + "typ: x\n" + "---\n" + service("b"), []),
+        (None, ["a.yaml: service/a deleted", removed]),
+        ("apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: w}\n", []),
+        (None, []),
+    ]:
+        house.lines.clear()
+        if text is None:
+            (house.folder / "a.yaml").unlink()
+        else:
+            house.write("a.yaml", text)
+        await house.settle()
+        await house.follower.scan()
+        assert sorted(house.lines) == sorted(lines), text
 
 
 async def test_a_refusal_names_the_fields_line_spares_the_rest_and_is_tried_again(house: House) -> None:
