@@ -131,7 +131,7 @@ class Loadbalance(Plugin):
         """The next directive's reply, its addresses in this order."""
         reply = next(request)
         if isinstance(reply, Response):
-            return reply.in_order(self.order) if reply.answer or reply.additional else reply
+            return reply.in_order(self.order) if reply.answer or reply.additional or reply.wire else reply
         return reply if reply is None else then(reply, self._ordered)
 
     def _ordered(self, reply: Reply) -> Reply:

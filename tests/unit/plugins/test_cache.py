@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,9 +17,10 @@ from kdns.dns.answer import compile_answer
 from kdns.dns.message import Decoded, decode, query
 from kdns.dns.query import AA, AD, CD, RA, RD, Edns, Query, read_query
 from kdns.dns.response import PRIVATE, Response, Reuse
-from kdns.dns.rrset import RRset, Soa
-from kdns.dns.types import AXFR, NOERROR, NXDOMAIN, REFUSED, SERVFAIL, SOA, TXT, A
+from kdns.dns.rrset import Mx, RRset, Soa
+from kdns.dns.types import AXFR, MX, NOERROR, NXDOMAIN, REFUSED, SERVFAIL, SOA, TXT, A
 from kdns.dns.wire import from_wire
+from kdns.plugins import loadbalance
 from kdns.plugins.cache import plugin as cache
 from kdns.plugins.cache import store
 from kdns.plugins.cache.kinds import Kind
@@ -375,6 +377,35 @@ def test_a_failure_of_kdns_s_own_is_asked_again() -> None:
     assert world.ask().rcode == "SERVFAIL"
     world.upstream.reply = None
     assert value(world.ask()) == (1, 60)
+
+
+WEIGHTS = "a.\n192.0.2.1 3\n192.0.2.2 1\n"
+
+
+@pytest.mark.parametrize(
+    ("stanza", "rrset", "firsts"),
+    [
+        ("loadbalance", RRset("a.", A, 60, tuple(bytes((192, 0, 2, last)) for last in (1, 2, 3))), [10, 10, 10]),
+        ("loadbalance", RRset("a.", MX, 60, (Mx(10, "x."), Mx(10, "y."))), [15, 15]),
+        ("loadbalance weighted /weights", RRset("a.", A, 60, (b"\xc0\0\2\1", b"\xc0\0\2\2")), [8, 22]),
+    ],
+    ids=["addresses", "MX", "weighted"],
+)
+def test_each_answer_that_is_kept_has_an_order_of_its_own(stanza: str, rrset: RRset, firsts: list[int]) -> None:
+    (config,) = configure(parse(f". {{\n{stanza}\n}}\n"))
+    setup = FakeSetup(files={"/weights": WEIGHTS})
+    world = World("cache", loadbalance.build(config.configs(loadbalance.DIRECTIVE), setup))
+    made = compile_answer(asked_for(rrset), Response(NOERROR, RA, (rrset,)), 65535, ".")
+    world.upstream.reply = lambda: Response(NOERROR, wire=made.wire(query("a.", rrset.rtype)))
+    seen = Counter(str(world.ask(qtype=rrset.rtype).answer[0].rdata[0]) for _ in range(31))
+    assert len(world.upstream.asked) == 1
+    assert sorted(seen.values()) in ([*firsts[:-1], firsts[-1] + 1], sorted([firsts[0] + 1, *firsts[1:]]))
+
+
+def asked_for(rrset: RRset) -> Query:
+    found = read_query(query(rrset.owner, rrset.rtype))
+    assert isinstance(found, Query)
+    return found
 
 
 def test_other_zones_and_transfers_go_on() -> None:
