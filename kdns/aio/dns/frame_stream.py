@@ -28,7 +28,7 @@ from kdns.plugins.dnstap.frames import (
 CONNECT_S: Final = 5.0
 """How long connecting and the handshake may take."""
 RETRY_S: Final = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
-"""Pauses before the next connection; the last one repeats."""
+"""Pauses before the next connection; the last one repeats, until a connection has lasted as long."""
 FLUSH_S: Final = 1.0
 """How long the end waits for the reader."""
 MAX_QUEUED_BYTES: Final = 256 << 20
@@ -45,6 +45,7 @@ class FrameStream:
         self._frames: deque[bytes] = deque()
         self._size_bytes = 0
         self._wake = asyncio.Event()
+        self._context: ssl.SSLContext | None = None
         self._warning = logs.RareWarning(__name__, "dnstap reader not reached", endpoint=str(spec))
 
     def put(self, content: bytes) -> None:
@@ -58,46 +59,55 @@ class FrameStream:
             self._wake.set()
 
     async def run(self) -> None:
-        """Write frames for as long as the server block is there, and what is left at its end."""
-        failures = 0
+        """Write frames for as long as the server block exists, and those that wait at its end."""
+        loop, failures = asyncio.get_running_loop(), 0
         while True:
+            began_s = loop.time()
             try:
-                async with asyncio.timeout(CONNECT_S):
-                    reader, writer = await self._connect()
+                await self._write_to_reader()
             except (OSError, ValueError, EOFError) as error:
                 self._warning.log(error=_reason(error))
-                await asyncio.sleep(RETRY_S[min(failures, len(RETRY_S) - 1)])
-                failures += 1
-                continue
-            failures = 0
-            try:
-                await self._write(reader, writer)
-            except asyncio.CancelledError:
-                with suppress(OSError, ValueError, EOFError, TimeoutError):
-                    async with asyncio.timeout(FLUSH_S):
-                        await self._finish(reader, writer)
-                raise
-            except (OSError, EOFError) as error:
-                self._warning.log(error=_reason(error))
-            finally:
-                writer.close()
+            if loop.time() - began_s > RETRY_S[-1]:
+                failures = 0
+            await asyncio.sleep(RETRY_S[min(failures, len(RETRY_S) - 1)])
+            failures += 1
+
+    async def _write_to_reader(self) -> None:
+        """Connect, and write frames until the connection or this task ends."""
+        async with asyncio.timeout(CONNECT_S):
+            reader, writer = await self._connect()
+        try:
+            await self._write(reader, writer)
+        except asyncio.CancelledError:
+            with suppress(OSError, ValueError, EOFError, TimeoutError):
+                async with asyncio.timeout(FLUSH_S):
+                    await self._finish(reader, writer)
+            raise
+        finally:
+            _close(writer)
 
     async def _connect(self) -> tuple[StreamReader, StreamWriter]:
         spec = self._spec
         if spec.address is None:
             reader, writer = await asyncio.open_unix_connection(spec.path)
         else:
-            context = _context(spec) if spec.scheme == "tls" else None
+            context = await self._tls() if spec.scheme == "tls" else None
             reader, writer = await asyncio.open_connection(spec.address.host, spec.address.port, ssl=context)
         try:
             writer.write(control_frame(READY))
             await _control(reader, ACCEPT)
             writer.write(control_frame(START))
         except BaseException:
-            writer.close()
+            _close(writer)
             raise
         writer.transport.set_write_buffer_limits(high=spec.buffer_bytes)
         return reader, writer
+
+    async def _tls(self) -> ssl.SSLContext:
+        """The client's side of TLS, made once and in a thread: the system's roots take some 20 ms."""
+        if self._context is None:
+            self._context = await asyncio.to_thread(_context, self._spec)
+        return self._context
 
     async def _write(self, reader: StreamReader, writer: StreamWriter) -> None:
         """Write frames until the reader goes away."""
@@ -136,6 +146,14 @@ class FrameStream:
             await writer.drain()
         writer.write(control_frame(STOP))
         await _control(reader, FINISH)
+
+
+def _close(writer: StreamWriter) -> None:
+    """Close a connection; at once if its reader has not read everything, as it may never do so."""
+    if writer.transport.get_write_buffer_size():
+        writer.transport.abort()
+    else:
+        writer.close()
 
 
 def _context(spec: FrameSpec) -> ssl.SSLContext:

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
+import threading
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+import pytest
+from fake_api import until
+from fake_api_certs import authority, issue
 from frame_reader import FrameReader, decoded, message_of
+from structlog.testing import capture_logs
 
+from kdns.aio.dns import frame_stream
 from kdns.aio.dns.frame_stream import FrameStream
 from kdns.aio.dns.server import DnsServer
 from kdns.corefile.parse import parse
@@ -16,7 +24,7 @@ from kdns.dns.message import query
 from kdns.dns.response import Tally
 from kdns.dns.types import A
 from kdns.net import HostPort
-from kdns.plugins.dnstap.frames import FrameSpec
+from kdns.plugins.dnstap.frames import ACCEPT, FrameSpec, control_frame
 from kdns.plugins.server_config import configure
 
 
@@ -82,6 +90,123 @@ async def test_a_connection_that_ends_is_made_again() -> None:
         stream.put(b"copy")
         assert await reader.wait_for(1) == [b"copy"]
         await ended(task)
+
+
+async def test_a_reader_that_always_leaves_is_connected_to_after_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frame_stream, "RETRY_S", (0.0, 0.0, 3600.0))
+    left = 0
+
+    async def leave(incoming: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal left
+        await incoming.readexactly(8)
+        writer.write(control_frame(ACCEPT))
+        await incoming.readexactly(8)
+        left += 1
+        writer.close()
+
+    async with asyncio.timeout(30), await asyncio.start_server(leave, "127.0.0.1", 0) as server:
+        address = HostPort("127.0.0.1", server.sockets[0].getsockname()[1])
+        task = asyncio.create_task(FrameStream(FrameSpec("tcp", address=address), Tally()).run())
+        await until(lambda: left >= 3)
+        for _ in range(20):  # as many round trips as connections would take
+            _, writer = await asyncio.open_connection(address.host, address.port)
+            writer.close()
+            await writer.wait_closed()
+        assert left == 3
+        await ended(task)
+
+
+def server_context(folder: Path, monkeypatch: pytest.MonkeyPatch, *, is_trusted: bool) -> ssl.SSLContext:
+    """A server's side of TLS, and as the system's roots those that its certificate is from, or others."""
+    ca = authority("ca")
+    roots = folder / "roots"
+    roots.write_bytes((ca if is_trusted else authority("other")).pem)
+    monkeypatch.setenv("SSL_CERT_FILE", str(roots))
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(*issue(ca, "server", folder, ("localhost", "127.0.0.1")))
+    return tls
+
+
+@pytest.mark.parametrize(("is_trusted", "skip_verify"), [(True, False), (False, True)])
+async def test_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_trusted: bool, skip_verify: bool) -> None:
+    """The system's roots are read once for all connections, and not by the loop."""
+    tls = server_context(tmp_path, monkeypatch, is_trusted=is_trusted)
+    monkeypatch.setattr(frame_stream, "RETRY_S", (0.0,))
+    made_by: list[threading.Thread] = []
+    context = frame_stream._context  # noqa: SLF001 - what takes its time
+
+    def recorded(spec: FrameSpec) -> ssl.SSLContext:
+        made_by.append(threading.current_thread())
+        return context(spec)
+
+    monkeypatch.setattr(frame_stream, "_context", recorded)
+    reader = FrameReader()
+
+    async def serve_twice(incoming: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if reader.connections:
+            await reader.serve(incoming, writer)
+        else:
+            reader.connections += 1
+            writer.close()
+
+    async with asyncio.timeout(30), await asyncio.start_server(serve_twice, "127.0.0.1", 0, ssl=tls) as server:
+        address = HostPort("127.0.0.1", server.sockets[0].getsockname()[1])
+        stream = FrameStream(FrameSpec("tls", address=address, skip_verify=skip_verify), Tally())
+        task = asyncio.create_task(stream.run())
+        stream.put(b"copy")
+        assert await reader.wait_for(1) == [b"copy"]
+        await ended(task)
+    assert [thread is threading.main_thread() for thread in made_by] == [False]
+
+
+async def test_a_certificate_that_is_not_trusted_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tls = server_context(tmp_path, monkeypatch, is_trusted=False)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(30)
+
+        def accept() -> None:
+            accepted, _ = listener.accept()
+            accepted.settimeout(30)
+            with accepted, tls.wrap_socket(accepted, server_side=True) as connection:
+                connection.recv(1)
+
+        stream = FrameStream(FrameSpec("tls", address=HostPort(*listener.getsockname())), Tally())
+        with capture_logs() as lines:
+            task = asyncio.create_task(stream.run())
+            with suppress(OSError):  # an alert, or the end of the connection
+                await asyncio.to_thread(accept)
+            await until(lambda: bool(lines))
+            await ended(task)
+    assert "certificate verify failed" in lines[0]["error"]
+
+
+async def test_the_end_does_not_wait_for_a_reader_that_reads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frame_stream, "FLUSH_S", 0.0)
+    writers: list[asyncio.StreamWriter] = []
+    connect = asyncio.open_connection
+
+    async def recorded(host: str, port: int, **options: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await connect(host, port, **options)
+        writers.append(writer)
+        return reader, writer
+
+    monkeypatch.setattr(asyncio, "open_connection", recorded)
+    loop = asyncio.get_running_loop()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        address = HostPort(*listener.getsockname())
+        stream = FrameStream(FrameSpec("tcp", address=address, buffer_bytes=1 << 20), Tally())
+        task = asyncio.create_task(stream.run())
+        deaf, _ = await loop.sock_accept(listener)
+        with deaf:
+            deaf.setblocking(False)
+            await loop.sock_sendall(deaf, control_frame(ACCEPT))
+            await until(lambda: bool(writers))
+            for _ in range(100):
+                stream.put(bytes(1 << 20))
+            await until(lambda: writers[0].transport.get_write_buffer_size() > 1 << 20)
+            await ended(task)
+            assert not writers[0].transport.get_write_buffer_size()
 
 
 async def test_a_server_copies_what_clients_and_upstreams_say(tmp_path: Path) -> None:
