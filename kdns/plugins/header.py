@@ -44,14 +44,15 @@ class HeaderConfig:
 class Header(Plugin):
     """Changes flags of queries and responses, by the packet alone.
 
-    Differs: RD of a response is the client's own, unless a `response` rule names it (RFC 1035 §4.1.1); CoreDNS copies
-    it from the query that `query` rules have changed.
+    RD of a response is that of the query as `query` rules left it, as in CoreDNS, unless a `response` rule names it.
     """
 
     sees = Sees.PACKET
 
     def __init__(self, config: HeaderConfig) -> None:
         self._config = config
+        query = config.query
+        self._response = Flags(query.set & RD, query.clear & RD).then(config.response)
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
         """The next directive's reply to the changed query, changed."""
@@ -64,7 +65,7 @@ class Header(Plugin):
     def _changed(self, reply: Reply) -> Reply:
         if reply is None:
             return None
-        flags = Flags(*reply.header).then(self._config.response)
+        flags = Flags(*reply.header).then(self._response)
         return reply._replace(header=(flags.set, flags.clear))
 
 

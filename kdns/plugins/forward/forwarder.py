@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Iterator
-from itertools import count
 from typing import Final
 
 from kdns.dns.fair_queue import FairShares
@@ -88,9 +87,10 @@ class Forwarder:
         deadline_s = at_s + TIMEOUT_S
         response = FAILED
         has_answer = False
+        answers_left = len(members)
         try:
-            for member, lap in self._candidates(members):
-                if at_s >= deadline_s or (lap and has_answer):
+            for member in self._candidates(members):
+                if at_s >= deadline_s:
                     break
                 begun_s = at_s
                 try:
@@ -110,7 +110,8 @@ class Forwarder:
                 at_s = now_s()
                 self._durations.observe(member.labels(response.rcode), at_s - begun_s)
                 has_answer = True
-                if response.rcode not in config.failover_rcodes:
+                answers_left -= 1
+                if response.rcode not in config.failover_rcodes or answers_left <= 0:
                     break
         finally:
             if config.max_concurrent:
@@ -156,23 +157,23 @@ class Forwarder:
         limit = self._config.max_connect_attempts
         return 2 * members if limit is None else min(limit or MAX_ATTEMPTS, MAX_ATTEMPTS)
 
-    def _candidates(self, members: Members) -> Iterator[tuple[Member, int]]:
-        """Whom to ask, and in which round: those that are not down, in the order of the policy.
+    def _candidates(self, members: Members) -> Iterator[Member]:
+        """Whom to ask, round after round: those that are not down, in the order of the policy.
 
         If all are down, any of them is the last, as the health checks may be wrong.
         """
         upstreams: Iterable[Member] = self._order(members) if len(members) > 1 else members
-        for lap in count() if members else ():
+        while members:
             down = 0
             for member in upstreams:
                 if not member.is_down:
-                    yield member, lap
+                    yield member
                     continue
                 down += 1
                 if down == len(members):
                     self._broken.count += 1
                     if not self._config.failfast:
-                        yield members[self._setup.chance.randrange(down)], lap
+                        yield members[self._setup.chance.randrange(down)]
                     return
             upstreams = members
 

@@ -58,8 +58,8 @@ ATTEMPTS = [
     ("", {"u1": REFUSED, "u2": TIMEOUT, "u3": says(A)}, 0, {"1": 1, "2": 1, "3": 1}, 2.002),
     ("", {"u1": says(rcode=2), "u2": says(A)}, 2, {"1": 1}, 0.001),
     ("failover SERVFAIL", {"u1": says(rcode=2), "u2": says(A)}, 0, {"1": 1, "2": 1}, 0.002),
-    ("failover SERVFAIL", {"u1": says(rcode=2), "u2": TIMEOUT}, 2, {"1": 1, "2": 1}, 2.001),
-    ("failover NXDOMAIN", {"u1": says(rcode=3), "u2": REFUSED}, 3, {"1": 1, "2": 1}, 0.002),
+    ("failover SERVFAIL", {"u1": says(rcode=2), "u2": TIMEOUT}, 2, {"1": 2, "2": 1}, 2.002),
+    ("failover NXDOMAIN", {"u1": says(rcode=3), "u2": REFUSED}, 3, {"1": 2, "2": 1}, 0.003),
 ]
 # fmt: on
 
@@ -238,6 +238,14 @@ async def test_all_upstreams_are_down(setup: ForwardSetup, option: str, attempts
     assert (await answer(plugin)).rcode == 2
     assert sum(map(len, asked(setup).values())) - before == attempts
     assert broken.count == count + 1
+
+
+async def test_failover_asks_again_an_upstream_that_failed_once(setup: ForwardSetup) -> None:
+    """The other one does not answer; as many answers as there are upstreams are tried."""
+    first = iter((says(rcode=2), says(A)))
+    setup.scripts = {"192.0.2.1:53": lambda _query, _transport: next(first), "192.0.2.2:53": lambda *_: TIMEOUT}
+    plugin = forward_of("forward . 192.0.2.1 192.0.2.2 {\npolicy sequential\nfailover SERVFAIL\n}", setup)
+    assert (await answer(plugin)).rcode == 0
 
 
 async def test_max_concurrent(setup: ForwardSetup) -> None:
