@@ -14,7 +14,18 @@ from kdns.dns.types import CNAME, IN, NS, REFUSED, SERVFAIL, TRANSFERS
 from kdns.dns.zone.difference import Difference, difference
 from kdns.dns.zone.lookup import Lookup, lookup
 from kdns.dns.zone.zone import Zone
-from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, joined, then
+from kdns.plugins.chain import (
+    NOT_SERVED,
+    Plugin,
+    Reply,
+    Request,
+    Sees,
+    Serve,
+    is_unanswered,
+    joined,
+    then,
+    unhandled,
+)
 from kdns.plugins.directive import Setup
 from kdns.plugins.transfer import Transfer
 
@@ -114,15 +125,21 @@ class Authority(Plugin):
         return next((held for name in names if (held := self._by_labels.get(name))), None)
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """The zone's answer; SERVFAIL for a zone without content, `next` for names in none of the zones."""
+        """The zone's answer; SERVFAIL for a zone without content, `next` for names in none of the zones.
+
+        Where no directive follows, a name in none of the zones is REFUSED, as servers of zones only answer.
+        """
         query = request.query
         held = self.zone_of(query.labels) if query.qclass == IN else None
+        if held is None and next is unhandled:
+            return NOT_SERVED
         if held is None:
             return self._depending(next(request), None) if query.qclass == IN else next(request)
         if query.qtype in TRANSFERS:
             return Response(REFUSED, plugin=self.name)
         if held.zone is None:
-            return Response(SERVFAIL, reuse=PRIVATE, plugin=self.name)
+            error = f"the zone {held.name} has no content"
+            return Response(SERVFAIL, reuse=PRIVATE, plugin=self.name, error=error)
         found = self._up_to_closer(held, lookup(held.zone, query.labels, query.qtype, do=query.do))
         if found.is_bare and any(is_below(query.labels, zone) for zone in held.fallthrough):
             return self._depending(next(request), held)
@@ -170,8 +187,7 @@ class Authority(Plugin):
         return ("zone", id(self), id(held) if held else 0)
 
     def _depending(self, reply: Reply | Awaitable[Reply], held: HeldZone | None) -> Reply | Awaitable[Reply]:
-        reuse = Reuse((self._subject(held),))
-        return then(reply, lambda reply: reply and reply._replace(reuse=reply.reuse.and_then(reuse)))
+        return then(reply, partial(_reused_until, Reuse((self._subject(held),))))
 
     def _response(self, found: Lookup, held: HeldZone) -> Response:
         return Response(
@@ -186,12 +202,19 @@ class Authority(Plugin):
         )
 
 
+def _reused_until(reuse: Reuse, reply: Reply) -> Reply:
+    """A reply that also depends on this; one that is never reused is returned as it is."""
+    if reply is None or reply.reuse is NEVER or reply.reuse is PRIVATE:
+        return reply
+    return reply._replace(reuse=reply.reuse.and_then(reuse))
+
+
 def _followed(response: Response, found: Reply) -> Reply:
     """The CNAMEs of a zone with what the server says to the name that they lead to.
 
-    Nobody answering for that name is no error of the zone: a resolver looks for it elsewhere.
+    If no directive answers for that name, the CNAMEs are the answer and a resolver goes on (RFC 1034 §4.3.2 step 3a).
     """
-    if found is None or found.rcode == REFUSED:
+    if found is None or found.rcode == REFUSED or is_unanswered(found):
         return response._replace(reuse=NEVER)
     if found.rcode == SERVFAIL:
         return response._replace(rcode=SERVFAIL, reuse=NEVER)

@@ -112,7 +112,7 @@ class ForwardObserver(Protocol):
         ...
 
 
-UNHANDLED: Final = Response(SERVFAIL)
+UNHANDLED: Final = Response(SERVFAIL, error="no directive has the answer")
 NO_NOTIFY: Final = Response(NOTIMP)
 NOT_SERVED: Final = Response(REFUSED)
 
@@ -186,6 +186,11 @@ def follow(request: Request, response: Response, next: Serve) -> Reply | Awaitab
     return then(next(rewritten), partial(_followed, response))
 
 
+def is_unanswered(response: Response) -> bool:
+    """Whether no directive and no server block answered: the response is the end of a chain, or of a server."""
+    return response.error == UNHANDLED.error or (response.rcode == REFUSED and not (response.plugin or response.wire))
+
+
 def _owners(response: Response) -> set[Labels]:
     return {tuple(map(bytes.lower, labels_of(rrset.owner))) for rrset in response.answer}
 
@@ -193,7 +198,7 @@ def _owners(response: Response) -> set[Labels]:
 def _followed(response: Response, found: Reply) -> Reply:
     if found is None or found is UNHANDLED:
         return response._replace(reuse=response.reuse if found is UNHANDLED else NEVER)
-    if not found.plugin and found.rcode in {SERVFAIL, REFUSED}:  # no directive answers, or no server block
+    if is_unanswered(found):
         return response._replace(reuse=NEVER)
     return joined(response, found, TC)
 

@@ -81,7 +81,10 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ErrorsConfig:
 
 
 class Errors(Plugin):
-    """Logs each response that is SERVFAIL or has an `error`. Such a response is never reused: each one passes here."""
+    """Logs each response that has an `error`. Such a response, and SERVFAIL, is never reused: each one passes here.
+
+    SERVFAIL of an upstream, fresh or cached, is its answer and not an error of this server, as in CoreDNS.
+    """
 
     sees = Sees.PACKET
     takes_notify = True
@@ -99,16 +102,14 @@ class Errors(Plugin):
     def sent(self, request: Request, response: Response, wire: bytes, took_s: float) -> None:
         """Write or count a failed query."""
         del took_s
-        rcode = wire[3] & 15
-        if rcode == SERVFAIL or response.error:
+        if response.error:
             query = request.query
-            where = f"{rcode} {query.name} {type_name(query.qtype)}"
-            self.log.report(where, response.error or "no directive has the answer")
+            self.log.report(f"{wire[3] & 15} {query.name} {type_name(query.qtype)}", response.error)
 
 
 def _once(reply: Reply) -> Reply:
     is_error = reply is not None and (reply.rcode == SERVFAIL or reply.error)
-    return reply._replace(reuse=NEVER) if reply is not None and is_error else reply
+    return reply._replace(reuse=NEVER.and_then(reply.reuse)) if reply is not None and is_error else reply
 
 
 @dataclass(slots=True)

@@ -24,7 +24,6 @@ from kdns.dns.types import (
     NSEC,
     NXDOMAIN,
     RRSIG,
-    SERVFAIL,
     SRV,
     SVCB,
     YXDOMAIN,
@@ -113,7 +112,10 @@ class _Answer:
         self._followed: set[Labels] = set()
 
     def about(self, labels: Labels) -> Lookup:
-        """Follow CNAME and DNAME within the zone, and say what stands at their end."""
+        """Follow CNAME and DNAME within the zone, and say what stands at their end.
+
+        A chain that returns to a name it had, or is longer than MAX_CHAIN, ends there: its records are the answer.
+        """
         while True:
             self._followed.add(labels)
             place = place_of(self._zone, labels, self._qtype)
@@ -135,7 +137,7 @@ class _Answer:
             if self._qtype == CNAME:
                 return self._positive()
             if target in self._followed or len(self._followed) > MAX_CHAIN:
-                return self._positive()._replace(rcode=SERVFAIL)
+                return self._positive()
             if not is_below(target, self._zone.labels):
                 return self._positive()._replace(target=target)
             labels = target

@@ -79,8 +79,8 @@ async def reply(case: Case, content: Case, zones: list[str]) -> Case:
     setup = FakeSetup(files=files)
     setup.clock_s = NOW_S
     if case["op"] == "query":
-        behind = [Behind(lambda _request: Response(SERVFAIL))] if "next" in case else []
-        server = server_of(case["config"], setup, *behind)
+        # the recorded server has a stub behind `file`, which says SERVFAIL
+        server = server_of(case["config"], setup, Behind(lambda _request: Response(SERVFAIL)))
         await setup.prepared()
         return shown(await reply_to(server, case["query"], transport="tcp"))
     bases = sorted(name.removesuffix(".key") for name in files if name.endswith(".key"))

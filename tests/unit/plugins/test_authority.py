@@ -10,13 +10,15 @@ from struct import pack
 
 import pytest
 from dns_chain import FakeFiles, FakeSetup, ask, respond, wire
+from harness import Behind, server_of
 
 from kdns.dns.message import query
 from kdns.dns.names import labels_of
 from kdns.dns.query import NOTIFY, QR
 from kdns.dns.rdata import wire_of
+from kdns.dns.response import Response
 from kdns.dns.rrset import RRset
-from kdns.dns.types import A, type_number
+from kdns.dns.types import SERVFAIL, A, type_number
 from kdns.dns.zone.zone import Node, Zone
 from kdns.dns.zonefile import parse_zone
 from kdns.errors import CorefileError
@@ -309,3 +311,47 @@ async def test_a_primary_that_lies(about: str) -> None:
     assert zone
     assert zone.serial == serial
     assert bool(followed.reason) == ("zone" in about)
+
+
+LEAVING = """
+c CNAME www.elsewhere.test.
+d DNAME elsewhere.test.
+*.w CNAME www.elsewhere.test.
+one CNAME two
+two CNAME one
+self CNAME self
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "rcode", "answer"),
+    [
+        ("c.a.example.", "NOERROR", ["c.a.example. 5"]),
+        ("x.d.a.example.", "NOERROR", ["d.a.example. 39", "x.d.a.example. 5"]),
+        ("x.w.a.example.", "NOERROR", ["x.w.a.example. 5"]),
+        ("one.a.example.", "NOERROR", ["one.a.example. 5", "two.a.example. 5"]),
+        ("self.a.example.", "NOERROR", ["self.a.example. 5"]),
+        ("nowhere.a.example.", "NXDOMAIN", []),
+        ("a.elsewhere.test.", "REFUSED", []),
+    ],
+)
+async def test_cnames_that_nobody_follows_are_the_answer(name: str, rcode: str, answer: list[str]) -> None:
+    """RFC 1034 §4.3.2: for the directives of zones alone, and with others in front of them."""
+    for directives in ("", "errors", "errors\nlog\ncache", "auto other.example. {\ndirectory /none\n}"):
+        setup = FakeSetup(files={"a": text(1, LEAVING)})
+        server = server_of(f"file a a.example.\n{directives}", setup)
+        await setup.prepared()
+        found = await ask(server, name)
+        assert found
+        assert (found.rcode, [f"{rrset.owner} {rrset.rtype}" for rrset in found.answer]) == (rcode, answer), directives
+        assert ("aa" in found.flags) == (rcode != "REFUSED"), directives
+
+
+async def test_an_upstream_that_fails_behind_a_cname_is_servfail() -> None:
+    """RFC 6604 §3: the rcode is that of the last name, if somebody answers for it."""
+    setup = FakeSetup(files={"a": text(1, LEAVING)})
+    server = server_of("file a a.example.", setup, Behind(lambda _request: Response(SERVFAIL, plugin="forward")))
+    await setup.prepared()
+    found = await ask(server, "c.a.example.")
+    assert found
+    assert (found.rcode, len(found.answer)) == ("SERVFAIL", 1)

@@ -16,7 +16,7 @@ from kdns.dns.message import query
 from kdns.dns.response import Response, Reuse
 from kdns.dns.types import SERVFAIL, type_number
 from kdns.plugins import errors, log
-from kdns.plugins.chain import Chain, Plugin, Request, Sees, Serve
+from kdns.plugins.chain import UNHANDLED, Chain, Plugin, Request, Sees, Serve
 from kdns.plugins.server import Block, Exchange, Server
 from kdns.plugins.server_config import configure
 
@@ -281,3 +281,14 @@ def test_stacks_are_asked_for(setup: FakeSetup) -> None:
 def test_metadata_in_a_line(setup: FakeSetup) -> None:
     ask(observer('. {\nlog . "{/some/fact} {/other}"\n}', setup), "a.")
     assert said(setup) == ["known -"]
+
+
+def test_servfail_of_an_upstream_is_no_error_of_this_server(setup: FakeSetup) -> None:
+    """CoreDNS logs what its directives return as errors; what an upstream answers is none."""
+    packet = query("a.example.org.", 1)
+    for response, logged in ((Response(SERVFAIL, plugin="forward"), []), (UNHANDLED, [UNHANDLED.error])):
+        setup.lines.clear()
+        server = observer(". {\nerrors\n}", setup).server
+        request = Request(read(packet))
+        Exchange(answer(packet, "SERVFAIL"), response, request, server.blocks[0]).sent(0.0)
+        assert [str(one["error"]).rpartition(": ")[2] for one in errors_of(setup)] == logged
