@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from kdns.dns.names import Labels, labels_of
 from kdns.dns.query import HEADER_BYTES, TC, Query
 from kdns.dns.rdata import NamesAt
-from kdns.dns.response import Response
+from kdns.dns.response import PRIVATE, Response
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import ANY, CNAME, NOERROR, NOTIMP, NS, NXDOMAIN, OPT, RRSIG, SERVFAIL, SOA
 from kdns.dns.wire import ANSWER, AUTHORITY, Record, records
@@ -227,6 +227,28 @@ def with_ttl(response: Response, ttl_s: int, found: Iterable[Record] = ()) -> Re
     sections = (response.answer, authority, response.additional)
     answer, authority, additional = (tuple(_with_ttl(rrset, ttl_s) for rrset in rrsets) for rrsets in sections)
     return response._replace(answer=answer, authority=authority, additional=additional, soa=None)
+
+
+def capped(response: Response, success_s: int, denial_s: int) -> Response:
+    """The same response, no TTL of its records above that of an item of its kind; an upstream's bytes as they are.
+
+    An SOA that answers share is written out, with the serial of now: such a response is kept by nobody.
+    """
+    soa, sections = response.soa, (response.answer, response.authority, response.additional)
+    limit_s = success_s if response.answer else denial_s
+    is_above = soa is not None and soa.rrset.ttl > limit_s
+    for rrsets in sections:
+        for rrset in rrsets:
+            is_above = is_above or rrset.ttl > limit_s
+    if not is_above:
+        return response
+    if soa is not None:
+        response = response._replace(authority=(*response.authority, soa.rrset), soa=None, reuse=PRIVATE)
+    answer, authority, additional = (
+        tuple(_with_ttl(rrset, min(rrset.ttl, limit_s)) for rrset in rrsets)
+        for rrsets in (response.answer, response.authority, response.additional)
+    )
+    return response._replace(answer=answer, authority=authority, additional=additional)
 
 
 def _with_ttl(rrset: RRset, ttl_s: int) -> RRset:

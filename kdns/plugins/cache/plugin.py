@@ -27,7 +27,7 @@ from kdns.dns.query import AA, AD, HEADER_BYTES, Query, extended_error
 from kdns.dns.response import NEVER, PRIVATE, Response, Reuse, Tally
 from kdns.dns.types import EXTENDED_ERROR, NOERROR, NXDOMAIN, SERVFAIL, STALE_ANSWER, STALE_NXDOMAIN_ANSWER, TRANSFERS
 from kdns.plugins.cache.config import OPTIONS, STALE_TTL_S, CacheConfig, PrefetchConfig, StaleConfig, parse
-from kdns.plugins.cache.kinds import OTHER, Contents, Kind, contents, is_about, with_ttl, without_flags
+from kdns.plugins.cache.kinds import OTHER, Contents, Kind, capped, contents, is_about, with_ttl, without_flags
 from kdns.plugins.cache.store import Item, Store, key_of
 from kdns.plugins.chain import UNHANDLED, Plugin, Reply, Request, Sees, Serve
 from kdns.plugins.directive import Directive, Future, Sample, Setup
@@ -315,6 +315,7 @@ class Cache(Plugin):
         if reply is None or reply is UNHANDLED:
             return Outcome(reply)
         if reply.reuse is not NEVER:
+            reply = capped(reply, self._config.success.max_ttl_s, self._config.denial.max_ttl_s)
             return Outcome(reply, Contents(Kind.OTHER, is_valid=reply.rcode in {NOERROR, NXDOMAIN}))
         query = question.request.query
         if not is_about(query, reply):

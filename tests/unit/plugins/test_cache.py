@@ -402,6 +402,28 @@ def test_each_answer_that_is_kept_has_an_order_of_its_own(stanza: str, rrset: RR
     assert sorted(seen.values()) in ([*firsts[:-1], firsts[-1] + 1], sorted([firsts[0] + 1, *firsts[1:]]))
 
 
+@pytest.mark.parametrize(
+    ("stanza", "response", "ttls"),
+    [
+        ("cache 100", Response(answer=(RRset("a.", A, 500, (b"\xc0\0\2\1",)),)), [100]),
+        ("cache 1000", Response(answer=(RRset("a.", A, 500, (b"\xc0\0\2\1",)),)), [500]),
+        (
+            "cache {\ndenial 1000 20\n}",
+            Response(NXDOMAIN, authority=(RRset(".", SOA, 600, (Soa("m.", "r.", 1, 2, 3, 4, 30),)),)),
+            [20],
+        ),
+    ],
+)
+def test_ttls_of_answers_that_pass_are_capped(stanza: str, response: Response, ttls: list[int]) -> None:
+    """Those of a zone or a template, which the table keeps, too."""
+    world = World(stanza)
+    world.upstream.reply = lambda: response._replace(reuse=Reuse(("zone",)))
+    for _ in range(2):
+        found = world.ask()
+        assert [record.ttl for record in (*found.answer, *found.authority)] == ttls
+    assert len(world.upstream.asked) == 1
+
+
 def asked_for(rrset: RRset) -> Query:
     found = read_query(query(rrset.owner, rrset.rtype))
     assert isinstance(found, Query)
