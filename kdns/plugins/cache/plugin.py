@@ -23,12 +23,12 @@ from math import ceil
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from kdns.dns.names import Labels, is_below, labels_of
-from kdns.dns.query import AA, AD, HEADER_BYTES, Query, extended_error
+from kdns.dns.query import AA, AD, HEADER_BYTES, RD, Query, extended_error
 from kdns.dns.response import NEVER, PRIVATE, Response, Reuse, Tally
 from kdns.dns.types import EXTENDED_ERROR, NOERROR, NXDOMAIN, SERVFAIL, STALE_ANSWER, STALE_NXDOMAIN_ANSWER, TRANSFERS
 from kdns.plugins.cache.config import OPTIONS, STALE_TTL_S, CacheConfig, PrefetchConfig, StaleConfig, parse
 from kdns.plugins.cache.kinds import OTHER, Contents, Kind, capped, contents, is_about, with_ttl, without_flags
-from kdns.plugins.cache.store import Item, Store, key_of
+from kdns.plugins.cache.store import Item, Store, key_of, recursive_key
 from kdns.plugins.chain import UNHANDLED, Plugin, Reply, Request, Sees, Serve
 from kdns.plugins.directive import Directive, Future, Sample, Setup
 
@@ -147,6 +147,13 @@ class Cache(Plugin):
         counts = self._counts.get((request.server, request.view)) or self._new_counts(request)
         question = Question(request, next, key_of(query), counts)
         item = self.pick(question.key, request.received_s)
+        if item is None and not query.flags & RD:
+            item = self.pick(recursive_key(question.key), request.received_s)
+            if item is not None and item.kind is not Kind.FAILURE and request.received_s < item.end_s:
+                item.was_used = True
+                tallies = (counts.requests, counts.hits[item.kind])
+                return _for_client(item.response, query, tallies, Reuse((item.key,), item.end_s))
+            item = None
         if item is None:
             return self._fetch(question, _first)
         item.was_used = True

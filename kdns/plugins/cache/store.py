@@ -25,10 +25,16 @@ def key_of(query: Query) -> bytes:
     """What a reply may depend on: name, type, class, DO, CD and RD.
 
     Differs: CoreDNS ignores class and RD; so a referral that one client asked for would answer another one's question.
+    The answer to a question with RD answers the one without RD, see `recursive_key`.
     """
     packet, end = query.packet, query.question_end
     flags = (query.flags & (RD | CD)) >> 4 | query.do << 1
     return packet[HEADER_BYTES : end - 4].lower() + packet[end - 4 : end] + _FLAGS[flags]
+
+
+def recursive_key(key: bytes) -> bytes:
+    """The key of the same question with RD: its answer answers the question without, too (RFC 1034 §4.3.1)."""
+    return key[:-1] + _FLAGS[key[-1] | RD >> 4]
 
 
 class Item:

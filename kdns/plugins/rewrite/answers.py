@@ -15,7 +15,7 @@ from kdns.dns.query import AD, TC
 from kdns.dns.rdata import LAYOUTS, renamed
 from kdns.dns.response import NEVER, Response
 from kdns.dns.rrset import Rdata, RRset, Soa
-from kdns.dns.types import CNAME, NOERROR, NSEC, RRSIG
+from kdns.dns.types import CNAME, NOERROR, NSEC, NXDOMAIN, RRSIG
 from kdns.dns.wire import from_wire
 from kdns.plugins.chain import Reply, Request
 from kdns.plugins.rewrite.patterns import NamePattern
@@ -190,7 +190,8 @@ class RestoreOption:
 class RetargetCname:
     """Leads the first CNAME with such a target to another name, whose records `resolve` finds.
 
-    What stood behind it is replaced by them; without an answer all stays as it was.
+    What stood behind it is replaced by them, or by the denial where there are none; all stays as it was where the
+    question fails. The response code is that of the new target (RFC 6604 §3). Differs: CoreDNS keeps the old one.
     """
 
     pattern: NamePattern
@@ -232,15 +233,19 @@ def _joined(response: Response, start: tuple[RRset, ...], reply: Reply) -> Respo
         return response._replace(reuse=NEVER)
     if reply.wire:
         reply = from_wire(reply)
-    if reply.rcode != NOERROR or not reply.answer:
+    if reply.rcode not in {NOERROR, NXDOMAIN}:
         return response._replace(
             reuse=response.reuse.and_then(reply.reuse), tallies=(*response.tallies, *reply.tallies)
         )
     ages = response.aged_from_s is not None or reply.aged_from_s is not None
+    denial = () if reply.answer else (*reply.authority, *((reply.soa.rrset,) if reply.soa else ()))
     return response._replace(
+        rcode=reply.rcode,
         answer=(*start, *reply.answer),
+        authority=response.authority if reply.answer else denial,
+        soa=response.soa if reply.answer else None,
         flags=(response.flags & ~(AD | TC)) | (reply.flags & TC),
-        reuse=NEVER if ages else response.reuse.and_then(reply.reuse),
+        reuse=NEVER if ages or reply.soa else response.reuse.and_then(reply.reuse),
         tallies=(*response.tallies, *reply.tallies),
         zone="",
     )

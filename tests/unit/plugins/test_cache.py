@@ -190,12 +190,25 @@ def test_flags_of_a_hit(flags: int, transport: str, expected: set[str]) -> None:
     assert len(world.upstream.asked) == 1
 
 
-@pytest.mark.parametrize("flags", [0, RD | CD])
-def test_rd_and_cd_are_part_of_the_question(flags: int) -> None:
+@pytest.mark.parametrize(("first", "second"), [(0, RD), (RD, RD | CD)])
+def test_rd_and_cd_are_part_of_the_question(first: int, second: int) -> None:
+    world = World()
+    world.ask(flags=first)
+    world.ask(flags=second)
+    assert [one.query.flags & (RD | CD) for one in world.upstream.asked] == [first, second]
+
+
+def test_a_question_without_rd_is_answered_by_what_is_there() -> None:
+    """It is asked for where nothing fresh is: the answer may be a referral, which is for this question only."""
     world = World()
     world.ask()
-    world.ask(flags=flags)
-    assert [one.query.flags & (RD | CD) for one in world.upstream.asked] == [RD, flags]
+    world.setup.clock_s += 10
+    found = world.ask(flags=0)
+    assert (value(found), "rd" in found.flags) == ((1, 50), False)
+    assert len(world.upstream.asked) == 1
+    world.setup.clock_s += 60
+    world.ask(flags=0)
+    assert len(world.upstream.asked) == 2
 
 
 def test_options_of_one_client_say_nothing_about_the_answer_for_all() -> None:

@@ -13,7 +13,7 @@ from kdns.dns.message import query
 from kdns.dns.query import AD, Edns, Query, read_query
 from kdns.dns.response import Response, Reuse, ZoneSoa
 from kdns.dns.rrset import RRset, Soa
-from kdns.dns.types import AXFR, NXDOMAIN, A
+from kdns.dns.types import AAAA, AXFR, CNAME, NOERROR, NXDOMAIN, SERVFAIL, SOA, A
 from kdns.dns.wire import from_wire
 from kdns.dns.zonefile import parse_record
 from kdns.errors import CorefileError
@@ -187,6 +187,29 @@ async def test_further_messages_of_a_transfer_are_changed_back_too() -> None:
     assert [line for each in messages for line in texts(each.answer)] == [
         f"{name}.x. 9 IN A 10.0.0.1" for name in ("a", "b", "c")
     ]
+
+
+@pytest.mark.parametrize(
+    ("rcode", "qtype", "answer", "authority"),
+    [
+        (NOERROR, AAAA, ["a.x. 5 IN CNAME b.new."], ["new. 5 IN SOA ns.new. m.new. 1 2 3 4 5"]),
+        (NXDOMAIN, AAAA, ["a.x. 5 IN CNAME b.new."], ["new. 5 IN SOA ns.new. m.new. 1 2 3 4 5"]),
+        (SERVFAIL, AAAA, ["a.x. 5 IN CNAME b.old."], []),
+        (NOERROR, CNAME, ["a.x. 5 IN CNAME b.new."], []),
+    ],
+)
+async def test_a_cname_is_led_elsewhere_where_nothing_is_there(
+    rcode: int, qtype: int, answer: list[str], authority: list[str]
+) -> None:
+    soa = RRset("new.", SOA, 5, (Soa("ns.new.", "m.new.", 1, 2, 3, 4, 5),))
+    setup = FakeSetup()
+    setup.resolve = lambda _request: Response(  # type: ignore[method-assign] # stands in for the server
+        rcode, authority=(soa,), reuse=Reuse()
+    )
+    server = server_of("rewrite cname suffix .old. .new.", setup, Behind(records("{qname} 5 IN CNAME b.old.")))
+    got = await answered(server, "a.x.", qtype)
+    assert (texts(got.answer), texts(got.authority)) == (answer, authority)
+    assert got.rcode == (NXDOMAIN if rcode == NXDOMAIN else NOERROR)
 
 
 async def test_targets_that_lead_to_each_other_end() -> None:
