@@ -10,7 +10,7 @@ from typing import Final
 from kdns.dns.names import Labels, is_below, labels_of
 from kdns.dns.query import AA, RA, TC
 from kdns.dns.response import NEVER, PRIVATE, Response, Reuse, Subject
-from kdns.dns.types import CNAME, IN, NS, REFUSED, SERVFAIL, TRANSFERS
+from kdns.dns.types import CNAME, DS, IN, NS, REFUSED, SERVFAIL, TRANSFERS
 from kdns.dns.zone.difference import Difference, difference
 from kdns.dns.zone.lookup import Lookup, lookup
 from kdns.dns.zone.zone import Zone
@@ -119,6 +119,16 @@ class Authority(Plugin):
             del parts[-FREED_AT_ONCE:]
             await self._setup.sleep(0)
 
+    def closest_zone(self, labels: Labels, qtype: int) -> HeldZone | None:
+        """The zone that a question is for; of DS at a zone's apex the parent's, if it is served (RFC 4035 §3.1.4.1)."""
+        held = self.zone_of(labels)
+        is_apex = held is not None and held.labels == labels
+        return (self.parent_zone(labels) or held) if qtype == DS and is_apex else held
+
+    def parent_zone(self, labels: Labels) -> HeldZone | None:
+        """The closest zone above a name; None if there is none."""
+        return self.zone_of(labels[1:]) if labels else None
+
     def zone_of(self, labels: Labels) -> HeldZone | None:
         """The zone with the longest name that this name is at or below."""
         names = (labels[start:] for start in range(len(labels) + 1))
@@ -130,7 +140,9 @@ class Authority(Plugin):
         Where no directive follows, a name in none of the zones is REFUSED, as servers of zones only answer.
         """
         query = request.query
-        held = self.zone_of(query.labels) if query.qclass == IN else None
+        held = self.closest_zone(query.labels, query.qtype) if query.qclass == IN else None
+        if held and query.qtype == DS and held.labels == query.labels and self._has_parent_behind(held.labels):
+            held = None
         if held is None and next is unhandled:
             return NOT_SERVED
         if held is None:
@@ -151,6 +163,12 @@ class Authority(Plugin):
         except ValueError:
             return response
         return then(self._setup.resolve(onward), partial(_followed, response))
+
+    def _has_parent_behind(self, labels: Labels) -> bool:
+        """Whether a later directive of the block has the zone above."""
+        plugins = self._setup.plugins()
+        behind = plugins[plugins.index(self) + 1 :] if self in plugins else ()
+        return any(isinstance(plugin, Authority) and plugin.parent_zone(labels) for plugin in behind)
 
     def _up_to_closer(self, held: HeldZone, found: Lookup) -> Lookup:
         """The answer up to a CNAME whose target is in a zone below this one: that zone knows (RFC 1034 §4.3.2)."""

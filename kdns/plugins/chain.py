@@ -92,6 +92,19 @@ class Observer(Protocol):
         ...
 
 
+@runtime_checkable
+class ParentSide(Protocol):
+    """A plugin that serves zones, and so may have the parent's side of a delegation."""
+
+    def zone_of(self, labels: Labels) -> object | None:
+        """The closest zone that a name is at or below; None if there is none."""
+        ...
+
+    def parent_zone(self, labels: Labels) -> object | None:
+        """The closest zone above a name; None if there is none."""
+        ...
+
+
 class Forwarded(NamedTuple):
     """A question that an upstream was asked over this transport, and its response, b"" for none; loop times."""
 
@@ -137,14 +150,16 @@ class Chain:
     """The plugins of a server block, in order, as one function; `notify` is the same for NOTIFY.
 
     `is_cacheable` says whether the table may stand in front of it. `observers` are called with what was sent.
+    `parents` are the plugins that may have the parent's side of a delegation.
     """
 
-    __slots__ = ("is_cacheable", "notify", "observers", "plugins", "serve")
+    __slots__ = ("is_cacheable", "notify", "observers", "parents", "plugins", "serve")
 
     def __init__(self, plugins: Iterable[Plugin] = ()) -> None:
         self.plugins = tuple(plugins)
         self.is_cacheable = all(getattr(plugin, "sees", Sees.EVERY) is Sees.PACKET for plugin in self.plugins)
         self.observers = tuple(plugin for plugin in self.plugins if isinstance(plugin, Observer))
+        self.parents = tuple(plugin for plugin in self.plugins if isinstance(plugin, ParentSide))
         self.serve = _linked(self.plugins, unhandled if self.plugins else unserved)
         self.notify = _linked([plugin for plugin in self.plugins if getattr(plugin, "takes_notify", False)], no_notify)
 

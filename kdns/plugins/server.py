@@ -24,7 +24,7 @@ from kdns.dns.names import Labels, is_below, labels_of
 from kdns.dns.query import HEADER_BYTES, OPCODE, Malformed, Query, Z, read_query
 from kdns.dns.response import NEVER, PRIVATE, Response
 from kdns.dns.table import AnswerTable, Generations, Lane, key_of
-from kdns.dns.types import REFUSED, SERVFAIL
+from kdns.dns.types import DS, REFUSED, SERVFAIL
 from kdns.plugins.chain import NOT_SERVED, UNHANDLED, Chain, Reply, Request, then
 
 MAX_DEPTH: Final = 10
@@ -128,6 +128,8 @@ class Server:
         """
         is_of_packet = True
         labels = request.query.labels
+        if request.query.qtype == DS:
+            return self._block_of_delegation(request)
         for zone, block in self._by_zone:
             if is_below(labels, zone):
                 only = block.only
@@ -137,6 +139,25 @@ class Server:
                 if only.accepts(request._replace(zone=block.zone, view=only.name)):
                     return block, is_of_packet
         return None, is_of_packet
+
+    def _block_of_delegation(self, request: Request) -> tuple[Block | None, bool]:
+        """The block for DS: at a zone's apex the one with the parent's side, if it is served (RFC 4035 §3.1.4.1)."""
+        is_of_packet = True
+        labels = request.query.labels
+        child: Block | None = None
+        for zone, block in self._by_zone:
+            if not is_below(labels, zone) or (child is not None and zone == labels):
+                continue
+            if only := block.only:
+                is_of_packet = is_of_packet and only.is_of_packet
+                if not only.accepts(request._replace(zone=block.zone, view=only.name)):
+                    continue
+            if any(plugin.parent_zone(labels) for plugin in block.chain.parents):
+                return block, is_of_packet
+            if zone != labels and not any(plugin.zone_of(labels) for plugin in block.chain.parents):
+                return child or block, is_of_packet
+            child = child or block
+        return child, is_of_packet
 
     def respond(
         self, packet: bytes, lane: Lane, client: Client = ("", 0), received_s: float = 0.0, key: bytes | None = None

@@ -24,6 +24,7 @@ from kdns.corefile.address import all_zones
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
 from kdns.dns.names import MAX_LABEL_BYTES, Labels, folded, is_below, labels_of, text_of
+from kdns.dns.outcome import soa_owner
 from kdns.dns.query import AA
 from kdns.dns.response import NEVER, Response, Reuse
 from kdns.dns.rrset import RRset
@@ -133,7 +134,7 @@ class Dnssec(Plugin):
             return self._dnskey(request, zone)
         if not query.do:
             return next(request)
-        if query.qtype == DS and query.labels != zone:
+        if query.qtype == DS and (query.labels != zone or self._zone_of(zone[1:]) is not None):
             return self._ds(request, zone, next)
         return then(next(request), partial(self._signed_reply, request, zone))
 
@@ -146,11 +147,19 @@ class Dnssec(Plugin):
         return self.signed(request, zone, response) if request.query.do else response
 
     async def _ds(self, request: Request, zone: Labels, next: Serve) -> Reply:  # noqa: A002 - as in Plugin
-        """The reply about DS: where there is none, only a query for NS tells an unsigned child from any other name."""
+        """Signs the reply about DS, which is the parent's (RFC 4035 §3.1.4.1) unless only the child is served.
+
+        If there is no DS, only a query for NS tells an unsigned child from any other name.
+        """
         reply = await _awaited(next(request))
         is_cut = False
-        if reply is not None and reply.rcode == NOERROR and not _has(_taken_apart(reply).answer, DS):
-            referral = await _awaited(next(request.about(request.query.labels, NS)))
+        labels = request.query.labels
+        if labels == zone:
+            parent = self._zone_of(labels[1:])
+            is_cut = reply is not None and parent is not None and soa_owner(reply) != text_of(zone)
+            zone = parent if is_cut and parent is not None else zone
+        elif reply is not None and reply.rcode == NOERROR and not _has(_taken_apart(reply).answer, DS):
+            referral = await _awaited(next(request.about(labels, NS)))
             is_cut = referral is not None and _is_cut(_taken_apart(referral), request.query.name)
         return self._signed_reply(request, zone, reply, is_cut=is_cut)
 
@@ -173,7 +182,7 @@ class Dnssec(Plugin):
         if not answer and authority and not _has(authority, SOA) and _has(authority, NS):
             authority = self._delegation(request, zone, authority)
         elif is_negative and denied is not None and _has(authority, SOA):
-            denied_zone = self._zone_of(denied)
+            denied_zone = zone if denied == request.query.labels else self._zone_of(denied)
             authority = self._section(request, authority)
             if denied_zone is not None:
                 nsec = self._nsec(request, denied_zone, denied, _ttl_of(authority, SOA), is_cut=is_cut)
@@ -237,7 +246,8 @@ class Dnssec(Plugin):
         for rrset in merged:
             if rrset.rtype == RRSIG or (folded(rrset.owner), rrset.rtype) in covered:
                 continue
-            zone = self._zone_of(tuple(label.lower() for label in labels_of(rrset.owner)))
+            owner = tuple(label.lower() for label in labels_of(rrset.owner))
+            zone = self._zone_of(owner[1:] if rrset.rtype == DS else owner)  # DS is the parent's
             if zone is not None:
                 signatures += self._signatures(request, zone, rrset)
         return (*merged, *signatures)

@@ -12,6 +12,7 @@ import pytest
 from dns_chain import FakeFiles, FakeSetup, ask, respond, wire
 from harness import Behind, server_of
 
+from kdns.corefile.parse import parse
 from kdns.dns.message import query
 from kdns.dns.names import labels_of
 from kdns.dns.query import NOTIFY, QR
@@ -26,10 +27,12 @@ from kdns.net import HostPort
 from kdns.plugins import file
 from kdns.plugins.authority import FREED_AT_ONCE
 from kdns.plugins.chain import Chain, Plugin
+from kdns.plugins.directives import DIRECTIVES
 from kdns.plugins.file import FileConfig, ZoneFiles
 from kdns.plugins.secondary import plugin as secondary
 from kdns.plugins.secondary.plugin import SecondaryConfig
 from kdns.plugins.server import Block, Exchange, Server
+from kdns.plugins.server_config import configure
 from kdns.plugins.transfer import TransferConfig, Transfers, notify_packet
 from kdns.plugins.upstream import UpstreamError, UpstreamTimeoutError
 
@@ -355,3 +358,61 @@ async def test_an_upstream_that_fails_behind_a_cname_is_servfail() -> None:
     found = await ask(server, "c.a.example.")
     assert found
     assert (found.rcode, len(found.answer)) == ("SERVFAIL", 1)
+
+
+PARENT = "a IN NS ns.a\nns.a A 192.0.2.1\na IN DS 1 13 2 " + 64 * "0" + "\n"
+PARENT_FILE = "file parent example."
+CHILD_FILE = "file child a.example."
+
+
+@pytest.mark.parametrize(
+    "corefile",
+    [
+        f". {{\n{PARENT_FILE}\n{CHILD_FILE}\n}}",
+        f". {{\n{CHILD_FILE}\n{PARENT_FILE}\n}}",
+        f". {{\n{CHILD_FILE}\nauto example. {{\ndirectory d (.*)[.]db {{1}}.\n}}\n}}",
+        f"a.example {{\n{CHILD_FILE}\n}}\nexample {{\n{PARENT_FILE}\n}}",
+        f"a.example {{\nwhoami\n}}\n. {{\n{PARENT_FILE}\n}}",
+    ],
+)
+async def test_ds_is_answered_from_the_parents_side(corefile: str) -> None:
+    """RFC 4035 §3.1.4.1: in one block and in several, by one directive and by two."""
+    files = {"parent": text(1, PARENT), "child": text(2), "d/example.db": text(1, PARENT)}
+    server = await blocks_of(corefile, files)
+    for name, qtype, answer in (("a.example.", "DS", [43]), ("a.example.", "SOA", [6])):
+        if qtype == "SOA" and "whoami" in corefile:
+            continue
+        found = await ask(server, name, qtype)
+        assert found
+        assert (found.rcode, [rrset.rtype for rrset in found.answer]) == ("NOERROR", answer), qtype
+        assert "aa" in found.flags
+
+
+async def test_ds_of_a_child_whose_parent_is_not_served_is_nodata_of_the_child() -> None:
+    for more in ("", ". {\nwhoami\n}", "org {\nfile parent org\n}"):
+        server = await blocks_of(f"a.example {{\n{CHILD_FILE}\n}}\n{more}", {"child": text(2), "parent": text(1)})
+        found = await ask(server, "a.example.", "DS")
+        assert found
+        assert (found.rcode, found.answer, [rrset.owner for rrset in found.authority]) == (
+            "NOERROR",
+            (),
+            ["a.example."],
+        )
+
+
+async def blocks_of(corefile: str, files: dict[str, str]) -> Server:
+    """The server of all blocks of a Corefile, with their files read."""
+    setups: list[FakeSetup] = []
+    blocks: list[Block] = []
+    for config in configure(parse(corefile)):
+        setup = FakeSetup(zones=config.zones, files=files)
+        plugins = [row.build(found, setup) for row in DIRECTIVES if (found := config.configs(row))]
+        chain = Chain([plugin for plugin in plugins if plugin])
+        setup.built = chain.plugins
+        setups.append(setup)
+        blocks += [Block(zone, chain) for zone in config.zones]
+    server = Server("dns://:53", blocks)
+    for setup in setups:
+        setup.servers.append(server)
+        await setup.prepared()
+    return server

@@ -161,3 +161,29 @@ def test_without_keys_nothing_is_signed() -> None:
     setup = FakeSetup()
     build((DnssecConfig(("a.",)),), setup)
     assert [line["directive"] for line in setup.lines] == ["dnssec"]
+
+
+HASH = RRset("b.a.", DS, 60, (b"\x00\x01\x0d\x02" + bytes(32),))
+CHILD_APEX = RRset("b.a.", SOA, 60, (Soa("ns.a.", "h.a.", 1, 2, 3, 4, 5),))
+
+
+@pytest.mark.parametrize(
+    ("reply", "signer", "types"),
+    [
+        (Response(0, AA, (HASH,), reuse=Reuse()), b"\x01a\x00", [DS]),
+        (EMPTY, b"\x01a\x00", [SOA, NSEC]),
+        (Response(0, AA, authority=(CHILD_APEX,), reuse=Reuse()), b"\x01b\x01a\x00", [SOA, NSEC]),
+    ],
+)
+async def test_ds_at_an_apex_is_signed_by_the_side_that_answers(
+    reply: Response, signer: bytes, types: list[int]
+) -> None:
+    """The parent's records by the parent, also where the child is one of the zones that are signed."""
+    files = key_files("k", 257, 13)
+    key = read_key(files["k.key"], files["k.private"])
+    plugin = Dnssec(("b.a.", "a."), (key,), 100, FakeSetup())
+    wire = await asked(server_of(plugin, Behind(lambda _qtype: reply)), "b.a.", DS)
+    assert sorted(rtype for rtype, _ in covered(wire)) == types
+    decoded = decode(wire)
+    signatures = [rrset.rdata[0] for rrset in (*decoded.answer, *decoded.authority) if rrset.rtype == RRSIG]
+    assert all(isinstance(rdata, bytes) and rdata[18:].startswith(signer) for rdata in signatures)
