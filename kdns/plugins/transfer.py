@@ -31,8 +31,11 @@ from kdns.plugins.upstream import UpstreamError
 
 NAME: Final = "transfer"
 ANYBODY: Final = "*"
-MESSAGE_BYTES: Final = 16 << 10
-"""About how much of a zone goes into one message: names are compressed, so that it becomes less."""
+MESSAGE_BYTES: Final = 4 << 10
+"""About how much of a zone goes into one message: names are compressed, so that it becomes less.
+
+A message is made in one go, in about 1 ms; larger ones would save no time (16 KiB take 4 ms).
+"""
 NOTIFY_TIMEOUT_S: Final = 5.0
 NOTIFY_ATTEMPTS: Final = 5
 """How often a secondary is told of a change until it answers (RFC 1996 §3.6)."""

@@ -33,6 +33,10 @@ async def over_stream(port: int, tls: ssl.SSLContext | None, questions: bytes) -
     writer.write(questions)
     received = await reader.read(-1)
     writer.close()
+    return messages_of(received)
+
+
+def messages_of(received: bytes) -> list[bytes]:
     messages = []
     while received:
         end = 2 + int.from_bytes(received[:2], "big")
@@ -154,6 +158,7 @@ async def test_a_transfer_sends_one_message_in_a_turn(
                 each.writer.write_eof()
             received = await asyncio.gather(*(each.reader.read(-1) for each in clients))
             assert len({*received}) == 1
+            assert max(map(len, messages_of(received[0]))) <= 4096, "a message is made in one go"
             for each in clients:
                 each.writer.close()
             await plain.stop()
