@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
@@ -16,15 +18,38 @@ from kdns.aio.files.manifests import SUFFIXES, check_exist, located, manifests_o
 from kdns.aio.files.proxy_config import read_settings
 from kdns.aio.files.yaml import Document, all_documents, block_line, field_line
 from kdns.controlplane.manifest_mistakes import manifest_mistakes
+from kdns.controlplane.manifest_warnings import manifest_warnings
 from kdns.controlplane.manifests.kustomization import NAMES, Kustomization, clusters, left_out
 from kdns.controlplane.manifests.manifest import Manifest, UnknownKind
+from kdns.controlplane.manifests.manifest import Mistake as ManifestMistake
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.kinds import CONFIG_MAP, KINDS
 from kdns.errors import CorefileError, ManifestError
+from kdns.plugins.block_warnings import block_warnings
 from kdns.plugins.directives import BY_NAME, COREDNS_ONLY
 from kdns.proxy.settings.settings import API_VERSION, KIND
 
 Mistake: TypeAlias = CorefileError | ManifestError
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What was read, as numbers by kind, and the mistakes and warnings, each at its place."""
+
+    read: Mapping[str, int]
+    mistakes: tuple[Mistake, ...]
+    warnings: tuple[Mistake, ...]
+
+    @property
+    def summary(self) -> str:
+        """What was read, in words."""
+        parts = [f"{count} {kind if count == 1 else _PLURALS[kind]}" for kind, count in self.read.items() if count]
+        return ", ".join(parts) or "nothing"
+
+
+COREFILE: Final = "Corefile"
+OBJECT: Final = "object"
+_PLURALS: Final = {COREFILE: "Corefiles", KIND: f"{KIND}s", OBJECT: "objects"}
 
 WANTED: Final = (
     "wanted a Corefile (server blocks such as `. { whoami }`), a KubeProxyConfiguration, or manifests (YAML or JSON "
@@ -58,13 +83,9 @@ async def mistakes(
     *,
     dns_port: int,
     cluster: ClusterConfig,
-    remark: Callable[[str], None],
-) -> list[Mistake]:
-    """Every mistake in files and folders; of the paths in `texts`, this is read in place.
-
-    `remark` gets what may be right elsewhere: kinds that kdns does not serve.
-    """
-    check = _Check(dns_port, remark)
+) -> Findings:
+    """Every mistake and warning in files and folders; of the paths in `texts`, this is read in place."""
+    check = _Check(dns_port)
     for path in paths:
         try:
             if path not in texts:
@@ -74,17 +95,22 @@ async def mistakes(
             check.mistakes.append(error)
             continue
         if not found:
-            remark(f"{path}: no manifests below it, such as *{SUFFIXES[0]}")
+            reason = f"no manifests below it, such as *{SUFFIXES[0]}"
+            check.warnings.append(ManifestError(str(path), 0, "", reason))
         for each in found:
             await check.file(each, texts.get(each), is_named=each == path)
     check.manifests_together(cluster)
     order = {path: number for number, path in enumerate(check.texts)}
-    return sorted(check.mistakes, key=lambda mistake: (order.get(mistake.path, len(order)), mistake.path, mistake.line))
+
+    def in_order(found: Iterable[Mistake]) -> tuple[Mistake, ...]:
+        return tuple(sorted(found, key=lambda each: (order.get(each.path, len(order)), each.path, each.line)))
+
+    return Findings(check.read, in_order(check.mistakes), in_order(check.warnings))
 
 
 async def corefile_mistakes(path: Path, *, dns_port: int) -> list[Mistake]:
     """Every mistake in the Corefile that a server would read, and in the files that it names."""
-    check = _Check(dns_port, lambda _: None)
+    check = _Check(dns_port)
     try:
         text = regular_text(path)
     except ManifestError as error:
@@ -96,8 +122,11 @@ async def corefile_mistakes(path: Path, *, dns_port: int) -> list[Mistake]:
 class _Check:
     """What was read, and the mistakes."""
 
-    def __init__(self, dns_port: int, remark: Callable[[str], None]) -> None:
-        self._dns_port, self._remark = dns_port, remark
+    def __init__(self, dns_port: int) -> None:
+        self._dns_port = dns_port
+        self.read: Counter[str] = Counter(dict.fromkeys(_PLURALS, 0))
+        self.warnings: list[Mistake] = []
+        """What may be meant, or right elsewhere, such as kinds that kdns does not serve."""
         self.texts: dict[str, str] = {}
         self.mistakes: list[Mistake] = []
         self._manifests: list[Manifest] = []
@@ -125,14 +154,16 @@ class _Check:
             case _ if not text.strip() and is_named:
                 self.mistakes.append(ManifestError(name, 0, "", f"is empty; {WANTED}"))
             case _ if not text.strip():
-                self._remark(f"{name}: is empty")
+                self.warnings.append(ManifestError(name, 0, "", "is empty"))
             case _ if is_named and not name.endswith(SUFFIXES):
                 self.mistakes.append(ManifestError(name, 0, "", f"has only comments; {WANTED}"))
 
     async def corefile(self, path: str, text: str, *, is_here: bool) -> None:
         """A Corefile, and with `is_here`, the files that it names."""
         servers, others, found = mistakes_in(_with_pillar(text), path, dns_port=self._dns_port)
+        self.read[COREFILE] += 1
         self.mistakes += found
+        self.warnings += block_warnings(servers, self._dns_port)
         if is_here and (servers or others):
             from kdns.apps.check_files import mistakes_in_files  # noqa: PLC0415 - the server's modules take half a second
 
@@ -148,8 +179,8 @@ class _Check:
                     wrong.append(ManifestError(path, document.line, "", reason))
                 _, mistakes, remarks = read_settings(text, document)
                 wrong += mistakes
-                for each in remarks:
-                    self._remark(str(each))
+                self.read[KIND] += 1
+                self.warnings += remarks
             else:
                 others.append(document)
         for manifest in manifests_of(text, others, self._of_manifests):
@@ -170,7 +201,7 @@ class _Check:
         if group in SERVED_GROUPS or any(kind.kind == manifest.kind for kind in KINDS):
             self._of_manifests.append(manifest.error)
         else:
-            self._remark(str(manifest.error))
+            self.warnings.append(manifest.error)
 
     def _config_map(self, manifest: Manifest, text: str) -> None:
         """The Corefile and the KubeProxyConfigurations in a ConfigMap; files that they name are elsewhere."""
@@ -180,38 +211,50 @@ class _Check:
                 continue
             if key == COREFILE_KEY:
                 corefile = _with_pillar(value)
-                *_, found = mistakes_in(corefile, manifest.path, dns_port=self._dns_port, read=_elsewhere)
-                self._add_within(manifest, text, key, found)
+                servers, _, found = mistakes_in(corefile, manifest.path, dns_port=self._dns_port, read=_elsewhere)
+                self.read[COREFILE] += 1
+                self.mistakes += _within(manifest, text, key, found)
+                self.warnings += _within(manifest, text, key, block_warnings(servers, self._dns_port))
             elif KIND in value and any(map(_is_settings, (each.value for each in all_documents(key, value, [])))):
-                self._add_within(manifest, text, key, _settings_mistakes(manifest.path, value))
-
-    def _add_within(self, manifest: Manifest, text: str, key: str, found: Sequence[Mistake]) -> None:
-        """Mistakes in a value of a ConfigMap, at the lines of its file."""
-        if not found:
-            return
-        field = f"data[{key}]"
-        first = block_line(manifest.path, text, manifest.line, field)
-        at = field_line(manifest.path, text, manifest.line, field)
-        for each in found:
-            line = first + each.line - 1 if first and each.line else at
-            inside = "" if first or not each.line else f"line {each.line} of "
-            reason = str(each).removeprefix(f"{each.path}:{each.line}" if each.line else each.path).removeprefix(": ")
-            self.mistakes.append(ManifestError(manifest.path, line, f"{inside}data.{key}", reason))
+                self.read[KIND] += 1
+                self.mistakes += _within(manifest, text, key, _settings_mistakes(manifest.path, value))
 
     def manifests_together(self, cluster: ClusterConfig) -> None:
         """What an API would refuse of all manifests, each mistake at the line of its field."""
         for kustomization in self._kustomizations:
             if kustomization.has_effects:
-                self._remark(str(kustomization.error))
+                self.warnings.append(kustomization.error)
         patches = left_out(self.texts, self._kustomizations)
         self.mistakes += [each for each in self._of_manifests if each.path not in patches]
         manifests = [each for each in self._manifests if each.path not in patches]
+        self.read[OBJECT] += len(manifests)
+        everything = clusters(manifests, self._kustomizations)
+        self.mistakes += self._at_lines(manifest_mistakes(each, cluster, time.time()) for each in everything)
+        if not self.mistakes:  # an object that is mended may be what another one lacks
+            self.warnings += self._at_lines(map(manifest_warnings, everything))
+
+    def _at_lines(self, parts: Iterable[Iterable[ManifestMistake]]) -> list[ManifestError]:
+        """The mistakes of alternatives, each once, at the lines of their fields."""
         found = {
-            (each.manifest.path, each.manifest.line, each.field, each.reason): each
-            for together in clusters(manifests, self._kustomizations)
-            for each in manifest_mistakes(together, cluster, time.time())
+            (each.manifest.path, each.manifest.line, each.field, each.reason): each for part in parts for each in part
         }
-        self.mistakes += located(tuple(found.values()), lambda path: self.texts[str(path)])
+        return located(tuple(found.values()), lambda path: self.texts[str(path)])
+
+
+def _within(manifest: Manifest, text: str, key: str, found: Sequence[Mistake]) -> list[ManifestError]:
+    """Mistakes in a value of a ConfigMap, at the lines of its file."""
+    if not found:
+        return []
+    field = f"data[{key}]"
+    first = block_line(manifest.path, text, manifest.line, field)
+    at = field_line(manifest.path, text, manifest.line, field)
+    located_there = []
+    for each in found:
+        line = first + each.line - 1 if first and each.line else at
+        inside = "" if first or not each.line else f"line {each.line} of "
+        reason = str(each).removeprefix(f"{each.path}:{each.line}" if each.line else each.path).removeprefix(": ")
+        located_there.append(ManifestError(manifest.path, line, f"{inside}data.{key}", reason))
+    return located_there
 
 
 def _with_pillar(text: str) -> str:

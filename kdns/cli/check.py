@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import click
 
 from kdns.aio.files.manifests import texts_read_once
-from kdns.apps.check import mistakes
+from kdns.apps.check import Findings, Mistake, mistakes
 from kdns.cli import flags
 from kdns.cli.command import command
-from kdns.cli.console import reported_errors, tell, warn
+from kdns.cli.console import reported_errors, say, tell, warn
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 
 
@@ -33,11 +34,18 @@ from kdns.controlplane.meta.cluster_config import ClusterConfig
     "--node-port-range", default="30000-32767", show_default=True, metavar="FROM-TO",
     help="The range of node ports that manifests are checked against.",
 )  # fmt: skip
-def check(paths: tuple[Path, ...], dns_port: int, service_cidr: str, node_port_range: str) -> None:
+@click.option("--strict", is_flag=True, help="Warnings end with exit code 2 too.")
+@click.option(
+    "--output", "-o", default="text", show_default=True, type=click.Choice(["text", "json"]),
+    help="Lines, or one JSON object with what was read, the mistakes and the warnings.",
+)  # fmt: skip
+def check(
+    paths: tuple[Path, ...], dns_port: int, service_cidr: str, node_port_range: str, strict: bool, output: str
+) -> None:
     """Tell every mistake in Corefiles, KubeProxyConfigurations and manifests.
 
-    A folder stands for the manifests in it, `-` for standard input. Each mistake is a line FILE:LINE: REASON. The exit
-    code is 0 where there is none, else 2. No cluster is needed.
+    A folder stands for the manifests in it, `-` for standard input. Each mistake is a line FILE:LINE: REASON; warnings
+    go to standard error. The exit code is 0 where there is no mistake, else 2. No cluster is needed.
     """
     with reported_errors():
         cluster = ClusterConfig(
@@ -45,5 +53,25 @@ def check(paths: tuple[Path, ...], dns_port: int, service_cidr: str, node_port_r
             flags.port_range("--node-port-range", node_port_range),
         )
         texts = texts_read_once(paths)
-        found = asyncio.run(mistakes(paths, texts, dns_port=dns_port, cluster=cluster, remark=warn))
-    tell(found)
+        found = asyncio.run(mistakes(paths, texts, dns_port=dns_port, cluster=cluster))
+    if output == "json":
+        say(_as_json(found))
+    else:
+        for warning in found.warnings:
+            warn(" ".join(str(warning).split("\n")))
+        tell(found.mistakes)
+        warned = f"{len(found.warnings)} warning{'s' * (len(found.warnings) > 1)}" if found.warnings else ""
+        say(f"no mistakes in {found.summary}" + (f"; {warned}" if warned else ""))
+    if found.mistakes or (strict and found.warnings):
+        raise click.exceptions.Exit(2)
+
+
+def _as_json(found: Findings) -> str:
+    kinds = {"mistakes": found.mistakes, "warnings": found.warnings}
+    return json.dumps({"read": found.read, **{kind: [_row(each) for each in rows] for kind, rows in kinds.items()}})
+
+
+def _row(mistake: Mistake) -> dict[str, object]:
+    """A mistake as an object: `field` is that of a manifest, or the word of a Corefile; line 0 is the whole file."""
+    field = getattr(mistake, "field", "") or getattr(mistake, "token", "")
+    return {"path": mistake.path, "line": mistake.line, "field": field, "reason": mistake.reason}

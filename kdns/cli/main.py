@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, Final
 
@@ -13,6 +12,7 @@ import kdns
 from kdns import logs
 from kdns.cli.command import CONTEXT, owners
 from kdns.cli.console import end_without_output
+from kdns.spelling import closest
 
 HELP = """Cluster DNS, virtual IPs and service variables for Kubernetes Services, and a control plane to try them on.
 
@@ -83,8 +83,8 @@ class Commands(click.Group):
             if name == "help":
                 meant = f"wanted `kdns {args[1] if args[1:] else 'COMMAND'} --help`"
             else:
-                close = get_close_matches(name, COMMANDS, n=1)
-                meant = f"did you mean `kdns {close[0]}`?" if close else f"wanted {', '.join(sorted(COMMANDS))}"
+                close = closest(name, COMMANDS)
+                meant = f"did you mean `kdns {close}`?" if close else f"wanted {', '.join(sorted(COMMANDS))}"
             raise click.UsageError(f"No such command {name!r}: {meant}", ctx)
         return super().resolve_command(ctx, args)
 

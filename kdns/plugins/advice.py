@@ -26,3 +26,37 @@ ADVICE: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 """Directive → what to use in its place."""
+
+EXTERNAL: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "fanout": "`forward` with several upstreams asks one after the other; `policy` and `failover` choose",
+        "records": "`file` has records of a zone, `hosts` with inline lines has addresses",
+        "alias": "an apex has no CNAME: `file` has its addresses, `rewrite name exact` asks for another name",
+        "unbound": "`forward` to a resolver such as Unbound, on this machine or behind tls://",
+        "recursor": "`forward` to a resolver such as Unbound, on this machine or behind tls://",
+        "wasm": "`template` and `rewrite` answer by rules; `forward` to a server of your own for code",
+        "k8s_gateway": "`k8s_external` answers for Services of type LoadBalancer, not for Ingresses and Gateways",
+        "kubernetai": "several `kubernetes` in one server block, each with its `kubeconfig` or `endpoint`",
+        "k8s_crd": "`file` and `auto` read zone files again when they change",
+        "k8s_event": "`errors` and `log` write to standard output",
+        "blocklist": "`template` with `rcode NXDOMAIN` and `hosts` choose names, `acl` chooses clients",
+        "block": "`template` with `rcode NXDOMAIN` and `hosts` choose names",
+        "ads": "`template` with `rcode NXDOMAIN` and `hosts` choose names",
+        "pdsql": "`secondary` transfers the zones of a PowerDNS server",
+        "mysql": "`secondary` transfers zones; `auto` reads zone files again when they change",
+        "redis": "`secondary` transfers zones; `auto` reads zone files again when they change",
+        "redisc": "`cache` keeps answers in the process",
+        "git": "a sidecar such as git-sync writes zone files that `auto` reads again",
+        "gslb": "`loadbalance weighted` and `view` choose among addresses, `forward` has health checks",
+        "netbox": "`secondary` and `auto` serve zones that are exported",
+        "docker": "`hosts` reads a file again when it changes",
+        "consul": "`forward` to Consul's DNS",
+        "dump": "`log` and `dnstap` tell of single queries",
+        "dnsredir": "`forward` with a zone before its upstreams leads names elsewhere",
+        "proxy": "`forward`, which took its place in CoreDNS 1.5",
+        "federation": "`kubernetes` with `multicluster` serves ServiceImports",
+        "mdns": "`forward` and `hosts`; multicast DNS is for a local resolver",
+        "ipset": "nothing: answers are not written into the kernel's sets",
+    }
+)
+"""Well-known plugins that are built into CoreDNS by others → what to use in their place."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from ipaddress import ip_address
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -14,9 +13,10 @@ from kdns.corefile.parse import ServerBlock
 from kdns.errors import CorefileError
 from kdns.net import Address, join_host_port, parse_address
 from kdns.plugins import bind, tls, view
-from kdns.plugins.advice import ADVICE
+from kdns.plugins.advice import ADVICE, EXTERNAL
 from kdns.plugins.directive import Directive, Repeat, Row
 from kdns.plugins.directives import BY_NAME, COREDNS_ONLY
+from kdns.spelling import closest
 
 Config = TypeVar("Config")
 
@@ -201,13 +201,14 @@ def _unknown(stanza: Stanza, block: ServerBlock) -> str:
     name = stanza.name
     if name in ADVICE:
         return f"kdns does not have the directive `{name}` of CoreDNS; instead: {ADVICE[name]}"
+    if name in EXTERNAL:
+        return f"`{name}` is an external plugin of CoreDNS, which kdns does not have; instead: {EXTERNAL[name]}"
     if name in COREDNS_ONLY:
         return f"kdns does not have the directive `{name}` (CoreDNS does)"
     if stanza.braces and not block.braces:
         return f"unknown directive `{name}`; if it is a zone: with more than one server block each needs {{ braces }}"
-    meant = get_close_matches(name, (*BY_NAME, *sorted(COREDNS_ONLY)), n=1)
-    if meant:
-        return f"unknown directive `{name}`; did you mean `{meant[0]}`?"
+    if meant := closest(name, (*BY_NAME, *sorted(COREDNS_ONLY))):
+        return f"unknown directive `{name}`; did you mean `{meant}`?"
     return f"unknown directive `{name}`; kdns has {', '.join(sorted(BY_NAME))}"
 
 

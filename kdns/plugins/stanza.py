@@ -9,13 +9,13 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import Any, Final, Generic, TypeVar
 
 from kdns.corefile.address import all_zones
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
 from kdns.durations import DurationRangeError, parse_duration
+from kdns.spelling import closest
 
 Config = TypeVar("Config")
 
@@ -77,8 +77,8 @@ def refuse_repeated(stanza: Stanza) -> None:
 def _unknown(directive: str, name: str, options: Mapping[str, object]) -> str:
     if not options:
         return f"`{directive}` has no options"
-    meant = get_close_matches(name, options, n=1)
-    hint = f"did you mean `{meant[0]}`?" if meant else f"it has {', '.join(options)}"
+    meant = closest(name, options)
+    hint = f"did you mean `{meant}`?" if meant else f"it has {', '.join(options)}"
     return f"`{directive}` has no option `{name}`; {hint}"
 
 

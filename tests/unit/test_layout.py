@@ -27,7 +27,7 @@ MODULES = {
 # longest prefix in the table; modules of one room may import each other.
 # fmt: off
 ROOMS: tuple[tuple[str, ...], ...] = (
-    ("durations", "errors", "named_tuples", "net", "logs"),
+    ("durations", "errors", "named_tuples", "net", "logs", "spelling"),
     ("cluster",),
     ("dns", "env", "corefile"),
 
@@ -40,7 +40,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("controlplane.server",),
     ("controlplane.controllers",),
     ("controlplane.bootstrap",),
-    ("controlplane.manifest_mistakes",),
+    ("controlplane.manifest_mistakes", "controlplane.manifest_warnings"),
 
     ("proxy.plan",),
     ("proxy.userspace",),

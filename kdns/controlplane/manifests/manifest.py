@@ -6,7 +6,6 @@ import copy
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TypeAlias
 
 from kdns.controlplane.meta.annotations import LAST_APPLIED, MANIFEST
@@ -23,6 +22,7 @@ from kdns.controlplane.meta.kinds import (
     Kind,
 )
 from kdns.errors import ManifestError
+from kdns.spelling import closest
 
 SERVER_FIELDS = (
     "creationTimestamp",
@@ -113,8 +113,8 @@ class UnknownKind:
     def error(self) -> ManifestError:
         """The error, with the API versions of the kind that are served, or the kind that may have been meant."""
         served = [kind.api_version for kind in KINDS if kind.kind == self.kind]
-        near = get_close_matches(self.kind, [kind.kind for kind in KINDS if kind.api_version == self.api_version], n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        near = closest(self.kind, [kind.kind for kind in KINDS if kind.api_version == self.api_version])
+        hint = f"; did you mean {near}?" if near else ""
         if served:
             hint = f", {self.kind} is served as {' and '.join(served)}"
         return ManifestError(

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
 
 from kdns.corefile.lexer import Token
@@ -29,6 +28,7 @@ from kdns.plugins.expressions.values import (
     result_kind,
 )
 from kdns.plugins.patterns import MAX_REGEX_CHARS, compiled
+from kdns.spelling import closest
 
 Evaluate: TypeAlias = Callable[[Environment], Value]
 
@@ -341,8 +341,8 @@ class _Parser:
         return _Node(self._variables[name], lambda env: env.variables[name])
 
     def _unknown(self, name: str, names: Sequence[str]) -> str:
-        meant = get_close_matches(name, names, n=1)
-        hint = f"did you mean `{meant[0]}`?" if meant else f"there are {', '.join(sorted(names))}"
+        meant = closest(name, names)
+        hint = f"did you mean `{meant}`?" if meant else f"there are {', '.join(sorted(names))}"
         return f"unknown name `{name[:50]}` in the expression; {hint}"
 
     def _call(self, lexeme: _Lexeme) -> _Node:

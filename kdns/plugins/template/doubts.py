@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from difflib import get_close_matches
 from typing import Final
 
 from kdns.dns.names import labels_of
@@ -16,6 +15,7 @@ from kdns.plugins.template.config import TemplateConfig
 from kdns.plugins.template.gofunctions import Value
 from kdns.plugins.template.gotemplate import Template
 from kdns.plugins.template.stencil import FIELDS, Stencil, Subject, stencil_of
+from kdns.spelling import closest
 
 _CLIENTS: Final = ("192.0.2.1", "2001:db8::1")
 _TYPES: Final = (A, AAAA, TXT)
@@ -46,8 +46,8 @@ def _missing_field(stencil: Stencil, template: Template) -> str:
         for depth, name in enumerate(chain):
             names = named.get(chain[0], ()) if depth == 1 and chain[0] in named else there
             if not isinstance(names, dict | set) or name not in names:
-                close = get_close_matches(name, list(names) if isinstance(names, dict | set) else (), n=1)
-                meant = f"; did you mean `.{'.'.join((*chain[:depth], *close))}`?" if close else ""
+                close = closest(name, list(names) if isinstance(names, dict | set) else ())
+                meant = f"; did you mean `.{'.'.join((*chain[:depth], close))}`?" if close else ""
                 return f"there is no `.{'.'.join(chain[: depth + 1])}`{meant}"
             there = there.get(name)
     return ""

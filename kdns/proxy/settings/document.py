@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
-from difflib import get_close_matches
 from typing import Any, Final, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 from kdns.durations import format_duration, parse_duration
 from kdns.net import VERSION, join_host_port, parse_unmapped_address
 from kdns.proxy.settings.settings import API_VERSION, HEALTHZ_PORT, KIND, METRICS_PORT, Settings, api_name
+from kdns.spelling import closest
 
 Json: TypeAlias = dict[str, Any]
 T = TypeVar("T")
@@ -178,8 +178,8 @@ def _default(each: Field[Any]) -> object:
 
 def _unknown(name: str, known: Mapping[str, object]) -> str:
     lower = {each.lower(): each for each in known}
-    meant = get_close_matches(name.lower(), lower, n=1)
-    return "no such field" + (f"; did you mean {lower[meant[0]]}?" if meant else "")
+    meant = closest(name.lower(), lower)
+    return "no such field" + (f"; did you mean {lower[meant]}?" if meant else "")
 
 
 def _shown(value: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -191,7 +192,10 @@ TABLE: list[tuple[str, str, list[str]]] = [
 def test_every_mistake_is_told_at_its_line(folder: Path, name: str, text: str, says: list[str]) -> None:
     (folder / name).write_text(text)
     code, found = run("check", name)
-    assert (code, len(found)) == (2 if says else 0, len(says)), found
+    if not says:
+        assert (code, [each.split(" in ")[0] for each in found]) == (0, ["no mistakes"]), found
+        return
+    assert (code, len(found)) == (2, len(says)), found
     assert all(each.startswith(said) for each, said in zip(found, says, strict=True)), found
 
 
@@ -244,7 +248,7 @@ def test_an_empty_file_in_a_folder_and_an_empty_folder_are_told_and_no_mistake(f
     (folder / "m" / "b.yaml").write_text("# nothing\n")
     (folder / "n").mkdir()
     result = CliRunner().invoke(main, ["check", "m", "n"])
-    assert (result.exit_code, result.stdout) == (0, "")
+    assert (result.exit_code, result.stdout) == (0, "no mistakes in nothing; 2 warnings\n")
     assert result.stderr == "Warning: m/a.yaml: is empty\nWarning: n: no manifests below it, such as *.yaml\n"
 
 
@@ -286,7 +290,7 @@ def test_ranges_are_those_of_the_cluster(folder: Path) -> None:
     )
     assert run("check", "a.yaml")[0] == 2
     result = CliRunner().invoke(main, ["check", "--service-cidr", "172.20.0.0/16", "a.yaml"])
-    assert (result.exit_code, result.stdout) == (0, "")
+    assert (result.exit_code, result.stdout) == (0, "no mistakes in 1 object; 1 warning\n")
     assert result.stderr == "Warning: a.yaml:9: kind: skipped: example.com/v1 Widget is not served\n"
     assert run("check", "--service-cidr", "x", "a.yaml") == (2, [])
 
@@ -340,7 +344,7 @@ def test_files_that_a_corefile_names_are_read_and_nothing_is_started(folder: Pat
     (folder / "Corefile").write_text(". {\nwhoami\n}\n")
     assert run("serve", "--validate") == (0, [])
     assert run("serve", "-conf", "none", "--validate") == (2, ["none: cannot be read: No such file or directory"])
-    assert run("check", "-", stdin=COREFILE.replace("    redy\n", "")) == (0, [])
+    assert run("check", "-", stdin=COREFILE.replace("    redy\n", "")) == (0, ["no mistakes in 1 Corefile"])
 
 
 EXAMPLE = {
@@ -367,3 +371,137 @@ def test_the_example_of_the_page(folder: Path) -> None:
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)
     assert run(*command.removeprefix("$ kdns ").split()) == (2, shown)
+
+
+def service(name: str, spec: str, namespace: str = "default") -> str:
+    return (
+        f"apiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: {namespace}}}\n"
+        f"spec: {{ports: [{{port: 80}}], {spec}}}\n---\n"
+    )
+
+
+def template(kind: str, labels: str, more: str = "") -> str:
+    group = "v1" if kind in ("Pod", "ReplicationController") else "batch/v1" if "Job" in kind else "apps/v1"
+    containers = "containers: [{name: a, image: a}]"
+    pod = f"metadata: {{labels: {{{labels}}}}}, spec: {{{containers}, restartPolicy: %s}}"
+    head = f"apiVersion: {group}\nkind: {kind}\n"
+    if kind == "Pod":
+        return f"{head}metadata: {{name: it, labels: {{{labels}}}}}\nspec: {{{containers}}}\n---\n"
+    if kind == "CronJob":
+        job = f"{{spec: {{template: {{{pod % 'Never'}}}}}}}"
+        return f"{head}metadata: {{name: it}}\nspec: {{schedule: '1 * * * *', jobTemplate: {job}}}\n---\n"
+    if kind == "Job":
+        return f"{head}metadata: {{name: it}}\nspec: {{template: {{{pod % 'Never'}}}}}\n---\n"
+    selector = f"{{{labels}}}" if kind == "ReplicationController" else f"{{matchLabels: {{{labels}}}}}"
+    spec = f"selector: {selector}, template: {{{pod % 'Always'}}}{more}"
+    return f"{head}metadata: {{name: it}}\nspec: {{{spec}}}\n---\n"
+
+
+MAKERS = ["Pod", "Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController", "Job", "CronJob"]
+NO_POD = "spec.selector: matches no Pod and no Pod template of these files"
+SLICE = """\
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: a-1, labels: {kubernetes.io/service-name: a}}
+addressType: IPv4
+endpoints: []
+---
+"""
+WARNINGS: list[tuple[str, str, list[str]]] = [
+    *(("a.yaml", service("a", "selector: {app: a}") + template(kind, "app: a, b: c"), []) for kind in MAKERS),
+    *(("a.yaml", service("a", "selector: {app: b}") + template(kind, "app: a"), [NO_POD]) for kind in MAKERS),
+    ("a.yaml", service("a", "selector: {app: a}"), [NO_POD]),
+    ("a.yaml", service("a", "selector: {app: a}") + SLICE, []),
+    (
+        "a.yaml",
+        service("a", "selector: {statefulset.kubernetes.io/pod-name: it-0}") + template("StatefulSet", "app: a"),
+        [],
+    ),
+    (
+        "a.yaml",
+        service("a", "selector: {statefulset.kubernetes.io/pod-name: other-0}") + template("StatefulSet", "app: a"),
+        [NO_POD],
+    ),
+    ("a.yaml", service("a", "selector: {job-name: it}") + template("Job", "app: a"), []),
+    ("a.yaml", service("a", "clusterIP: None"), ["spec.clusterIP: is headless, without a selector"]),
+    ("a.yaml", service("a", "clusterIP: None") + SLICE, []),
+    ("a.yaml", service("a", "type: ExternalName, externalName: example.org"), []),
+    ("a.yaml", service("a", "type: ExternalName, externalName: 192.0.2.1"), ["spec.externalName: is an address"]),
+    (
+        "a.yaml",
+        service("a", "type: ExternalName, externalName: b.default.svc.cluster.local")
+        + service("b", "type: ExternalName, externalName: a.default.svc.cluster.local")
+        + service("c", "type: ExternalName, externalName: a.default.svc.cluster.local")
+        + service("d", "type: ExternalName, externalName: d.x.svc.cluster.local"),
+        [
+            "spec.externalName: leads back to itself: default/a → default/b → default/a",
+            "spec.externalName: leads back to itself: default/b → default/a → default/b",
+        ],
+    ),
+    ("Corefile", ".:53 {\nforward . 192.0.2.1 127.0.0.53 127.0.0.1:1053\n}\n", []),
+    ("Corefile", ".:53 {\nforward . 192.0.2.1 127.0.0.1\n}\n", ["`forward` to 127.0.0.1, port 53, asks this server"]),
+    ("Corefile", ".:53 {\nbind 192.0.2.1\nforward . 192.0.2.1\n}\n", ["`forward` to 192.0.2.1, port 53, asks this"]),
+    ("Corefile", ".:53 {\nbind 192.0.2.1\nforward . 127.0.0.1\n}\n", []),
+    ("Corefile", ".:53 {\nforward . tls://127.0.0.1\n}\n", []),
+    ("Corefile", "local lan example.org {\nwhoami\n}\n", []),
+    ("Corefile", ". whoami {\nerrors\n}\n", ["`whoami` is taken for a zone, served on every address; `whoami` is a"]),
+    (
+        "Corefile",
+        "chache {\nbind ::1\nerrors\n}\n",
+        ["`chache` is taken for a zone, served on the addresses of `bind`"],
+    ),
+    ("Corefile", ". stray {\nwhoami\n}\n", ["`stray` is taken for a zone, served on every address; `.` of the"]),
+    ("Corefile", ". {\nwhoami\n}\nstray {\n}\n", ["`stray` is taken for a zone, served on every address; no direc"]),
+    (
+        "a.yaml",
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  Corefile: |\n    . stray {\n    }\n",
+        ["data.Corefile: `stray` is taken for a zone"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "says"), WARNINGS)
+def test_what_is_valid_and_rarely_meant_is_warned_of(folder: Path, name: str, text: str, says: list[str]) -> None:
+    (folder / name).write_text(text)
+    result = CliRunner().invoke(main, ["check", name])
+    told = [line.partition(": ")[2].partition(": ")[2] for line in result.stderr.splitlines()]
+    assert (result.exit_code, len(told)) == (0, len(says)), result.output
+    assert all(each.startswith(said) for each, said in zip(told, says, strict=True)), told
+    assert run("check", "--strict", name)[0] == (2 if says else 0)
+
+
+def test_json_has_what_was_read_mistakes_and_warnings(folder: Path) -> None:
+    (folder / "Corefile").write_text(". stray {\n}\nb {\nredy\n}\n")
+    (folder / "kube-proxy.conf").write_text(SETTINGS)
+    (folder / "a.yaml").write_text(service("a", "selector: {app: a}, typ: x"))
+    code, (line,) = run("check", "-o", "json", "Corefile", "kube-proxy.conf", "a.yaml")
+    found = json.loads(line)
+    assert (code, found["read"]) == (2, {"Corefile": 1, "KubeProxyConfiguration": 1, "object": 1})
+    assert [(each["path"], each["line"], each["field"]) for each in found["mistakes"]] == [
+        ("Corefile", 4, "redy"),
+        ("a.yaml", 4, "spec.typ"),
+    ]
+    warned = [(each["path"], each["line"], each["field"]) for each in found["warnings"]]
+    assert warned == [("Corefile", 1, "stray"), ("kube-proxy.conf", 1, "clusterCIDR")]
+    (folder / "a.yaml").write_text(SERVICE)
+    assert run("check", "kube-proxy.conf", "a.yaml") == (
+        0,
+        ["no mistakes in 1 KubeProxyConfiguration, 1 object; 1 warning"],
+    )
+
+
+@pytest.mark.parametrize(
+    ("directive", "says"),
+    [
+        (
+            "fanout",
+            "Corefile:2: `fanout` is an external plugin of CoreDNS, which kdns does not have; instead: `forward`",
+        ),
+        ("recards", "Corefile:2: unknown directive `recards`; kdns has acl, "),
+        ("kubernets", "Corefile:2: unknown directive `kubernets`; did you mean `kubernetes`?"),
+    ],
+)
+def test_what_a_word_may_mean_is_near(folder: Path, directive: str, says: str) -> None:
+    (folder / "Corefile").write_text(f". {{\n{directive}\n}}\n")
+    code, (line,) = run("check", "Corefile")
+    assert (code, line.startswith(says)) == (2, True), line

@@ -13,7 +13,7 @@ from kdns.corefile.parse import parse
 from kdns.errors import CorefileError
 from kdns.net import HostPort
 from kdns.plugins import bind, health, loadbalance
-from kdns.plugins.advice import ADVICE
+from kdns.plugins.advice import ADVICE, EXTERNAL
 from kdns.plugins.bind import BindConfig
 from kdns.plugins.directive import Repeat
 from kdns.plugins.directives import BY_NAME, COREDNS_ONLY, COREDNS_ORDER, DIRECTIVES
@@ -120,7 +120,8 @@ def test_the_rows_are_in_the_order_of_coredns() -> None:
 def test_each_directive_of_coredns_is_here_or_has_advice() -> None:
     assert ADVICE.keys() == COREDNS_ONLY
     page = (Path(__file__).parents[3] / "docs" / "corefile.md").read_text(encoding="utf-8")
-    assert [name for name, text in ADVICE.items() if f"| `{name}` | {text} |" not in page] == []
+    assert not EXTERNAL.keys() & (COREDNS_ONLY | BY_NAME.keys())
+    assert [name for name, text in {**ADVICE, **EXTERNAL}.items() if f"| `{name}` | {text} |" not in page] == []
 
 
 def test_every_mistake_is_told_at_its_line() -> None:

@@ -1,0 +1,21 @@
+"""What a misspelt word was meant to be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import SequenceMatcher, get_close_matches
+from typing import Final
+
+_LIKENESS: Final = 0.74
+_LIKENESS_OF_SHORT: Final = 0.66
+"""Twice the letters that two words share in their order, divided by the letters of both; of words up to _BEGINNING."""
+_BEGINNING: Final = 4
+
+
+def closest(word: str, words: Iterable[str]) -> str:
+    """Returns the most similar word, or "" if none is similar enough; four letters of the same beginning help."""
+    for near in get_close_matches(word, words, n=1):
+        wanted = _LIKENESS if len(word) > _BEGINNING else _LIKENESS_OF_SHORT
+        if word[:_BEGINNING] == near[:_BEGINNING] or SequenceMatcher(a=near, b=word).ratio() >= wanted:
+            return near
+    return ""
