@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
@@ -146,6 +147,13 @@ def count_rules(family: Family, table: str, add: Callable[[str, bytes], None]) -
     where = attribute(NFTA_RULE_TABLE, table.encode() + b"\0")
     with _nftables() as kernel:
         kernel.dump(_KIND | NFT_MSG_GETRULE, NFGENMSG.pack(ADDRESS_FAMILY[family], 0, 0) + where, receive)
+
+
+def rule_counts(family: Family, table: str) -> Counter[str]:
+    """The number of rules in each chain of a table that has any. Blocks."""
+    found: Counter[str] = Counter()
+    count_rules(family, table, lambda chain, _: found.update((chain,)))
+    return found
 
 
 def _object_names(family: Family, table: str) -> dict[str, list[str]]:

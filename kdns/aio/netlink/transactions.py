@@ -10,11 +10,11 @@ import ctypes
 import errno
 import socket
 import struct
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
-from kdns.aio.netlink.protocol import NFGENMSG, Message, attributes, messages, netlink_socket, text_of
+from kdns.aio.netlink.protocol import NFGENMSG, Message, attribute, attributes, messages, netlink_socket, text_of
 from kdns.aio.netlink.uapi import (
     NETLINK_NETFILTER,
     NFNL_SUBSYS_NFTABLES,
@@ -26,13 +26,19 @@ from kdns.aio.netlink.uapi import (
 )
 
 _DATAGRAM_BYTES: Final = 1 << 18
+_KIND_AT: Final = 4
 _PORT_AT: Final = 12
+_ATTRIBUTES_AT: Final = 20
 _PORT: Final = struct.Struct("=I")
 _SO_RCVBUFFORCE: Final = 33
 _SO_ATTACH_FILTER, _SO_DETACH_FILTER = 26, 27
 _FILTER: Final = struct.Struct("=HBBI")
 """struct sock_filter: code, jumps where it is true and where not, operand (linux/filter.h)."""
-_LOAD_WORD, _JUMP_IF_EQUAL, _RETURN = 0x20, 0x15, 0x06
+_LOAD_WORD, _LOAD_HALF, _JUMP_IF_EQUAL, _RETURN = 0x20, 0x28, 0x15, 0x06
+_ALL: Final = 0xFFFFFFFF
+
+Instruction: TypeAlias = tuple[int, int, int, int]
+"""One instruction of a socket filter, in the order of `_FILTER`."""
 
 
 class Author(NamedTuple):
@@ -64,6 +70,8 @@ class TransactionReader:
     def __init__(self, matches: Callable[[Message], bool], passed_over: Collection[int] = ()) -> None:
         self.is_match = False
         """Whether a message of the transaction whose end has not come yet matches."""
+        self.has_others = False
+        """Whether a transaction without a match has ended since this was set to False."""
         self._matches, self._passed_over = matches, passed_over
 
     def read(self, buffer: bytes) -> Iterator[Author]:
@@ -79,9 +87,44 @@ class TransactionReader:
                     row = attributes(message.body, NFGENMSG.size)
                     name = text_of(row.get(NFTA_GEN_PROC_NAME, b""))
                     yield Author(name, int.from_bytes(row.get(NFTA_GEN_PROC_PID, b""), "big"), message.port)
+                self.has_others |= not self.is_match
                 self.is_match = False
             elif not self.is_match:
                 self.is_match = self._matches(message)
+
+
+def _of_port(port: int) -> tuple[Instruction, ...]:
+    """A filter that drops what comes from one netlink port."""
+    (loaded,) = struct.unpack(">I", _PORT.pack(port))  # the filter loads in network byte order
+    return (
+        (_LOAD_WORD, 0, 0, _PORT_AT),
+        (_JUMP_IF_EQUAL, 0, 1, loaded),
+        (_RETURN, 0, 0, 0),
+        (_RETURN, 0, 0, _ALL),
+    )
+
+
+def _of_table(name: str) -> tuple[Instruction, ...]:
+    """A filter that accepts datagrams whose first message is about this table, and the ends of all transactions."""
+    (end,) = struct.unpack(">H", struct.pack("=H", NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_NEWGEN))
+    first = attribute(NFTA_TABLE_NAME, name.encode() + b"\0")
+    words = struct.unpack(f">{len(first) // 4}I", first)
+    accept = 2 * len(words)
+    compared = (
+        row
+        for at, word in enumerate(words)
+        for row in (
+            (_LOAD_WORD, 0, 0, _ATTRIBUTES_AT + 4 * at),
+            (_JUMP_IF_EQUAL, 0, accept - 2 * at - 1, word),
+        )
+    )
+    return (
+        (_LOAD_HALF, 0, 0, _KIND_AT),
+        (_JUMP_IF_EQUAL, accept, 0, end),
+        *compared,
+        (_RETURN, 0, 0, _ALL),
+        (_RETURN, 0, 0, 0),
+    )
 
 
 class TransactionSocket:
@@ -90,6 +133,8 @@ class TransactionSocket:
     def __init__(self, reader: TransactionReader, *, room_bytes: int = 1 << 20) -> None:
         self.is_overrun = False
         """Whether messages were lost since this was set to False."""
+        self.has_lost_end = False
+        """Whether the end of a matching transaction may have been lost since this was set to False."""
         self._reader = reader
         self._socket = netlink_socket(NETLINK_NETFILTER, NFNLGRP_NFTABLES, receive_bytes=room_bytes)
         with suppress(OSError):  # in a user namespace: as much as net.core.rmem_max lets every socket have
@@ -113,28 +158,50 @@ class TransactionSocket:
             with suppress(OSError):
                 self._socket.setsockopt(socket.SOL_SOCKET, _SO_DETACH_FILTER, 0)
             return
-        (loaded,) = struct.unpack(">I", _PORT.pack(port))  # the filter loads in network byte order
-        rows = (_LOAD_WORD, 0, 0, _PORT_AT), (_JUMP_IF_EQUAL, 0, 1, loaded), (_RETURN, 0, 0, 0), (_RETURN, 0, 0, ~0)
-        program = b"".join(_FILTER.pack(code, yes, no, value & 0xFFFFFFFF) for code, yes, no, value in rows)
+        self._attach(_of_port(port))
+
+    def select_table(self, name: str) -> None:
+        """Let the kernel leave out datagrams that begin with another table, from now on, but for ends of transactions.
+
+        Large sets of other programs would fill the socket's buffer. The messages of a transaction that changes several
+        tables share datagrams, so of such a transaction only the end may be received.
+        """
+        self._attach(_of_table(name))
+
+    def _attach(self, rows: Sequence[Instruction]) -> None:
+        program = b"".join(_FILTER.pack(*row) for row in rows)
         buffer = ctypes.create_string_buffer(program, len(program))
         with suppress(OSError):
             place = struct.pack("HP", len(rows), ctypes.addressof(buffer))
             self._socket.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, place)
 
+    @property
+    def has_others(self) -> bool:
+        """Whether a transaction has ended, since `forget`, of which no message that was received matches."""
+        return self._reader.has_others
+
+    def forget(self) -> None:
+        """Forget what was lost and what did not match."""
+        self.is_overrun = self.has_lost_end = self._reader.has_others = False
+
     def authors(self, datagrams: int) -> tuple[list[Author], bool]:
-        """The authors in the next datagrams, and whether no more are queued."""
+        """The authors in the next datagrams, and whether no more are queued.
+
+        After an overrun the kernel queues nothing until all that it had queued has been read.
+        """
         found: list[Author] = []
         for _ in range(datagrams):
             try:
                 buffer = self._socket.recv(_DATAGRAM_BYTES)
             except BlockingIOError:
-                if self.is_overrun:  # the end of the transaction may be among what was lost
+                if self.is_overrun:
+                    self.has_lost_end |= self._reader.is_match
                     self._reader.is_match = False
                 return found, True
             except OSError as error:
                 if error.errno != errno.ENOBUFS:
                     raise
-                self.is_overrun, self._reader.is_match = True, False
+                self.is_overrun = True
                 continue
             found += self._reader.read(buffer)
         return found, False

@@ -95,6 +95,19 @@ class Table:
             ),
         )
 
+    def difference(self, there: Mapping[str, Iterable[str]], rules: Mapping[str, int]) -> str:
+        """The first object that the kernel does not have as this table has it, in words; "" if there is none.
+
+        `there` are names by "chain", "map" and "set", `rules` the number of rules by chain. Elements are not compared.
+        """
+        objects = [*frame(self.half, self._delivery), *self._chains.values()]
+        names = {sort: {each.name for each in objects if each.sort == sort} for sort in ("chain", "map", "set")}
+        for sort, wanted in names.items():
+            if differing := wanted ^ set(there.get(sort, ())):
+                return f"{sort} {min(differing)}"
+        chains = (each for each in objects if isinstance(each, Chain))
+        return next((f"chain {each.name}" for each in chains if len(each.rules) != rules.get(each.name, 0)), "")
+
     def follow(self, half: FamilyPlan, difference: Difference) -> Transaction:
         """The transaction that leads to this plan."""
         self.half = half

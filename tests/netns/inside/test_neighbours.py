@@ -121,6 +121,47 @@ def test_a_changeover_from_another_proxy(loop: asyncio.AbstractEventLoop, world:
 
 
 @of_nftables
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("add element ip others s { 192.0.2.9 }\nflush chain ip kdns services", "unknown: ip kdns chain services"),
+        ("flush chain ip6 kdns services\nadd element ip others s { 192.0.2.9 }", "by nft (process "),
+        ("flush map ip kdns service-ips", "by nft (process "),
+        ("flush ruleset", ""),
+    ],
+)
+@pytest.mark.usefixtures("others")
+def test_large_sets_of_others_cause_no_repair(loop: asyncio.AbstractEventLoop, text: str, told: str) -> None:
+    """Foreign elements fill no buffer, and changes of kdns's own tables are noticed, whatever is changed with them."""
+    said: list[str] = []
+    mode = NftablesProxier()
+
+    def run(commands: str) -> None:
+        """As a program that is quicker than this event loop."""
+        subprocess.run(["nft", "-f", "-"], input=commands, text=True, check=True)
+
+    async def work() -> None:
+        await mode.sync_full(plan(state(service(1, endpoints(1, "r1"))), NODE_VIEW, CONFIG))
+        run("table ip others {\n set s {\n type ipv4_addr\n }\n}\n")
+        with mode.watch(said.append):
+            elements = ", ".join(f"10.{number >> 8}.{number & 255}.1" for number in range(60_000))
+            run(f"add element ip others s {{ {elements} }}\n")
+            await asyncio.sleep(0)
+            run(f"{text}\n")
+            async with asyncio.timeout(60):
+                while not said:  # noqa: ASYNC110 - it is appended by a callback
+                    await asyncio.sleep(0.01)
+
+    try:
+        loop.run_until_complete(work())
+        assert said[0].startswith(told)
+        assert "more changes than could be followed" not in said
+    finally:
+        run("add table ip others\n")
+        loop.run_until_complete(mode.close(keep_rules=False))
+
+
+@of_nftables
 @pytest.mark.parametrize("family", FAMILIES)
 def test_tables_of_iptables_legacy_are_read_and_none_is_made(family: Family) -> None:
     names = Path(f"/proc/self/net/{'ip' if family == 'IPv4' else 'ip6'}_tables_names")
@@ -173,7 +214,10 @@ def test_the_longest_names_fit(loop: asyncio.AbstractEventLoop) -> None:
     for ends in (("221",), ("221", "224"), ()):
         changes = [change for each in long_names(ends) if (change := known.upsert(each))]
         loop.run_until_complete(mode.sync_partial(planner.plan, planner.changed(changes)))
-        loop.run_until_complete(mode.sweep())
+        assert loop.run_until_complete(mode.difference()) == ""
+        while loop.run_until_complete(mode.sweep()):
+            pass
+        assert loop.run_until_complete(mode.difference()) == ""
         for ip in ("ip", "ip6"):
             listed = subprocess.run(["nft", "list", "table", ip, "kdns"], capture_output=True, text=True, check=True)
             assert ("endpoint-ids-nodeports-tcp-" in listed.stdout.partition("chain")[2]) == bool(ends)

@@ -139,7 +139,7 @@ class TransactionMonitor:
         if is_empty:
             self._own.difference_update(self._ended[:ended])
             del self._ended[:ended]
-        if self._socket.is_overrun:
+        if is_empty and self._socket.is_overrun:  # until then the kernel goes on losing messages
             self._socket.is_overrun = False
             self._look()
         if foreign:

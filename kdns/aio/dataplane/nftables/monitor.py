@@ -2,6 +2,9 @@
 
 The messages of a transaction are sent before it returns to its caller. So what arrives between the begin and the end
 of an own transaction is that transaction, and at most one. A second one in between, and any outside, is foreign.
+
+The socket receives messages about kdns's tables, and the ends of all transactions. Where only the end of one was
+received, or messages were lost, the tables are compared with what they should have: most likely they did not change.
 """
 
 from __future__ import annotations
@@ -24,10 +27,13 @@ _QUEUED: Final = 4096
 
 
 class TablesMonitor:
-    """Calls `changed` with the author of a foreign change of the tables. Lives in one event loop."""
+    """Calls `changed` with the author of a foreign change of the tables. Lives in one event loop.
 
-    def __init__(self, changed: Callable[[str], None]) -> None:
-        self._changed = changed
+    `look` is called where there may have been one.
+    """
+
+    def __init__(self, changed: Callable[[str], None], look: Callable[[], None]) -> None:
+        self._changed, self._look = changed, look
         self._socket: TransactionSocket | None = None
         self._own = 0
         self._during_own = 0
@@ -39,6 +45,7 @@ class TablesMonitor:
         except OSError as error:
             log.warning("foreign changes of rules are not noticed at once", reason=error.strerror)
             return
+        self._socket.select_table(TABLE)
         asyncio.get_running_loop().add_reader(self._socket, self._readable)
         nft.observers.append(self._transaction)
 
@@ -53,14 +60,21 @@ class TablesMonitor:
     def _readable(self, datagrams: int = _BURST) -> None:
         if self._socket is None:
             return
-        authors, _ = self._socket.authors(datagrams)  # where more are queued, the event loop calls again
+        authors, is_empty = self._socket.authors(datagrams)  # where more are queued, the event loop calls again
         if self._own:
             self._during_own += len(authors)
-        elif self._socket.is_overrun:
-            self._socket.is_overrun = False
-            self._changed("more changes than could be followed")
-        elif authors:
+            return
+        if authors:
             self._changed(str(authors[-1]))
+        if is_empty:
+            if self._socket.has_lost_end:
+                self._changed("more changes than could be followed")
+            self._look_if_unclear()
+
+    def _look_if_unclear(self) -> None:
+        if self._socket and (self._socket.is_overrun or self._socket.has_others):
+            self._socket.forget()
+            self._look()
 
     def _transaction(self, begins: bool) -> None:
         """An own transaction begins or has ended."""
@@ -71,9 +85,7 @@ class TablesMonitor:
         self._own -= 1
         if self._own:
             return
-        # An overrun in between is from a large transaction, which is most likely the own one.
         transactions, self._during_own = self._during_own, 0
-        if self._socket:
-            self._socket.is_overrun = False
         if transactions > 1:
             self._changed("at the same time as kdns itself")
+        self._look_if_unclear()  # an overrun in between is from a large transaction, most likely the own one

@@ -14,7 +14,8 @@ from kdns.aio.dataplane.nftables.counters import NftablesCounters
 from kdns.aio.dataplane.nftables.elements import Request, element_requests, flushed
 from kdns.aio.dataplane.nftables.monitor import TablesMonitor
 from kdns.aio.dataplane.proxier import Footprint, ForeignChange, UdpTargets
-from kdns.aio.netlink.nftables import object_names
+from kdns.aio.netlink.nftables import object_names, rule_counts
+from kdns.aio.tasks import observed
 from kdns.errors import ApplyError
 from kdns.net import FAMILIES, Family
 from kdns.proxy.nftables.objects import NFT_FAMILY, TABLE
@@ -28,6 +29,8 @@ log = logs.get(__name__)
 
 CHECKED_ELEMENTS: Final = 20_000
 """What the program nft checks at once: it takes about 3 KiB of memory for each element."""
+LOOK_S: Final = 1.0
+"""The time between two comparisons of the tables with what they should have, each of which takes milliseconds."""
 
 
 class NftablesProxier:
@@ -40,7 +43,8 @@ class NftablesProxier:
         self.counters = NftablesCounters()
         self._families = FAMILIES
         self._tables: dict[Family, Table] = {}
-        self._sweeping = asyncio.Lock()
+        self._turn = asyncio.Lock()
+        """Held while the tables change or are compared."""
 
     async def sync_full(self, plan: Plan) -> None:
         """Replace both tables. Established connections keep their endpoints, clients with affinity theirs.
@@ -50,6 +54,10 @@ class NftablesProxier:
         Where the kernel refuses rules beside what is there, as that is of another kind, the tables are replaced in one
         transaction of text.
         """
+        async with self._turn:
+            await self._sync_full(plan)
+
+    async def _sync_full(self, plan: Plan) -> None:
         families = self._families = await supported_families()
         if not self._tables and families != FAMILIES:
             log.warning("virtual IPs of IPv6 are not served", reason="the kernel's nftables does not support IPv6")
@@ -77,6 +85,10 @@ class NftablesProxier:
 
     async def sync_partial(self, plan: Plan, differences: Mapping[Family, Difference]) -> None:
         """Apply the differences: new chains, to which nothing leads yet, and then all elements in one transaction."""
+        async with self._turn:
+            await self._sync_partial(plan, differences)
+
+    async def _sync_partial(self, plan: Plan, differences: Mapping[Family, Difference]) -> None:
         changes = [table.follow(plan.of(family), differences[family]) for family, table in self._tables.items()]
         if chains := [line for each in changes for line in commands(Transaction(each.family, chains=each.chains))]:
             await nft.apply(*chains)
@@ -92,7 +104,7 @@ class NftablesProxier:
         return await asyncio.shield(asyncio.ensure_future(self._sweep()))
 
     async def _sweep(self) -> bool:
-        async with self._sweeping:
+        async with self._turn:
             for table in self._tables.values():
                 transaction = table.sweep()
                 if transaction:
@@ -118,12 +130,38 @@ class NftablesProxier:
     @contextmanager
     def watch(self, changed: ForeignChange) -> Iterator[None]:
         """Notice foreign changes of the tables."""
-        monitor = TablesMonitor(changed)
+        unclear = asyncio.Event()
+        monitor = TablesMonitor(changed, unclear.set)
         monitor.start()
+        looking = observed(self._look(unclear, changed), "look at tables")
         try:
             yield
         finally:
+            looking.cancel()
             monitor.close()
+
+    async def _look(self, unclear: asyncio.Event, changed: ForeignChange) -> None:
+        """Compare the tables whenever it is unclear whether they have changed, every LOOK_S at most."""
+        while True:
+            await unclear.wait()
+            unclear.clear()
+            try:
+                if difference := await self.difference():
+                    changed(f"unknown: {difference}")
+            except ApplyError as error:  # the list changed while it was read
+                log.debug("tables cannot be compared", reason=str(error))
+                unclear.set()
+            await asyncio.sleep(LOOK_S)
+
+    async def difference(self) -> str:
+        """The first chain or set that is not as it should be, "" if all are. Elements are not compared."""
+        async with self._turn:
+            for family, table in self._tables.items():
+                names = await object_names(family, TABLE)
+                rules = await asyncio.to_thread(rule_counts, family, TABLE)
+                if difference := table.difference(names, rules):
+                    return f"{NFT_FAMILY[family]} {TABLE} {difference}"
+        return ""
 
     async def retire(self) -> None:
         """No connection goes through this process."""

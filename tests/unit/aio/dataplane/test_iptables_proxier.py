@@ -83,12 +83,12 @@ class Queue:
 
     def __init__(self) -> None:
         self.queued: list[Author] = []
-        self.is_overrun = False
+        self.is_overrun, self.is_empty = False, True
         self.passed_over: list[int | None] = []
 
     def authors(self, _datagrams: int) -> tuple[list[Author], bool]:
         found, self.queued = self.queued, []
-        return found, True
+        return found, self.is_empty
 
     def pass_over(self, port: int | None) -> None:
         self.passed_over.append(port)
@@ -123,7 +123,10 @@ async def test_who_changed_rules() -> None:
     monitor._program("IPv4", 0, False)  # it could not be started
     monitor._readable()
     assert said[3:] == ["by iptables (process 8)"]
-    queue.is_overrun = True
+    queue.is_overrun, queue.is_empty = True, False
+    monitor._readable()
+    assert said[4:] == []  # until the queue is empty the kernel goes on losing messages
+    queue.is_empty = True
     monitor._readable()
     monitor._readable()
     assert said[4:] == ["look"]

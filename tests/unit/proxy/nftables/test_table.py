@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 import nft_walk
@@ -11,6 +12,8 @@ from small_cluster import CONFIG, ENDPOINTS, NODE_VIEW, endpoints, service, stat
 
 from kdns.cluster.objects import Object
 from kdns.proxy.nftables.affinity import MAX_NUMBER, EndpointIds, Numbers
+from kdns.proxy.nftables.frame import TO_ENDPOINTS, frame
+from kdns.proxy.nftables.objects import Chain
 from kdns.proxy.nftables.sets import CLIENTS
 from kdns.proxy.nftables.table import Table
 from kdns.proxy.nftables.transaction import Transaction, commands
@@ -201,6 +204,34 @@ def test_a_takeover_fills_what_it_keeps_and_removes_the_rest_when_nothing_leads_
         "delete map ip kdns affinity-old",
         "delete chain ip kdns old",
     )
+
+
+@pytest.mark.parametrize(
+    ("change", "wanted"),
+    [
+        (lambda _there, _rules: None, ""),
+        (lambda there, _rules: there["chain"].remove("services"), "chain services"),
+        (lambda there, _rules: there["chain"].append("others"), "chain others"),
+        (lambda there, _rules: there["map"].remove("service-ips"), "map service-ips"),
+        (lambda there, _rules: there["set"].append("others"), "set others"),
+        (lambda there, _rules: there.clear(), "chain cluster-ips-check"),
+        (lambda _there, rules: rules.pop("services"), "chain services"),
+        (lambda _there, rules: rules.update({"nat-output": 2}), "chain nat-output"),
+    ],
+)
+def test_a_table_that_somebody_changed_differs(
+    change: Callable[[dict[str, list[str]], dict[str, int]], None], wanted: str
+) -> None:
+    half = plan(state(service(1, endpoints(1, "p1"))), NODE_VIEW, CONFIG).ipv4
+    table, rules = Table(half), {}
+    there: dict[str, list[str]] = {"chain": [], "map": [], "set": []}
+    chains = [chain for each in table.loaded() for chain in each.chains.values()]
+    for each in (*frame(half, TO_ENDPOINTS), *chains):
+        there[each.sort].append(each.name)
+        if isinstance(each, Chain) and each.rules:
+            rules[each.name] = len(each.rules)
+    change(there, rules)
+    assert table.difference(there, rules) == wanted
 
 
 def test_a_new_table_has_no_effect_before_its_elements_are_there() -> None:
