@@ -21,7 +21,7 @@ from kdns.aio.apiserver.metrics import AllocationMetrics
 from kdns.aio.controlplane.controller_manager import ControllerManager
 from kdns.aio.controlplane.kubernetes_service import KubernetesServiceKeeper
 from kdns.aio.controlplane.manifest_follower import Applied, ManifestFollower
-from kdns.aio.files.journal import Journal, open_journal
+from kdns.aio.files.journal import Journal, clock_revision, open_journal
 from kdns.aio.http.sites import scraped
 from kdns.aio.process import gc_paused
 from kdns.aio.tasks import observed
@@ -116,11 +116,7 @@ class LocalCluster:
         await self._running.aclose()
 
     def _api_of(self, journal: Journal | None) -> Api:
-        # The revision starts at the clock: a client that watched before a restart must not find its revision again.
-        # A write takes longer than a microsecond, so no earlier start has come as far.
-        store = Store(revision=time.time_ns() // 1000)
-        if journal:
-            store = Store(journal.objects, revision=journal.revision, persist=journal.append)
+        store = journal.store() if journal else Store(revision=clock_revision())
         grace = {"grace_s": grace_period_s} if self.config.simulate_pods else {}
         return Api(store, self._registry, time.time, lambda: str(uuid.uuid4()), _suffix, **grace)
 

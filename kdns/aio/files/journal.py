@@ -1,22 +1,22 @@
-"""The journal of `--data DIR`: the store's commits in an SQLite file.
+"""The journal of `--data DIR`: the store's commits in an SQLite file, one row for each, whose number is the revision.
 
 A commit is queued, and a thread writes all queued commits in one transaction (WAL, synchronous=FULL: it is on disk when
-the transaction ends). HTTP responses to writers, readers and watchers wait for `durable()`, so a crash loses nothing
-that a client has seen.
+the transaction ends). The same transaction deletes the rows that only forgotten commits needed. So the file has what
+the store has, and a restart resumes with its objects, its history and its revision. HTTP responses to writers, readers
+and watchers wait for `durable()`, so a crash loses nothing that a client has seen, and no client knows a revision that
+is used again.
 
 While the disk fails, or the file is deleted or replaced, requests get 500, nothing new is committed, and the queued
 commits are retried each second. A write that was answered with 500 may therefore take effect later, like one whose
 response was lost.
-
-After a crash the revision starts above all revisions that were handed out (a reserved block is skipped), and watches
-from older ones get 410 Gone.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
@@ -28,25 +28,25 @@ from kdns import logs
 from kdns.aio.files import sqlite
 from kdns.aio.files.sqlite import transaction
 from kdns.controlplane.meta.errors import internal
-from kdns.controlplane.meta.kinds import KINDS
+from kdns.controlplane.meta.kinds import KINDS, Kind
+from kdns.controlplane.storage.store import Store
 from kdns.controlplane.storage.watch import Commit, Version
 
 RETRY_S = 1.0
-_HERE = "resource = ? AND namespace = ? AND name = ?"
 _ROWS = 190
-"""Rows of one statement: five values each, fewer than any SQLite allows (999)."""
+"""Rows of one statement: at most five values each, fewer than any SQLite allows (999)."""
 
-_RESERVED_REVISIONS = 100_000
-_NOTE_REVISION = "UPDATE facts SET value = ? WHERE name = 'revision'"
 _KINDS = {f"{kind.plural}.{kind.group}": kind for kind in KINDS}
+"""By the name of the resource in the file."""
 
 log = logs.get(__name__)
 
 
 class Journal:
-    """The open journal. `revision` and `objects` are those of the file; `objects` is empty after the first `append`.
+    """The open journal. `revision`, `floors`, `objects` and `history` are those of the file.
 
-    `append` is the `persist` of Store, `durable` is for the REST server.
+    `objects` and `history` are empty after the first `append`. `store` has them, `durable` is for the REST
+    server.
     """
 
     def __init__(self, path: Path, connection: sqlite3.Connection, lock: IO[str]) -> None:
@@ -54,28 +54,42 @@ class Journal:
         self._connection, self._lock = connection, lock
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="kdns-sqlite")
         self._queue: list[Commit] = []
+        self._forgotten: list[Commit] = []
         self._flush: asyncio.Task[None] | None = None
         self._queued: asyncio.Future[None] | None = None
         self._writing: asyncio.Future[None] | None = None
         self._retry: asyncio.TimerHandle | None = None
         self._failure: Exception | None = None
-        facts: dict[str, int] = dict(connection.execute("SELECT name, value FROM facts"))
-        self.revision = facts["revision"]
-        self.objects: tuple[Version, ...] = tuple(_objects(connection))
-        self._latest = self.revision
-        self._reserved = self._reserve(self.revision)
+        self.revision = sqlite.latest(connection)
+        self.floors = _floors(connection)
+        self.objects, self.history = _objects_and_history(connection, self.floors)
         self._identities = sqlite.identities(path)
+
+    def store(self) -> Store:
+        """The store of before the restart, which writes to this journal."""
+        return Store(
+            self.objects,
+            revision=self.revision,
+            history=self.history,
+            floors=self.floors,
+            persist=self.append,
+            forget=self.forget,
+        )
 
     def append(self, commit: Commit) -> None:
         """Queue a commit; 500 while earlier ones cannot be written. Needs a running event loop."""
         self._refuse_failed()
         loop = asyncio.get_running_loop()
-        self.objects = ()
+        self.objects, self.history = (), ()
         self._queue.append(commit)
         if self._queued is None:
             self._queued = loop.create_future()
         if self._flush is None or self._flush.done():
             self._flush = loop.create_task(self._write_all())
+
+    def forget(self, commit: Commit) -> None:
+        """Queue the deletion of what only this commit needs; it is written together with later commits."""
+        self._forgotten.append(commit)
 
     async def durable(self) -> None:
         """Return when all appended commits are on disk; 500 while they cannot be written."""
@@ -85,7 +99,7 @@ class Journal:
         self._refuse_failed()
 
     async def close(self) -> None:
-        """Write the queued commits and the exact revision, and close the file."""
+        """Write the queued commits and close the file."""
         if self._retry:
             self._retry.cancel()
             self._flush = asyncio.get_running_loop().create_task(self._write_all())
@@ -96,8 +110,6 @@ class Journal:
         self._thread.shutdown()
         if self._failure:
             log.warning("journal closed with unwritten commits", path=str(self.path), writes=len(self._queue))
-        else:
-            self._connection.execute(_NOTE_REVISION, (self._latest,))
         self._connection.close()
         self._lock.close()
 
@@ -112,11 +124,13 @@ class Journal:
         try:
             while self._queue:
                 batch, self._queue = self._queue, []
+                forgotten, self._forgotten = self._forgotten, []
                 self._writing, self._queued = self._queued, None
                 try:
-                    await loop.run_in_executor(self._thread, self._write, batch)
+                    await loop.run_in_executor(self._thread, self._write, batch, forgotten)
                 except BaseException:
                     self._queue = batch + self._queue
+                    self._forgotten = forgotten + self._forgotten
                     raise
                 self._wake(self._writing)
                 self._writing = None
@@ -140,18 +154,19 @@ class Journal:
     def _try_again(self) -> None:
         self._flush = asyncio.get_running_loop().create_task(self._write_all())
 
-    def _write(self, batch: list[Commit]) -> None:
-        latest, reserved = batch[-1].revision, self._reserved
-        last = {(f"{commit.kind.plural}.{commit.kind.group}", *commit.key): commit for commit in batch}
-        kept = [(*where, commit.revision, commit.new.encoded) for where, commit in last.items() if commit.new]
+    def _write(self, batch: list[Commit], forgotten: list[Commit]) -> None:
+        rows = [
+            (commit.revision, _resource(commit.kind), *commit.key, commit.new.encoded if commit.new else None)
+            for commit in batch
+        ]
+        replaced = [(commit.old.revision,) for commit in forgotten if commit.old]
+        deletions = [(commit.revision,) for commit in forgotten if commit.new is None]
+        floors = {_resource(commit.kind): commit.revision for commit in forgotten}
         with transaction(self._connection):
-            self._execute_many("INSERT OR REPLACE INTO objects VALUES ", ", ", "(?, ?, ?, ?, ?)", kept)
-            gone = [where for where, commit in last.items() if commit.new is None]
-            self._execute_many("DELETE FROM objects WHERE ", " OR ", _HERE, gone)
-            if latest + _RESERVED_REVISIONS // 2 > reserved:
-                reserved = self._reserve(latest)
+            self._execute_many("INSERT OR REPLACE INTO commits VALUES ", "(?, ?, ?, ?, ?)", rows)
+            self._execute_many("DELETE FROM commits WHERE revision IN (VALUES ", "(?)", replaced + deletions, ")")
+            self._execute_many("INSERT OR REPLACE INTO floors VALUES ", "(?, ?)", list(floors.items()))
         self._check_present()
-        self._latest, self._reserved = latest, reserved
 
     def _check_present(self) -> None:
         """OSError where what was written cannot be found by a restart: SQLite goes on writing to deleted files."""
@@ -162,20 +177,24 @@ class Journal:
         if not is_present:
             raise OSError("it, or its -wal file, was deleted or replaced by another; put both back")
 
-    def _execute_many(self, statement: str, between: str, each: str, rows: Sequence[tuple[object, ...]]) -> None:
+    def _execute_many(self, statement: str, each: str, rows: Sequence[tuple[object, ...]], end: str = "") -> None:
         """Execute a statement for many rows at a time.
 
         After each statement this thread may wait for the interpreter's switch interval, 5 ms, while the loop is busy.
         """
         for start in range(0, len(rows), _ROWS):
             piece = rows[start : start + _ROWS]
-            self._connection.execute(statement + between.join([each] * len(piece)), [*chain.from_iterable(piece)])
+            values = ", ".join([each] * len(piece))
+            self._connection.execute(statement + values + end, [*chain.from_iterable(piece)])
 
-    def _reserve(self, latest: int) -> int:
-        """Store the revision to start from after a crash: above all revisions handed out until the next reservation."""
-        reserved = latest + _RESERVED_REVISIONS
-        self._connection.execute(_NOTE_REVISION, (reserved,))
-        return reserved
+
+def clock_revision() -> int:
+    """The revision of a store without history: the clock in microseconds.
+
+    A client that watched an earlier store must not find its revision again. A write takes longer than a microsecond, so
+    no earlier store has come as far.
+    """
+    return time.time_ns() // 1000
 
 
 def open_journal(directory: Path) -> Journal:
@@ -183,7 +202,7 @@ def open_journal(directory: Path) -> Journal:
 
     InputError for a directory in use by another process, a file that is not kdns's, newer than this kdns, or damaged.
     """
-    path, connection, lock = sqlite.opened(directory)
+    path, connection, lock = sqlite.opened(directory, clock_revision())
     try:
         return Journal(path, connection, lock)
     except (sqlite3.Error, msgspec.DecodeError, LookupError, TypeError) as error:
@@ -202,10 +221,37 @@ class _Body(msgspec.Struct):
     metadata: _Metadata
 
 
-def _objects(connection: sqlite3.Connection) -> Iterator[Version]:
+def _resource(kind: Kind) -> str:
+    return f"{kind.plural}.{kind.group}"
+
+
+def _floors(connection: sqlite3.Connection) -> dict[Kind, int]:
+    (start,) = connection.execute("SELECT value FROM facts WHERE name = 'floor'").fetchone()
+    floors: dict[str, int] = dict(connection.execute("SELECT resource, revision FROM floors"))
+    return {kind: max(start, floors.get(resource, 0)) for resource, kind in _KINDS.items()}
+
+
+def _objects_and_history(
+    connection: sqlite3.Connection, floors: Mapping[Kind, int]
+) -> tuple[tuple[Version, ...], tuple[Commit, ...]]:
+    """The latest versions of the objects, and the commits above the floors, both in the order of revisions.
+
+    Rows of kinds that this kdns does not have are left alone. LookupError for a deletion of nothing: a row is missing.
+    """
     check = msgspec.json.Decoder(_Body).decode
-    for resource, namespace, name, revision, body in connection.execute("SELECT * FROM objects"):
-        check(body)
-        kind = _KINDS.get(resource)
-        if kind:
-            yield Version(kind, (namespace, name), revision, None, body)
+    latest: dict[tuple[str, str, str], Version] = {}
+    history: list[Commit] = []
+    for revision, resource, namespace, name, body in connection.execute("SELECT * FROM commits ORDER BY revision"):
+        if body is not None:
+            check(body)
+        if (kind := _KINDS.get(resource)) is None:
+            continue
+        where, new = (resource, namespace, name), None
+        old = latest.pop(where, None)
+        if body is not None:
+            new = latest[where] = Version(kind, where[1:], revision, None, body)
+        elif old is None:
+            raise LookupError(f"revision {revision} deletes an object that is missing")
+        if revision > floors[kind]:
+            history.append(Commit(revision, kind, where[1:], old, new))
+    return tuple(latest.values()), tuple(history)

@@ -24,6 +24,16 @@ FILE, LOCK = "kdns.sqlite", "kdns.lock"
 APPLICATION_ID: Final = 0x6B646E73
 """`kdns` in ASCII: the application_id in the header of the SQLite file."""
 
+_COMMITS = """
+CREATE TABLE commits (
+    revision INTEGER PRIMARY KEY, resource TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL, body BLOB
+)
+"""
+"""The history, and below its floor the latest version of each object. A deletion has no body."""
+
+_FLOORS = "CREATE TABLE floors (resource TEXT PRIMARY KEY, revision INTEGER NOT NULL) WITHOUT ROWID"
+"""The newest commit of each resource that was dropped. Without a row it is fact `floor`, where the history begins."""
+
 _FACTS = "CREATE TABLE facts (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID"
 _OBJECTS = """
 CREATE TABLE objects (
@@ -31,6 +41,8 @@ CREATE TABLE objects (
     PRIMARY KEY (resource, namespace, name)
 )
 """
+"""Of layout 2."""
+
 _WRITER = "CREATE TABLE writer (version TEXT NOT NULL)"
 _STORAGE_ERRORS: Final = frozenset({"SQLITE_READONLY", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_PERM"})
 """SQLite's errors of the file system rather than of the file."""
@@ -45,31 +57,45 @@ def _objects_by_rowid(connection: sqlite3.Connection) -> None:
     connection.execute(_WRITER)
 
 
-_MIGRATIONS: Final[dict[int, Callable[[sqlite3.Connection], None]]] = {1: _objects_by_rowid}
+def _commits_by_revision(connection: sqlite3.Connection) -> None:
+    """Objects become rows of an append-only table; the history begins at the revision of the file."""
+    connection.execute(_COMMITS)
+    connection.execute("INSERT INTO commits SELECT revision, resource, namespace, name, body FROM objects")
+    connection.execute("DROP TABLE objects")
+    connection.execute(_FLOORS)
+    connection.execute("UPDATE facts SET name = 'floor' WHERE name = 'revision'")
+
+
+_MIGRATIONS: Final[dict[int, Callable[[sqlite3.Connection], None]]] = {1: _objects_by_rowid, 2: _commits_by_revision}
 """Layout → the migration to the next one."""
+
+_INT64_MAX: Final = (1 << 63) - 1
 
 LAYOUT: Final = max(_MIGRATIONS) + 1
 
 
-def opened(directory: Path) -> tuple[Path, sqlite3.Connection, IO[str]]:
+def opened(directory: Path, start: int) -> tuple[Path, sqlite3.Connection, IO[str]]:
     """The file of a data directory, checked and in the current layout, and the lock that is held on it.
 
+    `start`, a higher number at each start, is the revision of a new file. A copy that was put in the file's place loses
+    its history, because the revisions after the copy was made may have been used: it continues at `start`, or at its
+    own revision if that is higher.
     Both are created when absent. The connection is in autocommit mode: transactions are explicit.
     InputError for a directory in use by another process and for a file that cannot be used.
     """
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         was_used = (directory / LOCK).exists()
-        lock = _locked(directory)
+        lock, session = _locked(directory, start)
     except OSError as error:
         raise InputError(f"--data {directory}: cannot be used: {error.strerror}") from error
     path = directory / FILE
     try:
         if not path.exists():
-            _make(path)
+            _make(path, start)
             if was_used:
                 log.warning("data file missing: starting empty", path=str(path))
-        connection = _connected(path)
+        connection = _connected(path, session, start)
     except OSError as error:
         lock.close()
         raise InputError(f"--data {directory}: cannot be used: {error.strerror}") from error
@@ -116,22 +142,25 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
-def _locked(directory: Path) -> IO[str]:
+def _locked(directory: Path, session: int) -> tuple[IO[str], int | None]:
+    """The lock, which has a line for the process and one for the session; and the session before, if it is known."""
     lock = (directory / LOCK).open("a+")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         lock.seek(0)
-        holder = lock.read().strip() or "unknown"
+        holder = lock.readline().strip() or "unknown"
         lock.close()
         raise InputError(f"the data directory {directory} is in use by another kdns (process {holder})") from None
+    lock.seek(0)
+    before = lock.read().split()
     lock.truncate(0)
-    lock.write(f"{os.getpid()}\n")
+    lock.write(f"{os.getpid()}\n{session}\n")
     lock.flush()
-    return lock
+    return lock, int(before[1]) if len(before) > 1 and before[1].isdecimal() else None
 
 
-def _make(path: Path) -> None:
+def _make(path: Path, start: int) -> None:
     """Create the file whole: a crash leaves none, so that an empty one is known for damaged."""
     if (rest := path.with_name(f"{FILE}-wal")).exists():
         raise InputError(
@@ -142,11 +171,11 @@ def _make(path: Path) -> None:
         each.unlink(missing_ok=True)
     new.touch(mode=0o600)
     with closing(sqlite3.connect(new, isolation_level=None)) as connection, transaction(connection):
-        _create(connection)
+        _create(connection, start)
     new.replace(path)
 
 
-def _connected(path: Path) -> sqlite3.Connection:
+def _connected(path: Path, session: int | None, start: int) -> sqlite3.Connection:
     if path.stat().st_size == 0:
         raise InputError(f"{path} is damaged: it has 0 bytes; restore a copy, or move it away to start empty")
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
@@ -156,6 +185,7 @@ def _connected(path: Path) -> sqlite3.Connection:
         connection.execute("PRAGMA synchronous = FULL")
         with transaction(connection):
             _migrate(connection, layout)
+            _forget_history_of_copy(path, connection, session, start)
             connection.execute("DELETE FROM writer")
             connection.execute("INSERT INTO writer VALUES (?)", (kdns.__version__,))
     except BaseException:
@@ -164,10 +194,35 @@ def _connected(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _create(connection: sqlite3.Connection) -> None:
-    for statement in (_FACTS, _OBJECTS, _WRITER, f"PRAGMA application_id = {APPLICATION_ID}"):
+def _create(connection: sqlite3.Connection, start: int) -> None:
+    for statement in (_FACTS, _COMMITS, _FLOORS, _WRITER, f"PRAGMA application_id = {APPLICATION_ID}"):
         connection.execute(statement)
-    connection.execute("INSERT INTO facts VALUES ('schema', ?), ('revision', 1)", (LAYOUT,))
+    connection.execute("INSERT INTO facts VALUES ('schema', ?), ('floor', ?)", (LAYOUT, start))
+
+
+def _forget_history_of_copy(path: Path, connection: sqlite3.Connection, session: int | None, start: int) -> None:
+    """Drop the history of a file that is not the one of the session before, and begin it again at `start`."""
+    facts: dict[str, int] = dict(connection.execute("SELECT name, value FROM facts"))
+    inode = path.stat().st_ino & _INT64_MAX
+    if "session" in facts and (facts["session"], facts["inode"]) != (session, inode):
+        floor = max(start, latest(connection))
+        connection.execute(
+            "DELETE FROM commits WHERE body IS NULL"
+            " OR revision NOT IN (SELECT max(revision) FROM commits GROUP BY resource, namespace, name)"
+        )
+        connection.execute("UPDATE facts SET value = ? WHERE name = 'floor'", (floor,))
+        connection.execute("DELETE FROM floors")
+        log.warning("data file is a copy: watches start over", path=str(path))
+    connection.execute("INSERT OR REPLACE INTO facts VALUES ('inode', ?), ('session', ?)", (inode, start))
+
+
+def latest(connection: sqlite3.Connection) -> int:
+    """The newest revision of the file, of a commit or of one that was dropped."""
+    (revision,) = connection.execute(
+        "SELECT max(revision) FROM (SELECT max(revision) AS revision FROM commits UNION ALL"
+        " SELECT revision FROM floors UNION ALL SELECT value FROM facts WHERE name = 'floor')"
+    ).fetchone()
+    return int(revision)
 
 
 def _migrate(connection: sqlite3.Connection, layout: int) -> None:

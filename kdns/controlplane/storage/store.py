@@ -1,15 +1,16 @@
 """Objects, revisions and history in memory, with etcd's semantics as the API shows them.
 
 One counter numbers all commits. A commit first goes to `persist`, which may reject it by raising; then it becomes
-visible to readers and is queued for watchers, in one step. The history of each kind is bounded in commits and bytes. A
-watch or paged list resumes from any revision in it; an older one is 410 Expired.
+visible to readers and is queued for watchers, in one step. The history is bounded: in commits for each kind, in bytes
+for all kinds together, where the kind with the most bytes loses its oldest commits. A watch or paged list resumes from
+any revision in the history, also after a restart; an older one is 410 Expired.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kdns.cluster.objects import Key
@@ -19,8 +20,11 @@ from kdns.controlplane.meta.kinds import Json, Kind
 from kdns.controlplane.storage.watch import QUEUE_BYTES, Commit, Filter, Subscription, Version, WatchEvent, version_of
 
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
-HISTORY_COMMITS, HISTORY_BYTES = 4096, 32 * 1024 * 1024
-"""Of each kind."""
+HISTORY_COMMITS = 4096
+"""Commits of each kind."""
+
+HISTORY_BYTES = 64 * 1024 * 1024
+"""Replaced and deleted versions of all kinds together; the newest commit of each kind is always kept."""
 
 QUEUE_EVENTS = 10_000
 _UINT64_DIGITS = 20
@@ -41,12 +45,6 @@ class Page:
     remaining: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Bound:
-    commits: int
-    size_bytes: int
-
-
 @dataclass(slots=True)
 class _Collection:
     """All objects of a kind in key order, and the history of commits.
@@ -61,7 +59,7 @@ class _Collection:
     history_bytes: int = 0
     watchers: dict[Subscription, None] = field(default_factory=dict)
 
-    def apply(self, commit: Commit, most: _Bound) -> None:
+    def apply(self, commit: Commit) -> None:
         if commit.new is None:
             del self.objects[commit.key]
             del self.keys[bisect_left(self.keys, commit.key)]
@@ -69,20 +67,24 @@ class _Collection:
             if commit.old is None:
                 insort(self.keys, commit.key)
             self.objects[commit.key] = commit.new
-        self._remember(commit, most)
+        self.remember(commit)
         for watcher in tuple(self.watchers):
             watcher.feed(commit)
 
-    def _remember(self, commit: Commit, most: _Bound) -> None:
+    def remember(self, commit: Commit) -> None:
+        """Append a commit to the history."""
         history = self.history
         history.append(commit)
         self.history_bytes += commit.size
-        while len(history) > most.commits or (self.history_bytes > most.size_bytes and len(history) > 1):
-            forgotten = history.popleft()
-            self.history_bytes -= forgotten.size
-            self.floor = forgotten.revision
         if len(history) > _DECODED_COMMITS and (old := history[-_DECODED_COMMITS].old):
             old.rest()
+
+    def forget(self) -> Commit:
+        """Drop the oldest commit of the history."""
+        forgotten = self.history.popleft()
+        self.history_bytes -= forgotten.size
+        self.floor = forgotten.revision
+        return forgotten
 
     def since(self, revision: int) -> list[Commit]:
         """Commits after `revision`, oldest first; 410 if some were dropped."""
@@ -102,14 +104,15 @@ class _Collection:
         return {**self.objects, **there}, keys
 
 
-def _kept(_: Commit) -> None:
+def _in_memory(_: Commit) -> None:
     """Accepts every commit: nothing is persisted."""
 
 
 class Store:
     """Every served object. Not thread-safe: one event loop owns it.
 
-    A restarted store continues at `revision` with `objects`.
+    A restarted store continues at `revision` with `objects`, the commits of `history` (oldest first), and the floor of
+    each kind (default: `revision`). `forget` is called with each commit that leaves the history.
     """
 
     def __init__(
@@ -117,17 +120,25 @@ class Store:
         objects: Iterable[Version] = (),
         *,
         revision: int = 1,
-        persist: Callable[[Commit], None] = _kept,
+        history: Iterable[Commit] = (),
+        floors: Mapping[Kind, int] | None = None,
+        persist: Callable[[Commit], None] = _in_memory,
+        forget: Callable[[Commit], None] = _in_memory,
         history_commits: int = HISTORY_COMMITS,
         history_bytes: int = HISTORY_BYTES,
     ) -> None:
         self.revision = revision
-        self._start, self._persist, self._bound = revision, persist, _Bound(history_commits, history_bytes)
+        self._start, self._floors = revision, floors or {}
+        self._persist, self._forget = persist, forget
+        self._commits_max, self._bytes_max = history_commits, history_bytes
         self._collections: dict[Kind, _Collection] = {}
         for version in sorted(objects, key=lambda version: version.key):
             collection = self._collection(version.kind)
             collection.objects[version.key] = version
             collection.keys.append(version.key)
+        for commit in history:
+            self._collection(commit.kind).remember(commit)
+        self._compact()
 
     def get(self, kind: Kind, key: Key) -> Version | None:
         """The latest version, or None."""
@@ -185,7 +196,7 @@ class Store:
         `initial` first queues an ADDED event for each object; `since` is then ignored.
         """
         collection = self._collection(kind)
-        subscription = Subscription(wanted, limit, lambda watcher: _forget(collection, watcher), limit_bytes)
+        subscription = Subscription(wanted, limit, lambda watcher: _unsubscribe(collection, watcher), limit_bytes)
         if initial:
             subscription.start(WatchEvent("ADDED", version) for version in self.page(kind, wanted).items)
         elif since is not None:
@@ -201,7 +212,7 @@ class Store:
     def _collection(self, kind: Kind) -> _Collection:
         collection = self._collections.get(kind)
         if collection is None:
-            collection = self._collections[kind] = _Collection(floor=self._start)
+            collection = self._collections[kind] = _Collection(floor=self._floors.get(kind, self._start))
         return collection
 
     def _is_latest(self, kind: Kind, key: Key, version: Version | None) -> None:
@@ -211,10 +222,26 @@ class Store:
     def _commit(self, commit: Commit) -> None:
         self._persist(commit)
         self.revision = commit.revision
-        self._collection(commit.kind).apply(commit, self._bound)
+        self._collection(commit.kind).apply(commit)
+        self._compact()
+
+    def _compact(self) -> None:
+        """Drop the oldest commits beyond the bounds."""
+        collections = self._collections.values()
+        for collection in collections:
+            while len(collection.history) > self._commits_max:
+                self._forget(collection.forget())
+        size_bytes = sum(collection.history_bytes for collection in collections)
+        while size_bytes > self._bytes_max:
+            several = [collection for collection in collections if len(collection.history) > 1]
+            if not several:
+                return
+            forgotten = max(several, key=lambda collection: collection.history_bytes).forget()
+            size_bytes -= forgotten.size
+            self._forget(forgotten)
 
 
-def _forget(collection: _Collection, watcher: Subscription) -> None:
+def _unsubscribe(collection: _Collection, watcher: Subscription) -> None:
     collection.watchers.pop(watcher, None)
 
 

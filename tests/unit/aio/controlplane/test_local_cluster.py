@@ -38,23 +38,27 @@ async def test_a_failed_start_stops_the_server_and_closes_the_journal(
     await local.stop()
 
 
-async def test_a_start_in_memory_goes_on_behind_every_revision_of_the_one_before() -> None:
-    """A watch of the one before is told to start over (410), however soon it comes and whatever was written."""
-    revision, code = "", 0
-    for number in range(2):
-        local = LocalCluster(cluster_config(), RestConfig("127.0.0.1", 0))
+@pytest.mark.parametrize(
+    ("data", "first", "code"),
+    [([None, None], "ERROR", 410), (["a", "b"], "ERROR", 410), (["a", "a"], "ADDED", 0)],
+    ids=["in memory", "a new folder", "the same folder"],
+)
+async def test_a_watch_of_the_start_before(tmp_path: Path, data: list[str | None], first: str, code: int) -> None:
+    """It resumes where the history is kept, else it starts over (410), however soon it comes and whatever is new."""
+    revision, found = "", {}
+    for number, folder in enumerate(data):
+        local = LocalCluster(cluster_config(), RestConfig("127.0.0.1", 0), tmp_path / folder if folder else None)
         await local.start()
         url = "http://{}:{}/api/v1/namespaces".format(*local.address)
         async with aiohttp.ClientSession() as client:
             for name in range(20):
-                async with client.post(url, json={"metadata": {"name": f"n{name}"}}) as response:
+                async with client.post(url, json={"metadata": {"name": f"n{name}-{number}"}}) as response:
                     assert response.status == 201
             watch = f"?watch=1&timeoutSeconds=1&resourceVersion={revision}" if number else ""
             async with client.get(url + watch) as response:
                 found = json.loads(await response.content.readline() or "{}")
-        if number:
-            code = found.get("object", {}).get("code", 0)
-        else:
+        if not number:
             revision = found["metadata"]["resourceVersion"]
         await local.stop()
-    assert code == 410
+    assert found["type"] == first
+    assert found["object"].get("code", 0) == code

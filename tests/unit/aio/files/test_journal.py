@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import random
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -18,7 +20,7 @@ from kdns.aio.files import journal as module
 from kdns.aio.files.journal import Journal, open_journal
 from kdns.aio.files.sqlite import APPLICATION_ID, FILE, LAYOUT, LOCK
 from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import SERVICE
+from kdns.controlplane.meta.kinds import NAMESPACE, SERVICE
 from kdns.controlplane.storage.store import Store
 from kdns.controlplane.storage.watch import Filter
 from kdns.errors import InputError
@@ -30,7 +32,7 @@ def service(name: str, port: int = 80) -> dict[str, object]:
 
 async def test_a_restart_resumes_objects_and_revision(tmp_path: Path) -> None:
     journal = open_journal(tmp_path)
-    store = Store(journal.objects, revision=journal.revision, persist=journal.append)
+    store = journal.store()
     a = store.put(SERVICE, ("x", "a"), service("a"), None)
     store.put(SERVICE, ("x", "b"), service("b"), None)
     store.put(SERVICE, ("x", "a"), service("a", 81), a)
@@ -42,15 +44,132 @@ async def test_a_restart_resumes_objects_and_revision(tmp_path: Path) -> None:
     await journal.close()
 
     again = open_journal(tmp_path)
-    restarted = Store(again.objects, revision=again.revision, persist=again.append)
+    restarted = again.store()
     assert restarted.page(SERVICE, Filter()).items == before
     assert restarted.revision == store.revision
     await again.close()
 
 
+async def test_a_new_folder_starts_behind_every_revision_of_the_one_before(tmp_path: Path) -> None:
+    revisions = []
+    for name in ("a", "b"):
+        journal = open_journal(tmp_path / name)
+        store = journal.store()
+        for number in range(50):
+            store.put(SERVICE, ("x", f"s{number}"), service(f"s{number}"), None)
+        await journal.close()
+        revisions.append((store.oldest(SERVICE), store.revision))
+    assert revisions[0][1] < revisions[1][0]
+
+
+KEYS = [(kind, ("x", name)) for kind in (SERVICE, NAMESPACE) for name in "abcd"]
+
+
+def bounded(journal: Journal) -> Store:
+    """The store of a journal with a history of a few commits a kind."""
+    return Store(
+        journal.objects,
+        revision=journal.revision,
+        history=journal.history,
+        floors=journal.floors,
+        persist=journal.append,
+        forget=journal.forget,
+        history_commits=7,
+    )
+
+
+def view(store: Store, since: int) -> list[object]:
+    """What clients see of a store: the events after each revision, and the list at each revision."""
+    seen: list[object] = [store.revision]
+    for kind in (SERVICE, NAMESPACE):
+        seen.append(store.oldest(kind))
+        for revision in range(since, store.revision + 1):
+            if revision < store.oldest(kind):
+                with pytest.raises(StatusError, match="too old"):
+                    store.watch(kind, Filter(), since=revision)
+                continue
+            events = store.watch(kind, Filter(), since=revision).take()
+            seen.append([(event.type, event.stored) for event in events])
+            seen.append(store.page(kind, Filter(), revision=revision).items)
+    return seen
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_a_restart_resumes_history(tmp_path: Path, seed: int) -> None:
+    """Any revision of before is as right, or as expired, as it was; and the file has no row that nothing needs."""
+    choose = random.Random(seed)
+    journal = open_journal(tmp_path)
+    store = bounded(journal)
+    start = store.revision
+    for _ in range(4):
+        for _ in range(choose.randrange(15)):
+            kind, key = choose.choice(KEYS)
+            old = store.get(kind, key)
+            if old and choose.random() < 0.4:
+                store.delete(old)
+            else:
+                store.put(kind, key, service(key[1], choose.randrange(9)), old)
+            if choose.random() < 0.5:
+                await journal.durable()
+        before = view(store, start)
+        await journal.close()
+        journal = open_journal(tmp_path)
+        needed = {version.revision for version in journal.objects}
+        needed |= {commit.revision for commit in journal.history}
+        needed |= {commit.old.revision for commit in journal.history if commit.old}
+        with closing(sqlite3.connect(tmp_path / FILE)) as connection:
+            assert {revision for (revision,) in connection.execute("SELECT revision FROM commits")} == needed
+        store = bounded(journal)
+        assert view(store, start) == before
+    await journal.close()
+
+
+def in_place(copy: Path, data: Path) -> None:
+    (data / FILE).write_bytes((copy / FILE).read_bytes())
+
+
+def another_file(copy: Path, data: Path) -> None:
+    (data / FILE).unlink()
+    shutil.copy(copy / FILE, data)
+
+
+def another_folder(copy: Path, data: Path) -> None:
+    data.rename(data.with_name("old"))
+    shutil.copytree(copy, data)
+
+
+def nothing(_copy: Path, _data: Path) -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("restore", "expires"), [(in_place, True), (another_file, True), (another_folder, True), (nothing, False)]
+)
+async def test_the_history_of_a_restored_copy_is_not_believed(
+    tmp_path: Path, restore: Callable[[Path, Path], None], expires: bool
+) -> None:
+    """The revisions after the copy was made are in use by clients, for other objects than those that come now."""
+    data, copy = tmp_path / "data", tmp_path / "copy"
+    for name in ("a", "b"):
+        journal = open_journal(data)
+        store = journal.store()
+        version = store.put(SERVICE, ("x", name), service(name), None)
+        store.delete(store.put(SERVICE, ("x", "gone"), service("gone"), None))
+        await journal.close()
+        if name == "a":
+            shutil.copytree(data, copy)
+    restore(copy, data)
+    journal = open_journal(data)
+    store = journal.store()
+    assert [one.key[1] for one in store.page(SERVICE, Filter()).items] == (["a"] if expires else ["a", "b"])
+    assert (store.oldest(SERVICE) > version.revision) == expires
+    assert store.get(SERVICE, ("x", "gone")) is None
+    await journal.close()
+
+
 async def test_a_large_batch_is_written_as_it_ended(tmp_path: Path) -> None:
     journal = open_journal(tmp_path)
-    store = Store(journal.objects, revision=journal.revision, persist=journal.append)
+    store = journal.store()
     names = [f"n{number:03}" for number in range(500)]
     made = [store.put(SERVICE, ("x", name), service(name), None) for name in names]
     await journal.durable()
@@ -68,22 +187,21 @@ async def test_a_large_batch_is_written_as_it_ended(tmp_path: Path) -> None:
     await again.close()
 
 
-def test_after_a_crash_no_revision_is_given_twice(tmp_path: Path) -> None:
+def test_after_a_crash_no_acknowledged_revision_is_given_twice(tmp_path: Path) -> None:
     program = f"""
 import asyncio, os
 from pathlib import Path
 from kdns.aio.files.journal import open_journal
 from kdns.controlplane.meta.kinds import SERVICE
-from kdns.controlplane.storage.store import Store
 
 async def main():
     journal = open_journal(Path({str(tmp_path)!r}))
-    store = Store(journal.objects, revision=journal.revision, persist=journal.append)
+    store = journal.store()
     for number in range(20):
         store.put(SERVICE, ("x", f"s{{number}}"), {{"metadata": {{"name": f"s{{number}}"}}}}, None)
         await journal.durable()
-    store.put(SERVICE, ("x", "lost"), {{"metadata": {{"name": "lost"}}}}, None)
     print(store.revision, flush=True)
+    store.put(SERVICE, ("x", "lost"), {{"metadata": {{"name": "lost"}}}}, None)
     os._exit(9)
 
 asyncio.run(main())
@@ -92,7 +210,8 @@ asyncio.run(main())
     assert crashed.returncode == 9, crashed.stderr
     journal = open_journal(tmp_path)
     assert {version.key[1] for version in journal.objects} >= {f"s{number}" for number in range(20)}
-    assert journal.revision > int(crashed.stdout)
+    assert journal.revision >= int(crashed.stdout)
+    assert journal.revision == max(version.revision for version in journal.objects)
     asyncio.run(journal.close())
 
 
@@ -119,14 +238,22 @@ INSERT INTO objects VALUES ('lost.example.com', 'x', 'l', 3, CAST('{"metadata":{
 """
 """A file as kdns 0.1 wrote it first: it is still read."""
 
+_WRITER = "CREATE TABLE writer (version TEXT NOT NULL); INSERT INTO writer VALUES ('0.2');"
+FORMAT_2 = (
+    FORMAT_1.replace("\n) WITHOUT ROWID;", "\n);")
+    .replace("'schema', 1", "'schema', 2")
+    .replace("PRAGMA", f"{_WRITER} PRAGMA")
+)
+
 
 def written(path: Path, script: str) -> None:
     with closing(sqlite3.connect(path)) as connection:
         connection.executescript(script)
 
 
-async def test_an_older_file_is_brought_up_to_date(tmp_path: Path) -> None:
-    written(tmp_path / FILE, FORMAT_1)
+@pytest.mark.parametrize("script", [FORMAT_1, FORMAT_2])
+async def test_an_older_file_is_brought_up_to_date(tmp_path: Path, script: str) -> None:
+    written(tmp_path / FILE, script)
     for _ in range(2):
         journal = open_journal(tmp_path)
         found = [(version.kind.kind, version.key, version.revision, version.obj) for version in journal.objects]
@@ -136,10 +263,11 @@ async def test_an_older_file_is_brought_up_to_date(tmp_path: Path) -> None:
             ("Service", ("x", "b"), 1006, {"metadata": {"name": "b", "namespace": "x"}}),
         ]
         assert journal.revision == 1007
+        assert journal.store().oldest(SERVICE) == 1007, "the history was lost, so earlier watches start over"
         await journal.close()
     with closing(sqlite3.connect(tmp_path / FILE)) as connection:
         assert connection.execute("SELECT value FROM facts WHERE name = 'schema'").fetchone() == (LAYOUT,)
-        assert connection.execute("SELECT count(*) FROM objects").fetchone() == (4,), "kinds of other versions stay"
+        assert connection.execute("SELECT count(*) FROM commits").fetchone() == (4,), "kinds of other versions stay"
         assert connection.execute("SELECT version FROM writer").fetchall() == [(kdns.__version__,)]
 
 
@@ -217,7 +345,7 @@ def test_strange_files_are_refused(tmp_path: Path, make: Callable[[Path], None],
 
 async def test_a_damaged_page_is_found(tmp_path: Path) -> None:
     journal = open_journal(tmp_path)
-    store = Store(journal.objects, revision=journal.revision, persist=journal.append)
+    store = journal.store()
     for number in range(200):
         store.put(SERVICE, ("x", f"s{number}"), service(f"s{number}"), None)
     await journal.close()
@@ -247,7 +375,7 @@ async def test_while_the_disk_refuses_nothing_is_acknowledged(
 ) -> None:
     monkeypatch.setattr(module, "RETRY_S", 0.01)
     journal = open_journal(tmp_path)
-    store = Store(journal.objects, revision=journal.revision, persist=journal.append)
+    store = journal.store()
     execute = journal._connection.execute  # noqa: SLF001 - the disk
     execute(refuse)
     store.put(SERVICE, ("x", "a"), {**service("a"), "long": "x" * 100_000}, None)
@@ -278,7 +406,7 @@ async def test_files_that_are_deleted_under_a_server_are_noticed(
     data, away = tmp_path / "data", tmp_path / "away"
     away.mkdir()
     journal = open_journal(data)
-    store = Store(journal.objects, revision=journal.revision, persist=journal.append)
+    store = journal.store()
     for name in names:
         (data / name).rename(away / name)
         if is_replaced:
@@ -323,7 +451,7 @@ async def until_durable(journal: Journal) -> None:
 
 async def test_any_failure_reaches_the_writers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = open_journal(tmp_path)
-    store = Store(journal.objects, revision=journal.revision, persist=journal.append)
+    store = journal.store()
 
     def broken(_: object) -> None:
         raise MemoryError
