@@ -47,10 +47,26 @@ def soa_owner(response: Response) -> str:
     """The owner of the SOA of a denial in lower case, "" where there is none."""
     if response.soa is not None:
         return response.soa.rrset.owner.lower()
+    return _authority_owner(response, SOA)
+
+
+def referral_owner(response: Response) -> str:
+    """The owner of the NS records of a referral in lower case, "" if there are none."""
+    return _authority_owner(response, NS)
+
+
+def answered_type(response: Response) -> int | None:
+    """The type of the first record of the answer; None if it is empty."""
     if response.wire:
-        found = (one for one in records(response.wire) if one.section > ANSWER and one.rtype == SOA)
+        return next((one.rtype for one in records(response.wire) if one.section == ANSWER), None)
+    return response.answer[0].rtype if response.answer else None
+
+
+def _authority_owner(response: Response, rtype: int) -> str:
+    if response.wire:
+        found = (one for one in records(response.wire) if one.section == AUTHORITY and one.rtype == rtype)
         return next((text_of(owner_of(response.wire, one)).lower() for one in found), "")
-    return next((rrset.owner.lower() for rrset in response.authority if rrset.rtype == SOA), "")
+    return next((rrset.owner.lower() for rrset in response.authority if rrset.rtype == rtype), "")
 
 
 def _of_rcode(rcode: int) -> Outcome:

@@ -128,6 +128,7 @@ class Response(NamedTuple):
     answer, for logs. `metadata` are those of the request when it came to the directives that write of it.
     `order` says which address comes first. `plugin` is the directive that made it, for metrics.
     `zone` is the zone of the answer: the part of the question's name that other names may end in a pointer to.
+    `wildcard` is the owner of the wildcard that the answer is made of, "" for a name of its own.
     `following` are further messages of a zone transfer (RFC 5936 §2.2), for streams only. `seal` is applied to the
     bytes of all messages.
     """
@@ -151,6 +152,7 @@ class Response(NamedTuple):
     error: str = ""
     metadata: Mapping[str, str] = NO_METADATA
     seal: Seal | None = None
+    wildcard: str = ""
 
     def in_order(self, order: Order) -> Response:
         """The same response with its addresses in this order."""

@@ -10,7 +10,7 @@ from typing import Final
 from kdns.dns.names import Labels, is_below, labels_of
 from kdns.dns.query import AA, RA, TC
 from kdns.dns.response import NEVER, PRIVATE, Response, Reuse, Subject
-from kdns.dns.types import CNAME, DS, IN, NS, REFUSED, SERVFAIL, TRANSFERS
+from kdns.dns.types import CNAME, DS, IN, NOERROR, NS, REFUSED, SERVFAIL, TRANSFERS
 from kdns.dns.zone.difference import Difference, difference
 from kdns.dns.zone.lookup import Lookup, lookup
 from kdns.dns.zone.zone import Zone
@@ -180,7 +180,15 @@ class Authority(Plugin):
                 closer = self.zone_of(tuple(label.lower() for label in target))
                 if closer is not None and len(closer.labels) > len(held.labels):
                     ns = held.zone.apex.rrsets.get(NS) if held.zone else None
-                    return Lookup(answer=found.answer[:count], authority=(ns,) if ns else (), target=target)
+                    return found._replace(
+                        rcode=NOERROR,
+                        answer=found.answer[:count],
+                        authority=(ns,) if ns else (),
+                        additional=(),
+                        is_authoritative=True,
+                        target=target,
+                        is_bare=False,
+                    )
         return found
 
     def transfer_zones(self) -> tuple[str, ...]:
@@ -217,6 +225,7 @@ class Authority(Plugin):
             reuse=Reuse((self._subject(held), self._subject(None))),
             plugin=self.name,
             zone=held.name,
+            wildcard=found.wildcard,
         )
 
 

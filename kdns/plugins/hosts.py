@@ -17,7 +17,7 @@ from typing import Final
 from kdns.corefile.address import all_zones
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
-from kdns.dns.names import Labels, encode_name, is_below, labels_of, reversed_address
+from kdns.dns.names import Labels, encode_name, is_below, labels_of, reversed_address, text_of
 from kdns.dns.query import AA
 from kdns.dns.response import EVERYTHING, Response, Reuse
 from kdns.dns.rrset import RRset
@@ -293,7 +293,10 @@ class Hosts(Plugin):
             return next(request)
         wanted = by_type if qtype == ANY else {qtype: by_type[qtype]} if qtype in by_type else {}
         ttl_s = self._config.ttl_s
-        return self._response(tuple(RRset(query.name, one, ttl_s, tuple(found)) for one, found in wanted.items()))
+        response = self._response(tuple(RRset(query.name, one, ttl_s, tuple(found)) for one, found in wanted.items()))
+        return (
+            response if labels in self.table.addresses else response._replace(wildcard=text_of((WILDCARD, *labels[1:])))
+        )
 
     def _response(self, answer: tuple[RRset, ...]) -> Response:
         return Response(NOERROR, AA, answer, reuse=EXACT, plugin=NAME)

@@ -6,6 +6,7 @@ external plugin rrl of CoreDNS.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,7 +15,7 @@ from typing import Any, Final, Literal, TypeAlias
 from kdns.corefile.address import all_zones
 from kdns.corefile.lines import Line, Stanza
 from kdns.dns.names import is_below, labels_of
-from kdns.dns.outcome import Outcome, outcome_of, soa_owner
+from kdns.dns.outcome import Outcome, answered_type, outcome_of, referral_owner, soa_owner
 from kdns.dns.query import TC
 from kdns.dns.response import Response
 from kdns.net import client_address
@@ -28,6 +29,10 @@ MAX_SLIP: Final = 10
 MAX_TABLE: Final = 10_000_000
 CREDIT_S: Final = 1.0
 """The most that an account can save: what is allowed in one second may come at once."""
+SHARES: Final = 16
+"""Into how many parts the table is divided: one network has at most one of them."""
+SHARED: Final = 1024
+"""Accounts of networks for which the table has no room."""
 SWEPT: Final = 2
 """Accounts that are looked at for one that comes, and dropped where they have nothing to remember."""
 
@@ -66,31 +71,43 @@ class Accounts:
     """What networks of clients may still have, at most `size` accounts; the least recently used one is first.
 
     An account is the time at which its balance was 0, in seconds: it is credited by the clock. Who has nothing to
-    remember, having saved CREDIT_S, is as good as new and may be dropped. While all others are in use, new ones are not
-    limited.
+    remember, having saved CREDIT_S, is as good as new and may be dropped. A network that has its share of the table, or
+    any network while the table is full, uses one of SHARED accounts for what would need another one: it is limited
+    more, never less, and cannot take the accounts of others.
     """
 
     def __init__(self, size: int, window_s: float, slip_ratio: int) -> None:
         self._size = size
+        self._share = max(size // SHARES, 1)
         self._window_s = window_s
         self._slip_ratio = slip_ratio
-        self._accounts: dict[object, tuple[float, int]] = {}
+        self._accounts: dict[object, tuple[float, int, bytes | None]] = {}
+        self._shared: dict[object, tuple[float, int, bytes | None]] = {}
+        self._of_network: Counter[bytes | None] = Counter()
 
     def __len__(self) -> int:
         return len(self._accounts)
 
-    def debit(self, key: object, allowance: float, now_s: float) -> Verdict:
-        """Take one from an account that is credited `allowance` a second, and what follows from its balance."""
-        zero_s, dropped = self._accounts.pop(key, (now_s - CREDIT_S, 0))
+    def debit(self, key: object, allowance: float, now_s: float, network: bytes | None = None) -> Verdict:
+        """Take one from an account that is credited `allowance` a second, and what follows from its balance.
+
+        `network` is whose account it is; None for one that no share of the table bounds.
+        """
+        self._sweep(now_s)
+        accounts = self._accounts
+        if key not in accounts:
+            is_shared = network is not None and self._of_network[network] >= self._share
+            if is_shared or len(accounts) >= self._size:
+                accounts, key = self._shared, hash(network) % SHARED
+            else:
+                self._of_network[network] += 1
+        zero_s, dropped, _ = accounts.pop(key, (now_s - CREDIT_S, 0, None))
         balance_s = max(min(now_s - zero_s, CREDIT_S) - 1 / allowance, -self._window_s)
         verdict: Verdict = "send"
         if balance_s < 0:
             dropped += 1
             verdict = "slip" if self._slip_ratio and dropped % self._slip_ratio == 0 else "drop"
-        self._sweep(now_s)
-        if len(self._accounts) >= self._size:
-            return "send"
-        self._accounts[key] = (now_s - balance_s, dropped)
+        accounts[key] = (now_s - balance_s, dropped, network)
         return verdict
 
     def _sweep(self, now_s: float) -> None:
@@ -98,7 +115,10 @@ class Accounts:
             key = next(iter(self._accounts), None)
             if key is None or now_s - self._accounts[key][0] < CREDIT_S:
                 return
-            del self._accounts[key]
+            _, _, network = self._accounts.pop(key)
+            self._of_network[network] -= 1
+            if not self._of_network[network]:
+                del self._of_network[network]
 
 
 class Rrl(Plugin):
@@ -125,7 +145,7 @@ class Rrl(Plugin):
         if request.is_stream or not any(is_below(request.query.labels, zone) for zone in self._zones):
             return next(request)
         network = self._network(request.client[0])
-        if config.requests and self._accounts.debit(network, config.requests, request.received_s) != "send":
+        if config.requests and self._accounts.debit(network, config.requests, request.received_s, network) != "send":
             self._requests.count += 1
             if not config.report_only:
                 return None
@@ -138,13 +158,8 @@ class Rrl(Plugin):
         allowance = self._config.allowance(outcome)
         if not allowance:
             return reply
-        query = request.query
-        key: tuple[object, ...] = (network, outcome)
-        if outcome is Outcome.NXDOMAIN:
-            key = (network, outcome, soa_owner(reply))
-        elif outcome is not Outcome.ERROR:
-            key = (network, outcome, query.labels, query.qtype)
-        verdict = self._accounts.debit(key, allowance, request.received_s)
+        key = (network, outcome, *_subject(request, reply, outcome))
+        verdict = self._accounts.debit(key, allowance, request.received_s, network)
         if verdict == "send":
             return reply
         self._responses.count += 1
@@ -158,6 +173,24 @@ class Rrl(Plugin):
         bits = self._config.ipv4_prefix if len(address) == 4 else self._config.ipv6_prefix
         free = max(len(address) * 8 - bits, 0)
         return (int.from_bytes(address, "big") >> free << free).to_bytes(len(address), "big")
+
+
+def _subject(request: Request, reply: Response, outcome: Outcome) -> tuple[object, ...]:
+    """What equal responses have in common, so that names and types which a client makes up share an account.
+
+    Denials are of a zone, referrals of a delegation, answers of a wildcard or a name.
+    """
+    query = request.query
+    match outcome:
+        case Outcome.ERROR:
+            return ()
+        case Outcome.NXDOMAIN | Outcome.NODATA:
+            return (soa_owner(reply),)
+        case Outcome.REFERRAL:
+            return (referral_owner(reply),)
+        case _:
+            rtype = answered_type(reply)
+            return () if rtype is None else (reply.wildcard or query.labels, rtype)
 
 
 Apply: TypeAlias = Callable[[RrlConfig, Line], RrlConfig]

@@ -43,7 +43,8 @@ class Lookup(NamedTuple):
     """What a zone says to a question.
 
     `is_authoritative` is false for a referral. `target` is the name outside of the zone that the answer ends in a
-    CNAME to. `is_bare` says that the name of the question does not exist, or only stands above others.
+    CNAME to. `is_bare` says that the name of the question does not exist, or only stands above others. `wildcard` is
+    the wildcard that the name of the question matches, or the name of the DNAME above it; "" for neither.
     """
 
     rcode: int = NOERROR
@@ -53,6 +54,7 @@ class Lookup(NamedTuple):
     is_authoritative: bool = True
     target: Labels | None = None
     is_bare: bool = False
+    wildcard: str = ""
 
 
 class Place(NamedTuple):
@@ -97,7 +99,9 @@ def substituted(labels: Labels, owner: Labels, target: Labels) -> Labels | None:
 
 def lookup(zone: Zone, labels: Labels, qtype: int, *, do: bool = False) -> Lookup:
     """The zone's answer to a question about a name at or below its apex; `labels` are folded."""
-    return _Answer(zone, qtype, do=do).about(labels)
+    answer = _Answer(zone, qtype, do=do)
+    found = answer.about(labels)
+    return found._replace(wildcard=answer.wildcard) if answer.wildcard else found
 
 
 class _Answer:
@@ -110,6 +114,7 @@ class _Answer:
         self._answer: list[RRset] = []
         self._proofs: list[Node | None] = []
         self._followed: set[Labels] = set()
+        self.wildcard = ""
 
     def about(self, labels: Labels) -> Lookup:
         """Follow CNAME and DNAME within the zone, and say what stands at their end.
@@ -120,6 +125,8 @@ class _Answer:
             self._followed.add(labels)
             place = place_of(self._zone, labels, self._qtype)
             node = place.node
+            if node and (place.is_wildcard or place.is_dname) and len(self._followed) == 1:
+                self.wildcard = node.owner
             if node is None:
                 return self._name_error(labels, place.at)
             if place.is_cut:

@@ -107,6 +107,7 @@ class TemplatePlugin(Plugin):
             plugin="template",
             options=options,
             tallies=(matches,),
+            wildcard=subject.zone,
         )
         if request.query.qtype == CNAME:
             return response

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable
 
 import pytest
-from dns_chain import FakeSetup, read
+from dns_chain import FakeSetup, read, wire
+from harness import server_of
 
 from kdns.corefile.parse import parse
 from kdns.dns.message import query
@@ -23,6 +24,8 @@ ABSENT = Response(NXDOMAIN, authority=(ZONE_SOA,))
 EMPTY = Response(NOERROR, authority=(ZONE_SOA,))
 REFERRAL = Response(NOERROR, authority=(RRset("sub.example.org.", NS, 5, ("ns.",)),))
 FAILED = Response(SERVFAIL)
+NOTHING = Response(NOERROR)
+WILD = ANSWER._replace(wildcard="*.example.org.")
 
 
 class Limited:
@@ -78,6 +81,11 @@ def test_debt_ends_with_the_window() -> None:
         ((ANSWER, "a.example.org.", "192.0.2.1"), (ANSWER, "a.example.org.", "192.0.3.1"), False),
         ((ANSWER, "a.example.org.", "192.0.2.1"), (ANSWER, "b.example.org.", "192.0.2.1"), False),
         ((ANSWER, "a.example.org.", "192.0.2.1"), (EMPTY, "a.example.org.", "192.0.2.1"), False),
+        ((EMPTY, "a.example.org.", "192.0.2.1"), (EMPTY, "b.example.org.", "192.0.2.1"), True),
+        ((NOTHING, "a.example.org.", "192.0.2.1"), (NOTHING, "b.example.org.", "192.0.2.1"), True),
+        ((WILD, "a.example.org.", "192.0.2.1"), (WILD, "b.example.org.", "192.0.2.1"), True),
+        ((WILD, "a.example.org.", "192.0.2.1"), (ANSWER, "b.example.org.", "192.0.2.1"), False),
+        ((REFERRAL, "a.sub.example.org.", "192.0.2.1"), (REFERRAL, "b.sub.example.org.", "192.0.2.1"), True),
         ((ABSENT, "a.example.org.", "192.0.2.1"), (ABSENT, "b.example.org.", "192.0.2.1"), True),
         ((FAILED, "a.example.org.", "192.0.2.1"), (FAILED, "b.example.org.", "192.0.2.1"), True),
         ((ANSWER, "a.example.org.", "fd00::1"), (ANSWER, "a.example.org.", "fd00::ff:0:0:0:1"), True),
@@ -134,9 +142,40 @@ def test_accounts_are_bounded_and_forgotten_when_they_say_nothing() -> None:
     for number in range(1000):
         accounts.debit(number, 1.0, 0.0)
     assert len(accounts) == 100
-    assert accounts.debit("new", 1.0, 0.0) == accounts.debit("new", 1.0, 0.0) == "send"
+    assert accounts.debit("new", 1.0, 0.0) == "drop", "a full table limits more, not less"
     assert accounts.debit(5, 1.0, 0.0) == "drop"
     for number in range(200):
         accounts.debit(("later", number), 1.0, 10.0)
     assert accounts.debit(("later", 50), 1.0, 10.0) == "drop"
     assert len(accounts) == 100
+
+
+def test_a_network_that_fills_the_table_leaves_the_accounts_of_others() -> None:
+    """It has its share; what it asks above that is limited in one account."""
+    accounts = rrl.Accounts(160, 15.0, 0)
+    verdicts = [accounts.debit((b"flood", number), 5.0, 0.0, b"flood") for number in range(1000)]
+    assert verdicts.count("send") == 160 // rrl.SHARES + 5
+    assert len(accounts) == 160 // rrl.SHARES
+    assert [accounts.debit((b"other", 1), 5.0, 0.0, b"other") for _ in range(6)] == ["send"] * 5 + ["drop"]
+    for number in range(1000):
+        accounts.debit((number.to_bytes(2, "big"), 1), 5.0, 0.0, number.to_bytes(2, "big"))
+    assert len(accounts) == 160
+    assert [accounts.debit((b"late", number), 5.0, 0.0, b"late") for number in range(9)].count("send") <= 5
+
+
+MADE_UP = {
+    "NODATA": [("a", qtype) for qtype in range(13, 60)],
+    "names below a wildcard": [(f"x{number}.w", A) for number in range(40)],
+    "names below the wildcard of a CNAME": [(f"x{number}.c", A) for number in range(40)],
+    "names below a DNAME": [(f"x{number}.d", A) for number in range(40)],
+}
+
+
+@pytest.mark.parametrize("about", MADE_UP)
+async def test_types_and_names_that_a_client_makes_up_share_accounts(about: str) -> None:
+    zone = "@ 60 IN SOA ns admin 1 1 1 1 1\na A 192.0.2.1\n*.w A 192.0.2.1\n*.c CNAME a\nd DNAME w\n"
+    setup = FakeSetup(files={"db": zone})
+    server = server_of("rrl {\nresponses-per-second 5\n}\nfile db example.org", setup)
+    await setup.prepared()
+    packets = [query(f"{name}.example.org.", qtype) for name, qtype in MADE_UP[about]]
+    assert [bool(await wire(server, packet, ("192.0.2.1", 9))) for packet in packets].count(True) == 5
