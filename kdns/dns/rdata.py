@@ -10,9 +10,9 @@ from struct import pack, unpack_from
 from types import MappingProxyType
 from typing import Final
 
-from kdns.dns.names import POINTER, Labels, encode_name, labels_of, text_of
+from kdns.dns.names import POINTER, Labels, encode_name, labels_of, skip_name, text_of
 from kdns.dns.rrset import Mx, Rdata, Soa, Srv
-from kdns.dns.types import CNAME, DNAME, HTTPS, MX, NAPTR, NS, NSEC, PTR, RRSIG, SOA, SRV, SVCB
+from kdns.dns.types import AAAA, CNAME, DNAME, HTTPS, MX, NAPTR, NS, NSEC, PTR, RRSIG, SOA, SRV, SVCB, A
 
 NAME: Final = "name"
 STRING: Final = "string"
@@ -32,6 +32,8 @@ MD, MF, MB, MG, MR, MINFO, RP, AFSDB, RT, SIG, PX, NXT, KX, TALINK and LP have n
 """
 
 ONLY_A_NAME: Final = frozenset((NS, CNAME, PTR, DNAME))
+_NOTHING_BEHIND: Final = ONLY_A_NAME | {SRV, MX, SOA}
+_ADDRESS_BYTES: Final = MappingProxyType({A: 4, AAAA: 16})
 MAX_POINTERS: Final = 127
 """Pointers that one name may pass: a name has at most 127 labels."""
 
@@ -76,13 +78,14 @@ class NamesAt:
 
     def __init__(self, wire: bytes) -> None:
         self._wire = wire
-        self._names: dict[int, tuple[int, Labels]] = {}
-        """Position → the bytes that the name takes there without the root, and its labels."""
+        self._names: dict[int, tuple[int, Labels, int]] = {}
+        """Position → the bytes that the name takes there without the root, its labels, and where its pointer leads."""
 
     def at(self, position: int) -> Labels:
         """The name at a position; ValueError for anything else, as in `name_at`."""
         wire, names = self._wire, self._names
         passed: list[tuple[int, bytes]] = []
+        limit = position
         try:
             while (found := names.get(position)) is None and (length := wire[position]):
                 if len(passed) >= 2 * MAX_POINTERS:
@@ -90,9 +93,9 @@ class NamesAt:
                 if length >= 0xC0:
                     passed.append((position, b""))
                     target = (length << 8 | wire[position + 1]) - POINTER
-                    if target >= position:
+                    if target >= limit:
                         raise ValueError("a pointer leads forward")
-                    position = target
+                    position = limit = target
                     continue
                 if length > 63:
                     raise ValueError("a label of an unknown kind")
@@ -100,12 +103,16 @@ class NamesAt:
                 position += 1 + length
         except IndexError:
             raise ValueError("the name runs out of the message") from None
-        size, labels = found or (0, ())
+        size, labels, pointed = found or (0, (), -1)
+        if pointed >= limit:  # where a name begins decides how far its pointer may lead
+            raise ValueError("a pointer leads forward")
         for start, label in reversed(passed):
             if label:
                 size += 1 + len(label)
                 labels = (label, *labels)
-            names[start] = size, labels
+            else:
+                pointed = (wire[start] << 8 | wire[start + 1]) - POINTER
+            names[start] = size, labels, pointed
         if size >= 255:
             raise ValueError("the name is too long")
         return labels
@@ -115,6 +122,26 @@ def expanded(rtype: int, packet: bytes, start: int, end: int) -> bytes:
     """The rdata between two positions of a message, its names written out; ValueError where they do not fit."""
     layout = LAYOUTS.get(rtype)
     return packet[start:end] if layout is None else _with_names(layout, packet, start, end, lambda labels: labels)
+
+
+def check_rdata(rtype: int, packet: bytes, start: int, end: int, names: NamesAt) -> None:
+    """Raises ValueError for rdata between two positions of a message that is none of its type, as `rdata_of` does.
+
+    `names` are those of the message: names that end alike are read once.
+    """
+    if rtype in _ADDRESS_BYTES and end - start != _ADDRESS_BYTES[rtype]:
+        raise ValueError("an address of the wrong length")
+    position = start
+    for part in LAYOUTS.get(rtype, ()):
+        if part == NAME:
+            names.at(position)
+            position = skip_name(packet, position)
+        elif position < end:
+            position += 1 + packet[position] if part == STRING else int(part)
+        else:
+            raise ValueError("rdata of the wrong length")
+    if position > end or (position < end and rtype in _NOTHING_BEHIND):
+        raise ValueError("rdata of the wrong length")
 
 
 def renamed(rtype: int, rdata: Rdata, change: Callable[[Labels], Labels]) -> Rdata:

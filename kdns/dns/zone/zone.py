@@ -19,7 +19,7 @@ from kdns.dns.types import CNAME, DNAME, IN, NSEC, NSEC3, RRSIG, SOA
 
 MAX_RECORDS: Final = 4_000_000
 """Records of one zone."""
-MAX_ITERATIONS: Final = 500
+MAX_ITERATIONS: Final = 100
 """Hash iterations of NSEC3: more cost a server much and protect nobody (RFC 9276 §3.1)."""
 BESIDE_CNAME: Final = frozenset((CNAME, RRSIG, NSEC, 25))
 """Types that may stand beside a CNAME (RFC 4034 §3, RFC 4035 §2.5); 25 is KEY."""

@@ -11,15 +11,18 @@ from collections.abc import Collection, Iterable
 from struct import unpack_from
 from typing import Final
 
+from kdns.dns.encode import QUESTION_POINTER
 from kdns.dns.names import POINTER, Labels, is_below
 from kdns.dns.query import HEADER_BYTES, Query
-from kdns.dns.rdata import NamesAt
+from kdns.dns.rdata import LAYOUTS, NamesAt, check_rdata
 from kdns.dns.response import Response
-from kdns.dns.types import ANY, CNAME, DNAME, HTTPS, MX, NS, NSEC, NSEC3, OPT, RRSIG, SRV, SVCB
+from kdns.dns.types import AAAA, ANY, CNAME, DNAME, HTTPS, MX, NS, NSEC, NSEC3, OPT, RRSIG, SRV, SVCB, A
 from kdns.dns.wire import ADDITIONAL, ANSWER, AUTHORITY, Record, records, with_records, without_opt
 from kdns.plugins.chain import MAX_CNAMES
 
 PROOFS: Final = frozenset((NSEC, NSEC3))
+CHECKED: Final = frozenset((A, AAAA, *LAYOUTS))
+"""Types whose rdata may be wrong."""
 NAMED_AT: Final = {NS: 0, MX: 2, SRV: 6, SVCB: 2, HTTPS: 2}
 """Type → where in the rdata the name stands whose addresses are in the additional section."""
 
@@ -34,9 +37,15 @@ _ONE: Final = b"\0\1"
 def checked(wire: bytes, query: Query, plugin: str) -> Response:
     """The response that an upstream's message is, with nothing in it that does not concern the question.
 
-    Where all of it does, the bytes are passed on as they are but for the OPT. ValueError for bytes that are no message.
+    Where all of it does, the bytes are passed on as they are but for the OPT. ValueError for bytes that are no message,
+    and for a record that is none of its type: another directive would meet it later, and take it for a defect.
     """
-    every = records(wire)
+    every, names = records(wire), NamesAt(wire)
+    for record in every:
+        if not wire.startswith(QUESTION_POINTER, record.owner_at):
+            names.at(record.owner_at)
+        if record.rtype in CHECKED:
+            check_rdata(record.rtype, wire, record.rdata_at, record.end, names)
     wire = wire[: every[-1].end if every else len(wire) if wire[4:6] != _ONE else query.question_end]
     if wire[4:6] != _ONE or not is_plain(wire, query, every):
         related = in_bailiwick(wire, query, every)

@@ -203,9 +203,12 @@ async def test_a_cname_is_led_elsewhere_where_nothing_is_there(
 ) -> None:
     soa = RRset("new.", SOA, 5, (Soa("ns.new.", "m.new.", 1, 2, 3, 4, 5),))
     setup = FakeSetup()
-    setup.resolve = lambda _request: Response(  # type: ignore[method-assign] # stands in for the server
-        rcode, authority=(soa,), reuse=Reuse()
-    )
+
+    def resolve(request: Request) -> Reply:
+        del request
+        return Response(rcode, authority=(soa,), reuse=Reuse())
+
+    setup.resolve = resolve  # type: ignore[method-assign] # stands in for the server
     server = server_of("rewrite cname suffix .old. .new.", setup, Behind(records("{qname} 5 IN CNAME b.old.")))
     got = await answered(server, "a.x.", qtype)
     assert (texts(got.answer), texts(got.authority)) == (answer, authority)
