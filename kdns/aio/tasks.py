@@ -28,6 +28,25 @@ def log_failure(ended: asyncio.Task[None]) -> None:
         log.error("task failed", task=ended.get_name(), reason=str(error), exc_info=error)
 
 
+async def uninterrupted(work: Coroutine[Any, Any, T]) -> T:
+    """Returns or raises what the work does. A cancellation of the calling task takes effect when the work has ended.
+
+    For changes of what others change next: asyncio.shield would let the work go on while they begin.
+    """
+    task = asyncio.ensure_future(work)
+    cancellation: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait((task,))
+        except asyncio.CancelledError as error:
+            cancellation = error
+    if cancellation is None:
+        return task.result()
+    if not task.cancelled() and (failure := task.exception()):
+        raise cancellation from failure
+    raise cancellation
+
+
 async def unless_stopped(work: Coroutine[Any, Any, T], stop: asyncio.Event) -> T | None:
     """Do the work, or cancel it when it is to stop: None then. Raises what the work raises."""
     working, stopping = asyncio.create_task(work), asyncio.create_task(stop.wait())

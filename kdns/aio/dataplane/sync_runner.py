@@ -1,7 +1,8 @@
 """Applies the plan to the node: changes are gathered, planned, and synced by the mode's proxier.
 
 The first change after a quiet time is synced at once, later ones min_sync_s after the end of the run before. A sync
-that fails is retried as a full one, with the reason in the log; until then the kernel keeps the rules it has.
+that fails is retried as a full one, with the reason in the log; until then the kernel keeps the rules it has. So is
+one that ends by a defect, whose traceback is logged.
 Services that the kernel rejects are found and left out, until they change or the next full sync. While many are
 suspected, those that it accepts are applied in several syncs.
 There is a full sync once an hour, as in kube-proxy, in case a foreign change was not noticed.
@@ -177,10 +178,13 @@ class SyncRunner:
             started_s = self._now_s()
             try:
                 await self._sync()
-            except ApplyError as error:
+            except Exception as error:  # noqa: BLE001 - a defect in planning one Service must not end the others' rules
                 failures += 1
                 delay_s = min(FIRST_RETRY_S * 2.0 ** min(failures - 1, 16), self.timing.sync_s)
-                log.warning("rules not synced", mode=self.proxier.name, reason=str(error), retry_in_s=delay_s)
+                self._log_failure("rules not synced", error, retry_in_s=delay_s)
+                if not isinstance(error, ApplyError):
+                    self._full_pending = True
+                    self.stats.failures += 1
                 self._retry_s = self._now_s() + delay_s
                 await asyncio.sleep(min(delay_s, max(FIRST_RETRY_S, REST * (self._now_s() - started_s))))
             else:
@@ -344,3 +348,16 @@ class SyncRunner:
             self._sweep_due_from_s = self._now_s()
             self.stats.cleanup_failures += 1
             log.info("unused rules not removed yet", mode=self.proxier.name, reason=str(error))
+        except Exception as error:  # noqa: BLE001 - a full sync removes what is unused
+            self._sweep_due_from_s = None
+            self._full_pending = True
+            self.stats.cleanup_failures += 1
+            self._log_failure("unused rules not removed", error)
+
+    def _log_failure(self, event: str, error: Exception, **facts: float) -> None:
+        """Log a failure; one that is no refusal of the kernel is a defect, of which the traceback is needed."""
+        reason = str(error) or type(error).__name__
+        if isinstance(error, ApplyError):
+            log.warning(event, mode=self.proxier.name, reason=reason, **facts)
+        else:
+            log.error(event, mode=self.proxier.name, reason=reason, **facts, exc_info=error)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from kdns.aio.tasks import in_daemon_thread, observed
+from kdns.aio.tasks import in_daemon_thread, observed, uninterrupted
 
 
 @pytest.mark.parametrize(
@@ -28,6 +28,40 @@ async def test_a_failure_is_logged_when_it_happens(failure: BaseException | None
         await asyncio.wait((task,))
         await asyncio.sleep(0)
     assert [(entry["event"], entry["task"], entry["reason"]) for entry in logs] == told
+
+
+@pytest.mark.parametrize("failure", [None, OSError("gone")])
+async def test_a_cancellation_waits_for_the_end_of_work(failure: OSError | None) -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+    done: list[str] = []
+
+    async def work() -> str:
+        begun.set()
+        await go_on.wait()
+        done.append("work")
+        if failure:
+            raise failure
+        return "result"
+
+    calling = asyncio.create_task(uninterrupted(work()))
+    await begun.wait()
+    for _ in range(3):
+        calling.cancel()
+        await asyncio.sleep(0)
+    assert not calling.done()
+    go_on.set()
+    await asyncio.wait((calling,))
+    assert calling.cancelled()
+    assert done == ["work"]
+
+
+async def test_work_that_is_not_interrupted_returns_and_raises() -> None:
+    async def work(result: int) -> float:
+        return 1 / result
+
+    assert await uninterrupted(work(1)) == 1.0
+    with pytest.raises(ZeroDivisionError):
+        await uninterrupted(work(0))
 
 
 async def test_a_thread_returns_and_raises() -> None:

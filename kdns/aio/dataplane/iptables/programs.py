@@ -21,6 +21,7 @@ from kdns import logs
 from kdns.aio.dataplane.floors import CAPABILITY, Version, too_old, version_in
 from kdns.aio.netlink import xtables
 from kdns.aio.netlink.xtables import Backend
+from kdns.aio.tasks import uninterrupted
 from kdns.errors import ApplyError
 from kdns.net import FAMILIES, Family
 from kdns.proxy.iptables.rules import Jump
@@ -102,9 +103,9 @@ class Programs:
         """Run iptables-restore --noflush; ApplyError, with the line at fault, where it fails.
 
         BusyError where it could not be asked: it was ended, or another program held the lock for too long.
-        It is carried out to its end even when the calling task is cancelled.
+        It is carried out to its end even when the calling task is cancelled, which takes effect then.
         """
-        await asyncio.shield(asyncio.ensure_future(self._restore(family, text, is_test=is_test)))
+        await uninterrupted(self._restore(family, text, is_test=is_test))
 
     async def _restore(self, family: Family, text: str, *, is_test: bool) -> None:
         argv = self._argv(family, "-restore", *_WAIT, "--noflush", *(("--test",) if is_test else ()))

@@ -33,6 +33,7 @@ from kdns.aio.netlink import xtables
 from kdns.aio.netlink.addresses import VIRTUAL_LINK, is_link_up, link_addresses
 from kdns.aio.netlink.ipset import ipsets
 from kdns.aio.netlink.ipvs import ipvs
+from kdns.aio.tasks import uninterrupted
 from kdns.errors import ApplyError
 from kdns.net import FAMILIES, Family, family_of_text
 from kdns.proxy.iptables.rules import Jump, inserted
@@ -231,7 +232,7 @@ class IpvsProxier:
                     advice = f"; {CAPABILITY}" if isinstance(error, PermissionError) else ""
                     raise ApplyError(("netlink",), f"{error.strerror or error}{advice}") from error
 
-        return await asyncio.shield(asyncio.ensure_future(asyncio.to_thread(alone)))
+        return await uninterrupted(asyncio.to_thread(alone))
 
     def _load(self, contents: Mapping[Family, Ipvs]) -> dict[str, set[str]]:
         """Everything up to the rules of iptables; entries of sets that are too many."""

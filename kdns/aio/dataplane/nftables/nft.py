@@ -22,6 +22,7 @@ from kdns.aio.dataplane.nftables.elements import Request
 from kdns.aio.netlink.nftables import tables
 from kdns.aio.netlink.protocol import requests
 from kdns.aio.netlink.uapi import NETLINK_NETFILTER, NFNL_SUBSYS_NFTABLES
+from kdns.aio.tasks import uninterrupted
 from kdns.errors import ApplyError
 
 LARGE_BYTES: Final = 64 * 1024
@@ -78,15 +79,15 @@ def prepare() -> None:
 async def apply(*commands: str) -> None:
     """Carry out one transaction as a whole; ApplyError where the kernel rejects it.
 
-    It is carried out to its end even when the calling task is cancelled.
+    It is carried out to its end even when the calling task is cancelled, which takes effect then.
     """
-    await asyncio.shield(asyncio.ensure_future(_with_observers(_run(commands))))
+    await uninterrupted(_with_observers(_run(commands)))
 
 
 async def apply_elements(changes: Sequence[Request]) -> None:
     """As `apply`, for elements of sets only: they go to the kernel over netlink, without the program or its library."""
     if changes:
-        await asyncio.shield(asyncio.ensure_future(_with_observers(asyncio.to_thread(_transact, changes))))
+        await uninterrupted(_with_observers(asyncio.to_thread(_transact, changes)))
 
 
 async def check(*commands: str) -> str:

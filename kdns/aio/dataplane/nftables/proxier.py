@@ -15,7 +15,7 @@ from kdns.aio.dataplane.nftables.elements import Request, element_requests, flus
 from kdns.aio.dataplane.nftables.monitor import TablesMonitor
 from kdns.aio.dataplane.proxier import Footprint, ForeignChange, UdpTargets
 from kdns.aio.netlink.nftables import object_names, rule_counts
-from kdns.aio.tasks import observed
+from kdns.aio.tasks import observed, uninterrupted
 from kdns.errors import ApplyError
 from kdns.net import FAMILIES, Family
 from kdns.proxy.nftables.objects import NFT_FAMILY, TABLE
@@ -101,7 +101,7 @@ class NftablesProxier:
 
         It comes to its end even when the calling task is cancelled: what is deleted must not be deleted again.
         """
-        return await asyncio.shield(asyncio.ensure_future(self._sweep()))
+        return await uninterrupted(self._sweep())
 
     async def _sweep(self) -> bool:
         async with self._turn:

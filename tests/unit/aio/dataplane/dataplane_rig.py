@@ -40,6 +40,7 @@ VIEW = NodeView("here", "", (ip_address("192.0.2.1"),), (ip_address("192.0.2.1")
 class Kernel:
     """A backend that notes what it is asked for; `refusals` are the reasons of the next ones.
 
+    `defects` are other errors that they raise.
     It takes no rules for the addresses of `poison`, and tidies up in as many steps as there are `leftovers`. Every
     check takes `check_s` of the rig's clock, every sync `sync_s`, which are told to `passed`.
     """
@@ -49,6 +50,7 @@ class Kernel:
     def __init__(self) -> None:
         self.did: list[str] = []
         self.refusals: list[str] = []
+        self.defects: list[Exception] = []
         self.poison: set[str] = set()
         self.rejects_everything = False
         self.cannot_be_asked = False
@@ -92,6 +94,8 @@ class Kernel:
         self.busy.set()
         await self.go_on.wait()
         self.passed(self.sync_s)
+        if self.defects:
+            raise self.defects.pop(0)
         if self.rejects_everything:
             raise ApplyError(("nft",), "no rules at all")
         if self.refusals:

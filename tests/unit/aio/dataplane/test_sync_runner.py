@@ -9,6 +9,7 @@ from ipaddress import ip_network
 
 import pytest
 from dataplane_rig import VIEW, Rig, endpoint_slice, hurry, service
+from structlog.testing import capture_logs
 
 from kdns.aio.dataplane import sync_runner as module
 from kdns.cluster.objects import Meta, Node, NodeMeta, ServiceCIDR, ServiceCIDRSpec
@@ -150,6 +151,36 @@ async def test_a_run_that_is_cancelled_in_the_middle_begins_from_scratch() -> No
     async with rig.running():
         await rig.until(lambda: rig.has(1, 2))
         assert rig.kernel.did == ["sync_full"]
+
+
+@pytest.mark.parametrize(
+    ("failing", "wanted"),
+    [
+        ("sync_full", ["sync_full", "sync_full", "sync_partial"]),
+        ("sync_partial", ["sync_full", "sync_partial", "sync_full"]),
+        ("sweep", ["sync_full", "sync_partial", "sync_full"]),
+    ],
+)
+async def test_a_defect_is_logged_and_retried_as_a_full_sync(failing: str, wanted: list[str]) -> None:
+    rig, defect = Rig(), OverflowError("int too big to convert")
+    rig.kernel.leftovers = 1_000_000 if failing == "sweep" else 0
+    if failing == "sync_full":
+        rig.kernel.defects.append(defect)
+    with capture_logs() as logs:
+        async with rig.running():
+            rig.list_all()
+            await rig.until(lambda: rig.has(1))
+            if failing == "sync_partial":
+                rig.kernel.defects.append(defect)
+            rig.put(service(2))
+            await rig.until(lambda: rig.has(1, 2))
+            if failing == "sweep":
+                rig.kernel.defects.append(defect)
+                await rig.until(lambda: rig.kernel.did.count("sync_full") > 1)
+    assert rig.kernel.rules == wanted
+    (entry,) = [each for each in logs if each["log_level"] == "error"]
+    assert (entry["reason"], entry["exc_info"]) == (str(defect), defect)
+    assert rig.plane.stats.failures + rig.plane.stats.cleanup_failures == 1
 
 
 async def test_everything_is_made_anew_once_an_hour() -> None:
