@@ -6,6 +6,9 @@ reported that it is deleted. A watch that ends is resumed from the last resource
 every outage and with every event), after Timing.refusals consecutive refusals to resume, and every Timing.verify_s. One
 that lacks most of the stored objects is believed when the next one, Timing.confirm_s later, lacks most as well.
 
+Objects and events are applied in order and in slices of SLICE_S, between which the loop serves others. A watch resumes
+after the last event that was applied.
+
 Differs: client-go believes any list, also an empty one of another kind than it asked for; names that exist would not.
 """
 
@@ -13,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -22,9 +25,10 @@ from typing import Protocol, TypeAlias
 import msgspec
 
 from kdns import logs
+from kdns.aio.kube import pager
 from kdns.aio.kube.outage import Outage
-from kdns.aio.kube.pager import Getter, pages
-from kdns.cluster.objects import Key
+from kdns.aio.kube.pager import EndlessListError, Getter, pages
+from kdns.cluster.objects import Key, Object
 from kdns.cluster.state import AnyChange, State
 from kdns.cluster.watch import (
     DECODE_ERRORS,
@@ -49,6 +53,9 @@ OnChange: TypeAlias = Callable[[list[AnyChange]], None]
 
 Called with an empty list when the first complete list of a kind changed nothing: State.synced has one more kind.
 """
+
+SLICE_S = 0.001
+"""How long objects or events are applied before others get the loop."""
 
 TOO_LARGE = "Too large resource version"
 """The message, with status 504, for a resourceVersion that the server has not reached: it was restored or replaced."""
@@ -166,6 +173,11 @@ class Reflector:
             self._relist("malformed")
             self.stats.errors["malformed"] += 1
             log.warning("api server response malformed", kind=self.resource.plural, reason=str(error))
+        except EndlessListError as error:
+            self._relist("endless")
+            self.stats.errors["endless"] += 1
+            after_s = self.timing.backoff_cap_s
+            log.warning("new list needed", kind=self.resource.plural, cause="endless", reason=error.reason)
         except ApiServerError as error:
             free_failures = self._failed(error)
             after_s = min(error.retry_after_s, self.timing.retry_after_cap_s)
@@ -284,16 +296,44 @@ class Reflector:
         result = ListResult()
         async for page in pages(self.connection, self.resource, self._selectors(), page_objects):
             self._contact()
-            result.keys.update(obj.key for obj in page.objects)
             result.keys.update(self._skip(page.failures))
-            changes = [change for obj in page.objects if (change := self.state.upsert(obj))]
-            result.changes += len(changes)
-            self._hand_over(changes)
+            objects = iter(page.objects)
+            while self._upsert(objects, result):  # noqa: ASYNC110 - nothing is waited for: others have their turn
+                await asyncio.sleep(0)
             # Changes made while later pages are read are newer than the first page's version: the watch reports them.
             result.version = result.version or page.resource_version
         if not result.version:
             raise msgspec.DecodeError("the list has no metadata.resourceVersion")
         return result
+
+    def _upsert(self, objects: Iterator[Object], result: ListResult) -> bool:
+        """Store listed objects for a slice of time, and hand over the changes; whether objects may be left."""
+        changes: list[AnyChange] = []
+        is_over = self._slice()
+        try:
+            for obj in objects:
+                result.keys.add(obj.key)
+                if change := self._put(obj):
+                    changes.append(change)
+                if is_over():
+                    return True
+            return False
+        finally:
+            result.changes += len(changes)
+            self._hand_over(changes)
+
+    def _slice(self) -> Callable[[], bool]:
+        """Whether a slice of time that begins now is over."""
+        time_s = asyncio.get_running_loop().time
+        end_s = time_s() + SLICE_S
+        return lambda: time_s() >= end_s
+
+    def _put(self, obj: Object) -> AnyChange | None:
+        """Store an object; EndlessListError beyond the bound of a list, which failed lists and watches reach too."""
+        known = self.state.objects(self.resource.kind)
+        if len(known) >= pager.OBJECTS_MAX and obj.key not in known:
+            raise EndlessListError(self.connection.server, self.resource.path, f"{pager.OBJECTS_MAX} objects")
+        return self.state.upsert(obj)
 
     def _selectors(self) -> dict[str, str]:
         selectors = {"labelSelector": self.label_selector, "fieldSelector": self.field_selector}
@@ -313,12 +353,18 @@ class Reflector:
             self._contact()
             async for chunk in chunks:
                 self._contact()
-                self._apply(map(decode_event, lines.feed(chunk)))
+                events = map(decode_event, lines.feed(chunk))
+                while self._apply(events):  # noqa: ASYNC110 - as in _fetch
+                    await asyncio.sleep(0)
 
-    def _apply(self, events: Iterable[Event]) -> None:
-        """Store a batch of events and hand over its changes, also those before an event that ends the watch."""
+    def _apply(self, events: Iterator[Event]) -> bool:
+        """Store events for a slice of time and hand over the changes, also those before an event that ends the watch.
+
+        Returns whether events may be left.
+        """
         changes: list[AnyChange] = []
         last: Event | None = None
+        is_left, is_over = False, self._slice()
         try:
             for event in events:
                 if event.type == "ERROR":
@@ -327,10 +373,14 @@ class Reflector:
                 last = event
                 if event.type != "BOOKMARK":
                     self._store(event, changes)
+                if is_over():
+                    is_left = True
+                    break
         finally:
             self._hand_over(changes)
         if last:
             self._resume_from(resource_version_of(last.object))
+        return is_left
 
     def _store(self, event: Event, changes: list[AnyChange]) -> None:
         self.stats.events += 1
@@ -340,7 +390,7 @@ class Reflector:
                 key = key_of(event.object)
                 change = self.state.delete(self.resource.kind, key) if key else None
             else:
-                change = self.state.upsert(self.resource.decode(event.object))
+                change = self._put(self.resource.decode(event.object))
         except msgspec.ValidationError as error:
             self._skip([DecodeFailure(key_of(event.object), str(error))])
         else:
