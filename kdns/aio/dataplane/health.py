@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from math import inf
 from typing import Any, Final
 
 from aiohttp import web
@@ -25,6 +26,8 @@ from kdns.proxy.plan.health import HealthCheck, HealthCheckPort, health_checks, 
 from kdns.proxy.plan.plan import Plan
 
 RETRY_S: Final = 5.0
+LASTING_S: Final = 30.0
+"""How long a port cannot be listened on before a warning: a kube-proxy that kdns replaces has it until it ends."""
 FAILED_TO_START: Final = "FailedToStartServiceHealthcheck"
 WEIGHT_HEADER: Final = "X-Load-Balancing-Endpoint-Weight"
 
@@ -76,14 +79,23 @@ class ServiceHealthServers:
     """HTTP servers at health check node ports: how many local endpoints a Service has on this node."""
 
     def __init__(
-        self, state: State, node_name: str, health: ProxyHealth, events: EventRecorder, connections: Connections
+        self,
+        state: State,
+        node_name: str,
+        health: ProxyHealth,
+        events: EventRecorder,
+        connections: Connections,
+        *,
+        lasting_s: float = LASTING_S,
     ) -> None:
+        self._lasting_s = lasting_s
         self._state, self._node_name, self._health, self._events = state, node_name, health, events
         self._connections = connections
         self._places: dict[Key, Mapping[HealthCheckPort, HealthCheck]] = {}
         self._checks: dict[tuple[str, int], HealthCheck] = {}
         self._sites: dict[tuple[str, int], HttpServer] = {}
-        self._failed: set[tuple[str, int]] = set()
+        self._failed: dict[tuple[str, int], float] = {}
+        """Since when a port cannot be listened on, in seconds of the monotonic clock; infinite after the warning."""
         self._changed = asyncio.Event()
 
     def synced(self, result: SyncResult) -> None:
@@ -103,7 +115,10 @@ class ServiceHealthServers:
             self._update_checks(result.plan)
 
     async def run(self) -> None:
-        """Open and close servers until cancelled; what cannot be opened is retried every RETRY_S."""
+        """Open and close servers until cancelled; what cannot be opened is retried every RETRY_S.
+
+        A Service gets a Warning Event after LASTING_S of failures.
+        """
         try:
             while True:
                 await self._reconcile()
@@ -129,16 +144,16 @@ class ServiceHealthServers:
     async def _reconcile(self) -> None:
         unused = [self._sites.pop(at) for at in list(self._sites) if at not in self._checks]
         await asyncio.gather(*(site.close() for site in unused))
-        self._failed &= self._checks.keys()
+        self._failed = {at: since_s for at, since_s in self._failed.items() if at in self._checks}
         for at, check in list(self._checks.items()):
             if at in self._sites:
                 continue
             try:
                 self._sites[at] = await start_site(*at, {ANY_PATH: self._answer(at)}, self._connections)
-                self._failed.discard(at)
+                self._failed.pop(at, None)
             except ListenError as error:
-                if at not in self._failed:
-                    self._failed.add(at)
+                if time.monotonic() - self._failed.setdefault(at, time.monotonic()) >= self._lasting_s:
+                    self._failed[at] = inf
                     message = f"node {self._node_name}: {error}"
                     self._events.warn(check.namespace, check.service, FAILED_TO_START, message)
 

@@ -6,14 +6,16 @@ import asyncio
 import socket
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from ipaddress import ip_address
 from typing import Any
 
 import msgspec
+import pytest
 
 from kdns.aio.connections import Connections, Kind
 from kdns.aio.dataplane.events import MAX_QUEUED, EventRecorder
-from kdns.aio.dataplane.health import ProxyHealth, ServiceHealthServers
+from kdns.aio.dataplane.health import LASTING_S, ProxyHealth, ServiceHealthServers
 from kdns.aio.dataplane.sync_runner import SyncResult, SyncRunner, SyncTiming
 from kdns.aio.dataplane.userspace.proxier import UserspaceProxier
 from kdns.cluster.objects import Service
@@ -91,3 +93,24 @@ async def test_events_for_an_api_that_does_not_answer_are_bounded() -> None:
     for number in range(2 * MAX_QUEUED):
         events.warn("d", f"s{number}", "Reason", "message")
     assert events._queue.qsize() == MAX_QUEUED  # noqa: SLF001 - nothing else shows what waits
+
+
+@pytest.mark.parametrize(("lasting_s", "warnings"), [(LASTING_S, 0), (0.0, 1)])
+async def test_a_port_that_is_in_use_for_a_while_is_no_warning(lasting_s: float, warnings: int) -> None:
+    """At a take-over the kube-proxy that ends has the ports still."""
+    state, view = State(), NodeView("here", "", (NODE,), (NODE,))
+    runner = SyncRunner(state, UserspaceProxier(), lambda: None, SyncTiming())
+    events = EventRecorder(Source(endpoint="http://127.0.0.1:1"), "here")
+    health, connections = ProxyHealth(runner, lambda: None), Connections(Kind.NODE_SITES)
+    servers = ServiceHealthServers(state, "here", health, events, connections, lasting_s=lasting_s)
+    with socket.create_server(("127.0.0.1", 0)) as blocked:
+        task = asyncio.create_task(servers.run())
+        for _ in range(3):  # each change is an attempt
+            wanted = free_port()
+            for number, port in enumerate((blocked.getsockname()[1], wanted)):
+                state.upsert(service(f"s{number}", f"10.96.0.{number + 1}", port))
+            servers.synced(SyncResult(plan(state, view, ProxyConfig(USERSPACE)), {}, None))
+            await until(partial(is_open, wanted))
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert events._queue.qsize() == warnings  # noqa: SLF001 - nothing else shows what waits
