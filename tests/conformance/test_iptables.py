@@ -238,6 +238,10 @@ def _canary(where: Where, rules: Rules | None, _: Chains) -> Rules | None:
     return (("-m", "comment", "--comment", "kdns"),) if where[2:] == ("mangle", "KUBE-PROXY-CANARY") else rules
 
 
+def _mark(where: Where, rules: Rules | None, _: Chains) -> Rules | None:
+    return (("-m", "comment", "--comment", "kdns"), *rules) if where.chain == "KUBE-MARK-MASQ" and rules else rules
+
+
 def _canaries(where: Where, rules: Rules | None, _: Chains) -> Rules | None:
     return () if where.chain == "KUBE-PROXY-CANARY" and rules is None else rules
 
@@ -286,6 +290,7 @@ def _own_packets(where: Where, rules: Rules | None, record: Chains) -> Rules | N
 
 DEVIATIONS = (
     Deviation("the canary chain of table mangle says whose the rules are", _canary),
+    Deviation("a chain that every sync of kube-proxy writes anew says who wrote table nat last", _mark),
     Deviation("canary chains come back with everything else; kube-proxy makes them at its start only", _canaries),
     Deviation("there is no chain that nothing leads to", _unreferenced),
     Deviation(

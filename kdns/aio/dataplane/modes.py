@@ -8,7 +8,7 @@ from typing import Final
 from kdns import logs
 from kdns.aio.dataplane.floors import CAPABILITY
 from kdns.aio.dataplane.iptables import floors as iptables
-from kdns.aio.dataplane.iptables.clean_up import remove_chains
+from kdns.aio.dataplane.iptables.clean_up import remove_chains, remove_marks
 from kdns.aio.dataplane.ipvs import probe as ipvs
 from kdns.aio.dataplane.ipvs.clean_up import remove_ipvs
 from kdns.aio.dataplane.nftables import floors as nftables
@@ -100,5 +100,5 @@ _ROWS: Final = (
 )
 MODES: Final[Mapping[str, Mode]] = {row.name: row for row in _ROWS}
 
-CLEAN_UPS: Final[tuple[CleanUp, ...]] = tuple(dict.fromkeys(each for row in _ROWS for each in row.leaves))
+CLEAN_UPS: Final[tuple[CleanUp, ...]] = (*dict.fromkeys(each for row in _ROWS for each in row.leaves), remove_marks)
 """What removes everything that a proxy of any mode may have left."""

@@ -78,13 +78,15 @@ class IptablesPart:
 class Footprint:
     """What a mode has in the kernel; what is not in it, is left over from another mode.
 
-    `spares_kube_proxy`: a kube-proxy is at work, so what may be its own stays too.
+    `spares_kube_proxy`: a kube-proxy may be at work, so what may be its own stays too. `marked` are the exceptions:
+    back ends of iptables in which kdns's own mark says that kdns wrote the chains last. A removal checks that again.
     """
 
     nft_tables: frozenset[str] = frozenset()
     iptables: IptablesPart | None = None
     ipvs: bool = False
     spares_kube_proxy: bool = False
+    marked: frozenset[tuple[str, Family]] = frozenset()
 
 
 CleanUp: TypeAlias = Callable[[Settings, Footprint], Awaitable[Sequence[str]]]

@@ -86,8 +86,16 @@ def frame(half: FamilyPlan, features: Features) -> Iterator[Chain]:
     yield Chain(NAT, SERVICES, tuple(_to_node_ports(half)))
     yield Chain(NAT, NODE_PORTS)
     yield postrouting(mark)
-    yield Chain(NAT, MARK_MASQUERADE, (f"-j MARK --set-xmark {mark}/{mark}",))
+    yield mark_masquerade(mark)
     yield Chain(NAT, CANARY)
+
+
+def mark_masquerade(mark: str) -> Chain:
+    """The chain that marks packets to be masqueraded, with kdns's own mark.
+
+    Every sync of a kube-proxy writes this chain anew, so kdns's mark says that kdns wrote table nat last.
+    """
+    return Chain(NAT, MARK_MASQUERADE, (comment(OWNER), f"-j MARK --set-xmark {mark}/{mark}"))
 
 
 def postrouting(mark: str) -> Chain:

@@ -27,7 +27,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from kdns.net import VERSION, Family, parse_unmapped_address
-from kdns.proxy.iptables.frame import LOCAL_DESTINATION, LOCAL_SOURCE, OWNER, not_local_pods, postrouting
+from kdns.proxy.iptables.frame import (
+    LOCAL_DESTINATION,
+    LOCAL_SOURCE,
+    OWNER,
+    mark_masquerade,
+    not_local_pods,
+    postrouting,
+)
 from kdns.proxy.iptables.names import (
     CANARY,
     FILTER,
@@ -175,7 +182,7 @@ def frame_chains(half: FamilyPlan) -> Iterator[Chain]:
     yield marked._replace(rules=(hairpin, *marked.rules))
     yield Chain(NAT, NODE_PORT, tuple(_node_port(matches)))
     yield Chain(NAT, LOAD_BALANCER_CHAIN, (*_local(matches, LOAD_BALANCER_LOCAL), _MARK))
-    yield Chain(NAT, MARK_MASQUERADE, (f"-j MARK --set-xmark {mark}/{mark}",))
+    yield mark_masquerade(mark)
     yield Chain(FILTER, FORWARD, tuple(_forward(mark)))
     yield Chain(FILTER, NODE_PORT, (rule("-p tcp", matches.commented(HEALTH_CHECKS), "-j ACCEPT"),))
     yield Chain(FILTER, PROXY_FIREWALL, (rule(matches.commented(LOAD_BALANCER_FIREWALL), f"-j {SOURCE_RANGES}"),))

@@ -164,8 +164,13 @@ def test_cleaning_up_runs_as_the_dataplane_does_and_then_does_nothing() -> None:
     pod = yaml.safe_load((FOLDER / "cleanup.yaml").read_text())["spec"]["template"]["spec"]
     (cleanup,), (done,) = pod["initContainers"], pod["containers"]
     assert cleanup["args"] == ["--cleanup"]
-    for name in ("image", "command", "securityContext"):
+    for name in ("image", "command"):
         assert cleanup[name] == CONTAINER[name]
+    legacy = {"drop": ["ALL"], "add": ["NET_ADMIN", "NET_RAW"]}
+    assert cleanup["securityContext"] == CONTAINER["securityContext"] | {"capabilities": legacy}
+    ((mount,), (volume,)) = cleanup["volumeMounts"], pod["volumes"]
+    assert (mount["name"], mount["mountPath"]) == (volume["name"], volume["hostPath"]["path"])
+    assert volume["hostPath"] == {"path": "/run/xtables.lock", "type": "FileOrCreate"}
     assert cleanup["env"] == [each for each in CONTAINER["env"] if each["name"] == "PYTHONPATH"]
     for name in ("hostNetwork", "tolerations", "nodeSelector", "securityContext"):
         assert pod[name] == POD[name]

@@ -15,20 +15,21 @@ counters of nfacct stay here too: rules of a proxy to come need them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
 from kdns import logs
 from kdns.aio.dataplane.host_settings import set_sysctl
-from kdns.aio.dataplane.iptables.programs import KUBELETS, TRIAL, Programs, installed, rule_words
+from kdns.aio.dataplane.iptables.programs import BACKENDS, KUBELETS, TRIAL, Programs, installed, rule_words
 from kdns.aio.dataplane.proxier import Footprint
 from kdns.aio.netlink import xtables
 from kdns.aio.netlink.xtables import Backend
 from kdns.errors import ApplyError
 from kdns.net import FAMILIES, Family
 from kdns.proxy.iptables.capture import CHAINS
-from kdns.proxy.iptables.names import FILTER, FIREWALL, FIXED, MANGLE, NAT
+from kdns.proxy.iptables.frame import OWNER
+from kdns.proxy.iptables.names import CANARY, FILTER, FIREWALL, FIXED, MANGLE, MARK_MASQUERADE, NAT, SERVICES
 from kdns.proxy.iptables.tables import is_service_chain
 from kdns.proxy.ipvs import frame as ipvs
 from kdns.proxy.settings.settings import Settings
@@ -42,6 +43,7 @@ _AT_ONCE: Final = 500
 """Chains that iptables-nft deletes in one commit: its time grows with the square."""
 _NAMED: Final = 10
 """Chains of a table that are named when they are removed."""
+_MARK: Final = ("-m", "comment", "--comment", OWNER)
 _ORDER: Final = ("KUBE-FW-", "KUBE-EXT-", "KUBE-XLB-", "KUBE-SVC-", "KUBE-SVL-", "KUBE-SEP-")
 
 log = logs.get(__name__)
@@ -59,11 +61,12 @@ async def remove_chains(settings: Settings | None, kept: Footprint) -> Sequence[
     for backend in ("nft", "legacy"):
         for family in FAMILIES:
             there = await asyncio.to_thread(_chains, backend, family)
-            stale = {
-                table: names
-                for table in FIXED
-                if (names := [each for each in there.get(table, ()) if _is_stale(backend, there, table, each, kept)])
-            }
+            is_spared = kept.spares_kube_proxy and (backend, family) not in kept.marked
+            stale: dict[str, list[str]] = {}
+            for table in FIXED:
+                names = there.get(table, ())
+                if own := [each for each in names if _is_stale(backend, there, table, each, kept, is_spared=is_spared)]:
+                    stale[table] = own
             if not stale and not (kept.iptables and kept.iptables.backend == backend):
                 continue
             programs = await installed() if programs is None else programs
@@ -96,12 +99,14 @@ def is_proxys(table: str, chain: str) -> bool:
     )
 
 
-def _is_stale(backend: str, there: Mapping[str, list[str]], table: str, chain: str, kept: Footprint) -> bool:
+def _is_stale(
+    backend: str, there: Mapping[str, list[str]], table: str, chain: str, kept: Footprint, *, is_spared: bool
+) -> bool:
     if not is_proxys(table, chain):
         return False
     if kept.iptables and kept.iptables.backend == backend and kept.iptables.keeps(table, chain):
         return False
-    if kept.spares_kube_proxy and chain not in CHAINS.get(table, ()):
+    if is_spared and chain not in CHAINS.get(table, ()):
         return False  # a kube-proxy makes chains of the same names; those that capture would lead to relays that end
     return not (table == FILTER and chain == FIREWALL and KUBELETS & set(there.get(MANGLE, ())))
 
@@ -121,10 +126,11 @@ async def remove_stale(
     A chain to which rules of others lead cannot be removed: it stays, empty.
     """
     backend = programs.backend
+    guards = await _guards(programs, family) if (backend, family) in kept.marked else {}
     loopback = await programs.rules(family, FILTER, FIREWALL) if FIREWALL in stale.get(FILTER, ()) else []
     emptied: list[str] = []
     removed: list[str] = []
-    for table in FIXED:
+    for table in (*guards, *(each for each in FIXED if each not in guards)):
         names = stale.get(table, [])
         jumps = [
             rule
@@ -133,10 +139,9 @@ async def remove_stale(
             for rule in await programs.rules(family, table, chain)
             if _is_left_over(rule, backend, family, table, chain, set(names), kept)
         ]
-        if jumps:
-            emptied += (f"*{table}", *(f"-D{rule.removeprefix('-A')}" for rule in jumps), "COMMIT")
-            removed += (f"{family} {table} {rule} in iptables-{backend}" for rule in jumps if not names)
-        emptied += _commits(table, [f":{name} - [0:0]" for name in names], backend)
+        deletions = [f"-D{rule.removeprefix('-A')}" for rule in (*guards.get(table, ()), *jumps)]
+        removed += (f"{family} {table} {rule} in iptables-{backend}" for rule in jumps if not names)
+        emptied += _commits(table, [*deletions, *(f":{name} - [0:0]" for name in names)], backend)
     if emptied:
         await programs.restore(family, "\n".join((*emptied, "")))
     for table, names in stale.items():
@@ -180,6 +185,81 @@ def _is_left_over(
     if part is None or kept.spares_kube_proxy or not is_proxys(table, target) or target == FIREWALL:
         return False
     return not any(sorted(words) == sorted(own[3]) for own in part.jumps if own[:3] == (family, table, chain))
+
+
+async def marked() -> frozenset[tuple[str, Family]]:
+    """The back ends and families whose chains kdns wrote last, by kdns's own mark."""
+    return frozenset(
+        [(programs.backend, family) async for programs, family in _with_chains() if await _guards(programs, family)]
+    )
+
+
+async def _with_chains() -> AsyncIterator[tuple[Programs, Family]]:
+    """The back ends and families in which kdns may have left its mark. No program is run where it has no chain."""
+    programs: dict[Backend, Programs] | None = None
+    for backend in BACKENDS:
+        for family in FAMILIES:
+            there = await asyncio.to_thread(_chains, backend, family)
+            if CANARY in there.get(MANGLE, ()) or MARK_MASQUERADE in there.get(NAT, ()):
+                programs = await installed() if programs is None else programs
+                if backend in programs:
+                    yield programs[backend], family
+
+
+async def _guards(programs: Programs, family: Family) -> dict[str, list[str]]:
+    """The rule that is kdns's mark, by its table; none if somebody else wrote the chains last.
+
+    A restore that begins with its deletion changes nothing once a kube-proxy has written its rules: to find the mark
+    and to remove the chains is one step. Table mangle tells only if table nat has no chain for Services, as after an
+    interrupted clean-up.
+    """
+    there = await asyncio.to_thread(_chains, programs.backend, family)
+    in_nat = {SERVICES, MARK_MASQUERADE} & set(there.get(NAT, ()))
+    table, chain = (NAT, MARK_MASQUERADE) if in_nat else (MANGLE, CANARY)
+    own = await _marks(programs, family, table, chain) if chain in there.get(table, ()) else []
+    return {table: own} if own else {}
+
+
+async def _marks(programs: Programs, family: Family, table: str, chain: str) -> list[str]:
+    return [rule for rule in await programs.rules(family, table, chain) if rule_words(rule) == list(_MARK)]
+
+
+async def has_rules_of_others() -> bool:
+    """Whether a back end has Services' rules without kdns's mark: those of a kube-proxy in mode iptables or ipvs."""
+    own = await marked()
+    for backend in BACKENDS:
+        for family in FAMILIES:
+            if (backend, family) in own:
+                continue
+            with suppress(OSError, ApplyError):
+                content = await asyncio.to_thread(xtables.table_content, backend, family, NAT)
+                if content.rules[SERVICES]:
+                    return True
+    return False
+
+
+async def remove_marks(settings: Settings | None, kept: Footprint) -> Sequence[str]:
+    """Remove kdns's mark in table mangle where a kube-proxy has taken over the chains; see `CleanUp`."""
+    del settings
+    removed: list[str] = []
+    own = kept.iptables.backend if kept.iptables else ""
+    async for programs, family in _with_chains():
+        if programs.backend != own and (programs.backend, family) not in kept.marked:
+            for rule in await _marks(programs, family, MANGLE, CANARY):
+                await programs.restore(family, f"*{MANGLE}\n-D{rule.removeprefix('-A')}\nCOMMIT\n")
+                removed.append(f"{family} {MANGLE} {rule} in iptables-{programs.backend}")
+    return removed
+
+
+async def remove_canaries(kept: Footprint) -> None:
+    """Remove the canaries beside kdns's mark: a kube-proxy in mode iptables or ipvs then writes all of its rules.
+
+    It looks for them every syncPeriod, 30 s by default. No rule leads to them.
+    """
+    async for programs, family in _with_chains():
+        if (programs.backend, family) in kept.marked:
+            for table in FIXED:
+                await programs.restore(family, f"*{table}\n:{CANARY} - [0:0]\n-X {CANARY}\nCOMMIT\n")
 
 
 def _place(name: str) -> int:

@@ -85,7 +85,7 @@ class Leftovers:
 
 async def remove_ipvs(settings: Settings | None, kept: Footprint) -> Sequence[str]:
     """Remove it; see `CleanUp`. What connections need goes later where another mode is kept, which serves new ones."""
-    if kept.ipvs or kept.spares_kube_proxy:  # what kdns leaves has the names of kube-proxy's
+    if kept.ipvs or (kept.spares_kube_proxy and not kept.marked):  # what kdns leaves has the names of kube-proxy's
         return []
     excluded = settings.ipvs.exclude_cidrs if settings else ()
     networks = tuple(network for text in excluded if (network := parse_network(text)))

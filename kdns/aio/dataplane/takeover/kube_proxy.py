@@ -1,7 +1,8 @@
 """Whether a kube-proxy is at work in this network namespace.
 
-Its process is seen where it is in this PID namespace, its pages for operators in any case: also those of a kube-proxy
-that is a part of another program, as in k3s.
+Its process is seen if it is in this PID namespace. Its pages for operators are seen in any case, also those of a
+kube-proxy that is a part of another program, as in k3s. A page counts only if root listens there: any user may listen
+at these ports while they are free.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ import socket
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 PAGES: Final = ((10249, "/proxyMode", rb"(?:iptables|ipvs|nftables|userspace)\Z"), (10256, "/livez", rb'\{.*"healthy"'))
 """Where kube-proxy's pages are by default, and what they begin with."""
 NAME: Final = "kube-proxy"
+ROOT: Final = 0
 TIMEOUT_S: Final = 1.0
 _PROC: Final = Path("/proc")
 _LISTENS: Final = "0A"  # enum in net/tcp_states.h
@@ -29,9 +31,9 @@ async def kube_proxy() -> str:
     """How a kube-proxy is known to be at work, in words; "" where there is no sign of one."""
     if pid := await asyncio.to_thread(_process):
         return f"process {pid}"
-    own = await asyncio.to_thread(own_ports)
+    ports = await asyncio.to_thread(_ports_of_root) - await asyncio.to_thread(own_ports)
     for port, path, body in PAGES:
-        if port not in own and await _answers(port, path, body):
+        if port in ports and await _answers(port, path, body):
             return f"http://127.0.0.1:{port}{path}"
     return ""
 
@@ -53,7 +55,15 @@ def _process() -> int:
 def own_ports() -> set[int]:
     """The TCP ports at which this process itself listens."""
     inodes = set(_socket_inodes())
-    return {port for inode, port in _listeners() if inode in inodes}
+    return {listener.port for listener in _listeners() if listener.inode in inodes}
+
+
+def _ports_of_root() -> set[int]:
+    """The TCP ports at which only root listens: another user's socket may be the one that answers at 127.0.0.1."""
+    users: dict[int, set[int]] = {}
+    for listener in _listeners():
+        users.setdefault(listener.port, set()).add(listener.uid)
+    return {port for port, uids in users.items() if uids == {ROOT}}
 
 
 def _socket_inodes() -> Iterator[str]:
@@ -63,14 +73,20 @@ def _socket_inodes() -> Iterator[str]:
                 yield match[1]
 
 
-def _listeners() -> Iterator[tuple[str, int]]:
-    """Inode and port of all listening sockets (/proc/net/tcp, proc(5))."""
+class _Listener(NamedTuple):
+    inode: str
+    port: int
+    uid: int
+
+
+def _listeners() -> Iterator[_Listener]:
+    """All listening sockets of this network namespace, of every PID namespace (/proc/net/tcp, proc(5))."""
     for name in ("tcp", "tcp6"):
         with suppress(OSError), (_PROC / "self/net" / name).open(encoding="ascii") as lines:
             for line in lines:
                 fields = line.split()
                 if fields[3:4] == [_LISTENS]:
-                    yield fields[9], int(fields[1].rpartition(":")[2], 16)
+                    yield _Listener(fields[9], int(fields[1].rpartition(":")[2], 16), int(fields[7]))
 
 
 async def _answers(port: int, path: str, body: bytes) -> bool:

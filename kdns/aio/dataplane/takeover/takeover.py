@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from types import TracebackType
 from typing import Final, Self
 
 from kdns import logs
+from kdns.aio.dataplane.iptables.clean_up import remove_canaries
 from kdns.aio.dataplane.proxier import CleanUp, Footprint, Mode, RunningMode
 from kdns.aio.dataplane.takeover.kube_proxy import kube_proxy
 from kdns.aio.dataplane.takeover.owner import own_network
+from kdns.aio.dataplane.takeover.rule_authors import RuleAuthors, rule_authors
 from kdns.aio.tasks import observed
-from kdns.errors import ApplyError
+from kdns.errors import ApplyError, KdnsError
 from kdns.proxy.modes import semantics
 from kdns.proxy.settings.settings import Settings
 
@@ -29,6 +32,10 @@ RETRY_S: Final = 10.0
 
 WATCH_S: Final = 60.0
 """How often it is looked whether a kube-proxy has been started."""
+
+PATIENCE_S: Final = 6.0
+"""How long --cleanup looks for a kube-proxy where kdns's rules are the only ones: it retries its ports every 5 s."""
+POLL_S: Final = 0.5
 
 log = logs.get(__name__)
 
@@ -162,24 +169,54 @@ async def remove_everything(
     *,
     is_kube_proxy: Callable[[], Awaitable[str]] = kube_proxy,
     own: Callable[[], socket.socket] = own_network,
+    authors: Callable[[], Awaitable[RuleAuthors]] = rule_authors,
+    patience_s: float = PATIENCE_S,
+    poll_s: float = POLL_S,
 ) -> list[str]:
-    """Remove what proxies of all modes have left, for --cleanup; what was removed, in words.
+    """Removes what kdns has left in all modes, for --cleanup, and returns what was removed, in words.
 
-    Where a kube-proxy is at work, what may be its own stays: one that follows kdns is started before kdns ends.
-    KdnsError where another process of kdns is at work, which would put its rules back. ApplyError where something
-    cannot be removed, after everything else was.
+    What may be a kube-proxy's stays, whether one is at work or not: its rules also serve while it restarts.
+    Raises KdnsError if another process of kdns is at work, which would put its rules back, or if a kube-proxy is at
+    work that has no rules yet. Raises ApplyError if something cannot be removed, after everything else was.
     """
     removed: list[str] = []
     failures: list[ApplyError] = []
     with own():
-        sign = await is_kube_proxy()
-        if sign:
-            log.warning("a kube-proxy is at work: what may be its own stays", seen=sign)
+        found = await _settled(is_kube_proxy, authors, patience_s, poll_s)
+        if found.has_kube_proxy:
+            log.info("rules of a kube-proxy stay")
         for each in clean_ups:
             try:
-                removed += await each(settings, Footprint(spares_kube_proxy=bool(sign)))
+                removed += await each(settings, Footprint(spares_kube_proxy=True, marked=found.marked))
             except ApplyError as error:
                 failures.append(error)
     for failure in failures[:1]:
         raise failure
     return removed
+
+
+async def _settled(
+    is_kube_proxy: Callable[[], Awaitable[str]],
+    authors: Callable[[], Awaitable[RuleAuthors]],
+    patience_s: float,
+    poll_s: float,
+) -> RuleAuthors:
+    """Whose rules there are, once kdns's are not the only ones of a node with a kube-proxy.
+
+    A kube-proxy that is started beside kdns shows itself at its ports up to 5 s after kdns has left them.
+    """
+    until_s = time.monotonic() + patience_s
+    while True:
+        found = await authors()
+        if found.has_kube_proxy or not found.has_kdns:
+            return found
+        if sign := await is_kube_proxy():
+            with suppress(ApplyError):
+                await remove_canaries(Footprint(marked=found.marked))
+            raise KdnsError(
+                f"a kube-proxy is at work without rules of its own ({sign}), so kdns's rules stay; "
+                "wanted: --cleanup again when it has written them, which a restart of kube-proxy makes it do"
+            )
+        if time.monotonic() >= until_s:
+            return found
+        await asyncio.sleep(poll_s)

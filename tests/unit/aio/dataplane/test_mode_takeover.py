@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,10 @@ from structlog.testing import capture_logs
 
 from kdns.aio.dataplane.proxier import Footprint, Mode
 from kdns.aio.dataplane.takeover import kube_proxy
+from kdns.aio.dataplane.takeover.rule_authors import RuleAuthors
 from kdns.aio.dataplane.takeover.takeover import Takeover, remove_everything
 from kdns.errors import ApplyError, KdnsError
+from kdns.net import Family
 from kdns.proxy.settings.settings import Settings
 
 
@@ -165,19 +168,75 @@ async def test_who_finds_another_process_ends_and_leaves_its_rules() -> None:
     assert done == ["a started in mode a", "a closed, rules stay"]
 
 
-async def test_everything_is_removed_at_request_even_where_a_part_fails() -> None:
+def told(*found: RuleAuthors) -> Callable[[], Awaitable[RuleAuthors]]:
+    """What the kernel holds, one look after the other; the last one stays."""
+    left = list(found)
+
+    async def authors() -> RuleAuthors:
+        return left.pop(0) if len(left) > 1 else left[0]
+
+    return authors
+
+
+NOBODYS, OURS, THEIRS, BOTHS = (
+    RuleAuthors(*each) for each in ((False, False), (True, False), (False, True), (True, True))
+)
+
+
+async def test_everything_of_kdns_is_removed_at_request_even_where_a_part_fails() -> None:
     done: list[str] = []
     nft, iptables = Kernel(done, "kdns", "kube-proxy"), Kernel(done, "chains", failures=1)
     clean_ups = (iptables.clean_up, nft.clean_up)
 
-    async def removed(sign: str = "") -> list[str]:
-        return await remove_everything(Settings(), clean_ups, is_kube_proxy=answers([sign]), own=nft.own)
+    async def removed() -> list[str]:
+        return await remove_everything(
+            Settings(), clean_ups, is_kube_proxy=answers([""]), own=nft.own, authors=told(BOTHS)
+        )
 
     with pytest.raises(ApplyError, match="busy"):
-        await removed("process 7")
+        await removed()
     assert (nft.there, iptables.there) == (["kube-proxy"], ["chains"])
-    assert await removed() == ["chains", "kube-proxy"]
+    assert await removed() == ["chains"]
     assert await removed() == []
+
+
+SHARED: frozenset[tuple[str, Family]] = frozenset({("nft", "IPv4"), ("nft", "IPv6")})
+LOOKS: tuple[tuple[str, tuple[RuleAuthors, ...], list[str], str], ...] = (
+    ("nothing of kdns", (NOBODYS,), ["process 7"], "removed nothing"),
+    ("a kube-proxy's rules only", (THEIRS,), ["process 7"], "removed nothing"),
+    ("both have rules", (BOTHS,), ["process 7"], "removed kdns"),
+    ("both have rules, and the kube-proxy restarts", (BOTHS,), [""], "removed kdns"),
+    ("a kube-proxy without rules", (OURS,), ["process 7"], ""),
+    ("a kube-proxy that takes its ports late", (OURS,), ["", "", "process 7"], ""),
+    ("a kube-proxy that writes its rules meanwhile", (OURS, OURS, BOTHS), ["", ""], "removed kdns"),
+    ("kdns's chains beside a kube-proxy of another mode", (RuleAuthors(True, True, SHARED),), [""], "removed kdns"),
+)
+
+
+@pytest.mark.parametrize(("authors", "signs", "wanted"), [row[1:] for row in LOOKS], ids=[row[0] for row in LOOKS])
+async def test_kdns_leaves_a_node_to_a_kube_proxy_that_has_rules(
+    authors: tuple[RuleAuthors, ...], signs: list[str], wanted: str
+) -> None:
+    done: list[str] = []
+    there = ["kdns"] if authors[0].has_kdns else []
+    kernel, kept = Kernel(done, *there, "kube-proxy"), []
+
+    async def clean_up(settings: Settings, footprint: Footprint) -> Sequence[str]:
+        kept.append(footprint)
+        return await kernel.clean_up(settings, footprint)
+
+    with nullcontext() if wanted else pytest.raises(KdnsError, match="wanted: --cleanup again"):
+        await remove_everything(
+            Settings(),
+            (clean_up,),
+            is_kube_proxy=answers(signs),
+            own=kernel.own,
+            authors=told(*authors),
+            patience_s=600.0,
+            poll_s=0.0,
+        )
+    assert done == ([wanted] if wanted else [])
+    assert kept == ([Footprint(spares_kube_proxy=True, marked=authors[-1].marked)] if wanted else [])
 
 
 async def test_own_ports_are_told_from_others() -> None:
@@ -213,7 +272,10 @@ async def test_its_pages_say_whether_a_kube_proxy_is_there(
     monkeypatch.setattr(kube_proxy, "_process", lambda: 0)
     assert not await kube_proxy.kube_proxy(), "it is this process that listens there"
     monkeypatch.setattr(kube_proxy, "own_ports", set)
+    monkeypatch.setattr(kube_proxy, "ROOT", os.getuid())
     assert bool(await kube_proxy.kube_proxy()) == is_one
+    monkeypatch.setattr(kube_proxy, "ROOT", os.getuid() + 1)
+    assert not await kube_proxy.kube_proxy(), "another user listens there"
     server.close()
     assert not await kube_proxy.kube_proxy()
 
