@@ -1,7 +1,7 @@
 """hosts [FILE [ZONES…]] { entries and options }: names and addresses of a file such as /etc/hosts, and of the block.
 
-Differs: without `fallthrough`, a name that is not there is NXDOMAIN (RFC 1035 §4.1.1), or NODATA where it is the zone's
-own or names lie below it (RFC 8020); CoreDNS says SERVFAIL.
+Differs: without `fallthrough`, a name that is the zone's own, or has names below it, is NODATA (RFC 8020); CoreDNS says
+SERVFAIL, as to any name that is not there.
 Differs: a wildcard does not answer for a name that has an entry of its own, whatever its family (RFC 4592 §2.2.1).
 Differs: ANY gives the addresses (RFC 8482 §4.1); CoreDNS says NODATA.
 Differs: an entry in the block without a possible name, and a directory as FILE, are errors; CoreDNS ignores them.
@@ -9,6 +9,7 @@ Differs: an entry in the block without a possible name, and a directory as FILE,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from ipaddress import IPv6Address, ip_address
@@ -21,9 +22,9 @@ from kdns.dns.names import Labels, encode_name, is_below, labels_of, reversed_ad
 from kdns.dns.query import AA
 from kdns.dns.response import EVERYTHING, Response, Reuse
 from kdns.dns.rrset import RRset
-from kdns.dns.types import AAAA, ANY, IN, NOERROR, NXDOMAIN, PTR, TRANSFERS, A, address_type
+from kdns.dns.types import AAAA, ANY, IN, NOERROR, PTR, TRANSFERS, A, address_type
 from kdns.errors import CorefileError
-from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.plugins.chain import UNHANDLED, Plugin, Reply, Request, Sees, Serve
 from kdns.plugins.directive import Directive, Sample, Setup
 from kdns.plugins.stanza import FALLTHROUGH, UNLIMITED, Option, configured, count, duration_s, integer
 
@@ -38,6 +39,8 @@ WILDCARD: Final = b"*"
 MAX_RECORDS: Final = 1000
 """Addresses of one name and type, and names of one address, that count: more fill no answer."""
 
+_WRONG_ADDRESS: Final = re.compile(r"\d|.*:")
+"""What is meant as an address rather than as an option: it begins with a digit or has a colon."""
 _SERVED: Final = frozenset((A, AAAA, PTR, ANY))
 
 
@@ -65,6 +68,8 @@ class HostsConfig:
     reload_s: float = 5.0
     fallthrough: tuple[str, ...] = ()
     fallthrough_unsupported: bool = False
+    mistakes: tuple[CorefileError, ...] = ()
+    """Lines of the block that are no entries and are left out."""
 
 
 def _ttl(config: HostsConfig, line: Line) -> HostsConfig:
@@ -99,7 +104,10 @@ def parse(stanza: Stanza, zones: tuple[str, ...]) -> HostsConfig:
         config = replace(config, path=stanza.args[0].text)
     for line in stanza.block:
         address = _address(line.name)
-        if address is None:
+        if address is None and _WRONG_ADDRESS.match(line.name) and not config.fallthrough:
+            mistake = line.error("is not an address; the line is left out, expected ADDRESS NAME...")
+            config = replace(config, mistakes=(*config.mistakes, mistake))
+        elif address is None:
             config = configured(config, replace(stanza, block=(line,)), OPTIONS)
         elif config.fallthrough:
             raise line.error("entries stand before `fallthrough`")
@@ -288,7 +296,7 @@ class Hosts(Plugin):
         if by_type is None:
             if falls_through and not self.table.names_of(labels):
                 return next(request)
-            return ABSENT if not self.table.has(labels) else self._response(())
+            return self._response(()) if self.table.has(labels) else UNHANDLED
         if falls_through and self._config.fallthrough_unsupported and qtype not in _SERVED:
             return next(request)
         wanted = by_type if qtype == ANY else {qtype: by_type[qtype]} if qtype in by_type else {}
@@ -302,13 +310,12 @@ class Hosts(Plugin):
         return Response(NOERROR, AA, answer, reuse=EXACT, plugin=NAME)
 
 
-ABSENT: Final = Response(NXDOMAIN, AA, reuse=EXACT, plugin=NAME)
-
-
 def build(configs: tuple[HostsConfig, ...], setup: Setup) -> Hosts:
     """Raises CorefileError for a file that is there and cannot be read."""
     (config,) = configs
+    for mistake in config.mistakes:
+        setup.log("warning", "hosts line left out", path=mistake.path, line=mistake.line, reason=mistake.reason)
     return Hosts(config, setup)
 
 
-DIRECTIVE: Final = Directive(NAME, parse, build, options=OPTIONS)
+DIRECTIVE: Final = Directive(NAME, parse, build, options=OPTIONS, doubts=lambda config: config.mistakes)

@@ -10,7 +10,7 @@ from kdns.dns.query import AA
 from kdns.dns.response import PRIVATE, Response, Reuse, Subject, ZoneSoa
 from kdns.dns.types import IN, NOERROR, NXDOMAIN, SERVFAIL, TRANSFERS
 from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, follow, then
-from kdns.plugins.kubernetes.subjects import APEX
+from kdns.plugins.kubernetes.subjects import APEX, REVERSE
 from kdns.plugins.kubernetes.zone import Result, Status, Zones
 
 RCODES: Final = {
@@ -25,7 +25,8 @@ _UNKNOWN: Final = frozenset((Status.NXDOMAIN, Status.SERVFAIL))
 class ZoneAnswers(Plugin):
     """Answers for its zones from a State, and names in `Response.reuse` what each answer depends on.
 
-    `fallthrough` are zones: their names that do not exist, or cannot be known yet, go to the next directive.
+    `fallthrough` are zones: their names that do not exist, or cannot be known yet, go to the next directive, and so do
+    names of reverse zones that only stand above addresses: other servers may have zones there.
     `resolve` has the records of names outside of the zones that a CNAME leads to; None for the next directive.
     """
 
@@ -58,7 +59,7 @@ class ZoneAnswers(Plugin):
         result = self.zones.lookup(query.labels, query.qtype)
         if result is None:
             return next(request)
-        if result.status in _UNKNOWN and self._falls_through(request, result):
+        if (result.status in _UNKNOWN or REVERSE in result.subjects) and self._falls_through(request, result):
             reuse = _reuse(result)
             return then(next(request), lambda reply: reply and reply._replace(reuse=reuse.and_then(reply.reuse)))
         response = self._response(result)

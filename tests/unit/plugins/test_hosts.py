@@ -73,15 +73,15 @@ def answer(server: Server, name: str, qtype: str) -> tuple[str, list[str]]:
         ("hosts /etc/hosts example.net", "1.0.0.10.in-addr.arpa.", "PTR", "REFUSED", []),
         ("hosts", "x.apps.example.org.", "A", "NOERROR", ["x.apps.example.org. 3600 IN A 10.0.0.2"]),
         ("hosts", "v6.apps.example.org.", "A", "NOERROR", []),
-        ("hosts", "y.x.apps.example.org.", "A", "NXDOMAIN", []),
+        ("hosts", "y.x.apps.example.org.", "A", "SERVFAIL", []),
         ("hosts", "apps.example.org.", "A", "NOERROR", []),
         ("hosts", "fine.example.org.", "A", "NOERROR", ["fine.example.org. 3600 IN A 10.0.0.3"]),
-        ("hosts", "wrong.example.org.", "A", "NXDOMAIN", []),
+        ("hosts", "wrong.example.org.", "A", "SERVFAIL", []),
         ("hosts", ".", "A", "NOERROR", []),
         ("hosts {\nfallthrough\n}", "wrong.example.org.", "A", "REFUSED", []),
         ("hosts {\nfallthrough\n}", "apps.example.org.", "A", "REFUSED", []),
         ("hosts {\nfallthrough\n}", "web.example.org.", "TXT", "NOERROR", []),
-        ("hosts {\nfallthrough example.net\n}", "wrong.example.org.", "A", "NXDOMAIN", []),
+        ("hosts {\nfallthrough example.net\n}", "wrong.example.org.", "A", "SERVFAIL", []),
         ("hosts {\nfallthrough\nfallthrough_unsupported\n}", "web.example.org.", "TXT", "REFUSED", []),
         ("hosts /etc/hosts example.net", "web.example.org.", "A", "REFUSED", []),
         ("hosts {\n10.1.1.1 web.example.org more\n}", "web.example.org.", "A", "NOERROR",
@@ -112,3 +112,13 @@ def test_one_address_with_very_many_names_is_bounded() -> None:
     table = HostTable(read_entries("\n".join(f"0.0.0.0 ad{number}.example.org" for number in range(3000))), (".",))
     assert len(table.addresses) == 3000
     assert table.size == 3000 + MAX_RECORDS
+
+
+def test_an_address_that_is_none_leaves_out_its_line() -> None:
+    """CoreDNS goes on as well; `kdns check` warns at the line."""
+    stanza = "hosts {\n10.1.1.1 more\n300.1.1.1 wrong\n1::2::3 wrong\n10.1.1.2 most\n}"
+    server, setup = served(stanza)
+    assert answer(server, "most.", "A") == ("NOERROR", ["most. 3600 IN A 10.1.1.2"])
+    assert [(line["event"], line["line"]) for line in setup.lines] == [("hosts line left out", line) for line in (4, 5)]
+    (config,) = configure(parse(f". {{\n{stanza}\n}}"))
+    assert [(doubt.line, doubt.token) for doubt in config.doubts()] == [(4, "300.1.1.1"), (5, "1::2::3")]

@@ -132,6 +132,9 @@ DENIED = Response(
         (("cluster.local.",), "x.cluster.local.", True),
         (("in-addr.arpa.",), "x.cluster.local.", False),
         (("in-addr.arpa.",), "9.9.9.9.in-addr.arpa.", True),
+        (("in-addr.arpa.",), "0.10.in-addr.arpa.", True),
+        (("in-addr.arpa.",), "in-addr.arpa.", False),
+        ((), "0.10.in-addr.arpa.", False),
         ((".",), "web.shop.svc.cluster.local.", False),
         ((".",), "shop.svc.cluster.local.", False),
         ((".",), "cluster.local.", False),
@@ -139,7 +142,7 @@ DENIED = Response(
 )
 async def test_only_names_that_do_not_exist_fall_through(fallthrough: tuple[str, ...], name: str, goes: bool) -> None:
     zones = cluster("10.0.0.1", "cluster.local.", "in-addr.arpa.", fallthrough=fallthrough)
-    behind = Behind({"x.cluster.local.": FOUND, "9.9.9.9.in-addr.arpa.": DENIED})
+    behind = Behind({"x.cluster.local.": FOUND, "9.9.9.9.in-addr.arpa.": DENIED, "0.10.in-addr.arpa.": DENIED})
     got = await ask(server_of(zones, behind), name)
     assert bool(behind.asked) == goes
     if goes:
