@@ -7,9 +7,11 @@ import ctypes
 import gc
 import os
 import signal
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from platform import uname
 from typing import Final
 
 from kdns.errors import InputError
@@ -19,6 +21,17 @@ RELOAD_SIGNALS: Final = (signal.SIGUSR1, signal.SIGHUP)
 """CoreDNS reloads at the first one, dnsmasq and BIND at the second one."""
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 _STDIN: Final = 0
+_ARCHITECTURES: Final[Mapping[str, str]] = {
+    "x86_64": "amd64",
+    "AMD64": "amd64",
+    "aarch64": "arm64",
+    "i386": "386",
+    "i686": "386",
+    "armv6l": "arm",
+    "armv7l": "arm",
+    "loongarch64": "loong64",
+}
+"""The machine as uname(2) names it → as Go does, where that differs."""
 
 _GC_THRESHOLDS: Final = (20_000, 20, 10)
 """gc.set_threshold after the start: allocations before a young collection, and collections before the older ones.
@@ -59,6 +72,12 @@ def reload_event(stop: asyncio.Event) -> asyncio.Event:
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         loop.add_signal_handler(signal.SIGHUP, hung_up)
     return wanted
+
+
+def platform() -> tuple[str, str]:
+    """Returns this machine's operating system and architecture in Go's names (GOOS and GOARCH)."""
+    machine, system = uname().machine, sys.platform
+    return {"win32": "windows"}.get(system, system.rstrip("0123456789")), _ARCHITECTURES.get(machine, machine)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kdns.aio.process import gc_paused
+from kdns.aio.process import gc_paused, platform
 from kdns.cli import flags
 from kdns.cli.command import command
 from kdns.cli.console import reported_errors, run
@@ -151,4 +151,5 @@ def cluster_config(given: Mapping[str, Any]) -> ClusterConfig:
         cluster_domain=flags.domain("--cluster-domain", given["cluster_domain"]),
         simulate_pods=not given["no_simulated_pods"],
         lb_pool=lb_pool,
+        platform=platform(),
     )

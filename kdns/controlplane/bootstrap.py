@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from kdns.controlplane.controllers.endpoints.mirroring_controller import SKIP
 from kdns.controlplane.controllers.endpoints.pod_endpoints import SERVICE_NAME
 from kdns.controlplane.controllers.endpoints.topology_hints import ZONE
-from kdns.controlplane.controllers.nodes.node_status import HOSTNAME, NODE_LABELS, node_status
+from kdns.controlplane.controllers.nodes.node_status import node_labels, node_status
 from kdns.controlplane.controllers.service.service_cidrs import upgraded
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.errors import StatusError
@@ -141,13 +141,13 @@ def _owner(api: Api, address: str) -> str:
 def node(config: ClusterConfig, now: str) -> Json:
     """The simulated Node, which is Ready."""
     name = config.node_name
-    labels = {**NODE_LABELS, HOSTNAME: name}
+    labels = node_labels(name, config.platform)
     pods_max = min(network.num_addresses for network in config.pod_cidrs)
     cidrs = [str(network) for network in config.pod_cidrs]
     return {
         "metadata": {"name": name, "labels": {**labels, **({ZONE: config.node_zone} if config.node_zone else {})}},
         "spec": {"podCIDR": cidrs[0], "podCIDRs": cidrs},
-        "status": node_status({}, name, config.node_addresses, pods_max, now),
+        "status": node_status({}, name, config.node_addresses, pods_max, now, config.platform),
     }
 
 

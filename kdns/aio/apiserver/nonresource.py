@@ -10,6 +10,7 @@ from aiohttp import web
 
 import kdns
 from kdns.aio.apiserver.response import object_response, response_to
+from kdns.aio.process import platform
 from kdns.controlplane.meta.errors import StatusError, method_not_allowed, not_found
 from kdns.controlplane.meta.kinds import Json
 from kdns.controlplane.server import discovery, representation
@@ -50,7 +51,7 @@ def _maker(request: web.BaseRequest, parts: list[str], address: str) -> Callable
         case [""]:
             return lambda: _json(request, {"paths": list(_PATHS)})
         case ["version"]:
-            return lambda: _json(request, discovery.version(kdns.__version__))
+            return lambda: _json(request, discovery.version(kdns.__version__, platform()))
         case ["openapi", "v2"]:
             return lambda: _openapi_v2(request)
         case ["openapi", "v3", *rest]:

@@ -27,6 +27,7 @@ _STALLED_S = 60.0
 _COMPRESSED_FROM_BYTES = 128 * 1024
 _WARNINGS_MAX, _WARNING_CHARACTERS, _WARNINGS_CHARACTERS = 100, 256, 4096
 _CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_WEIGHT = re.compile(r"0(?:\.\d{0,3})?|1(?:\.0{0,3})?")
 _BROWSERS = ("curl/", "Wget/", "Mozilla/")
 
 
@@ -50,12 +51,24 @@ def response_to(
         body = msgspec.json.format(body, indent=2) + b"\n"
     response = web.Response(status=status, body=body, content_type=media_type, headers=NOT_CACHED)
     add_warnings(response, warnings or [])
-    if len(body) >= _COMPRESSED_FROM_BYTES and "gzip" in request.headers.get("Accept-Encoding", ""):
+    if len(body) >= _COMPRESSED_FROM_BYTES and accepts_gzip(request.headers.get("Accept-Encoding", "")):
         compressor = zlib.compressobj(level=1, wbits=31)
         response.body = compressor.compress(body) + compressor.flush()
         response.headers["Content-Encoding"] = "gzip"
         response.headers["Vary"] = "Accept-Encoding"
     return response
+
+
+def accepts_gzip(accept_encoding: str) -> bool:
+    """Whether a client accepts gzip, and not identity rather (RFC 9110 §12.5.3); a weight that is none counts as 0."""
+    weights: dict[str, float] = {}
+    for part in accept_encoding.lower().split(","):
+        coding, _, parameter = part.partition(";")
+        name, _, text = parameter.partition("=")
+        is_weight = name.strip() == "q" and _WEIGHT.fullmatch(text.strip())
+        weights[coding.strip()] = (float(text) if is_weight else 0.0) if parameter.strip() else 1.0
+    gzip = weights.get("gzip", weights.get("x-gzip", weights.get("*", 0.0)))
+    return gzip > 0 and gzip >= weights.get("identity", 0.0)
 
 
 def object_response(

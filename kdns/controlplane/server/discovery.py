@@ -42,8 +42,8 @@ SUBRESOURCE_VERBS = {
 }
 
 
-def version(build: str) -> Json:
-    """GET /version; `build` is kdns's own version."""
+def version(build: str, platform: tuple[str, str]) -> Json:
+    """GET /version; `build` is kdns's own version, `platform` an operating system and an architecture."""
     major, minor, _ = KUBERNETES_VERSION.split(".")
     return {
         "major": major,
@@ -54,7 +54,7 @@ def version(build: str) -> Json:
         "buildDate": "",
         "goVersion": "",
         "compiler": "CPython",
-        "platform": "linux/amd64",
+        "platform": "/".join(platform),
     }
 
 

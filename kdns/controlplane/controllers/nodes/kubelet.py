@@ -10,11 +10,10 @@ from collections.abc import Iterable
 from kdns.cluster.objects import Key
 from kdns.controlplane.controllers.controller import Action, Notice, Outcome, Subject
 from kdns.controlplane.controllers.nodes.node_status import (
-    HOSTNAME,
-    NODE_LABELS,
     internal_ips,
     is_ready,
     lacks_node_status,
+    node_labels,
     node_status,
 )
 from kdns.controlplane.controllers.nodes.pod_addresses import PodAddresses
@@ -110,14 +109,15 @@ class Kubelet:
         if node is None or not lacks_node_status(node):
             return Outcome()
         labels = node["metadata"].get("labels") or {}
-        if not set(NODE_LABELS) <= set(labels):
-            marked = {**NODE_LABELS, HOSTNAME: name, **labels}
+        own = node_labels(name, self._config.platform)
+        if not own.keys() <= labels.keys():
+            marked = {**own, **labels}
             return Outcome((Action("update", NODE, {**node, "metadata": {**node["metadata"], "labels": marked}}),))
         given = node.get("status") or {}
         addresses = internal_ips(node) or self._addresses.choose()
         given = {**given, "addresses": [*(given.get("addresses") or ()), *_rows(addresses, node)]}
         pods_max = min(network.num_addresses for network in self._config.pod_cidrs)
-        status = node_status(given, name, addresses, pods_max, now)
+        status = node_status(given, name, addresses, pods_max, now, self._config.platform)
         return Outcome((Action("update", NODE, {**node, "status": status}, "status"),))
 
     def failed(self, subject: Subject, error: Exception) -> Notice | None:

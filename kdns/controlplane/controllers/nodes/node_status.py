@@ -8,8 +8,6 @@ from typing import Final
 from kdns.controlplane.meta.kinds import Json
 
 HOSTNAME: Final = "kubernetes.io/hostname"
-NODE_LABELS: Final = {HOSTNAME: "", "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
-"""The labels that a kubelet sets; the hostname is the name of the Node."""
 
 _HEALTHY = {
     "MemoryPressure": ("False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
@@ -23,13 +21,19 @@ _SYSTEM: Final = {
     **dict.fromkeys(("machineID", "systemUUID", "bootID", "kernelVersion", "osImage", "kubeProxyVersion"), ""),
     "containerRuntimeVersion": "none",
     "kubeletVersion": "simulated",
-    "operatingSystem": "linux",
-    "architecture": "amd64",
 }
-"""NodeSystemInfo, all of whose fields are required."""
+"""NodeSystemInfo, all of whose fields are required, beside the platform."""
 
 
-def node_status(given: Json, name: str, addresses: Sequence[str], pods_max: int, now: str) -> Json:
+def node_labels(name: str, platform: tuple[str, str]) -> dict[str, str]:
+    """The labels that a kubelet sets."""
+    system, architecture = platform
+    return {HOSTNAME: name, "kubernetes.io/os": system, "kubernetes.io/arch": architecture}
+
+
+def node_status(
+    given: Json, name: str, addresses: Sequence[str], pods_max: int, now: str, platform: tuple[str, str]
+) -> Json:
     """The status of a Node that is Ready since `now` (RFC 3339); values of `given`, its own status, take precedence."""
     rows = [{"type": "InternalIP", "address": address} for address in addresses]
     capacity = {"cpu": "1000", "memory": "1Ti", "pods": str(pods_max)}
@@ -40,7 +44,9 @@ def node_status(given: Json, name: str, addresses: Sequence[str], pods_max: int,
     }
     own = {key: value for key, value in given.items() if value}
     conditions = reported_conditions(given.get("conditions") or (), now)
-    return {**status, **own, "conditions": conditions, "nodeInfo": {**_SYSTEM, **(given.get("nodeInfo") or {})}}
+    machine = dict(zip(("operatingSystem", "architecture"), platform, strict=True))
+    node_info = {**_SYSTEM, **machine, **(given.get("nodeInfo") or {})}
+    return {**status, **own, "conditions": conditions, "nodeInfo": node_info}
 
 
 def reported_conditions(given: Iterable[Json], now: str) -> list[Json]:

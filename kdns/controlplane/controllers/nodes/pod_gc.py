@@ -6,6 +6,7 @@ Differs: at once, and not after 40 seconds; a Pod on a Node that never existed s
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from kdns.cluster.objects import Key
 from kdns.controlplane.controllers.controller import Action, Notice, Outcome, Subject
@@ -13,6 +14,9 @@ from kdns.controlplane.controllers.nodes.pods_by_node import PodsByNode
 from kdns.controlplane.meta.kinds import NODE, POD, Json, Kind
 from kdns.controlplane.resources.pod.pod import node_of
 from kdns.controlplane.storage.object_meta import is_terminating
+
+DELETED_NODES_MAX: Final = 1000
+"""Deleted Nodes that are remembered; Kubernetes looks for Nodes that are missing for 40 seconds."""
 
 
 class PodGarbageCollector:
@@ -24,7 +28,8 @@ class PodGarbageCollector:
 
     def __init__(self) -> None:
         self._nodes: set[str] = set()
-        self._deleted_nodes: set[str] = set()
+        self._deleted_nodes: dict[str, None] = {}
+        """The last that were deleted: a Pod may be bound to one of them meanwhile."""
         self._pods: dict[Key, Json] = {}
         self._pods_by_node = PodsByNode()
 
@@ -33,8 +38,13 @@ class PodGarbageCollector:
         _ = revision
         if kind == NODE:
             (self._nodes.add if obj else self._nodes.discard)(key[1])
-            (self._deleted_nodes.discard if obj else self._deleted_nodes.add)(key[1])
-            return () if obj else self._pods_by_node.on(key[1])
+            self._deleted_nodes.pop(key[1], None)
+            if obj:
+                return ()
+            self._deleted_nodes[key[1]] = None
+            if len(self._deleted_nodes) > DELETED_NODES_MAX:
+                del self._deleted_nodes[next(iter(self._deleted_nodes))]
+            return self._pods_by_node.on(key[1])
         if before := self._pods.pop(key, None):
             self._pods_by_node.remove(key, node_of(before))
         if obj is None:

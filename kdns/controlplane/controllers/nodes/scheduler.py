@@ -40,6 +40,8 @@ class Scheduler:
         self._pending.pop(key, None)
         if before := self._placed.pop(key, ""):
             self._load[before] -= 1
+            if not self._load[before]:
+                del self._load[before]
         if obj is None or is_finished(obj):
             return ()
         if node := node_of(obj):

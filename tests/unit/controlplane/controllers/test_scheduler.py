@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from kdns.controlplane.controllers.nodes import pod_gc
 from kdns.controlplane.controllers.nodes.node_status import lacks_node_status, node_status
 from kdns.controlplane.controllers.nodes.placement import obstacle
+from kdns.controlplane.controllers.nodes.pod_gc import PodGarbageCollector
 from kdns.controlplane.controllers.nodes.scheduler import Scheduler
 from kdns.controlplane.meta.kinds import NODE, POD, Json
 
@@ -163,9 +165,23 @@ def test_a_gate_keeps_a_pod_from_being_scheduled() -> None:
 def test_a_node_reports_itself_but_for_what_its_manifest_says() -> None:
     bare = {"metadata": {"name": "n"}}
     assert lacks_node_status(bare)
-    made = {**bare, "status": node_status({}, "n", ["10.0.0.9"], 110, NOW)}
+    made = {**bare, "status": node_status({}, "n", ["10.0.0.9"], 110, NOW, ("linux", "amd64"))}
     assert not lacks_node_status(made)
     assert {row["type"]: row["status"] for row in made["status"]["conditions"]}["Ready"] == "True"
     down = {"conditions": [{"type": "Ready", "status": "False"}]}
-    told = node_status(down, "n", ["10.0.0.9"], 110, NOW)["conditions"]
+    told = node_status(down, "n", ["10.0.0.9"], 110, NOW, ("linux", "amd64"))["conditions"]
     assert [row["status"] for row in told if row["type"] == "Ready"] == ["False"]
+
+
+def test_what_is_known_of_nodes_that_are_gone_is_bounded() -> None:
+    scheduler, collector = Scheduler(), PodGarbageCollector()
+    count = 2 * pod_gc.DELETED_NODES_MAX
+    for number in range(count):
+        node = {"metadata": {"name": f"n{number}"}}
+        pod = {"metadata": {"name": "p", "namespace": "a"}, "spec": {"nodeName": f"n{number}"}}
+        for revision, (kind, key, obj) in enumerate(((NODE, ("", f"n{number}"), node), (POD, ("a", "p"), pod))):
+            for controller in (scheduler, collector):
+                controller.learn(kind, key, obj, revision)
+                controller.learn(kind, key, None, revision)
+    assert not scheduler._load  # noqa: SLF001 - what leaks is not shown
+    assert len(collector._deleted_nodes) == pod_gc.DELETED_NODES_MAX  # noqa: SLF001 - the same
