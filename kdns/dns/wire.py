@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from struct import Struct, pack, unpack_from
 from typing import Final, NamedTuple
 
-from kdns.dns.names import Labels, encode_name, skip_name, text_of
+from kdns.dns.names import Labels, skip_name, text_of
 from kdns.dns.query import AA, AD, HEADER_BYTES, RA, TC, options_of
-from kdns.dns.rdata import LAYOUTS, expanded, name_at, rdata_of
+from kdns.dns.rdata import expanded, name_at, rdata_of
 from kdns.dns.response import Response
 from kdns.dns.rrset import RRset
 from kdns.dns.types import OPT
@@ -111,31 +111,6 @@ def cut(packet: bytes, size_bytes: int) -> bytes:
 def owner_of(packet: bytes, record: Record) -> Labels:
     """The labels of a record's owner, their case as it stands; ValueError for a name that is none."""
     return name_at(packet, record.owner_at)[0]
-
-
-def uncompressed_bytes(packet: bytes) -> int:
-    """The size that a message would have without its OPT and with all names written out; ValueError for no message."""
-    found = records(packet)
-    sizes: dict[int, int] = {}
-    total = found[0].owner_at if found else len(packet)
-    for record in found:
-        if record.rtype != OPT:
-            owner_at = _pointed_at(packet, record.owner_at)
-            if owner_at not in sizes:
-                sizes[owner_at] = len(encode_name(name_at(packet, owner_at)[0]))
-            total += sizes[owner_at] + _RECORD.size
-            has_names = record.rtype in LAYOUTS
-            total += (
-                len(expanded(record.rtype, packet, record.rdata_at, record.end))
-                if has_names
-                else record.end - record.rdata_at
-            )
-    return total
-
-
-def _pointed_at(packet: bytes, position: int) -> int:
-    """Where a name stands that is nothing but a pointer."""
-    return position if packet[position] < 0xC0 else int.from_bytes(packet[position : position + 2], "big") & 0x3FFF
 
 
 def without_opt(packet: bytes) -> tuple[bytes, tuple[tuple[int, bytes], ...], int]:

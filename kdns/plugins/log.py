@@ -19,7 +19,6 @@ from kdns.dns.outcome import Outcome, outcome_of_wire
 from kdns.dns.query import AA, AD, CD, PLAIN_PAYLOAD_BYTES, QR, RA, RD, TC
 from kdns.dns.response import MAX_MESSAGE_BYTES, Response
 from kdns.dns.types import class_name, rcode_name, type_name
-from kdns.dns.wire import uncompressed_bytes
 from kdns.net import bracketed
 from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.plugins.directive import Directive, Repeat, Setup
@@ -176,8 +175,7 @@ def facts_of(
     fields = query_fields(request)
     if response is not None:
         fields |= answer_fields(response, wire)
-        if "rsize" in named:
-            fields["rsize"] = str(uncompressed_bytes(wire))
+        fields["rsize"] = str(len(wire))
     fields["duration"] = f"{took_s:.9f}".rstrip("0").removesuffix(".") + "s"
     fields |= {name: request.metadata.get(name[1:]) or "-" for name in named if name.startswith("/")}
     return {name.lstrip(">/"): fields.get(name, "-") for name in named}

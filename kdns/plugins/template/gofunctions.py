@@ -192,11 +192,33 @@ def _formatted(match: re.Match[str], value: Value) -> str:
             plain = plain.upper() if verb == "X" else plain
         case "s" if isinstance(value, str):
             plain = value if precision is None else value[: int(precision or 0)]
+        case "T":
+            plain = _type_name(value)
         case "v":
             plain = "<nil>" if value is None else text(value)
         case _:
             raise EvaluationError(f"printf: {match[0]} does not fit {text(value)[:50]!r}")
     return format(plain, f"{align}{width}")
+
+
+def _type_name(value: Value) -> str:
+    """Go's name of a value's type."""
+    match value:
+        case None:
+            return "<nil>"
+        case bool():
+            return "bool"
+        case int():
+            return "int"
+        case float():
+            return "float64"
+        case str():
+            return "string"
+        case Map():
+            return "map[string]string"
+        case list() | tuple():
+            return "[]string"
+    raise EvaluationError("printf: %T of a value with fields")
 
 
 FUNCTIONS: Final[dict[str, Callable[..., Value]]] = {

@@ -107,11 +107,11 @@ def test_a_line_has_the_facts_that_its_format_names(setup: FakeSetup) -> None:
     [
         (
             "log",
-            '192.0.2.7:40053 - 4660 "A IN web.example. udp 29 false 512" NOERROR qr,rd 56 0.0005s',
+            '192.0.2.7:40053 - 4660 "A IN web.example. udp 29 false 512" NOERROR qr,rd 45 0.0005s',
         ),
         (
             "log . {combined}",
-            '192.0.2.7:40053 - 4660 "A IN web.example. udp 29 false 512" NOERROR qr,rd 56 0.0005s "0"',
+            '192.0.2.7:40053 - 4660 "A IN web.example. udp 29 false 512" NOERROR qr,rd 45 0.0005s "0"',
         ),
         ('log . "{name} from {remote} at {local}"', "web.example. from 192.0.2.7 at 198.51.100.1"),
         ('log . "{/metadata} {unknown} {>opcode} }{"', "- {unknown} 0 }{"),

@@ -118,6 +118,7 @@ TEMPLATES = [
     ("{{ $x := 1 }}{{ if true }}{{ $x := 2 }}{{ $x = 3 }}{{ $x }}{{ end }}{{ $x }}", "31"),
     ('{{ .Name | printf "%-12s|%q" "z" }}', 'z           |"a.example."'),
     ('{{ printf "%03d %x %X %+d %5.1f" 7 255 "ab" 5 2.25 }}', "007 ff 6162 +5   2.2"),
+    ('{{ printf "%T %T %T %T" .Name 1 true .Group }}', "string int bool map[string]string"),
     ('{{ printf "%v %t %c %s%%" .Var.flag true 65 "s" }}', "true true A s%"),
     ('{{ print 1 2 "a" 3 }}{{ println 1 "b" }}', "1 2a3" + "1 b\n"),
     ("{{ len .Name }}{{ len .Match }}{{ len .Var }}", "1024"),
