@@ -278,4 +278,9 @@ def _is_tls(error: BaseException) -> bool:
 def _reason(error: BaseException) -> str:
     if isinstance(error, aiohttp.ClientConnectorError) and not isinstance(error, aiohttp.ClientSSLError):
         return os_reason(error.os_error)
+    if isinstance(error, aiohttp.TooManyRedirects):
+        last = error.history[-1].headers.get("Location", "") if error.history else ""
+        return f"redirected {len(error.history)} times, at last to {last[:200]}"
+    if isinstance(error, aiohttp.ClientResponseError):  # its own text begins with a status that nobody sent
+        return " ".join(error.message.split()) or type(error).__name__
     return " ".join(str(error).split()) or type(error).__name__

@@ -59,3 +59,30 @@ async def test_pages_without_an_end() -> None:
     with pytest.raises(ApiServerError, match="the same page follows itself"):
         async for _ in pages(Server(), RESOURCES[Service], {}, 500):
             pass
+
+
+@pytest.mark.parametrize(
+    ("sent", "says"),
+    [
+        (
+            b"HTTP/1.1 301 x\r\nLocation: /round?a=1\r\nContent-Length: 0\r\n\r\n",
+            "redirected 10 times, at last to /round",
+        ),
+        (b"SSH-2.0-OpenSSH\r\n\r\n", "Bad status line"),
+    ],
+)
+async def test_what_is_no_api_server_is_told_in_words(sent: bytes, says: str) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while await reader.readuntil(b"\r\n\r\n"):
+                writer.write(sent)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        host, port = server.sockets[0].getsockname()
+        url = f"http://{host}:{port}"
+        async with asyncio.timeout(60), Connection(Source(endpoint=url), RestStats(), Timing()) as connection:
+            with pytest.raises(ApiServerError) as raised:
+                await connection.get("/x", {})
+    assert str(raised.value).startswith(f"{url}: {says}")
