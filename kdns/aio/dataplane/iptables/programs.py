@@ -41,6 +41,10 @@ _SHOWN: Final = 1000
 _PROBES: Final = 12
 """How often a back end is asked whether it works, while another program holds the lock: for a minute."""
 _PAUSE_S: Final = 0.2
+_NO_LOCK: Final = re.compile("lock file.*(?:Read-only file system|Permission denied)")
+_LEGACY_NEEDS: Final = (
+    "wanted: the capability NET_RAW, and /run/xtables.lock of the node writable here, as in deploy/proxy-iptables"
+)
 _NOT_PERMITTED: Final = re.compile("Operation not permitted|Permission denied|you must be root")
 _BUSY: Final = re.compile("xtables lock|Cannot allocate memory|No buffer space|Resource temporarily unavailable")
 _OURS: Final = "KUBE-"
@@ -330,6 +334,9 @@ def _trial(text: str, at_once: int) -> tuple[str, str]:
 
 def _reason(result: Result, text: str = "") -> str:
     """The first lines of a program's errors, with the line of the restore that they name, or with advice."""
+    if _NO_LOCK.search(result.errors):
+        first = result.errors.partition("\n")[0]
+        return f"{first}; {_LEGACY_NEEDS}"
     if _NOT_PERMITTED.search(result.errors):
         first = result.errors.partition("\n")[0]
         return f"{first}; {CAPABILITY}"

@@ -491,3 +491,19 @@ async def test_everything_else_is_removed_where_a_part_cannot_be(monkeypatch: py
     with pytest.raises(ApplyError, match="busy"):
         await clean_up.remove_chains(None, Footprint())
     assert done == [("nothing", "IPv4"), ("nft", "IPv6"), ("legacy", "IPv4"), ("legacy", "IPv6")]
+
+
+LOCKS = (
+    ("Fatal: can't open lock file /run/xtables.lock: Read-only file system\n", "NET_RAW"),
+    ("Fatal: can't open lock file /run/xtables.lock: Permission denied\n", "NET_RAW"),
+    ("iptables: Permission denied (you must be root)\n", "NET_ADMIN"),
+    ("Another app is currently holding the xtables lock\n", ""),
+)
+
+
+@pytest.mark.parametrize(("errors", "advice"), LOCKS)
+def test_a_lock_that_cannot_be_had_is_told_with_what_it_takes(errors: str, advice: str) -> None:
+    reason = programs._reason(programs.Result(4, "", errors))
+    assert reason.startswith(errors.strip())
+    assert ("wanted" in reason or "CAP" in reason) == bool(advice)
+    assert advice in reason
