@@ -233,7 +233,7 @@ class Zones:
             case (b"dns",):
                 node = {}
             case (b"dns", b"ns"):
-                node = self._own_node()
+                node = self._name_server_node(zone.name)
             case (b"dns-version",) if not zone.is_reverse:
                 node, ttl_s = {TXT: (SCHEMA_VERSION,)}, SCHEMA_TTL_S
             case (b"svc" | b"pod",) if not zone.is_reverse:
@@ -355,6 +355,11 @@ class Zones:
             else:
                 found[base] = tree.addresses(base)
         return found or {_below("ns.dns", zone): self._own_node()}
+
+    def _name_server_node(self, zone: str) -> Node:
+        """The addresses of `ns.dns`: those of the Services this server stands behind, which other Pods reach."""
+        nodes = self.name_servers(zone).values()
+        return {rtype: tuple(dict.fromkeys(a for node in nodes for a in node.get(rtype, ()))) for rtype in (A, AAAA)}
 
     def _own_node(self) -> Node:
         own = self.options.own_addresses

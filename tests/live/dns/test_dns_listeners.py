@@ -290,7 +290,7 @@ async def test_the_log_directive_writes_corednss_line(
     lines = [line for line in written if line.startswith("[INFO] ")]
     one = re.escape(
         f'[INFO] 127.0.0.1:{port} - 16432 "A IN s1.default.svc.cluster.local. udp 57 false 4096" '
-        "NOERROR qr,aa,rd 90 "  # sizes are those of messages without compression
+        "NOERROR qr,aa,rd 73 "  # the size as it was sent, with the OPT
     )
     other = re.escape(
         f'[INFO] 127.0.0.1:{port} - 7 "AAAA IN no.default.svc.cluster.local. udp 46 false 512" NXDOMAIN qr,aa,rd '
