@@ -10,12 +10,14 @@ import socket
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Final, NamedTuple
+from contextlib import contextmanager, suppress
+from functools import wraps
+from typing import Final, NamedTuple, ParamSpec, TypeVar
 
 from kdns.aio.netlink.protocol import (
     ADDRESS_FAMILY,
     NFGENMSG,
+    InterruptedDumpError,
     Requests,
     attribute,
     attribute_spans,
@@ -60,6 +62,24 @@ _LENGTH: Final = struct.Struct("=H")
 _PROTOCOLS: Final = {socket.IPPROTO_TCP: "TCP", socket.IPPROTO_UDP: "UDP", socket.IPPROTO_SCTP: "SCTP"}
 _PORT_BYTES: Final = 8
 """What protocol and port take at the end of a key: every part of a key is padded to four bytes."""
+_READINGS: Final = 10
+"""How often objects are read that change meanwhile. A transaction of any program, in any table, interrupts a dump."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def read_again(read: Callable[P, T]) -> Callable[P, T]:
+    """The function, called again where its dump was interrupted; ApplyError where that is so at the last time too."""
+
+    @wraps(read)
+    def reading(*args: P.args, **kwargs: P.kwargs) -> T:
+        for _ in range(_READINGS):
+            with suppress(InterruptedDumpError):
+                return read(*args, **kwargs)
+        raise ApplyError(("netlink",), "nftables cannot be read: they change all the time")
+
+    return reading
 
 
 class CounterElement(NamedTuple):
@@ -94,16 +114,19 @@ async def chains() -> list[tuple[int, str, str]]:
 
 @contextmanager
 def _nftables() -> Iterator[Requests]:
-    """Requests to nftables; what does not exist has no content, other errors are ApplyError."""
+    """Requests to nftables; what does not exist has no content, other errors are ApplyError. For `read_again`."""
     try:
         with requests(NETLINK_NETFILTER) as kernel:
             yield kernel
     except FileNotFoundError:
         return
+    except InterruptedDumpError:
+        raise
     except OSError as error:
         raise ApplyError(("netlink",), f"nftables cannot be read: {error.strerror or error}") from error
 
 
+@read_again
 def _tables() -> set[tuple[int, str]]:
     found: set[tuple[int, str]] = set()
 
@@ -115,6 +138,7 @@ def _tables() -> set[tuple[int, str]]:
     return found
 
 
+@read_again
 def _chains(address_family: int = socket.AF_UNSPEC) -> list[tuple[int, str, str]]:
     found: list[tuple[int, str, str]] = []
 
@@ -136,7 +160,7 @@ def nft_chains(family: Family) -> dict[str, list[str]]:
 
 
 def count_rules(family: Family, table: str, add: Callable[[str, bytes], None]) -> None:
-    """Call `add` with the chain of every rule of a table, and the rule's message. Blocks."""
+    """Call `add` with the chain of every rule of a table, and the rule's message. Blocks. For `read_again`."""
 
     def receive(body: bytes) -> None:
         (length,) = _LENGTH.unpack_from(body, NFGENMSG.size)  # the name of the table comes first, then the chain's
@@ -149,6 +173,7 @@ def count_rules(family: Family, table: str, add: Callable[[str, bytes], None]) -
         kernel.dump(_KIND | NFT_MSG_GETRULE, NFGENMSG.pack(ADDRESS_FAMILY[family], 0, 0) + where, receive)
 
 
+@read_again
 def rule_counts(family: Family, table: str) -> Counter[str]:
     """The number of rules in each chain of a table that has any. Blocks."""
     found: Counter[str] = Counter()
@@ -156,6 +181,7 @@ def rule_counts(family: Family, table: str) -> Counter[str]:
     return found
 
 
+@read_again
 def _object_names(family: Family, table: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
 
@@ -182,6 +208,7 @@ def _object_names(family: Family, table: str) -> dict[str, list[str]]:
     return found
 
 
+@read_again
 def _counters(family: Family, table: str, map_name: str) -> list[CounterElement]:
     found: list[CounterElement] = []
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from kdns.aio.netlink.nftables import count_rules, nft_chains
+from kdns.aio.netlink.nftables import count_rules, nft_chains, read_again
 from kdns.net import Family
 
 Backend: TypeAlias = Literal["nft", "legacy"]
@@ -141,6 +141,7 @@ def table_content(backend: Backend, family: Family, table: str) -> TableContent:
     return legacy_content(family, table) if table in legacy_tables(family) else TableContent()
 
 
+@read_again
 def nft_content(family: Family, table: str) -> TableContent:
     """The content of a table of iptables-nft, empty where there is none; ApplyError where it cannot be read."""
     content = TableContent(Counter(dict.fromkeys(nft_chains(family).get(table, ()), 0)))

@@ -32,6 +32,7 @@ log = logs.get(__name__)
 
 _TABLES: Final = tuple(FIXED)
 _LOOKS: Final = 5
+LOOK_AGAIN_S: Final = 10.0
 VERIFY_S: Final = 10.0
 """How long after a change of rules the kernel is looked at, where it does not tell who changes them."""
 _TABLE_OR_DELETION: Final = re.compile(r"^(\*|-X )(\S+)\n", re.MULTILINE)
@@ -201,35 +202,48 @@ class IptablesProxier:
     @contextmanager
     def watch(self, changed: ForeignChange) -> Iterator[None]:
         """Notice foreign changes of our chains, and of the jumps to them."""
-
-        def look() -> None:
-            observed(self._look(changed), "look at rules")
-
+        unclear = asyncio.Event()
+        look = unclear.set
         monitor: TransactionMonitor | SizeMonitor
         if self._programs.backend == "nft":
             monitor = TransactionMonitor(changed, look)
         else:  # what changes between the end of a restore and the reading of sizes is not seen in the sizes
             monitor, self._verify = SizeMonitor(self._families, look), look
         monitor.start()
+        looking = observed(self._look_when(unclear, changed), "look at rules")
         try:
             yield
         finally:
+            looking.cancel()
             self._verify = None
             if self._verification:
                 self._verification.cancel()
                 self._verification = None
             monitor.close()
 
+    async def _look_when(self, unclear: asyncio.Event, changed: ForeignChange) -> None:
+        """Compare the rules whenever it is unclear whether they have changed, until that can be told."""
+        reason = ""
+        while True:
+            await unclear.wait()
+            unclear.clear()
+            try:
+                await self._look(changed)
+            except (ApplyError, OSError) as error:
+                if reason != str(error):
+                    log.warning("rules cannot be compared", reason=str(error), retry_in_s=LOOK_AGAIN_S)
+                reason = str(error)
+                await asyncio.sleep(LOOK_AGAIN_S)
+                unclear.set()
+            else:
+                reason = ""
+
     async def _look(self, changed: ForeignChange) -> None:
         """Compare what the kernel has with what it should have, again where a sync came in between."""
         for _ in range(_LOOKS):
             async with self._turn:
                 syncs = self._syncs
-            try:
-                missing = await asyncio.to_thread(self._missing)
-            except (ApplyError, OSError) as error:
-                log.warning("rules cannot be compared", reason=str(error))
-                return
+            missing = await asyncio.to_thread(self._missing)
             if syncs == self._syncs:
                 if missing:
                     changed(missing)

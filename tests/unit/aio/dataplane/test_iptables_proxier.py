@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import struct
@@ -13,8 +14,10 @@ from collections.abc import Callable, MutableMapping
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from kdns.aio.dataplane.iptables import clean_up, floors, programs
+from kdns.aio.dataplane.iptables import proxier as module
 from kdns.aio.dataplane.iptables.expected import ExpectedRules
 from kdns.aio.dataplane.iptables.monitor import SizeMonitor, TransactionMonitor, changes_rules
 from kdns.aio.dataplane.iptables.programs import BusyError, Programs, choose, installed, rule_words
@@ -507,3 +510,27 @@ def test_a_lock_that_cannot_be_had_is_told_with_what_it_takes(errors: str, advic
     assert reason.startswith(errors.strip())
     assert ("wanted" in reason or "CAP" in reason) == bool(advice)
     assert advice in reason
+
+
+async def test_rules_that_cannot_be_compared_are_compared_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages were lost since others change much, and then lists are interrupted too."""
+    monkeypatch.setattr(module, "LOOK_AGAIN_S", 0.0)
+    answers: list[str | ApplyError] = [ApplyError(("netlink",), "they change all the time")] * 3
+    answers.append("chain KUBE-SERVICES")
+
+    def missing() -> str:
+        answer = answers.pop(0)
+        if isinstance(answer, ApplyError):
+            raise answer
+        return answer
+
+    mode: Any = IptablesProxier(Programs("nft", (1, 8, 9), ""))
+    monkeypatch.setattr(mode, "_missing", missing)
+    said, unclear = asyncio.Queue[str](), asyncio.Event()
+    looking = asyncio.create_task(mode._look_when(unclear, said.put_nowait))
+    with capture_logs() as logs:
+        unclear.set()
+        async with asyncio.timeout(60):
+            assert await said.get() == "chain KUBE-SERVICES"
+    assert [each["event"] for each in logs] == ["rules cannot be compared"]
+    looking.cancel()
