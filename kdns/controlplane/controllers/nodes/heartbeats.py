@@ -64,7 +64,7 @@ class Heartbeats:
             owner = {"apiVersion": NODE.api_version, "kind": NODE.kind, "name": meta["name"], "uid": meta["uid"]}
             metadata = {"name": meta["name"], "namespace": NAMESPACE, "ownerReferences": [owner]}
             yield Action("create", LEASE, {"metadata": metadata, "spec": renewal})
-        elif (lease.get("spec") or {}).get("renewTime", "") < _micro(due_s):
+        elif not _micro(due_s) <= (lease.get("spec") or {}).get("renewTime", "") <= _micro(now_s):
             yield Action("update", LEASE, {**lease, "spec": {**(lease.get("spec") or {}), **renewal}})
 
     def failed(self, subject: Subject, error: Exception) -> Notice | None:
@@ -74,10 +74,10 @@ class Heartbeats:
 
 
 def _reported(node: Json, due_s: float, now_s: float) -> Iterable[Action]:
-    """The status with new heartbeats, where one of them is older than the time when it was due."""
+    """The status with new heartbeats, if the last one is older than its due time, or later than a clock set back."""
     status = node["status"]
     beats = (row.get("lastHeartbeatTime") or "" for row in status["conditions"] if row.get("type") == "Ready")
-    if min(beats) < timestamp(due_s):
+    if not timestamp(due_s) <= min(beats) <= timestamp(now_s):
         conditions = reported_conditions(status["conditions"], timestamp(now_s))
         yield Action("update", NODE, {**node, "status": {**status, "conditions": conditions}}, "status")
 

@@ -6,6 +6,7 @@ Differs: no container runs. A Pod is Ready at once. A deleted Pod is removed at 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from kdns.cluster.objects import Key
 from kdns.controlplane.controllers.controller import Action, Notice, Outcome, Subject
@@ -32,6 +33,9 @@ from kdns.controlplane.meta.kinds import NODE, POD, Json, Kind
 from kdns.controlplane.resources.pod.pod import node_of, pod_ips
 from kdns.controlplane.resources.service.allocator import Choose
 from kdns.controlplane.storage.object_meta import is_terminating, timestamp
+
+_CLOCK_SKEW_S: Final = 60.0
+"""A Pod whose wait exceeds its grace period by more leaves at once: the clock went back since the deletion."""
 
 
 class Kubelet:
@@ -86,9 +90,11 @@ class Kubelet:
             return Outcome()
         if is_terminating(pod):
             wait_s = leaves_at_s(pod) - now_s
+            granted_s = pod["metadata"].get("deletionGracePeriodSeconds") or 0
+            is_running = 0 < wait_s <= granted_s + _CLOCK_SKEW_S
             return (
                 Outcome(again_s=wait_s)
-                if wait_s > 0
+                if is_running
                 else Outcome((Action("delete", POD, pod, options={"gracePeriodSeconds": 0}),))
             )
         return self._run(pod, node, timestamp(now_s))

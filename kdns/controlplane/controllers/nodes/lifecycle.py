@@ -67,7 +67,9 @@ class NodeLifecycle:
         node = self._nodes.get(node_of(pod)) if pod else None
         if pod is None or node is None:
             return Outcome()
-        begun_s = self._tainted_s.setdefault((namespace, name), now_s) if evicting_taints(node) else now_s
+        begun_s = now_s
+        if evicting_taints(node):  # since now at the latest: the clock may have gone back
+            begun_s = self._tainted_s[namespace, name] = min(now_s, self._tainted_s.get((namespace, name), now_s))
         wait_s = eviction_in_s(pod, node, begun_s, now_s)
         if wait_s == 0:
             event = Notice(POD, pod, "Normal", "TaintManagerEviction", f"Marking for deletion Pod {namespace}/{name}")

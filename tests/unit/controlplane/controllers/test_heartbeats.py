@@ -10,6 +10,7 @@ from kdns.controlplane.controllers.nodes.heartbeats import Heartbeats
 from kdns.controlplane.controllers.nodes.kubelet import Kubelet
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.kinds import LEASE, NODE, Json
+from kdns.controlplane.storage.object_meta import timestamp
 
 UNKNOWN = {"reason": "NodeStatusUnknown", "message": "Kubelet stopped posting node status.", "status": "Unknown"}
 
@@ -95,6 +96,23 @@ def test_a_node_that_was_taken_for_lost_is_ready_again_and_one_that_fails_is_sil
     assert (nodes.conditions("a")["Ready"]["reason"], nodes.revision("a")) == ("Failed", renewed)
     nodes.report("a", status="True")
     assert nodes.revision("a") > renewed
+
+
+def test_a_clock_that_is_set_back_stops_no_heartbeat() -> None:
+    """Who observes that a Lease changes, as kube-controller-manager does, would take the Node for lost."""
+    nodes = Nodes()
+    nodes.make("a")
+    nodes.pass_s(10)
+    nodes.cluster.now_s -= 3 * 3600
+    for _ in range(3):
+        renewed, reported = nodes.revision("a"), nodes.conditions("a")["Ready"]["lastHeartbeatTime"]
+        nodes.pass_s(10)
+        assert nodes.revision("a") > renewed
+    assert nodes.conditions("a")["Ready"]["lastHeartbeatTime"] <= reported
+    assert nodes.cluster.api.get(LEASE, "kube-node-lease", "a")["spec"]["renewTime"][:19] <= timestamp(
+        nodes.cluster.now_s
+    )
+    assert nodes.conditions("a")["Ready"]["lastHeartbeatTime"] <= timestamp(nodes.cluster.now_s)
 
 
 def test_a_lease_that_is_deleted_is_made_again() -> None:

@@ -166,6 +166,22 @@ def test_a_deleted_pod_goes_after_its_pre_stop_sleep(cluster: Cluster) -> None:
     assert cluster.names(POD) == []
 
 
+def test_a_clock_that_is_set_back_holds_no_pod(cluster: Cluster) -> None:
+    """Neither one that is draining, nor one that tolerates a taint for a while."""
+    sleeps = {"name": "c", "image": "i", "lifecycle": {"preStop": {"sleep": {"seconds": 5}}}}
+    cluster.pod("drains", spec={"containers": [sleeps]})
+    cluster.pod("tolerates", spec={"tolerations": [{"key": "k", "operator": "Exists", "tolerationSeconds": 60}]})
+    cluster.api.delete(POD, "default", "drains")
+    cluster.api.patch(NODE, "", "a", STRATEGIC_MERGE_PATCH, {"spec": {"taints": [{"key": "k", "effect": "NoExecute"}]}})
+    cluster.settle()
+    cluster.now_s -= 3 * 3600
+    cluster.settle()
+    assert cluster.names(POD) == ["tolerates"]
+    cluster.now_s += 61
+    cluster.settle()
+    assert cluster.names(POD) == []
+
+
 def test_pods_go_with_their_node(cluster: Cluster) -> None:
     cluster.pod("p")
     cluster.pod("never", spec={"nodeName": "unknown"})
