@@ -231,15 +231,15 @@ def _tell_line(text: str) -> None:
     _tell(line=text[:_TEXT_CHARACTERS_MAX])
 
 
-def _progress() -> Callable[[int, int], None]:
-    """Tells how many of how many objects have been applied, ten times a second at most."""
+def _progress() -> Callable[[str], None]:
+    """Tells what a pass over the manifests is at, ten times a second at most."""
     told_s = 0.0
 
-    def progress(done: int, of: int) -> None:
+    def progress(text: str) -> None:
         nonlocal told_s
         if (now_s := time.monotonic()) >= told_s + _PROGRESS_S:
             told_s = now_s
-            _tell(phase=f"applying manifests, {done:,} of {of:,} objects")
+            _tell(phase=text)
 
     return progress
 

@@ -51,6 +51,8 @@ class ControllerManager:
     ) -> None:
         self._api, self._new_controllers, self._now_s = api, new_controllers, now_s
         self.idle = asyncio.Event()
+        self.reconciled = 0
+        """Subjects that were reconciled, by all controllers."""
         self._failures: dict[Task, int] = {}
         self._later: dict[Task, asyncio.TimerHandle] = {}
         self._subscriptions: dict[Kind, Subscription] = {}
@@ -76,6 +78,11 @@ class ControllerManager:
         self._api.backlog.wake = self._wake
         self._has_events = True
         self._wake()
+
+    @property
+    def left(self) -> int:
+        """How many subjects wait to be reconciled; events that were not passed on yet may add more."""
+        return len(self._queue) + (self._at_work is not None)
 
     def close(self) -> None:
         """Stop watching and drop the queue."""
@@ -204,6 +211,7 @@ class ControllerManager:
             log.exception("controller failed", controller=name, subject="/".join(task[1]))
             self._failed(task, since_s, error)
         self._at_work = None
+        self.reconciled += 1
 
     def _writes(self, task: Task, since_s: float) -> Iterator[None]:
         """Reconcile a subject; yields after each write."""

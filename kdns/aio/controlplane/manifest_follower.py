@@ -182,7 +182,7 @@ class ManifestFollower:
                 continue
             attempts += 1
             if attempts % BATCH == 0:
-                self._changes.progress(number, len(self._manifests))
+                self._changes.progress(f"applying manifests, {number:,} of {len(self._manifests):,} objects")
                 await asyncio.sleep(0)
             try:
                 self._store(manifest)

@@ -67,12 +67,12 @@ def _fields(obj: Json) -> Iterator[tuple[str, object]]:
 class ChangeLog:
     """Collects what a pass over the manifests changes, and tells it in a bounded number of lines.
 
-    `progress` gets how many of how many objects have been looked at.
+    `progress` gets what a pass is at, in words.
     """
 
     config: ClusterConfig = field(default_factory=ClusterConfig)
     tell: Callable[[str], None] = lambda _: None
-    progress: Callable[[int, int], None] = lambda _done, _of: None
+    progress: Callable[[str], None] = lambda _text: None
     _first: list[ObjectChange] = field(default_factory=list)
     _rest: Counter[str] = field(default_factory=Counter)
     _remarks: list[str] = field(default_factory=list)
