@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from time import monotonic, time
 from typing import TypeAlias
 
@@ -28,6 +29,7 @@ from kdns.errors import KdnsError
 TIME_SLICE_S = 0.01
 FIRST_RETRY_S = 0.005
 LONGEST_RETRY_S = 30.0
+PROGRESS_S = 0.1
 _CONFLICT = 409
 _DELETIONS_AT_ONCE = 25
 _PIECE_BYTES = 64 * 1024
@@ -51,8 +53,7 @@ class ControllerManager:
     ) -> None:
         self._api, self._new_controllers, self._now_s = api, new_controllers, now_s
         self.idle = asyncio.Event()
-        self.reconciled = 0
-        """Subjects that were reconciled, by all controllers."""
+        self._reconciled = 0
         self._failures: dict[Task, int] = {}
         self._later: dict[Task, asyncio.TimerHandle] = {}
         self._subscriptions: dict[Kind, Subscription] = {}
@@ -79,10 +80,15 @@ class ControllerManager:
         self._has_events = True
         self._wake()
 
-    @property
-    def left(self) -> int:
-        """How many subjects wait to be reconciled; events that were not passed on yet may add more."""
-        return len(self._queue) + (self._at_work is not None)
+    async def finished(self, progress: Callable[[int, int], object]) -> None:
+        """Wait until the queue is empty. `progress` gets how many subjects are done and left, ten times a second.
+
+        Events that were not passed on yet may add more.
+        """
+        while not self.idle.is_set():
+            progress(self._reconciled, len(self._queue) + (self._at_work is not None))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.idle.wait(), PROGRESS_S)
 
     def close(self) -> None:
         """Stop watching and drop the queue."""
@@ -211,7 +217,7 @@ class ControllerManager:
             log.exception("controller failed", controller=name, subject="/".join(task[1]))
             self._failed(task, since_s, error)
         self._at_work = None
-        self.reconciled += 1
+        self._reconciled += 1
 
     def _writes(self, task: Task, since_s: float) -> Iterator[None]:
         """Reconcile a subject; yields after each write."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 import secrets
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -38,7 +37,6 @@ from kdns.errors import ManifestError
 
 log = logs.get(__name__)
 
-PROGRESS_S: Final = 0.1
 SUFFIX_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 """The letters of generated names, without vowels and look-alikes (Kubernetes util/rand)."""
 
@@ -110,17 +108,11 @@ class LocalCluster:
         follower = ManifestFollower(self._api, paths, texts, report=report, changes=changes)
         applied = await follower.start()
         self._running.callback(observed(follower.follow(), "manifests").cancel)
-        await self._controllers_idle(changes)
+        progress = changes.progress if changes else lambda _text: None
+        await self._controllers.finished(
+            lambda done, left: progress(f"controllers at work, {done:,} objects done, {left:,} left")
+        )
         return applied
-
-    async def _controllers_idle(self, changes: ChangeLog | None) -> None:
-        """Wait until the controllers have done what the manifests give them to do, and say how far they are."""
-        manager = self._controllers
-        while not manager.idle.is_set():
-            if changes:
-                changes.progress(f"controllers at work, {manager.reconciled:,} objects done, {manager.left:,} left")
-            with suppress(TimeoutError):
-                await asyncio.wait_for(manager.idle.wait(), PROGRESS_S)
 
     async def stop(self) -> None:
         """Stop the controllers, finish requests in flight, close the store."""

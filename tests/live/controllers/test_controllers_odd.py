@@ -198,3 +198,20 @@ async def test_a_time_slice_ends_in_the_middle_of_an_outcome(cluster: Cluster, m
         await asyncio.sleep(0)
     assert max(after - before for before, after in pairwise(written)) == 1
     assert len(cluster.api.list(CONFIG_MAP, None).items) == 50 * len(cluster.api.list(NAMESPACE, None).items)
+
+
+async def test_progress_counts_what_is_done_and_left(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(controller_manager, "TIME_SLICE_S", 0.0)
+    monkeypatch.setattr(controller_manager, "PROGRESS_S", 0.0)
+    cluster.controllers.close()
+    for number in range(10):
+        cluster.make(NAMESPACE, {"metadata": {"name": f"n{number}"}})
+    cluster.controllers = ControllerManager(cluster.api, lambda: [MakerOfMany()])
+    cluster.controllers.start()
+    told: list[tuple[int, int]] = []
+    await cluster.controllers.finished(lambda done, left: told.append((done, left)))
+    spaces = len(cluster.api.list(NAMESPACE, None).items)
+    done, left = zip(*told, strict=True)
+    assert list(done) == sorted(done)
+    assert {*range(spaces)} <= {*done}
+    assert {*range(1, spaces + 1)} <= {*left}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from pathlib import Path
 
 import aiohttp
@@ -12,9 +11,8 @@ import pytest
 from web_deployment import cluster_config
 
 from kdns.aio.apiserver.authentication import RestConfig
-from kdns.aio.controlplane import controller_manager, local_cluster
+from kdns.aio.controlplane import local_cluster
 from kdns.aio.controlplane.local_cluster import LocalCluster
-from kdns.controlplane.manifests.changes import ChangeLog
 
 
 async def test_a_failed_start_stops_the_server_and_closes_the_journal(
@@ -64,26 +62,3 @@ async def test_a_watch_of_the_start_before(tmp_path: Path, data: list[str | None
         await local.stop()
     assert found["type"] == first
     assert found["object"].get("code", 0) == code
-
-
-async def test_a_start_says_how_far_the_controllers_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Applying is a third of the time of many Services and Pods; the rest are endpoints, addresses and Events."""
-    monkeypatch.setattr(local_cluster, "PROGRESS_S", 0.001)
-    monkeypatch.setattr(controller_manager, "TIME_SLICE_S", 0.0)  # so that they are behind
-    pods = [
-        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"p{n}"}, "spec": {"containers": [{"name": "c"}]}}
-        for n in range(60)
-    ]
-    manifests = tmp_path / "pods.json"
-    manifests.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": pods}))
-    local = LocalCluster(cluster_config(), RestConfig("127.0.0.1", 0))
-    await local.start()
-    texts: list[str] = []
-    changes = ChangeLog(local.config, lambda _: None, texts.append)
-    await local.apply([manifests], {}, lambda _: None, changes)
-    await local.stop()
-    assert any(re.fullmatch(r"applying manifests, [\d,]+ of 60 objects", text) for text in texts)
-    counts = [re.fullmatch(r"controllers at work, ([\d,]+) objects done, ([\d,]+) left", text) for text in texts]
-    done = [int(found[1].replace(",", "")) for found in counts if found]
-    assert done == sorted(done)
-    assert len({*done}) > 1
