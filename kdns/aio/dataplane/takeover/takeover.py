@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from types import TracebackType
@@ -29,6 +29,8 @@ from kdns.proxy.settings.settings import Settings
 
 RETRY_S: Final = 10.0
 """When a clean-up that failed is tried again, and how often it is looked whether a kube-proxy has ended."""
+LONGEST_RETRY_S: Final = 600.0
+"""Each further failure doubles the pause up to this: what is missing, such as a capability, seldom comes by itself."""
 
 WATCH_S: Final = 60.0
 """How often it is looked whether a kube-proxy has been started."""
@@ -61,6 +63,7 @@ class Takeover:
         self._is_kube_proxy, self._own = is_kube_proxy, own
         self._owner: socket.socket | None = None
         self._modes: list[RunningMode] = []
+        self._leaves: dict[str, tuple[CleanUp, ...]] = {}
         self._retiring: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
@@ -99,6 +102,7 @@ class Takeover:
                 raise
         self._forget(made)
         self._modes.append(made)
+        self._leaves[made.name] = row.leaves
         return made
 
     @property
@@ -114,25 +118,26 @@ class Takeover:
     async def clean_up(self, settings: Settings, removed: Callable[[], object] = lambda: None) -> None:
         """Remove what was there before, since the rules of the last mode stand; then call `removed`.
 
-        Where a kube-proxy is at work, what may be its own is removed when it has ended. What fails is tried again.
+        Where a kube-proxy is at work, what may be its own is removed when it has ended. What fails is tried again, and
+        does not hold up the rest: a mode before retires when its own rules are gone.
         """
         reason = sign = ""
+        pause_s = self._retry_s
         while True:
             before, sign = sign, await self._is_kube_proxy() if self._owner else ""
             if sign and not before:
                 log.warning("a kube-proxy is at work: its rules stay until it has ended", seen=sign)
-            try:
-                await self._remove_others(settings, spares_kube_proxy=bool(sign))
-            except ApplyError as error:
-                if reason != str(error):
-                    log.warning("rules of others not removed yet", reason=str(error), retry_in_s=self._retry_s)
-                reason = str(error)
-            else:
+            failures = await self._remove_others(settings, spares_kube_proxy=bool(sign))
+            self._retire_earlier(failures)
+            if not failures:
                 removed()
-                self._retire_earlier()
                 if not sign:
                     return
-            await asyncio.sleep(self._retry_s)
+            pause_s = min(2 * pause_s, LONGEST_RETRY_S) if failures and reason else self._retry_s
+            told, reason = reason, "; ".join(map(str, failures.values()))
+            if reason not in {"", told}:
+                log.warning("rules of others not removed yet", reason=reason, retry_in_s=pause_s)
+            await asyncio.sleep(pause_s)
 
     async def watch_kube_proxy(self, settings: Settings) -> None:
         """Remove, until cancelled, what a kube-proxy leaves that is started and ends beside this process.
@@ -144,18 +149,22 @@ class Takeover:
             if self._owner and await self._is_kube_proxy():
                 await self.clean_up(settings)
 
-    async def _remove_others(self, settings: Settings, *, spares_kube_proxy: bool) -> None:
+    async def _remove_others(self, settings: Settings, *, spares_kube_proxy: bool) -> Mapping[CleanUp, ApplyError]:
         if not self._owner:
-            return  # a mode without rules leaves those of others as they are
+            return {}  # a mode without rules leaves those of others as they are
         kept = replace(self._modes[-1].footprint, spares_kube_proxy=spares_kube_proxy)
-        for each in self._clean_ups:
-            if removed := await each(settings, kept):
-                log.info("rules of before removed", removed=list(removed))
+        removed, failures = await _removals(self._clean_ups, settings, kept)
+        if removed:
+            log.info("rules of before removed", removed=removed)
+        return failures
 
-    def _retire_earlier(self) -> None:
-        """Let the modes before the last one end. That goes on when another mode is started."""
-        while self.has_earlier:
-            task = observed(self._modes.pop(0).retire(), "retiring mode")
+    def _retire_earlier(self, failed: Container[CleanUp]) -> None:
+        """Let the modes before the last one end whose clean-ups worked. That goes on when another mode is started."""
+        for mode in self._modes[:-1]:
+            if any(each in failed for each in self._leaves[mode.name]):
+                continue
+            self._forget(mode)
+            task = observed(mode.retire(), "retiring mode")
             self._retiring.add(task)
             task.add_done_callback(self._retiring.discard)
 
@@ -179,20 +188,29 @@ async def remove_everything(
     Raises KdnsError if another process of kdns is at work, which would put its rules back, or if a kube-proxy is at
     work that has no rules yet. Raises ApplyError if something cannot be removed, after everything else was.
     """
-    removed: list[str] = []
-    failures: list[ApplyError] = []
     with own():
         found = await _settled(is_kube_proxy, authors, patience_s, poll_s)
         if found.has_kube_proxy:
             log.info("rules of a kube-proxy stay")
-        for each in clean_ups:
-            try:
-                removed += await each(settings, Footprint(spares_kube_proxy=True, marked=found.marked))
-            except ApplyError as error:
-                failures.append(error)
-    for failure in failures[:1]:
+        kept = Footprint(spares_kube_proxy=True, marked=found.marked)
+        removed, failures = await _removals(clean_ups, settings, kept)
+    for failure in failures.values():
         raise failure
     return removed
+
+
+async def _removals(
+    clean_ups: Sequence[CleanUp], settings: Settings, kept: Footprint
+) -> tuple[list[str], dict[CleanUp, ApplyError]]:
+    """What all clean-ups removed, and which of them failed."""
+    removed: list[str] = []
+    failures: dict[CleanUp, ApplyError] = {}
+    for each in clean_ups:
+        try:
+            removed += await each(settings, kept)
+        except ApplyError as error:
+            failures[each] = error
+    return removed, failures
 
 
 async def _settled(

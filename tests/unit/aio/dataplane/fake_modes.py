@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
-from kdns.aio.dataplane.proxier import Counters, Footprint, ForeignChange, Mode, RunningMode, UdpTargets
+from kdns.aio.dataplane.proxier import CleanUp, Counters, Footprint, ForeignChange, Mode, RunningMode, UdpTargets
 from kdns.net import Family
 from kdns.proxy.plan.plan import Plan
 from kdns.proxy.plan.planner import Difference
@@ -64,6 +64,7 @@ def fake_row(
     fallbacks: tuple[str, ...] = (),
     adopts: bool = False,
     rules: bool = True,
+    leaves: tuple[CleanUp, ...] = (),
 ) -> Mode:
     """A row whose mode cannot work for this reason, if any."""
     notes = [] if done is None else done
@@ -76,7 +77,7 @@ def fake_row(
         notes.append(f"{name} started in mode {settings.mode}")
         return FakeMode(name, notes, Footprint(nft_tables=frozenset({name} if rules else ())))
 
-    return Mode(name, unsupported, start, (), "failures", "failures", fallbacks, lambda _mode, _settings: adopts)
+    return Mode(name, unsupported, start, leaves, "failures", "failures", fallbacks, lambda _mode, _settings: adopts)
 
 
 def answers(texts: list[str]) -> Callable[[], Awaitable[str]]:

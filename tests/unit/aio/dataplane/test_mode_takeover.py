@@ -147,6 +147,46 @@ async def test_a_clean_up_that_fails_is_tried_again_and_told_once() -> None:
     assert [each["reason"] for each in logged if each["log_level"] == "warning"] == ["nft: busy"]
 
 
+async def test_a_clean_up_that_fails_holds_up_only_the_modes_whose_rules_it_removes() -> None:
+    done: list[str] = []
+    legacy, nft = Kernel(done, "chains", failures=2), Kernel(done, "a", "old")
+
+    async def slept() -> None:
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+    async with Takeover(
+        (legacy.clean_up, nft.clean_up), keep_rules=True, is_kube_proxy=answers([""]), own=nft.own, retry_s=0.01
+    ) as takeover:
+        await started(takeover, fake_row("a", done, leaves=(nft.clean_up,)))
+        await started(takeover, fake_row("b", done, leaves=(legacy.clean_up, nft.clean_up)))
+        await started(takeover, fake_row("c", done))
+        cleaning = asyncio.create_task(takeover.clean_up(Settings()))
+        await slept()
+        assert done[3:] == ["removed a old", "a retires"], "the rules of b may be there still"
+        await cleaning
+        await slept()
+        assert done[5:] == ["removed nothing", "removed chains", "removed nothing", "b retires"]
+
+
+@pytest.mark.parametrize(("failures", "pauses"), [(1, [10.0]), (4, [10.0, 20.0, 40.0, 80.0]), (9, [10.0, 600.0])])
+async def test_the_longer_a_clean_up_fails_the_later_it_is_tried_again(
+    failures: int, pauses: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+
+    async def sleep(delay_s: float) -> None:
+        slept.append(delay_s)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    kernel = Kernel([], "old", failures=failures)
+    async with Takeover((kernel.clean_up,), keep_rules=True, is_kube_proxy=answers([""]), own=kernel.own) as takeover:
+        await started(takeover, fake_row("a", []))
+        await takeover.clean_up(Settings())
+    assert len(slept) == failures
+    assert slept == pauses or [slept[0], slept[-1]] == pauses
+
+
 async def test_a_mode_without_rules_owns_and_removes_nothing() -> None:
     done: list[str] = []
     kernel = Kernel(done, "old")
