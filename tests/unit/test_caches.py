@@ -11,7 +11,7 @@ import pytest
 from kdns.controlplane.controllers.controller import Notice
 from kdns.controlplane.controllers.endpoints.pod_endpoints import addresses_in
 from kdns.controlplane.controllers.events import EventRecorder
-from kdns.controlplane.fieldmanager import compare, managed_fields
+from kdns.controlplane.fieldmanager import compare
 from kdns.controlplane.fieldmanager.structure import path_element, structure_of
 from kdns.controlplane.manifests.three_way_merge import list_keys
 from kdns.controlplane.meta import formats
@@ -55,7 +55,6 @@ def recorded(text: str) -> None:
         lambda text: addresses_in({"status": {"podIP": text, "podIPs": [{"ip": text}]}}, "IPv4"),
         lambda text: path_element(containers, {"name": text}),
         lambda text: compare.all_paths(structure_of(POD), {text: 1, "spec": {"containers": [{"name": "a", text: 1}]}}),
-        lambda text: managed_fields.copied({"metadata": {"managedFields": [{"fieldsV1": {f"f:{text}": {}}}]}}),
         lambda text: list_keys(POD, f"spec.{text}"),
         recorded,
         watched,

@@ -1,18 +1,24 @@
-"""Work on large bodies, in two threads beside the event loop, so that it delays no other request.
+"""Work on large bodies and objects, in two threads beside the event loop, so that it delays no other request.
 
 The loop gets the interpreter back after each `sys.getswitchinterval()`. Further work waits for a thread, which bounds
-the memory that it takes.
+the memory that it takes. What changes the store goes back to the loop, by `turns_of_loop`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
+from kdns.controlplane.server.writes import InTurn
+
 LARGE_BYTES: Final = 32 * 1024
 """From this size on a body is decoded, checked or made in a thread: smaller ones take less than about 5 ms."""
+
+TURN_S: Final = 60.0
+"""How long a thread waits for the loop, which is gone then."""
 
 _THREADS: Final = ThreadPoolExecutor(2, thread_name_prefix="bodies")
 
@@ -24,3 +30,18 @@ async def aside(work: Callable[[], T], size_bytes: int) -> T:
     if size_bytes < LARGE_BYTES:
         return work()
     return await asyncio.get_running_loop().run_in_executor(_THREADS, work)
+
+
+def turns_of_loop() -> InTurn:
+    """Runs work in the running loop, also for other threads, which wait for it; TimeoutError after a minute."""
+    loop, owner = asyncio.get_running_loop(), threading.get_ident()
+
+    def in_turn(work: Callable[[], T]) -> T:
+        async def turn() -> T:
+            return work()
+
+        if threading.get_ident() == owner:
+            return work()
+        return asyncio.run_coroutine_threadsafe(turn(), loop).result(TURN_S)
+
+    return in_turn

@@ -14,6 +14,7 @@ from aiohttp import hdrs, web
 
 from kdns import logs
 from kdns.aio.apiserver import nonresource
+from kdns.aio.apiserver.aside import turns_of_loop
 from kdns.aio.apiserver.authentication import RestConfig, check_config, user_of_request
 from kdns.aio.apiserver.health import Health
 from kdns.aio.apiserver.response import add_warnings, error_response
@@ -66,6 +67,7 @@ async def start(
     """
     check_config(config)
     watches: dict[Subscription, None] = {}
+    api.share(turns_of_loop())
     handler = _Handler(config, Verbs(api, config, durable, watches), metrics)
     await handler.server.listen(config.host, config.port, config.ssl_context)
     handler.address = join_host_port(*handler.server.address)

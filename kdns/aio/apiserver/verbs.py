@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from random import uniform
+from time import monotonic
 
 from aiohttp import web
 
@@ -40,6 +41,7 @@ from kdns.controlplane.storage.watch import Subscription
 
 _SUBRESOURCE_VERBS = {"GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "POST": "create"}
 _DELETED_AT_ONCE = 20
+TURN_S = 0.005
 UNSENT_BYTES_MAX = 256 * 1024 * 1024
 """How much large responses may hold together until their clients have read them."""
 _OPTIONS_SCHEME = 'scheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27"'
@@ -107,7 +109,7 @@ class Verbs:
             shown = self.api.get(
                 target.kind, target.space, target.name, subresource=target.subresource, form=target.form
             )
-            return await self._object(call, shown, [])
+            return self._object(call, _Result(shown, []))
         version = self.api.find(target.kind, target.space, target.name)
         now_s = self.api.now_s()
 
@@ -120,10 +122,11 @@ class Verbs:
     async def list_(self, call: ResourceRequest) -> web.StreamResponse:
         """GET of a collection."""
         _ = call.renderer  # 406 comes first
-        return await self._page(call, self._listed(call))
+        return await self._page(call, await self._listed(call))
 
-    def _listed(self, call: ResourceRequest) -> ListResult:
+    async def _listed(self, call: ResourceRequest) -> ListResult:
         call.check_options()
+        await self._read_ahead(call)
         return self.api.list(
             call.target.kind,
             call.target.namespace,
@@ -136,6 +139,23 @@ class Verbs:
             form=call.target.form,
         )
 
+    async def _read_ahead(self, call: ResourceRequest) -> None:
+        """Decode what selectors will look at, a few milliseconds at a time: after a restart no object is decoded."""
+        looked_at = self.api.looked_at(
+            call.target.kind,
+            call.target.namespace,
+            label_selector=call.text("labelSelector"),
+            field_selector=call.field_selector,
+            limit=call.number("limit"),
+            form=call.target.form,
+        )
+        until_s = monotonic() + TURN_S
+        for version in looked_at:
+            _ = version.obj
+            if monotonic() >= until_s:
+                await asyncio.sleep(0)
+                until_s = monotonic() + TURN_S
+
     async def _page(self, call: ResourceRequest, listed: ListResult) -> web.StreamResponse:
         renderer, now_s = call.renderer, self.api.now_s()
 
@@ -147,24 +167,28 @@ class Verbs:
     async def create(self, call: ResourceRequest) -> web.StreamResponse:
         """POST on a collection."""
         target, options = call.target, call.write_options
-        obj, warnings = await _reviewed(call, options)
-        created = self.api.create(
-            target.kind,
-            target.space,
-            _authored(call, obj),
-            dry_run=options.dry_run,
-            field_manager=options.manager,
-            form=target.form,
-        )
-        return await self._object(call, created, warnings, status=201)
+        sent = await _reviewed(call, options)
+
+        def write() -> _Result:
+            created = self.api.create(
+                target.kind,
+                target.space,
+                _authored(call, sent.obj),
+                dry_run=options.dry_run,
+                field_manager=options.manager,
+                form=target.form,
+            )
+            return _Result(created, sent.warnings, 201)
+
+        return await self._written(call, sent.size_bytes, write)
 
     async def post(self, call: ResourceRequest) -> web.StreamResponse:
         """POST on a subresource such as pods/eviction; the response is a Status."""
         target, options = call.target, call.write_options
-        obj, warnings = await _reviewed(call, options)
-        POSTS[target.subresource](self.api, target.space, target.name, obj, dry_run=options.dry_run)
+        sent = await _reviewed(call, options)
+        POSTS[target.subresource](self.api, target.space, target.name, sent.obj, dry_run=options.dry_run)
         status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
-        return object_response(call.request, status, status=201, warnings=warnings)
+        return object_response(call.request, status, status=201, warnings=sent.warnings)
 
     async def _review(self, call: ResourceRequest) -> web.StreamResponse:
         """POST of a review, which is answered and not stored."""
@@ -172,30 +196,34 @@ class Verbs:
             raise method_not_allowed()
         _ = call.renderer  # 406 comes first
         options = call.write_options
-        review, warnings = await _reviewed(call, options)
+        review = await _reviewed(call, options)
         audience = f"https://kubernetes.default.svc.{self.api.registry.config.cluster_domain}"
         reviewer = Reviewer(self.config.user_of, audience)
         writer = Writer(options.manager, time=timestamp(self.api.now_s()))
-        answered = reviewer.answered(call.target.kind, call.target.space, review, call.user, writer)
+        answered = reviewer.answered(call.target.kind, call.target.space, review.obj, call.user, writer)
         body = call.renderer.one(answered, self.api.now_s())
-        return response_to(call.request, body, status=201, shape=call.renderer.shape, warnings=warnings)
+        return response_to(call.request, body, status=201, shape=call.renderer.shape, warnings=review.warnings)
 
     async def update(self, call: ResourceRequest) -> web.StreamResponse:
         """PUT on an object: 201 when this creates it."""
         target, options = call.target, call.write_options
-        obj, warnings = await _reviewed(call, options)
-        existed = self._exists(target)
-        updated = self.api.update(
-            target.kind,
-            target.space,
-            target.name,
-            obj,
-            subresource=target.subresource,
-            dry_run=options.dry_run,
-            field_manager=options.manager,
-            form=target.form,
-        )
-        return await self._object(call, updated, warnings, status=200 if existed else 201)
+        sent = await _reviewed(call, options)
+
+        def write() -> _Result:
+            status = 200 if self._exists(target) else 201
+            updated = self.api.update(
+                target.kind,
+                target.space,
+                target.name,
+                sent.obj,
+                subresource=target.subresource,
+                dry_run=options.dry_run,
+                field_manager=options.manager,
+                form=target.form,
+            )
+            return _Result(updated, sent.warnings, status)
+
+        return await self._written(call, sent.size_bytes, write)
 
     async def patch(self, call: ResourceRequest) -> web.StreamResponse:
         """PATCH on an object; server-side apply also creates one."""
@@ -207,41 +235,47 @@ class Verbs:
         body = await call.body(strictly=options.policy != "Ignore")
         in_json_patch = tuple(f"json patch {each}" for each in body.duplicates)
         quoted = gotext.plain(body.value) if call.media_type == STRATEGIC_MERGE_PATCH else ""
-        is_json_patch = call.media_type == JSON_PATCH
-        validator = FieldValidator(
-            call.kind, options.policy, in_json_patch if is_json_patch else body.duplicates, quoted
-        )
-        changed = self.api.patch(
-            target.kind,
-            target.space,
-            target.name,
-            call.media_type,
-            body.value,
-            subresource=target.subresource,
-            dry_run=options.dry_run,
-            field_manager=options.manager,
-            form=target.form,
-            validate=validator,
-        )
-        return await self._object(call, changed, validator.warnings)
+        duplicates = in_json_patch if call.media_type == JSON_PATCH else body.duplicates
+
+        def write() -> _Result:
+            validator = FieldValidator(call.kind, options.policy, duplicates, quoted)
+            changed = self.api.patch(
+                target.kind,
+                target.space,
+                target.name,
+                call.media_type,
+                body.value,
+                subresource=target.subresource,
+                dry_run=options.dry_run,
+                field_manager=options.manager,
+                form=target.form,
+                validate=validator,
+            )
+            return _Result(changed, validator.warnings)
+
+        return await self._written(call, body.size_bytes, write)
 
     async def _apply(self, call: ResourceRequest, options: WriteOptions) -> web.StreamResponse:
         target, body = call.target, await call.body(strictly=options.policy != "Ignore")
-        validator = ApplyFieldValidator(target.kind, options.policy, body.duplicates)
-        existed = self._exists(target)
-        made = self.api.apply(
-            target.kind,
-            target.space,
-            target.name,
-            _authored(call, body.configuration),
-            field_manager=options.manager,
-            force=options.force,
-            subresource=target.subresource,
-            dry_run=options.dry_run,
-            form=target.form,
-            validate=validator,
-        )
-        return await self._object(call, made, validator.warnings, status=200 if existed else 201)
+
+        def write() -> _Result:
+            validator = ApplyFieldValidator(target.kind, options.policy, body.duplicates)
+            status = 200 if self._exists(target) else 201
+            made = self.api.apply(
+                target.kind,
+                target.space,
+                target.name,
+                _authored(call, body.configuration),
+                field_manager=options.manager,
+                force=options.force,
+                subresource=target.subresource,
+                dry_run=options.dry_run,
+                form=target.form,
+                validate=validator,
+            )
+            return _Result(made, validator.warnings, status)
+
+        return await self._written(call, body.size_bytes, write)
 
     def _exists(self, target: Target) -> bool:
         return self.api.store.get(target.kind, (target.space, target.name)) is not None
@@ -255,7 +289,7 @@ class Verbs:
         remains = self.api.store.get(target.kind, (target.space, target.name)) is not None
         shows_object = STRATEGIES[target.kind].return_deleted_object
         if shows_object or is_terminating(last) or (remains and not dry_run):
-            return await self._object(call, call.renderer.shown(last), warnings)
+            return self._object(call, _Result(call.renderer.shown(last), warnings))
         shape = call.renderer.shape
         body = representation.serialized(representation.deleted(call.kind, last), shape.media_type)
         return response_to(call.request, body, shape=shape, warnings=warnings)
@@ -264,7 +298,7 @@ class Verbs:
         """DELETE of a collection, a few objects at a time, so that other requests are served in between."""
         options, kind = await self._delete_options(call), call.target.kind
         dry_run = call.dry_run(options)
-        listed = self._listed(call)
+        listed = await self._listed(call)
         for start in range(0, len(listed.stored), _DELETED_AT_ONCE):
             self.api.delete_all(kind, listed.stored[start : start + _DELETED_AT_ONCE], options=options, dry_run=dry_run)
             await asyncio.sleep(0)
@@ -278,6 +312,7 @@ class Verbs:
         call.check_options()
         renderer, initial = call.renderer, call.flag("sendInitialEvents")
         bookmarks = bool(call.flag("allowWatchBookmarks"))
+        await self._read_ahead(call)
         timeout_s = call.number("timeoutSeconds") or self.config.watch_timeout_s * uniform(0.6, 1.2)
         try:
             subscription = self.api.watch(
@@ -329,25 +364,56 @@ class Verbs:
         checked_policy(options)
         return options
 
-    async def _object(
-        self, call: ResourceRequest, obj: Json, warnings: list[str], *, status: int = 200
+    async def _written(
+        self, call: ResourceRequest, size_bytes: int, write: Callable[[], _Result]
     ) -> web.StreamResponse:
-        renderer = call.renderer
+        """The response to a write. Where the object, or what is sent, is large, it is made aside.
+
+        Where another write comes between, it is made once more in the loop. Services are made there at once: until they
+        are stored, nothing else may look for addresses and ports.
+        """
+        kind, space, name = call.target.kind, call.target.space, call.target.name
+        if version := self.api.store.get(kind, (space, name)):
+            size_bytes = max(size_bytes, len(version.encoded))
+        if size_bytes >= LARGE_BYTES and STRATEGIES[kind].allocate is None:
+            try:
+                return await aside(lambda: self._object(call, write()), size_bytes)
+            except StatusError as error:
+                if error.reason != "Conflict":
+                    raise
+        return self._object(call, write())
+
+    def _object(self, call: ResourceRequest, result: _Result) -> web.StreamResponse:
+        renderer, obj, warnings = call.renderer, result.obj, result.warnings
         body = renderer.one(obj, self.api.now_s())
         if call.request.method in {"POST", "PUT", "PATCH"} and not call.target.subresource:
             warnings = [*warnings, *STRATEGIES[call.target.kind].warnings(obj)]
-
-        def response() -> web.Response:
-            return response_to(call.request, body, status=status, shape=renderer.shape, warnings=warnings)
-
-        return await aside(response, len(body))
+        return response_to(call.request, body, status=result.status, shape=renderer.shape, warnings=warnings)
 
 
-async def _reviewed(call: ResourceRequest, options: WriteOptions) -> tuple[Json, list[str]]:
-    """The object in the body, checked against the schema, and the warnings of that check."""
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """What a write answers."""
+
+    obj: Json
+    warnings: list[str]
+    status: int = 200
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """The object in a body of so many bytes, checked against the schema, and the warnings of that check."""
+
+    obj: Json
+    warnings: list[str]
+    size_bytes: int
+
+
+async def _reviewed(call: ResourceRequest, options: WriteOptions) -> _Sent:
     body = await call.body(strictly=options.policy != "Ignore")
     validator = FieldValidator(call.kind, options.policy, body.duplicates, pairs=body.pairs)
-    return await aside(lambda: validator(body.obj), body.size_bytes), validator.warnings
+    obj = await aside(lambda: validator(body.obj), body.size_bytes)
+    return _Sent(obj, validator.warnings, body.size_bytes)
 
 
 def _authored(call: ResourceRequest, obj: Json) -> Json:

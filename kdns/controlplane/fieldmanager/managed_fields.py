@@ -7,11 +7,9 @@ allocated addresses and ports, which nobody owns. Entries of an object that has 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from itertools import zip_longest
 from typing import Any, TypeAlias
-
-import msgspec
 
 from kdns.controlplane.fieldmanager.compare import Comparison, compare
 from kdns.controlplane.fieldmanager.field_sets import (
@@ -24,8 +22,7 @@ from kdns.controlplane.fieldmanager.field_sets import (
 )
 from kdns.controlplane.fieldmanager.structure import StructureError, structure_of
 from kdns.controlplane.meta.kinds import Json, Kind
-from kdns.controlplane.schema.zeros import filled
-from kdns.controlplane.storage import object_meta
+from kdns.controlplane.schema.zeros import filled_differences
 
 Entries: TypeAlias = list[Json]
 """metadata.managedFields: ManagedFieldsEntry objects in the API's order."""
@@ -33,9 +30,6 @@ Entries: TypeAlias = list[Json]
 UPDATERS_MAX = 10
 ANCIENT = "ancient-changes"
 """The manager whose entry combines the oldest updates when there are more than UPDATERS_MAX."""
-
-_SHARED_BYTES_MAX = 4096
-"""Field sets up to this size, encoded, are shared; those of most objects take less than 2,000 bytes."""
 
 _UNMANAGED = frozenset(
     {"name", "namespace", "creationTimestamp", "selfLink", "uid", "generation", "managedFields", "resourceVersion"}
@@ -85,7 +79,7 @@ def entries_of_changed(kind: Kind, live: Json, obj: Json, writer: Writer) -> Ent
 
 def _after_write(kind: Kind, live: Json, obj: Json, entries: Entries, writer: Writer) -> Entries:
     """The entries after a write. What Go writes of absent fields is compared too: a new container has resources."""
-    before, after = (managed_content(filled(kind, each)) for each in (live, obj))
+    before, after = map(managed_content, filled_differences(kind, live, obj))
     try:
         change = compare_managed(kind, before, after, writer.subresource)
     except StructureError:  # list items cannot be identified: validation refuses the object
@@ -174,35 +168,6 @@ def _age(entry: Json) -> tuple[str, str, str]:
 def sorted_entries(entries: Entries) -> Entries:
     """Entries in the order of kube-apiserver: appliers first, then by time and name."""
     return sorted(entries, key=lambda entry: (entry["operation"], *_age(entry)))
-
-
-def copied(obj: Json) -> Json:
-    """A deep copy of an object for the store. Entries with equal field sets share one set, which must not be changed.
-
-    Most objects of a kind have the same fields: without sharing, managedFields would take most of their memory.
-    """
-    metadata = obj["metadata"]
-    if "managedFields" not in metadata:
-        return object_meta.copied(obj)
-    others = {name: value for name, value in metadata.items() if name != "managedFields"}
-    copy = object_meta.copied({**obj, "metadata": others})
-    copy["metadata"]["managedFields"] = [
-        {**entry, "fieldsV1": _copied_fields(msgspec.json.encode(entry["fieldsV1"]))}
-        for entry in metadata["managedFields"]
-    ]
-    return copy
-
-
-def _copied_fields(fields: bytes) -> FieldSet:
-    return _shared(fields) if len(fields) <= _SHARED_BYTES_MAX else _decoded(fields)
-
-
-def _decoded(fields: bytes) -> FieldSet:
-    result: FieldSet = msgspec.json.decode(fields)
-    return result
-
-
-_shared = lru_cache(maxsize=1024)(_decoded)
 
 
 def same_but_for_times(one: Entries, other: Entries) -> bool:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import Final
 
 from kdns.controlplane.meta import formats
 from kdns.controlplane.meta.cluster_config import ClusterConfig
@@ -19,6 +21,9 @@ from kdns.controlplane.resources.strategy import STRATEGIES
 from kdns.controlplane.resources.validation import validate_meta, validate_meta_update
 from kdns.controlplane.schema.zeros import lean
 from kdns.controlplane.storage.watch import Version
+
+_TRUSTS: Final = ContextVar("trusts", default=False)
+"""Whether validation has no effect; another thread that prepares an object meanwhile has its own value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +46,6 @@ class Registry:
         self.config = config
         self.services = ServiceAllocator(config, choose, metrics or AllocatorMetrics())
         self.lost: list[str] = []
-        self._trusting = False
 
     def create(self, kind: Kind, obj: Json, *, dry_run: bool = False) -> PreparedObject:
         """Prepare a new object; raises 422, or 500 for a full range."""
@@ -66,7 +70,7 @@ class Registry:
         As in kube-apiserver, metadata are validated for all kinds alike and then with the kind: causes occur twice.
         """
         strategy, txn = STRATEGIES[kind], Transaction()
-        new = lean(kind, strategy.defaults(new))
+        new = lean(kind, strategy.defaults(new), old)
         if subresource:
             causes = _common(kind, old, new) + validate_meta_update(old, new)
             if rules := strategy.validate_subresource.get(subresource):
@@ -104,14 +108,14 @@ class Registry:
     @contextmanager
     def trusting(self) -> Iterator[None]:
         """Inside, validation has no effect: for the server's own objects, whose endpoints may be on loopback."""
-        self._trusting = True
+        token = _TRUSTS.set(True)
         try:
             yield
         finally:
-            self._trusting = False
+            _TRUSTS.reset(token)
 
     def _check(self, kind: Kind, obj: Json, causes: list[Cause]) -> None:
-        if causes and not self._trusting:
+        if causes and not _TRUSTS.get():
             raise invalid(kind, obj["metadata"].get("name") or "", causes)
 
 

@@ -26,6 +26,9 @@ _PLAIN: Final[Mapping[TypeName, Any]] = MappingProxyType(
 )
 
 
+EMPTY: Final[Json] = {}
+
+
 class _Shape(NamedTuple):
     """What a type's objects need: zeros of absent fields, those that an empty value equals, fields with such below."""
 
@@ -39,12 +42,24 @@ def filled(kind: Kind, obj: Json) -> Json:
     return {"kind": kind.kind, "apiVersion": kind.api_version, **_filled(type_of(kind), obj)}
 
 
-def lean(kind: Kind, obj: Json) -> Json:
+def filled_differences(kind: Kind, one: Json, other: Json) -> tuple[Json, Json]:
+    """Both objects as Go serializes them, without their types and the top-level fields in which they are equal."""
+    differing = {name for name in {*one, *other} if one.get(name) != other.get(name)}
+    first, second = ({name: obj[name] for name in differing if name in obj} for obj in (one, other))
+    return _filled(type_of(kind), first), _filled(type_of(kind), second)
+
+
+def lean(kind: Kind, obj: Json, known: Json = EMPTY) -> Json:
     """The object without the nulls and {} that `filled` adds. What needs no change is shared with `obj`.
 
-    The parts of the whole object, such as an empty status, stay.
+    The parts of the whole object, such as an empty status, stay. Top-level fields that are equal to those of `known`, a
+    lean object, are shared with it and need no look.
     """
-    return _lean(type_of(kind), obj, is_whole=True)
+    if not known:
+        return _lean(type_of(kind), obj, is_whole=True)
+    same = {name: known[name] for name, value in obj.items() if name in known and known[name] == value}
+    rest = _lean(type_of(kind), {name: value for name, value in obj.items() if name not in same}, is_whole=True)
+    return {name: same[name] if name in same else rest[name] for name in obj if name in same or name in rest}
 
 
 @cache

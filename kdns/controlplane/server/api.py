@@ -1,12 +1,12 @@
-"""The verbs of the Kubernetes API over store and strategies, without HTTP. Not thread-safe: one event loop owns it.
+"""The verbs of the Kubernetes API over store and strategies, without HTTP.
 
-A verb makes the new object; writes.py stores it. Arguments are copied; the results of `get` and of writes belong to the
-caller.
+One thread owns it; see `Api.share` for others. A verb makes the new object; writes.py stores it. Arguments are copied;
+the results of `get` and of writes belong to the caller.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from kdns.controlplane.fieldmanager.apply import apply, check_kind, check_structure
@@ -20,13 +20,13 @@ from kdns.controlplane.server.deletion import Deletion, GracePeriod, no_grace_s
 from kdns.controlplane.server.object_store import ObjectStore
 from kdns.controlplane.server.patch import patched
 from kdns.controlplane.server.views import field_labels_of, view_of
-from kdns.controlplane.server.writes import Writes
+from kdns.controlplane.server.writes import InTurn, Writes
 from kdns.controlplane.storage import listing, object_meta
 from kdns.controlplane.storage.backlog import Backlog
 from kdns.controlplane.storage.listing import ListResult
 from kdns.controlplane.storage.object_meta import copied
 from kdns.controlplane.storage.store import Store
-from kdns.controlplane.storage.watch import Subscription, Version
+from kdns.controlplane.storage.watch import Filter, Subscription, Version
 
 
 def _same(obj: Json) -> Json:
@@ -59,6 +59,10 @@ class Api:
         self.backlog = Backlog()
         self._deletion = Deletion(objects, now_s, grace_s, self.backlog)
         self._writes = Writes(objects, self._deletion, now_s, new_uid, random_suffix)
+
+    def share(self, in_turn: InTurn) -> None:
+        """Let other threads create, update, patch and apply, but for objects that get addresses and ports."""
+        self._writes.in_turn = in_turn
 
     def get(self, kind: Kind, namespace: str, name: str, *, subresource: str = "", form: Kind | None = None) -> Json:
         """The object, its subresource or its other form; 404 if there is none."""
@@ -96,6 +100,26 @@ class Api:
             resource_version=resource_version,
             match=resource_version_match,
         )
+
+    def looked_at(
+        self,
+        kind: Kind,
+        namespace: str | None,
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
+        limit: int = 0,
+        form: Kind | None = None,
+    ) -> Iterator[Version]:
+        """The stored objects that the selectors of a list or watch look at, each after the one before was decoded."""
+        wanted, found = listing.filter_of(namespace, label_selector, field_selector, field_labels_of(kind, form)), 0
+        if not wanted.selects:
+            return
+        for version in self.store.page(kind, Filter(namespace)).items:
+            yield version
+            found += wanted.matches(version)
+            if found > limit > 0:
+                return
 
     def watch(
         self,

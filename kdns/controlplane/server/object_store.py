@@ -13,7 +13,6 @@ from kdns.controlplane.meta.kinds import KINDS, Json, Kind
 from kdns.controlplane.resources.registry import PreparedObject, Registry
 from kdns.controlplane.resources.strategy import STRATEGIES, Companions
 from kdns.controlplane.storage import listing
-from kdns.controlplane.storage.object_meta import copied
 from kdns.controlplane.storage.owners import Owners
 from kdns.controlplane.storage.store import Store
 from kdns.controlplane.storage.watch import Filter, Version
@@ -55,10 +54,10 @@ class ObjectStore:
                     self._accompany(companions, version.key, None, version.obj)
 
     def put(self, kind: Kind, obj: Json, replaces: Version | None, prepared: PreparedObject | None = None) -> Version:
-        """Store a copy of `obj` and commit the allocations of `prepared`."""
+        """Store `obj`, which nobody may change afterwards, and commit the allocations of `prepared`."""
         obj = self.registry.on_read(kind, obj)
         key = listing.key(kind, obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
-        version = self.store.put(kind, key, copied(obj), replaces)
+        version = self.store.put(kind, key, obj, replaces)
         if prepared:
             prepared.commit()
         self.owners.track(replaces, version)

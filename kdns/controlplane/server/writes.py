@@ -2,28 +2,48 @@
 
 Type and metadata → managedFields → registry (defaults, allocation, validation) → store → allocation committed, or
 reverted if anything failed.
+
+All up to the store may run in any thread: it reads versions, which nobody changes. The store changes in its owner's
+turn, and refuses with 409 what was made of a version that is no longer the latest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol, TypeVar
 
 from kdns.controlplane.fieldmanager import managed_fields
 from kdns.controlplane.fieldmanager.managed_fields import Entries, Writer
-from kdns.controlplane.meta.errors import already_exists
+from kdns.controlplane.meta.errors import already_exists, conflict
 from kdns.controlplane.meta.kinds import NAMESPACE, Json, Kind
 from kdns.controlplane.meta.size import check_size
 from kdns.controlplane.resources.defaults import without_nulls
 from kdns.controlplane.resources.strategy import STRATEGIES
-from kdns.controlplane.schema.zeros import filled, lean
+from kdns.controlplane.schema.zeros import filled_differences, lean
 from kdns.controlplane.server import namespaces
 from kdns.controlplane.server.deletion import Deletion
 from kdns.controlplane.server.object_store import ObjectStore
 from kdns.controlplane.storage import listing, object_meta
 from kdns.controlplane.storage.object_meta import copied
+from kdns.controlplane.storage.store import MODIFIED
 from kdns.controlplane.storage.watch import Version
 
 _NAME_TRIES = 8
+
+T = TypeVar("T")
+
+
+class InTurn(Protocol):
+    """Runs work that changes the store in the thread that owns it."""
+
+    def __call__(self, work: Callable[[], T], /) -> T:
+        """The result of the work."""
+        ...
+
+
+def _at_once(work: Callable[[], T]) -> T:
+    """The turns of an owner that makes all writes itself."""
+    return work()
 
 
 class Writes:
@@ -38,6 +58,7 @@ class Writes:
         random_suffix: Callable[[], str],
     ) -> None:
         self._objects, self._deletion = objects, deletion
+        self.in_turn: InTurn = _at_once
         self._now_s, self._new_uid, self._random_suffix = now_s, new_uid, random_suffix
 
     def writer(self, name: str, subresource: str = "") -> Writer:
@@ -73,13 +94,19 @@ class Writes:
             )
         if dry_run:
             return copied(prepared.obj)
-        try:
+
+        def commit() -> Version:
+            if kind.namespaced:  # another turn may have ended it
+                namespaces.check_creation(store.get(NAMESPACE, ("", namespace)), kind, namespace, name)
             version = self._objects.put(kind, prepared.obj, None, prepared)
+            self._deletion.owned(version)
+            return version
+
+        try:
+            return copied(self.in_turn(commit).obj)
         except BaseException:
             prepared.revert()
             raise
-        self._deletion.owned(version)
-        return copied(version.obj)
 
     def _name(self, kind: Kind, namespace: str, obj: Json) -> str:
         generated = not obj["metadata"].get("name")
@@ -111,31 +138,37 @@ class Writes:
             new = {**new, "spec": old.get("spec") or {}}  # its finalizers have a manager, but do not change
         _manage(new, entries)
         prepared = self._objects.registry.update(kind, old, new, subresource=writer.subresource, dry_run=dry_run)
-        new = lean(kind, prepared.obj)
+        new = lean(kind, prepared.obj, version.obj)
         object_meta.bump(kind, version.obj, new, strategy.generation)
         new["metadata"]["resourceVersion"] = version.obj["metadata"]["resourceVersion"]
         _keep_times(new, version.obj)
         if dry_run:
             prepared.revert()
             return copied(new)
-        if _may_go(kind, new):
-            prepared.revert()
-            self._deletion.remove(version)
-            return copied(new)
+        before, after = filled_differences(kind, version.obj, new)
+        may_go, is_same = _may_go(kind, new), before == after
+
+        def commit() -> Json:
+            if self._objects.store.get(kind, version.key) is not version:
+                raise conflict(kind, name, MODIFIED)
+            if may_go:
+                prepared.revert()
+                self._deletion.remove(version)
+                return new
+            stored = version if is_same else self._objects.put(kind, new, version, prepared)
+            prepared.commit()
+            if old["metadata"].get("ownerReferences") != new["metadata"].get("ownerReferences"):
+                self._deletion.released(old)
+                self._deletion.owned(stored)
+            if strategy.spec_finalizers:
+                self._deletion.finish_namespace(name)
+            return stored.obj
+
         try:
-            if filled(kind, new) == filled(kind, version.obj):
-                prepared.commit()
-            else:
-                version = self._objects.put(kind, new, version, prepared)
+            return copied(self.in_turn(commit))
         except BaseException:
             prepared.revert()
             raise
-        if old["metadata"].get("ownerReferences") != new["metadata"].get("ownerReferences"):
-            self._deletion.released(old)
-            self._deletion.owned(version)
-        if strategy.spec_finalizers:
-            self._deletion.finish_namespace(name)
-        return copied(version.obj)
 
 
 def _manage(obj: Json, entries: Entries) -> None:

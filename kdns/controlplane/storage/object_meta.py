@@ -17,7 +17,7 @@ from kdns.controlplane.meta.errors import StatusError, bad_request, conflict, in
 from kdns.controlplane.meta.field_errors import invalid_value
 from kdns.controlplane.meta.kinds import NAMESPACE, Json, Kind
 from kdns.controlplane.schema.check import another_type
-from kdns.controlplane.schema.zeros import filled
+from kdns.controlplane.schema.zeros import filled_differences
 from kdns.controlplane.storage.store import MODIFIED, parsed_revision
 
 _GENERATED_BASE_MAX = 58
@@ -204,7 +204,10 @@ def content_and_labels(obj: Json) -> Json:
 
 def bump(kind: Kind, old: Json, new: Json, counted: Callable[[Json], Json] | None) -> None:
     """Increment metadata.generation if the part of the object that is `counted` changed, as it is sent."""
-    if counted and counted(old) != counted(new) and counted(filled(kind, old)) != counted(filled(kind, new)):
+    if not counted or counted(old) == counted(new):
+        return
+    before, after = filled_differences(kind, old, new)
+    if counted(before | {"metadata": old["metadata"]}) != counted(after | {"metadata": new["metadata"]}):
         new["metadata"]["generation"] = (old["metadata"].get("generation") or 0) + 1
 
 

@@ -109,7 +109,7 @@ def _in_memory(_: Commit) -> None:
 
 
 class Store:
-    """Every served object. Not thread-safe: one event loop owns it.
+    """Every served object. One event loop owns it; other threads may call `get`.
 
     A restarted store continues at `revision` with `objects`, the commits of `history` (oldest first), and the floor of
     each kind (default: `revision`). `forget` is called with each commit that leaves the history.
@@ -211,8 +211,8 @@ class Store:
 
     def _collection(self, kind: Kind) -> _Collection:
         collection = self._collections.get(kind)
-        if collection is None:
-            collection = self._collections[kind] = _Collection(floor=self._floors.get(kind, self._start))
+        if collection is None:  # setdefault, since another thread may read too
+            collection = self._collections.setdefault(kind, _Collection(floor=self._floors.get(kind, self._start)))
         return collection
 
     def _is_latest(self, kind: Kind, key: Key, version: Version | None) -> None:
