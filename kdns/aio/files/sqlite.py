@@ -77,25 +77,25 @@ LAYOUT: Final = max(_MIGRATIONS) + 1
 def opened(directory: Path, start: int) -> tuple[Path, sqlite3.Connection, IO[str]]:
     """The file of a data directory, checked and in the current layout, and the lock that is held on it.
 
-    `start`, a higher number at each start, is the revision of a new file. A copy that was put in the file's place loses
-    its history, because the revisions after the copy was made may have been used: it continues at `start`, or at its
-    own revision if that is higher.
+    `start` is the revision of a new file and the number of this session, unless the session before has a higher one. A
+    copy that was put in the file's place loses its history, because the revisions after the copy was made may have been
+    used: it continues at `start`, or at its own revision if that is higher.
     Both are created when absent. The connection is in autocommit mode: transactions are explicit.
     InputError for a directory in use by another process and for a file that cannot be used.
     """
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         was_used = (directory / LOCK).exists()
-        lock, session = _locked(directory, start)
+        lock, before = _locked(directory)
     except OSError as error:
         raise InputError(f"--data {directory}: cannot be used: {error.strerror}") from error
-    path = directory / FILE
+    path, session = directory / FILE, max(start, (before or 0) + 1)
     try:
         if not path.exists():
-            _make(path, start)
+            _make(path, session)
             if was_used:
                 log.warning("data file missing: starting empty", path=str(path))
-        connection = _connected(path, session, start)
+        connection = _connected(path, lock, before, session)
     except OSError as error:
         lock.close()
         raise InputError(f"--data {directory}: cannot be used: {error.strerror}") from error
@@ -142,9 +142,9 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
-def _locked(directory: Path, session: int) -> tuple[IO[str], int | None]:
+def _locked(directory: Path) -> tuple[IO[str], int | None]:
     """The lock, which has a line for the process and one for the session; and the session before, if it is known."""
-    lock = (directory / LOCK).open("a+")
+    lock = os.fdopen(os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o644), "r+")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -153,11 +153,17 @@ def _locked(directory: Path, session: int) -> tuple[IO[str], int | None]:
         lock.close()
         raise InputError(f"the data directory {directory} is in use by another kdns (process {holder})") from None
     lock.seek(0)
-    before = lock.read().split()
-    lock.truncate(0)
-    lock.write(f"{os.getpid()}\n{session}\n")
+    lines = lock.read().split()
+    before = int(lines[1]) if len(lines) > 1 and lines[1].isdecimal() else None
+    _note(lock, before)
+    return lock, before
+
+
+def _note(lock: IO[str], session: int | None) -> None:
+    """Write process and session in place, which a full disk does not keep from it."""
+    lock.seek(0)
+    lock.write(f"{os.getpid():<20}\n{session or '-':<20}\n")
     lock.flush()
-    return lock, int(before[1]) if len(before) > 1 and before[1].isdecimal() else None
 
 
 def _make(path: Path, start: int) -> None:
@@ -175,7 +181,7 @@ def _make(path: Path, start: int) -> None:
     new.replace(path)
 
 
-def _connected(path: Path, session: int | None, start: int) -> sqlite3.Connection:
+def _connected(path: Path, lock: IO[str], before: int | None, session: int) -> sqlite3.Connection:
     if path.stat().st_size == 0:
         raise InputError(f"{path} is damaged: it has 0 bytes; restore a copy, or move it away to start empty")
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
@@ -185,9 +191,10 @@ def _connected(path: Path, session: int | None, start: int) -> sqlite3.Connectio
         connection.execute("PRAGMA synchronous = FULL")
         with transaction(connection):
             _migrate(connection, layout)
-            _forget_history_of_copy(path, connection, session, start)
+            _forget_history_of_copy(path, connection, before, session)
             connection.execute("DELETE FROM writer")
             connection.execute("INSERT INTO writer VALUES (?)", (kdns.__version__,))
+        _note(lock, session)
     except BaseException:
         connection.close()
         raise
@@ -200,12 +207,16 @@ def _create(connection: sqlite3.Connection, start: int) -> None:
     connection.execute("INSERT INTO facts VALUES ('schema', ?), ('floor', ?)", (LAYOUT, start))
 
 
-def _forget_history_of_copy(path: Path, connection: sqlite3.Connection, session: int | None, start: int) -> None:
-    """Drop the history of a file that is not the one of the session before, and begin it again at `start`."""
+def _forget_history_of_copy(path: Path, connection: sqlite3.Connection, before: int | None, session: int) -> None:
+    """Drop the history of a file that is not the one of the session before, and begin it again at this `session`.
+
+    A start that ended before the session was noted leaves it behind the file's.
+    """
     facts: dict[str, int] = dict(connection.execute("SELECT name, value FROM facts"))
     inode = path.stat().st_ino & _INT64_MAX
-    if "session" in facts and (facts["session"], facts["inode"]) != (session, inode):
-        floor = max(start, latest(connection))
+    is_older = before is None or facts.get("session", before) < before
+    if "session" in facts and (is_older or facts["inode"] != inode):
+        floor = max(session, latest(connection))
         connection.execute(
             "DELETE FROM commits WHERE body IS NULL"
             " OR revision NOT IN (SELECT max(revision) FROM commits GROUP BY resource, namespace, name)"
@@ -213,7 +224,7 @@ def _forget_history_of_copy(path: Path, connection: sqlite3.Connection, session:
         connection.execute("UPDATE facts SET value = ? WHERE name = 'floor'", (floor,))
         connection.execute("DELETE FROM floors")
         log.warning("data file is a copy: watches start over", path=str(path))
-    connection.execute("INSERT OR REPLACE INTO facts VALUES ('inode', ?), ('session', ?)", (inode, start))
+    connection.execute("INSERT OR REPLACE INTO facts VALUES ('inode', ?), ('session', ?)", (inode, session))
 
 
 def latest(connection: sqlite3.Connection) -> int:

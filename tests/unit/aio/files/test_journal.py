@@ -11,12 +11,14 @@ import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from structlog.testing import capture_logs
 
 import kdns
 from kdns.aio.files import journal as module
+from kdns.aio.files import sqlite
 from kdns.aio.files.journal import Journal, open_journal
 from kdns.aio.files.sqlite import APPLICATION_ID, FILE, LAYOUT, LOCK
 from kdns.controlplane.meta.errors import StatusError
@@ -165,6 +167,27 @@ async def test_the_history_of_a_restored_copy_is_not_believed(
     assert (store.oldest(SERVICE) > version.revision) == expires
     assert store.get(SERVICE, ("x", "gone")) is None
     await journal.close()
+
+
+async def test_only_a_copy_is_taken_for_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not a file whose last start failed, as on a full disk; a copy is known also when the clock went back since."""
+    data, copy = tmp_path / "data", tmp_path / "copy"
+    await open_journal(data).close()
+    shutil.copytree(data, copy)
+    full = sqlite3.OperationalError("database or disk is full")
+    with capture_logs() as logged:
+        for name, effects in (("_migrate", [full]), ("_note", [None, OSError(28, "No space left on device")])):
+            with monkeypatch.context() as patch:
+                patch.setattr(sqlite, name, Mock(side_effect=effects))
+                with pytest.raises(InputError):
+                    open_journal(data)
+            await open_journal(data).close()
+        monkeypatch.setattr(module, "clock_revision", lambda: 1)
+        await open_journal(data).close()
+        assert logged == []
+        in_place(copy, data)
+        await open_journal(data).close()
+    assert [each["event"] for each in logged] == ["data file is a copy: watches start over"]
 
 
 async def test_a_large_batch_is_written_as_it_ended(tmp_path: Path) -> None:
