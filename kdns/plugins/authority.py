@@ -21,6 +21,7 @@ from kdns.plugins.chain import (
     Request,
     Sees,
     Serve,
+    has_parent_behind,
     is_unanswered,
     joined,
     then,
@@ -141,8 +142,8 @@ class Authority(Plugin):
         """
         query = request.query
         held = self.closest_zone(query.labels, query.qtype) if query.qclass == IN else None
-        if held and query.qtype == DS and held.labels == query.labels and self._has_parent_behind(held.labels):
-            held = None
+        if held and query.qtype == DS and held.labels == query.labels:
+            held = None if has_parent_behind(self, self._setup.plugins(), held.labels) else held
         if held is None and next is unhandled:
             return NOT_SERVED
         if held is None:
@@ -163,12 +164,6 @@ class Authority(Plugin):
         except ValueError:
             return response
         return then(self._setup.resolve(onward), partial(_followed, response))
-
-    def _has_parent_behind(self, labels: Labels) -> bool:
-        """Whether a later directive of the block has the zone above."""
-        plugins = self._setup.plugins()
-        behind = plugins[plugins.index(self) + 1 :] if self in plugins else ()
-        return any(isinstance(plugin, Authority) and plugin.parent_zone(labels) for plugin in behind)
 
     def _up_to_closer(self, held: HeldZone, found: Lookup) -> Lookup:
         """The answer up to a CNAME whose target is in a zone below this one: that zone knows (RFC 1034 §4.3.2)."""

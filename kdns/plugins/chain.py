@@ -105,6 +105,12 @@ class ParentSide(Protocol):
         ...
 
 
+def has_parent_behind(plugin: object, plugins: Sequence[object], labels: Labels) -> bool:
+    """Whether one of the plugins behind this one has the zone above a name, and so its DS (RFC 4035 §3.1.4.1)."""
+    behind = plugins[plugins.index(plugin) + 1 :] if plugin in plugins else ()
+    return any(isinstance(each, ParentSide) and each.parent_zone(labels) for each in behind)
+
+
 class Forwarded(NamedTuple):
     """A question that an upstream was asked over this transport, and its response, b"" for none; loop times."""
 

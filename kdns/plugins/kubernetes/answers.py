@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Final
 
-from kdns.dns.names import is_below, labels_of
+from kdns.dns.names import Labels, is_below, labels_of
 from kdns.dns.query import AA
 from kdns.dns.response import PRIVATE, Response, Reuse, Subject, ZoneSoa
-from kdns.dns.types import IN, NOERROR, NXDOMAIN, SERVFAIL, TRANSFERS
-from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, follow, then
+from kdns.dns.types import DS, IN, NOERROR, NXDOMAIN, SERVFAIL, TRANSFERS
+from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, follow, has_parent_behind, then
 from kdns.plugins.kubernetes.subjects import APEX, REVERSE
 from kdns.plugins.kubernetes.zone import Result, Status, Zones
 
@@ -27,6 +27,7 @@ class ZoneAnswers(Plugin):
 
     `fallthrough` are zones: their names that do not exist, or cannot be known yet, go to the next directive, and so do
     names of reverse zones that only stand above addresses: other servers may have zones there.
+    DS of a zone goes to the directive behind this one that has the zone above, if there is one among `plugins`.
     `resolve` has the records of names outside of the zones that a CNAME leads to; None for the next directive.
     """
 
@@ -35,6 +36,7 @@ class ZoneAnswers(Plugin):
     def __init__(self, name: str, zones: Zones, fallthrough: Iterable[str] = ()) -> None:
         self.zones = zones
         self.resolve: Serve | None = None
+        self.plugins: Callable[[], tuple[Plugin, ...]] = tuple
         self._name = name
         self._fallthrough = tuple(labels_of(zone) for zone in fallthrough)
         self._soas = {zone: ZoneSoa(self.zones.soa(zone)) for zone in zones.options.zones}
@@ -56,6 +58,8 @@ class ZoneAnswers(Plugin):
         query = request.query
         if query.qclass != IN or query.qtype in TRANSFERS:
             return next(request)
+        if query.qtype == DS and self._is_of_parent(query.labels):
+            return next(request)
         result = self.zones.lookup(query.labels, query.qtype)
         if result is None:
             return next(request)
@@ -64,6 +68,10 @@ class ZoneAnswers(Plugin):
             return then(next(request), lambda reply: reply and reply._replace(reuse=reuse.and_then(reply.reuse)))
         response = self._response(result)
         return follow(request, response, self.resolve or next) if result.leaves_zones else response
+
+    def _is_of_parent(self, labels: Labels) -> bool:
+        zone = self.zones.zone_of(labels)
+        return zone is not None and zone.labels == labels and has_parent_behind(self, self.plugins(), labels)
 
     def _falls_through(self, request: Request, result: Result) -> bool:
         return not result.answer and any(is_below(request.query.labels, zone) for zone in self._fallthrough)

@@ -29,6 +29,7 @@ class Kubernetes(ZoneAnswers):
         zones.serial = _serial(state.changed_s)
         super().__init__(NAME, zones, fallthrough)
         self._setup = setup
+        self.plugins = setup.plugins
         self._attached: list[ZoneAnswers] = []
 
     def attach(self, answers: ZoneAnswers) -> None:
