@@ -37,12 +37,18 @@ def is_label(text: str) -> bool:
 class Facts(Mapping[str, str]):
     """The facts about one query. Providers are called when the first of them is wanted, and not before."""
 
-    __slots__ = ("_facts", "_providers", "_request")
+    __slots__ = ("_facts", "_noted", "_providers", "_request")
 
     def __init__(self, request: Request, providers: tuple[Provider, ...]) -> None:
         self._request = request
         self._providers = providers
         self._facts: dict[str, str] | None = None
+        self._noted: dict[str, str] = {}
+
+    def note(self, label: str, value: str) -> None:
+        """Add a fact that a directive learns as it answers."""
+        self._noted[label] = value
+        self._facts = None
 
     @property
     def _all(self) -> dict[str, str]:
@@ -52,7 +58,7 @@ class Facts(Mapping[str, str]):
                 for provider in self._providers
                 for label, value in provider.metadata(self._request).items()
                 if is_label(label)
-            }
+            } | self._noted
         return self._facts
 
     def __getitem__(self, label: str) -> str:

@@ -15,6 +15,7 @@ from kdns.plugins.directive import Setup
 from kdns.plugins.forward.bailiwick import checked
 from kdns.plugins.forward.config import ForwardConfig
 from kdns.plugins.forward.group import Group, Member, Members, order
+from kdns.plugins.metadata import Facts
 from kdns.plugins.upstream import Transport, UpstreamError, UpstreamTimeoutError
 
 NAME: Final = "forward"
@@ -121,7 +122,9 @@ class Forwarder:
         return response
 
     def _exchange(self, member: Member, request: Request, transport: Transport, timeout_s: float) -> Awaitable[bytes]:
-        """The upstream's message; the block's observers are told of it."""
+        """The upstream's message; the block's observers are told of it, and `metadata` of the upstream."""
+        if isinstance(request.metadata, Facts):
+            request.metadata.note(f"{NAME}/upstream", str(member.upstream.spec.address))
         if self._observers is None and (plugins := self._setup.plugins()):
             self._observers = tuple(plugin for plugin in plugins if isinstance(plugin, ForwardObserver))
         if self._observers:

@@ -3,7 +3,6 @@
 Several stanzas of a block are tried in the order in which they are written: the first whose FROM has the name takes it,
 and `next` and `next_on_nodata` lead to the one after.
 Differs: UDP answers with TC are asked for again over TCP, whatever the options; CoreDNS does so with prefer_udp only.
-Differs: `failover` ends with the last upstream's answer when each was asked; CoreDNS 1.13 goes round for 5 s.
 Differs: `next` counts where a later stanza takes the name, and otherwise not at all; CoreDNS answers SERVFAIL where
 the next stanza is for other names.
 Differs: zone transfers are refused; CoreDNS forwards them and gives the first message only.

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 
 import pytest
+from dns_chain import server_of
 from scripted_upstream import ForwardSetup, Script, answer, forward_of, says
 
+from kdns.dns.message import query
 from kdns.dns.query import RA, TC, Query
 from kdns.dns.response import NEVER, Response
 from kdns.errors import CorefileError
 from kdns.plugins.chain import UNHANDLED
+from kdns.plugins.log import Log, LogConfig, compiled
+from kdns.plugins.metadata import Metadata, MetadataConfig
 from kdns.plugins.upstream import Transport, UpstreamError, UpstreamTimeoutError, UpstreamUnreachableError
 
 A = "example.org. 5 IN A 192.0.2.99"
@@ -95,6 +99,18 @@ async def test_what_a_failure_says(setup: ForwardSetup, said: Response | Upstrea
     response = await answer(forward_of("forward . 192.0.2.1", setup))
     assert response.error == reason
     assert response.options == (() if isinstance(said, Response) else ((15, b"\0\x17"),))
+
+
+async def test_metadata_has_the_upstream_that_was_asked_last(setup: ForwardSetup) -> None:
+    scripts(setup, u1=REFUSED, u2=says(A))
+    plugin = forward_of("forward . 192.0.2.1 192.0.2.2 {\npolicy sequential\n}", setup)
+    log = Log((LogConfig((".",), compiled("{/forward/upstream}")),), setup)
+    setup.built = (Metadata(MetadataConfig((".",)), setup), log, plugin)
+    server = server_of(*setup.built)
+    outcome = server.respond(query("example.org.", 1), server.table.lane("udp", 4), ("192.0.2.9", 5))
+    assert isinstance(outcome, Coroutine)
+    (await outcome).sent(0.0)
+    assert [line["line"] for line in setup.lines] == ["192.0.2.2:53"]
 
 
 TRANSPORTS = [("", "udp", "tcp"), ("force_tcp", "tcp", "tcp"), ("prefer_udp", "udp", "udp")]
