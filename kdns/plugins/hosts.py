@@ -4,7 +4,7 @@ Differs: without `fallthrough`, a name that is the zone's own, or has names belo
 SERVFAIL, as to any name that is not there.
 Differs: a wildcard does not answer for a name that has an entry of its own, whatever its family (RFC 4592 §2.2.1).
 Differs: ANY gives the addresses (RFC 8482 §4.1); CoreDNS says NODATA.
-Differs: an entry in the block without a possible name, and a directory as FILE, are errors; CoreDNS ignores them.
+Differs: a directory as FILE is an error; CoreDNS ignores it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from ipaddress import IPv6Address, ip_address
 from typing import Final
 
 from kdns.corefile.address import all_zones
-from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
 from kdns.dns.names import Labels, encode_name, is_below, labels_of, reversed_address, text_of
 from kdns.dns.query import AA
@@ -113,19 +112,14 @@ def parse(stanza: Stanza, zones: tuple[str, ...]) -> HostsConfig:
             raise line.error("entries stand before `fallthrough`")
         else:
             count(line, "ADDRESS NAME...", 1, UNLIMITED)
-            entry = Entry(address, tuple(_inline_name(token) for token in line.args))
-            config = replace(config, inline=(*config.inline, entry))
+            named = [(token, _name(token.text)) for token in line.args]
+            mistakes = tuple(token.error("is no name, and counts for nothing") for token, name in named if not name)
+            entry = Entry(address, tuple(name for _, name in named if name))
+            config = replace(config, inline=(*config.inline, entry), mistakes=(*config.mistakes, *mistakes))
     if config.fallthrough_unsupported and not config.fallthrough:
         wrong = next(line for line in stanza.block if line.name == "fallthrough_unsupported")
         raise wrong.error("`fallthrough_unsupported` widens `fallthrough`, which is missing")
     return config
-
-
-def _inline_name(token: Token) -> str:
-    name = _name(token.text)
-    if name is None:
-        raise token.error("not a name: labels of 1 to 63 characters, 255 bytes in all")
-    return name
 
 
 def _address(text: str) -> bytes | None:

@@ -116,9 +116,15 @@ def test_one_address_with_very_many_names_is_bounded() -> None:
 
 def test_an_address_that_is_none_leaves_out_its_line() -> None:
     """CoreDNS goes on as well; `kdns check` warns at the line."""
-    stanza = "hosts {\n10.1.1.1 more\n300.1.1.1 wrong\n1::2::3 wrong\n10.1.1.2 most\n}"
+    stanza = "hosts {\n10.1.1.1 more\n300.1.1.1 wrong\n1::2::3 wrong\n10.1.1.2 a..b most\n}"
     server, setup = served(stanza)
     assert answer(server, "most.", "A") == ("NOERROR", ["most. 3600 IN A 10.1.1.2"])
-    assert [(line["event"], line["line"]) for line in setup.lines] == [("hosts line left out", line) for line in (4, 5)]
+    assert [(line["event"], line["line"]) for line in setup.lines] == [
+        ("hosts line left out", line) for line in (4, 5, 6)
+    ]
     (config,) = configure(parse(f". {{\n{stanza}\n}}"))
-    assert [(doubt.line, doubt.token) for doubt in config.doubts()] == [(4, "300.1.1.1"), (5, "1::2::3")]
+    assert [(doubt.line, doubt.token) for doubt in config.doubts()] == [
+        (4, "300.1.1.1"),
+        (5, "1::2::3"),
+        (6, "a..b"),
+    ]
