@@ -17,6 +17,7 @@ from kdns.dns.query import (
     AD,
     CD,
     HEADER_BYTES,
+    MAX_MESSAGE_BYTES,
     OPCODE,
     PLAIN_PAYLOAD_BYTES,
     QR,
@@ -27,7 +28,7 @@ from kdns.dns.query import (
     Malformed,
     Query,
 )
-from kdns.dns.response import MAX_MESSAGE_BYTES, Response, Subject, Tally
+from kdns.dns.response import Response, Subject, Tally
 from kdns.dns.rrset import RRset
 from kdns.dns.types import AAAA, BADVERS, METRIC_TYPES, MX, OPT, A
 from kdns.dns.wire import ANSWER, Record, cut, from_wire, owner_of, records

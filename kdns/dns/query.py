@@ -15,6 +15,7 @@ from kdns.dns.types import BADVERS, EXTENDED_ERROR, FORMERR, IN, NOTIMP, OPT
 from kdns.named_tuples import quick_replace
 
 HEADER_BYTES: Final = 12
+MAX_MESSAGE_BYTES: Final = 65535
 PLAIN_PAYLOAD_BYTES: Final = 512
 """What a client without EDNS can take over UDP (RFC 1035 §2.3.4)."""
 

@@ -9,11 +9,10 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 from kdns.dns.encode import Names, encode_section
 from kdns.dns.names import Labels, encode_name, labels_of
 from kdns.dns.order import AS_IS, Order
+from kdns.dns.query import MAX_MESSAGE_BYTES
 from kdns.dns.rrset import RRset
 from kdns.dns.types import NOERROR
 from kdns.named_tuples import quick_replace
-
-MAX_MESSAGE_BYTES: Final = 65535
 
 Subject: TypeAlias = Hashable
 """Something that answers depend on; what it is only concerns who names it and who touches it."""

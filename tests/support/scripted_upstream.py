@@ -12,8 +12,8 @@ from dns_chain import FakeSetup
 from kdns.corefile.parse import parse
 from kdns.dns.answer import compile_answer
 from kdns.dns.names import labels_of
-from kdns.dns.query import Query, query_for
-from kdns.dns.response import MAX_MESSAGE_BYTES, Response
+from kdns.dns.query import MAX_MESSAGE_BYTES, Query, query_for
+from kdns.dns.response import Response
 from kdns.dns.types import type_number
 from kdns.dns.zonefile import parse_record
 from kdns.plugins.chain import Chain, Request, unhandled

@@ -17,7 +17,7 @@ import h11
 
 from kdns import __version__
 from kdns.aio.upstream.framing import PIPELINED, Arrived, Key
-from kdns.dns.response import MAX_MESSAGE_BYTES
+from kdns.dns.query import MAX_MESSAGE_BYTES
 from kdns.net import bracketed, join_host_port
 from kdns.plugins.upstream import UpstreamError, UpstreamSpec
 

@@ -12,8 +12,7 @@ from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Final, NamedTuple, TypeAlias
 
-from kdns.dns.query import PLAIN_PAYLOAD_BYTES
-from kdns.dns.response import MAX_MESSAGE_BYTES
+from kdns.dns.query import MAX_MESSAGE_BYTES, PLAIN_PAYLOAD_BYTES
 from kdns.dns.types import class_name, type_name
 from kdns.net import without_zone
 from kdns.plugins.chain import Request

@@ -14,8 +14,9 @@ from kdns.cluster.objects import EndpointSlice, Key, Namespace, Object, Pod, Ser
 from kdns.cluster.state import State
 from kdns.corefile.address import is_reverse
 from kdns.dns.names import Labels, labels_of, reverse_range, reversed_address, text_of
+from kdns.dns.query import MAX_MESSAGE_BYTES
 from kdns.dns.rdata import text_rdata
-from kdns.dns.response import MAX_MESSAGE_BYTES, Subject
+from kdns.dns.response import Subject
 from kdns.dns.rrset import RRset, Soa, Srv
 from kdns.dns.types import AAAA, ANY, CNAME, NS, PTR, SOA, SRV, TXT, A, address_type
 from kdns.plugins.chain import MAX_CNAMES

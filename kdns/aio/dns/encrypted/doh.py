@@ -9,7 +9,7 @@ from struct import unpack_from
 from typing import Final, NamedTuple
 from urllib.parse import unquote_to_bytes
 
-from kdns.dns.response import MAX_MESSAGE_BYTES
+from kdns.dns.query import MAX_MESSAGE_BYTES
 from kdns.dns.types import OPT, SOA
 from kdns.dns.wire import records
 

@@ -11,7 +11,7 @@ import h11
 
 from kdns.aio.dns.encrypted.codec import HttpError
 from kdns.aio.dns.encrypted.doh import HttpRequest
-from kdns.dns.response import MAX_MESSAGE_BYTES
+from kdns.dns.query import MAX_MESSAGE_BYTES
 
 HEAD_BYTES: Final = 16 * 1024
 """The longest request line and headers, a message in a parameter included: h11 takes them apart in one go."""

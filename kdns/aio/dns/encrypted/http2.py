@@ -18,7 +18,7 @@ from kdns.aio.dns.encrypted.codec import HttpError
 from kdns.aio.dns.encrypted.doh import HttpRequest
 from kdns.aio.dns.encrypted.frames import MAX_FIELD_BYTES, FrameBounds
 from kdns.aio.dns.encrypted.header_blocks import Decoder, Encoder
-from kdns.dns.response import MAX_MESSAGE_BYTES
+from kdns.dns.query import MAX_MESSAGE_BYTES
 
 MAX_STREAMS: Final = 100
 """Requests of one connection that may be open."""
