@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from kdns.dns.response import Tally
+from kdns.tally import Tally
 
 
 class Histogram:

@@ -28,10 +28,11 @@ from kdns.dns.query import (
     Malformed,
     Query,
 )
-from kdns.dns.response import Response, Subject, Tally
+from kdns.dns.response import Response, Subject
 from kdns.dns.rrset import RRset
 from kdns.dns.types import AAAA, BADVERS, METRIC_TYPES, MX, OPT, A
 from kdns.dns.wire import ANSWER, Record, cut, from_wire, owner_of, records
+from kdns.tally import Tally
 
 MAX_UDP_BYTES: Final = 1232
 """The largest UDP answer where no other limit is configured, whatever the client says it can take.

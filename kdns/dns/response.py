@@ -13,6 +13,7 @@ from kdns.dns.query import MAX_MESSAGE_BYTES
 from kdns.dns.rrset import RRset
 from kdns.dns.types import NOERROR
 from kdns.named_tuples import quick_replace
+from kdns.tally import Tally
 
 Subject: TypeAlias = Hashable
 """Something that answers depend on; what it is only concerns who names it and who touches it."""
@@ -53,15 +54,6 @@ Compared by identity.
 
 
 NO_METADATA: Final[Mapping[str, str]] = MappingProxyType({})
-
-
-class Tally:
-    """A number that metrics show. Answers of the table add to it when they are counted, not at each use."""
-
-    __slots__ = ("count",)
-
-    def __init__(self) -> None:
-        self.count = 0
 
 
 class ZoneSoa:

@@ -24,13 +24,14 @@ from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 from kdns.cluster.source import Scope, Source
 from kdns.cluster.state import AnyChange, State
 from kdns.corefile.lines import Stanza
-from kdns.dns.response import Subject, Tally
+from kdns.dns.response import Subject
 from kdns.errors import CorefileError
 from kdns.net import HostPort
 from kdns.plugins.chain import Plugin, Reply, Request
 from kdns.plugins.dnstap.frames import FrameSpec
 from kdns.plugins.listener import ListenerOptions
 from kdns.plugins.upstream import Upstream, UpstreamSpec
+from kdns.tally import Tally
 
 Config = TypeVar("Config")
 T = TypeVar("T")

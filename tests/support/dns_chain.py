@@ -15,7 +15,7 @@ from kdns.dns.answer import MAX_UDP_BYTES, Answer
 from kdns.dns.message import Decoded, decode, query
 from kdns.dns.order import Order
 from kdns.dns.query import Query, read_query
-from kdns.dns.response import Subject, Tally
+from kdns.dns.response import Subject
 from kdns.dns.table import Lane, key_of
 from kdns.dns.types import type_number
 from kdns.errors import CorefileError
@@ -30,6 +30,7 @@ from kdns.plugins.loadbalance import Loadbalance, LoadbalanceConfig
 from kdns.plugins.server import Block, Client, Exchange, Server, View
 from kdns.plugins.server_config import ServerConfig
 from kdns.plugins.upstream import Upstream, UpstreamSpec, UpstreamUnreachableError
+from kdns.tally import Tally
 
 T = TypeVar("T")
 

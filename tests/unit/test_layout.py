@@ -27,7 +27,7 @@ MODULES = {
 # longest prefix in the table; modules of one room may import each other.
 # fmt: off
 ROOMS: tuple[tuple[str, ...], ...] = (
-    ("durations", "errors", "named_tuples", "net", "logs", "spelling"),
+    ("durations", "errors", "named_tuples", "net", "logs", "spelling", "tally"),
     ("cluster",),
     ("dns", "env", "corefile"),
 

@@ -11,7 +11,6 @@ from typing import Final
 
 from kdns import logs
 from kdns.aio.os_errors import os_reason
-from kdns.dns.response import Tally
 from kdns.plugins.dnstap.frames import (
     ACCEPT,
     FINISH,
@@ -24,6 +23,7 @@ from kdns.plugins.dnstap.frames import (
     control_kind,
     data_frame,
 )
+from kdns.tally import Tally
 
 CONNECT_S: Final = 5.0
 """How long connecting and the handshake may take."""

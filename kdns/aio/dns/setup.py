@@ -29,7 +29,7 @@ from kdns.aio.zones.files import LocalFiles
 from kdns.cluster.source import Scope, Source
 from kdns.cluster.state import State
 from kdns.dns.answer import MAX_UDP_BYTES
-from kdns.dns.response import Subject, Tally
+from kdns.dns.response import Subject
 from kdns.errors import CorefileError, InputError, KubeconfigError
 from kdns.net import HostPort
 from kdns.plugins.chain import UNHANDLED, Chain, Plugin, Reply, Request
@@ -42,6 +42,7 @@ from kdns.plugins.listener import ListenerOptions
 from kdns.plugins.server import Block, Server, View
 from kdns.plugins.server_config import WILDCARD, ServerConfig
 from kdns.plugins.upstream import Upstream, UpstreamSpec
+from kdns.tally import Tally
 
 log = logs.get("kdns.plugins")
 

@@ -6,8 +6,9 @@ from collections import OrderedDict
 from typing import Final
 
 from kdns.dns.query import CD, HEADER_BYTES, RD, Query
-from kdns.dns.response import Response, Tally
+from kdns.dns.response import Response
 from kdns.plugins.cache.kinds import Kind
+from kdns.tally import Tally
 
 MAX_BYTES: Final = 64 << 20
 """Memory that the items of one kind may take, whatever their number."""

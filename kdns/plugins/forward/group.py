@@ -9,7 +9,6 @@ from typing import Final, TypeAlias
 
 from kdns.dns.names import labels_of
 from kdns.dns.query import RD, query_for
-from kdns.dns.response import Tally
 from kdns.dns.types import NS, rcode_name
 from kdns.errors import CorefileError, InputError
 from kdns.plugins.directive import Chance, Setup
@@ -17,6 +16,7 @@ from kdns.plugins.forward.config import MAX_UPSTREAMS, ForwardConfig, Policy
 from kdns.plugins.forward.names import Name
 from kdns.plugins.forward.targets import File, Target, resolv_conf
 from kdns.plugins.upstream import Transport, Upstream, UpstreamError
+from kdns.tally import Tally
 
 PROXY_NAME: Final = "forward"
 CHECK_TIMEOUT_S: Final = 1.0

@@ -14,7 +14,7 @@ from typing import Final
 
 from kdns.dns.names import folded, is_below, labels_of
 from kdns.dns.query import AA, TC
-from kdns.dns.response import NEVER, PRIVATE, Response, Reuse, Tally
+from kdns.dns.response import NEVER, PRIVATE, Response, Reuse
 from kdns.dns.rrset import RRset
 from kdns.dns.types import CNAME, NOERROR, NXDOMAIN, SERVFAIL, class_name, type_label
 from kdns.dns.wire import from_wire
@@ -25,6 +25,7 @@ from kdns.plugins.template.config import OPTIONS, Section, TemplateConfig, parse
 from kdns.plugins.template.doubts import doubts
 from kdns.plugins.template.gotemplate import Template
 from kdns.plugins.template.stencil import Stencil, Subject, stencil_of
+from kdns.tally import Tally
 
 DEFAULT_TTL_S: Final = 3600
 MAX_CACHED: Final = 1024

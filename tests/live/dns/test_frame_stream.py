@@ -21,11 +21,11 @@ from kdns.aio.dns.frame_stream import FrameStream
 from kdns.aio.dns.server import DnsServer
 from kdns.corefile.parse import parse
 from kdns.dns.message import query
-from kdns.dns.response import Tally
 from kdns.dns.types import A
 from kdns.net import HostPort
 from kdns.plugins.dnstap.frames import ACCEPT, FrameSpec, control_frame
 from kdns.plugins.server_config import configure
+from kdns.tally import Tally
 
 
 async def ended(task: asyncio.Task[None]) -> None:
