@@ -18,15 +18,15 @@ import sqlite3
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
-from typing import IO
 
 import msgspec
 
 from kdns import logs
 from kdns.aio.files import sqlite
-from kdns.aio.files.sqlite import transaction
+from kdns.aio.files.sqlite import Lock, transaction
 from kdns.controlplane.meta.errors import internal
 from kdns.controlplane.meta.kinds import KINDS, Kind
 from kdns.controlplane.storage.store import Store
@@ -49,7 +49,7 @@ class Journal:
     server.
     """
 
-    def __init__(self, path: Path, connection: sqlite3.Connection, lock: IO[str]) -> None:
+    def __init__(self, path: Path, connection: sqlite3.Connection, lock: Lock) -> None:
         self.path = path
         self._connection, self._lock = connection, lock
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="kdns-sqlite")
@@ -163,10 +163,19 @@ class Journal:
         deletions = [(commit.revision,) for commit in forgotten if commit.new is None]
         floors = {_resource(commit.kind): commit.revision for commit in forgotten}
         with transaction(self._connection):
+            self._check_session()
             self._execute_many("INSERT OR REPLACE INTO commits VALUES ", "(?, ?, ?, ?, ?)", rows)
             self._execute_many("DELETE FROM commits WHERE revision IN (VALUES ", "(?)", replaced + deletions, ")")
             self._execute_many("INSERT OR REPLACE INTO floors VALUES ", "(?, ?)", list(floors.items()))
         self._check_present()
+        with suppress(OSError):
+            self._lock.note(self._lock.session, batch[-1].revision)
+
+    def _check_session(self) -> None:
+        """OSError where another process has opened the file since, which only one without a lock can."""
+        (session,) = self._connection.execute("SELECT value FROM facts WHERE name = 'session'").fetchone()
+        if session != self._lock.session:
+            raise OSError("another kdns has opened it since; end this one")
 
     def _check_present(self) -> None:
         """OSError where what was written cannot be found by a restart: SQLite goes on writing to deleted files."""

@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 import kdns
 from kdns import logs
@@ -47,6 +47,9 @@ _WRITER = "CREATE TABLE writer (version TEXT NOT NULL)"
 _STORAGE_ERRORS: Final = frozenset({"SQLITE_READONLY", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_PERM"})
 """SQLite's errors of the file system rather than of the file."""
 
+_LOCK_ERRORS: Final = frozenset({"SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL"})
+"""SQLite's errors of another program's lock, and of a file system without locks."""
+
 
 def _objects_by_rowid(connection: sqlite3.Connection) -> None:
     """Bodies move out of the primary key's tree: a third of the time for each write, a third less space."""
@@ -72,9 +75,54 @@ _MIGRATIONS: Final[dict[int, Callable[[sqlite3.Connection], None]]] = {1: _objec
 _INT64_MAX: Final = (1 << 63) - 1
 
 LAYOUT: Final = max(_MIGRATIONS) + 1
+_NOTES_BYTES: Final = 63
+"""Three lines of 20 characters."""
 
 
-def opened(directory: Path, start: int) -> tuple[Path, sqlite3.Connection, IO[str]]:
+class Lock:
+    """The lock on a data directory, whose file notes what the last process with the lock did there.
+
+    It has a line for the process, for the session, and for the revision that was written last; None where unknown.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        """Raises OSError, and InputError where another process has the lock."""
+        self._descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            process, self.session, self.revision = _numbers(os.pread(self._descriptor, _NOTES_BYTES, 0))
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.note(self.session, self.revision)
+        except BlockingIOError:
+            self.close()
+            holder = process or "unknown"
+            raise InputError(f"the data directory {directory} is in use by another kdns (process {holder})") from None
+        except BaseException:
+            self.close()
+            raise
+
+    def note(self, session: int | None, revision: int | None) -> None:
+        """Note both in place, which a full disk does not keep from it.
+
+        This waits for no disk: a process that is killed leaves the revision that it wrote last, a machine that loses
+        power perhaps an earlier one.
+        """
+        self.session, self.revision = session, revision
+        lines = (str(os.getpid()), *(str(each or "-") for each in (session, revision)))
+        os.pwrite(self._descriptor, "".join(f"{line:<20}\n" for line in lines).encode(), 0)
+
+    def close(self) -> None:
+        """Release the lock."""
+        os.close(self._descriptor)
+
+
+def _numbers(notes: bytes) -> list[int | None]:
+    """The numbers of three lines; None for a line that is missing or has another text."""
+    lines = [*notes.split(b"\n"), b"", b"", b""][:3]
+    numbers = [int(line) if line.strip().isdigit() else None for line in lines]
+    return [number if number is not None and number < _INT64_MAX else None for number in numbers]
+
+
+def opened(directory: Path, start: int) -> tuple[Path, sqlite3.Connection, Lock]:
     """The file of a data directory, checked and in the current layout, and the lock that is held on it.
 
     `start` is the revision of a new file and the number of this session, unless the session before has a higher one. A
@@ -86,16 +134,16 @@ def opened(directory: Path, start: int) -> tuple[Path, sqlite3.Connection, IO[st
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         was_used = (directory / LOCK).exists()
-        lock, before = _locked(directory)
+        lock = Lock(directory)
     except OSError as error:
         raise InputError(f"--data {directory}: cannot be used: {error.strerror}") from error
-    path, session = directory / FILE, max(start, (before or 0) + 1)
+    path, session = directory / FILE, max(start, (lock.session or 0) + 1)
     try:
         if not path.exists():
             _make(path, session)
             if was_used:
                 log.warning("data file missing: starting empty", path=str(path))
-        connection = _connected(path, lock, before, session)
+        connection = _connected(path, lock, session)
     except OSError as error:
         lock.close()
         raise InputError(f"--data {directory}: cannot be used: {error.strerror}") from error
@@ -123,8 +171,12 @@ def _restrict(path: Path) -> None:
 
 def unusable(path: Path, error: Exception) -> InputError:
     """The error, with its remedy, for a file that cannot be opened or read."""
-    name = getattr(error, "sqlite_errorname", "")
-    if "_".join(name.split("_")[:2]) in _STORAGE_ERRORS:
+    name = "_".join(getattr(error, "sqlite_errorname", "").split("_")[:2])
+    if name in _LOCK_ERRORS:
+        return InputError(
+            f"cannot lock {path}: {error}; end the program that uses it, or choose a file system that has locks"
+        )
+    if name in _STORAGE_ERRORS:
         return InputError(f"cannot use {path}: {error}; check the disk, its free space and who may write there")
     return InputError(f"{path} is damaged or no SQLite file ({error}); move it away to start empty, or restore a copy")
 
@@ -142,30 +194,6 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
-def _locked(directory: Path) -> tuple[IO[str], int | None]:
-    """The lock, which has a line for the process and one for the session; and the session before, if it is known."""
-    lock = os.fdopen(os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o644), "r+")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        lock.seek(0)
-        holder = lock.readline().strip() or "unknown"
-        lock.close()
-        raise InputError(f"the data directory {directory} is in use by another kdns (process {holder})") from None
-    lock.seek(0)
-    lines = lock.read().split()
-    before = int(lines[1]) if len(lines) > 1 and lines[1].isdecimal() else None
-    _note(lock, before)
-    return lock, before
-
-
-def _note(lock: IO[str], session: int | None) -> None:
-    """Write process and session in place, which a full disk does not keep from it."""
-    lock.seek(0)
-    lock.write(f"{os.getpid():<20}\n{session or '-':<20}\n")
-    lock.flush()
-
-
 def _make(path: Path, start: int) -> None:
     """Create the file whole: a crash leaves none, so that an empty one is known for damaged."""
     if (rest := path.with_name(f"{FILE}-wal")).exists():
@@ -181,7 +209,7 @@ def _make(path: Path, start: int) -> None:
     new.replace(path)
 
 
-def _connected(path: Path, lock: IO[str], before: int | None, session: int) -> sqlite3.Connection:
+def _connected(path: Path, lock: Lock, session: int) -> sqlite3.Connection:
     if path.stat().st_size == 0:
         raise InputError(f"{path} is damaged: it has 0 bytes; restore a copy, or move it away to start empty")
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
@@ -191,10 +219,10 @@ def _connected(path: Path, lock: IO[str], before: int | None, session: int) -> s
         connection.execute("PRAGMA synchronous = FULL")
         with transaction(connection):
             _migrate(connection, layout)
-            _forget_history_of_copy(path, connection, before, session)
+            _forget_unknown_history(path, connection, lock, session)
             connection.execute("DELETE FROM writer")
             connection.execute("INSERT INTO writer VALUES (?)", (kdns.__version__,))
-        _note(lock, session)
+        lock.note(session, latest(connection))
     except BaseException:
         connection.close()
         raise
@@ -207,22 +235,32 @@ def _create(connection: sqlite3.Connection, start: int) -> None:
     connection.execute("INSERT INTO facts VALUES ('schema', ?), ('floor', ?)", (LAYOUT, start))
 
 
-def _forget_history_of_copy(path: Path, connection: sqlite3.Connection, before: int | None, session: int) -> None:
-    """Drop the history of a file that is not the one of the session before, and begin it again at this `session`.
+def _forget_unknown_history(path: Path, connection: sqlite3.Connection, lock: Lock, session: int) -> None:
+    """Drop the history of a file that is not as the session before left it, and begin it again at this `session`.
 
-    A start that ended before the session was noted leaves it behind the file's.
+    That is a copy, or a file that lost writes, as with its write-ahead log. A start that ended before the session was
+    noted leaves it behind the file's.
     """
     facts: dict[str, int] = dict(connection.execute("SELECT name, value FROM facts"))
-    inode = path.stat().st_ino & _INT64_MAX
-    is_older = before is None or facts.get("session", before) < before
-    if "session" in facts and (is_older or facts["inode"] != inode):
-        floor = max(session, latest(connection))
+    inode, revision = path.stat().st_ino & _INT64_MAX, latest(connection)
+    is_older = lock.session is None or facts.get("session", lock.session) < lock.session
+    is_copy = "session" in facts and (is_older or facts["inode"] != inode)
+    lacks_writes = lock.revision is not None and revision < lock.revision
+    if is_copy or lacks_writes:
         connection.execute(
             "DELETE FROM commits WHERE body IS NULL"
             " OR revision NOT IN (SELECT max(revision) FROM commits GROUP BY resource, namespace, name)"
         )
-        connection.execute("UPDATE facts SET value = ? WHERE name = 'floor'", (floor,))
+        connection.execute("UPDATE facts SET value = ? WHERE name = 'floor'", (max(session, revision),))
         connection.execute("DELETE FROM floors")
+    if lacks_writes:
+        log.warning(
+            "data file lacks acknowledged writes: watches start over",
+            path=str(path),
+            revision=revision,
+            acknowledged=lock.revision,
+        )
+    elif is_copy:
         log.warning("data file is a copy: watches start over", path=str(path))
     connection.execute("INSERT OR REPLACE INTO facts VALUES ('inode', ?), ('session', ?)", (inode, session))
 

@@ -176,9 +176,10 @@ async def test_only_a_copy_is_taken_for_one(tmp_path: Path, monkeypatch: pytest.
     shutil.copytree(data, copy)
     full = sqlite3.OperationalError("database or disk is full")
     with capture_logs() as logged:
-        for name, effects in (("_migrate", [full]), ("_note", [None, OSError(28, "No space left on device")])):
+        no_space = OSError(28, "No space left on device")
+        for owner, name, effects in ((sqlite, "_migrate", [full]), (sqlite.Lock, "note", [None, no_space])):
             with monkeypatch.context() as patch:
-                patch.setattr(sqlite, name, Mock(side_effect=effects))
+                patch.setattr(owner, name, Mock(side_effect=effects))
                 with pytest.raises(InputError):
                     open_journal(data)
             await open_journal(data).close()
@@ -188,6 +189,84 @@ async def test_only_a_copy_is_taken_for_one(tmp_path: Path, monkeypatch: pytest.
         in_place(copy, data)
         await open_journal(data).close()
     assert [each["event"] for each in logged] == ["data file is a copy: watches start over"]
+
+
+def without_log(data: Path) -> None:
+    (data / f"{FILE}-wal").unlink()
+
+
+def with_half_the_log(data: Path) -> None:
+    log = data / f"{FILE}-wal"
+    log.write_bytes(log.read_bytes()[: log.stat().st_size // 2])
+
+
+@pytest.mark.parametrize("lose", [without_log, with_half_the_log])
+@pytest.mark.parametrize("sessions", [1, 2])
+async def test_acknowledged_writes_that_are_missing_at_the_start_are_noticed(
+    tmp_path: Path, lose: Callable[[Path], None], sessions: int
+) -> None:
+    """Their revisions are not given to others, so the watches of clients that know them start over."""
+    data, killed = tmp_path / "data", tmp_path / "killed"
+    for _ in range(sessions - 1):
+        await open_journal(data).close()
+    journal = open_journal(data)
+    store = journal.store()
+    for number in range(20):
+        store.put(SERVICE, ("x", f"s{number}"), {**service("a"), "long": "x" * 5000}, None)
+        await journal.durable()
+    shutil.copytree(data, killed)
+    await journal.close()
+    lose(killed)
+    with capture_logs() as logged:
+        again = open_journal(killed)
+        assert again.store().oldest(SERVICE) > store.revision
+        await again.close()
+        await open_journal(killed).close()
+    assert [each["event"] for each in logged] == ["data file lacks acknowledged writes: watches start over"]
+    assert logged[0]["acknowledged"] == store.revision > logged[0]["revision"]
+
+
+async def test_a_process_that_lost_its_lock_acknowledges_nothing_more(tmp_path: Path) -> None:
+    """On a file system whose locks do not hold, or when the file of the lock is deleted."""
+    first = open_journal(tmp_path)
+    older = first.store()
+    older.put(SERVICE, ("x", "a"), service("a"), None)
+    await first.durable()
+    (tmp_path / LOCK).unlink()
+    second = open_journal(tmp_path)
+    newer = second.store()
+    older.put(SERVICE, ("x", "b"), service("b"), None)
+    with pytest.raises(StatusError, match="another kdns has opened it since; end this one"):
+        await first.durable()
+    newer.put(SERVICE, ("x", "c"), service("c"), None)
+    await second.durable()
+    await first.close()
+    await second.close()
+    last = open_journal(tmp_path)
+    assert [version.key[1] for version in last.objects] == ["a", "c"]
+    await last.close()
+
+
+def test_the_lock_of_another_program_is_no_damage(tmp_path: Path) -> None:
+    path = tmp_path / FILE
+    with closing(sqlite3.connect(path)) as other, closing(sqlite3.connect(path, timeout=0)) as connection:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(sqlite3.OperationalError) as raised:
+            connection.execute("BEGIN IMMEDIATE")
+    message = str(sqlite.unusable(path, raised.value))
+    assert message.endswith("database is locked; end the program that uses it, or choose a file system that has locks")
+
+
+@pytest.mark.parametrize("notes", [b"", b"\xff\x00\n\xfe", b"12\n", b"1\n" + b"9" * 20, b"1\n2\n3\n4\n", b"1\n-\n-\n"])
+async def test_any_content_of_the_lock_is_read(tmp_path: Path, notes: bytes) -> None:
+    (tmp_path / LOCK).write_bytes(notes)
+    journal = open_journal(tmp_path)
+    store = journal.store()
+    store.put(SERVICE, ("x", "a"), service("a"), None)
+    await journal.close()
+    again = open_journal(tmp_path)
+    assert again.revision == store.revision
+    await again.close()
 
 
 async def test_a_large_batch_is_written_as_it_ended(tmp_path: Path) -> None:
