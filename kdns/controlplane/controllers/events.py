@@ -117,12 +117,18 @@ class EventExpiry:
         return (("events",),)
 
     def reconcile(self, subject: Subject, since_s: float, now_s: float) -> Outcome:
-        """Delete expired Events. `_due` is ordered by time: each write moves its Event to the end."""
+        """Delete expired Events. `_due` is ordered by time: each write moves its Event to the end.
+
+        A clock that was set back begins the hour of all Events again.
+        """
         _ = subject, since_s
         self._due |= dict.fromkeys(self._written, now_s + TTL_S)
         self._written.clear()
         expired: list[Action] = []
         for key, due_s in self._due.items():
+            if due_s > now_s + TTL_S:
+                self._due = dict.fromkeys(self._due, now_s + TTL_S)
+                return Outcome(expired, again_s=TTL_S)
             if due_s > now_s:
                 return Outcome(expired, again_s=due_s - now_s)
             if len(expired) == _DELETED_AT_ONCE:

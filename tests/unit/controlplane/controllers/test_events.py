@@ -66,3 +66,14 @@ def test_events_go_an_hour_after_their_last_write() -> None:
     assert due.again_s == 10
     expiry.learn(EVENT, ("shop", "b"), None, 3)
     assert not expiry.reconcile(("events",), NOW_S, NOW_S + TTL_S).actions
+
+
+def test_events_expire_after_the_clock_was_set_back() -> None:
+    """Neither those of before nor those that are written afterwards wait until the clock is there again."""
+    expiry = EventExpiry()
+    year_s = 365 * 24 * 3600.0
+    for now_s, name in ((NOW_S + year_s, "before"), (NOW_S, "after")):
+        expiry.learn(EVENT, ("shop", name), {"metadata": {"name": name, "namespace": "shop"}}, 1)
+        assert expiry.reconcile(("events",), now_s, now_s).again_s == TTL_S
+    due = expiry.reconcile(("events",), NOW_S, NOW_S + TTL_S)
+    assert [action.obj["metadata"]["name"] for action in due.actions] == ["before", "after"]
