@@ -11,6 +11,7 @@ from typing import Final
 __all__ = [
     "ApiServerError",
     "ApplyError",
+    "BusyError",
     "ControlPlaneError",
     "CorefileError",
     "InputError",
@@ -102,3 +103,7 @@ class ApplyError(KdnsError):
     def __init__(self, argv: tuple[str, ...], stderr: str) -> None:
         self.argv, self.stderr = argv, stderr
         super().__init__(f"{' '.join(argv)}: {stderr}")
+
+
+class BusyError(ApplyError):
+    """A program could not do its work, which says nothing about what it was to do."""

@@ -28,10 +28,11 @@ def log_failure(ended: asyncio.Task[None]) -> None:
         log.error("task failed", task=ended.get_name(), reason=str(error), exc_info=error)
 
 
-async def uninterrupted(work: Coroutine[Any, Any, T]) -> T:
+async def uninterrupted(work: Coroutine[Any, Any, T], *, patience_s: float | None = None) -> T:
     """Returns or raises what the work does. A cancellation of the calling task takes effect when the work has ended.
 
     For changes of what others change next: asyncio.shield would let the work go on while they begin.
+    `patience_s` after a cancellation the work is cancelled too; None: never.
     """
     task = asyncio.ensure_future(work)
     cancellation: asyncio.CancelledError | None = None
@@ -39,6 +40,9 @@ async def uninterrupted(work: Coroutine[Any, Any, T]) -> T:
         try:
             await asyncio.wait((task,))
         except asyncio.CancelledError as error:
+            if cancellation is None and patience_s is not None:
+                limit = asyncio.get_running_loop().call_later(patience_s, task.cancel)
+                task.add_done_callback(lambda _, limit=limit: limit.cancel())  # type: ignore[misc]
             cancellation = error
     if cancellation is None:
         return task.result()

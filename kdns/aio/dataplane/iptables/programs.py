@@ -19,10 +19,11 @@ from weakref import WeakKeyDictionary
 
 from kdns import logs
 from kdns.aio.dataplane.floors import CAPABILITY, Version, too_old, version_in
+from kdns.aio.dataplane.subprocesses import LIMIT_S, NO_INPUT, run_program
 from kdns.aio.netlink import xtables
 from kdns.aio.netlink.xtables import Backend
 from kdns.aio.tasks import uninterrupted
-from kdns.errors import ApplyError
+from kdns.errors import ApplyError, BusyError
 from kdns.net import FAMILIES, Family
 from kdns.proxy.iptables.rules import Jump
 
@@ -41,6 +42,12 @@ _SHOWN: Final = 1000
 _PROBES: Final = 12
 """How often a back end is asked whether it works, while another program holds the lock: for a minute."""
 _PAUSE_S: Final = 0.2
+RESTORE_S: Final = 600.0
+"""How long a restore may take. One of kube-proxy with 10,000 Services takes iptables-nft three minutes."""
+OUTPUT_BYTES: Final = 8 * 1024 * 1024
+"""What a list of rules may have: a rule for each of 10,000 Services takes 2 MB."""
+PATIENCE_S: Final = 10.0
+"""How long a restore may go on after this process is to stop."""
 _NO_LOCK: Final = re.compile("lock file.*(?:Read-only file system|Permission denied)")
 _LEGACY_NEEDS: Final = (
     "wanted: the capability NET_RAW, and /run/xtables.lock of the node writable here, as in deploy/proxy-iptables"
@@ -78,10 +85,6 @@ id and True when it runs, and with its id, 0 if it could not be started, and Fal
 observer returns is awaited."""
 
 
-class BusyError(ApplyError):
-    """A program could not do its work, which says nothing about what it was to do."""
-
-
 class Result(NamedTuple):
     """How a program ended."""
 
@@ -107,9 +110,10 @@ class Programs:
         """Run iptables-restore --noflush; ApplyError, with the line at fault, where it fails.
 
         BusyError where it could not be asked: it was ended, or another program held the lock for too long.
-        It is carried out to its end even when the calling task is cancelled, which takes effect then.
+        It is carried out to its end even when the calling task is cancelled, which takes effect then; but after
+        PATIENCE_S more the program is killed. A table is committed as a whole or not at all.
         """
-        await uninterrupted(self._restore(family, text, is_test=is_test))
+        await uninterrupted(self._restore(family, text, is_test=is_test), patience_s=PATIENCE_S)
 
     async def _restore(self, family: Family, text: str, *, is_test: bool) -> None:
         argv = self._argv(family, "-restore", *_WAIT, "--noflush", *(("--test",) if is_test else ()))
@@ -287,11 +291,19 @@ def _fill(descriptor: int, text: str) -> None:
     os.lseek(descriptor, 0, os.SEEK_SET)
 
 
-async def _run(
-    argv: tuple[str, ...], stdin: int = asyncio.subprocess.DEVNULL, *, changes: Family | None = None
-) -> Result:
-    """Run a program; ApplyError where it cannot be started."""
-    pipe = asyncio.subprocess.PIPE
+async def _run(argv: tuple[str, ...], restored: int = NO_INPUT, *, changes: Family | None = None) -> Result:
+    """Run a program; ApplyError where it cannot be started, BusyError where it does not end.
+
+    One that restores a file reads it from `restored`, and what it prints is not read.
+    """
+    is_restore = restored != NO_INPUT
+    limit_s, output_bytes = (RESTORE_S, 0) if is_restore else (LIMIT_S, OUTPUT_BYTES)
+    pid = 0
+
+    async def started(process_id: int) -> None:
+        nonlocal pid
+        pid = process_id
+        await tell(pid, True)
 
     async def tell(pid: int, runs: bool) -> None:
         if changes:
@@ -300,18 +312,14 @@ async def _run(
                     await work
 
     await tell(0, True)
-    pid = 0
     try:
-        process = await asyncio.create_subprocess_exec(*argv, stdin=stdin, stdout=pipe, stderr=pipe)
-        pid = process.pid
-        await tell(pid, True)
-        output, errors = await process.communicate()
+        done = await run_program(argv, stdin=restored, limit_s=limit_s, output_bytes=output_bytes, started=started)
     except OSError as error:
         is_missing = isinstance(error, FileNotFoundError | PermissionError)
         raise (ApplyError if is_missing else BusyError)(argv, str(error)) from error
     finally:
         await tell(pid, False)
-    return Result(process.returncode or 0, output.decode(errors="replace"), errors.decode(errors="replace").strip())
+    return Result(done.code, done.output.decode(errors="replace"), done.errors.decode(errors="replace").strip())
 
 
 def _trial(text: str, at_once: int) -> tuple[str, str]:

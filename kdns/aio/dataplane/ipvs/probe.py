@@ -11,13 +11,14 @@ from typing import Final
 
 from kdns.aio.dataplane.floors import CAPABILITY
 from kdns.aio.dataplane.iptables import programs
-from kdns.aio.dataplane.iptables.programs import BusyError, Programs
+from kdns.aio.dataplane.iptables.programs import Programs
 from kdns.aio.dataplane.ipvs import sysctls
 from kdns.aio.dataplane.ipvs.sets import TRIAL
+from kdns.aio.dataplane.subprocesses import run_program
 from kdns.aio.netlink import ipvs as netlink_ipvs
 from kdns.aio.netlink.ipset import SetType, ipsets
 from kdns.aio.netlink.ipvs import Ipvs, Operation, ServerOptions, Verb, ipvs
-from kdns.errors import InputError
+from kdns.errors import BusyError, InputError
 from kdns.proxy.ipvs.sets import HASH_IP_PORT, TYPES
 from kdns.proxy.ipvs.virtual_servers import SCHEDULERS
 from kdns.proxy.plan.config import DEFAULT_SCHEDULER
@@ -136,9 +137,5 @@ async def load_modules(*names: str) -> None:
     program = shutil.which("modprobe", path=os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin")
     if program is None:
         return
-    null = asyncio.subprocess.DEVNULL
     with suppress(OSError):
-        process = await asyncio.create_subprocess_exec(
-            program, "-q", "-a", "--", *names, stdin=null, stdout=null, stderr=null
-        )
-        await process.wait()
+        await run_program((program, "-q", "-a", "--", *names))

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from typing import Final
 
 from kdns.aio.dataplane.floors import kernel_too_old, too_old
 from kdns.aio.dataplane.nftables import nft
+from kdns.aio.dataplane.subprocesses import run_program
 from kdns.errors import ApplyError
 from kdns.proxy.nftables.objects import TABLE
 from kdns.proxy.settings.settings import Settings
 
 KERNEL: Final = (5, 13)
 NFT: Final = (1, 0, 1)
+VERSION_BYTES: Final = 1024
 SKIPS_KERNEL: Final = "KUBE_PROXY_NFTABLES_SKIP_KERNEL_VERSION_CHECK"
 """The variable with which kube-proxy takes older kernels, which may have the needed changes as well."""
 
@@ -40,10 +41,8 @@ async def _nft_version() -> str:
     program = nft.program_path()
     if program is None:
         return ""
-    pipe, null = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
     try:
-        process = await asyncio.create_subprocess_exec(program, "--version", stdin=null, stdout=pipe, stderr=null)
+        done = await run_program((program, "--version"), output_bytes=VERSION_BYTES)
     except OSError:
         return ""
-    text, _ = await process.communicate()
-    return text.decode(errors="replace")
+    return done.output.decode(errors="replace")

@@ -19,13 +19,18 @@ from typing import Final
 
 from kdns.aio.dataplane.floors import CAPABILITY
 from kdns.aio.dataplane.nftables.elements import Request
+from kdns.aio.dataplane.subprocesses import run_program
 from kdns.aio.netlink.nftables import tables
 from kdns.aio.netlink.protocol import requests
 from kdns.aio.netlink.uapi import NETLINK_NETFILTER, NFNL_SUBSYS_NFTABLES
 from kdns.aio.tasks import uninterrupted
-from kdns.errors import ApplyError
+from kdns.errors import ApplyError, BusyError
 
 LARGE_BYTES: Final = 64 * 1024
+PROGRAM_S: Final = 600.0
+"""How long the program nft may take for a transaction."""
+PATIENCE_S: Final = 10.0
+"""How long it may go on after this process is to stop."""
 _LIBRARY: Final = "libnftables.so.1"
 _NOT_PERMITTED: Final = "Operation not permitted"
 _TOO_LONG: Final = "Message too long"
@@ -79,9 +84,10 @@ def prepare() -> None:
 async def apply(*commands: str) -> None:
     """Carry out one transaction as a whole; ApplyError where the kernel rejects it.
 
-    It is carried out to its end even when the calling task is cancelled, which takes effect then.
+    It is carried out to its end even when the calling task is cancelled, which takes effect then; but after
+    PATIENCE_S more the program nft is killed.
     """
-    await uninterrupted(_with_observers(_run(commands)))
+    await uninterrupted(_with_observers(_run(commands)), patience_s=PATIENCE_S)
 
 
 async def apply_elements(changes: Sequence[Request]) -> None:
@@ -91,9 +97,14 @@ async def apply_elements(changes: Sequence[Request]) -> None:
 
 
 async def check(*commands: str) -> str:
-    """Why the kernel would reject this transaction, "" if it would not. Nothing is changed."""
+    """Why the kernel would reject this transaction, "" if it would not. Nothing is changed.
+
+    BusyError if that cannot be told.
+    """
     try:
         await _run(commands, is_check=True)
+    except BusyError:
+        raise
     except ApplyError as error:
         return error.stderr
     return ""
@@ -129,7 +140,8 @@ async def _with_observers(transaction: Awaitable[None]) -> None:
 async def _run(commands: Sequence[str], *, is_check: bool = False) -> None:
     library = _library()
     if library and (sum(map(len, commands)) < LARGE_BYTES or not program_path()):
-        reason = await asyncio.to_thread(library.run, "\n".join(commands), is_check=is_check)
+        work = asyncio.to_thread(library.run, "\n".join(commands), is_check=is_check)
+        reason = await uninterrupted(work)  # the thread would go on
         if reason:
             raise ApplyError(("nft",), _with_advice(reason))
     else:
@@ -156,16 +168,14 @@ async def _program(commands: Sequence[str], *options: str) -> None:
         with os.fdopen(os.dup(descriptor), "wb") as file:
             file.writelines(f"{command}\n".encode() for command in commands)
         os.lseek(descriptor, 0, os.SEEK_SET)
-        process = await asyncio.create_subprocess_exec(
-            *argv, stdin=descriptor, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
-        )
-        _, errors = await process.communicate()
+        done = await run_program(argv, stdin=descriptor, limit_s=PROGRAM_S)
     except OSError as error:
-        raise ApplyError(argv, str(error)) from error
+        raise BusyError(argv, str(error)) from error
     finally:
         os.close(descriptor)
-    if process.returncode:
-        raise ApplyError(argv, _with_advice(errors.decode(errors="replace").strip()))
+    if done.code:
+        reason = _with_advice(done.errors.decode(errors="replace").strip()) or f"exit code {done.code}"
+        raise (BusyError if done.code < 0 else ApplyError)(argv, reason)
 
 
 def _with_advice(errors: str) -> str:

@@ -20,14 +20,14 @@ from kdns.aio.dataplane.iptables import clean_up, floors, programs
 from kdns.aio.dataplane.iptables import proxier as module
 from kdns.aio.dataplane.iptables.expected import ExpectedRules
 from kdns.aio.dataplane.iptables.monitor import SizeMonitor, TransactionMonitor, changes_rules
-from kdns.aio.dataplane.iptables.programs import BusyError, Programs, choose, installed, rule_words
+from kdns.aio.dataplane.iptables.programs import Programs, choose, installed, rule_words
 from kdns.aio.dataplane.iptables.proxier import IptablesProxier
 from kdns.aio.dataplane.proxier import Footprint
 from kdns.aio.netlink import nfacct, xtables
 from kdns.aio.netlink.protocol import attribute, messages
 from kdns.aio.netlink.transactions import Author, TransactionReader
 from kdns.aio.netlink.xtables import TableContent, TableSize
-from kdns.errors import ApplyError
+from kdns.errors import ApplyError, BusyError
 from kdns.net import FAMILIES, Family
 from kdns.proxy.iptables.frame import JUMPS
 from kdns.proxy.iptables.rules import inserted

@@ -1,0 +1,113 @@
+"""Runs other programs to their end, with bounds on their time and on what they print.
+
+A program that hangs must not keep its caller from working and from stopping, and one that prints without end must not
+take this process's memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from kdns import logs
+
+NO_INPUT: Final = asyncio.subprocess.DEVNULL
+LIMIT_S: Final = 60.0
+"""How long a program may run, unless its caller gives it more."""
+SLOW_S: Final = 30.0
+"""After this time it is logged that a program still runs."""
+ERROR_BYTES: Final = 64 * 1024
+"""What is kept of a program's standard error: its beginning."""
+_KILLED_S: Final = 5.0
+"""How long the end of a killed program is waited for: one in an uninterruptible system call ends later."""
+_CHUNK_BYTES: Final = 64 * 1024
+
+log = logs.get(__name__)
+
+
+class Completed(NamedTuple):
+    """How a program ended: its exit code, or the negative number of a signal, and what it printed."""
+
+    code: int
+    output: bytes
+    errors: bytes
+
+
+async def _ignore(_pid: int) -> None:
+    """Does nothing."""
+
+
+async def run_program(
+    argv: tuple[str, ...],
+    *,
+    stdin: int = NO_INPUT,
+    limit_s: float = LIMIT_S,
+    output_bytes: int = 0,
+    started: Callable[[int], Awaitable[None]] = _ignore,
+) -> Completed:
+    """Runs a program and returns how it ended. `started` is called with its process id and awaited.
+
+    Raises OSError if the program cannot be started, or prints more than `output_bytes`; with 0 its output is discarded.
+    Raises TimeoutError, an OSError too, if it runs for longer than `limit_s`. In these cases, and if the calling task
+    is cancelled, it is killed together with the programs that it has started. It has a process group of its own, so
+    Ctrl-C does not end it halfway.
+    """
+    pipe, null = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
+    process = await asyncio.create_subprocess_exec(
+        *argv, stdin=stdin, stdout=pipe if output_bytes else null, stderr=pipe, process_group=0
+    )
+    slow = asyncio.get_running_loop().call_later(SLOW_S, _log_slow, argv[0], process.pid)
+    has_ended = False
+    try:
+        async with asyncio.timeout(limit_s) as limit:
+            await started(process.pid)
+            output, errors = await asyncio.gather(
+                _whole(process.stdout, output_bytes), _beginning(process.stderr, ERROR_BYTES)
+            )
+            await process.wait()
+        has_ended = True
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        raise TimeoutError(errno.ETIMEDOUT, f"still running after {limit_s:g} s: killed") from error
+    finally:
+        slow.cancel()
+        if not has_ended:
+            await _kill(process)
+    return Completed(process.returncode or 0, output, errors)
+
+
+async def _whole(stream: asyncio.StreamReader | None, most_bytes: int) -> bytes:
+    """All of a stream; OSError if it has more than `most_bytes`."""
+    kept = bytearray()
+    while stream and (chunk := await stream.read(_CHUNK_BYTES)):
+        kept += chunk
+        if len(kept) > most_bytes:
+            raise OSError(errno.EFBIG, f"more than {most_bytes} bytes of output: killed")
+    return bytes(kept)
+
+
+async def _beginning(stream: asyncio.StreamReader | None, most_bytes: int) -> bytes:
+    """The first bytes of a stream, which is read to its end."""
+    kept = bytearray()
+    while stream and (chunk := await stream.read(_CHUNK_BYTES)):
+        kept += chunk[: most_bytes - len(kept)]
+    return bytes(kept)
+
+
+async def _kill(process: asyncio.subprocess.Process) -> None:
+    """Kill a program's process group, and wait until the program has ended, but for _KILLED_S at most."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_KILLED_S):
+            await process.wait()
+
+
+def _log_slow(program: str, pid: int) -> None:
+    log.warning("program is slow", program=program, pid=pid, after_s=SLOW_S)
