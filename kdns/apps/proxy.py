@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from kdns import logs
 from kdns.aio.connections import Connections, Kind
+from kdns.aio.dataplane.conntrack_room import ConntrackRoom
 from kdns.aio.dataplane.events import FALLBACK, EventRecorder
 from kdns.aio.dataplane.health import ProxyHealth, ServiceHealthServers
 from kdns.aio.dataplane.host_settings import apply_oom_score, apply_sysctls
@@ -181,6 +182,7 @@ class NodeProxy:
             "API servers": watch_api_servers(self.source, moved),
             "addresses": watch_node_addresses(addressed),
             "conntrack": conntrack.run(),
+            "conntrack room": ConntrackRoom().run(),
             "service health": service_health.run(),
             "events": events.run(),
             "registration": registration.run(),

@@ -16,7 +16,7 @@ from kdns.aio.metrics import Histogram
 from kdns.aio.netlink.conntrack import delete_flows, udp_flows
 from kdns.net import FAMILIES, Family
 from kdns.proxy.plan.plan import Plan
-from kdns.proxy.plan.stale_flows import Fronts, merged, stale, udp_fronts
+from kdns.proxy.plan.stale_flows import Fronts, is_stale, merged, udp_fronts
 
 BUCKETS_S: Final = tuple(0.001 * 2**k for k in range(15))
 RETRY_S: Final = 5.0
@@ -101,8 +101,8 @@ class ConntrackReconciler:
     async def _reconcile(self, family: Family, fronts: Fronts) -> None:
         assert self._plan  # noqa: S101 - fronts are noted with their plan
         started_s = time.monotonic()
-        flows = await asyncio.to_thread(udp_flows, family)
-        stale_flows = stale(flows, fronts, self._plan.of(family))
+        half = self._plan.of(family)
+        stale_flows = await asyncio.to_thread(udp_flows, family, lambda flow: is_stale(flow, fronts, half))
         if stale_flows:
             deleted = await asyncio.to_thread(delete_flows, family, stale_flows)
             self.stats.deleted[family] += deleted

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Final
 
-from kdns.aio.netlink.protocol import ADDRESS_FAMILY, NFGENMSG, Requests, attribute, attributes, requests
+from kdns.aio.netlink.protocol import ADDRESS_FAMILY, NFGENMSG, attribute, attributes, requests
 from kdns.aio.netlink.uapi import (
     CTA_FILTER,
     CTA_FILTER_ORIG_FLAGS,
@@ -35,16 +38,20 @@ from kdns.net import Family, unpacked
 from kdns.proxy.plan.stale_flows import Flow
 
 _GET, _DELETE = (NFNL_SUBSYS_CTNETLINK << 8 | kind for kind in (IPCTNL_MSG_CT_GET, IPCTNL_MSG_CT_DELETE))
+_DELETED_AT_ONCE: Final = 4096
 _SOURCE: Final = {"IPv4": CTA_IP_V4_SRC, "IPv6": CTA_IP_V6_SRC}
 _DESTINATION: Final = {"IPv4": CTA_IP_V4_DST, "IPv6": CTA_IP_V6_DST}
 
 
-def udp_flows(family: Family) -> list[Flow]:
-    """The UDP flows of a family; OSError where connection tracking cannot be listed."""
+def udp_flows(family: Family, is_wanted: Callable[[Flow], bool] = lambda _: True) -> list[Flow]:
+    """The UDP flows of a family that are wanted; OSError where connection tracking cannot be listed.
+
+    A table may have a million flows, of which few are wanted: each is looked at when it is read.
+    """
     found: list[Flow] = []
 
     def receive(body: bytes) -> None:
-        if flow := _flow(body, family):
+        if (flow := _flow(body, family)) and is_wanted(flow):
             found.append(flow)
 
     with requests(NETLINK_NETFILTER) as kernel:
@@ -61,18 +68,17 @@ def _only_udp() -> bytes:
 
 
 def delete_flows(family: Family, flows: Iterable[Flow]) -> int:
-    """Delete these flows, and return how many of them still existed."""
+    """Delete these flows, and return how many of them still existed; OSError where the kernel refuses others."""
+    head, deleted = NFGENMSG.pack(ADDRESS_FAMILY[family], 0, 0), 0
     with requests(NETLINK_NETFILTER) as kernel:
-        return sum(_deleted(kernel, family, flows))
-
-
-def _deleted(kernel: Requests, family: Family, flows: Iterable[Flow]) -> Iterator[int]:
-    for flow in flows:
-        try:
-            kernel.do(_DELETE, NFGENMSG.pack(ADDRESS_FAMILY[family], 0, 0) + flow.handle)
-        except FileNotFoundError:
-            continue
-        yield 1
+        remaining = iter(flows)
+        while some := [(_DELETE, 0, head + flow.handle) for flow in islice(remaining, _DELETED_AT_ONCE)]:
+            refused = kernel.do_all(some)
+            deleted += len(some) - len(refused)
+            for error in refused.values():
+                if error != errno.ENOENT:
+                    raise OSError(error, os.strerror(error))
+    return deleted
 
 
 def _flow(body: bytes, family: Family) -> Flow | None:

@@ -9,7 +9,7 @@ port counts at the node's own addresses only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
 from kdns.net import parse_unmapped_address
@@ -58,24 +58,18 @@ def merged(earlier: Fronts, later: Fronts) -> Fronts:
     return {**earlier, **later}
 
 
-def stale(flows: Iterable[Flow], fronts: Fronts, half: FamilyPlan) -> list[Flow]:
-    """The flows to these fronts that do not lead where their packets may go.
+def is_stale(flow: Flow, fronts: Fronts, half: FamilyPlan) -> bool:
+    """Whether a flow to one of these fronts does not lead where its packets may go.
 
     A flow to a front that is gone is none of the dataplane's if its destination is not translated.
     """
-    stale_ones = []
-    for flow in flows:
-        key = _front_of(flow, fronts, half)
-        if key is None:
-            continue
-        targets = fronts[key]
-        if targets is None:
-            is_stale = flow.answers_from != flow.destination
-        else:
-            is_stale = targets.isdisjoint((flow.answers_from, ("", flow.answers_from[1])))
-        if is_stale:
-            stale_ones.append(flow)
-    return stale_ones
+    key = _front_of(flow, fronts, half)
+    if key is None:
+        return False
+    targets = fronts[key]
+    if targets is None:
+        return flow.answers_from != flow.destination
+    return targets.isdisjoint((flow.answers_from, ("", flow.answers_from[1])))
 
 
 def _front_of(flow: Flow, fronts: Fronts, half: FamilyPlan) -> FrontKey | None:

@@ -220,7 +220,7 @@ def _forget_udp_flows(left: Leftovers) -> None:
     for family in FAMILIES if udp else ():
         own = {each for each in udp if family_of_text(each[0]) == family}
         with suppress(OSError):
-            delete_flows(family, [flow for flow in udp_flows(family) if flow.destination in own] if own else ())
+            delete_flows(family, udp_flows(family, lambda flow, own=own: flow.destination in own) if own else ())  # type: ignore[misc]
 
 
 def _remove(left: Leftovers) -> list[str]:

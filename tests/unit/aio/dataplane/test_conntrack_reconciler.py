@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import threading
+from collections.abc import Callable
 from ipaddress import ip_address
 
 import pytest
@@ -22,7 +24,7 @@ from kdns.proxy.plan.planner import plan
 from kdns.proxy.plan.stale_flows import Flow, serving
 
 VIP = "10.96.0.1"
-STALE = Flow((VIP, 53), ("10.1.0.2", 53), b"1")
+STALE, SERVED = (Flow((VIP, port), ("10.1.0.2", 53), b"1") for port in (53, 54))
 
 
 def result() -> SyncResult:
@@ -35,12 +37,15 @@ def result() -> SyncResult:
 async def test_it_goes_on_after_a_refusal(monkeypatch: pytest.MonkeyPatch, error: int) -> None:
     refusals, deleted = [error] * 3, list[Flow]()
 
-    def udp_flows(family: Family) -> list[Flow]:
+    def udp_flows(family: Family, is_wanted: Callable[[Flow], bool]) -> list[Flow]:
+        assert threading.current_thread() is not threading.main_thread()  # there may be a million flows to look at
         if refusals:
             raise OSError(refusals.pop(), os.strerror(error))
-        return [STALE] if family == "IPv4" and STALE not in deleted else []
+        there = [SERVED, STALE] if family == "IPv4" and STALE not in deleted else []
+        return [flow for flow in there if is_wanted(flow)]
 
     def delete_flows(_family: Family, flows: list[Flow]) -> int:
+        assert flows == [STALE]
         deleted.extend(flows)
         return len(flows)
 
