@@ -32,7 +32,7 @@ from dns_chain import cluster_server
 from kdns.aio.dns.udp import Misses, UdpListener
 from kdns.cluster.objects import EndpointSlice, Namespace, Service
 from kdns.cluster.state import State
-from kdns.dns.order import Order
+from kdns.dnsserver.answers.order import Order
 from kdns.plugins.kubernetes.options import Options
 
 SERVICES: Final = 300
@@ -40,7 +40,7 @@ BATCH: Final = 64
 WARM_UP: Final = 0.1
 """The share of the packets after which memory is read for the first time."""
 GROWTH_MIB: Final = 120.0
-"""The answers kdns may keep, about 60 MiB when full (kdns/dns/table.py), and as much again for the allocator."""
+"""The answers kdns may keep, about 60 MiB when full (dnsserver/answers/table.py); as much again for the allocator."""
 
 Truth: TypeAlias = tuple[str, frozenset[str]]
 """rcode and rdata of a right answer."""

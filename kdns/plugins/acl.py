@@ -16,8 +16,8 @@ from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
 from kdns.dns.names import is_below, labels_of
 from kdns.dns.query import extended_error
-from kdns.dns.response import Response, Reuse
 from kdns.dns.types import BLOCKED, FILTERED, NOERROR, REFUSED, type_number
+from kdns.dnsserver.answers.response import Response, Reuse
 from kdns.net import Network, client_address
 from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.plugins.directive import Directive, Repeat, Setup

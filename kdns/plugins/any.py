@@ -8,9 +8,9 @@ from typing import Final
 
 from kdns.corefile.lines import Stanza
 from kdns.dns.rdata import text_rdata
-from kdns.dns.response import Response, Reuse
 from kdns.dns.rrset import RRset
 from kdns.dns.types import ANY, HINFO, IN
+from kdns.dnsserver.answers.response import Response, Reuse
 from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.plugins.directive import Directive, Setup
 from kdns.plugins.stanza import configured, count

@@ -9,11 +9,11 @@ from typing import Final
 
 from kdns.dns.names import Labels, is_below, labels_of
 from kdns.dns.query import AA, RA, TC
-from kdns.dns.response import NEVER, PRIVATE, Response, Reuse, Subject
 from kdns.dns.types import CNAME, DS, IN, NOERROR, NS, REFUSED, SERVFAIL, TRANSFERS
 from kdns.dns.zone.difference import Difference, difference
 from kdns.dns.zone.lookup import Lookup, lookup
 from kdns.dns.zone.zone import Zone
+from kdns.dnsserver.answers.response import NEVER, PRIVATE, Response, Reuse, Subject
 from kdns.plugins.chain import (
     NOT_SERVED,
     Plugin,

@@ -13,8 +13,8 @@ from kdns.corefile.address import all_zones, zones
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
 from kdns.dns.names import is_below, labels_of
-from kdns.dns.response import Response
 from kdns.dns.types import IN, REFUSED
+from kdns.dnsserver.answers.response import Response
 from kdns.errors import CorefileError
 from kdns.plugins.authority import Authority, HeldZone
 from kdns.plugins.chain import Reply, Request, Serve

@@ -23,10 +23,10 @@ from typing import Final
 from kdns.corefile.address import all_zones
 from kdns.corefile.lines import Stanza
 from kdns.dns.names import Labels, is_below, labels_of, text_of
-from kdns.dns.response import PRIVATE, Response, Reuse
 from kdns.dns.rrset import RRset
 from kdns.dns.types import CNAME, IN, NXDOMAIN, TRANSFERS
-from kdns.dns.wire import from_wire
+from kdns.dnsserver.answers.decode import from_wire
+from kdns.dnsserver.answers.response import PRIVATE, Response, Reuse
 from kdns.net import packed
 from kdns.plugins.acl import Acl
 from kdns.plugins.cache.plugin import Cache

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from kdns.corefile.lines import Stanza
-from kdns.dns.answer import MAX_UDP_BYTES
 from kdns.dns.query import PLAIN_PAYLOAD_BYTES
+from kdns.dnsserver.answers.answer import MAX_UDP_BYTES
 from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.plugins.directive import Directive, Repeat, Setup
 from kdns.plugins.stanza import configured, count, integer

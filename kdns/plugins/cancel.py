@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from kdns.corefile.lines import Stanza
-from kdns.dns.response import Response
 from kdns.dns.types import SERVFAIL
+from kdns.dnsserver.answers.response import Response
 from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.plugins.directive import Directive, Setup
 from kdns.plugins.stanza import configured, count, duration_s

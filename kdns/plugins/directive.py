@@ -24,7 +24,7 @@ from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 from kdns.cluster.source import Scope, Source
 from kdns.cluster.state import AnyChange, State
 from kdns.corefile.lines import Stanza
-from kdns.dns.response import Subject
+from kdns.dnsserver.answers.response import Subject
 from kdns.errors import CorefileError
 from kdns.net import HostPort
 from kdns.plugins.chain import Plugin, Reply, Request

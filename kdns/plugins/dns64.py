@@ -18,10 +18,10 @@ from typing import Final
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
 from kdns.dns.query import AD, CD
-from kdns.dns.response import Response
 from kdns.dns.rrset import RRset
 from kdns.dns.types import AAAA, IN, NOERROR, NXDOMAIN, RRSIG, SOA, A
-from kdns.dns.wire import from_wire
+from kdns.dnsserver.answers.decode import from_wire
+from kdns.dnsserver.answers.response import Response
 from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.plugins.directive import Directive, Setup
 from kdns.plugins.stanza import Option, configured, count

@@ -11,8 +11,8 @@ from functools import partial
 
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
-from kdns.dns.response import NEVER, Response
 from kdns.dns.types import SERVFAIL, type_name
+from kdns.dnsserver.answers.response import NEVER, Response
 from kdns.durations import format_duration
 from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.plugins.directive import Directive, Level, Setup

@@ -19,9 +19,9 @@ from kdns.corefile.address import all_zones
 from kdns.corefile.lines import Line, Stanza
 from kdns.dns.names import Labels, encode_name, is_below, labels_of, reversed_address, text_of
 from kdns.dns.query import AA
-from kdns.dns.response import EVERYTHING, Response, Reuse
 from kdns.dns.rrset import RRset
 from kdns.dns.types import AAAA, ANY, IN, NOERROR, PTR, TRANSFERS, A, address_type
+from kdns.dnsserver.answers.response import EVERYTHING, Response, Reuse
 from kdns.errors import CorefileError
 from kdns.plugins.chain import UNHANDLED, Plugin, Reply, Request, Sees, Serve
 from kdns.plugins.directive import Directive, Sample, Setup

@@ -13,8 +13,8 @@ from typing import Literal
 from kdns.corefile.address import zones
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
-from kdns.dns.order import Order, Weights
-from kdns.dns.response import EVERYTHING, Response
+from kdns.dnsserver.answers.order import Order, Weights
+from kdns.dnsserver.answers.response import EVERYTHING, Response
 from kdns.net import Network, packed
 from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.plugins.directive import Directive, Repeat, Setup

@@ -8,9 +8,9 @@ from typing import Final
 
 from kdns.corefile.lines import Line, Stanza
 from kdns.dns.names import Labels, is_below, labels_of, text_of
-from kdns.dns.response import Response, Reuse
 from kdns.dns.rrset import Rdata, RRset, Soa
 from kdns.dns.types import AAAA, IN, NOERROR, NS, NXDOMAIN, PTR, SOA, TRANSFERS, A
+from kdns.dnsserver.answers.response import Response, Reuse
 from kdns.net import packed
 from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.plugins.directive import Directive, Setup

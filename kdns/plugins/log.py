@@ -15,10 +15,10 @@ from kdns.corefile.address import all_zones
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
 from kdns.dns.names import Labels, is_below, labels_of
-from kdns.dns.outcome import Outcome, outcome_of_wire
 from kdns.dns.query import AA, AD, CD, MAX_MESSAGE_BYTES, PLAIN_PAYLOAD_BYTES, QR, RA, RD, TC
-from kdns.dns.response import Response
 from kdns.dns.types import class_name, rcode_name, type_name
+from kdns.dnsserver.answers.outcome import Outcome, outcome_of_wire
+from kdns.dnsserver.answers.response import Response
 from kdns.net import bracketed
 from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.plugins.directive import Directive, Repeat, Setup

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from kdns.corefile.lines import Stanza
-from kdns.dns.outcome import Outcome, outcome_of
 from kdns.dns.query import HEADER_BYTES
-from kdns.dns.response import Response
 from kdns.dns.types import NSEC, NSEC3
 from kdns.dns.wire import ANSWER, AUTHORITY, records
+from kdns.dnsserver.answers.outcome import Outcome, outcome_of
+from kdns.dnsserver.answers.response import Response
 from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.plugins.directive import Directive, Setup
 from kdns.plugins.stanza import configured, count

@@ -15,9 +15,9 @@ from typing import Any, Final, Literal, TypeAlias
 from kdns.corefile.address import all_zones
 from kdns.corefile.lines import Line, Stanza
 from kdns.dns.names import is_below, labels_of
-from kdns.dns.outcome import Outcome, answered_type, outcome_of, referral_owner, soa_owner
 from kdns.dns.query import TC
-from kdns.dns.response import Response
+from kdns.dnsserver.answers.outcome import Outcome, answered_type, outcome_of, referral_owner, soa_owner
+from kdns.dnsserver.answers.response import Response
 from kdns.net import client_address
 from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.plugins.directive import Directive, Setup

@@ -10,7 +10,10 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from kdns.dns.answer import (
+from kdns.dns.names import Labels, is_below, labels_of
+from kdns.dns.query import HEADER_BYTES, OPCODE, Malformed, Query, Z, read_query
+from kdns.dns.types import DS, REFUSED, SERVFAIL
+from kdns.dnsserver.answers.answer import (
     MAX_UDP_BYTES,
     Answer,
     compile_answer,
@@ -20,11 +23,8 @@ from kdns.dns.answer import (
     malformed_answer,
     with_room,
 )
-from kdns.dns.names import Labels, is_below, labels_of
-from kdns.dns.query import HEADER_BYTES, OPCODE, Malformed, Query, Z, read_query
-from kdns.dns.response import NEVER, PRIVATE, Response
-from kdns.dns.table import AnswerTable, Generations, Lane, key_of
-from kdns.dns.types import DS, REFUSED, SERVFAIL
+from kdns.dnsserver.answers.response import NEVER, PRIVATE, Response
+from kdns.dnsserver.answers.table import AnswerTable, Generations, Lane, key_of
 from kdns.plugins.chain import NOT_SERVED, UNHANDLED, Chain, Reply, Request, then
 
 MAX_DEPTH: Final = 10

@@ -18,11 +18,11 @@ from kdns.corefile.lines import Line, Stanza
 from kdns.dns.names import Labels, encode_name, is_below, labels_of
 from kdns.dns.query import AA, NOTIFY, Query
 from kdns.dns.rdata import expanded, rdata_of, wire_of
-from kdns.dns.response import Response
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import FORMERR, IN, IXFR, REFUSED, SOA, TRANSFERS
 from kdns.dns.wire import AUTHORITY, records
 from kdns.dns.zone.difference import is_newer
+from kdns.dnsserver.answers.response import Response
 from kdns.net import MAX_PORT, HostPort, client_address
 from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.plugins.directive import Directive, Repeat, Setup

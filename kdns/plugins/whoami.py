@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from kdns.corefile.lines import Stanza
 from kdns.dns.query import AA
-from kdns.dns.response import Response
 from kdns.dns.rrset import RRset, Srv
 from kdns.dns.types import IN, NOERROR, SRV, TRANSFERS, address_type
+from kdns.dnsserver.answers.response import Response
 from kdns.net import packed
 from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.plugins.directive import Directive, Setup

@@ -22,9 +22,9 @@ from kdns.corefile.parse import parse
 from kdns.dns.message import Decoded, zone_rrsets
 from kdns.dns.names import is_below, labels_of
 from kdns.dns.query import AA, TC
-from kdns.dns.response import Response
 from kdns.dns.rrset import RRset, Soa, Srv
 from kdns.dns.types import CNAME, NOERROR, NS, NXDOMAIN
+from kdns.dnsserver.answers.response import Response
 from kdns.plugins.autopath import Autopath, AutopathConfig
 from kdns.plugins.chain import Plugin, Reply, Request, Serve
 from kdns.plugins.k8s_external import External, ExternalConfig

@@ -35,9 +35,9 @@ from kdns.cluster.objects import (
 )
 from kdns.cluster.state import State
 from kdns.dns.message import decode, query
-from kdns.dns.order import Order
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import type_number
+from kdns.dnsserver.answers.order import Order
 from kdns.plugins.kubernetes.options import Options, PodMode
 from kdns.plugins.kubernetes.plugin import Kubernetes
 from kdns.plugins.server import Server

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from kdns.corefile.parse import parse
 from kdns.dns.message import decode, query
 from kdns.dns.query import AA, AD
-from kdns.dns.response import EVERYTHING, NEVER, Response, Reuse
 from kdns.dns.rrset import RRset
-from kdns.dns.table import key_of
 from kdns.dns.types import CNAME, NOERROR, NXDOMAIN, SERVFAIL, A
+from kdns.dnsserver.answers.response import EVERYTHING, NEVER, Response, Reuse
+from kdns.dnsserver.answers.table import key_of
 from kdns.plugins.cache import plugin as cache
 from kdns.plugins.chain import Chain, Plugin, Reply, Request, Sees, Serve, follow, then
 from kdns.plugins.server import Block, Client, Exchange, Server

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from kdns.dns.message import query
 from kdns.dns.names import is_below
 from kdns.dns.query import AA
-from kdns.dns.response import Response, Reuse, ZoneSoa
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import AAAA, CNAME, NOERROR, NXDOMAIN, A
+from kdns.dnsserver.answers.response import Response, Reuse, ZoneSoa
 from kdns.plugins.chain import Reply, Request, Sees
 from kdns.plugins.server import Exchange, Server
 

@@ -25,13 +25,13 @@ from kdns.cluster.objects import (
 )
 from kdns.cluster.state import Index, State
 from kdns.dns import types
-from kdns.dns.answer import compile_answer
 from kdns.dns.message import Decoded, decode, query
-from kdns.dns.order import Order
 from kdns.dns.query import AA, Query, read_query
 from kdns.dns.rdata import text_rdata
-from kdns.dns.response import Response
 from kdns.dns.rrset import Rdata, RRset, Soa, Srv
+from kdns.dnsserver.answers.answer import compile_answer
+from kdns.dnsserver.answers.order import Order
+from kdns.dnsserver.answers.response import Response
 from kdns.net import packed
 from kdns.plugins.kubernetes.options import Options
 from kdns.plugins.server import Server

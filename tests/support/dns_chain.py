@@ -11,13 +11,13 @@ from typing import Any, NoReturn, TypeVar
 from kdns.aio.metrics import Counters, Histograms
 from kdns.cluster.source import Scope, Source
 from kdns.cluster.state import State
-from kdns.dns.answer import MAX_UDP_BYTES, Answer
 from kdns.dns.message import Decoded, decode, query
-from kdns.dns.order import Order
 from kdns.dns.query import Query, read_query
-from kdns.dns.response import Subject
-from kdns.dns.table import Lane, key_of
 from kdns.dns.types import type_number
+from kdns.dnsserver.answers.answer import MAX_UDP_BYTES, Answer
+from kdns.dnsserver.answers.order import Order
+from kdns.dnsserver.answers.response import Subject
+from kdns.dnsserver.answers.table import Lane, key_of
 from kdns.errors import CorefileError
 from kdns.net import HostPort
 from kdns.plugins.chain import UNHANDLED, Chain, Plugin, Reply, Request, Sees, Serve

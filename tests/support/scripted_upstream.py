@@ -10,12 +10,12 @@ from typing import Any, TypeAlias
 from dns_chain import FakeSetup
 
 from kdns.corefile.parse import parse
-from kdns.dns.answer import compile_answer
 from kdns.dns.names import labels_of
 from kdns.dns.query import MAX_MESSAGE_BYTES, Query, query_for
-from kdns.dns.response import Response
 from kdns.dns.types import type_number
 from kdns.dns.zonefile import parse_record
+from kdns.dnsserver.answers.answer import compile_answer
+from kdns.dnsserver.answers.response import Response
 from kdns.plugins.chain import Chain, Request, unhandled
 from kdns.plugins.directives import BY_NAME, DIRECTIVES
 from kdns.plugins.forward.plugin import Forward, build

@@ -30,6 +30,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("durations", "errors", "named_tuples", "net", "logs", "spelling", "tally"),
     ("cluster",),
     ("dns", "env", "corefile"),
+    ("dnsserver.answers",),
 
     ("controlplane.meta",),
     ("controlplane.schema",),
@@ -70,9 +71,9 @@ ROOMS: tuple[tuple[str, ...], ...] = (
 )
 # fmt: on
 
-APART = (("dns",), ("env",), ("corefile",), ("proxy",), ("controlplane",), ("plugins",))
+APART = (("dns",), ("env",), ("corefile",), ("dnsserver",), ("proxy",), ("controlplane",), ("plugins",))
 """Parts that do not import each other, whatever the rows of their rooms, except for the pairs of BETWEEN."""
-BETWEEN = {("plugins", "dns"), ("plugins", "corefile")}
+BETWEEN = {("dnsserver", "dns"), ("plugins", "dns"), ("plugins", "corefile"), ("plugins", "dnsserver")}
 
 SHELLS = {"aio", "apps", "cli", "logs", "__main__"}
 
@@ -102,7 +103,7 @@ DOORS = {
     "jsonpatch": ("kdns.controlplane.server.patch",),
     "jsonpointer": ("kdns.controlplane.server.patch",),
     "kubernetes": ("kdns.aio.kube.credentials",),
-    "msgspec": ("kdns.aio", "kdns.cluster", "kdns.controlplane", "kdns.dns.answer", "kdns.proxy.plan"),
+    "msgspec": ("kdns.aio", "kdns.cluster", "kdns.controlplane", "kdns.dnsserver.answers.answer", "kdns.proxy.plan"),
     "prometheus_client": (
         "kdns.aio.metrics",
         "kdns.aio.http.sites",

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from kdns import logs
 from kdns.aio.dns.request_metrics import Requests
-from kdns.dns.fair_queue import FairShares
 from kdns.dns.query import HEADER_BYTES
-from kdns.dns.table import Lane, key_of
+from kdns.dnsserver.answers.fair_queue import FairShares
+from kdns.dnsserver.answers.table import Lane, key_of
 from kdns.plugins.server import Client, Exchange, Outcome, Server
 
 log = logs.get(__name__)

@@ -17,8 +17,8 @@ from kdns.aio.dns.stream import ConnectionLimits, TcpClients
 from kdns.aio.dns.tcp import TcpListener
 from kdns.aio.dns.udp import Misses, UdpListener
 from kdns.aio.netlink.addresses import InterfaceAddress
-from kdns.dns.fair_queue import FairShares
-from kdns.dns.table import Generations
+from kdns.dnsserver.answers.fair_queue import FairShares
+from kdns.dnsserver.answers.table import Generations
 from kdns.errors import ListenError
 from kdns.plugins.listener import ListenerOptions
 from kdns.plugins.server import Block, Server

@@ -28,8 +28,8 @@ from kdns.aio.zones import peers
 from kdns.aio.zones.files import LocalFiles
 from kdns.cluster.source import Scope, Source
 from kdns.cluster.state import State
-from kdns.dns.answer import MAX_UDP_BYTES
-from kdns.dns.response import Subject
+from kdns.dnsserver.answers.answer import MAX_UDP_BYTES
+from kdns.dnsserver.answers.response import Subject
 from kdns.errors import CorefileError, InputError, KubeconfigError
 from kdns.net import HostPort
 from kdns.plugins.chain import UNHANDLED, Chain, Plugin, Reply, Request

@@ -13,8 +13,8 @@ from kdns.aio.connections import Connections, Kind, Listener, hold_unsent, unsen
 from kdns.aio.dns.exchange import MAX_PENDING
 from kdns.aio.dns.request_metrics import Requests
 from kdns.aio.dns.turns import Turns
-from kdns.dns.fair_queue import FairShares
-from kdns.dns.table import Lane
+from kdns.dnsserver.answers.fair_queue import FairShares
+from kdns.dnsserver.answers.table import Lane
 from kdns.net import is_ipv6
 from kdns.plugins.listener import UNLIMITED_QUERIES, ListenerOptions
 from kdns.plugins.server import Server

@@ -20,7 +20,7 @@ from kdns.aio.dns.stream import (
     close_listener,
 )
 from kdns.dns.query import HEADER_BYTES
-from kdns.dns.table import key_of
+from kdns.dnsserver.answers.table import key_of
 from kdns.plugins.server import Exchange, Server
 
 READ_BYTES: Final = 4096

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
-from kdns.dns.fair_queue import FairQueue
+from kdns.dnsserver.answers.fair_queue import FairQueue
 
 T = TypeVar("T")
 

@@ -13,9 +13,9 @@ from typing import Any, Final, NamedTuple
 from kdns.aio.dns.exchange import MAX_PENDING, failed, respond
 from kdns.aio.dns.request_metrics import Requests
 from kdns.aio.dns.turns import Turns
-from kdns.dns.fair_queue import FairShares
 from kdns.dns.query import HEADER_BYTES
-from kdns.dns.table import key_of
+from kdns.dnsserver.answers.fair_queue import FairShares
+from kdns.dnsserver.answers.table import key_of
 from kdns.plugins.server import SILENCE, Exchange, Server
 
 BURST: Final = 512

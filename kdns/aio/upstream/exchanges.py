@@ -12,7 +12,7 @@ from kdns.aio.os_errors import os_reason
 from kdns.aio.poller import Poller
 from kdns.aio.upstream.entropy import Entropy
 from kdns.aio.upstream.framing import Key
-from kdns.dns.fair_queue import FairShares
+from kdns.dnsserver.answers.fair_queue import FairShares
 from kdns.plugins.upstream import UpstreamError, UpstreamTimeoutError, UpstreamUnreachableError
 
 MAX_EXCHANGES: Final = 4096

@@ -14,10 +14,10 @@ from typing import Final, NamedTuple
 from kdns.dns.names import Labels, labels_of
 from kdns.dns.query import HEADER_BYTES, TC, Query
 from kdns.dns.rdata import NamesAt
-from kdns.dns.response import PRIVATE, Response
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import ANY, CNAME, NOERROR, NOTIMP, NS, NXDOMAIN, OPT, RRSIG, SERVFAIL, SOA
 from kdns.dns.wire import ANSWER, AUTHORITY, Record, records
+from kdns.dnsserver.answers.response import PRIVATE, Response
 
 MAX_CNAMES: Final = 32
 """CNAMEs of one answer that are followed to its records."""

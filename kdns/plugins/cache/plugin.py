@@ -24,8 +24,8 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from kdns.dns.names import Labels, is_below, labels_of
 from kdns.dns.query import AA, AD, HEADER_BYTES, RD, Query, extended_error
-from kdns.dns.response import NEVER, PRIVATE, Response, Reuse
 from kdns.dns.types import EXTENDED_ERROR, NOERROR, NXDOMAIN, SERVFAIL, STALE_ANSWER, STALE_NXDOMAIN_ANSWER, TRANSFERS
+from kdns.dnsserver.answers.response import NEVER, PRIVATE, Response, Reuse
 from kdns.plugins.cache.config import OPTIONS, STALE_TTL_S, CacheConfig, PrefetchConfig, StaleConfig, parse
 from kdns.plugins.cache.kinds import OTHER, Contents, Kind, capped, contents, is_about, with_ttl, without_flags
 from kdns.plugins.cache.store import Item, Store, key_of, recursive_key

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from typing import Final
 
 from kdns.dns.query import CD, HEADER_BYTES, RD, Query
-from kdns.dns.response import Response
+from kdns.dnsserver.answers.response import Response
 from kdns.plugins.cache.kinds import Kind
 from kdns.tally import Tally
 

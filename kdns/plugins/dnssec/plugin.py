@@ -24,12 +24,12 @@ from kdns.corefile.address import all_zones
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
 from kdns.dns.names import MAX_LABEL_BYTES, Labels, folded, is_below, labels_of, text_of
-from kdns.dns.outcome import soa_owner
 from kdns.dns.query import AA
-from kdns.dns.response import NEVER, Response, Reuse
 from kdns.dns.rrset import RRset
 from kdns.dns.types import CNAME, DNSKEY, DS, IN, NOERROR, NS, NSEC, NXDOMAIN, RRSIG, SOA, TRANSFERS
-from kdns.dns.wire import from_wire
+from kdns.dnsserver.answers.decode import from_wire
+from kdns.dnsserver.answers.outcome import soa_owner
+from kdns.dnsserver.answers.response import NEVER, Response, Reuse
 from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.plugins.directive import Directive, Sample, Setup
 from kdns.plugins.dnssec.signing import SigningKey, canonical, nsec_rdata, signature

@@ -14,7 +14,7 @@ from kdns import __version__
 from kdns.corefile.address import port_number
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
-from kdns.dns.response import Response
+from kdns.dnsserver.answers.response import Response
 from kdns.net import HostPort, split_host_port
 from kdns.plugins.chain import Forwarded, Plugin, Reply, Request, Sees, Serve, then
 from kdns.plugins.directive import Directive, Repeat, Setup

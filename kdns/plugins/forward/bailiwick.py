@@ -15,9 +15,10 @@ from kdns.dns.encode import QUESTION_POINTER
 from kdns.dns.names import POINTER, Labels, is_below
 from kdns.dns.query import HEADER_BYTES, Query
 from kdns.dns.rdata import LAYOUTS, NamesAt, check_rdata
-from kdns.dns.response import Response
 from kdns.dns.types import AAAA, ANY, CNAME, DNAME, HTTPS, MX, NS, NSEC, NSEC3, OPT, RRSIG, SRV, SVCB, A
-from kdns.dns.wire import ADDITIONAL, ANSWER, AUTHORITY, Record, records, with_records, without_opt
+from kdns.dns.wire import ADDITIONAL, ANSWER, AUTHORITY, Record, records, without_opt
+from kdns.dnsserver.answers.decode import with_records
+from kdns.dnsserver.answers.response import Response
 from kdns.plugins.chain import MAX_CNAMES
 
 PROOFS: Final = frozenset((NSEC, NSEC3))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterable, Iterator
 from typing import Final
 
-from kdns.dns.fair_queue import FairShares
 from kdns.dns.names import Labels, is_below, labels_of
 from kdns.dns.query import extended_error
-from kdns.dns.response import Response
 from kdns.dns.types import NETWORK_ERROR, NOERROR, REFUSED, SERVFAIL
+from kdns.dnsserver.answers.fair_queue import FairShares
+from kdns.dnsserver.answers.response import Response
 from kdns.plugins.chain import Forwarded, ForwardObserver, Request
 from kdns.plugins.directive import Setup
 from kdns.plugins.forward.bailiwick import checked

@@ -12,7 +12,7 @@ from kdns.dns.names import labels_of
 from kdns.dns.query import query_for
 from kdns.dns.rrset import RRset
 from kdns.dns.types import AAAA, NOERROR, NXDOMAIN, A
-from kdns.dns.wire import from_wire
+from kdns.dnsserver.answers.decode import from_wire
 from kdns.errors import CorefileError
 from kdns.net import HostPort, unpacked
 from kdns.plugins.directive import Setup

@@ -10,7 +10,7 @@ from typing import Final
 
 from kdns.cluster.objects import EndpointSlice, Key, Namespace, Node, Pod, Service, ServiceCIDR, ServiceImport
 from kdns.cluster.state import AnyChange, State, slice_addresses
-from kdns.dns.response import EVERYTHING, Subject
+from kdns.dnsserver.answers.response import EVERYTHING, Subject
 from kdns.net import packed
 
 APEX: Final[Subject] = ("apex",)

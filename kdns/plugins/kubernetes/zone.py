@@ -16,9 +16,9 @@ from kdns.corefile.address import is_reverse
 from kdns.dns.names import Labels, labels_of, reverse_range, reversed_address, text_of
 from kdns.dns.query import MAX_MESSAGE_BYTES
 from kdns.dns.rdata import text_rdata
-from kdns.dns.response import Subject
 from kdns.dns.rrset import RRset, Soa, Srv
 from kdns.dns.types import AAAA, ANY, CNAME, NS, PTR, SOA, SRV, TXT, A, address_type
+from kdns.dnsserver.answers.response import Subject
 from kdns.plugins.chain import MAX_CNAMES
 from kdns.plugins.kubernetes import subjects
 from kdns.plugins.kubernetes.dashed import undashed

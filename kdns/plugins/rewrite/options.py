@@ -12,8 +12,8 @@ from ipaddress import IPv4Address, ip_address, ip_network
 from struct import pack
 from typing import Final, Literal, TypeAlias
 
-from kdns.dns.answer import MAX_UDP_BYTES
 from kdns.dns.query import Edns
+from kdns.dnsserver.answers.answer import MAX_UDP_BYTES
 from kdns.net import packed, without_zone
 from kdns.plugins.chain import Request
 from kdns.plugins.rewrite.answers import Change

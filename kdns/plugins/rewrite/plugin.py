@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Sequence
 from typing import Final, NamedTuple
 
-from kdns.dns.response import PRIVATE, Response
 from kdns.dns.types import SERVFAIL
+from kdns.dnsserver.answers.response import PRIVATE, Response
 from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.plugins.directive import Directive, Repeat, Setup
 from kdns.plugins.rewrite.answers import Change, RetargetCname, taken_apart

@@ -16,11 +16,11 @@ from kdns.corefile.address import all_zones
 from kdns.corefile.lines import Line, Stanza
 from kdns.dns.names import is_below, labels_of
 from kdns.dns.query import AA, OPCODE
-from kdns.dns.response import Response
 from kdns.dns.types import AXFR, IXFR, NOERROR, SOA
 from kdns.dns.zone.catalog import Member, parse_catalog
 from kdns.dns.zone.difference import is_newer
 from kdns.dns.zone.zone import Zone
+from kdns.dnsserver.answers.response import Response
 from kdns.net import HostPort, client_address
 from kdns.plugins.authority import Authority, HeldZone, stepped
 from kdns.plugins.chain import Reply, Request, Serve

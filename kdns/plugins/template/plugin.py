@@ -14,10 +14,10 @@ from typing import Final
 
 from kdns.dns.names import folded, is_below, labels_of
 from kdns.dns.query import AA, TC
-from kdns.dns.response import NEVER, PRIVATE, Response, Reuse
 from kdns.dns.rrset import RRset
 from kdns.dns.types import CNAME, NOERROR, NXDOMAIN, SERVFAIL, class_name, type_label
-from kdns.dns.wire import from_wire
+from kdns.dnsserver.answers.decode import from_wire
+from kdns.dnsserver.answers.response import NEVER, PRIVATE, Response, Reuse
 from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.plugins.directive import Counters, Directive, Repeat, Setup
 from kdns.plugins.expressions.values import EvaluationError

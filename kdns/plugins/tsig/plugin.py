@@ -18,8 +18,8 @@ from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
 from kdns.dns.names import folded, is_below, labels_of, text_of
 from kdns.dns.query import NOTIFY, OPCODE
-from kdns.dns.response import Response, Seal
 from kdns.dns.types import FORMERR, NOTAUTH, REFUSED, type_number
+from kdns.dnsserver.answers.response import Response, Seal
 from kdns.errors import CorefileError
 from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.plugins.directive import Directive, Files, Setup

@@ -16,11 +16,11 @@ from dns_chain import FakeSetup
 from kdns.corefile.parse import parse
 from kdns.dns.names import encode_name, labels_of
 from kdns.dns.query import AA, AD, CD, QR, RA, RD, TC, encode_options
-from kdns.dns.response import Response
 from kdns.dns.rrset import RRset
 from kdns.dns.types import rcode_name, rcode_number, type_number
-from kdns.dns.wire import from_wire
 from kdns.dns.zonefile import parse_record, record_texts
+from kdns.dnsserver.answers.decode import from_wire
+from kdns.dnsserver.answers.response import Response
 from kdns.plugins.chain import Chain, Plugin, Reply, Request, Serve
 from kdns.plugins.directives import DIRECTIVES
 from kdns.plugins.server import Block, Exchange, Server

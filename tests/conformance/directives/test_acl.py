@@ -6,7 +6,7 @@ import pytest
 from dns_chain import FakeSetup
 from harness import Behind, Case, Report, recorded, reply_to, server_of, shown
 
-from kdns.dns.response import Response
+from kdns.dnsserver.answers.response import Response
 
 EDE = 15
 

@@ -6,8 +6,8 @@ import pytest
 from dns_chain import FakeSetup
 from harness import Behind, Case, Report, difference, recorded, reply_to, server_of, shown
 
-from kdns.dns.response import Response
 from kdns.dns.types import NOERROR, SERVFAIL
+from kdns.dnsserver.answers.response import Response
 from kdns.plugins.authority import HeldZone
 from kdns.plugins.auto import AutoConfig, AutoZones, files_by_zone, origin_of
 from kdns.plugins.patterns import compiled

@@ -26,11 +26,11 @@ from harness import (
 )
 
 from kdns.corefile.parse import parse
-from kdns.dns.answer import compile_answer
 from kdns.dns.query import Query, read_query
-from kdns.dns.response import Response
 from kdns.dns.rrset import RRset
 from kdns.dns.zonefile import parse_record
+from kdns.dnsserver.answers.answer import compile_answer
+from kdns.dnsserver.answers.response import Response
 from kdns.plugins.cache import plugin as cache
 from kdns.plugins.cache.config import STALE_TTL_S, Limits
 from kdns.plugins.cache.kinds import Kind, contents

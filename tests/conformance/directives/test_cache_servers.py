@@ -9,7 +9,7 @@ from dns_chain import FakeSetup
 from harness import Behind, Case, Report, difference, packet_of, reply_to, server_of, shown
 from integration import cases, steps_otherwise
 
-from kdns.dns.response import Response
+from kdns.dnsserver.answers.response import Response
 from kdns.plugins.chain import Request
 from kdns.plugins.forward.bailiwick import checked
 from kdns.plugins.server import Exchange, Server

@@ -20,8 +20,8 @@ from harness import (
 )
 
 from kdns.corefile.parse import parse
-from kdns.dns.response import Response
 from kdns.dns.types import A
+from kdns.dnsserver.answers.response import Response
 from kdns.plugins import dns64
 from kdns.plugins.chain import Request
 from kdns.plugins.server_config import configure

@@ -9,8 +9,8 @@ from dns_chain import FakeSetup, read
 from harness import Behind, Case, Report, files_of, packet_of, recorded, reply_to, response_of, server_of, shown, texts
 
 from kdns.dns.names import labels_of
-from kdns.dns.response import Response
 from kdns.dns.types import SERVFAIL
+from kdns.dnsserver.answers.response import Response
 from kdns.plugins.chain import Request
 from kdns.plugins.dnssec.keys import read_key
 from kdns.plugins.dnssec.plugin import Dnssec

@@ -7,12 +7,12 @@ from dns_chain import FakeFiles, FakeSetup
 from harness import Behind, Case, Report, difference, files_of, recorded, reply_to, server_of, shown
 
 from kdns.dns.names import labels_of, text_of
-from kdns.dns.response import Response
 from kdns.dns.types import SERVFAIL, TXT
 from kdns.dns.zone.difference import is_newer
 from kdns.dns.zone.lookup import place_of, substituted
 from kdns.dns.zone.zone import Zone
 from kdns.dns.zonefile import parse_record, parse_zone
+from kdns.dnsserver.answers.response import Response
 from kdns.errors import CorefileError
 from kdns.plugins.authority import HeldZone
 from kdns.plugins.file import ZoneFiles, newer_version, zone_of

@@ -13,8 +13,8 @@ from scripted_upstream import ForwardSetup, Script, answer, forward_of, wire_of
 from kdns.corefile.lexer import Token
 from kdns.dns.names import labels_of
 from kdns.dns.query import RD, Query, query_for
-from kdns.dns.response import Response
 from kdns.dns.types import type_name, type_number
+from kdns.dnsserver.answers.response import Response
 from kdns.errors import CorefileError
 from kdns.plugins.chain import Request
 from kdns.plugins.forward.targets import File, Target, split_zone, target_of

@@ -10,8 +10,8 @@ from dns_chain import FakeSetup
 from harness import FLAGS, Behind, Case, Report, client_of, packet_of, recorded, response_of, server_of
 
 from kdns.dns.query import AA, AD, RA, TC, read_query
-from kdns.dns.response import Response
 from kdns.dns.types import SERVFAIL, rcode_number
+from kdns.dnsserver.answers.response import Response
 from kdns.plugins import errors
 from kdns.plugins.chain import Request
 from kdns.plugins.log import Field, compiled, line_of

@@ -11,7 +11,7 @@ from harness import Case, Report, packet_of, recorded
 from kdns.corefile.address import zone_addresses
 from kdns.corefile.lexer import Token
 from kdns.dns.names import labels_of
-from kdns.dns.response import Response
+from kdns.dnsserver.answers.response import Response
 from kdns.errors import CorefileError
 from kdns.plugins.chain import Reply, Request
 from kdns.plugins.loop import LoopConfig, build

@@ -16,10 +16,10 @@ from kdns.corefile.lines import Line
 from kdns.corefile.parse import parse
 from kdns.dns.names import labels_of, read_name, text_of
 from kdns.dns.query import HEADER_BYTES, TC
-from kdns.dns.response import Response
 from kdns.dns.types import class_name, rcode_number, type_name
-from kdns.dns.wire import from_wire
 from kdns.dns.zonefile import parse_record
+from kdns.dnsserver.answers.decode import from_wire
+from kdns.dnsserver.answers.response import Response
 from kdns.errors import CorefileError
 from kdns.plugins.chain import Chain, Plugin, Reply, Request, Sees, Serve
 from kdns.plugins.rewrite import config, plugin

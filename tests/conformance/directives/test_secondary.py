@@ -12,10 +12,10 @@ from harness import Behind, Case, Report, difference, recorded, reply_to, server
 from kdns.dns.names import encode_name, labels_of
 from kdns.dns.query import QR
 from kdns.dns.rdata import wire_of
-from kdns.dns.response import Response
 from kdns.dns.types import SERVFAIL
 from kdns.dns.zone.catalog import CatalogError, parse_catalog
 from kdns.dns.zonefile import ZoneFileError, parse_record, parse_zone
+from kdns.dnsserver.answers.response import Response
 from kdns.net import HostPort
 from kdns.plugins.secondary.plugin import SecondaryZones, is_primary
 from kdns.plugins.server import Server

@@ -10,7 +10,7 @@ import pytest
 from dns_chain import FakeSetup
 from harness import FLAGS, Behind, Case, Report, difference, recorded, reply_to, response_of, server_of, shown
 
-from kdns.dns.response import Response
+from kdns.dnsserver.answers.response import Response
 from kdns.plugins.chain import Reply
 
 DIRECTIVES = ("any", "bufsize", "cancel", "chaos", "header", "local", "minimal", "nsid", "whoami")

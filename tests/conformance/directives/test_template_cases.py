@@ -11,8 +11,8 @@ from harness import Behind, Case, Report, client_of, difference, packet_of, reco
 from integration import cases, steps_otherwise
 
 from kdns.corefile.parse import parse
-from kdns.dns.response import Response
 from kdns.dns.types import class_name, type_name
+from kdns.dnsserver.answers.response import Response
 from kdns.plugins.chain import Chain, Plugin, Reply, Request, Sees, Serve
 from kdns.plugins.expressions.values import EvaluationError
 from kdns.plugins.server import Block, Exchange, Server

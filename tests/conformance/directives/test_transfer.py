@@ -11,11 +11,11 @@ from harness import Behind, Case, Report, client_of, packet_of, recorded, server
 from kdns.dns.names import encode_name, labels_of
 from kdns.dns.query import AA
 from kdns.dns.rdata import wire_of
-from kdns.dns.response import Response
 from kdns.dns.types import SERVFAIL, rcode_name
-from kdns.dns.wire import from_wire
 from kdns.dns.zone.zone import Zone
 from kdns.dns.zonefile import parse_record
+from kdns.dnsserver.answers.decode import from_wire
+from kdns.dnsserver.answers.response import Response
 from kdns.plugins.authority import Authority, HeldZone
 from kdns.plugins.server import Exchange
 from kdns.plugins.transfer import Transfers

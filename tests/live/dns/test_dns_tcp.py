@@ -18,9 +18,9 @@ from kdns.aio.dns import stream, tcp, turns
 from kdns.aio.dns.request_metrics import Requests
 from kdns.aio.dns.stream import TcpClients
 from kdns.aio.dns.tcp import TcpListener
-from kdns.dns.response import Response
 from kdns.dns.rrset import RRset
 from kdns.dns.types import A
+from kdns.dnsserver.answers.response import Response
 from kdns.plugins.chain import Plugin, Reply, Request, Serve
 
 MANY = 4000

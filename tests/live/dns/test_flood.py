@@ -14,10 +14,10 @@ from fake_api import until
 
 from kdns.aio.dns import turns, udp
 from kdns.aio.dns.request_metrics import Requests
-from kdns.dns.fair_queue import FairShares
 from kdns.dns.query import AA
-from kdns.dns.response import Response, Reuse
 from kdns.dns.types import NOERROR, NXDOMAIN, SERVFAIL
+from kdns.dnsserver.answers.fair_queue import FairShares
+from kdns.dnsserver.answers.response import Response, Reuse
 from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve
 
 FLOOD = 200

@@ -10,10 +10,10 @@ from dns_chain import FakeSetup, respond
 
 from kdns.corefile.parse import parse
 from kdns.dns.message import query
-from kdns.dns.response import Response, Reuse
 from kdns.dns.rrset import RRset
 from kdns.dns.types import TXT, A
-from kdns.dns.wire import from_wire
+from kdns.dnsserver.answers.decode import from_wire
+from kdns.dnsserver.answers.response import Response, Reuse
 from kdns.net import client_address, packed
 from kdns.plugins import acl
 from kdns.plugins.chain import Chain, Plugin, Request, Sees, Serve

@@ -17,11 +17,11 @@ from kdns.dns.message import query
 from kdns.dns.names import labels_of
 from kdns.dns.query import NOTIFY, QR
 from kdns.dns.rdata import wire_of
-from kdns.dns.response import Response
 from kdns.dns.rrset import RRset
 from kdns.dns.types import SERVFAIL, A, type_number
 from kdns.dns.zone.zone import Node, Zone
 from kdns.dns.zonefile import parse_zone
+from kdns.dnsserver.answers.response import Response
 from kdns.errors import CorefileError
 from kdns.net import HostPort
 from kdns.plugins import file

@@ -19,9 +19,9 @@ from kdns.cluster.objects import (
 from kdns.cluster.state import State
 from kdns.corefile.parse import parse
 from kdns.dns.names import labels_of
-from kdns.dns.response import Response
 from kdns.dns.rrset import RRset
 from kdns.dns.types import NXDOMAIN, A
+from kdns.dnsserver.answers.response import Response
 from kdns.plugins.autopath import Autopath, AutopathConfig, search_of
 from kdns.plugins.cache import plugin as cache
 from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve

@@ -8,9 +8,9 @@ import pytest
 from dns_chain import respond
 
 from kdns.dns.message import decode, query
-from kdns.dns.response import Response
 from kdns.dns.rrset import RRset
 from kdns.dns.types import A
+from kdns.dnsserver.answers.response import Response
 from kdns.plugins.chain import Chain, Plugin, Reply, Request, Sees, Serve
 from kdns.plugins.server import Block, Server
 

@@ -13,13 +13,13 @@ import pytest
 from dns_chain import FakeSetup, held, read
 
 from kdns.corefile.parse import parse
-from kdns.dns.answer import compile_answer
 from kdns.dns.message import Decoded, decode, query
 from kdns.dns.query import AA, AD, CD, RA, RD, Edns, Query, read_query
-from kdns.dns.response import PRIVATE, Response, Reuse
 from kdns.dns.rrset import Mx, RRset, Soa
 from kdns.dns.types import AXFR, MX, NOERROR, NXDOMAIN, REFUSED, SERVFAIL, SOA, TXT, A
-from kdns.dns.wire import from_wire
+from kdns.dnsserver.answers.answer import compile_answer
+from kdns.dnsserver.answers.decode import from_wire
+from kdns.dnsserver.answers.response import PRIVATE, Response, Reuse
 from kdns.plugins import loadbalance
 from kdns.plugins.cache import plugin as cache
 from kdns.plugins.cache import store

@@ -7,9 +7,9 @@ from dns_chain import FakeSetup, server_of
 
 from kdns.dns.message import decode, query
 from kdns.dns.query import AA, AD, RA
-from kdns.dns.response import NEVER, Response, Reuse
 from kdns.dns.rrset import RRset
 from kdns.dns.types import AAAA, CNAME, REFUSED, RRSIG, SERVFAIL, A
+from kdns.dnsserver.answers.response import NEVER, Response, Reuse
 from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.plugins.dns64 import Dns64, Dns64Config
 from kdns.plugins.server import Exchange

@@ -11,10 +11,10 @@ from test_signing import PAIRS
 from kdns.corefile.lexer import Token
 from kdns.dns.message import decode, query
 from kdns.dns.query import AA
-from kdns.dns.response import Response, Reuse
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import CNAME, DNSKEY, DS, NS, NSEC, NXDOMAIN, RRSIG, SOA, TXT, A
 from kdns.dns.zonefile import record_texts
+from kdns.dnsserver.answers.response import Response, Reuse
 from kdns.errors import CorefileError
 from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.plugins.dnssec.keys import read_key

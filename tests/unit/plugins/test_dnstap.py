@@ -8,8 +8,8 @@ from frame_reader import decoded, message_of
 
 from kdns.corefile.parse import parse
 from kdns.dns.message import query
-from kdns.dns.response import Response
 from kdns.dns.types import A
+from kdns.dnsserver.answers.response import Response
 from kdns.net import packed
 from kdns.plugins.chain import Forwarded, Request
 from kdns.plugins.dnstap import frames, plugin

@@ -9,10 +9,10 @@ from dns_chain import FakeSetup, ask, server_of
 
 from kdns.corefile.parse import parse
 from kdns.dns.message import query
-from kdns.dns.response import Response
-from kdns.dns.table import key_of
 from kdns.dns.types import REFUSED, A
 from kdns.dns.zonefile import record_texts
+from kdns.dnsserver.answers.response import Response
+from kdns.dnsserver.answers.table import key_of
 from kdns.plugins import hosts
 from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.plugins.hosts import MAX_RECORDS, HostTable, read_entries

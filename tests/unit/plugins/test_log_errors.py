@@ -11,10 +11,10 @@ from structlog.testing import capture_logs
 
 from kdns.aio.dns.exchange import log_failure
 from kdns.corefile.parse import parse
-from kdns.dns.answer import error_answer
 from kdns.dns.message import query
-from kdns.dns.response import Response, Reuse
 from kdns.dns.types import SERVFAIL, type_number
+from kdns.dnsserver.answers.answer import error_answer
+from kdns.dnsserver.answers.response import Response, Reuse
 from kdns.plugins import errors, log
 from kdns.plugins.chain import UNHANDLED, Chain, Plugin, Request, Sees, Serve
 from kdns.plugins.server import Block, Exchange, Server

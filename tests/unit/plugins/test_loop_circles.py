@@ -10,8 +10,8 @@ from scripted_upstream import ForwardSetup, answer, forward_of, says
 
 from kdns.dns.names import labels_of
 from kdns.dns.query import Query
-from kdns.dns.response import Response
 from kdns.dns.types import HINFO
+from kdns.dnsserver.answers.response import Response
 from kdns.plugins.chain import Reply, Request
 from kdns.plugins.forward.plugin import Forward
 from kdns.plugins.loop import Loop, LoopConfig, build

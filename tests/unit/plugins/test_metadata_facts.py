@@ -11,7 +11,7 @@ from kdns.cluster.objects import EndpointSlice, Meta, Namespace, Pod, PodMeta, P
 from kdns.cluster.state import State
 from kdns.dns.message import query
 from kdns.dns.names import labels_of
-from kdns.dns.response import Response
+from kdns.dnsserver.answers.response import Response
 from kdns.plugins.chain import Plugin, Reply, Request, Serve
 from kdns.plugins.kubernetes.facts import client_facts, name_facts
 from kdns.plugins.kubernetes.options import Options

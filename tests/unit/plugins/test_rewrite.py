@@ -11,11 +11,11 @@ from harness import Behind, server_of, texts
 from kdns.corefile.parse import parse
 from kdns.dns.message import query
 from kdns.dns.query import AD, Edns, Query, read_query
-from kdns.dns.response import Response, Reuse, ZoneSoa
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import AAAA, AXFR, CNAME, NOERROR, NXDOMAIN, SERVFAIL, SOA, A
-from kdns.dns.wire import from_wire
 from kdns.dns.zonefile import parse_record
+from kdns.dnsserver.answers.decode import from_wire
+from kdns.dnsserver.answers.response import Response, Reuse, ZoneSoa
 from kdns.errors import CorefileError
 from kdns.plugins.chain import Reply, Request, Sees
 from kdns.plugins.server import Exchange, Server

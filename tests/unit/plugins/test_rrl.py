@@ -11,9 +11,9 @@ from harness import server_of
 from kdns.corefile.parse import parse
 from kdns.dns.message import query
 from kdns.dns.query import TC
-from kdns.dns.response import Response
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import NOERROR, NS, NXDOMAIN, SERVFAIL, SOA, A
+from kdns.dnsserver.answers.response import Response
 from kdns.plugins import rrl
 from kdns.plugins.chain import Reply, Request
 from kdns.plugins.server_config import configure

@@ -13,11 +13,11 @@ from kdns.cluster.objects import EndpointSlice, Meta, Namespace, Object, Service
 from kdns.cluster.state import State
 from kdns.corefile.parse import parse
 from kdns.dns.message import Decoded, decode, query
-from kdns.dns.order import Order
 from kdns.dns.query import AA, AD, RA, read_query
-from kdns.dns.response import NEVER, Response, Reuse
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import AXFR, CNAME, NOERROR, NXDOMAIN, SOA, A
+from kdns.dnsserver.answers.order import Order
+from kdns.dnsserver.answers.response import NEVER, Response, Reuse
 from kdns.plugins.cache import plugin as cache
 from kdns.plugins.chain import MAX_CNAMES, Chain, Plugin, Reply, Request, Sees, Serve, follow
 from kdns.plugins.kubernetes.options import Options

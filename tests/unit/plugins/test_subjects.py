@@ -23,7 +23,7 @@ from kdns.cluster.objects import (
     SliceMeta,
 )
 from kdns.cluster.state import Change, State
-from kdns.dns.response import Subject
+from kdns.dnsserver.answers.response import Subject
 from kdns.plugins.kubernetes.subjects import APEX, NAMESPACES, REVERSE, of_address, of_pod, of_service, touched
 
 

@@ -22,8 +22,8 @@ from kdns.cluster.objects import (
 )
 from kdns.cluster.state import State
 from kdns.dns.message import query
-from kdns.dns.order import Order
 from kdns.dns.types import AAAA, A
+from kdns.dnsserver.answers.order import Order
 from kdns.plugins.kubernetes.options import Options
 from kdns.plugins.server import Server
 

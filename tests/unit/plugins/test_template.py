@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from kdns.corefile.parse import parse
 from kdns.dns.message import decode, query
 from kdns.dns.query import HEADER_BYTES, TC
-from kdns.dns.response import Response, Reuse
 from kdns.dns.types import CNAME, NXDOMAIN, TXT, A
-from kdns.dns.wire import from_wire
 from kdns.dns.zonefile import parse_record
+from kdns.dnsserver.answers.decode import from_wire
+from kdns.dnsserver.answers.response import Response, Reuse
 from kdns.errors import CorefileError
 from kdns.plugins.chain import Reply, Request, Sees
 from kdns.plugins.expressions.values import EvaluationError

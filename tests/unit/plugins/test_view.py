@@ -9,8 +9,8 @@ from harness import shown
 from kdns.corefile.parse import parse
 from kdns.dns.message import query
 from kdns.dns.query import HEADER_BYTES
-from kdns.dns.response import NEVER
 from kdns.dns.types import AAAA, MX, A
+from kdns.dnsserver.answers.response import NEVER
 from kdns.errors import CorefileError
 from kdns.plugins.chain import Chain, Plugin, Request
 from kdns.plugins.directives import DIRECTIVES

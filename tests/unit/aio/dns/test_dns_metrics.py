@@ -17,10 +17,10 @@ from kdns.aio.dns.request_metrics import DURATION_BUCKETS_S, SIZE_BUCKETS_BYTES,
 from kdns.aio.metrics import Gauges, Histogram, Sample
 from kdns.cluster.objects import Service
 from kdns.cluster.source import Scope, Source
-from kdns.dns.fair_queue import FairShares
 from kdns.dns.message import query
 from kdns.dns.query import HEADER_BYTES
 from kdns.dns.types import SERVFAIL
+from kdns.dnsserver.answers.fair_queue import FairShares
 from kdns.plugins.chain import Plugin, Reply, Request, Serve
 from kdns.plugins.server import Exchange
 

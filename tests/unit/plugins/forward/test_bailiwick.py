@@ -7,10 +7,11 @@ from scripted_upstream import says, wire_of
 
 from kdns.dns.names import labels_of
 from kdns.dns.query import AA, HEADER_BYTES, RA, query_for
-from kdns.dns.response import Response
 from kdns.dns.types import type_number
-from kdns.dns.wire import from_wire, records
+from kdns.dns.wire import records
 from kdns.dns.zonefile import record_texts
+from kdns.dnsserver.answers.decode import from_wire
+from kdns.dnsserver.answers.response import Response
 from kdns.plugins.forward.bailiwick import checked
 
 OPT = bytes.fromhex("00002904d0000000000000")

@@ -12,7 +12,7 @@ from scripted_upstream import ForwardSetup, Script, answer, forward_of, says
 
 from kdns.dns.message import query
 from kdns.dns.query import RA, TC, Query
-from kdns.dns.response import NEVER, Response
+from kdns.dnsserver.answers.response import NEVER, Response
 from kdns.errors import CorefileError
 from kdns.plugins.chain import UNHANDLED
 from kdns.plugins.log import Log, LogConfig, compiled

@@ -10,13 +10,13 @@ from dns_chain import FakeSetup, respond, server_of
 
 from kdns.cluster.objects import EndpointSlice, Meta, Namespace, Service, ServiceMeta, ServiceSpec
 from kdns.cluster.state import State
-from kdns.dns.answer import compile_answer
 from kdns.dns.message import Decoded, decode, query
-from kdns.dns.order import MAX_TURNS, MAX_WEIGHTED_TURNS, Order, rotated_turns, weighted_turns
 from kdns.dns.query import AA, Query, read_query
-from kdns.dns.response import Response
 from kdns.dns.rrset import Mx, RRset, Srv
 from kdns.dns.types import CNAME, MX, SRV, TXT, A
+from kdns.dnsserver.answers.answer import compile_answer
+from kdns.dnsserver.answers.order import MAX_TURNS, MAX_WEIGHTED_TURNS, Order, rotated_turns, weighted_turns
+from kdns.dnsserver.answers.response import Response
 from kdns.errors import CorefileError
 from kdns.plugins.kubernetes.options import Options
 from kdns.plugins.kubernetes.plugin import Kubernetes

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Final, TypeVar
 
-from kdns.dns.answer import Answer, ResponseKind
-from kdns.dns.response import EVERYTHING, Reuse, Subject
+from kdns.dnsserver.answers.answer import Answer, ResponseKind
+from kdns.dnsserver.answers.response import EVERYTHING, Reuse, Subject
 
 Name = TypeVar("Name", bound=Hashable)
 

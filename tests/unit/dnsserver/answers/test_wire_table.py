@@ -8,11 +8,11 @@ from itertools import pairwise
 
 import pytest
 
-from kdns.dns import table
-from kdns.dns.answer import Answer, ResponseKind
 from kdns.dns.message import query
-from kdns.dns.response import Reuse, Subject
-from kdns.dns.table import AnswerTable, Generations, Lane, ResponseCounts, key_of
+from kdns.dnsserver.answers import table
+from kdns.dnsserver.answers.answer import Answer, ResponseKind
+from kdns.dnsserver.answers.response import Reuse, Subject
+from kdns.dnsserver.answers.table import AnswerTable, Generations, Lane, ResponseCounts, key_of
 from kdns.plugins.kubernetes.subjects import APEX, NAMESPACES, of_service
 
 A, HTTPS, LOWER_HTTPS = 1, 65, 97

@@ -6,9 +6,9 @@ from enum import Enum
 from typing import Final
 
 from kdns.dns.names import text_of
-from kdns.dns.response import Response
 from kdns.dns.types import NOERROR, NS, NXDOMAIN, SOA
 from kdns.dns.wire import ANSWER, AUTHORITY, owner_of, records
+from kdns.dnsserver.answers.response import Response
 
 
 class Outcome(Enum):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kdns.aio.dns.udp import MAX_WAITING
-from kdns.dns.fair_queue import FairQueue, FairShares
+from kdns.dnsserver.answers.fair_queue import FairQueue, FairShares
 
 
 def taken(queue: FairQueue[str]) -> str:

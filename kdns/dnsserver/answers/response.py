@@ -8,10 +8,10 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from kdns.dns.encode import Names, encode_section
 from kdns.dns.names import Labels, encode_name, labels_of
-from kdns.dns.order import AS_IS, Order
 from kdns.dns.query import MAX_MESSAGE_BYTES
 from kdns.dns.rrset import RRset
 from kdns.dns.types import NOERROR
+from kdns.dnsserver.answers.order import AS_IS, Order
 from kdns.named_tuples import quick_replace
 from kdns.tally import Tally
 

@@ -7,14 +7,14 @@ from struct import pack
 
 import pytest
 
-from kdns.dns import answer
-from kdns.dns.answer import compile_answer, limit_of, with_room
 from kdns.dns.message import decode, query
 from kdns.dns.names import Labels, encode_name, labels_of
 from kdns.dns.query import HEADER_BYTES, Query, read_query
 from kdns.dns.rdata import NamesAt, name_at
-from kdns.dns.response import Response
 from kdns.dns.types import A
+from kdns.dnsserver.answers import answer
+from kdns.dnsserver.answers.answer import compile_answer, limit_of, with_room
+from kdns.dnsserver.answers.response import Response
 from kdns.plugins.forward.bailiwick import checked
 
 NAME = "Big.example.org."

@@ -11,7 +11,6 @@ import msgspec
 
 from kdns.dns.encode import QUESTION_POINTER, Names, encode_opt, encode_section
 from kdns.dns.names import POINTER, labels_of, text_of
-from kdns.dns.order import AS_IS, MOVING
 from kdns.dns.query import (
     AA,
     AD,
@@ -28,10 +27,12 @@ from kdns.dns.query import (
     Malformed,
     Query,
 )
-from kdns.dns.response import Response, Subject
 from kdns.dns.rrset import RRset
 from kdns.dns.types import AAAA, BADVERS, METRIC_TYPES, MX, OPT, A
-from kdns.dns.wire import ANSWER, Record, cut, from_wire, owner_of, records
+from kdns.dns.wire import ANSWER, Record, cut, owner_of, records
+from kdns.dnsserver.answers.decode import from_wire
+from kdns.dnsserver.answers.order import AS_IS, MOVING
+from kdns.dnsserver.answers.response import Response, Subject
 from kdns.tally import Tally
 
 MAX_UDP_BYTES: Final = 1232
