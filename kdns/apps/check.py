@@ -160,7 +160,7 @@ class _Check:
 
     async def corefile(self, path: str, text: str, *, is_here: bool) -> None:
         """A Corefile, and with `is_here`, the files that it names."""
-        servers, others, found = mistakes_in(_with_pillar(text), path, dns_port=self._dns_port)
+        servers, others, found = mistakes_in(_with_pillar(text), path, BY_NAME, dns_port=self._dns_port)
         self.read[COREFILE] += 1
         self.mistakes += found
         self.warnings += block_warnings(servers, self._dns_port)
@@ -211,7 +211,9 @@ class _Check:
                 continue
             if key == COREFILE_KEY:
                 corefile = _with_pillar(value)
-                servers, _, found = mistakes_in(corefile, manifest.path, dns_port=self._dns_port, read=_elsewhere)
+                servers, _, found = mistakes_in(
+                    corefile, manifest.path, BY_NAME, dns_port=self._dns_port, read=_elsewhere
+                )
                 self.read[COREFILE] += 1
                 self.mistakes += _within(manifest, text, key, found)
                 self.warnings += _within(manifest, text, key, block_warnings(servers, self._dns_port))

@@ -19,7 +19,6 @@ from kdns.cluster.state import State
 from kdns.errors import CorefileError, InputError, KubeconfigError
 from kdns.plugins import hosts, root
 from kdns.plugins.directive import Level, OnChange
-from kdns.plugins.directives import DIRECTIVES
 from kdns.plugins.server_config import ServerConfig
 
 _OPTIONAL: Final = frozenset({hosts.DEFAULT_PATH})
@@ -59,7 +58,7 @@ class _Reading(BlockSetup):
 
     async def read(self) -> None:
         """Build the directives one by one, and let each read its files."""
-        for row in DIRECTIVES:
+        for row in self.config.rows:
             if configs := self.config.configs(row):
                 self._attempt(partial(row.build, configs, self))
         for prepare in self.preparations:

@@ -17,6 +17,7 @@ from kdns.aio.node_local.settings import NodeLocal
 from kdns.aio.process import exempt_from_gc, gc_paused, pid_file, reload_event, stop_event
 from kdns.aio.tasks import in_daemon_thread, observed, unless_stopped
 from kdns.errors import ListenError
+from kdns.plugins.directives import BY_NAME
 from kdns.plugins.server_config import TRANSPORTS
 
 log = logs.get(__name__)
@@ -79,7 +80,7 @@ async def serve(
     stop = stop_event()
     reload_wanted = reload_event(stop)
     filled = node_local.filled if node_local else str
-    read = partial(read_corefile, corefile, dns_port=dns_port, filled=filled)
+    read = partial(read_corefile, corefile, BY_NAME, dns_port=dns_port, filled=filled)
     share_out(Kind.DNS, Kind.SITES, Kind.UPSTREAMS)
     first = await unless_stopped(in_daemon_thread(read), stop)
     if first is None:

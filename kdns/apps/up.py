@@ -255,14 +255,15 @@ async def node_proxy(options: UpOptions, source: Source) -> AsyncIterator[Choice
 def dns_config(options: UpOptions) -> Corefile:
     """--corefile, or the built-in Corefile."""
     from kdns.aio.files.corefile import corefile_of, read_corefile  # noqa: PLC0415 - late, as the DNS server
+    from kdns.plugins.directives import BY_NAME  # noqa: PLC0415 - the same
 
     if options.corefile:
-        return read_corefile(options.corefile, dns_port=options.dns.port)
+        return read_corefile(options.corefile, BY_NAME, dns_port=options.dns.port)
     port, host = options.dns.port, options.dns.host
     text = COREFILE.format(domain=options.control_plane.cluster.cluster_domain, port=port, host=host)
     if is_loopback(host) and (resolv_conf := _resolv_conf()):
         text += OUTSIDE.format(port=port, host=host, resolv_conf=resolv_conf)
-    return corefile_of(text, "built-in Corefile", dns_port=options.dns.port)
+    return corefile_of(text, "built-in Corefile", BY_NAME, dns_port=options.dns.port)
 
 
 def _resolv_conf() -> Path | None:

@@ -6,7 +6,6 @@ Interfaces are only looked up by the listeners: a name here need not exist. Seve
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
 
@@ -54,7 +53,7 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> BindConfig:
     return configured(BindConfig(_hosts(stanza.args)), stanza, OPTIONS)
 
 
-def hosts_of(configs: Iterable[BindConfig]) -> tuple[str, ...]:
+def hosts_of(configs: tuple[BindConfig, ...]) -> tuple[str, ...]:
     """The addresses and interfaces as they are written, without those excluded as they are written."""
     return tuple(dict.fromkeys(host for config in configs for host in config.hosts if host not in config.exclude))
 
@@ -65,5 +64,5 @@ def build(configs: tuple[BindConfig, ...], setup: Setup) -> None:
         setup.listen(config.hosts, config.exclude)
 
 
-DIRECTIVE = Directive("bind", parse, build, Repeat.ADD, options=OPTIONS, is_listed=False)
+DIRECTIVE = Directive("bind", parse, build, Repeat.ADD, options=OPTIONS, is_listed=False, hosts_of=hosts_of)
 """Not listed in coredns_plugin_enabled, as in CoreDNS: it is no plugin there either."""

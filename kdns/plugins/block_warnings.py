@@ -7,7 +7,6 @@ from typing import Final
 
 from kdns.corefile.address import ZoneAddress
 from kdns.errors import CorefileError
-from kdns.plugins import bind, view
 from kdns.plugins.directives import BY_NAME, COREDNS_ONLY
 from kdns.plugins.forward.plugin import DIRECTIVE as FORWARD
 from kdns.plugins.forward.targets import Target
@@ -27,7 +26,7 @@ def block_warnings(servers: Iterable[ServerConfig], dns_port: int) -> list[Coref
 
 def _stray_words(server: ServerConfig) -> Iterator[CorefileError]:
     """A directive, or a word of no directive, that stands where zones stand."""
-    where = "every address" if not server.configs(bind.DIRECTIVE) else "the addresses of `bind`"
+    where = "every address" if server.bound is None else "the addresses of `bind`"
     has_root = any(address.zone == "." for address in server.addresses)
     for address in server.addresses:
         word = address.token.text if address.token else ""
@@ -46,9 +45,9 @@ def _stray_words(server: ServerConfig) -> Iterator[CorefileError]:
 
 
 def _asks_itself(server: ServerConfig, dns_port: int) -> Iterator[CorefileError]:
-    if server.configs(view.DIRECTIVE) or not server.is_known(bind.DIRECTIVE):
+    if server.has_view or not server.is_placed:
         return
-    hosts = frozenset(bind.hosts_of(server.configs(bind.DIRECTIVE))) or _OWN
+    hosts = frozenset(server.bound or _OWN)
     places = {(address.scheme, address.port_or_default(dns_port)) for address in server.addresses}
     for config in server.configs(FORWARD):
         for target in config.targets:

@@ -1,4 +1,4 @@
-"""What a directive is: one row of the table in kdns.plugins.directives.
+"""What a directive is: one row of a table (kdns.plugins.directives).
 
 A row reads stanzas into frozen configurations, and builds from them the plugin of the chain. What a plugin needs of
 the world (files, clocks, sockets, clusters) comes through Setup: directives do no input and output themselves.
@@ -353,6 +353,9 @@ class Directive(Generic[Config]):
     configurations that count, at least one, and gives the plugin; None for a directive that does nothing to queries.
     `options` are the names of the options in its block. `is_listed` says whether coredns_plugin_enabled names it.
     `doubts` are what of a configuration cannot work, and is no reason not to start.
+    What server blocks at one address have to agree about: `hosts_of` gives the addresses and interfaces that the
+    configurations listen on instead of everywhere, `is_certificate` says that they are a certificate of listeners, and
+    `is_view` that the block is for some queries only, so that other blocks may have the same zones.
     """
 
     name: str
@@ -362,6 +365,9 @@ class Directive(Generic[Config]):
     options: Collection[str] = ()
     is_listed: bool = True
     doubts: Callable[[Config], Iterable[CorefileError]] = lambda _: ()
+    hosts_of: Callable[[tuple[Config, ...]], tuple[str, ...]] | None = None
+    is_certificate: bool = False
+    is_view: bool = False
 
 
 Row: TypeAlias = Directive[Any]

@@ -5,8 +5,11 @@ A row and the directive's own file, page and tests are all that a directive is.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
+from kdns.corefile.address import DEFAULT_PORTS
+from kdns.corefile.parse import ServerBlock
 from kdns.plugins import (
     acl,
     auto,
@@ -39,6 +42,7 @@ from kdns.plugins import (
     reload,
     root,
     rrl,
+    server_config,
     timeouts,
     tls,
     transfer,
@@ -123,3 +127,10 @@ COREDNS_ORDER: Final = (
 
 COREDNS_ONLY: Final = frozenset(COREDNS_ORDER) - BY_NAME.keys()
 """Those that kdns does not have. They are refused by name, so that nobody takes one for a typing error."""
+
+
+def configure(
+    blocks: Iterable[ServerBlock], *, dns_port: int = DEFAULT_PORTS["dns"]
+) -> tuple[server_config.ServerConfig, ...]:
+    """The servers of these blocks, with the directives of kdns; raises CorefileError. See server_config.configure."""
+    return server_config.configure(blocks, BY_NAME, dns_port=dns_port)

@@ -8,6 +8,7 @@ from typing import Final
 
 from kdns.corefile.lexer import Token
 
+TLS_USAGE: Final = "tls CERT KEY [CA]"
 UNLIMITED_QUERIES: Final = -1
 """Queries of a connection over TCP without a limit."""
 HTTPS_CONNECTIONS: Final = 200

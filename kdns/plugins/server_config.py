@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 from typing import Any, Final, NamedTuple, TypeVar
@@ -12,10 +12,9 @@ from kdns.corefile.lines import Stanza
 from kdns.corefile.parse import ServerBlock
 from kdns.errors import CorefileError
 from kdns.net import Address, join_host_port, parse_address
-from kdns.plugins import bind, tls, view
 from kdns.plugins.advice import ADVICE, EXTERNAL
 from kdns.plugins.directive import Directive, Repeat, Row
-from kdns.plugins.directives import BY_NAME, COREDNS_ONLY
+from kdns.plugins.listener import TLS_USAGE
 from kdns.spelling import closest
 
 Config = TypeVar("Config")
@@ -51,7 +50,7 @@ def label_of(place: Place) -> str:
 class ServerConfig:
     """One server block, understood: the configurations that count of each directive it has, in the chain's order.
 
-    `stanzas` are where they stand, for messages.
+    `rows` are the block's directives in that order, those with a mistake too; `stanzas` are where they stand.
     """
 
     path: str
@@ -59,6 +58,7 @@ class ServerConfig:
     addresses: tuple[ZoneAddress, ...]
     directives: Mapping[str, tuple[object, ...]]
     stanzas: tuple[Stanza, ...] = field(default=(), compare=False, repr=False)
+    rows: tuple[Row, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def zones(self) -> tuple[str, ...]:
@@ -73,11 +73,34 @@ class ServerConfig:
         """Whether it is known what the block says of a directive: nothing, or something in which no mistake is."""
         return bool(self.configs(directive)) or all(stanza.name != directive.name for stanza in self.stanzas)
 
+    @property
+    def bound(self) -> tuple[str, ...] | None:
+        """The addresses and interfaces that `bind` names, as they are written; None for every address."""
+        for row in self.rows:
+            if row.hosts_of and (configs := self.configs(row)):
+                return row.hosts_of(configs)
+        return None
+
+    @property
+    def certificates(self) -> tuple[object, ...]:
+        """The certificates of the block's listeners."""
+        return tuple(config for row in self.rows if row.is_certificate for config in self.configs(row))
+
+    @property
+    def has_view(self) -> bool:
+        """Whether the block is for some queries only, so that others may have the same zones."""
+        return any(row.is_view and self.configs(row) for row in self.rows)
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether it is known where the block listens, and to whom."""
+        return all(self.configs(row) for row in self.rows if row.hosts_of or row.is_view)
+
     def doubts(self) -> Iterator[CorefileError]:
         """What of the directives cannot work, and is no reason not to start."""
-        for name, configs in self.directives.items():
-            for config in configs:
-                yield from BY_NAME[name].doubts(config)
+        for row in self.rows:
+            for config in self.configs(row):
+                yield from row.doubts(config)
 
     def error(self, reason: str) -> CorefileError:
         """The error that points at the server block."""
@@ -98,20 +121,26 @@ class ServerConfig:
 
 
 def configure(
-    blocks: Iterable[ServerBlock], *, dns_port: int = DEFAULT_PORTS["dns"], schemes: Collection[str] = tuple(TRANSPORTS)
+    blocks: Iterable[ServerBlock],
+    table: Mapping[str, Row],
+    *,
+    dns_port: int = DEFAULT_PORTS["dns"],
 ) -> tuple[ServerConfig, ...]:
     """The servers that the blocks ask for, in order; raises CorefileError.
 
-    `dns_port` stands in for a missing port of dns://, `schemes` are those that can be served.
+    `table` has the directives by name, in the chain's order. `dns_port` stands in for a missing port of dns://.
     """
-    servers, _, errors = server_configs(blocks, dns_port=dns_port, schemes=schemes)
+    servers, _, errors = server_configs(blocks, table, dns_port=dns_port)
     if errors:
         raise errors[0]
     return servers
 
 
 def server_configs(
-    blocks: Iterable[ServerBlock], *, dns_port: int = DEFAULT_PORTS["dns"], schemes: Collection[str] = tuple(TRANSPORTS)
+    blocks: Iterable[ServerBlock],
+    table: Mapping[str, Row],
+    *,
+    dns_port: int = DEFAULT_PORTS["dns"],
 ) -> tuple[tuple[ServerConfig, ...], tuple[ServerConfig, ...], list[CorefileError]]:
     """The servers in whose blocks nothing is wrong, the others without what is wrong, and every mistake.
 
@@ -122,8 +151,8 @@ def server_configs(
     wrong: set[int] = set()
     for number, block in enumerate(blocks):
         before = len(errors)
-        everyone.append(server := _server(block, errors))
-        errors += _unserved(server, schemes)
+        everyone.append(server := _server(block, table, errors))
+        errors += _unserved(server)
         if len(errors) > before:
             wrong.add(number)
     errors += _missing_tls(everyone, dns_port)
@@ -134,23 +163,23 @@ def server_configs(
     return servers, tuple(everyone[number] for number in sorted(wrong)), errors
 
 
-def _unserved(server: ServerConfig, schemes: Collection[str]) -> Iterator[CorefileError]:
+def _unserved(server: ServerConfig) -> Iterator[CorefileError]:
     for address in server.addresses:
-        if address.scheme not in schemes:
-            served = ", ".join(f"{scheme}://" for scheme in schemes)
+        if address.scheme not in TRANSPORTS:
+            served = ", ".join(f"{scheme}://" for scheme in TRANSPORTS)
             yield _at(server, address, f"kdns does not serve {address.scheme}://; it serves {served}")
 
 
-def _server(block: ServerBlock, errors: list[CorefileError]) -> ServerConfig:
+def _server(block: ServerBlock, table: Mapping[str, Row], errors: list[CorefileError]) -> ServerConfig:
     """The server of a block, without what is wrong."""
-    errors += _missing_zones(block)
+    errors += _missing_zones(block, table)
     zones = tuple(dict.fromkeys(address.zone for address in block.addresses))
     stanzas: dict[str, list[Stanza]] = {}
     parsed: dict[str, list[object]] = {}
     for stanza in block.stanzas:
-        row = BY_NAME.get(stanza.name)
+        row = table.get(stanza.name)
         if row is None:
-            errors.append(stanza.error(_unknown(stanza, block)))
+            errors.append(stanza.error(_unknown(stanza, block, table)))
             continue
         stanzas.setdefault(stanza.name, []).append(stanza)
         first = stanzas[stanza.name][0]
@@ -163,10 +192,11 @@ def _server(block: ServerBlock, errors: list[CorefileError]) -> ServerConfig:
             errors += (error, *_further_mistakes(row, stanza, zones, error))
     counting = {
         name: tuple(parsed[name] if row.repeat is Repeat.ADD else parsed[name][-1:])
-        for name, row in BY_NAME.items()
+        for name, row in table.items()
         if parsed.get(name)
     }
-    return ServerConfig(block.path, block.line, block.addresses, counting, block.stanzas)
+    rows = tuple(row for name, row in table.items() if name in stanzas)
+    return ServerConfig(block.path, block.line, block.addresses, counting, block.stanzas, rows)
 
 
 def _further_mistakes(row: Row, stanza: Stanza, zones: tuple[str, ...], error: CorefileError) -> list[CorefileError]:
@@ -187,29 +217,27 @@ def _further_mistakes(row: Row, stanza: Stanza, zones: tuple[str, ...], error: C
     return further
 
 
-def _missing_zones(block: ServerBlock) -> Iterator[CorefileError]:
+def _missing_zones(block: ServerBlock, table: Mapping[str, Row]) -> Iterator[CorefileError]:
     """`errors` in the first line of a file without braces would be a zone: nobody means that."""
     for address in block.addresses:
-        if not block.braces and address.token and address.token.text in BY_NAME:
+        if not block.braces and address.token and address.token.text in table:
             name = address.token.text
             yield address.token.error(
                 f"a zone is wanted here and `{name}` is a directive: begin with a line such as `.:53`"
             )
 
 
-def _unknown(stanza: Stanza, block: ServerBlock) -> str:
+def _unknown(stanza: Stanza, block: ServerBlock, table: Mapping[str, Row]) -> str:
     name = stanza.name
     if name in ADVICE:
         return f"kdns does not have the directive `{name}` of CoreDNS; instead: {ADVICE[name]}"
     if name in EXTERNAL:
         return f"`{name}` is an external plugin of CoreDNS, which kdns does not have; instead: {EXTERNAL[name]}"
-    if name in COREDNS_ONLY:
-        return f"kdns does not have the directive `{name}` (CoreDNS does)"
     if stanza.braces and not block.braces:
         return f"unknown directive `{name}`; if it is a zone: with more than one server block each needs {{ braces }}"
-    if meant := closest(name, (*BY_NAME, *sorted(COREDNS_ONLY))):
+    if meant := closest(name, (*table, *sorted(ADVICE))):
         return f"unknown directive `{name}`; did you mean `{meant}`?"
-    return f"unknown directive `{name}`; kdns has {', '.join(sorted(BY_NAME))}"
+    return f"unknown directive `{name}`; kdns has {', '.join(sorted(table))}"
 
 
 def _missing_tls(servers: Iterable[ServerConfig], dns_port: int) -> Iterator[CorefileError]:
@@ -217,13 +245,13 @@ def _missing_tls(servers: Iterable[ServerConfig], dns_port: int) -> Iterator[Cor
     certified = {
         (address.scheme, address.port_or_default(dns_port))
         for server in servers
-        if server.configs(tls.DIRECTIVE) or not server.is_known(tls.DIRECTIVE)
+        if any(row.is_certificate for row in server.rows)
         for address in server.addresses
     }
     for server in servers:
         for address in server.addresses:
             if address.scheme in NEED_TLS and (address.scheme, address.port_or_default(dns_port)) not in certified:
-                yield _at(server, address, f"{address.scheme}:// needs the directive `tls` in its block: {tls.USAGE}")
+                yield _at(server, address, f"{address.scheme}:// needs the directive `tls` in its block: {TLS_USAGE}")
 
 
 def _overlaps(servers: Iterable[ServerConfig], dns_port: int) -> Iterator[tuple[int, CorefileError]]:
@@ -234,10 +262,10 @@ def _overlaps(servers: Iterable[ServerConfig], dns_port: int) -> Iterator[tuple[
     taken: dict[tuple[str, str, int], dict[str, ServerConfig]] = {}
     for number, server in enumerate(servers):
         errors = []
-        for address in server.addresses if _is_placed(server) and not has_view(server) else ():
+        for address in server.addresses if server.is_placed and not server.has_view else ():
             port = address.port_or_default(dns_port)
             others = taken.setdefault((address.scheme, address.zone, port), {})
-            for host in bind.hosts_of(server.configs(bind.DIRECTIVE)) or ("",):
+            for host in server.bound or ("",):
                 other = others.get(host) or others.get("") if host else next(iter(others.values()), None)
                 if port and other:
                     where = f"{other.path}:{other.line}"
@@ -250,26 +278,17 @@ def _overlaps(servers: Iterable[ServerConfig], dns_port: int) -> Iterator[tuple[
 def _static_clashes(servers: Sequence[ServerConfig], dns_port: int) -> Iterator[tuple[int, CorefileError]]:
     """The clashes of places that can be told without knowing the machine's interfaces, each with a server's number."""
     places: dict[Place, list[tuple[ServerConfig, str]]] = {}
-    for server in filter(_is_placed, servers):
-        hosts = [host for host in bind.hosts_of(server.configs(bind.DIRECTIVE)) if parse_address(host)]
-        is_anywhere = not server.configs(bind.DIRECTIVE)
+    for server in servers:
+        if not server.is_placed:
+            continue
+        hosts = [WILDCARD] if server.bound is None else [(host,) for host in server.bound if parse_address(host)]
         for address in server.addresses:
-            for group in [WILDCARD] if is_anywhere else [(host,) for host in hosts]:
+            for group in hosts:
                 place = Place(group, address.port_or_default(dns_port), address.scheme)
                 places.setdefault(place, []).append((server, address.zone))
     numbers = {id(server): number for number, server in enumerate(servers)}
     for second, reason in _clashes(places):
         yield numbers[id(second)], second.error(reason)
-
-
-def _is_placed(server: ServerConfig) -> bool:
-    """Whether it is known where a server listens, and to whom."""
-    return server.is_known(bind.DIRECTIVE) and server.is_known(view.DIRECTIVE)
-
-
-def has_view(server: ServerConfig) -> bool:
-    """Whether a block is for some queries only, so that others may have the same zones."""
-    return bool(server.configs(view.DIRECTIVE))
 
 
 def refuse_clashes(places: Mapping[Place, Sequence[tuple[ServerConfig, str]]]) -> None:
@@ -283,7 +302,7 @@ def refuse_clashes(places: Mapping[Place, Sequence[tuple[ServerConfig, str]]]) -
     for place, parts in places.items():
         masters: dict[str, ServerConfig] = {}
         for server, zone in parts if place.port else ():
-            if has_view(server):
+            if server.has_view:
                 continue
             if first := masters.get(zone):
                 where = f"{zone} on {_named(place.hosts)}, port {place.port},"
@@ -335,9 +354,9 @@ def _other_certificates(place: Place, parts: Sequence[tuple[ServerConfig, str]])
 
     Differs: CoreDNS uses the one of its last block.
     """
-    certified = [server for server, _ in parts if place.scheme != "dns" and server.configs(tls.DIRECTIVE)]
+    certified = [server for server, _ in parts if place.scheme != "dns" and server.certificates]
     for server in certified[1:]:
-        if server.configs(tls.DIRECTIVE) != certified[0].configs(tls.DIRECTIVE):
+        if server.certificates != certified[0].certificates:
             where = f"{certified[0].path}:{certified[0].line}"
             yield server, f"`tls` differs from that of the block at {where}, which listens at the same address"
 

@@ -6,10 +6,8 @@ from dataclasses import replace
 
 from kdns.corefile.lines import Line, Stanza
 from kdns.plugins.directive import Directive, Setup
-from kdns.plugins.listener import ClientAuth, TlsConfig
+from kdns.plugins.listener import TLS_USAGE, ClientAuth, TlsConfig
 from kdns.plugins.stanza import Option, choice, configured, count
-
-USAGE = "tls CERT KEY [CA]"
 
 
 def _client_auth(config: TlsConfig, line: Line) -> TlsConfig:
@@ -28,7 +26,7 @@ OPTIONS = {
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> TlsConfig:
     """What a `tls` stanza says; raises CorefileError."""
-    count(stanza, USAGE, 2, 3)
+    count(stanza, TLS_USAGE, 2, 3)
     cert, key, *rest = (token.text for token in stanza.args)
     return configured(TlsConfig(cert, key, rest[0] if rest else "", at=stanza.words[0]), stanza, OPTIONS)
 
@@ -46,4 +44,4 @@ def build(configs: tuple[TlsConfig, ...], setup: Setup) -> None:
     setup.listener(lambda options: replace(options, tls=config))
 
 
-DIRECTIVE = Directive("tls", parse, build, options=OPTIONS)
+DIRECTIVE = Directive("tls", parse, build, options=OPTIONS, is_certificate=True)

@@ -83,4 +83,4 @@ def build(configs: tuple[ViewConfig, ...], setup: Setup) -> ViewPlugin:
     return plugin
 
 
-DIRECTIVE: Final = Directive("view", parse, build, options=OPTIONS)
+DIRECTIVE: Final = Directive("view", parse, build, options=OPTIONS, is_view=True)

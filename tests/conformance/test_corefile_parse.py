@@ -33,13 +33,13 @@ from kdns.plugins import (
     timeouts,
 )
 from kdns.plugins.cache.config import CacheConfig, StaleConfig
-from kdns.plugins.directives import BY_NAME, COREDNS_ONLY
+from kdns.plugins.directives import BY_NAME, COREDNS_ONLY, configure
 from kdns.plugins.dnssec import plugin as dnssec
 from kdns.plugins.forward import plugin as forward
 from kdns.plugins.hosts import Entry, HostsConfig
 from kdns.plugins.kubernetes import plugin as kubernetes
 from kdns.plugins.kubernetes.config import KubernetesConfig
-from kdns.plugins.server_config import ServerConfig, configure
+from kdns.plugins.server_config import ServerConfig
 
 CASES = Path(__file__).parents[2].parent / "shared" / "conformance" / "corefile-parse-cases.json"
 NAMES = {"metrics": "prometheus", None: "server address"}

@@ -15,10 +15,10 @@ from kdns.dns.message import query as make_query
 from kdns.dns.types import type_number
 from kdns.plugins import k8s_external
 from kdns.plugins.chain import Request
+from kdns.plugins.directives import configure
 from kdns.plugins.k8s_external import ExternalConfig
 from kdns.plugins.kubernetes.options import Options
 from kdns.plugins.kubernetes.plugin import Kubernetes
-from kdns.plugins.server_config import configure
 
 FIXTURE = "coredns-conformance/fixture"
 

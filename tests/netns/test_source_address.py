@@ -15,7 +15,8 @@ SET_UP = "ip link set lo up" + "".join(f" && ip address add {address}/24 dev lo"
 ASK = """
 import asyncio, socket
 from kdns.aio.dns.server import DnsServer
-from kdns.aio.files.corefile import corefile_of
+from kdns.corefile.parse import parse
+from kdns.plugins.directives import configure
 from kdns.errors import ListenError
 from kdns.dns.message import decode, query
 
@@ -28,19 +29,19 @@ def ask(port, source, target):
         return decode(client.recv(512)).rcode
 
 async def main():
-    server = DnsServer(corefile_of("shop.test:5353 {\\n errors\\n}\\n", "Corefile", dns_port=53).checked())
+    server = DnsServer(configure(parse("shop.test:5353 {\\n errors\\n}\\n")))
     await server.start()
     port = server.addresses[0][1]
     for target in ADDRESSES:
         for source in ADDRESSES:
             print(source, target, await asyncio.to_thread(ask, port, source, target))
-    second = DnsServer(corefile_of("shop.test:5353 {\\n bind 10.9.9.2\\n}\\n", "Corefile", dns_port=53).checked())
+    second = DnsServer(configure(parse("shop.test:5353 {\\n bind 10.9.9.2\\n}\\n")))
     try:
         await second.start()
     except ListenError as error:
         print(error)
     await server.stop()
-    on_interface = DnsServer(corefile_of("shop.test:5353 {\\n bind lo\\n}\\n", "Corefile", dns_port=53).checked())
+    on_interface = DnsServer(configure(parse("shop.test:5353 {\\n bind lo\\n}\\n")))
     await on_interface.start()
     print(*(address for address, _ in on_interface.addresses if ":" not in address))
     await on_interface.stop()

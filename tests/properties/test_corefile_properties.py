@@ -16,8 +16,7 @@ from kdns.corefile.lines import Line
 from kdns.corefile.parse import parse
 from kdns.errors import CorefileError
 from kdns.net import Network
-from kdns.plugins.directives import BY_NAME
-from kdns.plugins.server_config import configure
+from kdns.plugins.directives import BY_NAME, configure
 from kdns.plugins.stanza import duration_s
 
 UNHURRIED = settings(deadline=None)  # other work on the machine is no failure
@@ -53,7 +52,7 @@ def read(pattern: str) -> Sequence[tuple[str, str]]:
 def refusal(text: str) -> CorefileError | None:
     """What is wrong with a Corefile, if anything."""
     try:
-        configure(parse(text, environ={"A": "a {"}, read=read), schemes=("dns", "tls"))
+        configure(parse(text, environ={"A": "a {"}, read=read))
     except CorefileError as error:
         return error
     return None

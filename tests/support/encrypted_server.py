@@ -15,7 +15,7 @@ from fake_api_certs import authority, issue
 
 from kdns.aio.dns.server import DnsServer
 from kdns.corefile.parse import parse
-from kdns.plugins.server_config import configure
+from kdns.plugins.directives import configure
 
 
 class Encrypted:

@@ -20,7 +20,6 @@ from kdns.aio.http.sites import HealthProbe
 from kdns.aio.kube.connection import BUCKETS_S
 from kdns.aio.metrics import Gauges, Histogram, Sample
 from kdns.dns.types import rcode_name, type_label
-from kdns.plugins.directives import DIRECTIVES
 from kdns.plugins.server import Server
 from kdns.plugins.server_config import ServerConfig
 
@@ -163,8 +162,8 @@ class ClusterCollector(Collector):
 
 def _directives(enabled: Iterable[Enabled]) -> Iterator[Sample]:
     for server, zone, view, config in enabled:
-        for row in DIRECTIVES:
-            if row.is_listed and row.name in config.directives:
+        for row in config.rows:
+            if row.is_listed:
                 yield Sample((server, zone, view, row.name), 1)
 
 

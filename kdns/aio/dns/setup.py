@@ -36,7 +36,6 @@ from kdns.plugins.chain import UNHANDLED, Chain, Plugin, Reply, Request
 from kdns.plugins.directive import Chance, Files, Level, OnChange
 from kdns.plugins.directive import Page as PlainPage
 from kdns.plugins.directive import Sample as PlainSample
-from kdns.plugins.directives import DIRECTIVES
 from kdns.plugins.dnstap.frames import FrameSpec
 from kdns.plugins.listener import ListenerOptions
 from kdns.plugins.server import Block, Server, View
@@ -123,7 +122,7 @@ class BlockSetup:
     def build(self) -> None:
         """Build the chain; CorefileError or InputError for what cannot be done."""
         plugins: list[Plugin] = []
-        for row in DIRECTIVES:
+        for row in self.config.rows:
             configs = self.config.configs(row)
             plugin = row.build(configs, self) if configs else None
             if plugin is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -14,6 +14,7 @@ from kdns.aio.files.bounded import bounded_text
 from kdns.corefile.imports import Reader
 from kdns.corefile.parse import parse
 from kdns.errors import CorefileError, InputError
+from kdns.plugins.directive import Row
 from kdns.plugins.server_config import ServerConfig, server_configs
 
 CHARACTERS_MAX: Final = 16 << 20
@@ -38,8 +39,13 @@ class Corefile:
         return self.servers
 
 
-def read_corefile(path: str, *, dns_port: int, filled: Callable[[str], str] = str) -> Corefile:
-    """The Corefile at this path, right or wrong; `filled` gives the text that counts for the text of the file."""
+def read_corefile(
+    path: str, table: Mapping[str, Row], *, dns_port: int, filled: Callable[[str], str] = str
+) -> Corefile:
+    """The Corefile at this path, right or wrong; `filled` gives the text that counts for the text of the file.
+
+    `table` has the directives by name.
+    """
     try:
         text = bounded_text(path, CHARACTERS_MAX)
     except (OSError, UnicodeDecodeError) as error:
@@ -49,10 +55,10 @@ def read_corefile(path: str, *, dns_port: int, filled: Callable[[str], str] = st
     except InputError as error:
         digest = hashlib.sha512(text.encode()).hexdigest()
         return Corefile(digest, errors=(CorefileError(path, 0, "", str(error)),))
-    return corefile_of(text, path, dns_port=dns_port)
+    return corefile_of(text, path, table, dns_port=dns_port)
 
 
-def corefile_of(text: str, path: str, *, dns_port: int) -> Corefile:
+def corefile_of(text: str, path: str, table: Mapping[str, Row], *, dns_port: int) -> Corefile:
     """The Corefile of this text; `path` is its name in errors, and imports are relative to its folder."""
     digest = hashlib.sha512(text.encode())
 
@@ -63,14 +69,15 @@ def corefile_of(text: str, path: str, *, dns_port: int) -> Corefile:
         return files
 
     try:
-        servers, _, errors = server_configs(parse(text, path, environ=os.environ, read=read), dns_port=dns_port)
+        blocks = parse(text, path, environ=os.environ, read=read)
+        servers, _, errors = server_configs(blocks, table, dns_port=dns_port)
     except CorefileError as error:
         return Corefile(digest.hexdigest(), errors=(error,))
     return Corefile(digest.hexdigest(), () if errors else servers, tuple(errors))
 
 
 def mistakes_in(
-    text: str, path: str, *, dns_port: int, read: Reader | None = None
+    text: str, path: str, table: Mapping[str, Row], *, dns_port: int, read: Reader | None = None
 ) -> tuple[tuple[ServerConfig, ...], tuple[ServerConfig, ...], list[CorefileError]]:
     """Servers as `server_configs` gives them, and every mistake in a Corefile and in what it imports.
 
@@ -78,7 +85,7 @@ def mistakes_in(
     """
     try:
         blocks = parse(text, path, environ=os.environ, read=read or _read_all)
-        servers, others, errors = server_configs(blocks, dns_port=dns_port)
+        servers, others, errors = server_configs(blocks, table, dns_port=dns_port)
     except CorefileError as error:
         return (), (), [error]
     return servers, others, errors + [doubt for server in (*servers, *others) for doubt in server.doubts()]

@@ -22,9 +22,8 @@ from kdns.dns.zonefile import parse_record, record_texts
 from kdns.dnsserver.answers.decode import from_wire
 from kdns.dnsserver.answers.response import Response
 from kdns.plugins.chain import Chain, Plugin, Reply, Request, Serve
-from kdns.plugins.directives import DIRECTIVES
+from kdns.plugins.directives import DIRECTIVES, configure
 from kdns.plugins.server import Block, Exchange, Server
-from kdns.plugins.server_config import configure
 
 FOLDER = Path(__file__).parents[3].parent / "shared" / "conformance" / "directives"
 FLAGS = {"qr": QR, "aa": AA, "tc": TC, "rd": RD, "ra": RA, "ad": AD, "cd": CD}

@@ -9,9 +9,8 @@ from harness import Case, client_of, difference, files_of, packet_of, recorded, 
 
 from kdns.corefile.parse import parse
 from kdns.plugins.chain import Chain, Plugin
-from kdns.plugins.directives import DIRECTIVES
+from kdns.plugins.directives import DIRECTIVES, configure
 from kdns.plugins.server import Block, Exchange, Server
-from kdns.plugins.server_config import configure
 
 
 def cases(names: Collection[str]) -> list[tuple[Case, dict[str, str]]]:

@@ -36,8 +36,8 @@ from kdns.plugins.cache.config import STALE_TTL_S, Limits
 from kdns.plugins.cache.kinds import Kind, contents
 from kdns.plugins.cache.store import Item, key_of
 from kdns.plugins.chain import Reply, Request
+from kdns.plugins.directives import configure
 from kdns.plugins.server import Exchange
-from kdns.plugins.server_config import configure
 
 MAY_2017_S = 1_493_596_800
 """When the recorded signatures count."""

@@ -24,7 +24,7 @@ from kdns.dns.types import A
 from kdns.dnsserver.answers.response import Response
 from kdns.plugins import dns64
 from kdns.plugins.chain import Request
-from kdns.plugins.server_config import configure
+from kdns.plugins.directives import configure
 
 
 def plugin_of(case: Case) -> dns64.Dns64:

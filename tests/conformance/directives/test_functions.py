@@ -17,8 +17,8 @@ from kdns.dns.names import is_below, labels_of, reversed_address, text_of
 from kdns.errors import CorefileError
 from kdns.net import unpacked
 from kdns.plugins import acl
+from kdns.plugins.directives import configure
 from kdns.plugins.forward.targets import Target, target_of
-from kdns.plugins.server_config import configure
 
 NO_BYTES: Final = "bytes that are no text are refused where a zone is wanted"
 SPLIT: Final = "a comma separates zones also without white space"

@@ -15,8 +15,8 @@ from kdns.errors import CorefileError
 from kdns.net import packed, unpacked
 from kdns.plugins import hosts
 from kdns.plugins.chain import Reply
+from kdns.plugins.directives import configure
 from kdns.plugins.hosts import HostTable, read_entries
-from kdns.plugins.server_config import configure
 
 EMPTY_NON_TERMINAL = "a name above a wildcard exists: NODATA, not NXDOMAIN (RFC 4592 §2.2.2)"
 DEVIATIONS = {"hosts/TestLookupA/9": EMPTY_NON_TERMINAL}

@@ -18,8 +18,7 @@ from kdns.dns.encode import Names, encode_section
 from kdns.dns.types import SOA
 from kdns.dns.wire import records
 from kdns.dns.zonefile import parse_record
-from kdns.plugins.directives import COREDNS_ONLY
-from kdns.plugins.server_config import configure
+from kdns.plugins.directives import COREDNS_ONLY, configure
 
 HOST = "127.0.0.1"
 BLOCK = re.compile(r"^(\S.*\{)$", re.MULTILINE)

@@ -14,7 +14,7 @@ from kdns.dnsserver.answers.order import Order, Weights
 from kdns.errors import CorefileError
 from kdns.net import packed
 from kdns.plugins import loadbalance
-from kdns.plugins.server_config import configure
+from kdns.plugins.directives import configure
 
 KINDS = {"CNAME": 0, "A": 1, "AAAA": 1, "MX": 2}
 NO_NAME = "a comma is in no name of a host: kdns refuses it where a zone is wanted"

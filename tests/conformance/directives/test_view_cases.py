@@ -13,8 +13,8 @@ from integration import cases, steps_otherwise
 from kdns.corefile.parse import parse
 from kdns.plugins import view
 from kdns.plugins.chain import Chain
+from kdns.plugins.directives import configure
 from kdns.plugins.server import Block, Exchange, Server
-from kdns.plugins.server_config import configure
 
 DEVIATIONS: Mapping[str, str] = MappingProxyType({})
 

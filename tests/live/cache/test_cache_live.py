@@ -17,7 +17,7 @@ from kdns.aio.dns.server import DnsServer
 from kdns.corefile.parse import parse
 from kdns.dns.message import Decoded, decode
 from kdns.net import HostPort
-from kdns.plugins.server_config import configure
+from kdns.plugins.directives import configure
 from kdns.plugins.upstream import Transport, UpstreamError, UpstreamSpec
 
 COREFILE = """\

@@ -30,7 +30,7 @@ from kdns.aio.node_local.settings import NodeLocal
 from kdns.apps.serve import reloading
 from kdns.corefile.parse import parse
 from kdns.errors import ListenError
-from kdns.plugins.server_config import configure
+from kdns.plugins.directives import BY_NAME, configure
 
 DEADLINE_S = 60.0
 
@@ -121,7 +121,7 @@ async def test_a_file_and_what_it_imports_are_watched(tmp_path: Path, monkeypatc
     corefile.write_text(".:0 {\nbind 127.0.0.1\nreload 2s\nimport part\n}\n")
     imported.write_text("whoami\n")
     monkeypatch.setattr(Reloader, "_next", _at_once)
-    read = partial(read_corefile, str(corefile), dns_port=0)
+    read = partial(read_corefile, str(corefile), BY_NAME, dns_port=0)
     first = read()
     server = DnsServer(first.checked(), sha512=first.sha512)
     await server.start()
@@ -161,7 +161,7 @@ async def test_reloads_go_on_after_a_corefile_that_cannot_be_made(tmp_path: Path
         text = path.read_text()
         if "__PILLAR" in text and problem != "a variable without value":
             raise LookupError(problem)
-        return read_corefile(str(path), dns_port=0, filled=local.filled)
+        return read_corefile(str(path), BY_NAME, dns_port=0, filled=local.filled)
 
     async with started(path.read_text()) as server:
         asked = asyncio.Event()

@@ -20,6 +20,7 @@ from kdns.aio.files.corefile import read_corefile
 from kdns.aio.process import RELOAD_SIGNALS, STOP_SIGNALS, reload_event, stop_event
 from kdns.apps import serve
 from kdns.errors import InputError
+from kdns.plugins.directives import BY_NAME
 
 
 @pytest.fixture
@@ -120,7 +121,7 @@ async def test_a_signal_reloads_the_corefile(tmp_path: Path, number: signal.Sign
     """Other answers on the same sockets; what cannot be used is logged and changes nothing."""
     corefile = tmp_path / "Corefile"
     corefile.write_text(ANSWERS)
-    read = partial(read_corefile, str(corefile), dns_port=0)
+    read = partial(read_corefile, str(corefile), BY_NAME, dns_port=0)
     server = DnsServer(read().checked())
     await server.start()
     try:

@@ -16,7 +16,7 @@ from kdns.aio.dns.server import DnsServer
 from kdns.aio.kube.informer import follow
 from kdns.cluster.watch import Timing
 from kdns.corefile.parse import parse
-from kdns.plugins.server_config import configure
+from kdns.plugins.directives import configure
 
 TIMING = Timing(page_objects=10, backoff_s=0.02, backoff_cap_s=0.1, healthy_s=0.05, report_s=0.05, idle_s=0.3)
 """A real cluster's patience, shortened."""

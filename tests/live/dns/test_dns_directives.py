@@ -21,8 +21,8 @@ from kdns.cluster.source import Source
 from kdns.corefile.parse import parse
 from kdns.dns.message import Decoded, decode, query
 from kdns.errors import CorefileError
+from kdns.plugins.directives import configure
 from kdns.plugins.kubernetes.zone import Zones
-from kdns.plugins.server_config import configure
 
 NAME = "web.shop.svc.cluster.local."
 A = 1

@@ -17,7 +17,7 @@ from fake_api import FakeApi
 from kdns.aio.dns.server import DnsServer
 from kdns.corefile.parse import parse
 from kdns.errors import ListenError
-from kdns.plugins.server_config import configure
+from kdns.plugins.directives import configure
 
 NAME = "s1.default.svc.cluster.local"
 SOONER_S = 8.0

@@ -13,7 +13,6 @@ from fake_api import until
 
 from kdns.aio import process
 from kdns.aio.dns import reload
-from kdns.aio.dns import setup as setups
 from kdns.aio.dns.reload import Reloader
 from kdns.aio.dns.server import DnsServer
 from kdns.aio.files.corefile import Corefile
@@ -22,8 +21,7 @@ from kdns.errors import InputError, ListenError
 from kdns.plugins import health
 from kdns.plugins.chain import Plugin
 from kdns.plugins.directive import Setup
-from kdns.plugins.directives import DIRECTIVES
-from kdns.plugins.server_config import configure
+from kdns.plugins.directives import BY_NAME, configure
 
 
 async def settled(look: Callable[[], tuple[object, ...]]) -> tuple[object, ...]:
@@ -51,8 +49,7 @@ async def test_repeated_swaps_leave_nothing_behind(monkeypatch: pytest.MonkeyPat
         setup.expose("kdns_test", "A family.", ("nr",), lambda: [(("1",), 1.0)], counter=False)
         return health.DIRECTIVE.build(configs, setup)
 
-    rows = [replace(row, build=exposing) if row is health.DIRECTIVE else row for row in DIRECTIVES]
-    monkeypatch.setattr(setups, "DIRECTIVES", rows)
+    monkeypatch.setitem(BY_NAME, "health", replace(health.DIRECTIVE, build=exposing))
     async with api_of(cluster()) as api, serving(api.url, monkeypatch) as other:
         del other  # it shortens the waits of a follower
         server = DnsServer(configure(parse(corefile())))

@@ -7,7 +7,7 @@ from dns_live import page, port_of
 
 from kdns.aio.dns.server import DnsServer
 from kdns.corefile.parse import parse
-from kdns.plugins.server_config import configure
+from kdns.plugins.directives import configure
 
 COREFILE = """
 x:0 {

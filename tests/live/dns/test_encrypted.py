@@ -33,8 +33,8 @@ from kdns.aio.dns.encrypted.https import PlaceConnections
 from kdns.aio.dns.server import DnsServer
 from kdns.corefile.parse import parse
 from kdns.errors import CorefileError
+from kdns.plugins.directives import configure
 from kdns.plugins.listener import ListenerOptions
-from kdns.plugins.server_config import configure
 
 QUERY = packet("a.test", number=0)
 

@@ -23,8 +23,8 @@ from kdns.corefile.parse import parse
 from kdns.dns.message import query
 from kdns.dns.types import A
 from kdns.net import HostPort
+from kdns.plugins.directives import configure
 from kdns.plugins.dnstap.frames import ACCEPT, FrameSpec, control_frame
-from kdns.plugins.server_config import configure
 from kdns.tally import Tally
 
 

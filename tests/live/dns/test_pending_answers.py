@@ -19,8 +19,8 @@ from kdns.aio.dns import turns
 from kdns.aio.dns.encrypted import quic
 from kdns.aio.dns.server import DnsServer
 from kdns.corefile.parse import parse
+from kdns.plugins.directives import configure
 from kdns.plugins.server import Server
-from kdns.plugins.server_config import configure
 
 LAST = 3
 """Questions of a connection, the last of which ends it."""

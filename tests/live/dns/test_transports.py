@@ -21,8 +21,8 @@ from fake_upstream import fake_server
 from kdns.aio.dns.encrypted.doh import MEDIA_TYPE
 from kdns.aio.dns.server import DnsServer
 from kdns.corefile.parse import parse
+from kdns.plugins.directives import configure
 from kdns.plugins.forward.forwarder import Forwarder
-from kdns.plugins.server_config import configure
 from kdns.plugins.whoami import Whoami
 
 Got: TypeAlias = list[str]

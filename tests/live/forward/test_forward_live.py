@@ -21,7 +21,7 @@ from kdns.cluster.source import Source
 from kdns.corefile.parse import parse
 from kdns.dns.message import Decoded, decode
 from kdns.net import HostPort
-from kdns.plugins.server_config import configure
+from kdns.plugins.directives import configure
 from kdns.plugins.upstream import Transport, UpstreamError, UpstreamSpec
 
 COREFILE = """\

@@ -13,7 +13,7 @@ import pytest
 
 from kdns.aio.dns.server import DnsServer
 from kdns.corefile.parse import parse
-from kdns.plugins.server_config import configure
+from kdns.plugins.directives import configure
 
 SECRET = "NoTCJU+DMqFWywaPyxSijrDEA/eC3nK0xi3AMEZuPVk="  # noqa: S105 - of this test only
 KEY = f"hmac-sha256:key.example.:{SECRET}"

@@ -158,4 +158,4 @@ def test_files_that_never_end_are_errors(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_corefile_that_never_ends_is_an_error() -> None:
     with pytest.raises(CorefileError, match=r"^/dev/zero: cannot be read: too large, expected at most 16777216 "):
-        read_corefile("/dev/zero", dns_port=53).checked()
+        read_corefile("/dev/zero", BY_NAME, dns_port=53).checked()

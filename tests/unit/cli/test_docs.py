@@ -20,7 +20,7 @@ from kdns.aio.files.proxy_config import parse_settings
 from kdns.cli.main import main
 from kdns.corefile.parse import parse
 from kdns.durations import parse_duration
-from kdns.plugins.server_config import configure
+from kdns.plugins.directives import configure
 from kdns.proxy.ipvs.virtual_servers import SCHEDULERS
 from kdns.proxy.modes import NAMES
 from kdns.proxy.settings.document import encoded

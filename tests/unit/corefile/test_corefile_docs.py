@@ -15,9 +15,8 @@ from kdns.corefile.parse import parse
 from kdns.net import HostPort
 from kdns.plugins import bind, health, prometheus, ready
 from kdns.plugins.directive import Repeat, Row
-from kdns.plugins.directives import BY_NAME
+from kdns.plugins.directives import BY_NAME, configure
 from kdns.plugins.kubernetes import plugin as kubernetes
-from kdns.plugins.server_config import configure
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"

@@ -16,8 +16,8 @@ from kdns.plugins import bind, health, loadbalance
 from kdns.plugins.advice import ADVICE, EXTERNAL
 from kdns.plugins.bind import BindConfig
 from kdns.plugins.directive import Repeat
-from kdns.plugins.directives import BY_NAME, COREDNS_ONLY, COREDNS_ORDER, DIRECTIVES
-from kdns.plugins.server_config import TRANSPORTS, configure, server_configs
+from kdns.plugins.directives import BY_NAME, COREDNS_ONLY, COREDNS_ORDER, DIRECTIVES, configure
+from kdns.plugins.server_config import TRANSPORTS, server_configs
 
 REFUSED: list[list[str]] = yaml.safe_load(
     (Path(__file__).parents[2] / "golden" / "corefile_directives.yaml").read_text(encoding="utf-8")
@@ -53,11 +53,6 @@ def test_the_default_port_is_an_argument() -> None:
     assert configure(parse("a {\n}\na:1053 {\n}"))
     with pytest.raises(CorefileError, match="port 1053"):
         configure(parse("a {\n}\na:1053 {\n}"), dns_port=1053)
-
-
-def test_the_schemes_that_can_be_served_are_an_argument() -> None:
-    (server,) = configure(parse("tls://a dns://a {\ntls c k\n}"), schemes=("dns", "tls"))
-    assert [address.scheme for address in server.addresses] == ["tls", "dns"]
 
 
 MINIMAL = {
@@ -142,7 +137,7 @@ def test_every_mistake_is_told_at_its_line() -> None:
     grpc://a {
     }
     """
-    lines = [(error.line, error.token) for error in server_configs(parse(text, "F"))[-1]]
+    lines = [(error.line, error.token) for error in server_configs(parse(text, "F"), BY_NAME)[-1]]
     assert lines == [
         (2, "1s"),
         (4, "a"),
@@ -198,7 +193,7 @@ def test_every_mistake_is_told_at_its_line() -> None:
     ],
 )
 def test_every_mistake_between_blocks_is_told(text: str, says: list[str]) -> None:
-    *_, errors = server_configs(parse(text, "F"))
+    *_, errors = server_configs(parse(text, "F"), BY_NAME)
     assert len(errors) == len(says), errors
     for error, said in zip(errors, says, strict=True):
         assert str(error).startswith(said)

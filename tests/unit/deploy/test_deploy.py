@@ -16,8 +16,9 @@ from kdns.cluster.objects import EndpointSlice, Namespace, Pod, Service, Service
 from kdns.cluster.watch import RESOURCES
 from kdns.corefile.parse import parse
 from kdns.plugins import health, prometheus, ready
+from kdns.plugins.directives import configure
 from kdns.plugins.kubernetes import plugin as kubernetes
-from kdns.plugins.server_config import ServerConfig, configure
+from kdns.plugins.server_config import ServerConfig
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 FILES = [DEPLOY / name for name in yaml.safe_load((DEPLOY / "kustomization.yaml").read_text())["resources"]]

@@ -12,7 +12,7 @@ from kdns.aio.files.yaml import documents
 from kdns.aio.node_local.settings import CLUSTER_DNS, NodeLocal, service_host
 from kdns.cli.serve import serve
 from kdns.corefile.parse import parse
-from kdns.plugins.server_config import configure
+from kdns.plugins.directives import configure
 
 DEPLOY = Path(__file__).parents[3] / "deploy" / "node-local"
 FILES = [DEPLOY / name for name in yaml.safe_load((DEPLOY / "kustomization.yaml").read_text())["resources"]]

@@ -17,8 +17,8 @@ from kdns.dnsserver.answers.response import Response, Reuse
 from kdns.net import client_address, packed
 from kdns.plugins import acl
 from kdns.plugins.chain import Chain, Plugin, Request, Sees, Serve
+from kdns.plugins.directives import configure
 from kdns.plugins.server import Block, Exchange, Server
-from kdns.plugins.server_config import configure
 
 
 class Behind(Plugin):

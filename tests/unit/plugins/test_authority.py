@@ -27,12 +27,11 @@ from kdns.net import HostPort
 from kdns.plugins import file
 from kdns.plugins.authority import FREED_AT_ONCE
 from kdns.plugins.chain import Chain, Plugin
-from kdns.plugins.directives import DIRECTIVES
+from kdns.plugins.directives import DIRECTIVES, configure
 from kdns.plugins.file import FileConfig, ZoneFiles
 from kdns.plugins.secondary import plugin as secondary
 from kdns.plugins.secondary.plugin import SecondaryConfig
 from kdns.plugins.server import Block, Exchange, Server
-from kdns.plugins.server_config import configure
 from kdns.plugins.transfer import TransferConfig, Transfers, notify_packet
 from kdns.plugins.upstream import UpstreamError, UpstreamTimeoutError
 

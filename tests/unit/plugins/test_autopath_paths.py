@@ -25,10 +25,10 @@ from kdns.dnsserver.answers.response import Response
 from kdns.plugins.autopath import Autopath, AutopathConfig, search_of
 from kdns.plugins.cache import plugin as cache
 from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.plugins.directives import configure
 from kdns.plugins.kubernetes.options import Options, PodMode
 from kdns.plugins.kubernetes.plugin import Kubernetes
 from kdns.plugins.server import Server
-from kdns.plugins.server_config import configure
 
 SHOP, BANK, SHARED, NOBODY = "10.1.0.1", "10.1.0.2", "10.1.0.3", "10.1.0.9"
 OUTSIDE = "example.net.shop.svc.cluster.local."

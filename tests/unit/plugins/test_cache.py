@@ -26,9 +26,9 @@ from kdns.plugins.cache import store
 from kdns.plugins.cache.kinds import Kind
 from kdns.plugins.cache.plugin import MAX_WAITERS
 from kdns.plugins.chain import UNHANDLED, Chain, Plugin, Reply, Request, Sees, Serve, then
+from kdns.plugins.directives import configure
 from kdns.plugins.rewrite import plugin as rewrite
 from kdns.plugins.server import Block, Exchange, Server
-from kdns.plugins.server_config import configure
 
 NO_NAME = Response(NXDOMAIN, RA, (), (RRset(".", SOA, 600, (Soa("m.", "r.", 1, 2, 3, 4, 30),)),))
 FAILURE = Response(SERVFAIL)

@@ -12,8 +12,8 @@ from kdns.corefile.parse import parse
 from kdns.dns.message import Decoded
 from kdns.dns.query import Query
 from kdns.dns.types import CNAME, A
+from kdns.plugins.directives import configure
 from kdns.plugins.server import Server
-from kdns.plugins.server_config import configure
 from kdns.plugins.upstream import Transport, UpstreamTimeoutError
 
 COREFILE = """\

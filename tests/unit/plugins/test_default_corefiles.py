@@ -13,7 +13,7 @@ from kdns.cluster.objects import EndpointSlice, Meta, Namespace, Service, Servic
 from kdns.cluster.state import State
 from kdns.corefile.parse import parse
 from kdns.net import HostPort
-from kdns.plugins.server_config import configure
+from kdns.plugins.directives import configure
 
 KUBEADM = """\
 .:53 {

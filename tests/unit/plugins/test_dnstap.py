@@ -12,9 +12,9 @@ from kdns.dns.types import A
 from kdns.dnsserver.answers.response import Response
 from kdns.net import packed
 from kdns.plugins.chain import Forwarded, Request
+from kdns.plugins.directives import configure
 from kdns.plugins.dnstap import frames, plugin
 from kdns.plugins.dnstap.message import Tap, payload, varint
-from kdns.plugins.server_config import configure
 
 PACKET = query("a.example.", A)
 SOCKET = "unix:///run/tap"

@@ -15,9 +15,9 @@ from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.answers.table import key_of
 from kdns.plugins import hosts
 from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.plugins.directives import configure
 from kdns.plugins.hosts import MAX_RECORDS, HostTable, read_entries
 from kdns.plugins.server import Server
-from kdns.plugins.server_config import configure
 
 FILE = """
 127.0.0.1 localhost  # the machine itself

@@ -17,8 +17,8 @@ from kdns.dnsserver.answers.answer import error_answer
 from kdns.dnsserver.answers.response import Response, Reuse
 from kdns.plugins import errors, log
 from kdns.plugins.chain import UNHANDLED, Chain, Plugin, Request, Sees, Serve
+from kdns.plugins.directives import configure
 from kdns.plugins.server import Block, Exchange, Server
-from kdns.plugins.server_config import configure
 
 CLIENT = ("192.0.2.7", 40053)
 RCODES = {"NOERROR": 0, "SERVFAIL": 2, "NXDOMAIN": 3, "REFUSED": 5}

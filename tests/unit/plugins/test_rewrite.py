@@ -18,8 +18,8 @@ from kdns.dnsserver.answers.decode import from_wire
 from kdns.dnsserver.answers.response import Response, Reuse, ZoneSoa
 from kdns.errors import CorefileError
 from kdns.plugins.chain import Reply, Request, Sees
+from kdns.plugins.directives import configure
 from kdns.plugins.server import Exchange, Server
-from kdns.plugins.server_config import configure
 
 MISTAKES = [
     ("", "rewrite", "a rule is missing"),

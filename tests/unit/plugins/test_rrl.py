@@ -16,7 +16,7 @@ from kdns.dns.types import NOERROR, NS, NXDOMAIN, SERVFAIL, SOA, A
 from kdns.dnsserver.answers.response import Response
 from kdns.plugins import rrl
 from kdns.plugins.chain import Reply, Request
-from kdns.plugins.server_config import configure
+from kdns.plugins.directives import configure
 
 ANSWER = Response(NOERROR, answer=(RRset("a.example.org.", A, 5, (bytes(4),)),))
 ZONE_SOA = RRset("example.org.", SOA, 5, (Soa("ns.", "admin.", 1, 2, 3, 4, 5),))

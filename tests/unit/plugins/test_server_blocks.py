@@ -20,12 +20,12 @@ from kdns.dnsserver.answers.order import Order
 from kdns.dnsserver.answers.response import NEVER, Response, Reuse
 from kdns.plugins.cache import plugin as cache
 from kdns.plugins.chain import MAX_CNAMES, Chain, Plugin, Reply, Request, Sees, Serve, follow
+from kdns.plugins.directives import configure
 from kdns.plugins.kubernetes.options import Options
 from kdns.plugins.kubernetes.plugin import Kubernetes
 from kdns.plugins.log import LogConfig, compiled
 from kdns.plugins.log import build as build_log
 from kdns.plugins.server import Block, Exchange, Server
-from kdns.plugins.server_config import configure
 
 ADDRESS = b"\xc0\x00\x02\x01"
 KINDS: set[type[Object]] = {Service, EndpointSlice, Namespace}

@@ -17,9 +17,9 @@ from kdns.dnsserver.answers.decode import from_wire
 from kdns.dnsserver.answers.response import Response, Reuse
 from kdns.errors import CorefileError
 from kdns.plugins.chain import Reply, Request, Sees
+from kdns.plugins.directives import configure
 from kdns.plugins.expressions.values import EvaluationError
 from kdns.plugins.server import Exchange, Server
-from kdns.plugins.server_config import configure
 from kdns.plugins.template.gofunctions import Map, Struct
 from kdns.plugins.template.gotemplate import Template, TemplateSyntaxError
 

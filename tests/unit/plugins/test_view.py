@@ -13,9 +13,9 @@ from kdns.dns.types import AAAA, MX, A
 from kdns.dnsserver.answers.response import NEVER
 from kdns.errors import CorefileError
 from kdns.plugins.chain import Chain, Plugin, Request
-from kdns.plugins.directives import DIRECTIVES
+from kdns.plugins.directives import DIRECTIVES, configure
 from kdns.plugins.server import Block, Exchange, Server
-from kdns.plugins.server_config import Place, configure, refuse_clashes
+from kdns.plugins.server_config import Place, refuse_clashes
 
 MISTAKES = [
     ("view", "view", "an argument is missing"),

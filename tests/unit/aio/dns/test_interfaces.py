@@ -12,7 +12,8 @@ from kdns.aio.netlink.addresses import InterfaceAddress
 from kdns.corefile.parse import parse
 from kdns.errors import CorefileError
 from kdns.net import packed
-from kdns.plugins.server_config import WILDCARD, configure
+from kdns.plugins.directives import configure
+from kdns.plugins.server_config import WILDCARD
 
 
 @pytest.fixture
