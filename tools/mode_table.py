@@ -10,8 +10,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Final
 
-from kdns.proxy.modes import MODES
-from kdns.proxy.plan.modes import Mode
+from kdns.proxy.plan.modes import MODES, Mode
 
 PAGE: Final = Path(__file__).parents[1] / "docs/modes.md"
 BEGIN: Final = "<!-- from kdns/proxy/plan/modes.py, by `make mode-table` -->\n"
@@ -24,7 +23,7 @@ def table() -> str:
 
 
 def _lines() -> Iterator[tuple[str, ...]]:
-    modes = [mode.semantics for mode in MODES.values() if mode.semantics]
+    modes = list(MODES.values())
     yield "", *(f"`{mode.name}`" for mode in modes)
     yield ("---",) * (len(modes) + 1)
     for field in fields(Mode):

@@ -15,10 +15,10 @@ from kdns.aio.dns.setup import BlockSetup, Process
 from kdns.aio.http.sites import plain_page
 from kdns.aio.kube.kubeconfig import kubeconfig
 from kdns.cluster.source import Scope, Source
-from kdns.cluster.state import State
+from kdns.cluster.state import OnChange, State
 from kdns.errors import CorefileError, InputError, KubeconfigError
 from kdns.plugins import hosts, root
-from kdns.plugins.directive import Level, OnChange
+from kdns.plugins.directive import Level
 from kdns.plugins.server_config import ServerConfig
 
 _OPTIONAL: Final = frozenset({hosts.DEFAULT_PATH})

@@ -15,7 +15,7 @@ from kdns.aio.sources.services import default_kubeconfig
 from kdns.aio.sources.snapshot import Snapshot, chosen_node, snapshot_from_manifests, snapshot_from_server
 from kdns.cli import flags
 from kdns.cli.console import warn
-from kdns.proxy.modes import MODES, NAMES
+from kdns.proxy.plan.modes import NAMES, REFUSALS
 from kdns.proxy.plan.plan import Plan
 from kdns.proxy.plan.planner import plan
 from kdns.proxy.settings.plan_config import node_view, proxy_config
@@ -59,7 +59,7 @@ _OPTIONS: Final = (
     click.option(
         "--proxy-mode",
         "mode",
-        type=click.Choice(list(MODES)),  # one that is refused has a reason to tell
+        type=click.Choice([*NAMES, *REFUSALS]),  # one that is refused has a reason to tell
         metavar=f"[{'|'.join(NAMES)}]",
         shell_complete=flags.complete_mode,
         help=f"The proxy mode.  [default: {DEFAULT_MODE}]",

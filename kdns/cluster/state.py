@@ -7,7 +7,7 @@ An object that arrives again unchanged is no change: a relist compares in place.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeAlias, TypeVar
 
@@ -35,6 +35,8 @@ AnyChange: TypeAlias = (
     | Change[ServiceCIDR]
     | Change[ServiceImport]
 )
+OnChange: TypeAlias = Callable[[Sequence[AnyChange], float], None]
+"""Receives changes, and their time in Unix seconds, which never goes back."""
 
 
 class Index:

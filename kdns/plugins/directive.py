@@ -22,7 +22,7 @@ from enum import Enum
 from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from kdns.cluster.source import Scope, Source
-from kdns.cluster.state import AnyChange, State
+from kdns.cluster.state import OnChange, State
 from kdns.corefile.lines import Stanza
 from kdns.dnsserver.answers.response import Subject
 from kdns.errors import CorefileError
@@ -40,8 +40,6 @@ Result = TypeVar("Result")
 Level: TypeAlias = Literal["debug", "info", "warning", "error"]
 Page: TypeAlias = Callable[[], tuple[int, str]]
 """Makes an HTTP status and a text."""
-OnChange: TypeAlias = Callable[[Sequence[AnyChange], float], None]
-"""Takes changes of a cluster's state, and their time in Unix seconds, which never goes back."""
 Sample: TypeAlias = tuple[tuple[str, ...], float]
 """Label values, and the value."""
 

@@ -10,7 +10,7 @@ from typing import Any, NoReturn, TypeVar
 
 from kdns.aio.metrics import Counters, Histograms
 from kdns.cluster.source import Scope, Source
-from kdns.cluster.state import State
+from kdns.cluster.state import OnChange, State
 from kdns.dns.message import Decoded, decode, query
 from kdns.dns.query import Query, read_query
 from kdns.dns.types import type_number
@@ -21,7 +21,7 @@ from kdns.dnsserver.answers.table import Lane, key_of
 from kdns.errors import CorefileError
 from kdns.net import HostPort
 from kdns.plugins.chain import UNHANDLED, Chain, Plugin, Reply, Request, Sees, Serve
-from kdns.plugins.directive import Chance, Config, Directive, Files, Level, OnChange, Page, Sample, UnreadableFileError
+from kdns.plugins.directive import Chance, Config, Directive, Files, Level, Page, Sample, UnreadableFileError
 from kdns.plugins.dnstap.frames import FrameSpec
 from kdns.plugins.kubernetes.options import Options
 from kdns.plugins.kubernetes.plugin import Kubernetes

@@ -14,9 +14,8 @@ from kdns.aio.kube.informer import FollowStats, follow
 from kdns.aio.metrics import Histogram
 from kdns.cluster.objects import EndpointSlice
 from kdns.cluster.source import Scope, Source
-from kdns.cluster.state import AnyChange, State
+from kdns.cluster.state import AnyChange, OnChange, State
 from kdns.errors import InputError
-from kdns.plugins.directive import OnChange
 
 log = logs.get(__name__)
 

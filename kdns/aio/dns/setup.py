@@ -27,13 +27,13 @@ from kdns.aio.upstream.upstreams import Lease, Upstreams
 from kdns.aio.zones import peers
 from kdns.aio.zones.files import LocalFiles
 from kdns.cluster.source import Scope, Source
-from kdns.cluster.state import State
+from kdns.cluster.state import OnChange, State
 from kdns.dnsserver.answers.answer import MAX_UDP_BYTES
 from kdns.dnsserver.answers.response import Subject
 from kdns.errors import CorefileError, InputError, KubeconfigError
 from kdns.net import HostPort
 from kdns.plugins.chain import UNHANDLED, Chain, Plugin, Reply, Request
-from kdns.plugins.directive import Chance, Files, Level, OnChange
+from kdns.plugins.directive import Chance, Files, Level
 from kdns.plugins.directive import Page as PlainPage
 from kdns.plugins.directive import Sample as PlainSample
 from kdns.plugins.dnstap.frames import FrameSpec

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import errno
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
+
+from kdns.errors import ManifestError
 
 CHARACTERS_MAX: Final = 64 * 1024 * 1024
+BYTES_MAX: Final = 64 * 1024 * 1024
+"""How large a file of YAML or JSON may be: its objects take about ten times as much memory."""
 
 
 def bounded_text(
@@ -22,3 +26,29 @@ def bounded_text(
     if len(text) > characters_max:
         raise OSError(errno.EFBIG, f"too large, expected at most {characters_max} characters", str(path))
     return text
+
+
+def text_of(path: Path) -> str:
+    """The text of a file; ManifestError if it cannot be read, is too large or is not UTF-8."""
+    try:
+        with path.open("rb") as file:
+            return decoded(path, file)
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def decoded(path: Path, file: BinaryIO) -> str:
+    """The text of an open file; ManifestError if it is too large or not UTF-8."""
+    content = file.read(BYTES_MAX + 1)
+    if len(content) > BYTES_MAX:
+        raise ManifestError(str(path), 0, "", f"too large, wanted at most {BYTES_MAX >> 20} MiB")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ManifestError(str(path), line, "", f"not UTF-8: byte 0x{content[error.start]:02x}") from error
+
+
+def unreadable(path: Path, error: OSError) -> ManifestError:
+    """The error of a file that cannot be read."""
+    return ManifestError(str(path), 0, "", f"cannot be read: {error.strerror}")

@@ -8,16 +8,15 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import BinaryIO, Final, TypeAlias
+from typing import Final, TypeAlias
 
+from kdns.aio.files.bounded import decoded, text_of, unreadable
 from kdns.aio.files.yaml import Document, all_documents, field_lines
 from kdns.controlplane.manifests.kustomization import Kustomization, kustomization, left_out
 from kdns.controlplane.manifests.manifest import Manifest, Mistake, UnknownKind, manifest_of
 from kdns.errors import InputError, ManifestError
 
 SUFFIXES = (".yaml", ".yml", ".json")
-BYTES_MAX = 64 * 1024 * 1024
-"""How large a file may be: its objects take about ten times as much memory."""
 STDIN: Final = Path("-")
 _DESCRIPTORS: Final = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 
@@ -52,7 +51,7 @@ def stamps(paths: Iterable[Path], absent: set[Path] | None = None) -> dict[Path,
                 absent.add(path)
             continue
         except OSError as error:
-            raise _unreadable(path, error) from error
+            raise unreadable(path, error) from error
         for candidate in candidates:
             try:
                 status = candidate.stat()
@@ -127,19 +126,10 @@ def regular_text(path: Path) -> str:
     try:
         is_regular = stat.S_ISREG(path.stat().st_mode)
     except OSError as error:
-        raise _unreadable(path, error) from error
+        raise unreadable(path, error) from error
     if not is_regular:
         raise ManifestError(str(path), 0, "", "cannot be read: it is no regular file")
     return text_of(path)
-
-
-def text_of(path: Path) -> str:
-    """The text of a file; ManifestError if it cannot be read, is too large or is not UTF-8."""
-    try:
-        with path.open("rb") as file:
-            return _decoded(path, file)
-    except OSError as error:
-        raise _unreadable(path, error) from error
 
 
 def texts_read_once(paths: Iterable[Path]) -> dict[Path, str]:
@@ -148,7 +138,7 @@ def texts_read_once(paths: Iterable[Path]) -> dict[Path, str]:
     Raises ManifestError.
     """
     return {
-        path: _decoded(path, sys.stdin.buffer) if path == STDIN else text_of(path)
+        path: decoded(path, sys.stdin.buffer) if path == STDIN else text_of(path)
         for path in dict.fromkeys(paths)
         if _is_read_once(path)
     }
@@ -162,17 +152,6 @@ def _is_read_once(path: Path) -> bool:
     except OSError:  # `check_exist` and `stamps` tell of it
         return False
     return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
-
-
-def _decoded(path: Path, file: BinaryIO) -> str:
-    content = file.read(BYTES_MAX + 1)
-    if len(content) > BYTES_MAX:
-        raise ManifestError(str(path), 0, "", f"too large, wanted at most {BYTES_MAX >> 20} MiB")
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise ManifestError(str(path), line, "", f"not UTF-8: byte 0x{content[error.start]:02x}") from error
 
 
 def load(paths: Sequence[Path], texts: Mapping[Path, str] | None = None) -> tuple[list[Manifest], list[UnknownKind]]:
@@ -201,7 +180,7 @@ def check_exist(paths: Iterable[Path]) -> None:
         except FileNotFoundError as error:
             raise ManifestError(str(path), 0, "", "no such file or folder") from error
         except OSError as error:
-            raise _unreadable(path, error) from error
+            raise unreadable(path, error) from error
 
 
 @dataclass(slots=True)
@@ -269,10 +248,6 @@ class Scanner:
         return bool(gone or changed or had_error or self.absent != had_absent)
 
 
-def _unreadable(path: Path, error: OSError) -> ManifestError:
-    return ManifestError(str(path), 0, "", f"cannot be read: {error.strerror}")
-
-
 def _is_below(path: Path, roots: Iterable[Path]) -> bool:
     return any(path.is_relative_to(root) for root in roots)
 
@@ -280,7 +255,7 @@ def _is_below(path: Path, roots: Iterable[Path]) -> bool:
 def _below(folder: Path) -> Iterator[Path]:
     def refused(error: OSError) -> None:
         if not isinstance(error, FileNotFoundError):
-            raise _unreadable(Path(error.filename), error) from error
+            raise unreadable(Path(error.filename), error) from error
 
     for parent, folders, files in os.walk(folder, onerror=refused):
         folders[:] = [name for name in folders if not name.startswith(".")]

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from kdns import logs
-from kdns.aio.files.manifests import text_of
+from kdns.aio.files.bounded import text_of
 from kdns.aio.files.yaml import Document, all_documents, dumped, field_lines
 from kdns.errors import InputError, ManifestError, SettingsError
 from kdns.proxy.settings import validation

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Hashable
+from collections.abc import Callable, Container, Hashable
 from typing import Final, Protocol, TypeAlias
 
-from kdns.aio.upstream.entropy import Entropy
 from kdns.plugins.upstream import UpstreamError
 
 Key: TypeAlias = Hashable
@@ -38,16 +37,16 @@ class Framing(Protocol):
 class Lengths:
     """DNS over TCP and TLS: each message behind its length in two bytes (RFC 1035 §4.2.2). Keys are random ids."""
 
-    def __init__(self, entropy: Entropy) -> None:
+    def __init__(self, random_bytes: Callable[[int], bytes]) -> None:
         self.max_pending = PIPELINED
-        self._entropy = entropy
+        self._random_bytes = random_bytes
         self._buffer = b""
 
     def query(self, body: bytes, taken: Container[Key]) -> tuple[Key, bytes]:
         """See Framing."""
-        message_id = self._entropy.take(2)
+        message_id = self._random_bytes(2)
         while message_id in taken:
-            message_id = self._entropy.take(2)
+            message_id = self._random_bytes(2)
         return message_id, (len(body) + 2).to_bytes(2, "big") + message_id + body
 
     def received(self, data: bytes) -> list[Arrived]:

@@ -110,7 +110,7 @@ class Streams:
     def framing(self, transport: asyncio.Transport) -> Framing:
         """What is spoken on a connection that is open now."""
         if self._framing is None:
-            return Lengths(self.exchanges.entropy)
+            return Lengths(self.exchanges.entropy.take)
         framing = self._framing(transport.get_extra_info("ssl_object").selected_alpn_protocol(), self.spec)
         if framing.max_pending == 1:
             self.pipelined = 1

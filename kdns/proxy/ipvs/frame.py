@@ -38,13 +38,19 @@ from kdns.proxy.iptables.frame import (
 from kdns.proxy.iptables.names import (
     CANARY,
     FILTER,
+    FILTER_CHAIN,
     FORWARD,
+    IPVS_CHAINS,
+    LOAD_BALANCER_CHAIN,
     MANGLE,
     MARK_MASQUERADE,
     NAT,
+    NODE_PORT,
+    OUT_FILTER,
     POSTROUTING,
     PROXY_FIREWALL,
     SERVICES,
+    SOURCE_RANGES,
 )
 from kdns.proxy.iptables.rules import Chain, Jump, Rule, comment, host, jump, reject, restore, rule, source
 from kdns.proxy.ipvs.sets import (
@@ -71,19 +77,6 @@ from kdns.proxy.ipvs.sets import (
 from kdns.proxy.ipvs.virtual_servers import list_verdict
 from kdns.proxy.plan.branches import Client
 from kdns.proxy.plan.plan import FamilyPlan, Front
-
-NODE_PORT: Final = "KUBE-NODE-PORT"
-LOAD_BALANCER_CHAIN: Final = "KUBE-LOAD-BALANCER"
-SOURCE_RANGES: Final = "KUBE-SOURCE-RANGES-FIREWALL"
-FILTER_CHAIN: Final = "KUBE-IPVS-FILTER"
-OUT_FILTER: Final = "KUBE-IPVS-OUT-FILTER"
-
-CHAINS: Final = {
-    NAT: (SERVICES, POSTROUTING, NODE_PORT, LOAD_BALANCER_CHAIN, MARK_MASQUERADE),
-    FILTER: (FORWARD, NODE_PORT, PROXY_FIREWALL, SOURCE_RANGES, FILTER_CHAIN, OUT_FILTER),
-    MANGLE: (CANARY,),
-}
-"""The chains by table."""
 
 COMMENTS: Final = {
     LOOP_BACK: "Kubernetes endpoints dst ip:port, source ip for solving hairpin purpose",
@@ -143,7 +136,7 @@ def frame(half: FamilyPlan, out_filters: Iterable[Rule] = ()) -> Frame:
     chains = {chain[:2]: chain for chain in frame_chains(half)}
     chains[FILTER, OUT_FILTER] = Chain(FILTER, OUT_FILTER, tuple(out_filters))
     lines: list[str] = []
-    for table, names in CHAINS.items():
+    for table, names in IPVS_CHAINS.items():
         rules = [f"-A {name} {each}" for name in names for each in chains[table, name].rules]
         lines += restore(table, names, rules)
     return Frame("\n".join((*lines, "")))

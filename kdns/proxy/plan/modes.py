@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
+
+from kdns.errors import InputError
 
 T = TypeVar("T")
 
@@ -95,3 +98,20 @@ USERSPACE: Final = Mode(
     loopback_node_ports=frozenset({"IPv4", "IPv6"}),
     relays=True,
 )
+
+MODES: Final[Mapping[str, Mode]] = {mode.name: mode for mode in (NFTABLES, IPTABLES, IPVS, USERSPACE)}
+"""The modes that kdns has. Each has a renderer and a row of the same name in the dataplane."""
+NAMES: Final = tuple(MODES)
+
+REFUSALS: Final[Mapping[str, str]] = {
+    "kernelspace": "it is for Windows, whose network service (HNS) knows endpoints by ids that it gives them itself: "
+    "what would be applied cannot be worked out from objects of the cluster",
+}
+"""Further modes that a KubeProxyConfiguration may name, and why kdns does not have them."""
+
+
+def semantics(name: str) -> Mode:
+    """The semantics of a mode; InputError for one that kdns does not have."""
+    if name not in MODES:
+        raise InputError(f"mode {name} is not one of kdns's: {REFUSALS[name]}")
+    return MODES[name]

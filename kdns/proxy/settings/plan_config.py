@@ -8,7 +8,6 @@ from typing import Final, Literal, TypeAlias
 
 from kdns.cluster.objects import Node
 from kdns.net import Address, Network, parse_network, parse_port, parse_unmapped_address, split_host_port
-from kdns.proxy.modes import semantics
 from kdns.proxy.plan.config import (
     DEFAULT_SCHEDULER,
     OF_THE_NODE,
@@ -18,6 +17,7 @@ from kdns.proxy.plan.config import (
     ProtectedPort,
     ProxyConfig,
 )
+from kdns.proxy.plan.modes import semantics
 from kdns.proxy.settings.settings import Settings
 
 SocketAddress: TypeAlias = tuple[Address, int]

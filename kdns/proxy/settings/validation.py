@@ -14,8 +14,8 @@ from typing import Final
 
 from kdns.durations import format_duration
 from kdns.net import parse_network, parse_port, parse_unmapped_address, split_host_port
-from kdns.proxy.modes import MODES, NAMES
 from kdns.proxy.plan.config import PRIMARY
+from kdns.proxy.plan.modes import MODES, NAMES, REFUSALS
 from kdns.proxy.settings.document import Problem
 from kdns.proxy.settings.plan_config import protected_port
 from kdns.proxy.settings.settings import (
@@ -94,10 +94,10 @@ def _invalid(field: str, value: object, reason: str) -> Problem:
 
 
 def _modes(settings: Settings) -> Iterator[Problem]:
-    if settings.mode not in MODES:
+    if settings.mode not in MODES and settings.mode not in REFUSALS:
         blank = f"blank means the best-available proxy [currently {DEFAULT_MODE}]"
         yield _invalid("mode", settings.mode, f"must be {', '.join(sorted(NAMES))} or blank ({blank})")
-    elif refusal := MODES[settings.mode].refusal:
+    elif refusal := REFUSALS.get(settings.mode):
         yield Problem("mode", f"Forbidden: kdns does not have mode {settings.mode}: {refusal}")
         return
     name, own = settings.part

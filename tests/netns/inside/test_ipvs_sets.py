@@ -11,7 +11,8 @@ from typing import Final
 import pytest
 from small_cluster import CONFIG, NODE_VIEW, endpoints, service, state
 
-from kdns.proxy.ipvs.frame import CHAINS, JUMPS
+from kdns.proxy.iptables.names import IPVS_CHAINS
+from kdns.proxy.ipvs.frame import JUMPS
 from kdns.proxy.ipvs.text import ipvs_text
 from kdns.proxy.plan.config import LocalPods, ProxyConfig
 from kdns.proxy.plan.modes import IPVS
@@ -61,8 +62,8 @@ def test_sets_and_rules_load(backend: str, config: ProxyConfig) -> None:
         for jump in JUMPS:
             ran(f"{program} -t {jump.table} -C {jump.chain} {jump}")
         saved = ran(f"{program}-save")
-        assert [name for names in CHAINS.values() for name in names if f":{name} " not in saved] == []
-        for table in CHAINS:
+        assert [name for names in IPVS_CHAINS.values() for name in names if f":{name} " not in saved] == []
+        for table in IPVS_CHAINS:
             ran(f"{program} -t {table} -F")
             ran(f"{program} -t {table} -X")
     ran("ipset destroy")

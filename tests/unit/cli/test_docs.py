@@ -22,7 +22,7 @@ from kdns.corefile.parse import parse
 from kdns.durations import parse_duration
 from kdns.plugins.directives import configure
 from kdns.proxy.ipvs.virtual_servers import SCHEDULERS
-from kdns.proxy.modes import NAMES
+from kdns.proxy.plan.modes import NAMES
 from kdns.proxy.settings.document import encoded
 from kdns.proxy.settings.settings import Settings
 from tools import mode_table

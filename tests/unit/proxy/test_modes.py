@@ -15,9 +15,9 @@ from small_cluster import CONFIG, NODE_VIEW, endpoints, service, state
 from kdns.aio.dataplane import modes as dataplane_modes
 from kdns.cli.main import main
 from kdns.errors import InputError
-from kdns.proxy.modes import MODES, NAMES, ProxyMode, rendered, semantics
+from kdns.proxy.modes import RENDERERS, rendered
 from kdns.proxy.plan.config import ProxyConfig
-from kdns.proxy.plan.modes import IPTABLES, NFTABLES, Mode
+from kdns.proxy.plan.modes import IPTABLES, MODES, NAMES, NFTABLES, REFUSALS, Mode, semantics
 from kdns.proxy.plan.node_ports import NodePortAddresses
 from kdns.proxy.plan.plan import FamilyPlan
 from kdns.proxy.plan.planner import plan
@@ -32,18 +32,14 @@ def test_each_mode_has_a_row_in_the_dataplane() -> None:
     assert all(name == mode.name for name, mode in dataplane_modes.MODES.items())
 
 
-def test_a_row_has_its_own_semantics_and_none_without_them_is_available() -> None:
-    for name, mode in MODES.items():
-        assert mode.name == name
-        assert mode.semantics is None or mode.semantics.name == name
-        assert mode.semantics or not mode.render
+def test_each_mode_has_semantics_of_its_name_and_a_renderer() -> None:
+    assert all(name == mode.name for name, mode in MODES.items())
+    assert RENDERERS.keys() == MODES.keys()
 
 
 def test_a_mode_that_is_refused_has_nothing_else() -> None:
-    refused = [mode for mode in MODES.values() if mode.refusal]
-    assert [mode.name for mode in refused] == ["kernelspace"]
-    assert refused == [ProxyMode(mode.name, refusal=mode.refusal) for mode in refused]
-    assert [name for name in MODES if name != "kernelspace"] == list(NAMES)
+    assert list(REFUSALS) == ["kernelspace"]
+    assert not REFUSALS.keys() & MODES.keys()
 
 
 @pytest.mark.parametrize("command", ["render", "trace"])
@@ -56,16 +52,16 @@ def test_the_flags_help_has_the_table_of_modes() -> None:
     assert re.findall("[a-z]{3,}", BY_NAME["proxy-mode"].help) == list(NAMES)
 
 
-@pytest.mark.parametrize("name", [name for name, mode in MODES.items() if mode.render])
+@pytest.mark.parametrize("name", NAMES)
 def test_a_mode_with_a_renderer_renders(name: str) -> None:
     config = ProxyConfig(semantics(name), local_pods=CONFIG.local_pods)
     assert "shop/s1" in rendered(plan(state(service(1, endpoints(1, "p1"))), NODE_VIEW, config))
 
 
-@pytest.mark.parametrize("name", [name for name, mode in MODES.items() if not mode.render])
+@pytest.mark.parametrize("name", REFUSALS)
 def test_any_other_mode_says_so(name: str) -> None:
     with pytest.raises(InputError, match=f"mode {name} is not one of kdns's"):
-        rendered(plan(state(), NODE_VIEW, ProxyConfig(semantics(name))))
+        semantics(name)
 
 
 LOCALHOST, VIP = ip_address("127.0.0.1"), ip_address("10.96.0.1")

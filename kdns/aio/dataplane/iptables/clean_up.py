@@ -29,9 +29,18 @@ from kdns.errors import ApplyError
 from kdns.net import FAMILIES, Family
 from kdns.proxy.iptables.capture import CHAINS
 from kdns.proxy.iptables.frame import OWNER
-from kdns.proxy.iptables.names import CANARY, FILTER, FIREWALL, FIXED, MANGLE, MARK_MASQUERADE, NAT, SERVICES
+from kdns.proxy.iptables.names import (
+    CANARY,
+    FILTER,
+    FIREWALL,
+    FIXED,
+    IPVS_CHAINS,
+    MANGLE,
+    MARK_MASQUERADE,
+    NAT,
+    SERVICES,
+)
 from kdns.proxy.iptables.tables import is_service_chain
-from kdns.proxy.ipvs import frame as ipvs
 from kdns.proxy.settings.settings import Settings
 
 ROUTE_LOCALNET: Final = "net/ipv4/conf/all/route_localnet"
@@ -92,7 +101,7 @@ def is_proxys(table: str, chain: str) -> bool:
     """
     return (
         chain in FIXED.get(table, ())
-        or chain in ipvs.CHAINS.get(table, ())
+        or chain in IPVS_CHAINS.get(table, ())
         or chain in CHAINS.get(table, ())
         or (table in FIXED and chain.startswith(TRIAL))
         or (table == NAT and (is_service_chain(chain) or chain == FIREWALL or chain.startswith(_OLD)))

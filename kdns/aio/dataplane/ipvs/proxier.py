@@ -36,8 +36,9 @@ from kdns.aio.netlink.ipvs import ipvs
 from kdns.aio.tasks import uninterrupted
 from kdns.errors import ApplyError
 from kdns.net import FAMILIES, Family, family_of_text
+from kdns.proxy.iptables.names import IPVS_CHAINS
 from kdns.proxy.iptables.rules import Jump, inserted
-from kdns.proxy.ipvs.frame import CHAINS, JUMPS, Frame
+from kdns.proxy.ipvs.frame import JUMPS, Frame
 from kdns.proxy.ipvs.ipvs import DEFAULTS, Change, Entries, Ipvs, IpvsOptions
 from kdns.proxy.ipvs.virtual_servers import VirtualServer, VirtualServerKey
 from kdns.proxy.plan.plan import FamilyPlan, Plan
@@ -191,7 +192,7 @@ class IpvsProxier:
             if reason := sets.changed_sets(kernel_of_sets.headers(), expected):
                 return reason
         for family, rules in self._expected.items():
-            for table in CHAINS:
+            for table in IPVS_CHAINS:
                 there = xtables.table_content(self._programs.backend, family, table)
                 for missing in rules.missing(table, there, JUMPS):
                     return f"{family} {missing}"
@@ -291,7 +292,7 @@ class IpvsProxier:
     def _jumps(self, family: Family) -> set[tuple[str, str, str]]:
         """Table, chain and target of every jump."""
         backend = self._programs.backend
-        return {(table, *jump) for table in CHAINS for jump in xtables.table_content(backend, family, table).jumps}
+        return {(table, *jump) for table in IPVS_CHAINS for jump in xtables.table_content(backend, family, table).jumps}
 
     async def _restore(self, family: Family, text: str, *, is_partial: bool = False) -> None:
         expected = self._expected.setdefault(family, ExpectedRules()) if is_partial else ExpectedRules()
@@ -321,6 +322,6 @@ def own_part(programs: Programs, families: tuple[Family, ...]) -> IptablesPart:
     """What the mode has in iptables."""
     return IptablesPart(
         programs.backend,
-        keeps=lambda table, chain: chain in CHAINS.get(table, ()),
+        keeps=lambda table, chain: chain in IPVS_CHAINS.get(table, ()),
         jumps=frozenset((family, jump.table, jump.chain, jump.rule) for family in families for jump in JUMPS),
     )

@@ -24,7 +24,7 @@ from kdns.aio.dataplane.takeover.owner import own_network
 from kdns.aio.dataplane.takeover.rule_authors import RuleAuthors, rule_authors
 from kdns.aio.tasks import observed
 from kdns.errors import ApplyError, KdnsError
-from kdns.proxy.modes import semantics
+from kdns.proxy.plan.modes import semantics
 from kdns.proxy.settings.settings import Settings
 
 RETRY_S: Final = 10.0

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from kdns.aio.files.manifests import BYTES_MAX, STDIN, Scanner, load, located, stamps, texts_read_once
+from kdns.aio.files.bounded import BYTES_MAX
+from kdns.aio.files.manifests import STDIN, Scanner, load, located, stamps, texts_read_once
 from kdns.aio.files.yaml import all_documents, block_line, documents, field_line
 from kdns.controlplane.manifests.manifest import Manifest, Mistake, UnknownKind, in_order, manifest_of
 from kdns.controlplane.manifests.three_way_merge import merged

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from settings_text import BIT, POSITIVE, read, said
 
-from kdns.proxy.modes import MODES as ROWS
+from kdns.proxy.plan.modes import REFUSALS
 from kdns.proxy.settings.validation import remarks
 
 NOT_NEGATIVE = "must be greater than or equal to 0"
@@ -16,7 +16,7 @@ LOCAL_MODES = 'supported values: "ClusterCIDR", "NodeCIDR", "BridgeInterface", "
 MODES = (
     "must be iptables, ipvs, nftables, userspace or blank (blank means the best-available proxy [currently nftables])"
 )
-KERNELSPACE = ROWS["kernelspace"].refusal
+KERNELSPACE = REFUSALS["kernelspace"]
 JSON = "kdns reads and writes application/json"
 PROTECTED = "must be [IP or CIDR:]PORT[/PROTOCOL] (e.g. 2222, 8.8.8.8:53 or [fde4:8dba:82e1::/48]:22/tcp)"
 NO_GATE = "Forbidden: kdns has no such feature gate; it has "

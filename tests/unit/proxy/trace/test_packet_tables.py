@@ -11,14 +11,13 @@ from small_cluster import ARRIVES, PROTOCOLS, Case, Sent, sent, state
 
 from kdns.net import FAMILIES, Family
 from kdns.proxy.ipvs.text import ipvs_text
-from kdns.proxy.modes import MODES
 from kdns.proxy.nftables.table import Table
-from kdns.proxy.plan.modes import IPVS, NFTABLES, Mode
+from kdns.proxy.plan.modes import IPVS, MODES, NFTABLES, Mode
 from kdns.proxy.trace.explain import explained
 from kdns.proxy.trace.text import as_json
 from kdns.proxy.trace.trace import Fate, Packet
 
-PLANNED = [mode.semantics for mode in MODES.values() if mode.semantics and not mode.semantics.relays]
+PLANNED = [mode for mode in MODES.values() if not mode.relays]
 FATES = {"refused": Fate.REJECTED, "dropped": Fate.DROPPED, "nobody": Fate.UNTOUCHED}
 ENDED = {"refused": "reject", "dropped": "drop", "nobody": ""}
 

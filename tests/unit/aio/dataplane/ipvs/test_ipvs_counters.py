@@ -12,7 +12,7 @@ from kdns.aio.dataplane.ipvs.counters import IpvsCounters
 from kdns.aio.dataplane.ipvs.draining import Draining
 from kdns.aio.metrics import Gauges
 from kdns.aio.netlink.ipvs import ServerKey
-from kdns.proxy.modes import semantics
+from kdns.proxy.plan.modes import semantics
 from kdns.proxy.plan.planner import plan
 
 

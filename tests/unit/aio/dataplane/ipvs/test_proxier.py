@@ -22,7 +22,7 @@ from kdns.cluster.state import AnyChange
 from kdns.errors import ApplyError
 from kdns.net import parse_network
 from kdns.proxy.ipvs.ipvs import IpvsOptions
-from kdns.proxy.modes import semantics
+from kdns.proxy.plan.modes import semantics
 from kdns.proxy.plan.planner import Planner
 
 WEB = ("10.96.0.1", 80, "TCP")
