@@ -78,7 +78,7 @@ AGAIN: Final = Outcome(None)
 """Whoever asked went away without a reply."""
 ALONE: Final = Outcome(None)
 """The reply is for one client only: each of those who wait asks for its own."""
-TOO_MANY: Final = Outcome(Response(SERVFAIL, plugin=NAME))
+TOO_MANY: Final = Outcome(Response(SERVFAIL, plugin=NAME, error=f"{MAX_WAITERS} queries wait for this answer"))
 
 FlightKey: TypeAlias = tuple[bytes, bool]
 """The key of a question, and whether it is asked over a stream."""

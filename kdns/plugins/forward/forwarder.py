@@ -117,8 +117,6 @@ class Forwarder:
         finally:
             if config.max_concurrent:
                 self._shares.give_back(client)
-        if response.rcode == SERVFAIL and has_answer:
-            return response._replace(error="the upstream answers SERVFAIL")
         return response
 
     def _exchange(self, member: Member, request: Request, transport: Transport, timeout_s: float) -> Awaitable[bytes]:

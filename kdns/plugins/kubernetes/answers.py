@@ -19,6 +19,7 @@ RCODES: Final = {
     Status.NXDOMAIN: NXDOMAIN,
     Status.SERVFAIL: SERVFAIL,
 }
+UNLISTED: Final = "the cluster is not listed yet"
 _UNKNOWN: Final = frozenset((Status.NXDOMAIN, Status.SERVFAIL))
 
 
@@ -81,7 +82,8 @@ class ZoneAnswers(Plugin):
         reuse = _reuse(result)
         if status is Status.SUCCESS:
             return Response(NOERROR, AA, answer, (), additional, None, reuse, self._name, zone)
-        return Response(RCODES[status], AA, answer, (), (), self._soas[zone], reuse, self._name, zone)
+        response = Response(RCODES[status], AA, answer, (), (), self._soas[zone], reuse, self._name, zone)
+        return response._replace(error=UNLISTED) if status is Status.SERVFAIL else response
 
 
 def _reuse(result: Result) -> Reuse:

@@ -10,14 +10,18 @@ from dns_chain import FakeSetup, read, respond, server_of
 from structlog.testing import capture_logs
 
 from kdns.aio.dns.exchange import log_failure
+from kdns.cluster.state import State
 from kdns.corefile.parse import parse
 from kdns.dns.message import query
 from kdns.dns.types import SERVFAIL, type_number
 from kdns.dnsserver.answers.answer import error_answer
 from kdns.dnsserver.answers.response import Response, Reuse
 from kdns.plugins import errors, log
-from kdns.plugins.chain import UNHANDLED, Chain, Plugin, Request, Sees, Serve
+from kdns.plugins.cache.plugin import TOO_MANY
+from kdns.plugins.chain import UNHANDLED, Chain, Plugin, Request, Sees, Serve, unhandled
 from kdns.plugins.directives import configure
+from kdns.plugins.kubernetes.options import Options
+from kdns.plugins.kubernetes.plugin import Kubernetes
 from kdns.plugins.server import Block, Exchange, Server
 
 CLIENT = ("192.0.2.7", 40053)
@@ -281,6 +285,15 @@ def test_stacks_are_asked_for(setup: FakeSetup) -> None:
 def test_metadata_in_a_line(setup: FakeSetup) -> None:
     ask(observer('. {\nlog . "{/some/fact} {/other}"\n}', setup), "a.")
     assert said(setup) == ["known -"]
+
+
+def test_failures_of_this_server_say_why(setup: FakeSetup) -> None:
+    """Without an error, `errors` takes SERVFAIL for an upstream's."""
+    unlisted = Kubernetes(State(), Options(), setup, ()).serve(Request(read(query("a.cluster.local.", 1))), unhandled)
+    for response, error in ((unlisted, "the cluster is not listed yet"), (TOO_MANY.reply, "1000 queries wait for")):
+        assert isinstance(response, Response)
+        assert response.rcode == SERVFAIL
+        assert response.error.startswith(error)
 
 
 def test_servfail_of_an_upstream_is_no_error_of_this_server(setup: FakeSetup) -> None:
