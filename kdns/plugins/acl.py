@@ -19,7 +19,7 @@ from kdns.dns.query import extended_error
 from kdns.dns.types import BLOCKED, FILTERED, NOERROR, REFUSED, type_number
 from kdns.dnsserver.answers.response import Response, Reuse
 from kdns.net import Network, client_address
-from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, then
+from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, for_one_client, then
 from kdns.plugins.directive import Directive, Repeat, Setup
 from kdns.plugins.stanza import UNLIMITED, Option, configured, count
 from kdns.tally import Tally
@@ -96,15 +96,19 @@ class Acl(Plugin):
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
         """The reply of the first rule that fits, or the next directive's."""
-        action, zone = self._decision(request)
+        action, zone, is_of_client = self._decision(request)
+        reply: Reply | Awaitable[Reply]
         if action == "allow":
             allowed = self._allowed.tally(request.server, request.view)
-            return then(next(request), partial(_tallied, allowed))
-        tally = self._families[action].tally(request.server, zone, request.view)
-        return _tallied(tally, REPLIES[action])
+            reply = then(next(request), partial(_tallied, allowed))
+        else:
+            tally = self._families[action].tally(request.server, zone, request.view)
+            reply = _tallied(tally, REPLIES[action])
+        # a question of the server's own, for a CNAME's target: the cache in front of who asks it has all clients
+        return then(reply, for_one_client) if is_of_client and request.depth else reply
 
-    def _decision(self, request: Request) -> tuple[Action, str]:
-        """The action, and the zone of its rule."""
+    def _decision(self, request: Request) -> tuple[Action, str, bool]:
+        """The action, the zone of its rule, and whether they depend on the client."""
         query = request.query
         client: bytes | None = None
         for labels, zone, rule, networks in self._rules:
@@ -114,8 +118,8 @@ class Acl(Plugin):
                 client = client_address(request.client[0]) if client is None else client
                 if client not in networks:
                     continue
-            return rule.action, zone
-        return "allow", ""
+            return rule.action, zone, client is not None
+        return "allow", "", client is not None
 
 
 def _in_order(config: AclConfig) -> Iterable[tuple[str, Rule]]:

@@ -236,8 +236,11 @@ def _followed(response: Response, found: Reply) -> Reply:
 
     If no directive answers for that name, the CNAMEs are the answer and a resolver goes on (RFC 1034 §4.3.2 step 3a).
     """
-    if found is None or found.rcode == REFUSED or is_unanswered(found):
-        return response._replace(reuse=NEVER)
+    if found is None:  # a client that a directive dropped: others may get more
+        return response._replace(reuse=PRIVATE)
+    reuse = NEVER.and_then(found.reuse)
+    if found.rcode == REFUSED or is_unanswered(found):
+        return response._replace(reuse=reuse)
     if found.rcode == SERVFAIL:
-        return response._replace(rcode=SERVFAIL, reuse=NEVER)
+        return response._replace(rcode=SERVFAIL, reuse=reuse, error=found.error)
     return joined(response, found, TC | RA)._replace(order=found.order)

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from kdns.dns.names import Labels, labels_of
 from kdns.dns.query import TC, Query
+from kdns.dns.response import NEVER, NO_METADATA, PRIVATE, Response
 from kdns.dns.types import CNAME, IN, NOERROR, NOTIMP, REFUSED, SERVFAIL, TRANSFERS
 from kdns.dnsserver.answers.decode import from_wire
 from kdns.dnsserver.answers.response import NEVER, NO_METADATA, Response
@@ -207,6 +208,11 @@ def follow(request: Request, response: Response, next: Serve) -> Reply | Awaitab
     return then(next(rewritten), partial(_followed, response))
 
 
+def for_one_client(reply: Reply) -> Reply:
+    """The reply for its client alone: nobody keeps it."""
+    return reply and reply._replace(reuse=PRIVATE)
+
+
 def is_unanswered(response: Response) -> bool:
     """Whether no directive and no server block answered: the response is the end of a chain, or of a server."""
     return response.error == UNHANDLED.error or (response.rcode == REFUSED and not (response.plugin or response.wire))
@@ -217,10 +223,12 @@ def _owners(response: Response) -> set[Labels]:
 
 
 def _followed(response: Response, found: Reply) -> Reply:
-    if found is None or found is UNHANDLED:
-        return response._replace(reuse=response.reuse if found is UNHANDLED else NEVER)
+    if found is None:  # a client that a directive dropped: others may get more
+        return response._replace(reuse=PRIVATE)
+    if found is UNHANDLED:
+        return response
     if is_unanswered(found):
-        return response._replace(reuse=NEVER)
+        return response._replace(reuse=NEVER.and_then(response.reuse).and_then(found.reuse))
     return joined(response, found, TC)
 
 
@@ -232,13 +240,14 @@ def joined(response: Response, found: Response, flags: int) -> Response:
     if found.wire:
         found = from_wire(found)
     is_steady = found.aged_from_s is None and found.soa is None
+    reuse = response.reuse.and_then(found.reuse)
     negative = (found.soa.rrset,) if found.soa is not None else found.authority
     return response._replace(
         rcode=found.rcode,
         flags=response.flags | (found.flags & flags),
         answer=(*response.answer, *found.answer),
         authority=response.authority if found.rcode == NOERROR and found.answer else negative,
-        reuse=response.reuse.and_then(found.reuse) if is_steady else NEVER,
+        reuse=reuse if is_steady else NEVER.and_then(reuse),
         tallies=(*response.tallies, *found.tallies),
         error=found.error,
     )

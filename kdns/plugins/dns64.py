@@ -20,9 +20,10 @@ from kdns.corefile.lines import Line, Stanza
 from kdns.dns.query import AD, CD
 from kdns.dns.rrset import RRset
 from kdns.dns.types import AAAA, IN, NOERROR, NXDOMAIN, RRSIG, SOA, A
+from kdns.dns.wire import from_wire
 from kdns.dnsserver.answers.decode import from_wire
 from kdns.dnsserver.answers.response import Response
-from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, then
+from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, for_one_client, then
 from kdns.plugins.directive import Directive, Setup
 from kdns.plugins.stanza import Option, configured, count
 
@@ -102,9 +103,15 @@ class Dns64(Plugin):
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
         """The next directive's reply, or what its A records are turned into."""
-        if not self.is_concerned(request):
-            return next(request)
+        reply = self._reply(request, next)
+        is_of_family = request.query.qtype == AAAA and not self._config.allow_ipv4
+        # a question of the server's own, for a CNAME's target: the cache in front of who asks it has both families
+        return then(reply, for_one_client) if is_of_family and request.depth else reply
+
+    def _reply(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
         reply = next(request)
+        if not self.is_concerned(request):
+            return reply
         if reply is None or isinstance(reply, Response):
             return self._after(request, next, reply)
         return self._after_later(request, next, reply)

@@ -140,9 +140,9 @@ class Rrl(Plugin):
         self._requests = setup.counters(name, text, ()).tally()
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """The next directive's reply, the same cut off, or silence."""
+        """The next directive's reply, the same cut off, or silence. Questions of the server's own are no responses."""
         config = self._config
-        if request.is_stream or not any(is_below(request.query.labels, zone) for zone in self._zones):
+        if request.is_stream or request.depth or not any(is_below(request.query.labels, zone) for zone in self._zones):
             return next(request)
         network = self._network(request.client[0])
         if config.requests and self._accounts.debit(network, config.requests, request.received_s, network) != "send":

@@ -12,6 +12,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from kdns.dns.names import Labels, is_below, labels_of
 from kdns.dns.query import HEADER_BYTES, OPCODE, Malformed, Query, Z, read_query
+from kdns.dns.response import NEVER, PRIVATE, Response
+from kdns.dns.table import AnswerTable, Generations, Lane, key_of
 from kdns.dns.types import DS, REFUSED, SERVFAIL
 from kdns.dnsserver.answers.answer import (
     MAX_UDP_BYTES,
@@ -25,7 +27,7 @@ from kdns.dnsserver.answers.answer import (
 )
 from kdns.dnsserver.answers.response import NEVER, PRIVATE, Response
 from kdns.dnsserver.answers.table import AnswerTable, Generations, Lane, key_of
-from kdns.plugins.chain import NOT_SERVED, UNHANDLED, Chain, Reply, Request, then
+from kdns.plugins.chain import NOT_SERVED, UNHANDLED, Chain, Reply, Request, for_one_client, then
 
 MAX_DEPTH: Final = 10
 """Questions of the server's own, each asked for the sake of the one before."""
@@ -187,11 +189,13 @@ class Server:
         """
         block, is_of_packet = self.block_of(request)
         if block is None:
-            return NOT_SERVED
+            return NOT_SERVED if is_of_packet else for_one_client(NOT_SERVED)
         if request.depth >= MAX_DEPTH:
             return UNHANDLED
         reply = block.chain.serve(request._replace(zone=block.zone, view=block.view, depth=request.depth + 1))
-        return reply if block.chain.is_cacheable and is_of_packet else then(reply, _for_once)
+        if not is_of_packet:
+            return then(reply, for_one_client)
+        return reply if block.chain.is_cacheable else then(reply, _for_once)
 
     def _received(
         self, query: Query, client: Client, lane: Lane, received_s: float

@@ -13,6 +13,7 @@ from typing import Protocol, TypeAlias
 from kdns.dns.names import Labels, encode_name, is_below, labels_of, text_of
 from kdns.dns.query import AD, TC
 from kdns.dns.rdata import LAYOUTS, renamed
+from kdns.dns.response import NEVER, PRIVATE, Response
 from kdns.dns.rrset import Rdata, RRset, Soa
 from kdns.dns.types import CNAME, NOERROR, NSEC, NXDOMAIN, RRSIG
 from kdns.dnsserver.answers.decode import from_wire
@@ -52,7 +53,9 @@ def _with_fixed_soa(response: Response) -> Response:
     """The SOA as a record: it is of this moment, so that the answer is for this query only."""
     if response.soa is None:
         return response
-    return response._replace(soa=None, authority=(response.soa.rrset, *response.authority), reuse=NEVER)
+    return response._replace(
+        soa=None, authority=(response.soa.rrset, *response.authority), reuse=NEVER.and_then(response.reuse)
+    )
 
 
 def by_pattern(pattern: NamePattern) -> Rename:
@@ -143,7 +146,7 @@ class LimitTtls:
         answer, authority, additional = (
             tuple(map(self._changed, part)) for part in (response.answer, response.authority, response.additional)
         )
-        reuse = response.reuse if response.aged_from_s is None else NEVER
+        reuse = response.reuse if response.aged_from_s is None else NEVER.and_then(response.reuse)
         return response._replace(answer=answer, authority=authority, additional=additional, reuse=reuse)
 
     def _changed(self, rrset: RRset) -> RRset:
@@ -230,13 +233,12 @@ async def _joined_later(response: Response, start: tuple[RRset, ...], reply: Awa
 
 def _joined(response: Response, start: tuple[RRset, ...], reply: Reply) -> Response:
     if reply is None:
-        return response._replace(reuse=NEVER)
+        return response._replace(reuse=PRIVATE)
     if reply.wire:
         reply = from_wire(reply)
+    reuse = response.reuse.and_then(reply.reuse)
     if reply.rcode not in {NOERROR, NXDOMAIN}:
-        return response._replace(
-            reuse=response.reuse.and_then(reply.reuse), tallies=(*response.tallies, *reply.tallies)
-        )
+        return response._replace(reuse=reuse, tallies=(*response.tallies, *reply.tallies))
     ages = response.aged_from_s is not None or reply.aged_from_s is not None
     denial = () if reply.answer else (*reply.authority, *((reply.soa.rrset,) if reply.soa else ()))
     return response._replace(
@@ -245,7 +247,7 @@ def _joined(response: Response, start: tuple[RRset, ...], reply: Reply) -> Respo
         authority=response.authority if reply.answer else denial,
         soa=response.soa if reply.answer else None,
         flags=(response.flags & ~(AD | TC)) | (reply.flags & TC),
-        reuse=NEVER if ages or reply.soa else response.reuse.and_then(reply.reuse),
+        reuse=NEVER.and_then(reuse) if ages or reply.soa else reuse,
         tallies=(*response.tallies, *reply.tallies),
         zone="",
     )

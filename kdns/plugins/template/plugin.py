@@ -16,9 +16,10 @@ from kdns.dns.names import folded, is_below, labels_of
 from kdns.dns.query import AA, TC
 from kdns.dns.rrset import RRset
 from kdns.dns.types import CNAME, NOERROR, NXDOMAIN, SERVFAIL, class_name, type_label
+from kdns.dns.wire import from_wire
 from kdns.dnsserver.answers.decode import from_wire
 from kdns.dnsserver.answers.response import NEVER, PRIVATE, Response, Reuse
-from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, then
+from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, for_one_client, then
 from kdns.plugins.directive import Counters, Directive, Repeat, Setup
 from kdns.plugins.expressions.values import EvaluationError
 from kdns.plugins.template.config import OPTIONS, Section, TemplateConfig, parse
@@ -81,7 +82,7 @@ class TemplatePlugin(Plugin):
                 reuse = Reuse() if is_of_packet else PRIVATE
                 return Response(SERVFAIL, plugin="template", reuse=reuse, error="no template matches")
         reply = next(request)
-        return reply if is_of_packet else then(reply, _for_one_client)
+        return reply if is_of_packet else then(reply, for_one_client)
 
     def _answer(self, stencil: Stencil, subject: Subject, reuse: Reuse) -> Reply | Awaitable[Reply]:
         config, request = stencil.config, subject.request
@@ -163,11 +164,11 @@ def _record(text: str) -> RRset:
 
 def _joined(response: Response, reply: Reply) -> Response:
     if reply is None:
-        return response._replace(reuse=response.reuse.and_then(NEVER))
+        return response._replace(reuse=PRIVATE)
     if reply.wire:
         reply = from_wire(reply)
     if reply.aged_from_s is not None:
-        reply = reply._replace(reuse=NEVER)
+        reply = reply._replace(reuse=NEVER.and_then(reply.reuse))
     is_absent = reply.rcode == NXDOMAIN and response.rcode == NOERROR
     return response._replace(
         rcode=NXDOMAIN if is_absent else response.rcode,
@@ -176,10 +177,6 @@ def _joined(response: Response, reply: Reply) -> Response:
         reuse=response.reuse.and_then(reply.reuse),
         tallies=(*response.tallies, *reply.tallies),
     )
-
-
-def _for_one_client(reply: Reply) -> Reply:
-    return reply and reply._replace(reuse=PRIVATE)
 
 
 def build(configs: tuple[TemplateConfig, ...], setup: Setup) -> TemplatePlugin:

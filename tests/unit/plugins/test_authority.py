@@ -400,6 +400,43 @@ async def test_ds_of_a_child_whose_parent_is_not_served_is_nodata_of_the_child()
         )
 
 
+HOST = "hosts {\n192.0.2.1 www.elsewhere.test\n}\n"
+FOR_SOME = [
+    ("acl {\nblock net 192.0.2.66\n}\n" + HOST, "A"),
+    ("acl {\ndrop net 192.0.2.66\n}\n" + HOST, "A"),
+    ("acl {\nfilter net 192.0.2.66\n}\n" + HOST, "A"),
+    ("dns64\n" + HOST, "AAAA"),
+    ("view some {\nexpr client_ip() != '192.0.2.66'\n}\n" + HOST, "A"),
+]
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize(("elsewhere", "qtype"), FOR_SOME)
+async def test_what_one_client_gets_behind_a_cname_is_not_kept_for_others(
+    elsewhere: str, qtype: str, *, is_first: bool
+) -> None:
+    """The cache stands in front of the zone, what tells clients apart in the block of the CNAME's target."""
+    corefile = f"a.example {{\ncache\nfile zone a.example\n}}\nelsewhere.test {{\n{elsewhere}}}\n"
+    server = await blocks_of(corefile, {"zone": text(1, LEAVING)})
+    for client in ("2001:db8::1", "192.0.2.66")[:: 1 if is_first else -1]:
+        found = await ask(server, "c.a.example.", qtype, client=client)
+        assert found
+        has_address = any(rrset.rtype == type_number(qtype) for rrset in found.answer)
+        assert has_address == (client == "2001:db8::1"), client
+
+
+async def test_a_limit_of_responses_counts_those_of_clients() -> None:
+    """What the server asks itself for a CNAME's target is no response."""
+    corefile = (
+        f"a.example {{\nfile zone a.example\n}}\nelsewhere.test {{\nrrl {{\nresponses-per-second 1\n}}\n{HOST}}}\n"
+    )
+    server = await blocks_of(corefile, {"zone": text(1, LEAVING)})
+    for name in ("c.a.example.", "x.w.a.example.", "www.elsewhere.test."):
+        found = await ask(server, name, client="192.0.2.1")
+        assert found
+        assert found.answer[-1].rtype == A, name
+
+
 async def blocks_of(corefile: str, files: dict[str, str]) -> Server:
     """The server of all blocks of a Corefile, with their files read."""
     setups: list[FakeSetup] = []
@@ -410,7 +447,7 @@ async def blocks_of(corefile: str, files: dict[str, str]) -> Server:
         chain = Chain([plugin for plugin in plugins if plugin])
         setup.built = chain.plugins
         setups.append(setup)
-        blocks += [Block(zone, chain) for zone in config.zones]
+        blocks += [Block(zone, chain, only=setup.only) for zone in config.zones]
     server = Server("dns://:53", blocks)
     for setup in setups:
         setup.servers.append(server)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from dns_chain import FakeSetup, held, read
 from harness import shown
+from kdns.dns.response import PRIVATE
 
 from kdns.corefile.parse import parse
 from kdns.dns.message import query
 from kdns.dns.query import HEADER_BYTES
 from kdns.dns.types import AAAA, MX, A
-from kdns.dnsserver.answers.response import NEVER
 from kdns.errors import CorefileError
 from kdns.plugins.chain import Chain, Plugin, Request
 from kdns.plugins.directives import DIRECTIVES, configure
@@ -115,7 +115,7 @@ def test_a_question_of_the_server_s_own_goes_to_the_client_s_view_and_is_not_kep
     for reply, text in ((far, b"all"), (near, b"near")):
         assert reply is not None
         assert text in bytes(reply.answer[0].rdata[0])  # type: ignore[union-attr, arg-type] # nobody waits; a TXT
-        assert reply.reuse is NEVER  # type: ignore[union-attr] # nobody waits
+        assert reply.reuse is PRIVATE  # type: ignore[union-attr] # nobody waits
 
 
 def request_of(address: str) -> Request:
