@@ -12,6 +12,7 @@ import pytest
 from dns_chain import FakeFiles, FakeSetup, ask, respond, wire
 from harness import Behind, server_of
 
+from kdns.cluster.objects import EndpointSlice, Namespace, Service
 from kdns.corefile.parse import parse
 from kdns.dns.message import query
 from kdns.dns.names import labels_of
@@ -29,6 +30,7 @@ from kdns.plugins.authority import FREED_AT_ONCE
 from kdns.plugins.chain import Chain, Plugin
 from kdns.plugins.directives import DIRECTIVES, configure
 from kdns.plugins.file import FileConfig, ZoneFiles
+from kdns.plugins.kubernetes.plugin import Kubernetes
 from kdns.plugins.secondary import plugin as secondary
 from kdns.plugins.secondary.plugin import SecondaryConfig
 from kdns.plugins.server import Block, Exchange, Server
@@ -423,6 +425,20 @@ async def test_what_one_client_gets_behind_a_cname_is_not_kept_for_others(
         assert found
         has_address = any(rrset.rtype == type_number(qtype) for rrset in found.answer)
         assert has_address == (client == "2001:db8::1"), client
+
+
+async def test_a_cname_to_a_cluster_that_is_not_listed_yet_is_asked_again() -> None:
+    """Its SERVFAIL is of that moment: the cache in front of the zone does not keep it."""
+    corefile = "a.example {\ncache\nfile zone a.example\n}\nelsewhere.test {\nkubernetes elsewhere.test\n}\n"
+    server = await blocks_of(corefile, {"zone": text(1, LEAVING)})
+    (cluster,) = server.blocks[1].chain.plugins
+    assert isinstance(cluster, Kubernetes)
+    rcodes = []
+    for kinds in ((), (Service, EndpointSlice, Namespace)):
+        cluster.zones.state.synced |= set(kinds)
+        found = await ask(server, "c.a.example.")
+        rcodes.append(found and found.rcode)
+    assert rcodes == ["SERVFAIL", "NXDOMAIN"]
 
 
 async def test_a_limit_of_responses_counts_those_of_clients() -> None:
