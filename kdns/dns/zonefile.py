@@ -39,6 +39,10 @@ class ZoneFileError(ValueError):
         super().__init__(f"{path}:{line}: {reason}" if line else f"{path}: {reason}")
 
 
+SHOWN_CHARS: Final = 200
+"""Characters of a record that an error shows: a template may give 64 KiB of them, at each query."""
+
+
 def no_includes(path: str, name: str) -> NoReturn:
     """No file may be included."""
     raise ValueError(f"{path}: $INCLUDE {name} is not allowed here")
@@ -67,8 +71,13 @@ def parse_record(text: str, origin: str = ".", default_ttl_s: int = 0) -> RRset:
         found = dns.rdata.from_text(rclass, rtype, rdata[0] if rdata else "", origin=at, relativize=False)
         name = dns.name.from_text(owner, at)
     except (dns.exception.DNSException, ValueError) as error:
-        raise ValueError(f"{text!r} is no record: {error}") from error
+        raise ValueError(f"{_shortened(text)!r} is no record: {_shortened(str(error))}") from error
     return RRset(_text(name), int(found.rdtype), ttl_s, (_rdata(found),), int(rclass))
+
+
+def _shortened(text: str) -> str:
+    """The beginning of a text, for a line of a log."""
+    return text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}…"
 
 
 def has_type(text: str) -> bool:

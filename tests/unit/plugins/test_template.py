@@ -357,3 +357,10 @@ async def test_cache_gives_no_client_the_answer_of_another(options: str) -> None
         addresses.append([rrset.rdata for rrset in decode(exchange.wire).answer])
     second = [] if "fallthrough" in options else [(b"\xc0\0\2\2",)]
     assert addresses == [[(b"\xc0\0\2\1",)], second, [(b"\xc0\0\2\1",)]]
+
+
+def test_an_error_shows_the_beginning_of_a_text() -> None:
+    """A template may give 64 KiB, and each query that it fails for is a line of the log."""
+    with pytest.raises(ValueError, match="is no record") as caught:
+        parse_record("x" * 65536)
+    assert len(str(caught.value)) < 500
