@@ -179,12 +179,16 @@ class Dnssec(Plugin):
         rcode = response.rcode
         denied = _last_name(request.query.labels, answer) if not _has(answer, request.query.qtype) else None
         is_negative = rcode == NXDOMAIN or denied is not None
-        if not answer and authority and not _has(authority, SOA) and _has(authority, NS):
-            authority = self._delegation(request, zone, authority)
+        cut_zone = self._zone_of_cut(zone, answer, authority, denied)
+        if cut_zone is not None:
+            answer = self._section(request, answer)
+            authority = self._delegation(request, cut_zone, authority)
         elif is_negative and denied is not None and _has(authority, SOA):
             denied_zone = zone if denied == request.query.labels else self._zone_of(denied)
             authority = self._section(request, authority)
-            if denied_zone is not None:
+            if denied_zone is None:
+                answer = self._section(request, answer)
+            else:
                 nsec = self._nsec(request, denied_zone, denied, _ttl_of(authority, SOA), is_cut=is_cut)
                 if request.query.qtype == NSEC and not answer:
                     answer, authority = nsec, ()
@@ -199,6 +203,22 @@ class Dnssec(Plugin):
         return response._replace(
             rcode=rcode, answer=answer, authority=authority, additional=additional, reuse=reuse.and_then(until)
         )
+
+    def _zone_of_cut(
+        self, zone: Labels, answer: tuple[RRset, ...], authority: tuple[RRset, ...], last: Labels | None
+    ) -> Labels | None:
+        """The zone that a referral leads out of, at once or behind CNAMEs; None for other responses.
+
+        NS records of a delegation and glue have no signatures (RFC 4035 §2.2).
+        """
+        cut = next((rrset for rrset in authority if rrset.rtype == NS), None)
+        if cut is None or _has(authority, SOA):
+            return None
+        if not answer:
+            return zone
+        labels = tuple(label.lower() for label in labels_of(cut.owner))
+        is_behind = last is not None and is_below(last, labels) and labels not in self._zones
+        return self._zone_of(labels) if is_behind else None
 
     def _delegation(self, request: Request, zone: Labels, authority: tuple[RRset, ...]) -> tuple[RRset, ...]:
         """A referral with its DS records signed, or with the proof that there are none (RFC 4035 §3.1.4)."""

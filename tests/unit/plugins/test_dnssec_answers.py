@@ -127,6 +127,31 @@ async def test_denials(reply: Response, name: str, qtype: int, nsec: str, signat
     assert len(covered(wire)) == signatures
 
 
+OUTSIDE = (RRset("b.a.", CNAME, 60, ("b.example.",)),)
+OTHER_APEX = RRset("example.", SOA, 60, APEX.rdata)
+TO_CHILD = (RRset("b.a.", CNAME, 60, ("x.c.a.",)),)
+CHILD = (RRset("c.a.", NS, 60, ("ns.c.a.",)),)
+CHILD_DS = (*CHILD, RRset("c.a.", DS, 60, (b"\x00\x01\x0d\x02" + bytes(32),)))
+GLUE = (RRset("ns.c.a.", A, 60, (b"\x0a\x00\x00\x02",)),)
+
+
+@pytest.mark.parametrize(
+    ("reply", "types"),
+    [
+        pytest.param(Response(0, AA, OUTSIDE, (OTHER_APEX,)), [CNAME], id="NODATA in a zone of others"),
+        pytest.param(Response(NXDOMAIN, AA, OUTSIDE, (OTHER_APEX,)), [CNAME], id="NXDOMAIN in a zone of others"),
+        pytest.param(Response(0, AA, TO_CHILD, CHILD, GLUE), [CNAME, NSEC], id="an unsigned child"),
+        pytest.param(Response(0, AA, TO_CHILD, CHILD_DS, GLUE), [CNAME, DS], id="a signed child"),
+    ],
+)
+async def test_what_is_signed_behind_a_cname(reply: Response, types: list[int]) -> None:
+    """The CNAME always is; NS records of a delegation and glue are not (RFC 4035 §2.2)."""
+    wire = await asked(served(FakeSetup(), lambda _qtype: reply, (257, 13)), "b.a.", A)
+    assert [rtype for rtype, _ in covered(wire)] == types
+    assert decode(wire).rcode == ("NXDOMAIN" if reply.rcode else "NOERROR")
+    assert [rrset.rtype for rrset in decode(wire).additional if rrset.rtype == RRSIG] == []
+
+
 @pytest.mark.parametrize("name", ["b.a.", "a."])
 @pytest.mark.parametrize("other", ["A", "PTR", "MX", "NAPTR", "SVCB", "HTTPS", "CAA", "TLSA", "URI"])
 async def test_the_denial_of_one_type_denies_no_other(name: str, other: str) -> None:
