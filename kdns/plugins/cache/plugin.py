@@ -224,6 +224,8 @@ class Cache(Plugin):
             if stale.timeout_s:
                 self._setup.call_later(stale.timeout_s, partial(_give, future, AGAIN))
             outcome = await future
+            if outcome is ALONE:
+                outcome = await self._own(question)
             if self._is_refreshed(item, outcome):
                 counts = question.counts
                 return _given(outcome.reply, question.request.query, (counts.requests, counts.hits[item.kind]))
@@ -257,7 +259,7 @@ class Cache(Plugin):
         try:
             outcome = self._taken(question, await reply)
         finally:
-            flight.land(ALONE if outcome.reply and outcome.reply.reuse is PRIVATE else outcome)
+            flight.land(_for_all_who_wait(outcome))
         return made(outcome, question)
 
     async def _wait(
@@ -268,9 +270,13 @@ class Cache(Plugin):
             again = self._fetch(question, _itself)
             outcome = again if isinstance(again, Outcome) else await again
         elif outcome is ALONE:
-            reply = question.later(_for_all(question.request))
-            outcome = self._taken(question, reply if reply is None or isinstance(reply, Response) else await reply)
+            outcome = await self._own(question)
         return made(outcome, question)
+
+    async def _own(self, question: Question) -> Outcome:
+        """The outcome for this client alone."""
+        reply = question.later(_for_all(question.request))
+        return self._taken(question, reply if reply is None or isinstance(reply, Response) else await reply)
 
     def _refresh(self, item: Item, question: Question) -> bool:
         """Ask for a new item in the background, over TCP as CoreDNS does: the reply is whole, and cannot be forged.
@@ -295,7 +301,7 @@ class Cache(Plugin):
             if self._stale and not self._is_refreshed(item, outcome):
                 item.next_refresh_s = self._next_attempt_s(item, self._stale)
             for future in self._refreshes.pop(item.key, ()):
-                _give(future, outcome)
+                _give(future, _for_all_who_wait(outcome))
 
     def _stop(self) -> None:
         """Nothing is refreshed any more: who waits for it gets the stale answer."""
@@ -446,6 +452,11 @@ def _for_client(response: Response, query: Query, tallies: tuple[Tally, ...], re
         if wire[3] & AD and not shows_ad:
             wire = wire[:3] + bytes((wire[3] & ~AD,)) + wire[4:]
     return response._replace(wire=wire, tallies=tallies, reuse=response.reuse if reuse is None else reuse)
+
+
+def _for_all_who_wait(outcome: Outcome) -> Outcome:
+    """The outcome for clients that wait for one another asked for."""
+    return ALONE if outcome.reply and outcome.reply.reuse is PRIVATE else outcome
 
 
 def _for_all(request: Request) -> Request:

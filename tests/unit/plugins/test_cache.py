@@ -477,6 +477,20 @@ def test_a_stale_answer_lives_until_there_is_a_new_one(mode: str) -> None:
     assert value(world.ask()) == "SERVFAIL"
 
 
+def test_clients_that_wait_for_a_new_answer_get_none_that_is_another_client_s() -> None:
+    world = World("cache {\nserve_stale 1h verify\n}")
+    world.ask()
+    world.setup.clock_s = 100.0
+    world.upstream.reply = lambda: Response(
+        NOERROR, answer=(RRset("a.", A, 60, (bytes((192, 0, 2, len(world.upstream.asked))),)),), reuse=PRIVATE
+    )
+    for client in CLIENTS:
+        world.begin(client=client)
+    found = list(map(value, world.end()))
+    assert len(found) == len(CLIENTS)
+    assert [request.client[0] for request in world.upstream.asked[-len(CLIENTS) :]] == [*CLIENTS]
+
+
 def test_verify_does_not_wait_longer_than_its_timeout() -> None:
     world = World("cache {\nserve_stale 1h verify 50ms\n}")
     world.ask()
