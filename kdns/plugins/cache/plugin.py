@@ -297,6 +297,8 @@ class Cache(Plugin):
         try:
             fetched = self._fetch(question, _itself)
             outcome = fetched if isinstance(fetched, Outcome) else await fetched
+            if outcome.reply and outcome.reply.reuse is not NEVER and self._is_refreshed(item, outcome):
+                self._drop(item)  # a later directive has the name now, and nothing takes the item's place
         finally:
             if self._stale and not self._is_refreshed(item, outcome):
                 item.next_refresh_s = self._next_attempt_s(item, self._stale)
@@ -347,6 +349,11 @@ class Cache(Plugin):
         if ttl_s and not (disabled and _is_in(query.labels, disabled)):
             self._keep(question, found.kind, reply, ttl_s)
         return Outcome(reply, found)
+
+    def _drop(self, item: Item) -> None:
+        self.success.remove(item.key)
+        self.denial.remove(item.key)
+        self._setup.forget((item.key,))
 
     def _ttl_s(self, found: Contents) -> float:
         match found.kind:

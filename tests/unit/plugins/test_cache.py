@@ -491,6 +491,21 @@ def test_clients_that_wait_for_a_new_answer_get_none_that_is_another_client_s() 
     assert [request.client[0] for request in world.upstream.asked[-len(CLIENTS) :]] == [*CLIENTS]
 
 
+@pytest.mark.parametrize("reuse", [Reuse(("service",)), PRIVATE])
+@pytest.mark.parametrize("mode", ["immediate", "verify"])
+def test_a_stale_answer_ends_when_a_directive_answers_that_is_not_kept(mode: str, reuse: Reuse) -> None:
+    """Such as `kubernetes`, for a Service that was created since an upstream was asked."""
+    world = World(f"cache {{\nserve_stale 1h {mode}\n}}")
+    world.ask()
+    world.setup.clock_s = 100.0
+    world.upstream.reply = lambda: Response(
+        NOERROR, answer=(RRset("a.", A, 5, (bytes((192, 0, 2, 9)),)),), reuse=reuse, plugin="kubernetes"
+    )
+    assert value(world.ask()) == ((9, 5) if mode == "verify" else (1, 30))
+    assert [value(world.ask()) for _ in range(2)] == [(9, 5), (9, 5)]
+    assert not len(world.cache.success)
+
+
 def test_verify_does_not_wait_longer_than_its_timeout() -> None:
     world = World("cache {\nserve_stale 1h verify 50ms\n}")
     world.ask()
