@@ -2,8 +2,9 @@
 
 A change wakes the manager once per iteration. It passes on all events, then reconciles subjects until the queue is
 empty or the time slice is used up, also in the middle of what one reconcile writes, so that large queues and large
-workloads do not starve the clients of the API. When the queue is empty, it deletes dependents of deleted objects, a
-few at a time.
+workloads do not starve the clients of the API. A large object is made beside the loop, where the API is shared with
+other threads, and nothing else is learnt or reconciled until it is written. When the queue is empty, it deletes
+dependents of deleted objects, a few at a time.
 """
 
 from __future__ import annotations
@@ -12,15 +13,20 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from time import monotonic, time
 from typing import TypeAlias
 
+import msgspec
+
 from kdns import logs
+from kdns.aio.apiserver.aside import LARGE_BYTES, aside
 from kdns.cluster.objects import Key
 from kdns.controlplane.controllers.controller import Action, Controller, Notice, Subject
 from kdns.controlplane.controllers.events import EventRecorder, new_event, repeated
 from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import EVENT, Kind
+from kdns.controlplane.meta.kinds import EVENT, Json, Kind
+from kdns.controlplane.resources.strategy import STRATEGIES
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.namespaces import is_namespace_terminating
 from kdns.controlplane.storage.watch import Subscription, WatchEvent
@@ -37,6 +43,9 @@ _PIECE_BYTES = 64 * 1024
 
 Task: TypeAlias = tuple[int, Subject]
 """A controller, by its index in the table, and the subject to reconcile."""
+
+Making: TypeAlias = asyncio.Task[Json]
+"""A large object that is made and written beside the loop."""
 
 log = logs.get(__name__)
 
@@ -58,6 +67,7 @@ class ControllerManager:
         self._later: dict[Task, asyncio.TimerHandle] = {}
         self._subscriptions: dict[Kind, Subscription] = {}
         self._deletions_failed = 0
+        self._making: Making | None = None
         self._scheduled = self._closed = self._has_events = False
 
     def start(self) -> None:
@@ -65,7 +75,7 @@ class ControllerManager:
         self._stop()
         self._controllers = tuple(self._new_controllers())
         self._queue: OrderedDict[Task, float] = OrderedDict()  # popping the first entry is O(1), unlike with dict
-        self._at_work: tuple[Task, float, Iterator[None]] | None = None
+        self._at_work: tuple[Task, float, Iterator[Making | None]] | None = None
         self._own_writes: dict[tuple[int, Kind, Key], int] = {}
         self._recorder = EventRecorder()
         self._followers: dict[Kind, list[tuple[int, Controller]]] = {}
@@ -95,6 +105,11 @@ class ControllerManager:
         self._closed = True
         self._stop()
 
+    async def closed(self) -> None:
+        """Wait for the write that was at work when the manager was closed."""
+        if self._making:
+            await asyncio.wait([self._making])
+
     def _stop(self) -> None:
         self._api.backlog.wake = None
         for timer in self._later.values():
@@ -118,7 +133,7 @@ class ControllerManager:
     def _run(self) -> None:
         """One time slice of work."""
         self._scheduled = False
-        if self._closed:
+        if self._closed or self._making:
             return
         self._api.backlog.is_held = True
         try:
@@ -138,6 +153,8 @@ class ControllerManager:
                 return
             if self._at_work or self._queue:
                 self._attempt(until)
+                if self._making:
+                    return
             elif not self._api.backlog.is_left:
                 self.idle.set()
                 return
@@ -207,7 +224,11 @@ class ControllerManager:
             self._at_work = task, since_s, self._writes(task, since_s)
         task, since_s, writes = self._at_work
         try:
-            for _ in writes:
+            for making in writes:
+                if making:
+                    self._making = making
+                    making.add_done_callback(self._made)
+                    return
                 if monotonic() > until:
                     return
         except KdnsError as error:
@@ -219,19 +240,31 @@ class ControllerManager:
         self._at_work = None
         self._reconciled += 1
 
-    def _writes(self, task: Task, since_s: float) -> Iterator[None]:
-        """Reconcile a subject; yields after each write."""
+    def _made(self, making: Making) -> None:
+        """Go on behind a large object; an error that nobody waits for any more is dropped."""
+        self._making = None
+        if not making.cancelled():
+            making.exception()
+        self._wake()
+
+    def _writes(self, task: Task, since_s: float) -> Iterator[Making | None]:
+        """Reconcile a subject; yields after each write, and a large one that has to end first."""
         index, subject = task
         controller = self._controllers[index]
         if waiting := self._later.pop(task, None):
             waiting.cancel()
         outcome = controller.reconcile(subject, since_s, self._now_s())
         for action in outcome.actions:
-            self._write(index, action)
-            yield
+            if self._is_large(action):
+                making = asyncio.get_running_loop().create_task(self._write_aside(index, action))
+                yield making
+                self._note_own(index, action, making.result())
+            else:
+                self._write(index, action)
+                yield None
         for notice in outcome.notices:
             self._record(controller, notice)
-            yield
+            yield None
         self._failures.pop(task, None)
         if outcome.again_s is not None:
             self._reconcile_later(task, outcome.again_s)
@@ -260,26 +293,42 @@ class ControllerManager:
 
         self._later[task] = asyncio.get_running_loop().call_later(delay_s, enqueue)
 
+    def _is_large(self, action: Action) -> bool:
+        """Whether an object is made beside the loop; never one that gets addresses and ports, as for clients."""
+        if action.verb == "delete" or not self._api.is_shared or STRATEGIES[action.kind].allocate:
+            return False
+        return len(msgspec.json.encode(action.obj)) >= LARGE_BYTES
+
+    async def _write_aside(self, index: int, action: Action) -> Json:
+        """Make an object in a thread, and once more in the loop where another write came between."""
+        try:
+            return await aside(partial(self._stored, index, action), LARGE_BYTES)
+        except StatusError as error:
+            if error.reason != "Conflict":
+                raise
+        return self._stored(index, action)
+
     def _write(self, index: int, action: Action) -> None:
         meta = action.obj["metadata"]
-        namespace, manager = meta.get("namespace", ""), self._controllers[index].name
         if action.verb == "delete":
+            namespace = meta.get("namespace", "")
             stored = self._api.store.get(action.kind, (namespace, meta["name"]))
             if stored and stored.obj["metadata"]["uid"] == meta.get("uid"):
                 self._api.delete(action.kind, namespace, meta["name"], options=action.options)
             return
+        self._note_own(index, action, self._stored(index, action))
+
+    def _stored(self, index: int, action: Action) -> Json:
+        meta = action.obj["metadata"]
+        namespace, manager = meta.get("namespace", ""), self._controllers[index].name
         if action.verb == "create":
-            made = self._api.create(action.kind, namespace, action.obj, field_manager=manager)
-        else:
-            made = self._api.update(
-                action.kind,
-                namespace,
-                meta["name"],
-                action.obj,
-                subresource=action.subresource,
-                field_manager=manager,
-            )
-        written = made["metadata"]
+            return self._api.create(action.kind, namespace, action.obj, field_manager=manager)
+        return self._api.update(
+            action.kind, namespace, meta["name"], action.obj, subresource=action.subresource, field_manager=manager
+        )
+
+    def _note_own(self, index: int, action: Action, made: Json) -> None:
+        written, namespace = made["metadata"], action.obj["metadata"].get("namespace", "")
         self._own_writes[index, action.kind, (namespace, written["name"])] = int(written["resourceVersion"])
 
     def _record(self, controller: Controller, notice: Notice) -> None:

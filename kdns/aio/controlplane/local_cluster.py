@@ -89,6 +89,7 @@ class LocalCluster:
         self._controllers = ControllerManager(
             self._api, lambda: controllers_of(self.config, random.randrange, self._registry.services)
         )
+        stack.push_async_callback(self._controllers.closed)
         stack.callback(self._controllers.close)
         self._controllers.start()
         stack.callback(KubernetesServiceKeeper(self._api, self._serve).close)

@@ -51,6 +51,7 @@ class Api:
     ) -> None:
         self.store, self.registry = store, registry
         self.now_s = now_s
+        self.is_shared = False
 
         def begin(kind: Kind, obj: Json) -> None:
             object_meta.begin(obj, new_uid(), now_s(), generation=STRATEGIES[kind].generation is not None)
@@ -63,6 +64,7 @@ class Api:
     def share(self, in_turn: InTurn) -> None:
         """Let other threads create, update, patch and apply, but for objects that get addresses and ports."""
         self._writes.in_turn = in_turn
+        self.is_shared = True
 
     def get(self, kind: Kind, namespace: str, name: str, *, subresource: str = "", form: Kind | None = None) -> Json:
         """The object, its subresource or its other form; 404 if there is none."""
