@@ -232,7 +232,8 @@ class _Check:
         self.read[OBJECT] += len(manifests)
         everything = clusters(manifests, self._kustomizations)
         self.mistakes += self._at_lines(manifest_mistakes(each, cluster, time.time()) for each in everything)
-        if not self.mistakes:  # an object that is mended may be what another one lacks
+        if not any(isinstance(each, ManifestError) for each in self.mistakes):
+            # an object that is mended may be what another one lacks; one that is not a manifest's is no reason
             self.warnings += self._at_lines(map(manifest_warnings, everything))
 
     def _at_lines(self, parts: Iterable[Iterable[ManifestMistake]]) -> list[ManifestError]:

@@ -310,9 +310,11 @@ async def test_a_large_object_is_made_again_where_another_write_came_between(clu
 async def test_the_manager_is_closed_when_its_last_large_object_is_written(cluster: Cluster) -> None:
     cluster.controllers.close()
     begun, written, turns = asyncio.Event(), list[bool](), turns_of_loop()
+    loop = asyncio.get_running_loop()
 
     def in_turn(work: Callable[[], T], /) -> T:
-        result = turns(lambda: (begun.set(), work())[1])
+        loop.call_soon_threadsafe(begun.set)
+        result = turns(work)
         written.append(True)
         return result
 

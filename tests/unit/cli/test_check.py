@@ -490,6 +490,15 @@ def test_json_has_what_was_read_mistakes_and_warnings(folder: Path) -> None:
     )
 
 
+def test_mistakes_of_a_corefile_hide_no_warnings_of_manifests(folder: Path) -> None:
+    (folder / "Corefile").write_text(".:53 {\nredy\n}\n")
+    (folder / "a.yaml").write_text(service("a", "selector: {app: a}"))
+    code, (line,) = run("check", "-o", "json", "Corefile", "a.yaml")
+    found = json.loads(line)
+    assert (code, [each["field"] for each in found["mistakes"]]) == (2, ["redy"])
+    assert [each["field"] for each in found["warnings"]] == ["spec.selector"]
+
+
 @pytest.mark.parametrize(
     ("directive", "says"),
     [
