@@ -13,10 +13,9 @@ from typing import Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from kdns.dns.names import Labels, labels_of
 from kdns.dns.query import TC, Query
-from kdns.dns.response import NEVER, NO_METADATA, PRIVATE, Response
 from kdns.dns.types import CNAME, IN, NOERROR, NOTIMP, REFUSED, SERVFAIL, TRANSFERS
 from kdns.dnsserver.answers.decode import from_wire
-from kdns.dnsserver.answers.response import NEVER, NO_METADATA, Response
+from kdns.dnsserver.answers.response import NEVER, NO_METADATA, PRIVATE, Response
 from kdns.named_tuples import quick_replace
 
 MAX_CNAMES: Final = 11

@@ -20,7 +20,6 @@ from kdns.corefile.lines import Line, Stanza
 from kdns.dns.query import AD, CD
 from kdns.dns.rrset import RRset
 from kdns.dns.types import AAAA, IN, NOERROR, NXDOMAIN, RRSIG, SOA, A
-from kdns.dns.wire import from_wire
 from kdns.dnsserver.answers.decode import from_wire
 from kdns.dnsserver.answers.response import Response
 from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, for_one_client, then

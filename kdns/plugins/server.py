@@ -12,8 +12,6 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from kdns.dns.names import Labels, is_below, labels_of
 from kdns.dns.query import HEADER_BYTES, OPCODE, Malformed, Query, Z, read_query
-from kdns.dns.response import NEVER, PRIVATE, Response
-from kdns.dns.table import AnswerTable, Generations, Lane, key_of
 from kdns.dns.types import DS, REFUSED, SERVFAIL
 from kdns.dnsserver.answers.answer import (
     MAX_UDP_BYTES,

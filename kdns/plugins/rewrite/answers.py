@@ -13,11 +13,10 @@ from typing import Protocol, TypeAlias
 from kdns.dns.names import Labels, encode_name, is_below, labels_of, text_of
 from kdns.dns.query import AD, TC
 from kdns.dns.rdata import LAYOUTS, renamed
-from kdns.dns.response import NEVER, PRIVATE, Response
 from kdns.dns.rrset import Rdata, RRset, Soa
 from kdns.dns.types import CNAME, NOERROR, NSEC, NXDOMAIN, RRSIG
 from kdns.dnsserver.answers.decode import from_wire
-from kdns.dnsserver.answers.response import NEVER, Response
+from kdns.dnsserver.answers.response import NEVER, PRIVATE, Response
 from kdns.plugins.chain import Reply, Request
 from kdns.plugins.rewrite.patterns import NamePattern
 

@@ -16,7 +16,6 @@ from kdns.dns.names import folded, is_below, labels_of
 from kdns.dns.query import AA, TC
 from kdns.dns.rrset import RRset
 from kdns.dns.types import CNAME, NOERROR, NXDOMAIN, SERVFAIL, class_name, type_label
-from kdns.dns.wire import from_wire
 from kdns.dnsserver.answers.decode import from_wire
 from kdns.dnsserver.answers.response import NEVER, PRIVATE, Response, Reuse
 from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, for_one_client, then

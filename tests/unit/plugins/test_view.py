@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from dns_chain import FakeSetup, held, read
 from harness import shown
-from kdns.dns.response import PRIVATE
 
 from kdns.corefile.parse import parse
 from kdns.dns.message import query
 from kdns.dns.query import HEADER_BYTES
 from kdns.dns.types import AAAA, MX, A
+from kdns.dnsserver.answers.response import PRIVATE
 from kdns.errors import CorefileError
 from kdns.plugins.chain import Chain, Plugin, Request
 from kdns.plugins.directives import DIRECTIVES, configure
