@@ -28,7 +28,7 @@ MODULES = {
 # fmt: off
 ROOMS: tuple[tuple[str, ...], ...] = (
     ("durations", "errors", "named_tuples", "net", "logs", "spelling", "tally"),
-    ("cluster",),
+    ("cluster", "netlink"),
     ("dns", "env", "corefile"),
     ("dnsserver.answers",),
 

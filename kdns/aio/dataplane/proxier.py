@@ -9,9 +9,9 @@ from typing import Protocol, TypeAlias
 
 from kdns.aio.metrics import Gauges
 from kdns.net import Family
+from kdns.netlink.conntrack import SocketAddress
 from kdns.proxy.plan.plan import Front, Plan
 from kdns.proxy.plan.planner import Difference
-from kdns.proxy.plan.stale_flows import SocketAddress
 from kdns.proxy.settings.settings import Settings
 
 ForeignChange: TypeAlias = Callable[[str], None]

@@ -35,7 +35,7 @@ from kdns.aio.netlink.uapi import (
     NFNL_SUBSYS_CTNETLINK,
 )
 from kdns.net import Family, unpacked
-from kdns.proxy.plan.stale_flows import Flow
+from kdns.netlink.conntrack import Flow
 
 _GET, _DELETE = (NFNL_SUBSYS_CTNETLINK << 8 | kind for kind in (IPCTNL_MSG_CT_GET, IPCTNL_MSG_CT_DELETE))
 _DELETED_AT_ONCE: Final = 4096

@@ -10,25 +10,14 @@ port counts at the node's own addresses only.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from kdns.net import parse_unmapped_address
+from kdns.netlink.conntrack import Flow, SocketAddress
 from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKey
 from kdns.proxy.plan.planner import Difference
 
 UDP: Final = "UDP"
-
-SocketAddress: TypeAlias = tuple[str, int]
-"""An address in canonical form, and a port."""
-
-
-class Flow(NamedTuple):
-    """A UDP flow: the destination of the client's packets, and the source of the answers. `handle` identifies it."""
-
-    destination: SocketAddress
-    answers_from: SocketAddress
-    handle: bytes
-
 
 Fronts: TypeAlias = Mapping[FrontKey, frozenset[SocketAddress] | None]
 """UDP fronts and where packets to them may go; None: the front is gone. The address "" stands for any."""

@@ -24,9 +24,9 @@ from kdns.aio.dataplane.userspace.sockets import is_own_address, supported_famil
 from kdns.aio.tasks import observed
 from kdns.errors import ApplyError
 from kdns.net import FAMILIES, Family, is_loopback
+from kdns.netlink.conntrack import SocketAddress
 from kdns.proxy.plan.plan import FamilyPlan, Front, Plan, PortName, PortPlan
 from kdns.proxy.plan.planner import Difference
-from kdns.proxy.plan.stale_flows import SocketAddress
 from kdns.proxy.userspace.balancer import Balancer
 from kdns.proxy.userspace.proxy_protocol import HEADERS
 from kdns.proxy.userspace.relays import RelayKey, own_address, relay_keys

@@ -19,9 +19,10 @@ from kdns.aio.dataplane.sync_runner import SyncResult
 from kdns.cluster.objects import Service, ServiceMeta, ServicePort, ServiceSpec
 from kdns.cluster.state import State
 from kdns.net import Family
+from kdns.netlink.conntrack import Flow
 from kdns.proxy.plan.config import NodeView, ProxyConfig
 from kdns.proxy.plan.planner import plan
-from kdns.proxy.plan.stale_flows import Flow, serving
+from kdns.proxy.plan.stale_flows import serving
 
 VIP = "10.96.0.1"
 STALE, SERVED = (Flow((VIP, port), ("10.1.0.2", 53), b"1") for port in (53, 54))

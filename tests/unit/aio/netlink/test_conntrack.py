@@ -10,7 +10,7 @@ import pytest
 
 from kdns.aio.netlink import conntrack
 from kdns.aio.netlink.protocol import Change
-from kdns.proxy.plan.stale_flows import Flow
+from kdns.netlink.conntrack import Flow
 
 
 class Kernel:

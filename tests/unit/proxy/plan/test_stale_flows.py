@@ -20,11 +20,12 @@ from kdns.cluster.objects import (
     SliceMeta,
 )
 from kdns.cluster.state import State
+from kdns.netlink.conntrack import Flow
 from kdns.proxy.plan.config import NodeView, ProxyConfig
 from kdns.proxy.plan.modes import USERSPACE
 from kdns.proxy.plan.plan import FrontKey
 from kdns.proxy.plan.planner import Planner
-from kdns.proxy.plan.stale_flows import Flow, is_stale, merged, udp_fronts
+from kdns.proxy.plan.stale_flows import is_stale, merged, udp_fronts
 
 NODE = NodeView("here", "", (ip_address("192.0.2.1"),), (ip_address("192.0.2.1"), ip_address("192.0.2.9")))
 CONFIG = ProxyConfig(node_port_addresses=("primary",))

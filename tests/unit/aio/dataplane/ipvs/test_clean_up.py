@@ -15,7 +15,7 @@ from kdns.aio.dataplane.proxier import Footprint
 from kdns.aio.netlink import ipvs as netlink_ipvs
 from kdns.aio.netlink.ipset import SetType
 from kdns.aio.netlink.ipvs import Destination, ServerKey, ServerOptions
-from kdns.proxy.plan.stale_flows import Flow
+from kdns.netlink.conntrack import Flow
 from kdns.proxy.settings.settings import IPVS, Settings
 
 WEB: ServerKey = ("10.96.0.1", 80, "TCP")

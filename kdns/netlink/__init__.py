@@ -1,0 +1,1 @@
+"""Netlink: what the kernel's messages say, and the sockets that carry them (`io/`)."""
