@@ -15,10 +15,10 @@ from typing import Final, Protocol, TypeAlias
 
 from _node import front, metric
 
-from kdns.aio.netlink.ipvs import ipvs
-from kdns.aio.netlink.protocol import attributes, messages, netlink_socket
-from kdns.aio.netlink.uapi import NETLINK_NETFILTER, NFNLGRP_NFTABLES, NFT_MSG_NEWGEN, NFTA_TABLE_NAME
-from kdns.aio.netlink.xtables import legacy_size
+from kdns.netlink.io.ipvs import ipvs
+from kdns.netlink.io.protocol import attributes, messages, netlink_socket
+from kdns.netlink.io.xtables import legacy_size
+from kdns.netlink.uapi import NETLINK_NETFILTER, NFNLGRP_NFTABLES, NFT_MSG_NEWGEN, NFTA_TABLE_NAME
 
 PATIENCE_S: Final = 60.0
 

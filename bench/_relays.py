@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from kdns import logs
-from kdns.aio.dataplane.userspace.proxier import UserspaceProxier
 from kdns.cluster.objects import (
     Endpoint,
     EndpointPort,
@@ -28,6 +27,7 @@ from kdns.cluster.state import State
 from kdns.proxy.plan.config import NodeView, ProxyConfig
 from kdns.proxy.plan.modes import USERSPACE
 from kdns.proxy.plan.planner import plan
+from kdns.proxy.userspace.io.proxier import UserspaceProxier
 
 VIP: Final = "127.96.0.1"
 PIECE_BYTES: Final = 256 * 1024

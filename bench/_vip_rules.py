@@ -18,7 +18,6 @@ import msgspec
 from _kube_proxy_rules import kube_proxy_iptables, kube_proxy_nftables
 from _vip_services import AFFINITY_S, ENDPOINTS, PORT, RANGES, TARGET_PORT, Service, Setting
 
-from kdns.aio.process import gc_paused
 from kdns.cluster.objects import EndpointSlice
 from kdns.cluster.objects import Service as KubernetesService
 from kdns.cluster.watch import RESOURCES
@@ -33,6 +32,7 @@ from kdns.proxy.plan.modes import IPTABLES, NFTABLES, Mode
 from kdns.proxy.plan.plan import FamilyPlan
 from kdns.proxy.plan.planner import plan
 from kdns.proxy.plan.state import ProxyState
+from kdns.runtime.process import gc_paused
 
 CHAINS_PER_SECTION: Final = {"nft": 2000, "legacy": 0}
 """As `kdns proxy` has it."""

@@ -24,8 +24,8 @@ from typing import Final, NamedTuple
 
 from _node import ENDPOINTS, FIRST_IP, NodeUnderTest, cpu_s, memory_mib, node
 
-from kdns.aio.netlink.protocol import attribute_spans, attributes, messages, netlink_socket
-from kdns.aio.netlink.uapi import (
+from kdns.netlink.io.protocol import attribute_spans, attributes, messages, netlink_socket
+from kdns.netlink.uapi import (
     NETLINK_NETFILTER,
     NFNLGRP_NFTABLES,
     NFT_MSG_NEWGEN,

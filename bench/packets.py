@@ -24,15 +24,15 @@ import dnslib
 import msgspec
 from _cluster import ENDPOINTS, NAMESPACE, ZONE, cluster_ip, endpoint_ips, objects
 
-from kdns.aio.dns.request_metrics import Requests
+from kdns.dnsserver.io.request_metrics import Requests
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 from dns_chain import cluster_server
 
-from kdns.aio.dns.udp import Misses, UdpListener
 from kdns.cluster.objects import EndpointSlice, Namespace, Service
 from kdns.cluster.state import State
 from kdns.dnsserver.answers.order import Order
+from kdns.dnsserver.io.udp import Misses, UdpListener
 from kdns.plugins.kubernetes.options import Options
 
 SERVICES: Final = 300

@@ -13,21 +13,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
-from kdns.aio.files.corefile import mistakes_in
-from kdns.aio.files.manifests import SUFFIXES, check_exist, located, manifests_of, regular_text, stamps
-from kdns.aio.files.proxy_config import read_settings
-from kdns.aio.files.yaml import Document, all_documents, block_line, field_line
+from kdns.apps.block_warnings import block_warnings
 from kdns.controlplane.manifest_mistakes import manifest_mistakes
 from kdns.controlplane.manifest_warnings import manifest_warnings
+from kdns.controlplane.manifests.io.files import SUFFIXES, check_exist, located, manifests_of, regular_text, stamps
 from kdns.controlplane.manifests.kustomization import NAMES, Kustomization, clusters, left_out
 from kdns.controlplane.manifests.manifest import Manifest, UnknownKind
 from kdns.controlplane.manifests.manifest import Mistake as ManifestMistake
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.kinds import CONFIG_MAP, KINDS
+from kdns.dnsserver.io.corefile import mistakes_in
 from kdns.errors import CorefileError, ManifestError
-from kdns.plugins.block_warnings import block_warnings
 from kdns.plugins.directives import BY_NAME, COREDNS_ONLY
+from kdns.proxy.settings.io.files import read_settings
 from kdns.proxy.settings.settings import API_VERSION, KIND
+from kdns.runtime.files.yaml import Document, all_documents, block_line, field_line
 
 Mistake: TypeAlias = CorefileError | ManifestError
 

@@ -9,17 +9,17 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
-from kdns.aio.dns.clusters import Clusters
-from kdns.aio.dns.files import WatchedFile
-from kdns.aio.dns.setup import BlockSetup, Process
-from kdns.aio.http.sites import plain_page
-from kdns.aio.kube.kubeconfig import kubeconfig
+from kdns.cluster.io.clusters import Clusters
+from kdns.cluster.io.kubeconfig import kubeconfig
 from kdns.cluster.source import Scope, Source
 from kdns.cluster.state import OnChange, State
+from kdns.dnsserver.config import ServerConfig
+from kdns.dnsserver.directive import Level
+from kdns.dnsserver.io.setup import BlockSetup, Process
 from kdns.errors import CorefileError, InputError, KubeconfigError
 from kdns.plugins import hosts, root
-from kdns.plugins.directive import Level
-from kdns.plugins.server_config import ServerConfig
+from kdns.runtime.files.watched import WatchedFile
+from kdns.runtime.http.sites import plain_page
 
 _OPTIONAL: Final = frozenset({hosts.DEFAULT_PATH})
 """Files that need not be there where nobody asked for them."""
@@ -67,7 +67,7 @@ class _Reading(BlockSetup):
             except InputError as error:
                 self._note(error)
         if tls := self.options.tls:
-            from kdns.aio.dns.encrypted.tls import server_context  # noqa: PLC0415 - only where it is used
+            from kdns.dnsserver.io.encrypted.tls import server_context  # noqa: PLC0415 - only where it is used
 
             try:
                 server_context(replace(tls, keylog=""), ())

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from kdns import logs
-from kdns.aio.connections import Kind, share_out
-from kdns.aio.process import die_with, gc_paused, ignore_signals, signals_blocked
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.errors import ControlPlaneError, KdnsError, ListenError
 from kdns.net import HostPort
+from kdns.runtime.connections import Kind, share_out
+from kdns.runtime.process import die_with, gc_paused, ignore_signals, signals_blocked
 
 _LINE_BYTES_MAX: Final = 1024 * 1024
 _TEXT_CHARACTERS_MAX: Final = 10_000
@@ -186,12 +186,12 @@ async def _child() -> None:
 
 
 async def _run(options: ControlPlaneOptions, commands: asyncio.StreamReader) -> None:
-    from kdns.aio.apiserver.authentication import RestConfig  # noqa: PLC0415 - the parent needs none of it
-    from kdns.aio.apiserver.secure_serving import certificates, read_tokens, tls_context  # noqa: PLC0415
-    from kdns.aio.controlplane.local_cluster import LocalCluster  # noqa: PLC0415
-    from kdns.aio.controlplane.manifest_follower import Applied  # noqa: PLC0415
+    from kdns.controlplane.io.local_cluster import LocalCluster  # noqa: PLC0415
+    from kdns.controlplane.io.manifest_follower import Applied  # noqa: PLC0415
     from kdns.controlplane.manifests.changes import ChangeLog  # noqa: PLC0415
     from kdns.controlplane.server.access.users import ADMIN  # noqa: PLC0415
+    from kdns.controlplane.server.io.authentication import RestConfig  # noqa: PLC0415 - the parent needs none of it
+    from kdns.controlplane.server.io.secure_serving import certificates, read_tokens, tls_context  # noqa: PLC0415
 
     share_out(Kind.API, Kind.UNAUTHENTICATED)
     tokens = read_tokens(options.token_file) if options.token_file else {}

@@ -12,35 +12,35 @@ from pathlib import Path
 from typing import Any, Final
 
 from kdns import logs
-from kdns.aio.connections import Connections, Kind
-from kdns.aio.dataplane.conntrack_room import ConntrackRoom
-from kdns.aio.dataplane.events import FALLBACK, EventRecorder
-from kdns.aio.dataplane.health import ProxyHealth, ServiceHealthServers
-from kdns.aio.dataplane.host_settings import apply_oom_score, apply_sysctls
-from kdns.aio.dataplane.http_servers import http_servers, serve
-from kdns.aio.dataplane.metrics import MetricSources
-from kdns.aio.dataplane.modes import CLEAN_UPS, MODES
-from kdns.aio.dataplane.proxier import Mode, RunningMode
-from kdns.aio.dataplane.registration import NodeRegistration
-from kdns.aio.dataplane.stale_flows import ConntrackReconciler
-from kdns.aio.dataplane.sync_runner import PlanInputs, SyncRunner, SyncTiming
-from kdns.aio.dataplane.takeover.choice import Choice, choice, require_mode
-from kdns.aio.dataplane.takeover.takeover import Takeover
-from kdns.aio.files.proxy_config import other_settings
-from kdns.aio.kube.api_servers import SocketAddresses, api_servers, watch_api_servers
-from kdns.aio.kube.informer import FollowStats, follow
-from kdns.aio.kube.kubeconfig import server_url
-from kdns.aio.netlink.addresses import node_addresses, primary_addresses, watch_node_addresses
-from kdns.aio.process import gc_paused, trim_memory
+from kdns.cluster.io.api_servers import SocketAddresses, api_servers, watch_api_servers
+from kdns.cluster.io.informer import FollowStats, follow
+from kdns.cluster.io.kubeconfig import server_url
 from kdns.cluster.objects import Node
 from kdns.cluster.source import NodeScope, Source
 from kdns.cluster.state import AnyChange, State
 from kdns.cluster.watch import Timing
 from kdns.errors import InputError, KdnsError
 from kdns.net import Address, parse_port, parse_unmapped_address, split_host_port
+from kdns.netlink.io.addresses import node_addresses, primary_addresses, watch_node_addresses
+from kdns.proxy.node.io.conntrack_room import ConntrackRoom
+from kdns.proxy.node.io.events import FALLBACK, EventRecorder
+from kdns.proxy.node.io.health import ProxyHealth, ServiceHealthServers
+from kdns.proxy.node.io.host_settings import apply_oom_score, apply_sysctls
+from kdns.proxy.node.io.http_servers import http_servers, serve
+from kdns.proxy.node.io.metrics import MetricSources
+from kdns.proxy.node.io.registration import NodeRegistration
 from kdns.proxy.plan.state import ProxyState
+from kdns.proxy.settings.io.files import other_settings
 from kdns.proxy.settings.plan_config import node_view, proxy_config
 from kdns.proxy.settings.settings import ClientConnection, Settings
+from kdns.proxy.sync.io.conntrack import ConntrackReconciler
+from kdns.proxy.sync.io.proxier import Mode, RunningMode
+from kdns.proxy.sync.io.runner import PlanInputs, SyncRunner, SyncTiming
+from kdns.proxy.takeover.io.choice import Choice, choice, require_mode
+from kdns.proxy.takeover.io.modes import CLEAN_UPS, MODES
+from kdns.proxy.takeover.io.takeover import Takeover
+from kdns.runtime.connections import Connections, Kind
+from kdns.runtime.process import gc_paused, trim_memory
 
 POD_CIDRS_TIMEOUT_S: Final = 300.0
 """How long a node with detectLocalMode NodeCIDR may take to get its podCIDRs, as in kube-proxy."""

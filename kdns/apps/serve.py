@@ -9,16 +9,16 @@ from functools import partial
 from typing import Final
 
 from kdns import logs
-from kdns.aio.connections import Kind, share_out
-from kdns.aio.dns.reload import Reloader
-from kdns.aio.dns.server import DnsServer
-from kdns.aio.files.corefile import Corefile, read_corefile
-from kdns.aio.node_local.settings import NodeLocal
-from kdns.aio.process import exempt_from_gc, gc_paused, pid_file, reload_event, stop_event
-from kdns.aio.tasks import in_daemon_thread, observed, unless_stopped
+from kdns.dnsserver.config import TRANSPORTS
+from kdns.dnsserver.io.corefile import Corefile, read_corefile
+from kdns.dnsserver.io.reload import Reloader
+from kdns.dnsserver.io.server import DnsServer
 from kdns.errors import ListenError
+from kdns.node_local.settings import NodeLocal
 from kdns.plugins.directives import BY_NAME
-from kdns.plugins.server_config import TRANSPORTS
+from kdns.runtime.connections import Kind, share_out
+from kdns.runtime.process import exempt_from_gc, gc_paused, pid_file, reload_event, stop_event
+from kdns.runtime.tasks import in_daemon_thread, observed, unless_stopped
 
 log = logs.get(__name__)
 
@@ -88,7 +88,7 @@ async def serve(
     server = DnsServer(first.checked(), dns_port=dns_port, sha512=first.sha512)
     async with AsyncExitStack() as stack:
         if node_local:
-            from kdns.aio.node_local.upkeep import established  # noqa: PLC0415 - pyroute2 takes 12 MB
+            from kdns.node_local.io.upkeep import established  # noqa: PLC0415 - pyroute2 takes 12 MB
 
             errors = server.counters(SETUP_ERRORS, "Repairs of the node-local cache that failed.", ("errortype",))
             await stack.enter_async_context(established(node_local, errors))

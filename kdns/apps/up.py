@@ -15,23 +15,23 @@ from pathlib import Path
 from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Final, Protocol
 
-from kdns.aio.apiserver.secure_serving import read_tokens
-from kdns.aio.connections import Kind, share_out
-from kdns.aio.dns.interfaces import reachable
-from kdns.aio.files.permissions import open_folders, open_secrets
-from kdns.aio.kube.kubeconfig import kubeconfig_content, write_kubeconfig
-from kdns.aio.process import gc_paused, reload_event, stop_event
-from kdns.aio.tasks import in_daemon_thread, log_failure, unless_stopped
 from kdns.apps.control_plane import ControlPlane, ControlPlaneOptions
 from kdns.apps.resolvers import recipe
+from kdns.cluster.io.kubeconfig import kubeconfig_content, write_kubeconfig
 from kdns.cluster.source import ClientTLS, Source
+from kdns.controlplane.server.io.secure_serving import read_tokens
+from kdns.dnsserver.io.interfaces import reachable
 from kdns.errors import CorefileError, InputError, ListenError
 from kdns.net import HostPort, is_loopback, join_host_port
+from kdns.runtime.connections import Kind, share_out
+from kdns.runtime.files.permissions import open_folders, open_secrets
+from kdns.runtime.process import gc_paused, reload_event, stop_event
+from kdns.runtime.tasks import in_daemon_thread, log_failure, unless_stopped
 
 if TYPE_CHECKING:
-    from kdns.aio.dataplane.takeover.choice import Choice
-    from kdns.aio.dns.server import DnsServer
-    from kdns.aio.files.corefile import Corefile
+    from kdns.dnsserver.io.corefile import Corefile
+    from kdns.dnsserver.io.server import DnsServer
+    from kdns.proxy.takeover.io.choice import Choice
 
 KUBECONFIG: Final = "kdns.kubeconfig"
 
@@ -144,8 +144,8 @@ async def _started(
     await asyncio.gather(control_plane.start(), asyncio.to_thread(import_module, "kdns.apps.serve"))
     control_plane.when_ended(stop.set)
     output.show("starting DNS")
-    from kdns.aio.dns.server import DnsServer  # noqa: PLC0415 - imported above
     from kdns.apps.serve import reloading, say_listeners  # noqa: PLC0415
+    from kdns.dnsserver.io.server import DnsServer  # noqa: PLC0415 - imported above
 
     scheme, token = "https" if given.tls_cert else "http", given.own_token
     url = f"{scheme}://{reachable(*control_plane.address)}"
@@ -204,7 +204,7 @@ async def with_addresses(given: ControlPlaneOptions, mode: str, warn: Callable[[
 
     Warns of cluster IPs that cannot be reached from here.
     """
-    from kdns.aio.netlink.addresses import node_addresses, primary_addresses  # noqa: PLC0415 - only with --proxy
+    from kdns.netlink.io.addresses import node_addresses, primary_addresses  # noqa: PLC0415 - only with --proxy
 
     with suppress(OSError):  # the dataplane logs it
         own, cidrs = await node_addresses(), given.cluster.service_cidrs
@@ -254,7 +254,7 @@ async def node_proxy(options: UpOptions, source: Source) -> AsyncIterator[Choice
 
 def dns_config(options: UpOptions) -> Corefile:
     """--corefile, or the built-in Corefile."""
-    from kdns.aio.files.corefile import corefile_of, read_corefile  # noqa: PLC0415 - late, as the DNS server
+    from kdns.dnsserver.io.corefile import corefile_of, read_corefile  # noqa: PLC0415 - late, as the DNS server
     from kdns.plugins.directives import BY_NAME  # noqa: PLC0415 - the same
 
     if options.corefile:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import click
 
-from kdns.aio.files.manifests import texts_read_once
 from kdns.apps.check import Findings, Mistake, mistakes
 from kdns.cli import flags
 from kdns.cli.command import command
 from kdns.cli.console import reported_errors, say, tell, warn
+from kdns.controlplane.manifests.io.files import texts_read_once
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from kdns.aio.sources.services import default_kubeconfig, services_from_manifests, services_from_server
+from kdns.apps.sources.services import default_kubeconfig, services_from_manifests, services_from_server
 from kdns.cli.command import command
 from kdns.cli.console import reported_errors, warn
 from kdns.cli.flags import check_one_source, manifest_cluster, source_options

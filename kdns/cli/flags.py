@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import click
 
-from kdns.aio.kube.kubeconfig import server_url
+from kdns.cluster.io.kubeconfig import server_url
 from kdns.controlplane.meta.cluster_config import AddressRange, ClusterConfig
 from kdns.controlplane.resources.service.cluster_ips import SHORTEST_IPV6_PREFIX
 from kdns.errors import InputError

@@ -10,14 +10,14 @@ from typing import Final
 
 import click
 
-from kdns.aio.files.proxy_config import load_settings
-from kdns.aio.sources.services import default_kubeconfig
-from kdns.aio.sources.snapshot import Snapshot, chosen_node, snapshot_from_manifests, snapshot_from_server
+from kdns.apps.sources.services import default_kubeconfig
+from kdns.apps.sources.snapshot import Snapshot, chosen_node, snapshot_from_manifests, snapshot_from_server
 from kdns.cli import flags
 from kdns.cli.console import warn
 from kdns.proxy.plan.modes import NAMES, REFUSALS
 from kdns.proxy.plan.plan import Plan
 from kdns.proxy.plan.planner import plan
+from kdns.proxy.settings.io.files import load_settings
 from kdns.proxy.settings.plan_config import node_view, proxy_config
 from kdns.proxy.settings.settings import DEFAULT_MODE, Settings
 

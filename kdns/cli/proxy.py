@@ -9,17 +9,17 @@ from typing import Any, Final
 import click
 
 from kdns import __version__, logs
-from kdns.aio.connections import Kind, share_out
-from kdns.aio.dataplane.modes import CLEAN_UPS
-from kdns.aio.dataplane.takeover.takeover import remove_everything
-from kdns.aio.files.proxy_config import settings_of, write_settings
-from kdns.aio.process import reload_event, stop_event
 from kdns.apps import proxy as app
 from kdns.cli.command import CONTEXT, command
 from kdns.cli.console import reported_errors, run, say, warn
 from kdns.cli.flags import complete_mode
 from kdns.proxy.settings.flags import FLAGS, FlagValues, all_flags, flag_values
+from kdns.proxy.settings.io.files import settings_of, write_settings
 from kdns.proxy.settings.settings import Settings
+from kdns.proxy.takeover.io.modes import CLEAN_UPS
+from kdns.proxy.takeover.io.takeover import remove_everything
+from kdns.runtime.connections import Kind, share_out
+from kdns.runtime.process import reload_event, stop_event
 
 PROXY_CONTEXT: Final = {
     **CONTEXT,

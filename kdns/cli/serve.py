@@ -10,11 +10,11 @@ from pathlib import Path
 import click
 
 import kdns
-from kdns.aio.node_local.settings import NodeLocal, service_host
 from kdns.apps import serve as app
 from kdns.cli.command import command
 from kdns.cli.console import reported_errors, run, say, tell
 from kdns.cli.flags import addresses
+from kdns.node_local.settings import NodeLocal, service_host
 from kdns.plugins.directives import DIRECTIVES
 
 

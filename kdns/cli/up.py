@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kdns.aio.process import gc_paused, platform
 from kdns.cli import flags
 from kdns.cli.command import command
 from kdns.cli.console import reported_errors, run
@@ -16,6 +15,7 @@ from kdns.cli.progress import Progress
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.errors import InputError
 from kdns.proxy.plan.modes import NAMES, semantics
+from kdns.runtime.process import gc_paused, platform
 
 if TYPE_CHECKING:
     from kdns.apps.up import UpOptions
@@ -97,9 +97,9 @@ def up(paths: tuple[Path, ...], **given: Any) -> None:
     it, and without --data its objects are gone; SIGUSR1 or SIGHUP reads --corefile again.
     """
     with reported_errors(), gc_paused():  # the import makes 200,000 objects, and --help needs none of them
-        from kdns.aio.files.manifests import texts_read_once  # noqa: PLC0415
         from kdns.apps import up as app  # noqa: PLC0415
         from kdns.apps.control_plane import ControlPlaneOptions  # noqa: PLC0415
+        from kdns.controlplane.manifests.io.files import texts_read_once  # noqa: PLC0415
 
         texts = texts_read_once(paths)
     data: Path | None = given["data"]

@@ -9,10 +9,10 @@ from typing import Final
 import click
 
 import kdns
-from kdns.aio.files.yaml import dumped
 from kdns.cli.command import command
 from kdns.cli.console import say
 from kdns.controlplane.schema.schema import KUBERNETES_VERSION
+from kdns.runtime.files.yaml import dumped
 
 NAMES: Final = {"kdns": "kdns", "python": "Python", "kubernetes": "Kubernetes"}
 

@@ -18,10 +18,10 @@ from kdns.dns.names import is_below, labels_of
 from kdns.dns.query import extended_error
 from kdns.dns.types import BLOCKED, FILTERED, NOERROR, REFUSED, type_number
 from kdns.dnsserver.answers.response import Response, Reuse
+from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, for_one_client, then
+from kdns.dnsserver.directive import Directive, Repeat, Setup
+from kdns.dnsserver.stanza import UNLIMITED, Option, configured, count
 from kdns.net import Network, client_address
-from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, for_one_client, then
-from kdns.plugins.directive import Directive, Repeat, Setup
-from kdns.plugins.stanza import UNLIMITED, Option, configured, count
 from kdns.tally import Tally
 
 Action: TypeAlias = Literal["allow", "block", "filter", "drop"]

@@ -11,9 +11,9 @@ from kdns.dns.rdata import text_rdata
 from kdns.dns.rrset import RRset
 from kdns.dns.types import ANY, HINFO, IN
 from kdns.dnsserver.answers.response import Response, Reuse
-from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve
-from kdns.plugins.directive import Directive, Setup
-from kdns.plugins.stanza import configured, count
+from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.dnsserver.directive import Directive, Setup
+from kdns.dnsserver.stanza import configured, count
 
 TTL_S: Final = 8482
 RDATA: Final = text_rdata(b"ANY obsoleted", b"See RFC 8482")

@@ -15,13 +15,13 @@ from kdns.corefile.lines import Line, Stanza
 from kdns.dns.names import is_below, labels_of
 from kdns.dns.types import IN, REFUSED
 from kdns.dnsserver.answers.response import Response
+from kdns.dnsserver.chain import Reply, Request, Serve
+from kdns.dnsserver.directive import Directive, Files, Repeat, Setup, UnreadableFileError
+from kdns.dnsserver.patterns import Pattern, compiled, regex
+from kdns.dnsserver.stanza import UPSTREAM, Option, configured, duration_s
 from kdns.errors import CorefileError
-from kdns.plugins.authority import Authority, HeldZone
-from kdns.plugins.chain import Reply, Request, Serve
-from kdns.plugins.directive import Directive, Files, Repeat, Setup, UnreadableFileError
 from kdns.plugins.file import RELOAD_S, Version, newer_version
-from kdns.plugins.patterns import Pattern, compiled, regex
-from kdns.plugins.stanza import UPSTREAM, Option, configured, duration_s
+from kdns.plugins.zones.authority import Authority, HeldZone
 
 NAME: Final = "auto"
 DEFAULT_PATTERN: Final = r"db\.(.*)"

@@ -27,14 +27,14 @@ from kdns.dns.rrset import RRset
 from kdns.dns.types import CNAME, IN, NXDOMAIN, TRANSFERS
 from kdns.dnsserver.answers.decode import from_wire
 from kdns.dnsserver.answers.response import PRIVATE, Response, Reuse
+from kdns.dnsserver.chain import NOT_SERVED, UNHANDLED, Plugin, Reply, Request, Sees, Serve
+from kdns.dnsserver.directive import Directive, Setup
+from kdns.dnsserver.stanza import UNLIMITED, Option, configured, count
 from kdns.net import packed
 from kdns.plugins.acl import Acl
 from kdns.plugins.cache.plugin import Cache
-from kdns.plugins.chain import NOT_SERVED, UNHANDLED, Plugin, Reply, Request, Sees, Serve
-from kdns.plugins.directive import Directive, Setup
 from kdns.plugins.kubernetes.options import PodMode
 from kdns.plugins.kubernetes.plugin import Kubernetes
-from kdns.plugins.stanza import UNLIMITED, Option, configured, count
 
 NAME: Final = "autopath"
 USAGE: Final = "autopath [ZONES...] RESOLV-CONF|@kubernetes"

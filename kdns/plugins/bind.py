@@ -11,8 +11,8 @@ from ipaddress import ip_address
 
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
-from kdns.plugins.directive import Directive, Repeat, Setup
-from kdns.plugins.stanza import UNLIMITED, Option, configured, count
+from kdns.dnsserver.directive import Directive, Repeat, Setup
+from kdns.dnsserver.stanza import UNLIMITED, Option, configured, count
 
 MAX_INTERFACE_CHARS = 15
 

@@ -12,9 +12,9 @@ from typing import Final
 from kdns.corefile.lines import Stanza
 from kdns.dns.query import PLAIN_PAYLOAD_BYTES
 from kdns.dnsserver.answers.answer import MAX_UDP_BYTES
-from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve
-from kdns.plugins.directive import Directive, Repeat, Setup
-from kdns.plugins.stanza import configured, count, integer
+from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.dnsserver.directive import Directive, Repeat, Setup
+from kdns.dnsserver.stanza import configured, count, integer
 
 MOST_BYTES: Final = 4096
 

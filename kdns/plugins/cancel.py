@@ -9,9 +9,9 @@ from typing import Final
 from kdns.corefile.lines import Stanza
 from kdns.dns.types import SERVFAIL
 from kdns.dnsserver.answers.response import Response
-from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve
-from kdns.plugins.directive import Directive, Setup
-from kdns.plugins.stanza import configured, count, duration_s
+from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.dnsserver.directive import Directive, Setup
+from kdns.dnsserver.stanza import configured, count, duration_s
 
 DEFAULT_S: Final = 5.001
 

@@ -12,9 +12,9 @@ from kdns.dns.rdata import text_rdata
 from kdns.dns.rrset import RRset
 from kdns.dns.types import CH, TXT
 from kdns.dnsserver.answers.response import Response, Reuse
-from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve
-from kdns.plugins.directive import Directive, Setup
-from kdns.plugins.stanza import UNLIMITED, configured, count
+from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.dnsserver.directive import Directive, Setup
+from kdns.dnsserver.stanza import UNLIMITED, configured, count
 
 DEFAULT_VERSION: Final = f"kdns-{__version__}"
 DEFAULT_AUTHORS: Final = ("The kdns authors",)

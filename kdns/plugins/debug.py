@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kdns.corefile.lines import Stanza
-from kdns.plugins.directive import Directive, Setup
-from kdns.plugins.stanza import configured, count
+from kdns.dnsserver.directive import Directive, Setup
+from kdns.dnsserver.stanza import configured, count
 
 
 @dataclass(frozen=True, slots=True)

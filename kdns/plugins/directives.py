@@ -10,6 +10,8 @@ from typing import Final
 
 from kdns.corefile.address import DEFAULT_PORTS
 from kdns.corefile.parse import ServerBlock
+from kdns.dnsserver import config as server_config
+from kdns.dnsserver.directive import Row
 from kdns.plugins import (
     acl,
     auto,
@@ -42,7 +44,6 @@ from kdns.plugins import (
     reload,
     root,
     rrl,
-    server_config,
     timeouts,
     tls,
     transfer,
@@ -51,7 +52,6 @@ from kdns.plugins import (
 )
 from kdns.plugins import any as any_
 from kdns.plugins.cache import plugin as cache
-from kdns.plugins.directive import Row
 from kdns.plugins.dnssec import plugin as dnssec
 from kdns.plugins.dnstap import plugin as dnstap
 from kdns.plugins.forward import plugin as forward

@@ -22,9 +22,9 @@ from kdns.dns.rrset import RRset
 from kdns.dns.types import AAAA, IN, NOERROR, NXDOMAIN, RRSIG, SOA, A
 from kdns.dnsserver.answers.decode import from_wire
 from kdns.dnsserver.answers.response import Response
-from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, for_one_client, then
-from kdns.plugins.directive import Directive, Setup
-from kdns.plugins.stanza import Option, configured, count
+from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, for_one_client, then
+from kdns.dnsserver.directive import Directive, Setup
+from kdns.dnsserver.stanza import Option, configured, count
 
 NAME: Final = "dns64"
 WELL_KNOWN: Final = IPv6Network("64:ff9b::/96")

@@ -13,11 +13,11 @@ from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
 from kdns.dns.types import SERVFAIL, type_name
 from kdns.dnsserver.answers.response import NEVER, Response
+from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, then
+from kdns.dnsserver.directive import Directive, Level, Setup
+from kdns.dnsserver.patterns import Pattern, regex
+from kdns.dnsserver.stanza import Option, configured, count, duration_s
 from kdns.durations import format_duration
-from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, then
-from kdns.plugins.directive import Directive, Level, Setup
-from kdns.plugins.patterns import Pattern, regex
-from kdns.plugins.stanza import Option, configured, count, duration_s
 
 LEVELS: dict[str, Level] = {level: level for level in ("warning", "error", "info", "debug")}
 

@@ -13,10 +13,10 @@ from kdns.corefile.lines import Line, Stanza
 from kdns.dns.names import labels_of
 from kdns.dns.zone.difference import Difference, is_newer
 from kdns.dns.zone.zone import Zone, ZoneError
+from kdns.dnsserver.directive import Directive, Files, Repeat, Setup, UnreadableFileError
+from kdns.dnsserver.stanza import FALLTHROUGH, UNLIMITED, UPSTREAM, Option, configured, count, duration_s
 from kdns.errors import CorefileError
-from kdns.plugins.authority import Authority, HeldZone, stepped
-from kdns.plugins.directive import Directive, Files, Repeat, Setup, UnreadableFileError
-from kdns.plugins.stanza import FALLTHROUGH, UNLIMITED, UPSTREAM, Option, configured, count, duration_s
+from kdns.plugins.zones.authority import Authority, HeldZone, stepped
 
 NAME: Final = "file"
 USAGE: Final = "file DBFILE [ZONES...]"

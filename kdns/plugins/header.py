@@ -9,9 +9,9 @@ from operator import or_
 
 from kdns.corefile.lines import Line, Stanza
 from kdns.dns.query import AA, RA, RD
-from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, then
-from kdns.plugins.directive import Directive, Repeat, Setup
-from kdns.plugins.stanza import UNLIMITED, Option, choice, configured, count
+from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, then
+from kdns.dnsserver.directive import Directive, Repeat, Setup
+from kdns.dnsserver.stanza import UNLIMITED, Option, choice, configured, count
 
 FLAGS = {"aa": AA, "ra": RA, "rd": RD}
 USAGE = "set|clear aa|ra|rd..."

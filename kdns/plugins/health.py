@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 from kdns.corefile.address import host_port
 from kdns.corefile.lines import Line, Stanza
+from kdns.dnsserver.directive import Directive, Repeat, Setup
+from kdns.dnsserver.stanza import Option, configured, count, duration_s
 from kdns.net import HostPort
-from kdns.plugins.directive import Directive, Repeat, Setup
-from kdns.plugins.stanza import Option, configured, count, duration_s
 
 DEFAULT_ADDRESS = HostPort("", 8080)
 

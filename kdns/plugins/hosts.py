@@ -22,10 +22,10 @@ from kdns.dns.query import AA
 from kdns.dns.rrset import RRset
 from kdns.dns.types import AAAA, ANY, IN, NOERROR, PTR, TRANSFERS, A, address_type
 from kdns.dnsserver.answers.response import EVERYTHING, Response, Reuse
+from kdns.dnsserver.chain import UNHANDLED, Plugin, Reply, Request, Sees, Serve
+from kdns.dnsserver.directive import Directive, Sample, Setup
+from kdns.dnsserver.stanza import FALLTHROUGH, UNLIMITED, Option, configured, count, duration_s, integer
 from kdns.errors import CorefileError
-from kdns.plugins.chain import UNHANDLED, Plugin, Reply, Request, Sees, Serve
-from kdns.plugins.directive import Directive, Sample, Setup
-from kdns.plugins.stanza import FALLTHROUGH, UNLIMITED, Option, configured, count, duration_s, integer
 
 NAME: Final = "hosts"
 USAGE: Final = "hosts [FILE [ZONES...]]"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from kdns.corefile.lines import Line, Stanza
-from kdns.plugins.directive import Directive, Setup
-from kdns.plugins.listener import HTTPS_CONNECTIONS
-from kdns.plugins.stanza import Option, configured, count, integer, refuse_repeated
+from kdns.dnsserver.directive import Directive, Setup
+from kdns.dnsserver.listener_options import HTTPS_CONNECTIONS
+from kdns.dnsserver.stanza import Option, configured, count, integer, refuse_repeated
 
 
 @dataclass(frozen=True, slots=True)

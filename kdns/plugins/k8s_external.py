@@ -19,9 +19,10 @@ from kdns.corefile.lines import Line, Stanza
 from kdns.dns.names import MAX_LABEL_BYTES, Labels
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import CNAME, NS, SOA, SRV, address_type
+from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.dnsserver.directive import Directive, Setup
+from kdns.dnsserver.stanza import FALLTHROUGH, UNLIMITED, Option, configured, count, integer
 from kdns.net import packed
-from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve
-from kdns.plugins.directive import Directive, Setup
 from kdns.plugins.kubernetes.answers import ZoneAnswers
 from kdns.plugins.kubernetes.options import Options, PodMode
 from kdns.plugins.kubernetes.plugin import Kubernetes
@@ -29,7 +30,6 @@ from kdns.plugins.kubernetes.reverse import is_shown
 from kdns.plugins.kubernetes.service import Node, endpoint_label, external_node, weighted
 from kdns.plugins.kubernetes.subjects import APEX, of_service
 from kdns.plugins.kubernetes.zone import NO_SUCH_NAME, NameRecords, Zone, Zones
-from kdns.plugins.stanza import FALLTHROUGH, UNLIMITED, Option, configured, count, integer
 
 NAME: Final = "k8s_external"
 MAX_TTL_S: Final = 3600

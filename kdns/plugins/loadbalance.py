@@ -15,10 +15,10 @@ from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
 from kdns.dnsserver.answers.order import Order, Weights
 from kdns.dnsserver.answers.response import EVERYTHING, Response
+from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, then
+from kdns.dnsserver.directive import Directive, Repeat, Setup
+from kdns.dnsserver.stanza import UNLIMITED, Option, configured, count, duration_s, integer
 from kdns.net import Network, packed
-from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, then
-from kdns.plugins.directive import Directive, Repeat, Setup
-from kdns.plugins.stanza import UNLIMITED, Option, configured, count, duration_s, integer
 
 MAX_WEIGHT = 255
 USAGE = "loadbalance [round_robin | weighted FILE]"

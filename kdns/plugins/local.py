@@ -11,10 +11,10 @@ from kdns.dns.names import Labels, is_below, labels_of, text_of
 from kdns.dns.rrset import Rdata, RRset, Soa
 from kdns.dns.types import AAAA, IN, NOERROR, NS, NXDOMAIN, PTR, SOA, TRANSFERS, A
 from kdns.dnsserver.answers.response import Response, Reuse
+from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.dnsserver.directive import Directive, Setup
+from kdns.dnsserver.stanza import Option, choice, configured, count
 from kdns.net import packed
-from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve
-from kdns.plugins.directive import Directive, Setup
-from kdns.plugins.stanza import Option, choice, configured, count
 
 TTL_S: Final = 604_800
 SOA_RDATA: Final = Soa("localhost.", "root.localhost.", 1, 0, 0, 0, TTL_S)

@@ -19,10 +19,10 @@ from kdns.dns.query import AA, AD, CD, MAX_MESSAGE_BYTES, PLAIN_PAYLOAD_BYTES, Q
 from kdns.dns.types import class_name, rcode_name, type_name
 from kdns.dnsserver.answers.outcome import Outcome, outcome_of_wire
 from kdns.dnsserver.answers.response import Response
+from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, then
+from kdns.dnsserver.directive import Directive, Repeat, Setup
+from kdns.dnsserver.stanza import UNLIMITED, Option, configured, count
 from kdns.net import bracketed
-from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, then
-from kdns.plugins.directive import Directive, Repeat, Setup
-from kdns.plugins.stanza import UNLIMITED, Option, configured, count
 
 Class: TypeAlias = Literal["all", "success", "denial", "error"]
 CLASSES: dict[str, Class] = {name: name for name in get_args(Class)}

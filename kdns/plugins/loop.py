@@ -19,12 +19,12 @@ from kdns.corefile.lines import Stanza
 from kdns.dns.names import Labels, is_below, labels_of, text_of
 from kdns.dns.query import Query, read_query
 from kdns.dns.types import HINFO
-from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve
-from kdns.plugins.directive import Directive, Setup
+from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.dnsserver.directive import Directive, Setup
+from kdns.dnsserver.stanza import configured, count
 from kdns.plugins.forward.group import Group, Member
 from kdns.plugins.forward.plugin import Forward
-from kdns.plugins.stanza import configured, count
-from kdns.plugins.upstream import UpstreamError
+from kdns.upstream.upstream import UpstreamError
 
 EVERY_S: Final = 1.0
 """How often new upstreams are looked for."""

@@ -12,9 +12,9 @@ from typing import Final, Protocol, runtime_checkable
 from kdns.corefile.address import all_zones
 from kdns.corefile.lines import Stanza
 from kdns.dns.names import is_below, labels_of
-from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve
-from kdns.plugins.directive import Directive, Setup
-from kdns.plugins.stanza import UNLIMITED, Option, configured, count
+from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.dnsserver.directive import Directive, Setup
+from kdns.dnsserver.stanza import UNLIMITED, Option, configured, count
 
 OPTIONS: Final[dict[str, Option[MetadataConfig]]] = {}
 

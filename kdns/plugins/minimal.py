@@ -12,9 +12,9 @@ from kdns.dns.types import NSEC, NSEC3
 from kdns.dns.wire import ANSWER, AUTHORITY, records
 from kdns.dnsserver.answers.outcome import Outcome, outcome_of
 from kdns.dnsserver.answers.response import Response
-from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, then
-from kdns.plugins.directive import Directive, Setup
-from kdns.plugins.stanza import configured, count
+from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, then
+from kdns.dnsserver.directive import Directive, Setup
+from kdns.dnsserver.stanza import configured, count
 
 PROOFS: Final = frozenset((NSEC, NSEC3))
 

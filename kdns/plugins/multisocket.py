@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from kdns.corefile.lines import Stanza
-from kdns.plugins.directive import Directive, Setup
-from kdns.plugins.stanza import configured, count, integer
+from kdns.dnsserver.directive import Directive, Setup
+from kdns.dnsserver.stanza import configured, count, integer
 
 MOST: Final = 1024
 

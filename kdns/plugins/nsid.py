@@ -9,9 +9,9 @@ from typing import Final
 
 from kdns.corefile.lines import Stanza
 from kdns.dns.types import NSID
-from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, then
-from kdns.plugins.directive import Directive, Setup
-from kdns.plugins.stanza import UNLIMITED, configured, count
+from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, then
+from kdns.dnsserver.directive import Directive, Setup
+from kdns.dnsserver.stanza import UNLIMITED, configured, count
 
 MAX_BYTES: Final = 255
 

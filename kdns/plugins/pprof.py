@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from kdns.corefile.address import host_port
 from kdns.corefile.lines import Line, Stanza
+from kdns.dnsserver.directive import Directive, Setup
+from kdns.dnsserver.stanza import Option, configured, count, integer
 from kdns.net import HostPort
-from kdns.plugins.directive import Directive, Setup
-from kdns.plugins.stanza import Option, configured, count, integer
 
 DEFAULT_ADDRESS = HostPort("localhost", 6053)
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 from kdns.corefile.address import host_port
 from kdns.corefile.lines import Line, Stanza
+from kdns.dnsserver.directive import Directive, Setup
+from kdns.dnsserver.stanza import UNLIMITED, Option, configured, count, not_yet
 from kdns.net import HostPort
-from kdns.plugins.directive import Directive, Setup
-from kdns.plugins.stanza import UNLIMITED, Option, configured, count, not_yet
 
 DEFAULT_ADDRESS = HostPort("localhost", 9153)
 

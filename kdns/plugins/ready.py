@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from kdns.corefile.address import host_port
 from kdns.corefile.lines import Line, Stanza
+from kdns.dnsserver.directive import Directive, Page, Setup
+from kdns.dnsserver.stanza import Option, choice, configured, count
 from kdns.net import HostPort
-from kdns.plugins.directive import Directive, Page, Setup
-from kdns.plugins.stanza import Option, choice, configured, count
 
 MONITORS = ("until-ready", "continuously")
 DEFAULT_ADDRESS = HostPort("", 8181)

@@ -7,8 +7,8 @@ from typing import Final
 
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Stanza
-from kdns.plugins.directive import Directive, Setup
-from kdns.plugins.stanza import configured, count, duration_s
+from kdns.dnsserver.directive import Directive, Setup
+from kdns.dnsserver.stanza import configured, count, duration_s
 
 LEAST_INTERVAL_S: Final = 2.0
 LEAST_JITTER_S: Final = 1.0

@@ -18,10 +18,10 @@ from kdns.dns.names import is_below, labels_of
 from kdns.dns.query import TC
 from kdns.dnsserver.answers.outcome import Outcome, answered_type, outcome_of, referral_owner, soa_owner
 from kdns.dnsserver.answers.response import Response
+from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, then
+from kdns.dnsserver.directive import Directive, Setup
+from kdns.dnsserver.stanza import UNLIMITED, Option, configured, count, integer, rate
 from kdns.net import client_address
-from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, then
-from kdns.plugins.directive import Directive, Setup
-from kdns.plugins.stanza import UNLIMITED, Option, configured, count, integer, rate
 
 Verdict: TypeAlias = Literal["send", "slip", "drop"]
 

@@ -7,9 +7,9 @@ from typing import Final
 
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
-from kdns.plugins.directive import Directive, Setup
-from kdns.plugins.listener import UNLIMITED_QUERIES
-from kdns.plugins.stanza import Option, configured, count, duration_s, integer
+from kdns.dnsserver.directive import Directive, Setup
+from kdns.dnsserver.listener_options import UNLIMITED_QUERIES
+from kdns.dnsserver.stanza import Option, configured, count, duration_s, integer
 
 LEAST_S: Final = 1.0
 MOST_S: Final = 24 * 3600.0

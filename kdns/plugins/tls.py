@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kdns.corefile.lines import Line, Stanza
-from kdns.plugins.directive import Directive, Setup
-from kdns.plugins.listener import TLS_USAGE, ClientAuth, TlsConfig
-from kdns.plugins.stanza import Option, choice, configured, count
+from kdns.dnsserver.directive import Directive, Setup
+from kdns.dnsserver.listener_options import TLS_USAGE, ClientAuth, TlsConfig
+from kdns.dnsserver.stanza import Option, choice, configured, count
 
 
 def _client_auth(config: TlsConfig, line: Line) -> TlsConfig:

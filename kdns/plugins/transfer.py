@@ -23,11 +23,11 @@ from kdns.dns.types import FORMERR, IN, IXFR, REFUSED, SOA, TRANSFERS
 from kdns.dns.wire import AUTHORITY, records
 from kdns.dns.zone.difference import is_newer
 from kdns.dnsserver.answers.response import Response
+from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.dnsserver.directive import Directive, Repeat, Setup
+from kdns.dnsserver.stanza import UNLIMITED, Option, configured
 from kdns.net import MAX_PORT, HostPort, client_address
-from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve
-from kdns.plugins.directive import Directive, Repeat, Setup
-from kdns.plugins.stanza import UNLIMITED, Option, configured
-from kdns.plugins.upstream import UpstreamError
+from kdns.upstream.upstream import UpstreamError
 
 NAME: Final = "transfer"
 ANYBODY: Final = "*"

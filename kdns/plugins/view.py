@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kdns.corefile.lines import Line, Stanza
-from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve
-from kdns.plugins.directive import Directive, Setup
-from kdns.plugins.expressions.functions import QUERY_FUNCTIONS, Environment
-from kdns.plugins.expressions.parser import Expression, expression
-from kdns.plugins.expressions.values import EvaluationError
+from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.dnsserver.directive import Directive, Setup
+from kdns.dnsserver.expressions.functions import QUERY_FUNCTIONS, Environment
+from kdns.dnsserver.expressions.parser import Expression, expression
+from kdns.dnsserver.expressions.values import EvaluationError
+from kdns.dnsserver.stanza import UNLIMITED, Option, configured, count
 from kdns.plugins.metadata import Metadata
-from kdns.plugins.stanza import UNLIMITED, Option, configured, count
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from kdns.dns.query import AA
 from kdns.dns.rrset import RRset, Srv
 from kdns.dns.types import IN, NOERROR, SRV, TRANSFERS, address_type
 from kdns.dnsserver.answers.response import Response
+from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.dnsserver.directive import Directive, Setup
+from kdns.dnsserver.stanza import configured, count
 from kdns.net import packed
-from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve
-from kdns.plugins.directive import Directive, Setup
-from kdns.plugins.stanza import configured, count
 
 
 @dataclass(frozen=True, slots=True)

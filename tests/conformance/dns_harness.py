@@ -25,14 +25,14 @@ from kdns.dns.query import AA, TC
 from kdns.dns.rrset import RRset, Soa, Srv
 from kdns.dns.types import CNAME, NOERROR, NS, NXDOMAIN
 from kdns.dnsserver.answers.response import Response
+from kdns.dnsserver.blocks import Server
+from kdns.dnsserver.chain import Plugin, Reply, Request, Serve
 from kdns.plugins.autopath import Autopath, AutopathConfig
-from kdns.plugins.chain import Plugin, Reply, Request, Serve
 from kdns.plugins.directives import configure
 from kdns.plugins.k8s_external import External, ExternalConfig
 from kdns.plugins.kubernetes import plugin as kubernetes
 from kdns.plugins.kubernetes.config import KubernetesConfig
 from kdns.plugins.kubernetes.plugin import Kubernetes
-from kdns.plugins.server import Server
 
 FOLDER = Path(__file__).parents[2].parent / "shared" / "conformance"
 KINDS: dict[str, type[Object]] = {

@@ -12,12 +12,12 @@ from urllib.parse import quote
 
 import aiohttp
 
-from kdns.aio.apiserver import server as rest
-from kdns.aio.apiserver.authentication import RestConfig
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.kinds import NAMESPACE, Json, Kind
 from kdns.controlplane.resources.registry import Registry
 from kdns.controlplane.server.api import Api
+from kdns.controlplane.server.io import server as rest
+from kdns.controlplane.server.io.authentication import RestConfig
 from kdns.controlplane.storage import listing
 from kdns.controlplane.storage.store import Store
 

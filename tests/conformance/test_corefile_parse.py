@@ -16,6 +16,7 @@ from dns_chain import only
 
 from kdns.cluster import selectors
 from kdns.corefile.parse import parse
+from kdns.dnsserver.config import ServerConfig
 from kdns.errors import CorefileError
 from kdns.plugins import (
     autopath,
@@ -39,7 +40,6 @@ from kdns.plugins.forward import plugin as forward
 from kdns.plugins.hosts import Entry, HostsConfig
 from kdns.plugins.kubernetes import plugin as kubernetes
 from kdns.plugins.kubernetes.config import KubernetesConfig
-from kdns.plugins.server_config import ServerConfig
 
 CASES = Path(__file__).parents[2].parent / "shared" / "conformance" / "corefile-parse-cases.json"
 NAMES = {"metrics": "prometheus", None: "server address"}

@@ -13,8 +13,8 @@ from kdns.cluster.state import State
 from kdns.corefile.parse import parse
 from kdns.dns.message import query as make_query
 from kdns.dns.types import type_number
+from kdns.dnsserver.chain import Request
 from kdns.plugins import k8s_external
-from kdns.plugins.chain import Request
 from kdns.plugins.directives import configure
 from kdns.plugins.k8s_external import ExternalConfig
 from kdns.plugins.kubernetes.options import Options

@@ -7,9 +7,9 @@ import asyncio
 from rest_harness import path_of, server
 from test_endpoints_controllers import cases, plain, pod
 
-from kdns.aio.controlplane.controller_manager import ControllerManager
 from kdns.controlplane.controllers.endpoints.endpoints_controller import EndpointsController
 from kdns.controlplane.controllers.endpoints.service_index import ServiceIndex
+from kdns.controlplane.controllers.io.controller_manager import ControllerManager
 from kdns.controlplane.meta.kinds import ENDPOINTS, POD, SERVICE, Json
 
 OURS = frozenset({"name", "namespace", "creationTimestamp", "managedFields"})

@@ -8,9 +8,9 @@ from typing import Any
 from dns_chain import only
 
 from kdns.dns.types import type_name
+from kdns.dnsserver.config import ServerConfig
 from kdns.plugins import auto, file, transfer
 from kdns.plugins.secondary import plugin as secondary
-from kdns.plugins.server_config import ServerConfig
 from kdns.plugins.tsig import plugin as tsig
 
 DIRECTIVES = ("auto", "file", "secondary", "transfer", "tsig")

@@ -14,7 +14,7 @@ ADDRESSES = ("10.9.9.1", "10.9.9.2", "169.254.20.10")
 SET_UP = "ip link set lo up" + "".join(f" && ip address add {address}/24 dev lo" for address in ADDRESSES)
 ASK = """
 import asyncio, socket
-from kdns.aio.dns.server import DnsServer
+from kdns.dnsserver.io.server import DnsServer
 from kdns.corefile.parse import parse
 from kdns.plugins.directives import configure
 from kdns.errors import ListenError

@@ -38,9 +38,9 @@ from kdns.dns.message import decode, query
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import type_number
 from kdns.dnsserver.answers.order import Order
+from kdns.dnsserver.blocks import Server
 from kdns.plugins.kubernetes.options import Options, PodMode
 from kdns.plugins.kubernetes.plugin import Kubernetes
-from kdns.plugins.server import Server
 
 KINDS: tuple[type[Object], ...] = (Service, EndpointSlice, Pod, Namespace)
 Put: TypeAlias = Object

@@ -18,10 +18,10 @@ from kdns.dns.rrset import RRset
 from kdns.dns.types import CNAME, NOERROR, NXDOMAIN, SERVFAIL, A
 from kdns.dnsserver.answers.response import EVERYTHING, NEVER, Response, Reuse
 from kdns.dnsserver.answers.table import key_of
+from kdns.dnsserver.blocks import Block, Client, Exchange, Server
+from kdns.dnsserver.chain import Chain, Plugin, Reply, Request, Sees, Serve, follow, then
 from kdns.plugins.cache import plugin as cache
-from kdns.plugins.chain import Chain, Plugin, Reply, Request, Sees, Serve, follow, then
 from kdns.plugins.directives import configure
-from kdns.plugins.server import Block, Client, Exchange, Server
 
 NAMES = ("a.", "b.", "c.")
 CLIENTS: tuple[Client, ...] = (("192.0.2.1", 1), ("192.0.2.2", 2))

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from kdns.cluster.objects import EndpointSlice, Meta, Namespace, Service, ServiceMeta, ServiceSpec
 from kdns.cluster.state import State
 from kdns.dns.message import query
+from kdns.dnsserver.blocks import Server
 from kdns.plugins.kubernetes.options import Options
-from kdns.plugins.server import Server
 
 NAME = "web.default.svc.cluster.local"
 GOOD = {

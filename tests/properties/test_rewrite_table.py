@@ -13,8 +13,8 @@ from kdns.dns.query import AA
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import AAAA, CNAME, NOERROR, NXDOMAIN, A
 from kdns.dnsserver.answers.response import Response, Reuse, ZoneSoa
-from kdns.plugins.chain import Reply, Request, Sees
-from kdns.plugins.server import Exchange, Server
+from kdns.dnsserver.blocks import Exchange, Server
+from kdns.dnsserver.chain import Reply, Request, Sees
 
 NAMES = ("a.x.", "b.x.", "a.y.", "b.y.", "x.", "z.")
 

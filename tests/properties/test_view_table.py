@@ -10,7 +10,7 @@ from integration import server_of_corefile
 
 from kdns.dns.message import query
 from kdns.dns.types import AAAA, A
-from kdns.plugins.server import Exchange, Server
+from kdns.dnsserver.blocks import Exchange, Server
 
 CONDITIONS = (
     "type() == 'A'", "name() startsWith 'a.'", "incidr(client_ip(), '192.0.2.1/32')", "do()", "port() == '40000'",

@@ -32,9 +32,9 @@ from kdns.dns.rrset import Rdata, RRset, Soa, Srv
 from kdns.dnsserver.answers.answer import compile_answer
 from kdns.dnsserver.answers.order import Order
 from kdns.dnsserver.answers.response import Response
+from kdns.dnsserver.blocks import Server
 from kdns.net import packed
 from kdns.plugins.kubernetes.options import Options
-from kdns.plugins.server import Server
 
 ZONE = "cluster.local."
 LABELS = st.text("abcdefghijklmnopqrstuvwxyz0123456789-_", min_size=1, max_size=20)

@@ -8,8 +8,8 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kdns.aio.files.yaml import documents, dumped
 from kdns.errors import ManifestError
+from kdns.runtime.files.yaml import documents, dumped
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 WORDS = st.text("0123456789_.:+-eExob~<=yn #&*!|>'\"{}[],\n\t ", max_size=8)

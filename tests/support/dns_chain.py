@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, NoReturn, TypeVar
 
-from kdns.aio.metrics import Counters, Histograms
 from kdns.cluster.source import Scope, Source
 from kdns.cluster.state import OnChange, State
 from kdns.dns.message import Decoded, decode, query
@@ -18,19 +17,20 @@ from kdns.dnsserver.answers.answer import MAX_UDP_BYTES, Answer
 from kdns.dnsserver.answers.order import Order
 from kdns.dnsserver.answers.response import Subject
 from kdns.dnsserver.answers.table import Lane, key_of
+from kdns.dnsserver.blocks import Block, Client, Exchange, Server, View
+from kdns.dnsserver.chain import UNHANDLED, Chain, Plugin, Reply, Request, Sees, Serve
+from kdns.dnsserver.config import ServerConfig
+from kdns.dnsserver.directive import Chance, Config, Directive, Files, Level, Page, Sample, UnreadableFileError
+from kdns.dnsserver.frame_streams import FrameSpec
+from kdns.dnsserver.listener_options import ListenerOptions
 from kdns.errors import CorefileError
 from kdns.net import HostPort
-from kdns.plugins.chain import UNHANDLED, Chain, Plugin, Reply, Request, Sees, Serve
-from kdns.plugins.directive import Chance, Config, Directive, Files, Level, Page, Sample, UnreadableFileError
-from kdns.plugins.dnstap.frames import FrameSpec
 from kdns.plugins.kubernetes.options import Options
 from kdns.plugins.kubernetes.plugin import Kubernetes
-from kdns.plugins.listener import ListenerOptions
 from kdns.plugins.loadbalance import Loadbalance, LoadbalanceConfig
-from kdns.plugins.server import Block, Client, Exchange, Server, View
-from kdns.plugins.server_config import ServerConfig
-from kdns.plugins.upstream import Upstream, UpstreamSpec, UpstreamUnreachableError
+from kdns.runtime.metrics import Counters, Histograms
 from kdns.tally import Tally
+from kdns.upstream.upstream import Upstream, UpstreamSpec, UpstreamUnreachableError
 
 T = TypeVar("T")
 

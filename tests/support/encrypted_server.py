@@ -13,8 +13,8 @@ from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.events import QuicEvent, StreamDataReceived
 from fake_api_certs import authority, issue
 
-from kdns.aio.dns.server import DnsServer
 from kdns.corefile.parse import parse
+from kdns.dnsserver.io.server import DnsServer
 from kdns.plugins.directives import configure
 
 

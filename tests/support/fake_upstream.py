@@ -15,11 +15,11 @@ from dns_chain import read
 from dns_client import packet
 from fake_api_certs import Authority, issue
 
-from kdns.aio.upstream.exchanges import Exchanges
-from kdns.aio.upstream.upstreams import SocketUpstream
 from kdns.dns.query import Query
 from kdns.net import HostPort
-from kdns.plugins.upstream import TlsSpec, UpstreamSpec
+from kdns.upstream.io.exchanges import Exchanges
+from kdns.upstream.io.upstreams import SocketUpstream
+from kdns.upstream.upstream import TlsSpec, UpstreamSpec
 
 Responses: TypeAlias = Callable[[bytes], Iterable[bytes]]
 """What is sent back for a query, message by message."""

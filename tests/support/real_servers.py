@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kdns.dns.message import query
-from kdns.plugins.upstream import Scheme
+from kdns.upstream.upstream import Scheme
 
 ZONE = """\
 $ORIGIN example.org.

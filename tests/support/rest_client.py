@@ -12,12 +12,12 @@ from typing import Any
 
 import aiohttp
 
-from kdns.aio.apiserver import server as rest
-from kdns.aio.apiserver.authentication import RestConfig
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.kinds import NAMESPACE, Json
 from kdns.controlplane.resources.registry import Registry
 from kdns.controlplane.server.api import Api
+from kdns.controlplane.server.io import server as rest
+from kdns.controlplane.server.io.authentication import RestConfig
 from kdns.controlplane.storage.store import Store
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"

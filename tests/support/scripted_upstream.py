@@ -16,12 +16,12 @@ from kdns.dns.types import type_number
 from kdns.dns.zonefile import parse_record
 from kdns.dnsserver.answers.answer import compile_answer
 from kdns.dnsserver.answers.response import Response
-from kdns.plugins.chain import Chain, Request, unhandled
+from kdns.dnsserver.blocks import Block, Server
+from kdns.dnsserver.chain import Chain, Request, unhandled
+from kdns.dnsserver.config import ServerConfig
 from kdns.plugins.directives import BY_NAME, DIRECTIVES, configure
 from kdns.plugins.forward.plugin import Forward, build
-from kdns.plugins.server import Block, Server
-from kdns.plugins.server_config import ServerConfig
-from kdns.plugins.upstream import Transport, Upstream, UpstreamError, UpstreamSpec, UpstreamTimeoutError
+from kdns.upstream.upstream import Transport, Upstream, UpstreamError, UpstreamSpec, UpstreamTimeoutError
 
 Says: TypeAlias = Response | bytes | UpstreamError
 Script: TypeAlias = Callable[[Query, Transport], Says]

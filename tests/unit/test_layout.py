@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from kdns.plugins.directive import Row
+from kdns.dnsserver.directive import Row
 from kdns.plugins.directives import BY_NAME, DIRECTIVES
 
 PACKAGE = Path(__file__).parents[2] / "kdns"
@@ -24,13 +24,31 @@ MODULES = {
 }
 
 # Imports go from a later row to an earlier one; rooms of one row do not import each other. The room of a module is the
-# longest prefix in the table; modules of one room may import each other.
+# longest prefix in the table; modules of one room, its folder io/ included, may import each other.
 # fmt: off
 ROOMS: tuple[tuple[str, ...], ...] = (
-    ("durations", "errors", "named_tuples", "net", "logs", "spelling", "tally"),
-    ("cluster", "netlink"),
-    ("dns", "env", "corefile"),
-    ("dnsserver.answers",),
+    ("durations", "errors", "fair_queue", "named_tuples", "net", "logs", "spelling", "tally"),
+    ("runtime",),
+    ("netlink",),
+    ("cluster", "dns", "corefile"),
+    ("env",),
+
+    ("upstream",),
+    ("dnsserver.answers", "dnsserver.doh"),
+    ("dnsserver",),
+    ("dnsserver.expressions",),
+    ("plugins",),
+
+    ("proxy.plan",),
+    ("proxy.settings",),
+    ("proxy.sync",),
+    ("proxy.node",),
+    ("proxy.userspace",),
+    ("proxy.nftables", "proxy.iptables"),
+    ("proxy.ipvs",),
+    ("proxy.modes",),
+    ("proxy.takeover", "proxy.trace"),
+    ("node_local",),
 
     ("controlplane.meta",),
     ("controlplane.schema",),
@@ -42,28 +60,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("controlplane.controllers",),
     ("controlplane.bootstrap",),
     ("controlplane.manifest_mistakes", "controlplane.manifest_warnings"),
-
-    ("proxy.plan",),
-    ("proxy.userspace",),
-    ("proxy.nftables", "proxy.iptables"),
-    ("proxy.ipvs",),
-    ("proxy.modes",),
-    ("proxy.settings",),
-    ("proxy.trace",),
-
-    ("plugins",),
-
-    ("aio.os_errors",),
-    ("aio.process", "aio.tasks", "aio.metrics", "aio.connections", "aio.poller"),
-    ("aio.http", "aio.netlink", "aio.files", "aio.upstream", "aio.zones"),
-    ("aio.kube",),
-    ("aio.dns", "aio.apiserver"),
-    ("aio.controlplane",),
-    ("aio.sources", "aio.dataplane"),
-    ("aio.dataplane.nftables", "aio.dataplane.iptables", "aio.dataplane.userspace"),
-    ("aio.dataplane.ipvs",),
-    ("aio.dataplane.modes", "aio.node_local"),
-    ("aio.dataplane.takeover",),
+    ("controlplane.io",),
 
     ("apps",),
     ("cli",),
@@ -71,17 +68,23 @@ ROOMS: tuple[tuple[str, ...], ...] = (
 )
 # fmt: on
 
-APART = (("dns",), ("env",), ("corefile",), ("dnsserver",), ("proxy",), ("controlplane",), ("plugins",))
+APART = ("corefile", "controlplane", "dns", "dnsserver", "env", "plugins", "proxy", "upstream")
 """Parts that do not import each other, whatever the rows of their rooms, except for the pairs of BETWEEN."""
-BETWEEN = {("dnsserver", "dns"), ("plugins", "dns"), ("plugins", "corefile"), ("plugins", "dnsserver")}
+BETWEEN = {
+    *(("upstream", part) for part in ("dns",)),
+    *(("dnsserver", part) for part in ("corefile", "dns", "upstream")),
+    *(("plugins", part) for part in ("corefile", "dns", "dnsserver", "upstream")),
+}
 
-SHELLS = {"aio", "apps", "cli", "logs", "__main__"}
+SHELLS = {"runtime", "apps", "cli", "logs", "__main__"}
+"""Parts that touch the world, as every folder io/ does."""
 
 # fmt: off
 IMPURE = frozenset((
-    "_thread", "aiohttp", "asyncio", "concurrent", "fcntl", "glob", "http", "kubernetes", "logging", "multiprocessing",
+    "_thread", "aiohttp", "asyncio", "concurrent", "fcntl", "glob", "kubernetes", "logging", "multiprocessing",
     "os", "pathlib", "random", "secrets", "select", "selectors", "shutil", "signal", "socket", "sqlite3", "ssl",
     "structlog", "subprocess", "tempfile", "threading", "time", "uuid", "uvloop", "yaml",
+    "http.client", "http.cookiejar", "http.server",
 ))
 # fmt: on
 """Libraries that only shells import: input and output, the clock, randomness, processes and logs."""
@@ -89,34 +92,40 @@ IMPURE = frozenset((
 IMPURE_CALLS = frozenset({"open", "print", "input", "exec", "eval", "__import__"})
 
 DOORS = {
-    "aioquic": ("kdns.aio.dns.encrypted.quic", "kdns.aio.dns.listeners"),
-    "aiohttp": ("kdns.aio.apiserver", "kdns.aio.dataplane", "kdns.aio.http", "kdns.aio.kube"),
-    "asyncio_throttle": ("kdns.aio.kube.connection",),
-    "cachetools": ("kdns.plugins.dnssec.plugin", "kdns.controlplane.controllers.events", "kdns.aio.dataplane.events"),
+    "aioquic": ("kdns.dnsserver.io.encrypted.quic", "kdns.dnsserver.io.listeners"),
+    "aiohttp": ("kdns.controlplane.server.io", "kdns.proxy.node.io", "kdns.runtime.http", "kdns.cluster.io"),
+    "asyncio_throttle": ("kdns.cluster.io.connection",),
+    "cachetools": ("kdns.plugins.dnssec.plugin", "kdns.controlplane.controllers.events", "kdns.proxy.node.io.events"),
     "click": ("kdns.cli",),
     "cryptography": ("kdns.plugins.dnssec.keys",),
     "dns": ("kdns.dns.zonefile", "kdns.plugins.tsig.signature"),
     "dnslib": ("kdns.dns.message",),
-    "h11": ("kdns.aio.upstream.http", "kdns.aio.dns.encrypted.http1"),
-    "h2": ("kdns.aio.upstream.http", "kdns.aio.dns.encrypted.http2"),
-    "hpack": ("kdns.aio.dns.encrypted.header_blocks",),
+    "h11": ("kdns.upstream.io.http", "kdns.dnsserver.doh.http1"),
+    "h2": ("kdns.upstream.io.http", "kdns.dnsserver.doh.http2"),
+    "hpack": ("kdns.dnsserver.doh.header_blocks",),
     "jsonpatch": ("kdns.controlplane.server.patch",),
     "jsonpointer": ("kdns.controlplane.server.patch",),
-    "kubernetes": ("kdns.aio.kube.credentials",),
-    "msgspec": ("kdns.aio", "kdns.cluster", "kdns.controlplane", "kdns.dnsserver.answers.answer", "kdns.proxy.plan"),
-    "prometheus_client": (
-        "kdns.aio.metrics",
-        "kdns.aio.http.sites",
-        "kdns.aio.dns.metrics",
-        "kdns.aio.dns.request_metrics",
-        "kdns.aio.apiserver.metrics",
-        "kdns.aio.dataplane.metrics",
+    "kubernetes": ("kdns.cluster.io.credentials",),
+    "msgspec": (
+        "kdns.apps.sources",
+        "kdns.cluster",
+        "kdns.controlplane",
+        "kdns.dnsserver.answers.answer",
+        "kdns.proxy.plan",
     ),
-    "pyroute2": ("kdns.aio.node_local.interface", "kdns.aio.dataplane.ipvs.link"),
-    "re2": ("kdns.plugins.patterns",),
-    "sqlite3": ("kdns.aio.files.journal", "kdns.aio.files.sqlite"),
+    "prometheus_client": (
+        "kdns.runtime.metrics",
+        "kdns.runtime.http.sites",
+        "kdns.dnsserver.io.metrics",
+        "kdns.dnsserver.io.request_metrics",
+        "kdns.controlplane.server.io.metrics",
+        "kdns.proxy.node.io.metrics",
+    ),
+    "pyroute2": ("kdns.node_local.io.interface", "kdns.proxy.ipvs.io.link"),
+    "re2": ("kdns.dnsserver.patterns",),
+    "sqlite3": ("kdns.controlplane.storage.io.journal", "kdns.controlplane.storage.io.sqlite"),
     "structlog": ("kdns.logs",),
-    "yaml": ("kdns.aio.files.yaml",),
+    "yaml": ("kdns.runtime.files.yaml",),
 }
 """Library → the rooms or modules that may import it. Every dependency has a row."""
 
@@ -138,7 +147,7 @@ def is_within(module: str, place: str) -> bool:
 
 
 def room_of(module: str) -> str:
-    """The room of a module: `kdns.aio.dns.udp` is in `aio.dns`."""
+    """The room of a module: `kdns.dnsserver.io.udp` is in `dnsserver`."""
     name = module.removeprefix("kdns.")
     rooms = [room for row in ROOMS for room in row if is_within(name, room)]
     assert rooms, f"{module} is in no room: say in ROOMS where it belongs"
@@ -173,9 +182,8 @@ def ours(path: Path) -> set[str]:
 
 def is_apart(own: str, other: str) -> bool:
     """Whether two rooms belong to parts that do not import each other."""
-    parts = {part for (part,) in APART}
     mine, theirs = own.split(".", maxsplit=1)[0], other.split(".", maxsplit=1)[0]
-    return {mine, theirs} <= parts and mine != theirs and (mine, theirs) not in BETWEEN
+    return mine in APART and theirs in APART and mine != theirs and (mine, theirs) not in BETWEEN
 
 
 @pytest.mark.parametrize("module", [name for name in MODULES if MODULES[name].name != "__init__.py"])
@@ -195,10 +203,20 @@ def test_the_lowest_rooms_know_only_themselves() -> None:
             assert {room_of(name) for name in ours(path)} <= set(ROOMS[0])
 
 
-@pytest.mark.parametrize("module", [name for name in MODULES if name.removeprefix("kdns.").split(".")[0] not in SHELLS])
-def test_everything_but_the_shells_is_pure(module: str) -> None:
+def touches_the_world(module: str) -> bool:
+    """Whether a module may read files, clocks and sockets, and log: those of the shells, and of a folder io/."""
+    parts = module.split(".")
+    return "io" in parts or any(part in SHELLS for part in parts[1:2])
+
+
+PURE = [name for name in MODULES if not touches_the_world(name)]
+
+
+@pytest.mark.parametrize("module", PURE)
+def test_only_io_and_the_shells_touch_the_world(module: str) -> None:
     path = MODULES[module]
-    assert {name.split(".")[0] for name in imports(path)} & IMPURE == set()
+    assert {name for name in imports(path) if name in IMPURE or name.split(".")[0] in IMPURE} == set()
+    assert {name for name in ours(path) if touches_the_world(name)} == set()
     called = {
         node.func.id
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
@@ -279,9 +297,13 @@ def test_unit_tests_stand_in_the_rooms_of_what_they_test() -> None:
 
 def test_the_checks_see_what_they_look_for(tmp_path: Path) -> None:
     file = tmp_path / "x.py"
-    file.write_text("import time\nfrom kdns import apps\nfrom kdns.aio.dns import udp\ndef f():\n    import socket.x\n")
-    assert set(imports(file)) == {"time", "kdns.apps", "kdns.aio.dns.udp", "socket.x"}
-    assert ours(file) == {"kdns.apps", "kdns.aio.dns.udp"}
-    assert row_of(room_of("kdns.cli.env")) > row_of(room_of("kdns.aio.dns.udp")) > row_of(room_of("kdns.dns"))
+    file.write_text(
+        "import time\nfrom kdns import apps\nfrom kdns.dnsserver.io import udp\ndef f():\n    import socket.x\n"
+    )
+    assert set(imports(file)) == {"time", "kdns.apps", "kdns.dnsserver.io.udp", "socket.x"}
+    assert ours(file) == {"kdns.apps", "kdns.dnsserver.io.udp"}
+    assert row_of(room_of("kdns.cli.env")) > row_of(room_of("kdns.dnsserver.io.udp")) > row_of(room_of("kdns.dns"))
     assert is_apart("proxy.plan", "dns")
     assert not is_apart("plugins", "dns")
+    assert touches_the_world("kdns.dnsserver.io.udp")
+    assert not touches_the_world("kdns.dnsserver.blocks")

@@ -1,7 +1,7 @@
 """The interface of a controller: it learns of changes, and reconciles one subject at a time into writes.
 
-A controller does no input and output; its only state is its index. `kdns.aio.controlplane.controller_manager` runs
-controllers: it passes on every event before the next reconcile, so a controller always sees its own writes.
+A controller does no input and output; its only state is its index. `io/controller_manager` runs controllers: it passes
+on every event before the next reconcile, so a controller always sees its own writes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A manifest: one object as a file defines it. Reading the files is `kdns.aio.files.manifests`."""
+"""A manifest: one object as a file defines it. Reading the files is `kdns.controlplane.manifests.io.files`."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from typing import Final
 from kdns.corefile.address import all_zones
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
-from kdns.plugins.stanza import UNLIMITED, Option, configured, count, duration_s, integer
+from kdns.dnsserver.stanza import UNLIMITED, Option, configured, count, duration_s, integer
 
 DEFAULT_CAPACITY: Final = 9984
 MAX_POSITIVE_TTL_S: Final = 3600

@@ -26,11 +26,11 @@ from kdns.dns.names import Labels, is_below, labels_of
 from kdns.dns.query import AA, AD, HEADER_BYTES, RD, Query, extended_error
 from kdns.dns.types import EXTENDED_ERROR, NOERROR, NXDOMAIN, SERVFAIL, STALE_ANSWER, STALE_NXDOMAIN_ANSWER, TRANSFERS
 from kdns.dnsserver.answers.response import NEVER, PRIVATE, Response, Reuse
+from kdns.dnsserver.chain import UNHANDLED, Plugin, Reply, Request, Sees, Serve
+from kdns.dnsserver.directive import Directive, Future, Sample, Setup
 from kdns.plugins.cache.config import OPTIONS, STALE_TTL_S, CacheConfig, PrefetchConfig, StaleConfig, parse
 from kdns.plugins.cache.kinds import OTHER, Contents, Kind, capped, contents, is_about, with_ttl, without_flags
 from kdns.plugins.cache.store import Item, Store, key_of, recursive_key
-from kdns.plugins.chain import UNHANDLED, Plugin, Reply, Request, Sees, Serve
-from kdns.plugins.directive import Directive, Future, Sample, Setup
 from kdns.tally import Tally
 
 NAME: Final = "cache"

@@ -30,10 +30,10 @@ from kdns.dns.types import CNAME, DNSKEY, DS, IN, NOERROR, NS, NSEC, NXDOMAIN, R
 from kdns.dnsserver.answers.decode import from_wire
 from kdns.dnsserver.answers.outcome import soa_owner
 from kdns.dnsserver.answers.response import NEVER, Response, Reuse
-from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, then
-from kdns.plugins.directive import Directive, Sample, Setup
+from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, then
+from kdns.dnsserver.directive import Directive, Sample, Setup
+from kdns.dnsserver.stanza import UNLIMITED, Option, configured, count, integer
 from kdns.plugins.dnssec.signing import SigningKey, canonical, nsec_rdata, signature
-from kdns.plugins.stanza import UNLIMITED, Option, configured, count, integer
 
 NAME: Final = "dnssec"
 DEFAULT_CAPACITY: Final = 10_000

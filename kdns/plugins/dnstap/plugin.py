@@ -15,10 +15,11 @@ from kdns.corefile.address import port_number
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
 from kdns.dnsserver.answers.response import Response
+from kdns.dnsserver.chain import Forwarded, Plugin, Reply, Request, Sees, Serve, then
+from kdns.dnsserver.directive import Directive, Repeat, Setup
+from kdns.dnsserver.frame_streams import FrameSpec
+from kdns.dnsserver.stanza import Option, configured, count, integer
 from kdns.net import HostPort, split_host_port
-from kdns.plugins.chain import Forwarded, Plugin, Reply, Request, Sees, Serve, then
-from kdns.plugins.directive import Directive, Repeat, Setup
-from kdns.plugins.dnstap.frames import FrameSpec
 from kdns.plugins.dnstap.message import (
     CLIENT_QUERY,
     CLIENT_RESPONSE,
@@ -28,7 +29,6 @@ from kdns.plugins.dnstap.message import (
     payload,
 )
 from kdns.plugins.log import Format, compiled, line_of
-from kdns.plugins.stanza import Option, configured, count, integer
 
 USAGE: Final = "dnstap SOCKET [full] [BUFFER] [QUEUE]"
 DEFAULT_VERSION: Final = f"kdns-{__version__}"

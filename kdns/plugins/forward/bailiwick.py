@@ -19,7 +19,7 @@ from kdns.dns.types import AAAA, ANY, CNAME, DNAME, HTTPS, MX, NS, NSEC, NSEC3, 
 from kdns.dns.wire import ADDITIONAL, ANSWER, AUTHORITY, Record, records, without_opt
 from kdns.dnsserver.answers.decode import with_records
 from kdns.dnsserver.answers.response import Response
-from kdns.plugins.chain import MAX_CNAMES
+from kdns.dnsserver.chain import MAX_CNAMES
 
 PROOFS: Final = frozenset((NSEC, NSEC3))
 CHECKED: Final = frozenset((A, AAAA, *LAYOUTS))

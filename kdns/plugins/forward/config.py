@@ -15,10 +15,10 @@ from kdns.corefile.address import all_zones, zones
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
 from kdns.dns.types import rcode_number
+from kdns.dnsserver.stanza import UNLIMITED, Option, choice, configured, count, duration_s, integer
 from kdns.net import HostPort
 from kdns.plugins.forward.targets import File, Target, resolver, target_of
-from kdns.plugins.stanza import UNLIMITED, Option, choice, configured, count, duration_s, integer
-from kdns.plugins.upstream import TlsSpec, UpstreamSpec
+from kdns.upstream.upstream import TlsSpec, UpstreamSpec
 
 Policy = Literal["random", "round_robin", "sequential"]
 POLICIES: Final[tuple[Policy, ...]] = ("random", "round_robin", "sequential")

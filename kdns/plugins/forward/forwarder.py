@@ -8,15 +8,15 @@ from typing import Final
 from kdns.dns.names import Labels, is_below, labels_of
 from kdns.dns.query import extended_error
 from kdns.dns.types import NETWORK_ERROR, NOERROR, REFUSED, SERVFAIL
-from kdns.dnsserver.answers.fair_queue import FairShares
 from kdns.dnsserver.answers.response import Response
-from kdns.plugins.chain import Forwarded, ForwardObserver, Request
-from kdns.plugins.directive import Setup
+from kdns.dnsserver.chain import Forwarded, ForwardObserver, Request
+from kdns.dnsserver.directive import Setup
+from kdns.fair_queue import FairShares
 from kdns.plugins.forward.bailiwick import checked
 from kdns.plugins.forward.config import ForwardConfig
 from kdns.plugins.forward.group import Group, Member, Members, order
 from kdns.plugins.metadata import Facts
-from kdns.plugins.upstream import Transport, UpstreamError, UpstreamTimeoutError
+from kdns.upstream.upstream import Transport, UpstreamError, UpstreamTimeoutError
 
 NAME: Final = "forward"
 TIMEOUT_S: Final = 5.0

@@ -10,13 +10,13 @@ from typing import Final, TypeAlias
 from kdns.dns.names import labels_of
 from kdns.dns.query import RD, query_for
 from kdns.dns.types import NS, rcode_name
+from kdns.dnsserver.directive import Chance, Setup
 from kdns.errors import CorefileError, InputError
-from kdns.plugins.directive import Chance, Setup
 from kdns.plugins.forward.config import MAX_UPSTREAMS, ForwardConfig, Policy
 from kdns.plugins.forward.names import Name
 from kdns.plugins.forward.targets import File, Target, resolv_conf
-from kdns.plugins.upstream import Transport, Upstream, UpstreamError
 from kdns.tally import Tally
+from kdns.upstream.upstream import Transport, Upstream, UpstreamError
 
 PROXY_NAME: Final = "forward"
 CHECK_TIMEOUT_S: Final = 1.0

@@ -13,13 +13,13 @@ from kdns.dns.query import query_for
 from kdns.dns.rrset import RRset
 from kdns.dns.types import AAAA, NOERROR, NXDOMAIN, A
 from kdns.dnsserver.answers.decode import from_wire
+from kdns.dnsserver.directive import Setup
 from kdns.errors import CorefileError
 from kdns.net import HostPort, unpacked
-from kdns.plugins.directive import Setup
 from kdns.plugins.forward.bailiwick import checked
 from kdns.plugins.forward.config import ForwardConfig
 from kdns.plugins.forward.targets import Target, resolv_conf
-from kdns.plugins.upstream import Upstream, UpstreamError, UpstreamSpec
+from kdns.upstream.upstream import Upstream, UpstreamError, UpstreamSpec
 
 RESOLV_CONF: Final = "/etc/resolv.conf"
 TIMEOUT_S: Final = 2.0

@@ -15,8 +15,8 @@ from collections.abc import Awaitable
 from typing import Final
 
 from kdns.dns.types import TRANSFERS
-from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve
-from kdns.plugins.directive import Directive, Repeat, Setup
+from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.dnsserver.directive import Directive, Repeat, Setup
 from kdns.plugins.forward.config import OPTIONS, ForwardConfig, parse
 from kdns.plugins.forward.forwarder import NAME, Forwarder
 

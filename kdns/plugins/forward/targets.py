@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from kdns.corefile.lexer import Token
 from kdns.net import HostPort, bracketed, parse_port
-from kdns.plugins.upstream import Scheme
+from kdns.upstream.upstream import Scheme
 
 PORTS: Final[dict[str, int]] = {"dns": 53, "tls": 853, "https": 443}
 SCHEMES: Final[dict[str, Scheme]] = {"dns": "dns", "tls": "tls", "https": "https"}

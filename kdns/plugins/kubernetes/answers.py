@@ -9,7 +9,7 @@ from kdns.dns.names import Labels, is_below, labels_of
 from kdns.dns.query import AA
 from kdns.dns.types import DS, IN, NOERROR, NXDOMAIN, SERVFAIL, TRANSFERS
 from kdns.dnsserver.answers.response import PRIVATE, Response, Reuse, Subject, ZoneSoa
-from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, follow, has_parent_behind, then
+from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, follow, has_parent_behind, then
 from kdns.plugins.kubernetes.subjects import APEX, REVERSE
 from kdns.plugins.kubernetes.zone import Result, Status, Zones
 

@@ -16,8 +16,8 @@ from kdns.cluster.source import ClientTLS, Scope, Source
 from kdns.corefile.address import all_zones, is_reverse, zones
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
+from kdns.dnsserver.stanza import FALLTHROUGH, UNLIMITED, Option, configured, duration_s, integer, rate
 from kdns.plugins.kubernetes.options import Options, PodMode
-from kdns.plugins.stanza import FALLTHROUGH, UNLIMITED, Option, configured, duration_s, integer, rate
 
 MAX_TTL_S = 3600
 NO_TLS = ClientTLS()

@@ -7,8 +7,8 @@ from typing import Final
 
 from kdns.cluster.objects import Pod
 from kdns.cluster.state import AnyChange, State
-from kdns.plugins.chain import Request
-from kdns.plugins.directive import Directive, Setup
+from kdns.dnsserver.chain import Request
+from kdns.dnsserver.directive import Directive, Setup
 from kdns.plugins.kubernetes.answers import ZoneAnswers
 from kdns.plugins.kubernetes.config import OPTIONS, KubernetesConfig, parse
 from kdns.plugins.kubernetes.facts import client_facts, name_facts

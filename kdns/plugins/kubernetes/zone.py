@@ -19,7 +19,7 @@ from kdns.dns.rdata import text_rdata
 from kdns.dns.rrset import RRset, Soa, Srv
 from kdns.dns.types import AAAA, ANY, CNAME, NS, PTR, SOA, SRV, TXT, A, address_type
 from kdns.dnsserver.answers.response import Subject
-from kdns.plugins.chain import MAX_CNAMES
+from kdns.dnsserver.chain import MAX_CNAMES
 from kdns.plugins.kubernetes import subjects
 from kdns.plugins.kubernetes.dashed import undashed
 from kdns.plugins.kubernetes.options import Options, PodMode

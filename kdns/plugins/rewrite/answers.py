@@ -17,7 +17,7 @@ from kdns.dns.rrset import Rdata, RRset, Soa
 from kdns.dns.types import CNAME, NOERROR, NSEC, NXDOMAIN, RRSIG
 from kdns.dnsserver.answers.decode import from_wire
 from kdns.dnsserver.answers.response import NEVER, PRIVATE, Response
-from kdns.plugins.chain import Reply, Request
+from kdns.dnsserver.chain import Reply, Request
 from kdns.plugins.rewrite.patterns import NamePattern
 
 Rename: TypeAlias = Callable[[Labels], Labels]

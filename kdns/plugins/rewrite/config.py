@@ -10,7 +10,7 @@ from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Stanza
 from kdns.dns.names import encode_name, labels_of
 from kdns.dns.types import CLIENT_SUBNET, NSID, class_number, rcode_number, type_number
-from kdns.plugins.directive import Setup
+from kdns.dnsserver.directive import Setup
 from kdns.plugins.metadata import is_label
 from kdns.plugins.rewrite.answers import (
     Change,

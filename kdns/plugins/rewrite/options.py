@@ -14,8 +14,8 @@ from typing import Final, Literal, TypeAlias
 
 from kdns.dns.query import Edns
 from kdns.dnsserver.answers.answer import MAX_UDP_BYTES
+from kdns.dnsserver.chain import Request
 from kdns.net import packed, without_zone
-from kdns.plugins.chain import Request
 from kdns.plugins.rewrite.answers import Change
 from kdns.plugins.rewrite.rules import Outcome
 

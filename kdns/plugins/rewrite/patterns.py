@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from kdns.corefile.lexer import Token
 from kdns.dns.names import folded
-from kdns.plugins.patterns import Pattern, regex
+from kdns.dnsserver.patterns import Pattern, regex
 
 Matches: TypeAlias = Callable[[str], bool]
 Replaced: TypeAlias = Callable[[str], str | None]

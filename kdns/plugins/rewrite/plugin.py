@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 
 from kdns.dns.types import SERVFAIL
 from kdns.dnsserver.answers.response import PRIVATE, Response
-from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve
-from kdns.plugins.directive import Directive, Repeat, Setup
+from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.dnsserver.directive import Directive, Repeat, Setup
 from kdns.plugins.rewrite.answers import Change, RetargetCname, taken_apart
 from kdns.plugins.rewrite.config import USAGES, RewriteConfig, parse
 from kdns.plugins.rewrite.rules import Step

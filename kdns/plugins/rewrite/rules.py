@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from kdns.dns.names import Labels, labels_of
-from kdns.plugins.chain import Request
+from kdns.dnsserver.chain import Request
 from kdns.plugins.rewrite.answers import Change, RenameRecords, by_pattern, by_suffix
 from kdns.plugins.rewrite.patterns import NamePattern
 

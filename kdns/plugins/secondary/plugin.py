@@ -21,16 +21,16 @@ from kdns.dns.zone.catalog import Member, parse_catalog
 from kdns.dns.zone.difference import is_newer
 from kdns.dns.zone.zone import Zone
 from kdns.dnsserver.answers.response import Response
+from kdns.dnsserver.chain import Reply, Request, Serve
+from kdns.dnsserver.directive import Directive, Repeat, Setup
+from kdns.dnsserver.stanza import FALLTHROUGH, UNLIMITED, Option, configured
 from kdns.net import HostPort, client_address
-from kdns.plugins.authority import Authority, HeldZone, stepped
-from kdns.plugins.chain import Reply, Request, Serve
-from kdns.plugins.directive import Directive, Repeat, Setup
 from kdns.plugins.file import Version
 from kdns.plugins.secondary.inbound import Inbound, Kind, question, serial_in
-from kdns.plugins.stanza import FALLTHROUGH, UNLIMITED, Option, configured
 from kdns.plugins.transfer import peer
 from kdns.plugins.tsig.plugin import Tsigs, key_name
-from kdns.plugins.upstream import UpstreamError, UpstreamTimeoutError, UpstreamUnreachableError
+from kdns.plugins.zones.authority import Authority, HeldZone, stepped
+from kdns.upstream.upstream import UpstreamError, UpstreamTimeoutError, UpstreamUnreachableError
 
 if TYPE_CHECKING:
     from kdns.plugins.tsig.signature import Signer, Verifier

@@ -11,11 +11,11 @@ from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
 from kdns.dns.query import extended_error
 from kdns.dns.types import NOERROR, class_number, rcode_number, type_number
-from kdns.plugins.expressions.functions import BUILTINS, GROUP, QUERY_FUNCTIONS
-from kdns.plugins.expressions.parser import RESERVED, Expression, expression
-from kdns.plugins.expressions.values import Kind
-from kdns.plugins.patterns import Pattern, regex
-from kdns.plugins.stanza import FALLTHROUGH, UNLIMITED, UPSTREAM, Option, configured, count, integer
+from kdns.dnsserver.expressions.functions import BUILTINS, GROUP, QUERY_FUNCTIONS
+from kdns.dnsserver.expressions.parser import RESERVED, Expression, expression
+from kdns.dnsserver.expressions.values import Kind
+from kdns.dnsserver.patterns import Pattern, regex
+from kdns.dnsserver.stanza import FALLTHROUGH, UNLIMITED, UPSTREAM, Option, configured, count, integer
 from kdns.plugins.template.gotemplate import Template, TemplateSyntaxError
 
 Section: TypeAlias = Literal["answer", "additional", "authority"]

@@ -8,9 +8,9 @@ from typing import Final
 from kdns.dns.names import labels_of
 from kdns.dns.query import query_for
 from kdns.dns.types import AAAA, ANY, TXT, A
+from kdns.dnsserver.chain import Request
+from kdns.dnsserver.expressions.values import EvaluationError
 from kdns.errors import CorefileError
-from kdns.plugins.chain import Request
-from kdns.plugins.expressions.values import EvaluationError
 from kdns.plugins.template.config import TemplateConfig
 from kdns.plugins.template.gofunctions import Value
 from kdns.plugins.template.gotemplate import Template

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
-from kdns.plugins.expressions.values import MAX_CHARS, EvaluationError, text_of
+from kdns.dnsserver.expressions.values import MAX_CHARS, EvaluationError, text_of
 
 Value: TypeAlias = Any
 

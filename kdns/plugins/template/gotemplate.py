@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
-from kdns.plugins.expressions.values import MAX_CHARS, EvaluationError
+from kdns.dnsserver.expressions.values import MAX_CHARS, EvaluationError
 from kdns.plugins.template.gofunctions import FUNCTIONS, Map, Struct, Value, called, field, is_true, text
 
 MAX_TEMPLATE_CHARS: Final = 65536

@@ -18,9 +18,9 @@ from kdns.dns.rrset import RRset
 from kdns.dns.types import CNAME, NOERROR, NXDOMAIN, SERVFAIL, class_name, type_label
 from kdns.dnsserver.answers.decode import from_wire
 from kdns.dnsserver.answers.response import NEVER, PRIVATE, Response, Reuse
-from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, for_one_client, then
-from kdns.plugins.directive import Counters, Directive, Repeat, Setup
-from kdns.plugins.expressions.values import EvaluationError
+from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, for_one_client, then
+from kdns.dnsserver.directive import Counters, Directive, Repeat, Setup
+from kdns.dnsserver.expressions.values import EvaluationError
 from kdns.plugins.template.config import OPTIONS, Section, TemplateConfig, parse
 from kdns.plugins.template.doubts import doubts
 from kdns.plugins.template.gotemplate import Template

@@ -9,10 +9,10 @@ from typing import Final, NamedTuple
 from kdns.dns.names import Labels, is_below, labels_of
 from kdns.dns.query import CD, RD, Query
 from kdns.dns.types import ANY, class_name, type_name
+from kdns.dnsserver.chain import Request
+from kdns.dnsserver.expressions.functions import Environment
+from kdns.dnsserver.patterns import Match
 from kdns.net import without_zone
-from kdns.plugins.chain import Request
-from kdns.plugins.expressions.functions import Environment
-from kdns.plugins.patterns import Match
 from kdns.plugins.template.config import TemplateConfig
 from kdns.plugins.template.gofunctions import Map, Struct, Value
 

@@ -20,10 +20,10 @@ from kdns.dns.names import folded, is_below, labels_of, text_of
 from kdns.dns.query import NOTIFY, OPCODE
 from kdns.dns.types import FORMERR, NOTAUTH, REFUSED, type_number
 from kdns.dnsserver.answers.response import Response, Seal
+from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, then
+from kdns.dnsserver.directive import Directive, Files, Setup
+from kdns.dnsserver.stanza import UNLIMITED, Option, configured
 from kdns.errors import CorefileError
-from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve, then
-from kdns.plugins.directive import Directive, Files, Setup
-from kdns.plugins.stanza import UNLIMITED, Option, configured
 
 NAME: Final = "tsig"
 OPCODES: Final = {"QUERY": 0, "IQUERY": 0x0800, "STATUS": 0x1000, "NOTIFY": NOTIFY, "UPDATE": 0x2800}

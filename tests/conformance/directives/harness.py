@@ -21,9 +21,9 @@ from kdns.dns.types import rcode_name, rcode_number, type_number
 from kdns.dns.zonefile import parse_record, record_texts
 from kdns.dnsserver.answers.decode import from_wire
 from kdns.dnsserver.answers.response import Response
-from kdns.plugins.chain import Chain, Plugin, Reply, Request, Serve
+from kdns.dnsserver.blocks import Block, Exchange, Server
+from kdns.dnsserver.chain import Chain, Plugin, Reply, Request, Serve
 from kdns.plugins.directives import DIRECTIVES, configure
-from kdns.plugins.server import Block, Exchange, Server
 
 FOLDER = Path(__file__).parents[3].parent / "shared" / "conformance" / "directives"
 FLAGS = {"qr": QR, "aa": AA, "tc": TC, "rd": RD, "ra": RA, "ad": AD, "cd": CD}

@@ -8,9 +8,9 @@ from dns_chain import FakeSetup
 from harness import Case, client_of, difference, files_of, packet_of, recorded, shown
 
 from kdns.corefile.parse import parse
-from kdns.plugins.chain import Chain, Plugin
+from kdns.dnsserver.blocks import Block, Exchange, Server
+from kdns.dnsserver.chain import Chain, Plugin
 from kdns.plugins.directives import DIRECTIVES, configure
-from kdns.plugins.server import Block, Exchange, Server
 
 
 def cases(names: Collection[str]) -> list[tuple[Case, dict[str, str]]]:

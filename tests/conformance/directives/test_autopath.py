@@ -9,7 +9,7 @@ from kdns.dns.names import is_below, labels_of
 from kdns.dns.types import NOERROR, NXDOMAIN, rcode_number
 from kdns.dns.zonefile import parse_record
 from kdns.dnsserver.answers.response import Response
-from kdns.plugins.chain import UNHANDLED, Request
+from kdns.dnsserver.chain import UNHANDLED, Request
 
 SOA = "example.org. 3600 IN SOA ns.example.org. host.example.org. 1 2 3 4 5"
 

@@ -31,13 +31,13 @@ from kdns.dns.rrset import RRset
 from kdns.dns.zonefile import parse_record
 from kdns.dnsserver.answers.answer import compile_answer
 from kdns.dnsserver.answers.response import Response
+from kdns.dnsserver.blocks import Exchange
+from kdns.dnsserver.chain import Reply, Request
 from kdns.plugins.cache import plugin as cache
 from kdns.plugins.cache.config import STALE_TTL_S, Limits
 from kdns.plugins.cache.kinds import Kind, contents
 from kdns.plugins.cache.store import Item, key_of
-from kdns.plugins.chain import Reply, Request
 from kdns.plugins.directives import configure
-from kdns.plugins.server import Exchange
 
 MAY_2017_S = 1_493_596_800
 """When the recorded signatures count."""

@@ -10,9 +10,9 @@ from harness import Behind, Case, Report, difference, packet_of, reply_to, serve
 from integration import cases, steps_otherwise
 
 from kdns.dnsserver.answers.response import Response
-from kdns.plugins.chain import Request
+from kdns.dnsserver.blocks import Exchange, Server
+from kdns.dnsserver.chain import Request
 from kdns.plugins.forward.bailiwick import checked
-from kdns.plugins.server import Exchange, Server
 
 ALONE = ("TestHostsInlineLookup", "TestCacheACLAuthorization", "TestACLAuthorizesAutopathExpandedName")
 BEHIND_ANOTHER = ("TestLookupCache", "TestLookupCacheWithoutEdns")

@@ -11,7 +11,7 @@ from harness import Behind, Case, Report, files_of, packet_of, recorded, reply_t
 from kdns.dns.names import labels_of
 from kdns.dns.types import SERVFAIL
 from kdns.dnsserver.answers.response import Response
-from kdns.plugins.chain import Request
+from kdns.dnsserver.chain import Request
 from kdns.plugins.dnssec.keys import read_key
 from kdns.plugins.dnssec.plugin import Dnssec
 

@@ -15,10 +15,10 @@ from kdns.dns.names import labels_of
 from kdns.dns.query import RD, Query, query_for
 from kdns.dns.types import type_name, type_number
 from kdns.dnsserver.answers.response import Response
+from kdns.dnsserver.chain import Request
 from kdns.errors import CorefileError
-from kdns.plugins.chain import Request
 from kdns.plugins.forward.targets import File, Target, split_zone, target_of
-from kdns.plugins.upstream import Transport, UpstreamTimeoutError
+from kdns.upstream.upstream import Transport, UpstreamTimeoutError
 
 NO_LIMIT: Final = "the counter has no largest value that it would have to stay at"
 DEVIATIONS: Final = {

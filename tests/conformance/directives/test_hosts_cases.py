@@ -11,10 +11,10 @@ from harness import Behind, Case, Report, difference, files_of, recorded, reply_
 from kdns.corefile.parse import parse
 from kdns.dns.names import labels_of
 from kdns.dns.types import AAAA, A
+from kdns.dnsserver.chain import Reply
 from kdns.errors import CorefileError
 from kdns.net import packed, unpacked
 from kdns.plugins import hosts
-from kdns.plugins.chain import Reply
 from kdns.plugins.directives import configure
 from kdns.plugins.hosts import HostTable, read_entries
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from harness import SECTIONS, Case, Report, difference, files_of, packet_of, recorded, shown
 
-from kdns.aio.dns.server import DnsServer
 from kdns.corefile.parse import parse
 from kdns.dns.encode import Names, encode_section
 from kdns.dns.types import SOA
 from kdns.dns.wire import records
 from kdns.dns.zonefile import parse_record
+from kdns.dnsserver.io.server import DnsServer
 from kdns.plugins.directives import COREDNS_ONLY, configure
 
 HOST = "127.0.0.1"

@@ -12,10 +12,10 @@ from harness import FLAGS, Behind, Case, Report, client_of, packet_of, recorded,
 from kdns.dns.query import AA, AD, RA, TC, read_query
 from kdns.dns.types import SERVFAIL, rcode_number
 from kdns.dnsserver.answers.response import Response
+from kdns.dnsserver.blocks import Exchange
+from kdns.dnsserver.chain import Request
 from kdns.plugins import errors
-from kdns.plugins.chain import Request
 from kdns.plugins.log import Field, compiled, line_of
-from kdns.plugins.server import Exchange
 
 LEVELS: Final = {"error": "ERROR", "warning": "WARNING", "info": "INFO", "debug": "DEBUG"}
 

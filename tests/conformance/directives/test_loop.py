@@ -12,8 +12,8 @@ from kdns.corefile.address import zone_addresses
 from kdns.corefile.lexer import Token
 from kdns.dns.names import labels_of
 from kdns.dnsserver.answers.response import Response
+from kdns.dnsserver.chain import Reply, Request
 from kdns.errors import CorefileError
-from kdns.plugins.chain import Reply, Request
 from kdns.plugins.loop import LoopConfig, build
 
 DEVIATIONS: Final = {

@@ -20,12 +20,12 @@ from kdns.dns.types import class_name, rcode_number, type_name
 from kdns.dns.zonefile import parse_record
 from kdns.dnsserver.answers.decode import from_wire
 from kdns.dnsserver.answers.response import Response
+from kdns.dnsserver.blocks import Block, Exchange, Server
+from kdns.dnsserver.chain import Chain, Plugin, Reply, Request, Sees, Serve
 from kdns.errors import CorefileError
-from kdns.plugins.chain import Chain, Plugin, Reply, Request, Sees, Serve
 from kdns.plugins.directives import configure
 from kdns.plugins.rewrite import config, plugin
 from kdns.plugins.rewrite.answers import by_suffix
-from kdns.plugins.server import Block, Exchange, Server
 
 REFUSED_EARLY = "a name that cannot be is refused in the Corefile, at its word; CoreDNS answers SERVFAIL"
 NO_ECHO = "kdns puts no options of the client's into its answer (RFC 6891 §6.1.2); CoreDNS copies its OPT"

@@ -16,10 +16,10 @@ from kdns.dns.types import SERVFAIL
 from kdns.dns.zone.catalog import CatalogError, parse_catalog
 from kdns.dns.zonefile import ZoneFileError, parse_record, parse_zone
 from kdns.dnsserver.answers.response import Response
+from kdns.dnsserver.blocks import Server
 from kdns.net import HostPort
 from kdns.plugins.secondary.plugin import SecondaryZones, is_primary
-from kdns.plugins.server import Server
-from kdns.plugins.upstream import UpstreamError
+from kdns.upstream.upstream import UpstreamError
 
 DEVIATIONS = {
     "secondary/TestTransferInCatalogRejectsUncoordinatedMigration/0": "a catalog of the same serial"

@@ -11,7 +11,7 @@ from dns_chain import FakeSetup
 from harness import FLAGS, Behind, Case, Report, difference, recorded, reply_to, response_of, server_of, shown
 
 from kdns.dnsserver.answers.response import Response
-from kdns.plugins.chain import Reply
+from kdns.dnsserver.chain import Reply
 
 DIRECTIVES = ("any", "bufsize", "cancel", "chaos", "header", "local", "minimal", "nsid", "whoami")
 NO_ADDRESS = "a client without an address gets no AAAA record without one"

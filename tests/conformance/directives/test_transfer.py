@@ -16,9 +16,9 @@ from kdns.dns.zone.zone import Zone
 from kdns.dns.zonefile import parse_record
 from kdns.dnsserver.answers.decode import from_wire
 from kdns.dnsserver.answers.response import Response
-from kdns.plugins.authority import Authority, HeldZone
-from kdns.plugins.server import Exchange
+from kdns.dnsserver.blocks import Exchange
 from kdns.plugins.transfer import Transfers
+from kdns.plugins.zones.authority import Authority, HeldZone
 
 DEVIATIONS = {
     "transfer/TestAXFRZoneMatchCaseInsensitive/0": "names that point at the question's are spelled as it is (dns0x20)",

@@ -12,7 +12,7 @@ from kdns.dns.names import labels_of
 from kdns.dns.types import OPT, rcode_name
 from kdns.dns.wire import records
 from kdns.dnsserver.answers.response import Response
-from kdns.plugins.chain import Request
+from kdns.dnsserver.chain import Request
 from kdns.plugins.tsig.plugin import OPCODES
 from kdns.plugins.tsig.signature import BADKEY, BADSIG, BADTIME, Signer, tsig_of
 

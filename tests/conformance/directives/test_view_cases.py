@@ -11,10 +11,10 @@ from harness import Case, Report, client_of, packet_of, recorded
 from integration import cases, steps_otherwise
 
 from kdns.corefile.parse import parse
+from kdns.dnsserver.blocks import Block, Exchange, Server
+from kdns.dnsserver.chain import Chain
 from kdns.plugins import view
-from kdns.plugins.chain import Chain
 from kdns.plugins.directives import configure
-from kdns.plugins.server import Block, Exchange, Server
 
 DEVIATIONS: Mapping[str, str] = MappingProxyType({})
 

@@ -11,8 +11,6 @@ from packet_probe import wrong
 from small_cluster import CONFIG, NODE_VIEW, Case, Sent, sent
 from world import World
 
-from kdns.aio.dataplane.modes import MODES
-from kdns.aio.dataplane.proxier import RunningMode
 from kdns.cluster.objects import EndpointSlice, Object, Service
 from kdns.cluster.state import AnyChange, State
 from kdns.net import FAMILIES
@@ -20,6 +18,8 @@ from kdns.proxy.plan.config import NodeView, ProxyConfig
 from kdns.proxy.plan.modes import semantics
 from kdns.proxy.plan.planner import Planner
 from kdns.proxy.settings.settings import IPVS, Settings
+from kdns.proxy.sync.io.proxier import RunningMode
+from kdns.proxy.takeover.io.modes import MODES
 
 AT_ONCE: Final = 50
 QUICK: Final = Settings(mode="ipvs", ipvs=IPVS(tcp_fin_timeout_s=1, udp_timeout_s=1))

@@ -19,7 +19,7 @@ from rollout_load import Load
 from small_cluster import CLIENTS, CONFIG, ENDPOINTS, both, endpoints, service
 from world import World
 
-from kdns.aio.dataplane.modes import MODES
+from kdns.proxy.takeover.io.modes import MODES
 
 ENDS: Final = ("p1", "p2", "r1", "r2")
 DEADLINE_S: Final = 60.0

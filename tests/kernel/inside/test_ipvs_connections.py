@@ -18,15 +18,15 @@ from mode_under_test import Node, started
 from small_cluster import CLIENTS, ENDPOINTS, endpoints, service
 from world import World
 
-from kdns.aio.dataplane.ipvs import clean_up, pace, proxier
-from kdns.aio.dataplane.ipvs.clean_up import remove_ipvs
-from kdns.aio.dataplane.modes import MODES
-from kdns.aio.dataplane.proxier import Footprint, IptablesPart
-from kdns.aio.netlink.addresses import VIRTUAL_LINK, link_addresses
-from kdns.aio.netlink.ipset import SetType, ipsets
-from kdns.aio.netlink.ipvs import Destination, DestinationKey, Operation, ServerKey, ServerOptions, Timeouts, Verb, ipvs
 from kdns.errors import InputError
+from kdns.netlink.io.addresses import VIRTUAL_LINK, link_addresses
+from kdns.netlink.io.ipset import SetType, ipsets
+from kdns.netlink.io.ipvs import Destination, DestinationKey, Operation, ServerKey, ServerOptions, Timeouts, Verb, ipvs
+from kdns.proxy.ipvs.io import clean_up, pace, proxier
+from kdns.proxy.ipvs.io.clean_up import remove_ipvs
 from kdns.proxy.settings.settings import IPVS, Settings
+from kdns.proxy.sync.io.proxier import Footprint, IptablesPart
+from kdns.proxy.takeover.io.modes import MODES
 
 SETTINGS: Final = Settings(mode="ipvs")
 VIP: Final = ("10.96.0.1", "fd00:96::1")

@@ -25,9 +25,9 @@ from small_cluster import (
 )
 from world import KINDS, World
 
-from kdns.aio.dataplane.nftables.proxier import NftablesProxier
 from kdns.cluster.objects import EndpointSlice
 from kdns.net import FAMILIES
+from kdns.proxy.nftables.io.proxier import NftablesProxier
 from kdns.proxy.plan.planner import Planner
 
 ALL_ENDS: Final = ("p1", "p2", "r1", "r2")

@@ -13,14 +13,14 @@ from packet_probe import PATIENCE_S
 from small_cluster import CLIENTS, CONFIG, ENDPOINTS, NODE_VIEW, both, endpoints, service, state
 from world import World
 
-from kdns.aio.dataplane.nftables.capture import NftablesCapture
-from kdns.aio.dataplane.nftables.proxier import NftablesProxier, clean_up
-from kdns.aio.dataplane.proxier import Proxier
-from kdns.aio.dataplane.stale_flows import ConntrackReconciler
-from kdns.aio.dataplane.sync_runner import SyncRunner, SyncTiming
-from kdns.aio.dataplane.userspace.proxier import UserspaceProxier
 from kdns.cluster.objects import EndpointSlice, Service
+from kdns.proxy.nftables.io.capture import NftablesCapture
+from kdns.proxy.nftables.io.proxier import NftablesProxier, clean_up
 from kdns.proxy.plan.modes import USERSPACE
+from kdns.proxy.sync.io.conntrack import ConntrackReconciler
+from kdns.proxy.sync.io.proxier import Proxier
+from kdns.proxy.sync.io.runner import SyncRunner, SyncTiming
+from kdns.proxy.userspace.io.proxier import UserspaceProxier
 
 FRONTS: Final = (
     ("pod1", both("vip", 1)[0], 80),

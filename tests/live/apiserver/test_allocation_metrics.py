@@ -11,17 +11,17 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from kdns.aio.apiserver import server as rest
-from kdns.aio.apiserver.authentication import RestConfig
-from kdns.aio.apiserver.metrics import AllocationMetrics
-from kdns.aio.http.sites import scraped
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import NAMESPACE, SERVICE
 from kdns.controlplane.resources.registry import Registry
 from kdns.controlplane.server.access.users import ADMIN
 from kdns.controlplane.server.api import Api
+from kdns.controlplane.server.io import server as rest
+from kdns.controlplane.server.io.authentication import RestConfig
+from kdns.controlplane.server.io.metrics import AllocationMetrics
 from kdns.controlplane.storage.store import Store
+from kdns.runtime.http.sites import scraped
 
 CONFIG = ClusterConfig(service_cidrs=(ip_network("10.0.0.0/30"), ip_network("fd00::/120")))
 TOKEN = {"Authorization": "Bearer secret"}

@@ -16,12 +16,12 @@ import pytest
 from fake_api_certs import contexts
 from verbs_api import new_api
 
-from kdns.aio.apiserver import body
-from kdns.aio.apiserver import server as rest
-from kdns.aio.apiserver.authentication import RestConfig, user_of_request
-from kdns.aio.connections import MAX_CONNECTIONS, Kind
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.server.access.users import ADMIN
+from kdns.controlplane.server.io import body
+from kdns.controlplane.server.io import server as rest
+from kdns.controlplane.server.io.authentication import RestConfig, user_of_request
+from kdns.runtime.connections import MAX_CONNECTIONS, Kind
 
 DEADLINE_S = 60.0
 VERSION = b"GET /version HTTP/1.1\r\nHost: localhost\r\n\r\n"

@@ -12,10 +12,10 @@ import pytest
 from rest_client import SERVICES, new_api, service
 from structlog.testing import capture_logs
 
-from kdns.aio.apiserver import server as rest
-from kdns.aio.apiserver.authentication import RestConfig
 from kdns.controlplane.meta.errors import internal
 from kdns.controlplane.server.access.users import ADMIN
+from kdns.controlplane.server.io import server as rest
+from kdns.controlplane.server.io.authentication import RestConfig
 from kdns.errors import InputError, ListenError
 
 

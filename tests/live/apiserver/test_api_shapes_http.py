@@ -10,13 +10,13 @@ from collections.abc import AsyncIterator
 import pytest
 from rest_client import SERVICES, TABLE, Client, service, serving
 
-from kdns.aio.apiserver import response
-from kdns.aio.files import yaml
 from kdns.controlplane.meta.kinds import REVIEWS, SERVED
 from kdns.controlplane.schema import check
 from kdns.controlplane.server import representation
 from kdns.controlplane.server.discovery import CUSTOM_KIND
+from kdns.controlplane.server.io import response
 from kdns.controlplane.server.protobuf.decoding import decoded
+from kdns.runtime.files import yaml
 
 
 @pytest.fixture

@@ -12,13 +12,13 @@ import pytest
 from rest_client import SERVICES, TABLE, new_api, service
 from structlog.testing import capture_logs
 
-from kdns.aio.apiserver import server as rest
-from kdns.aio.apiserver import verbs
-from kdns.aio.apiserver import watch as rest_watch
-from kdns.aio.apiserver.authentication import RestConfig
 from kdns.controlplane.meta.kinds import SERVICE, Json
 from kdns.controlplane.server import representation
 from kdns.controlplane.server.api import Api
+from kdns.controlplane.server.io import server as rest
+from kdns.controlplane.server.io import verbs
+from kdns.controlplane.server.io import watch as rest_watch
+from kdns.controlplane.server.io.authentication import RestConfig
 
 DEADLINE_S = 60.0
 WATCH = f"GET {SERVICES}?watch=1 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()

@@ -12,11 +12,11 @@ import pytest
 import yaml
 from verbs_api import new_api
 
-from kdns.aio.apiserver import server as rest
-from kdns.aio.apiserver.authentication import RestConfig
 from kdns.controlplane.meta.kinds import SERVICE, Json
 from kdns.controlplane.meta.size import VALUES_MAX
 from kdns.controlplane.server.api import Api
+from kdns.controlplane.server.io import server as rest
+from kdns.controlplane.server.io.authentication import RestConfig
 
 SERVICES = "/api/v1/namespaces/default/services"
 WEB: Json = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": {"ports": [{"port": 80}]}}

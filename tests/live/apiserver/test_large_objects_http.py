@@ -12,13 +12,13 @@ import aiohttp
 import pytest
 from verbs_api import new_api, service
 
-from kdns.aio.apiserver import server as rest
-from kdns.aio.apiserver import verbs
-from kdns.aio.apiserver.aside import LARGE_BYTES, turns_of_loop
-from kdns.aio.apiserver.authentication import RestConfig
 from kdns.controlplane.meta.kinds import CONFIG_MAP, NAMESPACE, SERVICE, Json, Kind
 from kdns.controlplane.resources.registry import Registry
 from kdns.controlplane.server.api import Api
+from kdns.controlplane.server.io import server as rest
+from kdns.controlplane.server.io import verbs
+from kdns.controlplane.server.io.aside import LARGE_BYTES, turns_of_loop
+from kdns.controlplane.server.io.authentication import RestConfig
 
 T = TypeVar("T")
 

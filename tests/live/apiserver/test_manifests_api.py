@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kdns.aio.controlplane.manifest_follower import Applied, ManifestFollower
+from kdns.controlplane.io.manifest_follower import Applied, ManifestFollower
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import NAMESPACE, POD, SERVICE

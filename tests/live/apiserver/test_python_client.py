@@ -20,12 +20,12 @@ from kubernetes.client.exceptions import ApiException
 from kubernetes.informer import SharedInformer
 from kubernetes.watch import Watch
 
-from kdns.aio.apiserver import server as rest
-from kdns.aio.apiserver.authentication import RestConfig
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.kinds import NAMESPACE, SERVICE
 from kdns.controlplane.resources.registry import Registry
 from kdns.controlplane.server.api import Api
+from kdns.controlplane.server.io import server as rest
+from kdns.controlplane.server.io.authentication import RestConfig
 from kdns.controlplane.server.patch import MERGE_PATCH
 from kdns.controlplane.storage.store import Store
 

@@ -29,8 +29,8 @@ MERGE = "application/merge-patch+json"
 SERVER = """
 import asyncio, sys
 from pathlib import Path
-from kdns.aio.controlplane.local_cluster import LocalCluster
-from kdns.aio.apiserver.authentication import RestConfig
+from kdns.controlplane.io.local_cluster import LocalCluster
+from kdns.controlplane.server.io.authentication import RestConfig
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 
 async def main():

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from aiohttp import web
 
-from kdns.aio.sources.services import services_from_server
+from kdns.apps.sources.services import services_from_server
 from kdns.errors import KdnsError
 
 

@@ -22,14 +22,14 @@ from fake_api import until
 from structlog.testing import capture_logs
 from wholefiles import replace
 
-from kdns.aio.dns.reload import Reloader
-from kdns.aio.dns.server import DnsServer
-from kdns.aio.dns.setup import BlockSetup
-from kdns.aio.files.corefile import Corefile, read_corefile
-from kdns.aio.node_local.settings import NodeLocal
 from kdns.apps.serve import reloading
 from kdns.corefile.parse import parse
+from kdns.dnsserver.io.corefile import Corefile, read_corefile
+from kdns.dnsserver.io.reload import Reloader
+from kdns.dnsserver.io.server import DnsServer
+from kdns.dnsserver.io.setup import BlockSetup
 from kdns.errors import ListenError
+from kdns.node_local.settings import NodeLocal
 from kdns.plugins.directives import BY_NAME, configure
 
 DEADLINE_S = 60.0

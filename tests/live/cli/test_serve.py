@@ -15,12 +15,12 @@ from dns_client import Udp, packet, rcode
 from fake_api import until
 from structlog.testing import capture_logs
 
-from kdns.aio.dns.server import DnsServer
-from kdns.aio.files.corefile import read_corefile
-from kdns.aio.process import RELOAD_SIGNALS, STOP_SIGNALS, reload_event, stop_event
 from kdns.apps import serve
+from kdns.dnsserver.io.corefile import read_corefile
+from kdns.dnsserver.io.server import DnsServer
 from kdns.errors import InputError
 from kdns.plugins.directives import BY_NAME
+from kdns.runtime.process import RELOAD_SIGNALS, STOP_SIGNALS, reload_event, stop_event
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ import pytest
 from aiohttp import ClientSession, web
 from web_deployment import DEPLOYMENT, cluster_config
 
-from kdns.aio.apiserver.authentication import RestConfig
-from kdns.aio.controlplane.local_cluster import LocalCluster
-from kdns.aio.sources.snapshot import chosen_node, snapshot_from_manifests, snapshot_from_server
+from kdns.apps.sources.snapshot import chosen_node, snapshot_from_manifests, snapshot_from_server
 from kdns.cluster.objects import Node, Service
 from kdns.cluster.watch import RESOURCES
+from kdns.controlplane.io.local_cluster import LocalCluster
+from kdns.controlplane.server.io.authentication import RestConfig
 from kdns.errors import ApiServerError
 
 SHOP = """\

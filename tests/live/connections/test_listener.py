@@ -13,8 +13,8 @@ import pytest
 from fake_api_certs import contexts
 from structlog.testing import capture_logs
 
-from kdns.aio import connections
-from kdns.aio.connections import Connections, Kind, Listener
+from kdns.runtime import connections
+from kdns.runtime.connections import Connections, Kind, Listener
 
 DEADLINE_S = 60.0
 

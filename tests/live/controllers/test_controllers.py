@@ -10,8 +10,8 @@ from time import time
 
 import pytest
 
-from kdns.aio.controlplane.controller_manager import ControllerManager
 from kdns.controlplane.bootstrap import Listening, establish, initial_objects
+from kdns.controlplane.controllers.io.controller_manager import ControllerManager
 from kdns.controlplane.controllers.table import controllers_of
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.errors import StatusError

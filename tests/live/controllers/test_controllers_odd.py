@@ -12,11 +12,10 @@ import pytest
 from structlog.testing import capture_logs
 from test_controllers import Cluster
 
-from kdns.aio.apiserver.aside import LARGE_BYTES, turns_of_loop
-from kdns.aio.controlplane import controller_manager
-from kdns.aio.controlplane.controller_manager import ControllerManager
 from kdns.cluster.objects import Key
 from kdns.controlplane.controllers.controller import Action, Notice, Outcome, Subject
+from kdns.controlplane.controllers.io import controller_manager
+from kdns.controlplane.controllers.io.controller_manager import ControllerManager
 from kdns.controlplane.meta.kinds import (
     CONFIG_MAP,
     DAEMON_SET,
@@ -32,6 +31,7 @@ from kdns.controlplane.meta.kinds import (
     Kind,
 )
 from kdns.controlplane.resources.registry import Registry
+from kdns.controlplane.server.io.aside import LARGE_BYTES, turns_of_loop
 from kdns.controlplane.server.patch import MERGE_PATCH
 from kdns.controlplane.server.subresources import evict
 

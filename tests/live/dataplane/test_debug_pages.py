@@ -16,13 +16,13 @@ import aiohttp
 import pytest
 
 import kdns
-from kdns.aio.connections import Connections, Kind
-from kdns.aio.http import profiling
-from kdns.aio.http.profiling import profiles, sampled
-from kdns.aio.http.server import Handler
-from kdns.aio.http.sites import slis, start_site
-from kdns.aio.http.zpages import WARNING, HealthChecks, wanted, zpages
 from kdns.proxy.settings.flags import FLAGS, all_flags, flag_values
+from kdns.runtime.connections import Connections, Kind
+from kdns.runtime.http import profiling
+from kdns.runtime.http.profiling import profiles, sampled
+from kdns.runtime.http.server import Handler
+from kdns.runtime.http.sites import slis, start_site
+from kdns.runtime.http.zpages import WARNING, HealthChecks, wanted, zpages
 
 
 @dataclass(frozen=True, slots=True)

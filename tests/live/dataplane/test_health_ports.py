@@ -13,17 +13,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from kdns.aio.connections import Connections, Kind
-from kdns.aio.dataplane.events import MAX_QUEUED, EventRecorder
-from kdns.aio.dataplane.health import LASTING_S, ProxyHealth, ServiceHealthServers
-from kdns.aio.dataplane.sync_runner import SyncResult, SyncRunner, SyncTiming
-from kdns.aio.dataplane.userspace.proxier import UserspaceProxier
 from kdns.cluster.objects import Service
 from kdns.cluster.source import Source
 from kdns.cluster.state import State
+from kdns.proxy.node.io.events import MAX_QUEUED, EventRecorder
+from kdns.proxy.node.io.health import LASTING_S, ProxyHealth, ServiceHealthServers
 from kdns.proxy.plan.config import NodeView, ProxyConfig
 from kdns.proxy.plan.modes import USERSPACE
 from kdns.proxy.plan.planner import plan
+from kdns.proxy.sync.io.runner import SyncResult, SyncRunner, SyncTiming
+from kdns.proxy.userspace.io.proxier import UserspaceProxier
+from kdns.runtime.connections import Connections, Kind
 
 DEADLINE_S = 60.0
 NODE = ip_address("127.0.0.1")

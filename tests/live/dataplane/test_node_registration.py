@@ -10,11 +10,11 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from kdns.aio.dataplane.registration import NodeRegistration
-from kdns.aio.netlink.addresses import primary_addresses
 from kdns.cluster.objects import Node
 from kdns.cluster.source import Source
 from kdns.net import Address
+from kdns.netlink.io.addresses import primary_addresses
+from kdns.proxy.node.io.registration import NodeRegistration
 
 OWN = tuple(ip_address(each) for each in ("192.0.2.2", "192.0.2.3", "2001:db8:2::2"))
 PRIMARY = OWN[0], OWN[2]

@@ -11,11 +11,11 @@ import aiohttp
 import pytest
 from fake_api import Cluster, FakeApi, endpoint_slice, meta, service, until
 
-from kdns.aio.dns import clusters
-from kdns.aio.dns.server import DnsServer
-from kdns.aio.kube.informer import follow
+from kdns.cluster.io import clusters
+from kdns.cluster.io.informer import follow
 from kdns.cluster.watch import Timing
 from kdns.corefile.parse import parse
+from kdns.dnsserver.io.server import DnsServer
 from kdns.plugins.directives import configure
 
 TIMING = Timing(page_objects=10, backoff_s=0.02, backoff_cap_s=0.1, healthy_s=0.05, report_s=0.05, idle_s=0.3)

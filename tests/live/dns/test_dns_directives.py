@@ -16,10 +16,10 @@ import pytest
 from fake_api import Cluster, FakeApi, meta, until
 from wholefiles import replace
 
-from kdns.aio.dns.server import DnsServer
 from kdns.cluster.source import Source
 from kdns.corefile.parse import parse
 from kdns.dns.message import Decoded, decode, query
+from kdns.dnsserver.io.server import DnsServer
 from kdns.errors import CorefileError
 from kdns.plugins.directives import configure
 from kdns.plugins.kubernetes.zone import Zones

@@ -14,7 +14,7 @@ from dns_client import Tcp, Udp, answers, packet, rcode, read
 from dns_live import SERVICES, TIMING, api_of, cluster, page, port_of, serving
 from fake_api import FakeApi, RefusedError, endpoint_slice, service, until
 
-from kdns.aio.dns.server import DnsServer
+from kdns.dnsserver.io.server import DnsServer
 
 PATIENT = replace(TIMING, idle_s=30.0)
 """Here only what the test does ends a watch."""

@@ -11,17 +11,17 @@ import pytest
 from dns_live import api_of, cluster, page, serving
 from fake_api import until
 
-from kdns.aio import process
-from kdns.aio.dns import reload
-from kdns.aio.dns.reload import Reloader
-from kdns.aio.dns.server import DnsServer
-from kdns.aio.files.corefile import Corefile
 from kdns.corefile.parse import parse
+from kdns.dnsserver.chain import Plugin
+from kdns.dnsserver.directive import Setup
+from kdns.dnsserver.io import reload
+from kdns.dnsserver.io.corefile import Corefile
+from kdns.dnsserver.io.reload import Reloader
+from kdns.dnsserver.io.server import DnsServer
 from kdns.errors import InputError, ListenError
 from kdns.plugins import health
-from kdns.plugins.chain import Plugin
-from kdns.plugins.directive import Setup
 from kdns.plugins.directives import BY_NAME, configure
+from kdns.runtime import process
 
 
 async def settled(look: Callable[[], tuple[object, ...]]) -> tuple[object, ...]:

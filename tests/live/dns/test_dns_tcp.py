@@ -13,15 +13,15 @@ from dns_chain import server_of
 from dns_client import Tcp, answers, framed, packet, read
 from fake_api import until
 
-from kdns.aio.connections import Connections, Kind
-from kdns.aio.dns import stream, tcp, turns
-from kdns.aio.dns.request_metrics import Requests
-from kdns.aio.dns.stream import TcpClients
-from kdns.aio.dns.tcp import TcpListener
 from kdns.dns.rrset import RRset
 from kdns.dns.types import A
 from kdns.dnsserver.answers.response import Response
-from kdns.plugins.chain import Plugin, Reply, Request, Serve
+from kdns.dnsserver.chain import Plugin, Reply, Request, Serve
+from kdns.dnsserver.io import stream, tcp, turns
+from kdns.dnsserver.io.request_metrics import Requests
+from kdns.dnsserver.io.stream import TcpClients
+from kdns.dnsserver.io.tcp import TcpListener
+from kdns.runtime.connections import Connections, Kind
 
 MANY = 4000
 """Addresses of an answer of 64 kB, the most that one message holds."""

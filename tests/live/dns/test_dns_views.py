@@ -5,8 +5,8 @@ from __future__ import annotations
 from dns_client import Udp, answers, packet
 from dns_live import page, port_of
 
-from kdns.aio.dns.server import DnsServer
 from kdns.corefile.parse import parse
+from kdns.dnsserver.io.server import DnsServer
 from kdns.plugins.directives import configure
 
 COREFILE = """

@@ -25,16 +25,16 @@ from dns_client import packet, rcode
 from encrypted_server import DoqClient, Encrypted, encrypted
 from fake_api import until
 
-from kdns.aio.connections import Connections, Kind
-from kdns.aio.dns import stream
-from kdns.aio.dns.encrypted import quic
-from kdns.aio.dns.encrypted.doh import MEDIA_TYPE
-from kdns.aio.dns.encrypted.https import PlaceConnections
-from kdns.aio.dns.server import DnsServer
 from kdns.corefile.parse import parse
+from kdns.dnsserver.doh.exchange import MEDIA_TYPE
+from kdns.dnsserver.io import stream
+from kdns.dnsserver.io.encrypted import quic
+from kdns.dnsserver.io.encrypted.https import PlaceConnections
+from kdns.dnsserver.io.server import DnsServer
+from kdns.dnsserver.listener_options import ListenerOptions
 from kdns.errors import CorefileError
 from kdns.plugins.directives import configure
-from kdns.plugins.listener import ListenerOptions
+from kdns.runtime.connections import Connections, Kind
 
 QUERY = packet("a.test", number=0)
 

@@ -12,13 +12,13 @@ from dns_chain import server_of
 from dns_client import packet
 from fake_api import until
 
-from kdns.aio.dns import turns, udp
-from kdns.aio.dns.request_metrics import Requests
 from kdns.dns.query import AA
 from kdns.dns.types import NOERROR, NXDOMAIN, SERVFAIL
-from kdns.dnsserver.answers.fair_queue import FairShares
 from kdns.dnsserver.answers.response import Response, Reuse
-from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.dnsserver.io import turns, udp
+from kdns.dnsserver.io.request_metrics import Requests
+from kdns.fair_queue import FairShares
 
 FLOOD = 200
 """Queries; as many as the smallest default buffer of a socket holds, and fewer than one burst."""

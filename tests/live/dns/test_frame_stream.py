@@ -16,15 +16,15 @@ from fake_api_certs import authority, issue
 from frame_reader import FrameReader, decoded, message_of
 from structlog.testing import capture_logs
 
-from kdns.aio.dns import frame_stream
-from kdns.aio.dns.frame_stream import FrameStream
-from kdns.aio.dns.server import DnsServer
 from kdns.corefile.parse import parse
 from kdns.dns.message import query
 from kdns.dns.types import A
+from kdns.dnsserver.frame_streams import ACCEPT, FrameSpec, control_frame
+from kdns.dnsserver.io import frame_stream
+from kdns.dnsserver.io.frame_stream import FrameStream
+from kdns.dnsserver.io.server import DnsServer
 from kdns.net import HostPort
 from kdns.plugins.directives import configure
-from kdns.plugins.dnstap.frames import ACCEPT, FrameSpec, control_frame
 from kdns.tally import Tally
 
 

@@ -15,12 +15,12 @@ from encrypted_server import Encrypted, doq_client, encrypted
 from fake_api import until
 from fake_upstream import fake_server
 
-from kdns.aio.dns import turns
-from kdns.aio.dns.encrypted import quic
-from kdns.aio.dns.server import DnsServer
 from kdns.corefile.parse import parse
+from kdns.dnsserver.blocks import Server
+from kdns.dnsserver.io import turns
+from kdns.dnsserver.io.encrypted import quic
+from kdns.dnsserver.io.server import DnsServer
 from kdns.plugins.directives import configure
-from kdns.plugins.server import Server
 
 LAST = 3
 """Questions of a connection, the last of which ends it."""

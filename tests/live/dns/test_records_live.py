@@ -10,9 +10,9 @@ import pytest
 from fake_api import Cluster, FakeApi, RefusedError, until
 from records_table import OWN, Case, Json, cases
 
-from kdns.aio.dns.server import DnsServer
 from kdns.cluster.source import Source
 from kdns.dns.message import decode, query
+from kdns.dnsserver.io.server import DnsServer
 
 PLURALS = {
     "Service": "services",

@@ -7,10 +7,10 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
-from kdns.aio.connections import Connections, Kind
-from kdns.aio.http import server
-from kdns.aio.http.sites import ANY_PATH, plain_page, start_site
 from kdns.errors import ListenError
+from kdns.runtime.connections import Connections, Kind
+from kdns.runtime.http import server
+from kdns.runtime.http.sites import ANY_PATH, plain_page, start_site
 
 DEADLINE_S = 60.0
 PAGES = {"/health": plain_page(lambda: (200, "OK"))}

@@ -18,9 +18,9 @@ from encrypted_server import Encrypted, doq_client, encrypted
 from fake_api import until
 from fake_upstream import fake_server
 
-from kdns.aio.dns.encrypted.doh import MEDIA_TYPE
-from kdns.aio.dns.server import DnsServer
 from kdns.corefile.parse import parse
+from kdns.dnsserver.doh.exchange import MEDIA_TYPE
+from kdns.dnsserver.io.server import DnsServer
 from kdns.plugins.directives import configure
 from kdns.plugins.forward.forwarder import Forwarder
 from kdns.plugins.whoami import Whoami

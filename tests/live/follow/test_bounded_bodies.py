@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from kdns.aio.kube import connection as module
-from kdns.aio.kube.connection import Connection, RestStats
-from kdns.aio.kube.pager import pages
+from kdns.cluster.io import connection as module
+from kdns.cluster.io.connection import Connection, RestStats
+from kdns.cluster.io.pager import pages
 from kdns.cluster.objects import Service
 from kdns.cluster.source import Source
 from kdns.cluster.watch import RESOURCES, Timing

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from fake_api import TYPES, Cluster, FakeApi, RefusedError, endpoint_slice, expired, line, meta, service, until
 
-from kdns.aio.kube.informer import FollowStats, follow
+from kdns.cluster.io.informer import FollowStats, follow
 from kdns.cluster.objects import EndpointSlice, Namespace, Pod, Service
 from kdns.cluster.source import Scope, Source
 from kdns.cluster.state import AnyChange, State

@@ -10,9 +10,7 @@ from ipaddress import ip_network
 
 from fake_api import held_port, until
 
-from kdns.aio.apiserver import server as rest
-from kdns.aio.apiserver.authentication import RestConfig
-from kdns.aio.kube.informer import FollowStats, follow
+from kdns.cluster.io.informer import FollowStats, follow
 from kdns.cluster.objects import EndpointSlice, Namespace, Service
 from kdns.cluster.source import Source
 from kdns.cluster.state import State
@@ -21,6 +19,8 @@ from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, NAMESPACE, SERVICE, Json
 from kdns.controlplane.resources.registry import Registry
 from kdns.controlplane.server.api import Api
+from kdns.controlplane.server.io import server as rest
+from kdns.controlplane.server.io.authentication import RestConfig
 from kdns.controlplane.storage.store import Store
 
 TIMING = Timing(page_objects=3, backoff_s=0.02, backoff_cap_s=0.05, idle_s=5.0)

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from kdns.aio.kube.outage import Outage
-from kdns.aio.kube.reflector import Reflector, WatchStats
+from kdns.cluster.io.outage import Outage
+from kdns.cluster.io.reflector import Reflector, WatchStats
 from kdns.cluster.objects import Key, Service
 from kdns.cluster.state import AnyChange, State
 from kdns.cluster.watch import RESOURCES, Timing

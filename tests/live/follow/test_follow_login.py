@@ -17,9 +17,9 @@ from fake_api import Cluster, FakeApi, service, until
 from fake_api_certs import Authority, authority, issue
 from structlog.testing import capture_logs
 
-from kdns.aio.kube import connection as connection_module
-from kdns.aio.kube.connection import Connection, RestStats
-from kdns.aio.kube.informer import FollowStats, follow
+from kdns.cluster.io import connection as connection_module
+from kdns.cluster.io.connection import Connection, RestStats
+from kdns.cluster.io.informer import FollowStats, follow
 from kdns.cluster.objects import Service
 from kdns.cluster.source import ClientTLS, Scope, Source
 from kdns.cluster.state import State

@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 from fake_api_certs import authority, issue
 
-from kdns.aio.kube.oidc import expired, id_token
+from kdns.cluster.io.oidc import expired, id_token
 from kdns.errors import ApiServerError, KubeconfigError
 
 

@@ -16,13 +16,13 @@ from fake_api_certs import authority, issue
 from fake_upstream import answer, query_of, upstream_of
 from real_servers import free_ports, running
 
-from kdns.aio.dns.server import DnsServer
 from kdns.cluster.source import Source
 from kdns.corefile.parse import parse
 from kdns.dns.message import Decoded, decode
+from kdns.dnsserver.io.server import DnsServer
 from kdns.net import HostPort
 from kdns.plugins.directives import configure
-from kdns.plugins.upstream import Transport, UpstreamError, UpstreamSpec
+from kdns.upstream.upstream import Transport, UpstreamError, UpstreamSpec
 
 COREFILE = """\
 .:{port} {{

@@ -15,12 +15,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from kdns.aio.apiserver import server as rest
-from kdns.aio.apiserver.authentication import RestConfig
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.kinds import NAMESPACE, SERVICE, Json
 from kdns.controlplane.resources.registry import Registry
 from kdns.controlplane.server.api import Api
+from kdns.controlplane.server.io import server as rest
+from kdns.controlplane.server.io.authentication import RestConfig
 from kdns.controlplane.storage.store import Store
 
 KUBECTL = shutil.which("kubectl")

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from aiohttp import web
 
-from kdns.aio.files.yaml import documents
+from kdns.runtime.files.yaml import documents
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 PROXY = DEPLOY / "proxy"

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from fake_api_certs import Authority, authority, issue
 
-from kdns.aio.apiserver import server as rest
-from kdns.aio.apiserver.authentication import RestConfig
-from kdns.aio.apiserver.secure_serving import tls_context
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.kinds import NAMESPACE
 from kdns.controlplane.resources.registry import Registry
 from kdns.controlplane.server.access.users import ADMIN
 from kdns.controlplane.server.api import Api
+from kdns.controlplane.server.io import server as rest
+from kdns.controlplane.server.io.authentication import RestConfig
+from kdns.controlplane.server.io.secure_serving import tls_context
 from kdns.controlplane.storage.store import Store
 
 KUBECTL = shutil.which("kubectl") or ""

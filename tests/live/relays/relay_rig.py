@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from kdns.aio.dataplane.userspace.proxier import UserspaceProxier
 from kdns.cluster.objects import (
     ClientIPConfig,
     Endpoint,
@@ -34,6 +33,7 @@ from kdns.proxy.plan.config import NodeView, ProxyConfig
 from kdns.proxy.plan.modes import USERSPACE
 from kdns.proxy.plan.plan import PortName
 from kdns.proxy.plan.planner import Planner
+from kdns.proxy.userspace.io.proxier import UserspaceProxier
 from kdns.proxy.userspace.sessions import PortCounters
 
 DEADLINE_S = 60.0

@@ -90,7 +90,7 @@ async def test_node_ports_are_at_the_nodes_addresses() -> None:
 async def test_what_cannot_be_is_told_once_and_tried_again(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kdns.aio.dataplane.userspace.proxier.UPKEEP_S", 0.02)
+    monkeypatch.setattr("kdns.proxy.userspace.io.proxier.UPKEEP_S", 0.02)
     async with rig() as made, served(saying("hi")) as pair:
         port = free_port()
         with socket.socket() as somebody:

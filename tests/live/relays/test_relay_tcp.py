@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from relay_rig import DEADLINE_S, VIP, Rig, echo, free_port, heard, rig, saying, served, service, until, until_still
 
-from kdns.aio.dataplane.userspace.proxier import UPKEEP_S
+from kdns.proxy.userspace.io.proxier import UPKEEP_S
 
 
 async def several(stack: AsyncExitStack, *names: str) -> list[tuple[str, int]]:

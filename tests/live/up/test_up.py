@@ -18,11 +18,11 @@ from fake_api_certs import authority
 from kdns_process import DEADLINE_S, ROOT, Running, kdns_up
 from wholefiles import replace
 
-from kdns.aio.dns.interfaces import reachable
 from kdns.dns.message import zone_rrsets
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import NS
 from kdns.dns.zonefile import rdata_text
+from kdns.dnsserver.io.interfaces import reachable
 
 REDIS_MASTER = """
 apiVersion: v1

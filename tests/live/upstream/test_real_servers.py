@@ -14,7 +14,7 @@ from fake_upstream import query_of, trusting, upstream_of
 from real_servers import PORTS, SERVERS, running
 
 from kdns.net import HostPort
-from kdns.plugins.upstream import Transport, UpstreamError, UpstreamSpec, UpstreamUnreachableError
+from kdns.upstream.upstream import Transport, UpstreamError, UpstreamSpec, UpstreamUnreachableError
 
 TRANSPORTS: tuple[Transport, ...] = ("udp", "tcp")
 

@@ -7,11 +7,11 @@ from contextlib import aclosing
 
 from fake_upstream import until
 
-from kdns.aio.zones import peers
 from kdns.dns.message import query
 from kdns.dns.query import QR
 from kdns.dns.types import AXFR
 from kdns.net import HostPort
+from kdns.upstream.io import peers
 
 
 async def test_transfers_from_one_primary_are_bounded() -> None:

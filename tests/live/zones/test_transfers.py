@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from kdns.aio.dns.server import DnsServer
 from kdns.corefile.parse import parse
+from kdns.dnsserver.io.server import DnsServer
 from kdns.plugins.directives import configure
 
 SECRET = "NoTCJU+DMqFWywaPyxSijrDEA/eC3nK0xi3AMEZuPVk="  # noqa: S105 - of this test only

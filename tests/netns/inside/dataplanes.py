@@ -15,22 +15,22 @@ from typing import Any, Final, Protocol
 
 import pytest
 
-from kdns.aio.dataplane.iptables.capture import IptablesCapture
-from kdns.aio.dataplane.iptables.clean_up import remove_chains
-from kdns.aio.dataplane.iptables.programs import Programs
-from kdns.aio.dataplane.iptables.proxier import IptablesProxier
-from kdns.aio.dataplane.nftables.capture import NftablesCapture
-from kdns.aio.dataplane.nftables.clean_up import remove_tables
-from kdns.aio.dataplane.nftables.proxier import NftablesProxier
-from kdns.aio.dataplane.proxier import Footprint, RunningMode
-from kdns.aio.dataplane.userspace.capture import Capture
-from kdns.aio.netlink.xtables import Backend
 from kdns.net import FAMILIES, Family
+from kdns.netlink.io.xtables import Backend
 from kdns.proxy.iptables.frame import Features
+from kdns.proxy.iptables.io.capture import IptablesCapture
+from kdns.proxy.iptables.io.clean_up import remove_chains
+from kdns.proxy.iptables.io.programs import Programs
+from kdns.proxy.iptables.io.proxier import IptablesProxier
+from kdns.proxy.nftables.io.capture import NftablesCapture
+from kdns.proxy.nftables.io.clean_up import remove_tables
+from kdns.proxy.nftables.io.proxier import NftablesProxier
 from kdns.proxy.nftables.objects import NFT_FAMILY
 from kdns.proxy.plan.modes import IPTABLES, NFTABLES, Mode
 from kdns.proxy.plan.modes import IPVS as IPVS_MODE
 from kdns.proxy.settings.settings import IPVS, Settings
+from kdns.proxy.sync.io.proxier import Footprint, RunningMode
+from kdns.proxy.userspace.io.capture import Capture
 
 
 class Proxier(RunningMode, Protocol):
@@ -143,8 +143,8 @@ def _iptables(backend: Backend) -> Dataplane:
 
 def _ipvs_proxier() -> Proxier:
     """Mode ipvs, which forgets what has ended: a client's port that comes again is not the connection before."""
-    from kdns.aio.dataplane.ipvs.proxier import IpvsProxier  # noqa: PLC0415 - loads pyroute2, which others do not need
-    from kdns.aio.dataplane.ipvs.sysctls import apply_ipvs_sysctls  # noqa: PLC0415
+    from kdns.proxy.ipvs.io.proxier import IpvsProxier  # noqa: PLC0415 - loads pyroute2, which others do not need
+    from kdns.proxy.ipvs.io.sysctls import apply_ipvs_sysctls  # noqa: PLC0415
 
     _output("ipvsadm", "--set", "0", "1", "1")
     apply_ipvs_sysctls(IPVS())
@@ -167,7 +167,7 @@ def ipvs_content(family: Family) -> dict[str, Any]:
 
 
 async def _remove_ipvs() -> None:
-    from kdns.aio.dataplane.ipvs.clean_up import remove_ipvs  # noqa: PLC0415
+    from kdns.proxy.ipvs.io.clean_up import remove_ipvs  # noqa: PLC0415
 
     await _remove_chains()
     await remove_ipvs(Settings(), Footprint())

@@ -15,15 +15,15 @@ from patience import surely
 from small_cluster import CLIENTS, CONFIG, ENDPOINTS, NODE_VIEW, both, endpoints, service, state
 from world import World
 
-from kdns.aio.dataplane.nftables.proxier import NftablesProxier
-from kdns.aio.dataplane.proxier import RunningMode
 from kdns.cluster.objects import Object
 from kdns.proxy.nftables.frame import TO_ENDPOINTS
+from kdns.proxy.nftables.io.proxier import NftablesProxier
 from kdns.proxy.nftables.sets import CLIENTS as CLIENT_MAP
 from kdns.proxy.nftables.sets import HAIRPINS
 from kdns.proxy.nftables.table import Table
 from kdns.proxy.plan.plan import FamilyPlan
 from kdns.proxy.plan.planner import Planner
+from kdns.proxy.sync.io.proxier import RunningMode
 
 MANY: Final = range(1, 1 + 30 // min(DATAPLANE.share, 3))
 """So many Services at once that clients which draw anew draw the same everywhere once in 4^30, or in 4^10 where

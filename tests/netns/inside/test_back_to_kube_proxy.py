@@ -19,23 +19,23 @@ import pytest
 from patience import surely
 from small_cluster import CLIENTS, CONFIG, NODE_VIEW, both, endpoints, service, state
 
-from kdns.aio.dataplane.iptables.programs import Programs, installed
-from kdns.aio.dataplane.iptables.proxier import IptablesProxier
-from kdns.aio.dataplane.modes import CLEAN_UPS
-from kdns.aio.dataplane.nftables import nft
-from kdns.aio.dataplane.nftables.proxier import NftablesProxier
-from kdns.aio.dataplane.takeover import takeover
-from kdns.aio.dataplane.takeover.kube_proxy import kube_proxy
-from kdns.aio.netlink import xtables
 from kdns.errors import ApplyError, KdnsError
 from kdns.net import FAMILIES
+from kdns.netlink.io import xtables
 from kdns.proxy.iptables.frame import Features
+from kdns.proxy.iptables.io.programs import Programs, installed
+from kdns.proxy.iptables.io.proxier import IptablesProxier
 from kdns.proxy.iptables.rules import inserted
 from kdns.proxy.iptables.tables import Tables
+from kdns.proxy.nftables.io import nft
+from kdns.proxy.nftables.io.proxier import NftablesProxier
 from kdns.proxy.plan.modes import IPTABLES
 from kdns.proxy.plan.plan import Plan
 from kdns.proxy.plan.planner import plan
 from kdns.proxy.settings.settings import Settings
+from kdns.proxy.takeover.io import takeover
+from kdns.proxy.takeover.io.kube_proxy import kube_proxy
+from kdns.proxy.takeover.io.modes import CLEAN_UPS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -22,8 +22,8 @@ from dataplanes import DATAPLANE
 from small_cluster import CLIENTS, CONFIG, NODE_VIEW, both, endpoints, service, state
 from world import World
 
-from kdns.aio.dataplane.nftables import nft
 from kdns.cluster.objects import Object
+from kdns.proxy.nftables.io import nft
 from kdns.proxy.plan.planner import Planner
 
 LONG_S: Final = 2.0 / min(DATAPLANE.share, 2)

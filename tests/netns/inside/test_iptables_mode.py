@@ -15,26 +15,26 @@ from typing import Any, Final
 import pytest
 from small_cluster import CONFIG, NODE_VIEW, endpoints, service, state
 
-from kdns.aio.dataplane.iptables import floors
-from kdns.aio.dataplane.iptables import proxier as module
-from kdns.aio.dataplane.iptables.clean_up import ROUTE_LOCALNET, remove_chains
-from kdns.aio.dataplane.iptables.monitor import SizeMonitor
-from kdns.aio.dataplane.iptables.programs import Programs, installed, preferred_backend
-from kdns.aio.dataplane.iptables.proxier import IptablesProxier, RuleTables
-from kdns.aio.dataplane.proxier import Footprint
-from kdns.aio.dataplane.sync_runner import SyncRunner, SyncTiming
-from kdns.aio.metrics import Gauges
-from kdns.aio.netlink.xtables import Backend
 from kdns.cluster.objects import Key, Object, Service
 from kdns.cluster.state import AnyChange, State
 from kdns.errors import ApplyError
 from kdns.net import FAMILIES
+from kdns.netlink.io.xtables import Backend
 from kdns.proxy.iptables.frame import Features
+from kdns.proxy.iptables.io import proxier as module
+from kdns.proxy.iptables.io import requirements as floors
+from kdns.proxy.iptables.io.clean_up import ROUTE_LOCALNET, remove_chains
+from kdns.proxy.iptables.io.monitor import SizeMonitor
+from kdns.proxy.iptables.io.programs import Programs, installed, preferred_backend
+from kdns.proxy.iptables.io.proxier import IptablesProxier, RuleTables
 from kdns.proxy.iptables.names import endpoint_chain, port_chains
 from kdns.proxy.plan.modes import IPTABLES
 from kdns.proxy.plan.plan import PortName
 from kdns.proxy.plan.planner import Planner, plan
 from kdns.proxy.settings.settings import Settings
+from kdns.proxy.sync.io.proxier import Footprint
+from kdns.proxy.sync.io.runner import SyncRunner, SyncTiming
+from kdns.runtime.metrics import Gauges
 
 BACKENDS: Final[tuple[Backend, ...]] = ("nft", "legacy")
 PROGRAMS: Final = [f"iptables-{backend}" for backend in BACKENDS]

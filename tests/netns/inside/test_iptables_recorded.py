@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from kdns.aio.dataplane.iptables import floors
-from kdns.aio.dataplane.iptables.clean_up import remove_chains
-from kdns.aio.dataplane.iptables.programs import Programs, installed
-from kdns.aio.dataplane.iptables.proxier import IptablesProxier
-from kdns.aio.dataplane.proxier import Footprint
 from kdns.net import FAMILIES, Family
+from kdns.proxy.iptables.io import requirements as floors
+from kdns.proxy.iptables.io.clean_up import remove_chains
+from kdns.proxy.iptables.io.programs import Programs, installed
+from kdns.proxy.iptables.io.proxier import IptablesProxier
 from kdns.proxy.settings.settings import Settings
+from kdns.proxy.sync.io.proxier import Footprint
 
 sys.path.append(str(Path(__file__).parents[2] / "conformance"))
 recorded: Any = pytest.importorskip("test_iptables")

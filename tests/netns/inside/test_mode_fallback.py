@@ -9,8 +9,8 @@ import pytest
 from mode_walk import METRICS, SETTINGS, cleaned, cluster, rules
 from node_process import fetched, start, until
 
-from kdns.aio.dataplane.modes import MODES
 from kdns.proxy.settings.settings import Settings
+from kdns.proxy.takeover.io.modes import MODES
 
 
 @pytest.mark.usefixtures("world")

@@ -17,15 +17,15 @@ from patience import surely
 from small_cluster import CLIENTS, CONFIG, ENDPOINTS, NODE_VIEW, both, endpoints, service, state
 from world import Answer, World
 
-from kdns.aio.dataplane.nftables import nft
-from kdns.aio.dataplane.nftables.clean_up import remove_tables
-from kdns.aio.dataplane.nftables.proxier import NftablesProxier, clean_up
-from kdns.aio.dataplane.proxier import Footprint
-from kdns.aio.netlink import xtables
 from kdns.cluster.objects import EndpointSlice, Service
 from kdns.net import FAMILIES, Family
+from kdns.netlink.io import xtables
+from kdns.proxy.nftables.io import nft
+from kdns.proxy.nftables.io.clean_up import remove_tables
+from kdns.proxy.nftables.io.proxier import NftablesProxier, clean_up
 from kdns.proxy.plan.planner import Planner, plan
 from kdns.proxy.settings.settings import Settings
+from kdns.proxy.sync.io.proxier import Footprint
 
 
 @pytest.fixture

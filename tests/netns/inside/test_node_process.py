@@ -18,7 +18,7 @@ from patience import surely
 from wholefiles import replace
 from world import World
 
-from kdns.aio.netlink.conntrack import udp_flows
+from kdns.netlink.io.conntrack import udp_flows
 
 NODE = "192.0.2.1"
 HEALTHZ, METRICS = "http://127.0.0.1:10256", "http://127.0.0.1:10249"
@@ -302,7 +302,7 @@ def test_a_second_one_in_the_network_namespace_is_refused(api: Api, node: Starte
 
 ASKED = """
 import asyncio
-from kdns.aio.dataplane.modes import MODES
+from kdns.proxy.takeover.io.modes import MODES
 from kdns.proxy.settings.settings import Settings
 
 async def main():

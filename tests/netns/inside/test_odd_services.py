@@ -22,16 +22,13 @@ from odd_objects import Told, endpoint_slice, service, written
 from small_cluster import CONFIG, NODE_VIEW
 from test_agreement import DETECTORS
 
-from kdns.aio.dataplane.nftables.proxier import NftablesProxier
-from kdns.aio.dataplane.proxier import Proxier
-from kdns.aio.dataplane.sync_runner import SyncRunner, SyncTiming
-from kdns.aio.dataplane.userspace.proxier import UserspaceProxier
 from kdns.cluster.objects import EndpointSlice, Service
 from kdns.errors import ApplyError
 from kdns.net import FAMILIES
 from kdns.proxy.nftables.affinity import EndpointIds
 from kdns.proxy.nftables.frame import TO_ENDPOINTS
 from kdns.proxy.nftables.fronts import Content, content_of
+from kdns.proxy.nftables.io.proxier import NftablesProxier
 from kdns.proxy.nftables.objects import Chain
 from kdns.proxy.nftables.table import Table
 from kdns.proxy.plan.config import ProxyConfig
@@ -39,6 +36,9 @@ from kdns.proxy.plan.modes import USERSPACE
 from kdns.proxy.plan.plan import FamilyPlan, Front
 from kdns.proxy.plan.planner import Planner
 from kdns.proxy.plan.state import ProxyState
+from kdns.proxy.sync.io.proxier import Proxier
+from kdns.proxy.sync.io.runner import SyncRunner, SyncTiming
+from kdns.proxy.userspace.io.proxier import UserspaceProxier
 
 SEEDS: Final = range(40 // DATAPLANE.share)
 ROUNDS: Final = 40

@@ -12,8 +12,8 @@ import pytest
 from small_cluster import CONFIG, ENDPOINTS, NODE_VIEW, endpoints, service, state
 from world import World
 
-from kdns.aio.dataplane.nftables.proxier import NftablesProxier
-from kdns.aio.netlink.addresses import node_addresses
+from kdns.netlink.io.addresses import node_addresses
+from kdns.proxy.nftables.io.proxier import NftablesProxier
 from kdns.proxy.plan.config import NodeView
 from kdns.proxy.plan.plan import Plan
 from kdns.proxy.plan.planner import plan

@@ -14,17 +14,17 @@ from patience import surely
 from small_cluster import CLIENTS, CONFIG, NODE_VIEW, both, endpoints, service, state
 from world import World
 
-from kdns.aio.dataplane.iptables.clean_up import remove_chains
-from kdns.aio.dataplane.modes import MODES
-from kdns.aio.dataplane.nftables import nft
-from kdns.aio.dataplane.nftables.clean_up import remove_tables
-from kdns.aio.dataplane.proxier import RunningMode
-from kdns.aio.dataplane.userspace import proxier as userspace
-from kdns.aio.dataplane.userspace.proxier import UserspaceProxier
+from kdns.proxy.iptables.io.clean_up import remove_chains
+from kdns.proxy.nftables.io import nft
+from kdns.proxy.nftables.io.clean_up import remove_tables
 from kdns.proxy.plan.modes import USERSPACE
 from kdns.proxy.plan.plan import Plan
 from kdns.proxy.plan.planner import plan
 from kdns.proxy.settings.settings import Settings
+from kdns.proxy.sync.io.proxier import RunningMode
+from kdns.proxy.takeover.io.modes import MODES
+from kdns.proxy.userspace.io import proxier as userspace
+from kdns.proxy.userspace.io.proxier import UserspaceProxier
 
 CONFIG_OF = {mode.name: replace(CONFIG, mode=mode, node_port_addresses=()) for mode in (USERSPACE, DATAPLANE.mode)}
 DEADLINE_S = 30.0

@@ -15,9 +15,9 @@ from rollout_load import Load
 from small_cluster import CONFIG, NODE_VIEW, endpoints, service, state
 from world import World
 
-from kdns.aio.dataplane.sync_runner import SyncRunner, SyncTiming
 from kdns.cluster.objects import EndpointSlice, Service
 from kdns.cluster.state import State
+from kdns.proxy.sync.io.runner import SyncRunner, SyncTiming
 
 ENDS: Final = ("p1", "p2", "r1", "r2")
 ROUNDS: Final = 80 // DATAPLANE.share

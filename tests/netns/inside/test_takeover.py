@@ -13,10 +13,10 @@ from typing import Any, Final
 import pytest
 from small_cluster import CONFIG, NODE_VIEW, endpoints, service, state
 
-from kdns.aio.dataplane.nftables.proxier import NftablesProxier, clean_up
 from kdns.cluster.objects import Object
 from kdns.errors import ApplyError
 from kdns.net import FAMILIES
+from kdns.proxy.nftables.io.proxier import NftablesProxier, clean_up
 from kdns.proxy.nftables.objects import NFT_FAMILY, TABLE
 from kdns.proxy.nftables.sets import CLIENTS as SET
 from kdns.proxy.plan.planner import Planner, plan

@@ -16,9 +16,9 @@ from dataplanes import DATAPLANE
 from small_cluster import CLIENTS, CONFIG, NODE_VIEW, service, state
 from world import World
 
-from kdns.aio.netlink.conntrack import udp_flows
 from kdns.cluster.objects import Endpoint, EndpointPort, EndpointSlice, SliceLabels, SliceMeta
 from kdns.net import FAMILIES, Family
+from kdns.netlink.io.conntrack import udp_flows
 from kdns.proxy.plan.planner import Planner, plan
 
 PODS: Final = {"IPv4": "10.4.0.0", "IPv6": "fd00:1:2::"}

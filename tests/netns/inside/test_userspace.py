@@ -23,10 +23,6 @@ from test_agreement import Story, packets, stories
 from test_agreement import disagreement as differs
 from world import NODE, OUTSIDE, PODS, Answer, World
 
-from kdns.aio.dataplane.stale_flows import ConntrackReconciler
-from kdns.aio.dataplane.sync_runner import SyncRunner, SyncTiming
-from kdns.aio.dataplane.userspace.proxier import UserspaceProxier
-from kdns.aio.netlink.conntrack import udp_flows
 from kdns.cluster.objects import (
     Endpoint,
     EndpointPort,
@@ -44,10 +40,14 @@ from kdns.cluster.objects import (
 )
 from kdns.cluster.state import State
 from kdns.net import FAMILIES
+from kdns.netlink.io.conntrack import udp_flows
 from kdns.proxy.plan.config import LocalPods, NodeView, ProxyConfig
 from kdns.proxy.plan.modes import USERSPACE
 from kdns.proxy.plan.plan import Plan
 from kdns.proxy.plan.planner import Planner
+from kdns.proxy.sync.io.conntrack import ConntrackReconciler
+from kdns.proxy.sync.io.runner import SyncRunner, SyncTiming
+from kdns.proxy.userspace.io.proxier import UserspaceProxier
 
 POD1, POD2, REMOTE = PODS["pod1"], PODS["pod2"], PODS["remote"]
 CONFIG = ProxyConfig(USERSPACE, local_pods=LOCAL_PODS, node_port_addresses=())

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from kdns.aio.sources.services import default_kubeconfig
+from kdns.apps.sources.services import default_kubeconfig
 from kdns.cli.env import env
 from kdns.errors import InputError
 

@@ -9,17 +9,17 @@ import pytest
 from click.testing import CliRunner
 
 import kdns
-from kdns.aio.apiserver.secure_serving import read_tokens
-from kdns.aio.files import bounded
-from kdns.aio.files.corefile import read_corefile
-from kdns.aio.kube.kubeconfig import kubeconfig
 from kdns.cli import flags
 from kdns.cli.main import main
+from kdns.cluster.io.kubeconfig import kubeconfig
+from kdns.controlplane.server.io.secure_serving import read_tokens
 from kdns.corefile.lexer import Token
+from kdns.dnsserver.io.corefile import read_corefile
+from kdns.dnsserver.stanza import duration_s
 from kdns.errors import CorefileError, InputError, KubeconfigError
 from kdns.net import HostPort
 from kdns.plugins.directives import BY_NAME
-from kdns.plugins.stanza import duration_s
+from kdns.runtime.files import bounded
 
 
 @pytest.mark.parametrize(

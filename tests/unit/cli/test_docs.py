@@ -14,16 +14,16 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from kdns.aio.dataplane.iptables.programs import OLDEST
-from kdns.aio.dataplane.nftables import floors as nftables
-from kdns.aio.files.proxy_config import parse_settings
 from kdns.cli.main import main
 from kdns.corefile.parse import parse
 from kdns.durations import parse_duration
 from kdns.plugins.directives import configure
+from kdns.proxy.iptables.io.programs import OLDEST
 from kdns.proxy.ipvs.virtual_servers import SCHEDULERS
+from kdns.proxy.nftables.io import requirements as nftables
 from kdns.proxy.plan.modes import NAMES
 from kdns.proxy.settings.document import encoded
+from kdns.proxy.settings.io.files import parse_settings
 from kdns.proxy.settings.settings import Settings
 from tools import mode_table
 

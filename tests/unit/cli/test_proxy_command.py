@@ -12,12 +12,12 @@ from click.testing import CliRunner
 from structlog.testing import capture_logs
 from wholefiles import replace
 
-from kdns.aio.files.proxy_config import load_settings, other_settings
 from kdns.apps.proxy import NodeProxy, api_source, checked_mode
 from kdns.cli.main import main
 from kdns.cli.proxy import log_level
 from kdns.cluster.objects import Node
 from kdns.errors import InputError
+from kdns.proxy.settings.io.files import load_settings, other_settings
 from kdns.proxy.settings.settings import Logging, Settings
 
 
@@ -77,7 +77,7 @@ async def test_a_file_that_is_being_written_is_left_alone(monkeypatch: pytest.Mo
         reads.append(1)
         return Settings(mode="nftables" if len(reads) < 3 else "userspace")
 
-    monkeypatch.setattr("kdns.aio.files.proxy_config._stamp", look)
+    monkeypatch.setattr("kdns.proxy.settings.io.files._stamp", look)
     assert (await other_settings(read, Settings(mode="nftables"), Path("x"), 0.0, asyncio.Event())).mode == "userspace"
     assert len(reads) == 3, "as it was written, as it was before again, and as it is in the end"
     assert not list(looks)

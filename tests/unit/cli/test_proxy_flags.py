@@ -10,10 +10,10 @@ import yaml
 from click.testing import CliRunner
 from settings_text import BIT, HEAD, POSITIVE, read, said
 
-from kdns.aio.files.proxy_config import settings_of
 from kdns.cli.proxy import flag_texts, kube_proxy_flags
 from kdns.errors import InputError, SettingsError
 from kdns.proxy.settings.flags import BY_NAME, FLAGS, flag_values, settings_from_flags
+from kdns.proxy.settings.io.files import settings_of
 from kdns.proxy.settings.settings import Settings
 
 

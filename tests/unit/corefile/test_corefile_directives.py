@@ -11,10 +11,11 @@ import yaml
 
 from kdns.corefile.lexer import Token
 from kdns.corefile.parse import parse
+from kdns.dnsserver import patterns
+from kdns.dnsserver.stanza import duration_s
 from kdns.errors import CorefileError
-from kdns.plugins import errors, log, patterns
+from kdns.plugins import errors, log
 from kdns.plugins.directives import BY_NAME
-from kdns.plugins.stanza import duration_s
 
 GOLDEN: dict[str, Any] = yaml.safe_load(
     (Path(__file__).parents[2] / "golden" / "corefile_directives.yaml").read_text(encoding="utf-8")

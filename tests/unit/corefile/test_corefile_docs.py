@@ -12,9 +12,9 @@ from dns_chain import only
 
 from kdns.corefile.address import DEFAULT_PORTS
 from kdns.corefile.parse import parse
+from kdns.dnsserver.directive import Repeat, Row
 from kdns.net import HostPort
 from kdns.plugins import bind, health, prometheus, ready
-from kdns.plugins.directive import Repeat, Row
 from kdns.plugins.directives import BY_NAME, configure
 from kdns.plugins.kubernetes import plugin as kubernetes
 

@@ -10,14 +10,14 @@ import yaml
 from dns_chain import only
 
 from kdns.corefile.parse import parse
+from kdns.dnsserver.advice import ADVICE, EXTERNAL
+from kdns.dnsserver.config import TRANSPORTS, server_configs
+from kdns.dnsserver.directive import Repeat
 from kdns.errors import CorefileError
 from kdns.net import HostPort
 from kdns.plugins import bind, health, loadbalance
-from kdns.plugins.advice import ADVICE, EXTERNAL
 from kdns.plugins.bind import BindConfig
-from kdns.plugins.directive import Repeat
 from kdns.plugins.directives import BY_NAME, COREDNS_ONLY, COREDNS_ORDER, DIRECTIVES, configure
-from kdns.plugins.server_config import TRANSPORTS, server_configs
 
 REFUSED: list[list[str]] = yaml.safe_load(
     (Path(__file__).parents[2] / "golden" / "corefile_directives.yaml").read_text(encoding="utf-8")

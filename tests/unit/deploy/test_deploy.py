@@ -11,14 +11,14 @@ import yaml
 from dns_chain import only
 
 from kdns import __version__
-from kdns.aio.files.yaml import documents
 from kdns.cluster.objects import EndpointSlice, Namespace, Pod, Service, ServiceImport
 from kdns.cluster.watch import RESOURCES
 from kdns.corefile.parse import parse
+from kdns.dnsserver.config import ServerConfig
 from kdns.plugins import health, prometheus, ready
 from kdns.plugins.directives import configure
 from kdns.plugins.kubernetes import plugin as kubernetes
-from kdns.plugins.server_config import ServerConfig
+from kdns.runtime.files.yaml import documents
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 FILES = [DEPLOY / name for name in yaml.safe_load((DEPLOY / "kustomization.yaml").read_text())["resources"]]

@@ -8,11 +8,11 @@ from typing import Any
 import yaml
 from click.testing import CliRunner
 
-from kdns.aio.files.yaml import documents
-from kdns.aio.node_local.settings import CLUSTER_DNS, NodeLocal, service_host
 from kdns.cli.serve import serve
 from kdns.corefile.parse import parse
+from kdns.node_local.settings import CLUSTER_DNS, NodeLocal, service_host
 from kdns.plugins.directives import configure
+from kdns.runtime.files.yaml import documents
 
 DEPLOY = Path(__file__).parents[3] / "deploy" / "node-local"
 FILES = [DEPLOY / name for name in yaml.safe_load((DEPLOY / "kustomization.yaml").read_text())["resources"]]

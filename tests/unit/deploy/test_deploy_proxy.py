@@ -10,15 +10,15 @@ import pytest
 import yaml
 
 from kdns import __version__
-from kdns.aio.dataplane.host_settings import FOLDERS, sysctls
-from kdns.aio.dataplane.iptables.clean_up import ROUTE_LOCALNET
-from kdns.aio.dataplane.ipvs.sysctls import useful_sysctls
-from kdns.aio.files.proxy_config import parse_settings
-from kdns.aio.files.yaml import documents
-from kdns.aio.kube.credentials import credentials
+from kdns.cluster.io.credentials import credentials
 from kdns.cluster.source import NodeScope, Source
 from kdns.cluster.watch import RESOURCES
+from kdns.proxy.iptables.io.clean_up import ROUTE_LOCALNET
+from kdns.proxy.ipvs.io.sysctls import useful_sysctls
+from kdns.proxy.node.io.host_settings import FOLDERS, sysctls
+from kdns.proxy.settings.io.files import parse_settings
 from kdns.proxy.settings.settings import IPVS, Settings
+from kdns.runtime.files.yaml import documents
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 FOLDER = DEPLOY / "proxy"

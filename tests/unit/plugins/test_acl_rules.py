@@ -14,11 +14,11 @@ from kdns.dns.rrset import RRset
 from kdns.dns.types import TXT, A
 from kdns.dnsserver.answers.decode import from_wire
 from kdns.dnsserver.answers.response import Response, Reuse
+from kdns.dnsserver.blocks import Block, Exchange, Server
+from kdns.dnsserver.chain import Chain, Plugin, Request, Sees, Serve
 from kdns.net import client_address, packed
 from kdns.plugins import acl
-from kdns.plugins.chain import Chain, Plugin, Request, Sees, Serve
 from kdns.plugins.directives import configure
-from kdns.plugins.server import Block, Exchange, Server
 
 
 class Behind(Plugin):

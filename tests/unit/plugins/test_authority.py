@@ -23,19 +23,19 @@ from kdns.dns.types import SERVFAIL, A, type_number
 from kdns.dns.zone.zone import Node, Zone
 from kdns.dns.zonefile import parse_zone
 from kdns.dnsserver.answers.response import Response
+from kdns.dnsserver.blocks import Block, Exchange, Server
+from kdns.dnsserver.chain import Chain, Plugin
 from kdns.errors import CorefileError
 from kdns.net import HostPort
 from kdns.plugins import file
-from kdns.plugins.authority import FREED_AT_ONCE
-from kdns.plugins.chain import Chain, Plugin
 from kdns.plugins.directives import DIRECTIVES, configure
 from kdns.plugins.file import FileConfig, ZoneFiles
 from kdns.plugins.kubernetes.plugin import Kubernetes
 from kdns.plugins.secondary import plugin as secondary
 from kdns.plugins.secondary.plugin import SecondaryConfig
-from kdns.plugins.server import Block, Exchange, Server
 from kdns.plugins.transfer import TransferConfig, Transfers, notify_packet
-from kdns.plugins.upstream import UpstreamError, UpstreamTimeoutError
+from kdns.plugins.zones.authority import FREED_AT_ONCE
+from kdns.upstream.upstream import UpstreamError, UpstreamTimeoutError
 
 HEAD = "$TTL 60\n@ IN SOA ns admin {serial} 7200 3600 86400 30\n@ IN NS ns.example.\n"
 

@@ -20,15 +20,15 @@ from kdns.dns.types import AXFR, MX, NOERROR, NXDOMAIN, REFUSED, SERVFAIL, SOA, 
 from kdns.dnsserver.answers.answer import compile_answer
 from kdns.dnsserver.answers.decode import from_wire
 from kdns.dnsserver.answers.response import PRIVATE, Response, Reuse
+from kdns.dnsserver.blocks import Block, Exchange, Server
+from kdns.dnsserver.chain import UNHANDLED, Chain, Plugin, Reply, Request, Sees, Serve, then
 from kdns.plugins import loadbalance
 from kdns.plugins.cache import plugin as cache
 from kdns.plugins.cache import store
 from kdns.plugins.cache.kinds import Kind
 from kdns.plugins.cache.plugin import MAX_WAITERS
-from kdns.plugins.chain import UNHANDLED, Chain, Plugin, Reply, Request, Sees, Serve, then
 from kdns.plugins.directives import configure
 from kdns.plugins.rewrite import plugin as rewrite
-from kdns.plugins.server import Block, Exchange, Server
 
 NO_NAME = Response(NXDOMAIN, RA, (), (RRset(".", SOA, 600, (Soa("m.", "r.", 1, 2, 3, 4, 30),)),))
 FAILURE = Response(SERVFAIL)

@@ -12,9 +12,9 @@ from kdns.corefile.parse import parse
 from kdns.dns.message import Decoded
 from kdns.dns.query import Query
 from kdns.dns.types import CNAME, A
+from kdns.dnsserver.blocks import Server
 from kdns.plugins.directives import configure
-from kdns.plugins.server import Server
-from kdns.plugins.upstream import Transport, UpstreamTimeoutError
+from kdns.upstream.upstream import Transport, UpstreamTimeoutError
 
 COREFILE = """\
 . {

@@ -15,11 +15,11 @@ from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import CNAME, DNSKEY, DS, NS, NSEC, NXDOMAIN, RRSIG, SOA, TXT, A
 from kdns.dns.zonefile import record_texts
 from kdns.dnsserver.answers.response import Response, Reuse
+from kdns.dnsserver.blocks import Exchange, Server
+from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.errors import CorefileError
-from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.plugins.dnssec.keys import read_key
 from kdns.plugins.dnssec.plugin import HOUR_S, Dnssec, DnssecConfig, build
-from kdns.plugins.server import Exchange, Server
 
 DAY_S = 24 * HOUR_S
 APEX = RRset("a.", SOA, 60, (Soa("ns.a.", "h.a.", 1, 2, 3, 4, 5),))

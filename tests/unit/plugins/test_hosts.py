@@ -13,11 +13,11 @@ from kdns.dns.types import REFUSED, A
 from kdns.dns.zonefile import record_texts
 from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.answers.table import key_of
+from kdns.dnsserver.blocks import Server
+from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.plugins import hosts
-from kdns.plugins.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.plugins.directives import configure
 from kdns.plugins.hosts import MAX_RECORDS, HostTable, read_entries
-from kdns.plugins.server import Server
 
 FILE = """
 127.0.0.1 localhost  # the machine itself

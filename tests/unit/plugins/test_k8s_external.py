@@ -12,10 +12,10 @@ from kdns.cluster.objects import EndpointSlice, Namespace, Object, Service
 from kdns.cluster.state import State
 from kdns.dns.message import decode, query
 from kdns.dns.types import type_number
+from kdns.dnsserver.blocks import Server
 from kdns.plugins.k8s_external import External, ExternalConfig
 from kdns.plugins.kubernetes.options import Options
 from kdns.plugins.kubernetes.plugin import Kubernetes
-from kdns.plugins.server import Server
 
 ZONES = ("example.org.", "192.in-addr.arpa.")
 

@@ -9,20 +9,20 @@ import pytest
 from dns_chain import FakeSetup, read, respond, server_of
 from structlog.testing import capture_logs
 
-from kdns.aio.dns.exchange import log_failure
 from kdns.cluster.state import State
 from kdns.corefile.parse import parse
 from kdns.dns.message import query
 from kdns.dns.types import SERVFAIL, type_number
 from kdns.dnsserver.answers.answer import error_answer
 from kdns.dnsserver.answers.response import Response, Reuse
+from kdns.dnsserver.blocks import Block, Exchange, Server
+from kdns.dnsserver.chain import UNHANDLED, Chain, Plugin, Request, Sees, Serve, unhandled
+from kdns.dnsserver.io.exchange import log_failure
 from kdns.plugins import errors, log
 from kdns.plugins.cache.plugin import TOO_MANY
-from kdns.plugins.chain import UNHANDLED, Chain, Plugin, Request, Sees, Serve, unhandled
 from kdns.plugins.directives import configure
 from kdns.plugins.kubernetes.options import Options
 from kdns.plugins.kubernetes.plugin import Kubernetes
-from kdns.plugins.server import Block, Exchange, Server
 
 CLIENT = ("192.0.2.7", 40053)
 RCODES = {"NOERROR": 0, "SERVFAIL": 2, "NXDOMAIN": 3, "REFUSED": 5}
@@ -268,7 +268,7 @@ def test_an_unexpected_failure(with_stack: bool) -> None:
     assert line == {
         "event": "query failed unexpectedly",
         "log_level": "error",
-        "source": "kdns.aio.dns.exchange",
+        "source": "kdns.dnsserver.io.exchange",
         "server": "dns://:53",
         "error": "KeyError: 'missing'",
         "packet": "0102" * 256,

@@ -12,10 +12,10 @@ from kdns.dns.names import labels_of
 from kdns.dns.query import Query
 from kdns.dns.types import HINFO
 from kdns.dnsserver.answers.response import Response
-from kdns.plugins.chain import Reply, Request
+from kdns.dnsserver.chain import Reply, Request
 from kdns.plugins.forward.plugin import Forward
 from kdns.plugins.loop import Loop, LoopConfig, build
-from kdns.plugins.upstream import Transport, UpstreamError, UpstreamTimeoutError
+from kdns.upstream.upstream import Transport, UpstreamError, UpstreamTimeoutError
 
 CIRCLE, GOOD = "192.0.2.1:53", "192.0.2.2:53"
 

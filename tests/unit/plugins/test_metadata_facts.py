@@ -12,13 +12,13 @@ from kdns.cluster.state import State
 from kdns.dns.message import query
 from kdns.dns.names import labels_of
 from kdns.dnsserver.answers.response import Response
-from kdns.plugins.chain import Plugin, Reply, Request, Serve
+from kdns.dnsserver.blocks import Exchange
+from kdns.dnsserver.chain import Plugin, Reply, Request, Serve
 from kdns.plugins.kubernetes.facts import client_facts, name_facts
 from kdns.plugins.kubernetes.options import Options
 from kdns.plugins.kubernetes.plugin import Kubernetes
 from kdns.plugins.log import Log, LogConfig, compiled
 from kdns.plugins.metadata import Metadata, MetadataConfig
-from kdns.plugins.server import Exchange
 
 
 class Knowing(Plugin):

@@ -10,9 +10,9 @@ from records_table import OWN, SERIAL, Case, Row, cases, folded
 
 from kdns.dns.message import decode, query
 from kdns.dns.names import labels_of
+from kdns.dnsserver.blocks import Server
 from kdns.plugins.kubernetes.service import own_addresses, service_tree
 from kdns.plugins.kubernetes.zone import Status, Zones
-from kdns.plugins.server import Server
 
 CASES = cases()
 ROWS = [(case, row) for case in CASES for row in case.rows]

@@ -16,10 +16,10 @@ from kdns.dns.types import AAAA, AXFR, CNAME, NOERROR, NXDOMAIN, SERVFAIL, SOA, 
 from kdns.dns.zonefile import parse_record
 from kdns.dnsserver.answers.decode import from_wire
 from kdns.dnsserver.answers.response import Response, Reuse, ZoneSoa
+from kdns.dnsserver.blocks import Exchange, Server
+from kdns.dnsserver.chain import Reply, Request, Sees
 from kdns.errors import CorefileError
-from kdns.plugins.chain import Reply, Request, Sees
 from kdns.plugins.directives import configure
-from kdns.plugins.server import Exchange, Server
 
 MISTAKES = [
     ("", "rewrite", "a rule is missing"),

@@ -14,8 +14,8 @@ from kdns.dns.query import TC
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import NOERROR, NS, NXDOMAIN, SERVFAIL, SOA, A
 from kdns.dnsserver.answers.response import Response
+from kdns.dnsserver.chain import Reply, Request
 from kdns.plugins import rrl
-from kdns.plugins.chain import Reply, Request
 from kdns.plugins.directives import configure
 
 ANSWER = Response(NOERROR, answer=(RRset("a.example.org.", A, 5, (bytes(4),)),))

@@ -15,11 +15,11 @@ from kdns.dns.types import CNAME, NXDOMAIN, TXT, A
 from kdns.dns.zonefile import parse_record
 from kdns.dnsserver.answers.decode import from_wire
 from kdns.dnsserver.answers.response import Response, Reuse
+from kdns.dnsserver.blocks import Exchange, Server
+from kdns.dnsserver.chain import Reply, Request, Sees
+from kdns.dnsserver.expressions.values import EvaluationError
 from kdns.errors import CorefileError
-from kdns.plugins.chain import Reply, Request, Sees
 from kdns.plugins.directives import configure
-from kdns.plugins.expressions.values import EvaluationError
-from kdns.plugins.server import Exchange, Server
 from kdns.plugins.template.gofunctions import Map, Struct
 from kdns.plugins.template.gotemplate import Template, TemplateSyntaxError
 

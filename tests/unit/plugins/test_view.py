@@ -11,11 +11,11 @@ from kdns.dns.message import query
 from kdns.dns.query import HEADER_BYTES
 from kdns.dns.types import AAAA, MX, A
 from kdns.dnsserver.answers.response import PRIVATE
+from kdns.dnsserver.blocks import Block, Exchange, Server
+from kdns.dnsserver.chain import Chain, Plugin, Request
+from kdns.dnsserver.config import Place, refuse_clashes
 from kdns.errors import CorefileError
-from kdns.plugins.chain import Chain, Plugin, Request
 from kdns.plugins.directives import DIRECTIVES, configure
-from kdns.plugins.server import Block, Exchange, Server
-from kdns.plugins.server_config import Place, refuse_clashes
 
 MISTAKES = [
     ("view", "view", "an argument is missing"),

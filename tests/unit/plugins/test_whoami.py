@@ -11,10 +11,10 @@ from dns_chain import FakeSetup, server_of
 from kdns.corefile.parse import parse
 from kdns.dns.message import decode, query
 from kdns.dns.types import type_name, type_number
+from kdns.dnsserver.blocks import Exchange, Server
 from kdns.net import join_host_port, unpacked
 from kdns.plugins import whoami
 from kdns.plugins.directives import configure
-from kdns.plugins.server import Exchange, Server
 
 CASES = Path(__file__).parents[3].parent / "shared" / "conformance" / "directives" / "misc-cases.json"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from dnslib import QTYPE, RR
 
-from kdns.aio.files.manifests import load
+from kdns.controlplane.manifests.io.files import load
 from kdns.controlplane.manifests.manifest import Manifest
 from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, POD, SERVICE
 

@@ -12,7 +12,6 @@ import pytest
 from click.testing import CliRunner
 from small_cluster import CONFIG, NODE_VIEW, endpoints, service, state
 
-from kdns.aio.dataplane import modes as dataplane_modes
 from kdns.cli.main import main
 from kdns.errors import InputError
 from kdns.proxy.modes import RENDERERS, rendered
@@ -24,6 +23,7 @@ from kdns.proxy.plan.planner import plan
 from kdns.proxy.settings.flags import BY_NAME
 from kdns.proxy.settings.plan_config import proxy_config
 from kdns.proxy.settings.settings import Settings
+from kdns.proxy.takeover.io import modes as dataplane_modes
 from kdns.proxy.trace.trace import Packet, trace
 
 

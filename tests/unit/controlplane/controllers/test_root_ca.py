@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from stepping import Stepper
 
-from kdns.aio.apiserver.secure_serving import certificates
 from kdns.controlplane.controllers.namespaces.root_ca import NAME, RootCa
 from kdns.controlplane.controllers.table import controllers_of
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.kinds import CONFIG_MAP, NAMESPACE, Json
+from kdns.controlplane.server.io.secure_serving import certificates
 
 PEM = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n"
 DATA = {"ca.crt": PEM}

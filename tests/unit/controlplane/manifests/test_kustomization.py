@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kdns.aio.files.manifests import Scanner, load
+from kdns.controlplane.manifests.io.files import Scanner, load
 from kdns.controlplane.manifests.kustomization import Kustomization, clusters, kustomization, left_out
 from kdns.controlplane.manifests.manifest import Manifest
 from kdns.controlplane.meta.kinds import SERVICE

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from kdns.aio.files.bounded import BYTES_MAX
-from kdns.aio.files.manifests import STDIN, Scanner, load, located, stamps, texts_read_once
-from kdns.aio.files.yaml import all_documents, block_line, documents, field_line
+from kdns.controlplane.manifests.io.files import STDIN, Scanner, load, located, stamps, texts_read_once
 from kdns.controlplane.manifests.manifest import Manifest, Mistake, UnknownKind, in_order, manifest_of
 from kdns.controlplane.manifests.three_way_merge import merged
 from kdns.controlplane.meta.annotations import LAST_APPLIED, MANIFEST
 from kdns.controlplane.meta.kinds import NAMESPACE, POD, SERVICE, Json, Kind
 from kdns.errors import ManifestError
+from kdns.runtime.files.bounded import BYTES_MAX
+from kdns.runtime.files.yaml import all_documents, block_line, documents, field_line
 
 TWO = """\
 # a comment

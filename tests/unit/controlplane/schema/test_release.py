@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from kdns.aio.http import zpages
 from kdns.controlplane.meta.kinds import SERVED, Json
 from kdns.controlplane.schema.schema import KUBERNETES_VERSION, META, types
 from kdns.controlplane.server import discovery
 from kdns.controlplane.server.openapi.documents import openapi_v2, openapi_v3, openapi_v3_index
 from kdns.controlplane.server.openapi.types import GVK, PATCH, list_name
+from kdns.runtime.http import zpages
 from tools.schema import generate, go, release
 
 MINOR = KUBERNETES_VERSION.rpartition(".")[0]

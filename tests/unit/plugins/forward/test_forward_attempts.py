@@ -13,11 +13,11 @@ from scripted_upstream import ForwardSetup, Script, answer, forward_of, says
 from kdns.dns.message import query
 from kdns.dns.query import RA, TC, Query
 from kdns.dnsserver.answers.response import NEVER, Response
+from kdns.dnsserver.chain import UNHANDLED
 from kdns.errors import CorefileError
-from kdns.plugins.chain import UNHANDLED
 from kdns.plugins.log import Log, LogConfig, compiled
 from kdns.plugins.metadata import Metadata, MetadataConfig
-from kdns.plugins.upstream import Transport, UpstreamError, UpstreamTimeoutError, UpstreamUnreachableError
+from kdns.upstream.upstream import Transport, UpstreamError, UpstreamTimeoutError, UpstreamUnreachableError
 
 A = "example.org. 5 IN A 192.0.2.99"
 TIMEOUT = UpstreamTimeoutError("no response")

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from settings_text import BIT, HEAD, read, said
 
-from kdns.aio.files.proxy_config import load_settings, parse_settings, write_settings
 from kdns.errors import InputError, SettingsError
 from kdns.proxy.settings.document import decoded, encoded
+from kdns.proxy.settings.io.files import load_settings, parse_settings, write_settings
 from kdns.proxy.settings.settings import Settings
 from kdns.proxy.settings.validation import problems
 

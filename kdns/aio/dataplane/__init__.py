@@ -1,1 +1,0 @@
-"""A node's dataplane: the plan carried into the kernel, and what is served about it."""

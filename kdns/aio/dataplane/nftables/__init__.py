@@ -1,1 +1,0 @@
-"""Mode nftables: transactions, reading back, and notice of changes by others."""

@@ -1,1 +1,0 @@
-"""Mode userspace: relays over TCP and UDP."""

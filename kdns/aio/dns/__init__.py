@@ -1,1 +1,0 @@
-"""DNS listeners, followed clusters, logs and metrics of queries."""

@@ -1,1 +1,0 @@
-"""Files: YAML, Corefiles, manifests, configurations, the SQLite store."""

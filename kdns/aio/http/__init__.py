@@ -1,1 +1,0 @@
-"""HTTP sites beside the REST API: health, metrics, profiling."""

@@ -1,1 +1,0 @@
-"""A Kubernetes API as a client sees it: kubeconfig, credentials, list and watch."""

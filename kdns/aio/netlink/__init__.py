@@ -1,1 +1,0 @@
-"""Netlink: this machine's addresses, connection tracking, and what nftables holds."""

@@ -1,1 +1,0 @@
-"""A node's own DNS cache: addresses that only this node has, and rules that keep them out of connection tracking."""

@@ -1,1 +1,0 @@
-"""The sockets and connections to the servers that questions are forwarded to."""

@@ -1,1 +1,0 @@
-"""What zones need of the world: their files, and exchanges with primaries and secondaries."""

@@ -1,0 +1,132 @@
+"""A snapshot of the cluster for commands that run once: of manifests, or of an API server."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from kdns.cluster.io.api_servers import api_servers
+from kdns.cluster.io.pager import list_objects
+from kdns.cluster.objects import EndpointSlice, Node, Object, Service, ServiceCIDR
+from kdns.cluster.source import Source
+from kdns.cluster.state import State
+from kdns.cluster.watch import RESOURCES, DecodeFailure, Timing
+from kdns.controlplane.meta.cluster_config import ClusterConfig
+from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, NAMESPACE, NODE, SERVICE, SERVICE_CIDR, Json
+from kdns.controlplane.server.api import Api
+from kdns.errors import ApiServerError, InputError
+from kdns.net import Address
+
+_KINDS: Final = (Service, EndpointSlice, Node)
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """Services, EndpointSlices and Nodes; `service_cidrs` is empty where they are unknown.
+
+    `node_names` are the candidates where --node is not given. `api_servers` is where the server was asked.
+    `namespaces` are those of manifests.
+    """
+
+    state: State = field(default_factory=State)
+    service_cidrs: tuple[str, ...] = ()
+    node_names: tuple[str, ...] = ()
+    api_servers: tuple[tuple[Address, int], ...] = ()
+    namespaces: tuple[str, ...] = ()
+
+    def check_namespace(self, name: str) -> None:
+        """InputError for a namespace that manifests do not have."""
+        if name not in self.namespaces:
+            raise InputError(f"--namespace {name}: no such namespace; there is {', '.join(self.namespaces)}")
+
+
+async def snapshot_from_manifests(
+    paths: Sequence[Path], config: ClusterConfig, warn: Callable[[str], None]
+) -> Snapshot:
+    """The cluster that `kdns up` makes of these files and folders.
+
+    A Service with EndpointSlices in the files has no others. Raises ManifestError and InputError.
+    """
+    # Late: importing the control plane takes long, and listing from a server does not need it.
+    from kdns.controlplane.io.in_memory import has_manifest, in_memory_cluster  # noqa: PLC0415
+
+    api = await in_memory_cluster(paths, config, warn)
+    snapshot = Snapshot(service_cidrs=_cidrs(_stored(api, SERVICE_CIDR)))
+    slices = _stored(api, ENDPOINT_SLICE)
+    with_manifest = {_service(each) for each in slices if has_manifest(each)}
+    slices = [each for each in slices if has_manifest(each) or _service(each) not in with_manifest]
+    nodes = _stored(api, NODE)
+    for service in _stored(api, SERVICE):
+        snapshot.state.upsert(msgspec.convert(service, Service))
+    for each in slices:
+        snapshot.state.upsert(msgspec.convert(each, EndpointSlice))
+    for node in nodes:
+        snapshot.state.upsert(msgspec.convert(node, Node))
+    defined = tuple(node["metadata"]["name"] for node in nodes if has_manifest(node))
+    snapshot.node_names = defined or (config.node_name,)
+    snapshot.namespaces = tuple(namespace["metadata"]["name"] for namespace in _stored(api, NAMESPACE))
+    return snapshot
+
+
+async def snapshot_from_server(server: str, kubeconfig: str, warn: Callable[[str], None]) -> Snapshot:
+    """The cluster of the server at this URL or of a kubeconfig. Raises KubeconfigError and ApiServerError."""
+    # Late: importing an HTTP client takes long, and manifests do not need it.
+    from kdns.cluster.io.connection import Connection, RestStats  # noqa: PLC0415
+
+    source = Source(kubeconfig=kubeconfig, endpoint=server)
+    snapshot = Snapshot(api_servers=await api_servers(source))
+    async with Connection(source, RestStats(), Timing()) as connection:
+
+        async def list_all(kind: type[Object]) -> None:
+            def skip(failure: DecodeFailure) -> None:
+                plural, key = RESOURCES[kind].plural, failure.key or ("?",)
+                warn(f"{plural} {'/'.join(filter(None, key))} is left out: {failure.reason}")
+
+            for obj in await list_objects(connection, RESOURCES[kind], skip):
+                snapshot.state.upsert(obj)
+
+        for kind in _KINDS:
+            await list_all(kind)
+        try:
+            await list_all(ServiceCIDR)
+        except ApiServerError as error:
+            if error.status != 404:  # before Kubernetes 1.33 there are none
+                warn(f"the service ranges are unknown, so an unused cluster IP counts as an external address: {error}")
+    ranges = snapshot.state.service_cidrs.values()
+    snapshot.service_cidrs = tuple(cidr for each in ranges for cidr in each.spec.cidrs or ())
+    snapshot.node_names = tuple(name for _, name in sorted(snapshot.state.nodes))
+    return snapshot
+
+
+def chosen_node(snapshot: Snapshot, name: str, warn: Callable[[str], None]) -> str:
+    """The node of --node; without it the only Node, else the one named like this machine. InputError for none."""
+    names = snapshot.node_names
+    if ("", name) in snapshot.state.nodes or (not name and len(names) == 1):
+        return name or names[0]
+    if not name:
+        if (own := socket.gethostname().lower()) in names:
+            return own
+        choice = f"there are {', '.join(names)}" if names else "the API has none"
+        raise InputError(f"--node NAME is needed: {choice}")
+    if any(endpoint.node_name == name for each in snapshot.state.slices.values() for endpoint in each.endpoints or ()):
+        warn(f"there is no Node {name}, only endpoints on it: its addresses and zone are not known")
+        return name
+    raise InputError(f"--node {name}: no such node; there is {', '.join(names) or 'none'}")
+
+
+def _stored(api: Api, kind: Any) -> list[Json]:
+    return list(api.list(kind, None).items)
+
+
+def _service(endpoint_slice: Json) -> tuple[str, str]:
+    metadata = endpoint_slice["metadata"]
+    return metadata["namespace"], (metadata.get("labels") or {}).get("kubernetes.io/service-name", "")
+
+
+def _cidrs(objects: list[Json]) -> tuple[str, ...]:
+    return tuple(cidr for obj in objects for cidr in (obj.get("spec") or {}).get("cidrs") or ())

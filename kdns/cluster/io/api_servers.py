@@ -1,0 +1,64 @@
+"""Where a client reaches the API server: the addresses of the name in its URL."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+from typing import Final, TypeAlias
+from urllib.parse import urlsplit
+
+from kdns import logs
+from kdns.cluster.io.kubeconfig import kubeconfig_server
+from kdns.cluster.source import Source
+from kdns.errors import KubeconfigError
+from kdns.net import Address, join_host_port, parse_unmapped_address
+from kdns.runtime.os_errors import os_reason
+
+log = logs.get(__name__)
+
+SocketAddresses: TypeAlias = tuple[tuple[Address, int], ...]
+
+RESOLVE_S: Final = 5.0
+"""How long the resolver may take: the dataplane's start waits for it."""
+REFRESH_S: Final = 60.0
+
+
+async def api_servers(source: Source) -> SocketAddresses:
+    """The addresses and the port of the API server; none where its name cannot be resolved. KubeconfigError."""
+    parts = urlsplit(_url(source))
+    host, port = parts.hostname or "", parts.port or (80 if parts.scheme == "http" else 443)
+    if not host:
+        return ()  # the requests report it
+    try:
+        async with asyncio.timeout(RESOLVE_S):
+            found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        reason = f"no answer within {RESOLVE_S:g} s" if isinstance(error, TimeoutError) else os_reason(error)
+        log.info("API server not resolved", host=host, reason=reason)
+        return ()
+    addresses = dict.fromkeys(parse_unmapped_address(str(row[4][0])) for row in found)
+    return tuple((address, port) for address in addresses if address)
+
+
+async def watch_api_servers(source: Source, changed: Callable[[SocketAddresses], None]) -> None:
+    """Report the addresses once a minute, until cancelled; not while the name cannot be resolved."""
+    while True:
+        await asyncio.sleep(REFRESH_S)
+        try:
+            addresses = await api_servers(source)
+        except KubeconfigError:
+            continue  # the requests report it
+        if addresses:
+            changed(addresses)
+
+
+def _url(source: Source) -> str:
+    """The server's URL; within a Pod that of its environment, "" outside of one."""
+    if source.kubeconfig:
+        return source.server or kubeconfig_server(source.kubeconfig, source.context)
+    if source.endpoint:
+        return source.endpoint
+    host, port = os.environ.get("KUBERNETES_SERVICE_HOST", ""), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
+    return f"https://{join_host_port(host, int(port))}"

@@ -1,0 +1,141 @@
+"""The followed clusters: one API and one State each, and the listeners to its changes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from kdns import logs
+from kdns.cluster.io.informer import FollowStats, follow
+from kdns.cluster.objects import EndpointSlice
+from kdns.cluster.source import Scope, Source
+from kdns.cluster.state import AnyChange, OnChange, State
+from kdns.errors import InputError
+from kdns.runtime.metrics import Histogram
+
+log = logs.get(__name__)
+
+PROGRAMMING_BUCKETS_S: Final = tuple(0.001 * 2**k for k in range(20))
+POLL_S: Final = 0.01
+
+
+@dataclass(slots=True, eq=False)
+class Cluster:
+    """One followed API; `programming` is the SLI "DNS programming latency" by kind.
+
+    `error_at` makes the error of the server block that named the API first.
+    """
+
+    source: Source
+    scope: Scope
+    error_at: Callable[[InputError], InputError] = lambda error: error
+    state: State = field(default_factory=State)
+    stats: FollowStats = field(default_factory=FollowStats)
+    listeners: list[OnChange] = field(default_factory=list)
+    programming: dict[str, Histogram] = field(default_factory=dict)
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether everything has been listed once."""
+        return set(self.scope.kinds) <= self.state.synced
+
+    def changed(self, changes: list[AnyChange]) -> None:
+        """Pass the changes to all listeners.
+
+        A clock that went back makes each change a second later than the one before: SOA serials never go back.
+        """
+        now_s, state = time.time(), self.state
+        state.changed_s = now_s if now_s >= state.changed_s else state.changed_s + 1
+        for listener in self.listeners:
+            listener(changes, state.changed_s)
+        for change in changes:
+            if isinstance(change.new, EndpointSlice):
+                self._observe(change.new, now_s)
+
+    def _observe(self, endpoint_slice: EndpointSlice, now_s: float) -> None:
+        """Count the time since the change that led to this slice."""
+        annotations = endpoint_slice.metadata.annotations
+        service = self.state.services.get(endpoint_slice.service_key or ("", ""))
+        if annotations and annotations.trigger_time and service and self.is_synced:
+            try:
+                took_s = now_s - datetime.fromisoformat(annotations.trigger_time).timestamp()
+            except ValueError:
+                return
+            kind = "headless_with_selector" if service.is_headless else "cluster_ip"
+            self.programming.setdefault(kind, Histogram(PROGRAMMING_BUCKETS_S)).add(max(took_s, 0.0))
+
+
+class Clusters:
+    """All followed clusters; one that several server blocks name alike is followed once.
+
+    `default_source` stands in for the service account of the pod.
+    """
+
+    def __init__(self, default_source: Source | None = None) -> None:
+        self._default_source = default_source
+        self._clusters: dict[tuple[Source, Scope], Cluster] = {}
+        self._tasks: dict[Cluster, asyncio.Task[None]] = {}
+        self._is_started = False
+        self.startup_timeout_s = 0.0
+
+    @property
+    def followed(self) -> tuple[Cluster, ...]:
+        """Each of them."""
+        return tuple(self._clusters.values())
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether every cluster has been listed in full."""
+        return all(cluster.is_synced for cluster in self.followed)
+
+    def of(self, source: Source, scope: Scope, error_at: Callable[[InputError], InputError]) -> Cluster:
+        """The cluster behind a source, as far as `scope` goes; `follow` must be called for a new one."""
+        if self._default_source and not (source.kubeconfig or source.endpoint):
+            source = self._default_source
+        key = (source, scope)
+        return self._clusters.setdefault(key, Cluster(source, scope, error_at))
+
+    def follow(self) -> None:
+        """Start following the clusters that are not followed yet."""
+        for cluster in self.followed:
+            if cluster not in self._tasks:
+                self._tasks[cluster] = asyncio.create_task(self._follow(cluster))
+
+    def drop_unused(self) -> None:
+        """Stop following the clusters that have no listener."""
+        for key, cluster in tuple(self._clusters.items()):
+            if not cluster.listeners:
+                del self._clusters[key]
+                if task := self._tasks.pop(cluster, None):
+                    task.cancel()
+
+    async def wait(self) -> None:
+        """Return when all have been listed, or after `startup_timeout_s`; InputError for a source of no use."""
+        deadline_s = asyncio.get_running_loop().time() + self.startup_timeout_s
+        while not self.is_synced and asyncio.get_running_loop().time() < deadline_s:
+            for task in self._tasks.values():
+                if task.done():
+                    await task
+            await asyncio.sleep(POLL_S)
+        if not self.is_synced:
+            log.warning("starting without the api server", answers="SERVFAIL until everything is listed")
+        self._is_started = True
+
+    async def stop(self) -> None:
+        """Stop following all clusters."""
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    async def _follow(self, cluster: Cluster) -> None:
+        try:
+            await follow(cluster.source, cluster.state, cluster.changed, cluster.stats, scope=cluster.scope)
+        except InputError as error:
+            failure = cluster.error_at(error)
+            if self._is_started:  # until then, `wait` raises it
+                log.error("api server cannot be followed", error=str(failure))  # noqa: TRY400 - the text says it all
+            raise failure from error

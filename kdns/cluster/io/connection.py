@@ -1,0 +1,286 @@
+"""Requests to one API server: the body of a response, or the chunks of a watch as they arrive.
+
+Every failure is an ApiServerError. When the server rejects the credentials (401, or a TLS alert), the kubeconfig with
+its exec plugin, token or certificate files is read again, once for all requests in flight.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from importlib import import_module
+from typing import TYPE_CHECKING, Self
+from urllib.parse import urlencode, urlsplit
+
+import aiohttp
+from asyncio_throttle.throttler import Throttler
+
+from kdns import __version__
+from kdns.cluster.source import Source
+from kdns.cluster.watch import DECODE_ERRORS, Timing, decode_status
+from kdns.errors import ApiServerError, KubeconfigError
+from kdns.runtime.metrics import Histogram
+from kdns.runtime.os_errors import os_reason
+
+if TYPE_CHECKING:
+    from kdns.cluster.io.credentials import Session
+
+HEADERS = {
+    "Accept": "application/json",
+    "Accept-Encoding": "identity",  # within a cluster, decompression takes longer than the transfer
+    "User-Agent": f"kdns/{__version__}",
+}
+CONTENT_TYPES = {"POST": "application/json", "PATCH": "application/merge-patch+json"}
+"""Of the body that a method has."""
+LOGIN_S = 60.0
+"""The timeout of an exec plugin or identity provider."""
+
+RENEW_S = 10.0
+"""Credentials younger than this are not renewed: the server rejects them for another reason."""
+
+MAX_BODY_BYTES = 256 << 20
+"""The longest body that is read: a page of 500 objects has a few MiB, and deploy/ allows 512 MiB of memory in all."""
+
+MAX_ERROR_BYTES = 1 << 20
+
+BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+class UnauthenticatedError(ApiServerError):
+    """The server rejects the credentials, or its certificate is not trusted."""
+
+
+@dataclass(slots=True)
+class RestStats:
+    """The counters of coredns_kubernetes_rest_client_*; keys are label values in order."""
+
+    requests: Counter[tuple[str, str, str]] = field(default_factory=Counter)  # code or "<error>", method, host
+    durations: dict[tuple[str, str], Histogram] = field(default_factory=dict)  # verb, host; until the reply's headers
+    throttled: dict[tuple[str, str], Histogram] = field(default_factory=dict)  # verb, host
+
+
+class Connection:
+    """A client of one API server, an async context manager. Entering it does not need the server."""
+
+    def __init__(
+        self, source: Source, stats: RestStats, timing: Timing, *, now_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._source, self._stats, self._timing, self._now_s = source, stats, timing, now_s
+        self._session: Session | None = None
+        self._fingerprint: tuple[object, ...] = ()
+        self._refresh_tokens: dict[str, str] = {}
+        self._login = asyncio.Lock()
+        self._logins, self._login_s = 0, 0.0
+        burst = source.burst or max(1, round(source.qps))
+        self._throttler = Throttler(burst, burst / source.qps) if source.qps else None
+        self._slots: AbstractAsyncContextManager[object] = (
+            asyncio.Semaphore(source.max_inflight) if source.max_inflight else nullcontext()
+        )
+
+    async def __aenter__(self) -> Self:
+        """Read the credentials: KubeconfigError for mistakes in them.
+
+        An exec plugin or identity provider that fails is called again with the first request.
+        """
+        with suppress(ApiServerError):
+            await self._logged_in()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._session:
+            await self._session.close()
+
+    @property
+    def server(self) -> str:
+        """The API server's URL, or the kubeconfig while the URL is unknown."""
+        return self._session.configuration.host if self._session else self._source.kubeconfig
+
+    async def get(self, path: str, params: Mapping[str, str]) -> bytes:
+        """The body of a successful response."""
+        timeouts = aiohttp.ClientTimeout(connect=self._timing.connect_s, sock_read=self._timing.reply_s)
+        async with self._slots:
+            return await self._read(await self._send(path, params, timeouts))
+
+    async def post(self, path: str, body: object) -> bytes:
+        """The body of a successful response to a create of this object, sent as JSON."""
+        timeouts = aiohttp.ClientTimeout(connect=self._timing.connect_s, sock_read=self._timing.reply_s)
+        async with self._slots:
+            return await self._read(await self._send(path, {}, timeouts, body, "POST"))
+
+    async def merge_patch(self, path: str, patch: object) -> bytes:
+        """The body of a successful response to a JSON merge patch (RFC 7386)."""
+        timeouts = aiohttp.ClientTimeout(connect=self._timing.connect_s, sock_read=self._timing.reply_s)
+        async with self._slots:
+            return await self._read(await self._send(path, {}, timeouts, patch, "PATCH"))
+
+    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
+        try:
+            if len(body := await _beginning(response, MAX_BODY_BYTES)) > MAX_BODY_BYTES:
+                raise ApiServerError(self.server, f"a response of more than {MAX_BODY_BYTES} bytes")
+        except (aiohttp.ClientError, OSError) as error:
+            raise ApiServerError(self.server, _reason(error)) from error
+        else:
+            return body
+        finally:
+            response.release()  # one that was not read to its end is closed
+
+    @asynccontextmanager
+    async def stream(self, path: str, params: Mapping[str, str]) -> AsyncIterator[AsyncIterator[bytes]]:
+        """The chunks of a successful response without an end; entered when its headers have arrived.
+
+        A stream that is silent for Timing.idle_s raises ApiServerError; one that the server ends just ends.
+        """
+        timeouts = aiohttp.ClientTimeout(connect=self._timing.connect_s, sock_read=self._timing.idle_s)
+        response = await self._send(path, params, timeouts)
+        try:
+            yield self._chunks(response)
+        finally:
+            response.close()
+
+    async def _chunks(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+        try:
+            async for chunk in response.content.iter_any():
+                yield chunk
+        except TimeoutError as error:
+            raise ApiServerError(self.server, f"silent for {self._timing.idle_s:g} s") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise ApiServerError(self.server, _reason(error)) from error
+
+    async def _send(
+        self,
+        path: str,
+        params: Mapping[str, str],
+        timeouts: aiohttp.ClientTimeout,
+        body: object = None,
+        method: str = "GET",
+    ) -> aiohttp.ClientResponse:
+        try:
+            session, login = await self._logged_in()
+            try:
+                return await self._request(session, method, path, params, timeouts, body)
+            except UnauthenticatedError:
+                if not await self._renewed(login):
+                    raise
+            session, _ = await self._logged_in()
+            return await self._request(session, method, path, params, timeouts, body)
+        except KubeconfigError as error:  # it was valid at the start and may be corrected
+            raise ApiServerError(self.server, str(error)) from error
+
+    async def _request(
+        self,
+        session: Session,
+        method: str,
+        path: str,
+        params: Mapping[str, str],
+        timeouts: aiohttp.ClientTimeout,
+        body: object,
+    ) -> aiohttp.ClientResponse:
+        host = session.configuration.host
+        labels = method, urlsplit(host).netloc
+        await self._throttle(labels)
+        token = await session.authorization()
+        headers = HEADERS | ({"Authorization": token} if token else {})
+        headers |= {"Content-Type": CONTENT_TYPES[method]} if method in CONTENT_TYPES else {}
+        url = f"{host}{path}?{urlencode(params)}"
+        began_s, code = self._now_s(), "<error>"
+        try:
+            response = await session.send(method, url, headers, timeouts, body)
+            code = str(response.status)
+            if not response.ok:
+                async with response:
+                    raise _error_of(host, response, await _beginning(response, MAX_ERROR_BYTES))
+        except (aiohttp.ClientError, OSError) as error:
+            # With TLS 1.3, a rejected client certificate ends the connection without a response.
+            unanswered = session.configuration.cert_file and isinstance(error, aiohttp.ServerDisconnectedError)
+            failure = UnauthenticatedError if unanswered or _is_tls(error) else ApiServerError
+            raise failure(host, _reason(error)) from error
+        finally:
+            self._stats.requests[code, *labels] += 1
+            self._stats.durations.setdefault(labels, Histogram(BUCKETS_S)).add(self._now_s() - began_s)
+        return response
+
+    async def _throttle(self, labels: tuple[str, str]) -> None:
+        if self._throttler:
+            began_s = self._now_s()
+            await self._throttler.acquire()
+            self._stats.throttled.setdefault(labels, Histogram(BUCKETS_S)).add(self._now_s() - began_s)
+
+    async def _logged_in(self) -> tuple[Session, int]:
+        """The session, and the number of the login that made or renewed it."""
+        async with self._login:
+            return self._session or await self._log_in(), self._logins
+
+    async def _renewed(self, login: int) -> bool:
+        """Whether there are newer credentials than those of `login`; they are read now, unless another request did."""
+        async with self._login:
+            if self._logins == login:
+                if self._now_s() - self._login_s < RENEW_S:
+                    return False
+                await self._log_in()
+            return True
+
+    async def _log_in(self) -> Session:
+        await asyncio.to_thread(import_module, "kdns.cluster.io.credentials")  # 0.2 s, in which the loop goes on
+        from kdns.cluster.io.credentials import Session, credentials, tls_fingerprint  # noqa: PLC0415
+
+        try:
+            async with asyncio.timeout(LOGIN_S):
+                configuration = await credentials(self._source, self._refresh_tokens)
+        except TimeoutError as error:
+            raise ApiServerError(self.server, f"no credentials within {LOGIN_S:.0f} s") from error
+        fingerprint = tls_fingerprint(configuration)
+        if self._session and fingerprint == self._fingerprint:
+            self._session.configuration.api_key = configuration.api_key  # open watches continue
+        else:
+            old, self._session = self._session, Session(configuration)
+            if old:
+                await old.close()
+        self._fingerprint = fingerprint
+        self._logins, self._login_s = self._logins + 1, self._now_s()
+        return self._session
+
+
+async def _beginning(response: aiohttp.ClientResponse, enough: int) -> bytes:
+    """The body, or little more than `enough` bytes of it."""
+    body = bytearray()
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > enough:
+            break
+    return bytes(body)
+
+
+def _error_of(server: str, response: aiohttp.ClientResponse, body: bytes) -> ApiServerError:
+    try:
+        message = decode_status(body).message
+    except DECODE_ERRORS:
+        message = " ".join(body[:200].decode("utf-8", "replace").split())
+    retry_after = response.headers.get("Retry-After", "")
+    failure = UnauthenticatedError if response.status == HTTPStatus.UNAUTHORIZED else ApiServerError
+    return failure(
+        server,
+        message or response.reason or "",
+        response.status,
+        float(retry_after) if retry_after.isdecimal() else 0.0,
+    )
+
+
+def _is_tls(error: BaseException) -> bool:
+    return isinstance(error, aiohttp.ClientSSLError | ssl.SSLError) or isinstance(error.__cause__, ssl.SSLError)
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, aiohttp.ClientConnectorError) and not isinstance(error, aiohttp.ClientSSLError):
+        return os_reason(error.os_error)
+    if isinstance(error, aiohttp.TooManyRedirects):
+        last = error.history[-1].headers.get("Location", "") if error.history else ""
+        return f"redirected {len(error.history)} times, at last to {last[:200]}"
+    if isinstance(error, aiohttp.ClientResponseError):  # its own text begins with a status that nobody sent
+        return " ".join(error.message.split()) or type(error).__name__
+    return " ".join(str(error).split()) or type(error).__name__

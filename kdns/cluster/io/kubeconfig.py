@@ -1,0 +1,232 @@
+"""Kubeconfig files: several are merged, checked for consistency, and written by `kdns up`.
+
+Every mistake of the user is a KubeconfigError.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from tempfile import mkstemp
+from typing import Any, Final, TypeAlias
+from urllib.parse import urlsplit
+
+from kdns.errors import InputError, KubeconfigError, ManifestError
+from kdns.runtime.files.bounded import bounded_text
+from kdns.runtime.files.yaml import documents, dumped
+
+Json: TypeAlias = dict[str, Any]
+KINDS: Final = ("contexts", "clusters", "users")
+PATHS: Final = {"clusters": ("certificate-authority",), "users": ("client-certificate", "client-key", "tokenFile")}
+"""Fields that name files. Relative paths are relative to the folder of their kubeconfig."""
+
+
+OWN_NAME: Final = "kdns"
+"""The name of the cluster, the user and the context that `kdns up` writes."""
+
+_PLACEHOLDER: Final = "unused"
+"""The token for an https server without tokens: kubectl asks the terminal for a user name where a user has none."""
+
+_FIELDS: Final = frozenset(KINDS) | {"current-context"}
+
+
+def paths_of(text: str) -> tuple[Path, ...]:
+    """The files of a list such as $KUBECONFIG, without those that do not exist; a single file may be missing.
+
+    A file below a folder that may not be searched counts as missing, and ~nobody is a file name; pathlib's own methods
+    raise for these.
+    """
+    whole, *several = (os.path.expanduser(each) for each in (text, *text.split(os.pathsep)))  # noqa: PTH111 - see above
+    found = (whole,) if os.path.exists(whole) else tuple(filter(os.path.exists, several))  # noqa: PTH110 - see above
+    return tuple(map(Path, found or (whole,)))
+
+
+def kubeconfig(text: str, context: str) -> tuple[Json, Json]:
+    """The merged files, with absolute paths, and the user of the context.
+
+    Of entries with one name, and of current contexts, the first one counts, as with kubectl.
+    """
+    content = _merged(paths_of(text))
+    entries = {kind: {entry["name"]: entry for entry in content[kind]} for kind in KINDS}
+    active = context or content["current-context"]
+    if active not in entries["contexts"]:
+        found = f"no context {active!r}" if active else "no current-context"
+        raise KubeconfigError(text, found, f"one of {', '.join(entries['contexts']) or '(the file has none)'}")
+    chosen = entries["contexts"][active].get("context") or {}
+    cluster_name, user_name = (str(chosen.get(field) or "") for field in ("cluster", "user"))
+    for kind, name in (("clusters", cluster_name), ("users", user_name)):
+        if name and name not in entries[kind]:
+            raise KubeconfigError(text, f"context {active!r} names {name!r}, which is not in {kind}", f"it in {kind}")
+    cluster = entries["clusters"].get(cluster_name, {}).get("cluster") or {}
+    server_url(text, str(cluster.get("server") or ""))
+    user: Json = entries["users"].get(user_name, {}).get("user") or {}
+    for field in ("exec", "auth-provider"):
+        if not isinstance(user.get(field) or {}, dict):
+            raise KubeconfigError(text, f"{field} of user {user_name!r} is no mapping", f"{field}: {{…: …}}")
+    if plugin := user.get("exec"):
+        _check_plugin(text, plugin)
+    # The package fails for a context without a user, or with an empty one: add a user without credentials.
+    chosen["user"] = user_name or "anonymous"
+    content["users"] += [] if user_name else [{"name": "anonymous"}]
+    for entry in content["users"]:
+        entry["user"] = entry.get("user") or {"name": entry["name"]}
+    return content, user
+
+
+def kubeconfig_server(text: str, context: str) -> str:
+    """The URL of the API server of the context."""
+    content, _ = kubeconfig(text, context)
+    (chosen, *_) = [each for each in content["contexts"] if each["name"] == (context or content["current-context"])]
+    (cluster, *_) = [each for each in content["clusters"] if each["name"] == chosen["context"]["cluster"]]
+    return str(cluster["cluster"]["server"])
+
+
+def _merged(paths: Sequence[Path]) -> Json:
+    content: Json = {kind: [] for kind in KINDS} | {"current-context": ""}
+    for path in paths:
+        one = mapping(path, may_be_empty=len(paths) > 1)
+        for kind in KINDS:
+            known = {entry["name"] for entry in content[kind]}
+            content[kind] += [
+                _absolute(path.parent, kind, entry) for entry in named(path, one, kind) if entry["name"] not in known
+            ]
+        content["current-context"] = content["current-context"] or str(one.get("current-context") or "")
+    return content
+
+
+def mapping(path: Path, *, may_be_empty: bool) -> Json:
+    """The content of the file; KubeconfigError unless it is a mapping, or empty where that is allowed."""
+    try:
+        found = documents(str(path), bounded_text(path), repeated=[])
+    except OSError as error:
+        raise KubeconfigError(str(path), error.strerror or str(error), "a kubeconfig file that can be read") from error
+    except ManifestError as error:
+        where = f"{path}:{error.line}" if error.line else str(path)
+        raise KubeconfigError(where, error.reason, "YAML or JSON") from error
+    except UnicodeDecodeError as error:
+        raise KubeconfigError(str(path), str(error), "YAML or JSON") from error
+    if len(found) > 1:
+        raise KubeconfigError(f"{path}:{found[1].line}", "a second document", "one document")
+    content = found[0].value if found else None
+    if content is None and may_be_empty:
+        return {}
+    if not isinstance(content, dict):
+        raise KubeconfigError(str(path), f"{type(content).__name__} at the top", "a mapping with clusters and contexts")
+    return content
+
+
+def named(path: Path, content: Json, kind: str) -> list[Json]:
+    """The clusters, users or contexts; KubeconfigError unless they are a list of entries with names."""
+    entries, what = content.get(kind) or [], kind[:-1]
+    if not isinstance(entries, list) or not all(
+        isinstance(entry, dict) and isinstance(entry.get("name"), str) and isinstance(entry.get(what) or {}, dict)
+        for entry in entries
+    ):
+        wanted = f"{kind}: [{{name: …, {what}: {{…: …}}}}]"
+        raise KubeconfigError(str(path), f"{kind} is not a list of named entries", wanted)
+    return entries
+
+
+def _absolute(folder: Path, kind: str, entry: Json) -> Json:
+    """The entry with its paths resolved against this folder.
+
+    The command of an exec plugin is a path where it holds a slash (client authentication reference, exec.command).
+    """
+    value = entry.get(kind[:-1])
+    if isinstance(value, dict):
+        for field in PATHS.get(kind, ()):
+            if value.get(field):
+                value[field] = str(folder / str(value[field]))
+        plugin = value.get("exec") if kind == "users" else None
+        if isinstance(plugin, dict) and os.sep in str(plugin.get("command") or ""):
+            plugin["command"] = str(folder / plugin["command"])
+    return entry
+
+
+def _check_plugin(where: str, plugin: Json) -> None:
+    command = str(plugin.get("command") or "")
+    if not shutil.which(command):
+        hint = plugin.get("installHint") or "an executable file or one on PATH"
+        raise KubeconfigError(where, f"exec plugin {command!r} is not there", " ".join(str(hint).split()))
+
+
+def server_url(where: str, url: str) -> str:
+    """The URL without a slash at its end; KubeconfigError for one that is not http or https."""
+    try:
+        parts = urlsplit(url)
+        is_url = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+        is_url = is_url and url.isprintable() and " " not in url
+    except ValueError:  # an unclosed bracket, or a port that is not a number
+        is_url = False
+    if not is_url:
+        raise KubeconfigError(where, f"{url!r} is no address of an API server", "http://HOST:PORT or https://HOST:PORT")
+    return url.rstrip("/")
+
+
+def write_kubeconfig(path: Path, server: str, *, ca_file: str = "", token: str = "") -> None:
+    """Make `server` the current cluster of this kubeconfig; a new file is readable by its owner only.
+
+    In an existing file cluster, user and context `kdns` are replaced and become current, as by minikube and kind. The
+    context keeps its namespace, and all other entries stay. Comments are lost, as with kubectl.
+    KubeconfigError for a file that is no kubeconfig, InputError for one that cannot be written.
+    """
+    content = kubeconfig_content(path)
+    cluster = {"server": server, **({"certificate-authority": str(Path(ca_file).absolute())} if ca_file else {})}
+    contexts = [entry.get("context") for entry in content["contexts"] if entry["name"] == OWN_NAME]
+    context = contexts[0] if contexts and isinstance(contexts[0], dict) else {"namespace": "default"}
+    token = token or (_PLACEHOLDER if server.startswith("https:") else "")
+    own = {
+        "clusters": {"cluster": cluster},
+        "users": {"user": {"token": token} if token else {}},
+        "contexts": {"context": {**context, "cluster": OWN_NAME, "user": OWN_NAME}},
+    }
+    for kind, entry in own.items():
+        content[kind] = [*(each for each in content[kind] if each["name"] != OWN_NAME), {"name": OWN_NAME, **entry}]
+    content["current-context"] = OWN_NAME
+    try:
+        _replace(path, dumped(content))
+    except OSError as error:
+        raise InputError(f"--kubeconfig {path}: cannot be written: {error.strerror}") from error
+
+
+def kubeconfig_content(path: Path) -> Json:
+    """The content of the file, with a list of each kind of entry; empty lists for a missing or empty file.
+
+    KubeconfigError for a file that is no kubeconfig, InputError for what is no file.
+    """
+    content: Json = {}
+    if os.path.exists(path):  # noqa: PTH110 - Path.exists raises where a folder may not be searched
+        if not path.is_file():
+            raise InputError(f"--kubeconfig {path}: cannot be written: not a file")
+        content = mapping(path, may_be_empty=True)
+    header = {"apiVersion": "v1", "kind": "Config"}
+    is_config = all(content.get(field, value) == value for field, value in header.items())
+    if content and not (is_config and (_FIELDS | header.keys()) & content.keys()):
+        found = f"kind {content['kind']}" if "kind" in content else "no kubeconfig"
+        raise KubeconfigError(str(path), f"{found}, left as it is", "a kubeconfig, or a file that is not there yet")
+    return {**header, **content, **{kind: named(path, content, kind) for kind in KINDS}}
+
+
+def _replace(path: Path, text: str) -> None:
+    """Replace the file atomically. A symbolic link stays one.
+
+    What root writes keeps its owner; a new file gets that of its folder, who would have it without sudo.
+    """
+    target = Path(os.path.realpath(path))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, new = mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            with suppress(PermissionError):
+                owner = (target if target.exists() else target.parent).stat()
+                os.fchown(handle, owner.st_uid, owner.st_gid)
+            file.write(text)
+            file.flush()
+            os.fsync(handle)
+        Path(new).replace(target)
+    except OSError:
+        Path(new).unlink(missing_ok=True)
+        raise

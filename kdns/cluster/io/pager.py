@@ -1,0 +1,78 @@
+"""Lists in pages (Kubernetes API Concepts, "Retrieving large results sets in chunks"): the one pager of kdns."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Protocol
+
+from kdns.cluster.objects import Object
+from kdns.cluster.watch import DECODE_ERRORS, DecodeFailure, ListPage, Resource, decode_list
+from kdns.errors import ApiServerError
+
+PAGE_OBJECTS = 500
+"""Objects of one page, as kubectl asks for."""
+
+OBJECTS_MAX, PAGES_MAX = 500_000, 10_000
+"""Bounds of one list. Kubernetes is tested with 150,000 Pods, its kind with the most objects."""
+
+
+class EndlessListError(ApiServerError):
+    """A list with more objects or pages than any cluster has."""
+
+    def __init__(self, server: str, path: str, bound: str) -> None:
+        super().__init__(
+            server,
+            f"GET {path}: more than {bound}; kdns stops there because the list seems endless. Check that the server "
+            "is a Kubernetes API, and that no proxy in front of it drops the parameter continue",
+        )
+
+
+class Getter(Protocol):
+    """A connection that reads: kdns.cluster.io.connection.Connection."""
+
+    @property
+    def server(self) -> str:
+        """The server's URL, for messages."""
+
+    async def get(self, path: str, params: Mapping[str, str]) -> bytes:
+        """The body of a successful response; ApiServerError otherwise."""
+
+
+async def pages(
+    connection: Getter, resource: Resource, params: Mapping[str, str], page_objects: int, *, namespace: str = ""
+) -> AsyncIterator[ListPage]:
+    """The pages of a list, the next one requested when the caller is done with one. `page_objects` 0: one page.
+
+    Raises ApiServerError (410 Gone where the server has compacted the list's revision), EndlessListError, or one of
+    DECODE_ERRORS.
+    """
+    query = dict(params) | ({"limit": str(page_objects)} if page_objects else {})
+    path, objects = resource.path_in(namespace), 0
+    for _ in range(PAGES_MAX):
+        page = decode_list(resource, await connection.get(path, query))
+        objects += len(page.objects) + len(page.failures)
+        if objects > OBJECTS_MAX:
+            raise EndlessListError(connection.server, path, f"{OBJECTS_MAX} objects")
+        yield page
+        if not page.continue_token:
+            return
+        if page.continue_token == query.get("continue"):
+            raise ApiServerError(connection.server, f"{resource.path}: the same page follows itself")
+        query["continue"] = page.continue_token
+    raise EndlessListError(connection.server, path, f"{PAGES_MAX} pages")
+
+
+async def list_objects(
+    connection: Getter, resource: Resource, on_failure: Callable[[DecodeFailure], None], *, namespace: str = ""
+) -> list[Object]:
+    """All objects of a kind, for programs that list once. ApiServerError also for a response that is no list."""
+    objects: list[Object] = []
+    try:
+        async for page in pages(connection, resource, {}, PAGE_OBJECTS, namespace=namespace):
+            objects += page.objects
+            for failure in page.failures:
+                on_failure(failure)
+    except DECODE_ERRORS as error:
+        reason = f"{resource.path}: not the answer of a Kubernetes API: {error}"
+        raise ApiServerError(connection.server, reason) from error
+    return objects

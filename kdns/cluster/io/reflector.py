@@ -1,0 +1,421 @@
+"""The reflector: keeps State equal to the API server's objects of one kind by list-and-watch.
+
+A later list is compared in place: an object stays stored, and so do the answers made of it, until the server has
+reported that it is deleted. A watch that ends is resumed from the last resourceVersion. A new list is made only after
+410 Gone, after a stream that does not decode, after a resourceVersion that is older than the known one (compared after
+every outage and with every event), after Timing.refusals consecutive refusals to resume, and every Timing.verify_s. One
+that lacks most of the stored objects is believed when the next one, Timing.confirm_s later, lacks most as well.
+
+Objects and events are applied in order and in slices of SLICE_S, between which the loop serves others. A watch resumes
+after the last event that was applied.
+
+Differs: client-go believes any list, also an empty one of another kind than it asked for; names that exist would not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Protocol, TypeAlias
+
+import msgspec
+
+from kdns import logs
+from kdns.cluster.io import pager
+from kdns.cluster.io.outage import Outage
+from kdns.cluster.io.pager import EndlessListError, Getter, pages
+from kdns.cluster.objects import Key, Object
+from kdns.cluster.state import AnyChange, State
+from kdns.cluster.watch import (
+    DECODE_ERRORS,
+    DecodeFailure,
+    Event,
+    Lines,
+    Resource,
+    Timing,
+    backoff_s,
+    check_object,
+    decode_event,
+    decode_list,
+    decode_status,
+    is_older,
+    key_of,
+    resource_version_of,
+)
+from kdns.errors import ApiServerError
+
+OnChange: TypeAlias = Callable[[list[AnyChange]], None]
+"""Called with the changes of one list page or one batch of events, after all of them are in State.
+
+Called with an empty list when the first complete list of a kind changed nothing: State.synced has one more kind.
+"""
+
+SLICE_S = 0.001
+"""How long objects or events are applied before others get the loop."""
+
+TOO_LARGE = "Too large resource version"
+"""The message, with status 504, for a resourceVersion that the server has not reached: it was restored or replaced."""
+
+VERSION_INDEPENDENT = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS)
+"""Errors that do not depend on the resourceVersion: a new list would get them as well."""
+
+ABSENT = (HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN)
+"""Errors for a kind that the server does not have, or that this client may not read."""
+
+log = logs.get("kdns.reflector")
+
+
+class Connection(Getter, Protocol):
+    """What a reflector needs of kdns.cluster.io.connection.Connection."""
+
+    def stream(self, path: str, params: Mapping[str, str]) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """The chunks of a successful response; ApiServerError otherwise."""
+
+
+@dataclass(slots=True)
+class WatchStats:
+    """Counters of one kind. Times are of the reflector's clock; None before the first event.
+
+    now - last_contact_s is the staleness. With bookmarks it stays below 70 s or so while the watch works.
+    """
+
+    connected: bool = False
+    resource_version: str = ""
+    lists: int = 0
+    watches: int = 0
+    events: int = 0
+    undecodable: int = 0
+    errors: Counter[str] = field(default_factory=Counter)  # by HTTP status, or "connection", "malformed", "internal"
+    relists: Counter[str] = field(default_factory=Counter)  # by cause
+    last_event_s: float | None = None
+    last_contact_s: float | None = None
+
+
+@dataclass(slots=True)
+class ListResult:
+    """What a complete list held."""
+
+    keys: set[Key] = field(default_factory=set)
+    version: str = ""
+    changes: int = 0
+
+
+class RelistError(Exception):
+    """The watch cannot be resumed, or the list not be believed: a new list is needed, not before `after_s`."""
+
+    def __init__(self, cause: str, reason: str, after_s: float = 0.0) -> None:
+        self.cause, self.reason, self.after_s = cause, reason, after_s
+        super().__init__(reason)
+
+
+@dataclass(slots=True)
+class Reflector:
+    """List-and-watch of one kind of one API server; `run` until cancelled."""
+
+    resource: Resource
+    connection: Connection
+    state: State
+    on_change: OnChange
+    stats: WatchStats
+    outage: Outage
+    timing: Timing
+    now_s: Callable[[], float]
+    fraction: Callable[[], float]
+    label_selector: str = ""
+    field_selector: str = ""
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    _version: str = ""
+    _cause: str = ""
+    _listed_s: float = 0.0
+    _failures: int = 0
+    _lost: bool = False
+    _refusals: int = 0
+    _is_doubted: bool = False
+
+    async def run(self) -> None:
+        """List and watch until cancelled. No error ends it."""
+        while True:
+            after_s, jittered_s = await self._round()
+            self.stats.connected = False
+            if after_s:
+                await self.sleep(max(after_s, jittered_s))
+            else:
+                await self.outage.wait(self.sleep(jittered_s))
+
+    async def _round(self) -> tuple[float, float]:
+        """List where it is needed, then watch until the watch ends; the seconds to wait before the next round.
+
+        The first number is what must be waited, the second a backoff, which ends when the server answers again. The
+        first failure after a working watch costs no wait.
+        """
+        began_s = self.now_s()
+        free_failures = 1
+        after_s = 0.0
+        try:
+            if self._version and began_s - self._listed_s >= self.timing.verify_s:
+                self._relist("verify")
+            if self._version and self._failures:
+                await self._compare_version()
+            if not self._version:
+                await self._list()
+            began_s = self.now_s()
+            await self._watch()
+        except RelistError as error:
+            self._relist(error.cause)
+            self.stats.errors[error.cause] += 1
+            after_s = error.after_s
+            log.warning("new list needed", kind=self.resource.plural, cause=error.cause, reason=error.reason)
+        except DECODE_ERRORS as error:
+            self._relist("malformed")
+            self.stats.errors["malformed"] += 1
+            log.warning("api server response malformed", kind=self.resource.plural, reason=str(error))
+        except EndlessListError as error:
+            self._relist("endless")
+            self.stats.errors["endless"] += 1
+            after_s = self.timing.backoff_cap_s
+            log.warning("new list needed", kind=self.resource.plural, cause="endless", reason=error.reason)
+        except ApiServerError as error:
+            free_failures = self._failed(error)
+            after_s = min(error.retry_after_s, self.timing.retry_after_cap_s)
+        except Exception:  # a task's boundary: the reflector must not end
+            self._relist("internal")
+            self.stats.errors["internal"] += 1
+            log.exception("reflector failed", kind=self.resource.plural)
+        healthy = self.stats.connected and self.now_s() - began_s >= self.timing.healthy_s
+        self._failures = 0 if healthy else self._failures + 1
+        jittered_s = backoff_s(
+            self._failures - free_failures,
+            self.fraction(),
+            base_s=self.timing.backoff_s,
+            cap_s=self.timing.backoff_cap_s,
+        )
+        return after_s, jittered_s
+
+    def _failed(self, error: ApiServerError) -> int:
+        """Count and log a failed request; the number of failures that cost no wait."""
+        self.stats.errors[str(error.status or "connection")] += 1
+        if error.status == HTTPStatus.GONE:
+            self._relist("expired")
+            self._answered()
+            log.info("resource version expired", kind=self.resource.plural)
+            return 1
+        if error.status == HTTPStatus.GATEWAY_TIMEOUT and TOO_LARGE in error.reason:
+            self._relist("restored")
+            log.warning("api server has an older resource version", kind=self.resource.plural, reason=error.reason)
+            return 1
+        if error.status:
+            if self.resource.is_optional and error.status in ABSENT and self.resource.kind not in self.state.synced:
+                self._absent(error)
+            if not (self.resource.is_optional and error.status == HTTPStatus.NOT_FOUND):
+                self.outage.refused(self.resource, error)
+            self._refusals += error.status not in VERSION_INDEPENDENT
+            if self._version and self._refusals >= self.timing.refusals:
+                self._relist("refused")
+            return 0
+        if self.stats.connected:  # an outage is reported when the next attempt fails too
+            log.info("watch interrupted", kind=self.resource.plural, reason=error.reason)
+            return 1
+        self.outage.lost(self.connection.server, error.reason, self.stats.last_contact_s)
+        self._lost = True
+        return 0
+
+    def _absent(self, error: ApiServerError) -> None:
+        """Treat an optional kind as empty until the server has it."""
+        log.info("kind not served", kind=self.resource.plural, reason=error.reason)
+        self.on_change(self.state.retain(self.resource.kind, ()))
+
+    def _relist(self, cause: str) -> None:
+        self._version, self._cause, self._refusals = "", cause, 0
+
+    def _contact(self) -> None:
+        self.stats.last_contact_s = self.now_s()
+        self._answered()
+        self.outage.back(self.resource)
+
+    def _answered(self) -> None:
+        """Reset the backoff of an outage: the requests after it, such as a 410 and a new list, do not wait."""
+        if self._lost:
+            self._lost, self._failures = False, 0
+
+    async def _compare_version(self) -> None:
+        """RelistError after an outage where the server has an older version: its watch would wait for the known one.
+
+        A restored server that has counted beyond the known version since is found by the list of Timing.verify_s only.
+        """
+        query = self._selectors() | {"limit": "1"}
+        page = decode_list(self.resource, await self.connection.get(self.resource.path, query))
+        if is_older(page.resource_version, self._version):
+            raise RelistError("restored", f"resourceVersion {page.resource_version} came after {self._version}")
+
+    async def _list(self) -> None:
+        kind = self.resource.kind
+        first_time = kind not in self.state.synced
+        before = frozenset(self.state.objects(kind))
+        began_s = self.now_s()
+        self.stats.lists += 1
+        if self._cause:
+            self.stats.relists[self._cause] += 1
+        try:
+            result = await self._fetch(self.timing.page_objects)
+        except ApiServerError as error:
+            if error.status != HTTPStatus.GONE:
+                raise
+            result = await self._fetch(0)  # the list's revision was compacted between two pages
+        self._doubt(before, result.keys)
+        gone = self.state.retain(kind, result.keys)
+        if gone or first_time:
+            self.on_change(gone)
+        self._version = self.stats.resource_version = result.version
+        self._listed_s = self.now_s()
+        log.info(
+            "listed",
+            kind=self.resource.plural,
+            cause=self._cause or "start",
+            objects=len(result.keys),
+            changes=result.changes + len(gone),
+            took_s=round(self._listed_s - began_s, 3),
+        )
+
+    def _doubt(self, before: Collection[Key], listed: Collection[Key]) -> None:
+        """RelistError for a list without most of the stored objects, unless the list before lacked most as well.
+
+        A server without its data, or a proxy in front of the wrong one, has an empty list too.
+        """
+        missing = sum(key not in listed for key in before)
+        self._is_doubted = 2 * missing > len(before) and not self._is_doubted
+        if self._is_doubted:
+            reason = f"{missing} of {len(before)} known objects are not listed"
+            raise RelistError("unconfirmed", reason, self.timing.confirm_s)
+
+    async def _fetch(self, page_objects: int) -> ListResult:
+        """List all objects in pages of this size (0: one page); each page is stored before the next is requested."""
+        result = ListResult()
+        async for page in pages(self.connection, self.resource, self._selectors(), page_objects):
+            self._contact()
+            result.keys.update(self._skip(page.failures))
+            objects = iter(page.objects)
+            while self._upsert(objects, result):  # noqa: ASYNC110 - nothing is waited for: others have their turn
+                await asyncio.sleep(0)
+            # Changes made while later pages are read are newer than the first page's version: the watch reports them.
+            result.version = result.version or page.resource_version
+        if not result.version:
+            raise msgspec.DecodeError("the list has no metadata.resourceVersion")
+        return result
+
+    def _upsert(self, objects: Iterator[Object], result: ListResult) -> bool:
+        """Store listed objects for a slice of time, and hand over the changes; whether objects may be left."""
+        changes: list[AnyChange] = []
+        is_over = self._slice()
+        try:
+            for obj in objects:
+                result.keys.add(obj.key)
+                if change := self._put(obj):
+                    changes.append(change)
+                if is_over():
+                    return True
+            return False
+        finally:
+            result.changes += len(changes)
+            self._hand_over(changes)
+
+    def _slice(self) -> Callable[[], bool]:
+        """Whether a slice of time that begins now is over."""
+        time_s = asyncio.get_running_loop().time
+        end_s = time_s() + SLICE_S
+        return lambda: time_s() >= end_s
+
+    def _put(self, obj: Object) -> AnyChange | None:
+        """Store an object; EndlessListError beyond the bound of a list, which failed lists and watches reach too."""
+        known = self.state.objects(self.resource.kind)
+        if len(known) >= pager.OBJECTS_MAX and obj.key not in known:
+            raise EndlessListError(self.connection.server, self.resource.path, f"{pager.OBJECTS_MAX} objects")
+        return self.state.upsert(obj)
+
+    def _selectors(self) -> dict[str, str]:
+        selectors = {"labelSelector": self.label_selector, "fieldSelector": self.field_selector}
+        return {name: value for name, value in selectors.items() if value}
+
+    async def _watch(self) -> None:
+        params = {
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": self._version,
+            "timeoutSeconds": str(round(self.timing.watch_s * (1 + self.fraction()))),
+        }
+        self.stats.watches += 1
+        lines = Lines()
+        async with self.connection.stream(self.resource.path, params | self._selectors()) as chunks:
+            self.stats.connected = True
+            self._contact()
+            async for chunk in chunks:
+                self._contact()
+                events = map(decode_event, lines.feed(chunk))
+                while self._apply(events):  # noqa: ASYNC110 - as in _fetch
+                    await asyncio.sleep(0)
+
+    def _apply(self, events: Iterator[Event]) -> bool:
+        """Store events for a slice of time and hand over the changes, also those before an event that ends the watch.
+
+        Returns whether events may be left.
+        """
+        changes: list[AnyChange] = []
+        last: Event | None = None
+        is_left, is_over = False, self._slice()
+        try:
+            for event in events:
+                if event.type == "ERROR":
+                    raise self._error(event)
+                check_object(self.resource, event.object)
+                last = event
+                if event.type != "BOOKMARK":
+                    self._store(event, changes)
+                if is_over():
+                    is_left = True
+                    break
+        finally:
+            self._hand_over(changes)
+        if last:
+            self._resume_from(resource_version_of(last.object))
+        return is_left
+
+    def _store(self, event: Event, changes: list[AnyChange]) -> None:
+        self.stats.events += 1
+        self.stats.last_event_s = self.now_s()
+        try:
+            if event.type == "DELETED":
+                key = key_of(event.object)
+                change = self.state.delete(self.resource.kind, key) if key else None
+            else:
+                change = self._put(self.resource.decode(event.object))
+        except msgspec.ValidationError as error:
+            self._skip([DecodeFailure(key_of(event.object), str(error))])
+        else:
+            if change:
+                changes.append(change)
+
+    def _resume_from(self, version: str) -> None:
+        if is_older(version, self._version):
+            raise RelistError("restored", f"resourceVersion {version} came after {self._version}")
+        if version:
+            self._version = self.stats.resource_version = version
+            self._refusals = 0
+
+    def _error(self, event: Event) -> Exception:
+        """The error of an ERROR event, whose object is a Status."""
+        status = decode_status(event.object)
+        return ApiServerError(self.connection.server, status.message or status.reason, status.code or 500)
+
+    def _hand_over(self, changes: list[AnyChange]) -> None:
+        if changes:
+            self.on_change(changes)
+
+    def _skip(self, failures: Iterable[DecodeFailure]) -> list[Key]:
+        """Count and log objects that do not decode; their keys, so that their last good versions stay stored."""
+        for one in failures:
+            self.stats.undecodable += 1
+            log.warning("object malformed", kind=self.resource.plural, key=one.key, reason=one.reason)
+        return [one.key for one in failures if one.key]

@@ -1,0 +1,1 @@
+"""Controllers at work in the process of the API."""

@@ -1,0 +1,357 @@
+"""Runs the controllers in the process of the API server, in the event loop iteration of each change.
+
+A change wakes the manager once per iteration. It passes on all events, then reconciles subjects until the queue is
+empty or the time slice is used up, also in the middle of what one reconcile writes, so that large queues and large
+workloads do not starve the clients of the API. A large object is made beside the loop, where the API is shared with
+other threads, and nothing else is learnt or reconciled until it is written. When the queue is empty, it deletes
+dependents of deleted objects, a few at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from time import monotonic, time
+from typing import TypeAlias
+
+import msgspec
+
+from kdns import logs
+from kdns.cluster.objects import Key
+from kdns.controlplane.controllers.controller import Action, Controller, Notice, Subject
+from kdns.controlplane.controllers.events import EventRecorder, new_event, repeated
+from kdns.controlplane.meta.errors import StatusError
+from kdns.controlplane.meta.kinds import EVENT, Json, Kind
+from kdns.controlplane.resources.strategy import STRATEGIES
+from kdns.controlplane.server.api import Api
+from kdns.controlplane.server.io.aside import LARGE_BYTES, aside
+from kdns.controlplane.server.namespaces import is_namespace_terminating
+from kdns.controlplane.storage.watch import Subscription, WatchEvent
+from kdns.errors import KdnsError
+
+TIME_SLICE_S = 0.01
+FIRST_RETRY_S = 0.005
+LONGEST_RETRY_S = 30.0
+PROGRESS_S = 0.1
+_CONFLICT = 409
+_DELETIONS_AT_ONCE = 25
+_PIECE_BYTES = 64 * 1024
+"""How much of a subscription is read between two checks of the time slice."""
+
+Task: TypeAlias = tuple[int, Subject]
+"""A controller, by its index in the table, and the subject to reconcile."""
+
+Making: TypeAlias = asyncio.Task[Json]
+"""A large object that is made and written beside the loop."""
+
+log = logs.get(__name__)
+
+
+class ControllerManager:
+    """All controllers of one cluster. They run between `start` and `close` in the event loop that called `start`.
+
+    `new_controllers()` returns controllers with empty indexes. `idle` is set whenever the queue is empty; retries and
+    delayed reconciles may still be scheduled.
+    """
+
+    def __init__(
+        self, api: Api, new_controllers: Callable[[], Sequence[Controller]], *, now_s: Callable[[], float] = time
+    ) -> None:
+        self._api, self._new_controllers, self._now_s = api, new_controllers, now_s
+        self.idle = asyncio.Event()
+        self._reconciled = 0
+        self._failures: dict[Task, int] = {}
+        self._later: dict[Task, asyncio.TimerHandle] = {}
+        self._subscriptions: dict[Kind, Subscription] = {}
+        self._deletions_failed = 0
+        self._making: Making | None = None
+        self._scheduled = self._closed = self._has_events = False
+
+    def start(self) -> None:
+        """Watch all kinds from the present state; a second call begins anew with new controllers."""
+        self._stop()
+        self._controllers = tuple(self._new_controllers())
+        self._queue: OrderedDict[Task, float] = OrderedDict()  # popping the first entry is O(1), unlike with dict
+        self._at_work: tuple[Task, float, Iterator[Making | None]] | None = None
+        self._own_writes: dict[tuple[int, Kind, Key], int] = {}
+        self._recorder = EventRecorder()
+        self._followers: dict[Kind, list[tuple[int, Controller]]] = {}
+        for index, controller in enumerate(self._controllers):
+            for kind in controller.follows:
+                self._followers.setdefault(kind, []).append((index, controller))
+        for kind in self._followers:
+            subscription = self._api.watch(kind, None)
+            self._subscriptions[kind] = subscription
+            subscription.wake = self._on_event
+        self._api.backlog.wake = self._wake
+        self._has_events = True
+        self._wake()
+
+    async def finished(self, progress: Callable[[int, int], object]) -> None:
+        """Wait until the queue is empty. `progress` gets how many subjects are done and left, ten times a second.
+
+        Events that were not passed on yet may add more.
+        """
+        while not self.idle.is_set():
+            progress(self._reconciled, len(self._queue) + (self._at_work is not None))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.idle.wait(), PROGRESS_S)
+
+    def close(self) -> None:
+        """Stop watching and drop the queue."""
+        self._closed = True
+        self._stop()
+
+    async def closed(self) -> None:
+        """Wait for the write that was at work when the manager was closed."""
+        if self._making:
+            await asyncio.wait([self._making])
+
+    def _stop(self) -> None:
+        self._api.backlog.wake = None
+        for timer in self._later.values():
+            timer.cancel()
+        self._later.clear()
+        for subscription in self._subscriptions.values():
+            subscription.wake = _nothing
+            subscription.close()
+        self._subscriptions.clear()
+
+    def _on_event(self) -> None:
+        self._has_events = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if not self._scheduled and not self._closed:
+            self._scheduled = True
+            self.idle.clear()
+            asyncio.get_running_loop().call_soon(self._run)
+
+    def _run(self) -> None:
+        """One time slice of work."""
+        self._scheduled = False
+        if self._closed or self._making:
+            return
+        self._api.backlog.is_held = True
+        try:
+            self._work(monotonic() + TIME_SLICE_S)
+        except Exception:  # the task's boundary: the manager goes on whatever failed
+            log.exception("controllers failed, restarting")
+            self._stop()
+            asyncio.get_running_loop().call_later(FIRST_RETRY_S, self._restart)
+
+        finally:
+            self._api.backlog.is_held = False
+
+    def _work(self, until: float) -> None:
+        while True:
+            if not self._drain(until):
+                self._wake()
+                return
+            if self._at_work or self._queue:
+                self._attempt(until)
+                if self._making:
+                    return
+            elif not self._api.backlog.is_left:
+                self.idle.set()
+                return
+            elif not self._delete_dependents():
+                return
+            if monotonic() > until:
+                self._wake()
+                return
+
+    def _restart(self) -> None:
+        if self._closed:
+            return
+        try:
+            self.start()
+        except Exception:  # the same boundary
+            log.exception("controllers not restarted")
+            asyncio.get_running_loop().call_later(LONGEST_RETRY_S, self._restart)
+
+    def _delete_dependents(self) -> bool:
+        """Delete a few dependents of deleted objects; False when that fails, which schedules a retry."""
+        try:
+            self._api.backlog.go_on(_DELETIONS_AT_ONCE)
+        except KdnsError as error:
+            self._deletions_failed += 1
+            delay_s = _retry_s(self._deletions_failed)
+            log.warning("deletion retries", reason=str(error), delay_s=delay_s)
+            asyncio.get_running_loop().call_later(delay_s, self._wake)
+            return False
+        self._deletions_failed = 0
+        return True
+
+    def _drain(self, until: float) -> bool:
+        """Pass on all events; False when the time slice ends before, and then nothing may be reconciled."""
+        if not self._has_events:
+            return True
+        for kind, subscription in self._subscriptions.items():
+            while subscription.waiting:
+                for change in subscription.take(_PIECE_BYTES):
+                    self._learn(kind, change)
+                if monotonic() > until and subscription.waiting:
+                    return False
+            if subscription.closed and not self._closed:
+                log.info("controllers fell behind, restarting", kind=kind.kind)
+                self.start()
+                return self._drain(until)
+        self._has_events = False
+        return True
+
+    def _learn(self, kind: Kind, change: WatchEvent) -> None:
+        version = change.stored
+        obj = None if change.type == "DELETED" else version.obj
+        for index, controller in self._followers[kind]:
+            try:
+                subjects = tuple(controller.learn(kind, version.key, obj, version.revision))
+            except Exception:  # one object must not stop the others
+                log.exception("controller failed to learn", controller=controller.name, kind=kind.kind, key=version.key)
+                subjects = ()
+            own = self._own_writes.pop((index, kind, version.key), 0) == version.revision
+            if not own or kind not in controller.settled:
+                for subject in subjects:
+                    self._queue.setdefault((index, subject), self._now_s())
+
+    def _attempt(self, until: float) -> None:
+        """Go on with the subject at work, or begin with the next, until it is done or the time slice is used up."""
+        if self._at_work is None:
+            task, since_s = self._queue.popitem(last=False)
+            self._at_work = task, since_s, self._writes(task, since_s)
+        task, since_s, writes = self._at_work
+        try:
+            for making in writes:
+                if making:
+                    self._making = making
+                    making.add_done_callback(self._made)
+                    return
+                if monotonic() > until:
+                    return
+        except KdnsError as error:
+            self._failed(task, since_s, error)
+        except Exception as error:  # one subject must not stop the others
+            name = self._controllers[task[0]].name
+            log.exception("controller failed", controller=name, subject="/".join(task[1]))
+            self._failed(task, since_s, error)
+        self._at_work = None
+        self._reconciled += 1
+
+    def _made(self, making: Making) -> None:
+        """Go on behind a large object; an error that nobody waits for any more is dropped."""
+        self._making = None
+        if not making.cancelled():
+            making.exception()
+        self._wake()
+
+    def _writes(self, task: Task, since_s: float) -> Iterator[Making | None]:
+        """Reconcile a subject; yields after each write, and a large one that has to end first."""
+        index, subject = task
+        controller = self._controllers[index]
+        if waiting := self._later.pop(task, None):
+            waiting.cancel()
+        outcome = controller.reconcile(subject, since_s, self._now_s())
+        for action in outcome.actions:
+            if self._is_large(action):
+                making = asyncio.get_running_loop().create_task(self._write_aside(index, action))
+                yield making
+                self._note_own(index, action, making.result())
+            else:
+                self._write(index, action)
+                yield None
+        for notice in outcome.notices:
+            self._record(controller, notice)
+            yield None
+        self._failures.pop(task, None)
+        if outcome.again_s is not None:
+            self._reconcile_later(task, outcome.again_s)
+
+    def _failed(self, task: Task, since_s: float, error: Exception) -> None:
+        index, subject = task
+        controller = self._controllers[index]
+        if is_namespace_terminating(error):
+            log.debug("controller stops", controller=controller.name, subject="/".join(subject), reason=str(error))
+            return
+        failures = self._failures[task] = self._failures.get(task, 0) + 1
+        delay_s = _retry_s(failures)
+        write = log.debug if isinstance(error, StatusError) and error.code == _CONFLICT else log.warning
+        name = "/".join(subject)
+        write("controller retries", controller=controller.name, subject=name, reason=str(error), delay_s=delay_s)
+        notice = controller.failed(subject, error)
+        if notice:
+            self._record(controller, notice)
+        self._reconcile_later(task, delay_s, since_s)
+
+    def _reconcile_later(self, task: Task, delay_s: float, since_s: float | None = None) -> None:
+        def enqueue() -> None:
+            self._later.pop(task, None)
+            self._queue.setdefault(task, self._now_s() if since_s is None else since_s)
+            self._wake()
+
+        self._later[task] = asyncio.get_running_loop().call_later(delay_s, enqueue)
+
+    def _is_large(self, action: Action) -> bool:
+        """Whether an object is made beside the loop; never one that gets addresses and ports, as for clients."""
+        if action.verb == "delete" or not self._api.is_shared or STRATEGIES[action.kind].allocate:
+            return False
+        return len(msgspec.json.encode(action.obj)) >= LARGE_BYTES
+
+    async def _write_aside(self, index: int, action: Action) -> Json:
+        """Make an object in a thread, and once more in the loop where another write came between."""
+        try:
+            return await aside(partial(self._stored, index, action), LARGE_BYTES)
+        except StatusError as error:
+            if error.reason != "Conflict":
+                raise
+        return self._stored(index, action)
+
+    def _write(self, index: int, action: Action) -> None:
+        meta = action.obj["metadata"]
+        if action.verb == "delete":
+            namespace = meta.get("namespace", "")
+            stored = self._api.store.get(action.kind, (namespace, meta["name"]))
+            if stored and stored.obj["metadata"]["uid"] == meta.get("uid"):
+                self._api.delete(action.kind, namespace, meta["name"], options=action.options)
+            return
+        self._note_own(index, action, self._stored(index, action))
+
+    def _stored(self, index: int, action: Action) -> Json:
+        meta = action.obj["metadata"]
+        namespace, manager = meta.get("namespace", ""), self._controllers[index].name
+        if action.verb == "create":
+            return self._api.create(action.kind, namespace, action.obj, field_manager=manager)
+        return self._api.update(
+            action.kind, namespace, meta["name"], action.obj, subresource=action.subresource, field_manager=manager
+        )
+
+    def _note_own(self, index: int, action: Action, made: Json) -> None:
+        written, namespace = made["metadata"], action.obj["metadata"].get("namespace", "")
+        self._own_writes[index, action.kind, (namespace, written["name"])] = int(written["resourceVersion"])
+
+    def _record(self, controller: Controller, notice: Notice) -> None:
+        """Create an Event, or increment the count of the one that says the same. A refused Event is only logged."""
+        key = self._recorder.key(notice, controller.name)
+        stored = self._api.store.get(EVENT, key) if key else None
+        try:
+            if stored:
+                again = repeated(stored.obj, self._now_s())
+                self._api.update(EVENT, *stored.key, again, field_manager=controller.name)
+                return
+            first = new_event(notice, controller.name, self._now_s())
+            namespace = first["metadata"]["namespace"]
+            meta = self._api.create(EVENT, namespace, first, field_manager=controller.name)["metadata"]
+        except StatusError as error:
+            log.debug("event not written", reason=str(error), message=notice.message)
+        else:
+            self._recorder.remember(notice, controller.name, (meta["namespace"], meta["name"]))
+
+
+def _retry_s(failures: int) -> float:
+    return float(min(FIRST_RETRY_S * 2.0 ** (failures - 1), LONGEST_RETRY_S))
+
+
+def _nothing() -> None:
+    pass

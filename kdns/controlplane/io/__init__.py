@@ -1,0 +1,1 @@
+"""A control plane in this process: the store, the API, the controllers and the manifests that are followed."""

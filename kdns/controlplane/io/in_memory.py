@@ -1,0 +1,151 @@
+"""The cluster that a control plane makes of manifests, computed in memory without listeners and without a database.
+
+The random generators have fixed seeds, so that the same manifests get the same addresses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from kdns.controlplane.bootstrap import establish, initial_objects
+from kdns.controlplane.controllers.endpoints.slice_reconciler import MANAGED_BY
+from kdns.controlplane.controllers.io.controller_manager import ControllerManager
+from kdns.controlplane.controllers.table import controllers_of
+from kdns.controlplane.io.local_cluster import SUFFIX_LETTERS
+from kdns.controlplane.io.manifest_follower import ManifestFollower, ObjectList
+from kdns.controlplane.manifests.io.files import load, texts_read_once
+from kdns.controlplane.manifests.manifest import Manifest
+from kdns.controlplane.meta.annotations import MANIFEST
+from kdns.controlplane.meta.cluster_config import ClusterConfig
+from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, ENDPOINTS, NAMESPACE, Json, Kind
+from kdns.controlplane.resources.registry import Registry
+from kdns.controlplane.server.api import Api
+from kdns.controlplane.storage.store import Store
+from kdns.errors import InputError, ManifestError
+
+_IDLE_S: Final = 0.05
+"""The controllers are done when they are idle for so long; their first retries come sooner."""
+_MANAGER: Final = "kdns-manifests"
+_OWN: Final = frozenset({("default", "kubernetes"), ("kube-system", "kube-dns")})
+"""The Services whose endpoints are servers of kdns."""
+
+
+async def in_memory_cluster(paths: Sequence[Path], config: ClusterConfig, warn: Callable[[str], None]) -> Api:
+    """A cluster with the objects of the manifests and all that the controllers make of them.
+
+    EndpointSlices in the manifests stay as they are: no controller changes them. Namespaces need no manifest. `warn`
+    gets the manifests that are skipped. ManifestError for a file that cannot be read, InputError for objects that the
+    API refuses.
+    """
+    texts = texts_read_once(paths)
+    manifests, _ = load(paths, texts)  # a broken file is an error here; ManifestFollower would only report it
+    chance, names = random.Random(0), random.Random(0)  # two, so that addresses do not depend on the number of names
+    registry = Registry(config, chance.randrange)
+    api = Api(
+        Store(revision=1),
+        registry,
+        time.time,
+        lambda: str(uuid.UUID(int=names.getrandbits(128))),
+        lambda: "".join(names.choices(SUFFIX_LETTERS, k=5)),
+    )
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    for text in establish(api, registry, initial_objects(config, now)):
+        warn(text)
+    for name in sorted({each.namespace for each in manifests} - {"", *_namespaces(api, manifests)}):
+        api.create(NAMESPACE, "", {"metadata": {"name": name}})
+    controllers = ControllerManager(api, lambda: controllers_of(config, chance.randrange, registry.services))
+    controllers.start()
+    try:
+        problems: list[ManifestError] = []
+        exported = _ExportedObjects(api, registry)
+        applied = await ManifestFollower(exported, paths, texts, report=problems.append).start()
+        if applied.refused:
+            raise InputError("\n".join(map(str, problems)))
+        for problem in problems:
+            warn(str(problem))
+        await _until_idle(controllers)
+    finally:
+        controllers.close()
+    return api
+
+
+def has_manifest(obj: Json) -> bool:
+    """Whether a manifest defines this object."""
+    return MANIFEST in (obj["metadata"].get("annotations") or {})
+
+
+def _namespaces(api: Api, manifests: Iterable[Manifest]) -> Iterator[str]:
+    """The namespaces that exist or have a manifest."""
+    yield from (obj["metadata"]["name"] for obj in api.list(NAMESPACE, None).items)
+    yield from (each.name for each in manifests if each.kind == NAMESPACE)
+
+
+async def _until_idle(controllers: ControllerManager) -> None:
+    while True:
+        await controllers.idle.wait()
+        await asyncio.sleep(_IDLE_S)
+        if controllers.idle.is_set():
+            return
+
+
+class _ExportedObjects:
+    """The API, which also accepts objects that were exported from a cluster.
+
+    EndpointSlices of manifests get another managed-by label, so that no controller manages them. Endpoints of kdns's
+    own servers may have loopback addresses.
+    """
+
+    def __init__(self, api: Api, registry: Registry) -> None:
+        self._api, self._registry = api, registry
+
+    def get(self, kind: Kind, namespace: str, name: str) -> Json:
+        return self._api.get(kind, namespace, name)
+
+    def list(self, kind: Kind, namespace: str | None) -> ObjectList:
+        return self._api.list(kind, namespace)
+
+    def create(self, kind: Kind, namespace: str, obj: Json, *, field_manager: str = "", dry_run: bool = False) -> Json:
+        changed, manager = _unmanaged(kind, obj), field_manager
+        with self._validation(kind, namespace, obj):
+            return self._api.create(kind, namespace, changed, field_manager=manager, dry_run=dry_run)
+
+    def update(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        obj: Json,
+        *,
+        subresource: str = "",
+        field_manager: str = "",
+        dry_run: bool = False,
+    ) -> Json:
+        update = partial(self._api.update, kind, namespace, name, subresource=subresource, field_manager=field_manager)
+        with self._validation(kind, namespace, obj):
+            return update(_unmanaged(kind, obj), dry_run=dry_run)
+
+    def _validation(self, kind: Kind, namespace: str, obj: Json) -> AbstractContextManager[None]:
+        is_own = kind in {ENDPOINTS, ENDPOINT_SLICE} and (namespace, obj["metadata"]["name"]) in _OWN
+        return self._registry.trusting() if is_own else nullcontext()
+
+    def delete(self, kind: Kind, namespace: str, name: str, *, options: Json | None = None) -> Json:
+        return self._api.delete(kind, namespace, name, options=options)
+
+
+def _unmanaged(kind: Kind, obj: Json) -> Json:
+    """The object without owner references: the owners do not exist here, and garbage collection would delete it."""
+    metadata: Mapping[str, object] = {k: v for k, v in obj["metadata"].items() if k != "ownerReferences"}
+    if kind != ENDPOINT_SLICE:
+        return {**obj, "metadata": metadata}
+    labels = metadata.get("labels")
+    labels = {**labels, MANAGED_BY: _MANAGER} if isinstance(labels, dict) else {MANAGED_BY: _MANAGER}
+    return {**obj, "metadata": {**metadata, "labels": labels}}

@@ -1,0 +1,140 @@
+"""A control plane on this machine: the store, the API server, the controllers and the manifests."""
+
+from __future__ import annotations
+
+import random
+import secrets
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from kdns import logs
+from kdns.controlplane.bootstrap import Listening, api_objects, establish, initial_objects, missing_dns_service
+from kdns.controlplane.controllers.io.controller_manager import ControllerManager
+from kdns.controlplane.controllers.io.kubernetes_service import KubernetesServiceKeeper
+from kdns.controlplane.controllers.table import controllers_of
+from kdns.controlplane.io.manifest_follower import Applied, ManifestFollower
+from kdns.controlplane.manifests.changes import ChangeLog
+from kdns.controlplane.meta.cluster_config import ClusterConfig
+from kdns.controlplane.resources.registry import Registry
+from kdns.controlplane.server.api import Api
+from kdns.controlplane.server.deletion import grace_period_s
+from kdns.controlplane.server.io import server
+from kdns.controlplane.server.io.authentication import RestConfig, check_config
+from kdns.controlplane.server.io.metrics import AllocationMetrics
+from kdns.controlplane.storage.io.journal import Journal, clock_revision, open_journal
+from kdns.controlplane.storage.store import Store
+from kdns.errors import ManifestError
+from kdns.runtime.http.sites import scraped
+from kdns.runtime.process import gc_paused
+from kdns.runtime.tasks import observed
+
+log = logs.get(__name__)
+
+SUFFIX_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
+"""The letters of generated names, without vowels and look-alikes (Kubernetes util/rand)."""
+
+
+@dataclass(slots=True)
+class LocalCluster:
+    """One control plane: `start`, then `stop`. Without `data`, a folder, all objects are in memory.
+
+    `warn` gets what is wrong with the objects that every cluster has.
+    """
+
+    config: ClusterConfig
+    rest_config: RestConfig
+    data: Path | None = None
+    warn: Callable[[str], None] = lambda problem: log.warning("first objects", problem=problem)
+    address: tuple[str, int] = ("", 0)
+    _running: AsyncExitStack = field(init=False)
+    _api: Api = field(init=False)
+    _registry: Registry = field(init=False)
+    _controllers: ControllerManager = field(init=False)
+
+    async def start(self) -> None:
+        """Open the store, serve the API, run the controllers; what was started is stopped where that fails.
+
+        InputError for a data folder that cannot be used and for an address that needs authentication, ListenError for
+        an address that is in use.
+        """
+        async with AsyncExitStack() as stack:
+            await self._start(stack)
+            self._running = stack.pop_all()
+
+    async def _start(self, stack: AsyncExitStack) -> None:
+        check_config(self.rest_config)
+        allocation = AllocationMetrics()
+        self._registry = Registry(self.config, random.randrange, allocation.metrics)
+        with gc_paused():
+            journal = open_journal(self.data) if self.data else None
+            if journal:
+                stack.push_async_callback(journal.close)
+            self._api = self._api_of(journal)
+        for lost in self._registry.lost:
+            log.warning("allocation lost", allocation=lost)
+        durable = {"durable": journal.durable} if journal else {}
+        metrics = partial(scraped, allocation.registry(self._registry.services))
+        rest = await server.start(self._api, self.rest_config, metrics=metrics, **durable)
+        stack.push_async_callback(rest.close)
+        self.address = rest.address
+        self._establish(api=Listening(*self.address))
+        self._warn_of(establish(self._api, self._registry, missing_dns_service(self._api, self.config)))
+        self._controllers = ControllerManager(
+            self._api, lambda: controllers_of(self.config, random.randrange, self._registry.services)
+        )
+        stack.push_async_callback(self._controllers.closed)
+        stack.callback(self._controllers.close)
+        self._controllers.start()
+        stack.callback(KubernetesServiceKeeper(self._api, self._serve).close)
+
+    def dns_at(self, host: str, port: int) -> None:
+        """Create Service kube-dns, whose endpoint is the DNS server at this address."""
+        self._establish(dns=Listening(host, port))
+
+    async def apply(
+        self,
+        paths: Sequence[Path],
+        texts: Mapping[Path, str],
+        report: Callable[[ManifestError], None],
+        changes: ChangeLog | None = None,
+    ) -> Applied:
+        """Apply the manifests and follow their changes; ManifestError for a path that does not exist."""
+        follower = ManifestFollower(self._api, paths, texts, report=report, changes=changes)
+        applied = await follower.start()
+        self._running.callback(observed(follower.follow(), "manifests").cancel)
+        progress = changes.progress if changes else lambda _text: None
+        await self._controllers.finished(
+            lambda done, left: progress(f"controllers at work, {done:,} objects done, {left:,} left")
+        )
+        return applied
+
+    async def stop(self) -> None:
+        """Stop the controllers, finish requests in flight, close the store."""
+        await self._running.aclose()
+
+    def _api_of(self, journal: Journal | None) -> Api:
+        store = journal.store() if journal else Store(revision=clock_revision())
+        grace = {"grace_s": grace_period_s} if self.config.simulate_pods else {}
+        return Api(store, self._registry, time.time, lambda: str(uuid.uuid4()), _suffix, **grace)
+
+    def _serve(self) -> None:
+        self._warn_of(establish(self._api, self._registry, api_objects(self.config, Listening(*self.address))))
+
+    def _establish(self, *, api: Listening | None = None, dns: Listening | None = None) -> None:
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        self._warn_of(establish(self._api, self._registry, initial_objects(self.config, now, api=api, dns=dns)))
+
+    def _warn_of(self, problems: Iterable[str]) -> None:
+        for problem in problems:
+            self.warn(problem)
+
+
+def _suffix() -> str:
+    return "".join(secrets.choice(SUFFIX_LETTERS) for _ in range(5))

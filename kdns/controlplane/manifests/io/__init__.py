@@ -1,0 +1,1 @@
+"""Manifest files: found below paths, read, and scanned for changes."""

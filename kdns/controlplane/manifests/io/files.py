@@ -1,0 +1,264 @@
+"""Manifest files: found below paths, read, and scanned for changes."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from kdns.controlplane.manifests.kustomization import Kustomization, kustomization, left_out
+from kdns.controlplane.manifests.manifest import Manifest, Mistake, UnknownKind, manifest_of
+from kdns.errors import InputError, ManifestError
+from kdns.runtime.files.bounded import decoded, text_of, unreadable
+from kdns.runtime.files.yaml import Document, all_documents, field_lines
+
+SUFFIXES = (".yaml", ".yml", ".json")
+STDIN: Final = Path("-")
+_DESCRIPTORS: Final = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
+
+Stamp: TypeAlias = tuple[int, int, int]
+"""Modification time in nanoseconds, size and inode. A file with another stamp is read again."""
+UNREADABLE: Final[Stamp] = (0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestFile:
+    """A file that was read: its manifests, or every mistake in it."""
+
+    stamp: Stamp
+    manifests: tuple[Manifest, ...] = ()
+    unknown: tuple[UnknownKind, ...] = ()
+    errors: tuple[ManifestError, ...] = ()
+    kustomizations: tuple[Kustomization, ...] = ()
+
+
+def stamps(paths: Iterable[Path], absent: set[Path] | None = None) -> dict[Path, Stamp]:
+    """Every manifest file at or below `paths`, without hidden ones; one of `paths` itself may have any suffix.
+
+    Paths that do not exist are added to `absent`. ManifestError for a folder that cannot be read: its files would seem
+    to be deleted; a file that cannot be looked at is UNREADABLE.
+    """
+    found: dict[Path, Stamp] = {}
+    for path in paths:
+        try:
+            candidates = sorted(_below(path)) if stat.S_ISDIR(path.stat().st_mode) else [path]
+        except FileNotFoundError:
+            if absent is not None:
+                absent.add(path)
+            continue
+        except OSError as error:
+            raise unreadable(path, error) from error
+        for candidate in candidates:
+            try:
+                status = candidate.stat()
+            except FileNotFoundError:
+                continue
+            except OSError:  # `read` tells of it
+                found.setdefault(candidate, UNREADABLE)
+            else:
+                found.setdefault(candidate, (status.st_mtime_ns, status.st_size, status.st_ino))
+    return found
+
+
+def read(path: Path, stamp: Stamp, text: str | None = None) -> ManifestFile:
+    """The file, or this text of it, parsed; mistakes are part of the result.
+
+    A pipe may never have an end, and is empty the second time: see `texts_read_once`.
+    """
+    mistakes: list[ManifestError] = []
+    try:
+        text = regular_text(path) if text is None else text
+    except ManifestError as error:
+        return ManifestFile(stamp, errors=(error,))
+    found = manifests_of(text, all_documents(str(path), text, mistakes), mistakes)
+    if mistakes:
+        return ManifestFile(stamp, errors=tuple(sorted(mistakes, key=lambda mistake: mistake.line)))
+    return ManifestFile(
+        stamp,
+        tuple(item for item in found if isinstance(item, Manifest)),
+        tuple(item for item in found if isinstance(item, UnknownKind)),
+        kustomizations=tuple(item for item in found if isinstance(item, Kustomization)),
+    )
+
+
+def manifests_of(
+    text: str, found: Iterable[Document], mistakes: list[ManifestError]
+) -> list[Manifest | UnknownKind | Kustomization]:
+    """The manifests of documents of this text; what is wrong with those that are none is added to the mistakes."""
+    made: list[Manifest | UnknownKind | Kustomization] = []
+    wrong: list[ManifestError] = []
+    for document in found:
+        place = document.path, document.line, document.value
+        try:
+            made.append(kustomization(*place) or manifest_of(*place, wrong))
+        except ManifestError as error:
+            wrong.append(error)
+    if wrong:
+        path = wrong[0].path
+        lines = field_lines(path, text, [(each.line, each.field) for each in wrong])
+        mistakes += [ManifestError(path, lines[each.line, each.field], each.field, each.reason) for each in wrong]
+    return made
+
+
+def located(mistakes: Sequence[Mistake], text_of: Callable[[Path], str]) -> list[ManifestError]:
+    """Mistakes at the lines of their fields, or of the object where that cannot be found. Each file is read once."""
+    places: dict[str, list[tuple[int, str]]] = {}
+    for each in mistakes:
+        places.setdefault(each.manifest.path, []).append(each.place)
+    lines: dict[str, dict[tuple[int, str], int]] = {}
+    for path, wanted in places.items():
+        try:
+            lines[path] = field_lines(path, text_of(Path(path)), wanted)
+        except ManifestError:  # the file has changed meanwhile
+            lines[path] = {place: place[0] for place in wanted}
+    return [
+        ManifestError(each.manifest.path, lines[each.manifest.path][each.place], each.field, each.reason)
+        for each in mistakes
+    ]
+
+
+def regular_text(path: Path) -> str:
+    """The text of a regular file; ManifestError for any other, and as `text_of`."""
+    try:
+        is_regular = stat.S_ISREG(path.stat().st_mode)
+    except OSError as error:
+        raise unreadable(path, error) from error
+    if not is_regular:
+        raise ManifestError(str(path), 0, "", "cannot be read: it is no regular file")
+    return text_of(path)
+
+
+def texts_read_once(paths: Iterable[Path]) -> dict[Path, str]:
+    """The texts of `-` (standard input), of this process's descriptors and of pipes: of all that cannot be followed.
+
+    Raises ManifestError.
+    """
+    return {
+        path: decoded(path, sys.stdin.buffer) if path == STDIN else text_of(path)
+        for path in dict.fromkeys(paths)
+        if _is_read_once(path)
+    }
+
+
+def _is_read_once(path: Path) -> bool:
+    if path == STDIN or str(path).startswith(_DESCRIPTORS):
+        return True
+    try:
+        mode = path.stat().st_mode
+    except OSError:  # `check_exist` and `stamps` tell of it
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
+
+
+def load(paths: Sequence[Path], texts: Mapping[Path, str] | None = None) -> tuple[list[Manifest], list[UnknownKind]]:
+    """All manifests of files and folders, and those `texts_read_once`; InputError with all that is wrong."""
+    scanner = Scanner(paths, texts or {})
+    check_exist(scanner.followed)
+    scanner.scan(settle=False)
+    if scanner.error:
+        raise scanner.error
+    manifests: list[Manifest] = []
+    unknown: list[UnknownKind] = []
+    errors = [error for loaded in scanner.files.values() for error in loaded.errors]
+    if errors:
+        raise errors[0] if len(errors) == 1 else InputError("\n".join(map(str, errors)))
+    for loaded in scanner.files.values():
+        manifests += loaded.manifests
+        unknown += loaded.unknown
+    return manifests, unknown
+
+
+def check_exist(paths: Iterable[Path]) -> None:
+    """ManifestError for a path that does not exist or cannot be looked at."""
+    for path in paths:
+        try:
+            path.stat()
+        except FileNotFoundError as error:
+            raise ManifestError(str(path), 0, "", "no such file or folder") from error
+        except OSError as error:
+            raise unreadable(path, error) from error
+
+
+@dataclass(slots=True)
+class Scanner:
+    """The files below some paths over time. A changed file is read when it has not changed again for one scan.
+
+    When a whole path is missing, such as a renamed folder, its files are kept.
+    `files` are without those that a kustomization leaves out.
+    `absent` holds the paths that were missing in two scans: an editor that replaces a file does so in less.
+    `texts` are those of the paths that are read once.
+    """
+
+    paths: Sequence[Path]
+    texts: Mapping[Path, str] = field(default_factory=dict)
+    files: dict[Path, ManifestFile] = field(default_factory=dict)
+    error: ManifestError | None = None
+    absent: frozenset[Path] = frozenset()
+    _read: dict[Path, ManifestFile] = field(default_factory=dict)
+    _seen: dict[Path, Stamp] = field(default_factory=dict)
+    _missing: set[Path] = field(default_factory=set)
+
+    @property
+    def followed(self) -> list[Path]:
+        """The paths that are not read once."""
+        return [path for path in self.paths if path not in self.texts]
+
+    def text_of(self, path: Path) -> str:
+        """The text of a file, as `text_of`; that of one that is read once."""
+        text = self.texts.get(path)
+        return text_of(path) if text is None else text
+
+    def scan(self, *, settle: bool = True) -> bool:
+        """Scan once; whether anything changed. Without `settle` changed files are read at once.
+
+        While a path cannot be read, `error` is set and `files` is kept.
+        """
+        had_error, self.error = self.error, None
+        had_absent, missing = self.absent, set[Path]()
+        try:
+            now = dict.fromkeys(self.texts, (0, 0, 0)) | stamps(self.followed, missing)
+        except ManifestError as error:
+            self.error = error
+            return str(error) != str(had_error)
+        self.absent, self._missing = frozenset(missing & self._missing), missing
+        now = {path: loaded.stamp for path, loaded in self._read.items() if _is_below(path, missing)} | now
+        gone = [path for path in self._read if path not in now and (path not in self._seen or not settle)]
+        changed = [
+            path
+            for path, stamp in now.items()
+            if (path not in self._read or self._read[path].stamp != stamp)
+            and (self._seen.get(path) == stamp or not settle)
+        ]
+        self._seen = now
+        for path in gone:
+            del self._read[path]
+        for path in changed:
+            loaded = read(path, now[path], self.texts.get(path))
+            before = self._read.get(path)
+            if loaded.errors and before:
+                loaded = replace(before, stamp=loaded.stamp, errors=loaded.errors)
+            self._read[path] = loaded
+        kustomizations = [each for loaded in self._read.values() for each in loaded.kustomizations]
+        patches = left_out(map(str, self._read), kustomizations)
+        self.files = {path: loaded for path, loaded in self._read.items() if str(path) not in patches}
+        return bool(gone or changed or had_error or self.absent != had_absent)
+
+
+def _is_below(path: Path, roots: Iterable[Path]) -> bool:
+    return any(path.is_relative_to(root) for root in roots)
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    def refused(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError):
+            raise unreadable(Path(error.filename), error) from error
+
+    for parent, folders, files in os.walk(folder, onerror=refused):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in files:
+            if name.endswith(SUFFIXES) and not name.startswith("."):
+                yield Path(parent, name)

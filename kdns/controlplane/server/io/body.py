@@ -1,0 +1,191 @@
+"""The body of a request: read within limits of size and time, decoded from JSON, YAML or protobuf."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from kdns.controlplane.meta import gotext
+from kdns.controlplane.meta.errors import StatusError, bad_request
+from kdns.controlplane.meta.kinds import Json
+from kdns.controlplane.meta.size import check_size
+from kdns.controlplane.schema.check import Pairs
+from kdns.controlplane.schema.field_validation import ERRORS_MAX, duplicate_fields, with_duplicates
+from kdns.controlplane.server.io.aside import aside
+from kdns.controlplane.server.patch import APPLY_PATCH, PATCH_TYPES, STRATEGIC_MERGE_PATCH
+from kdns.controlplane.server.protobuf import messages
+from kdns.controlplane.server.protobuf.decoding import decoded as decoded_protobuf
+from kdns.controlplane.server.protobuf.wire import ProtobufError
+from kdns.controlplane.server.representation import JSON, YAML
+from kdns.errors import ManifestError
+from kdns.runtime.files import yaml
+
+READ_TIMEOUT_S = 60.0
+"""How long a body may take to arrive."""
+
+_YAML_TYPES = frozenset({YAML, "application/x-yaml", "text/yaml", "text/x-yaml", APPLY_PATCH})
+_JSON_TYPES = frozenset({JSON, "", *PATCH_TYPES})
+_READ = f"{JSON}, {YAML}, {messages.MEDIA_TYPE}"
+_KIND_STRUCT = r'struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }'
+_NO_KIND = "couldn't get version/kind; json parse error"
+_SUMMARY_BYTES = 30
+_SURROGATES = re.compile(r"(?P<whole>\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F]..)|\\u[dD][89a-fA-F]..")
+"""Escapes of pairs, and of halves. A backslash that is escaped begins no other escape."""
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A decoded body. `duplicates` names the fields that occur twice, each as the API's warning or error says it.
+
+    `pairs` is a JSON object with such fields. Errors name the `kind` that is wanted, and how the bytes begin.
+    """
+
+    value: Any
+    duplicates: tuple[str, ...] = ()
+    size_bytes: int = 0
+    pairs: Pairs | None = None
+    kind: str = ""
+    summary: str = ""
+
+    @property
+    def obj(self) -> Json:
+        """The body as an object; null is an empty object, as Go decodes it. 400 for any other value."""
+        if self.value is None:
+            return {}
+        if not isinstance(self.value, dict):
+            raise self._untyped(gotext.misfit(self.value, f"value of type {_KIND_STRUCT}"))
+        for name in ("apiVersion", "kind"):
+            if not isinstance(self.value.get(name, ""), str | None):
+                raise self._untyped(gotext.misfit(self.value[name], f"struct field .{name} of type string"))
+        return self.value
+
+    def _untyped(self, why: str) -> StatusError:
+        return bad_request(_unrecognized(f"{_NO_KIND}: {why}", self.kind, self.summary))
+
+    @property
+    def configuration(self) -> Json:
+        """The body of a server-side apply as an object; its 400 differs in the text, which `kubectl apply` shows."""
+        if self.value is None or isinstance(self.value, dict):
+            return self.obj
+        why = gotext.misfit(self.value, f"value of type {gotext.type_name({})}")
+        raise bad_request(f"error decoding YAML: error unmarshaling JSON: while decoding JSON: {why}")
+
+
+def _unrecognized(why: str, kind: str, summary: str) -> str:
+    """The text of a 400 for bytes that are no object. Options of deletions have no kind to name."""
+    return f"the object provided is unrecognized (must be of type {kind}): {why} ({summary})" if kind else why
+
+
+def _summary(body: bytes) -> str:
+    """How a body begins, in hexadecimal unless it is a JSON object."""
+    if not body:
+        return "<empty>"
+    start, more = body[:_SUMMARY_BYTES], " ..." if len(body) > _SUMMARY_BYTES else ""
+    return f"{start.decode(errors='replace') if start.startswith(b'{') else start.hex()}{more}"
+
+
+async def read_body(request: web.BaseRequest) -> bytes:
+    """The whole body; 413 when it exceeds the request's `client_max_size`, 408 when it does not arrive in time.
+
+    Differs: an encoded body, such as gzip, is 415. kube-apiserver does not inflate bodies either, but answers with 400,
+    because the bytes are no object.
+    """
+    encoding = request.headers.get("Content-Encoding", "identity").strip().lower()
+    if encoding != "identity":
+        message = f"the body of the request has the content encoding {encoding!r}, wanted none"
+        raise StatusError(415, "UnsupportedMediaType", message)
+    try:
+        async with asyncio.timeout(READ_TIMEOUT_S):
+            return await request.read()
+    except TimeoutError as error:
+        raise StatusError(408, "Timeout", f"the body did not arrive within {READ_TIMEOUT_S:.0f} s") from error
+    except web.HTTPRequestEntityTooLarge as error:
+        message = f"Request entity too large: limit is {request.client_max_size}"
+        raise StatusError(413, "RequestEntityTooLarge", message, {}) from error
+    except web.RequestPayloadError as error:
+        raise bad_request(f"the body cannot be read: {error}") from error
+
+
+async def decoded_body(body: bytes, media_type: str, *, strictly: bool, kind: str = "") -> Body:
+    """The value of a body; 400 when it cannot be decoded, 413 for too many values, 415 for an unknown media type.
+
+    `strictly` looks for duplicate fields. `kind` is what the body must be.
+    """
+    return await aside(lambda: _bounded(body, media_type, strictly=strictly, kind=kind), len(body))
+
+
+def _bounded(body: bytes, media_type: str, *, strictly: bool, kind: str) -> Body:
+    """`decoded_body` at once."""
+    decoded = _decoded(body, media_type, strictly=strictly, kind=kind)
+    check_size(decoded.value)
+    return decoded
+
+
+def _decoded(body: bytes, media_type: str, *, strictly: bool, kind: str) -> Body:
+    if media_type in _YAML_TYPES:
+        return _from_yaml(body, media_type, strictly=strictly, kind=kind)
+    if media_type == messages.MEDIA_TYPE:
+        try:
+            return Body(decoded_protobuf(body), size_bytes=len(body))
+        except ProtobufError as error:
+            raise bad_request(_unrecognized(str(error), kind, _summary(body))) from error
+    if media_type not in _JSON_TYPES:
+        message = f"the body of the request was in an unknown format - accepted media types include: {_READ}"
+        raise StatusError(415, "UnsupportedMediaType", message)
+    try:
+        body, value = _from_json(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise bad_request(_not_json(body, media_type, kind)) from error
+    made = partial(Body, value, size_bytes=len(body), kind=kind, summary=_summary(body))
+    if not strictly or msgspec.json.encode(value) == body.rstrip():  # decoding lost nothing, so there was no duplicate
+        return made()
+    pairs = with_duplicates(body)
+    return made(duplicates=tuple(f'duplicate field "{path}"' for path in duplicate_fields(pairs)), pairs=pairs)
+
+
+def _from_json(body: bytes) -> tuple[bytes, Any]:
+    """A JSON text and its value, with U+FFFD for what is no UTF-8 and for half a surrogate pair, as Go reads them."""
+    try:
+        return body, msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        whole = _SURROGATES.sub(lambda found: found["whole"] or "\\ufffd", body.decode(errors="replace")).encode()
+        return whole, msgspec.json.decode(whole)
+
+
+def _not_json(body: bytes, media_type: str, kind: str) -> str:
+    why = gotext.json_error(body.decode(errors="replace"))
+    if media_type == STRATEGIC_MERGE_PATCH:
+        return why
+    if media_type in PATCH_TYPES:
+        return f"error decoding patch: {why}"
+    return _unrecognized(f"{_NO_KIND}: {why}", kind, _summary(body))
+
+
+def _from_yaml(body: bytes, media_type: str, *, strictly: bool, kind: str) -> Body:
+    """The value of a YAML body. JSON is tried first: it is YAML too, and what most clients send under this type."""
+    made = partial(Body, size_bytes=len(body), kind=kind, summary=_summary(body))
+    try:
+        value = msgspec.json.decode(body)
+        if not strictly or with_duplicates(body) is None:
+            return made(value)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        pass
+    repeated: list[tuple[int, str]] = []
+    try:
+        documents = yaml.documents("body", body.decode(), repeated)
+    except (ManifestError, UnicodeDecodeError) as error:
+        why = f"yaml: line {error.line}: {error.reason}" if isinstance(error, ManifestError) else f"yaml: {error}"
+        if media_type == APPLY_PATCH:
+            raise bad_request(f"error decoding YAML: error converting YAML to JSON: {why}") from error
+        raise bad_request(_unrecognized(why, kind, _summary(body))) from error
+    if len(documents) > 1:
+        raise bad_request(_unrecognized(f"wanted one YAML document, found {len(documents)}", kind, _summary(body)))
+    lines = [f'line {line}: key "{key}" already set in map' for line, key in repeated[:ERRORS_MAX]]
+    duplicates = ("\n  ".join(["yaml: unmarshal errors:", *lines]),) if lines and strictly else ()
+    return made(documents[0].value if documents else None, duplicates)

@@ -1,0 +1,90 @@
+"""/metrics of the REST API: cluster IPs, node ports and their repair loops, under kube-apiserver's names."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from time import perf_counter
+from typing import Final
+
+from prometheus_client import CollectorRegistry
+
+from kdns.controlplane.resources.service.allocation import ServiceAllocator
+from kdns.controlplane.resources.service.allocator import AllocatorMetrics, Range
+from kdns.controlplane.resources.service.cluster_ips import Addresses
+from kdns.runtime.metrics import Gauges, Histogram, Sample
+
+BUCKETS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_IPS, _PORTS = "kube_apiserver_clusterip_allocator", "kube_apiserver_nodeport_allocator"
+_IP_REPAIR, _PORT_REPAIR = "apiserver_clusterip_repair", "apiserver_nodeport_repair"
+
+
+class AllocationMetrics:
+    """Give `metrics` to Registry, then ask for the registry of what its allocator has."""
+
+    def __init__(self) -> None:
+        self.metrics = AllocatorMetrics(perf_counter, self._took)
+        self._durations: dict[str, Histogram] = {}
+
+    def _took(self, cidr: str, took_s: float) -> None:
+        histogram = self._durations.get(cidr)
+        if histogram is None:
+            histogram = self._durations[cidr] = Histogram(BUCKETS_S)
+        histogram.add(took_s)
+
+    def registry(self, numbers: ServiceAllocator) -> CollectorRegistry:
+        """All families, read at the scrape."""
+        metrics, families = self.metrics, Gauges()
+        ips, ports = numbers.addresses.values(), numbers.ports
+        families.add(f"{_IPS}_allocated_ips", "Cluster IPs in use.", ("cidr",), _by_range(ips, lambda each: each.used))
+        families.add(
+            f"{_IPS}_available_ips", "Free cluster IPs.", ("cidr",), _by_range(ips, lambda each: each.size - each.used)
+        )
+        families.add(f"{_PORTS}_allocated_ports", "Node ports in use.", (), lambda: [Sample((), ports.pool.used)])
+        families.add(
+            f"{_PORTS}_available_ports", "Free node ports.", (), lambda: [Sample((), ports.pool.size - ports.pool.used)]
+        )
+        by_scope: dict[str, tuple[str, tuple[str, ...], Counter[tuple[str, ...]]]] = {
+            f"{_IPS}_allocation_total": ("Cluster IPs allocated.", ("cidr", "scope"), metrics.addresses),
+            f"{_IPS}_allocation_errors_total": ("Cluster IPs refused.", ("cidr", "scope"), metrics.address_errors),
+            f"{_PORTS}_allocation_total": ("Node ports allocated.", ("scope",), metrics.ports),
+            f"{_PORTS}_allocation_errors_total": ("Node ports refused.", ("scope",), metrics.port_errors),
+            f"{_IP_REPAIR}_ip_errors_total": ("Errors found in cluster IPs.", ("type",), metrics.address_repairs),
+            f"{_PORT_REPAIR}_port_errors_total": ("Errors found in node ports.", ("type",), metrics.port_repairs),
+        }
+        for name, (text, labels, counts) in by_scope.items():
+            families.add(name, text, labels, _counted(counts), counter=True)
+        text = "Repairs that failed."
+        families.add(
+            f"{_IP_REPAIR}_reconcile_errors_total",
+            text,
+            (),
+            lambda: [Sample((), metrics.failed_address_repairs)],
+            counter=True,
+        )
+        families.add(
+            f"{_PORT_REPAIR}_reconcile_errors_total",
+            text,
+            (),
+            lambda: [Sample((), metrics.failed_port_repairs)],
+            counter=True,
+        )
+        families.add_histogram(
+            f"{_IPS}_allocation_duration_seconds",
+            "Time to find a cluster IP.",
+            ("cidr",),
+            lambda: (((cidr,), histogram) for cidr, histogram in self._durations.items()),
+        )
+        registry = CollectorRegistry()
+        registry.register(families)
+        return registry
+
+
+def _by_range(families: Iterable[Addresses], value: Callable[[Range], int]) -> Callable[[], Iterable[Sample]]:
+    return lambda: [
+        Sample((str(network),), value(each)) for family in families for network, each in family.ranges.items()
+    ]
+
+
+def _counted(counts: Counter[tuple[str, ...]]) -> Callable[[], Iterable[Sample]]:
+    return lambda: [Sample(labels, count) for labels, count in counts.items()]

@@ -1,0 +1,140 @@
+"""Non-resource URLs: discovery, OpenAPI, /version and /metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, partial
+from typing import TypeAlias
+
+from aiohttp import web
+
+import kdns
+from kdns.controlplane.meta.errors import StatusError, method_not_allowed, not_found
+from kdns.controlplane.meta.kinds import Json
+from kdns.controlplane.server import discovery, representation
+from kdns.controlplane.server.io.response import object_response, response_to
+from kdns.controlplane.server.openapi import documents
+from kdns.controlplane.server.representation import encoded
+from kdns.controlplane.server.routes import unknown_path
+from kdns.runtime.process import platform
+
+AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+
+
+_PATHS = (
+    *("/api", "/apis", "/healthz", "/livez", "/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/readyz"),
+    "/version",
+)
+
+_NO_CUSTOM_KINDS = "this control plane has the built-in kinds only: CustomResourceDefinitions cannot be created"
+
+Metrics: TypeAlias = Callable[[str], web.Response]
+"""The response of /metrics for an Accept header."""
+
+
+def response_at(request: web.BaseRequest, address: str, metrics: Metrics | None = None) -> web.Response | None:
+    """The response for a non-resource URL; None for any other path; 404 for unknown API groups and documents."""
+    path = request.path.rstrip("/")
+    parts = path.strip("/").split("/")
+    make = _maker(request, parts, address)
+    if metrics and parts == ["metrics"]:
+        make = partial(metrics, request.headers.get("Accept", ""))
+    if make is None:
+        return None
+    if request.method not in {"GET", "HEAD"}:
+        raise StatusError(405, "MethodNotAllowed", _NO_CUSTOM_KINDS, {}) if _is_custom(parts) else method_not_allowed()
+    return make()
+
+
+def _maker(request: web.BaseRequest, parts: list[str], address: str) -> Callable[[], web.Response] | None:
+    match parts:
+        case [""]:
+            return lambda: _json(request, {"paths": list(_PATHS)})
+        case ["version"]:
+            return lambda: _json(request, discovery.version(kdns.__version__, platform()))
+        case ["openapi", "v2"]:
+            return lambda: _openapi_v2(request)
+        case ["openapi", "v3", *rest]:
+            return lambda: _openapi_v3(request, "/".join(rest))
+        case ["api" | "apis", *_]:
+            return _discovery_maker(request, parts, address)
+        case _:
+            return None
+
+
+def _discovery_maker(request: web.BaseRequest, parts: list[str], address: str) -> Callable[[], web.Response] | None:
+    match parts:
+        case ["api"]:
+            return lambda: _discovery(request, discovery.core_versions(address), core=True)
+        case ["apis"]:
+            return lambda: _discovery(request, discovery.group_list(), core=False)
+        case ["api", version]:
+            return lambda: _json(request, discovery.resource_list("", version))
+        case ["apis", group]:
+            return lambda: _json(request, discovery.group(group))
+        case ["apis", group, version]:
+            return lambda: _json(request, discovery.resource_list(group, version))
+        case [_, _, _, _, *name] if _is_custom(parts):
+            return lambda: _custom_kinds(request, "/".join(name))
+        case _:
+            return None
+
+
+def _is_custom(parts: list[str]) -> bool:
+    """Whether a path is that of CustomResourceDefinitions."""
+    kind = discovery.CUSTOM_KIND
+    return parts[:4] == ["apis", kind.group, kind.version, kind.plural]
+
+
+def _custom_kinds(request: web.BaseRequest, name: str) -> web.Response:
+    if "watch" in request.query:
+        raise unknown_path()
+    if name:
+        raise not_found(discovery.CUSTOM_KIND, name)
+    return _json(request, discovery.custom_kinds())
+
+
+def _json(request: web.BaseRequest, value: Json | None) -> web.Response:
+    if value is None:
+        raise unknown_path()
+    return object_response(request, value) if "kind" in value else response_to(request, encoded(value))
+
+
+def _discovery(request: web.BaseRequest, plain: Json, *, core: bool) -> web.Response:
+    if not representation.wants_aggregated_discovery(request.headers.get("Accept", "")):
+        return _json(request, plain)
+    response = response_to(request, encoded(discovery.aggregated(core=core)))
+    response.headers["Content-Type"] = AGGREGATED
+    response.headers["Vary"] = "Accept"
+    return response
+
+
+def _openapi_v2(request: web.BaseRequest) -> web.Response:
+    ranges = representation.media_ranges(request.headers.get("Accept", ""))
+    if ranges and ranges[0].media_type in documents.V2_PROTOBUF_TYPES:
+        # Clients send a media type with an @ and refuse it in a response: it gets the spelling without.
+        response = web.Response(body=documents.openapi_v2_protobuf())
+        response.headers["Content-Type"] = documents.V2_PROTOBUF_TYPES[1]
+        return response
+    return response_to(request, _openapi_v2_bytes())
+
+
+def _openapi_v3(request: web.BaseRequest, key: str) -> web.Response:
+    if not key:
+        return _json(request, documents.openapi_v3_index())
+    try:
+        response = response_to(request, _openapi_v3_bytes(key))
+        response.headers["ETag"] = f'"{documents.openapi_v3_hash(key)}"'
+    except KeyError as error:
+        raise unknown_path() from error
+    return response
+
+
+@cache
+def _openapi_v2_bytes() -> bytes:
+    return encoded(documents.openapi_v2())
+
+
+@cache
+def _openapi_v3_bytes(key: str) -> bytes:
+    return encoded(documents.openapi_v3(key))

@@ -1,0 +1,126 @@
+"""A request on a resource: its path, query parameters, headers and body as typed values."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from kdns.controlplane.meta.errors import bad_request
+from kdns.controlplane.meta.gotext import syntax
+from kdns.controlplane.meta.kinds import REVIEWS, Json, Kind
+from kdns.controlplane.server import representation
+from kdns.controlplane.server.access.users import User
+from kdns.controlplane.server.io.body import Body, decoded_body, read_body
+from kdns.controlplane.server.options import WriteOptions, checked_dry_run, write_options
+from kdns.controlplane.server.patch import APPLY_PATCH
+from kdns.controlplane.server.representation import IncludeObject, Renderer
+from kdns.controlplane.server.routes import Target
+from kdns.controlplane.server.views import kind_at
+from kdns.controlplane.storage import listing
+
+INCLUDE_OBJECT: dict[str, IncludeObject] = {"": "Metadata", "None": "None", "Metadata": "Metadata", "Object": "Object"}
+_NUMBER = re.compile(r"[+-]?[0-9]+")
+_NUMBER_CHARACTERS_MAX = 40  # Python refuses to read thousands of digits
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceRequest:
+    """A request whose path names a resource."""
+
+    request: web.BaseRequest
+    target: Target
+    user: User
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of the bodies: the resource's own, or that of its form or subresource."""
+        return self.target.form or kind_at(self.target.kind, self.target.subresource)
+
+    def text(self, name: str) -> str:
+        """A query parameter, "" when it is absent."""
+        return str(self.request.query.get(name, ""))
+
+    def flag(self, name: str) -> bool | None:
+        """A boolean query parameter, None when it is absent: all but false and 0 is true."""
+        value = self.request.query.get(name)
+        return None if value is None else value.lower() not in {"false", "0"}
+
+    def number(self, name: str) -> int:
+        """An integer query parameter of 64 bits, 0 when it is absent; 400 for other text."""
+        text = self.request.query.get(name, "0")
+        if not _NUMBER.fullmatch(text):
+            raise bad_request(f"strconv.ParseInt: parsing {syntax(text)}: invalid syntax")
+        if len(text) > _NUMBER_CHARACTERS_MAX or not -(1 << 63) <= int(text) < 1 << 63:
+            raise bad_request(f"strconv.ParseInt: parsing {syntax(text)}: value out of range")
+        return int(text)
+
+    @property
+    def watches(self) -> bool:
+        """Whether the request is a watch: `watch=true` on a collection, or a deprecated path below `/watch/`."""
+        watch = self.target.watch or (not self.target.name and self.flag("watch"))
+        return self.request.method == "GET" and bool(watch)
+
+    @property
+    def field_selector(self) -> str:
+        """The field selector, with the object that a deprecated watch path names; 400 where the two contradict."""
+        selector, name = self.text("fieldSelector"), self.target.name
+        if not (self.target.watch and name):
+            return selector
+        by_name = f"metadata.name={name}"
+        if selector and by_name not in selector.replace("==", "=").split(","):
+            raise bad_request("fieldSelector metadata.name doesn't match requested name")
+        return selector or by_name
+
+    def check_options(self) -> None:
+        """Check ListOptions: 422 for a combination that is not allowed, 400 for a number that cannot be parsed."""
+        for name in ("limit", "timeoutSeconds"):
+            self.number(name)
+        listing.check_options(
+            watch=self.watches,
+            match=self.text("resourceVersionMatch"),
+            resource_version=self.text("resourceVersion"),
+            continue_token=self.text("continue"),
+            send_initial=self.flag("sendInitialEvents"),
+        )
+
+    @property
+    def write_options(self) -> WriteOptions:
+        """Field manager, dry run, field validation and force; 422 for values that these cannot have."""
+        return write_options(
+            self.request.method,
+            manager=self.text("fieldManager"),
+            user_agent=self.request.headers.get("User-Agent", ""),
+            dry_run=self.request.query.getall("dryRun", []),
+            policy=self.text("fieldValidation"),
+            force=self.flag("force"),
+            applies=self.media_type == APPLY_PATCH,
+        )
+
+    def dry_run(self, options: Json) -> bool:
+        """Whether a DELETE is a dry run, by the query or by DeleteOptions; 422 for values that dryRun cannot have."""
+        values = [*self.request.query.getall("dryRun", []), *(options.get("dryRun") or [])]
+        return checked_dry_run(self.request.method, values)
+
+    async def body(self, *, strictly: bool = False) -> Body:
+        """The decoded body; 400 when it cannot be decoded."""
+        body = await read_body(self.request)
+        return await decoded_body(body, self.media_type, strictly=strictly, kind=self.kind.kind)
+
+    @property
+    def media_type(self) -> str:
+        """The media type of the body without parameters, "" without a Content-Type."""
+        return self.request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+
+    @property
+    def renderer(self) -> Renderer:
+        """The renderer of the representation that the client accepts; 400 for a wrong includeObject."""
+        include = INCLUDE_OBJECT.get(self.text("includeObject"))
+        if include is None:
+            raise bad_request(
+                f"includeObject: found {syntax(self.text('includeObject'))}, wanted None, Metadata or Object"
+            )
+        accept, has_forms = self.request.headers.get("Accept", ""), self.kind not in REVIEWS
+        shape = representation.representation(accept, has_forms=has_forms, streams=self.watches)
+        return Renderer(self.kind, shape, include)

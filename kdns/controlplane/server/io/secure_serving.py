@@ -1,0 +1,100 @@
+"""Certificates and bearer tokens of the API server, read from the files of its options."""
+
+from __future__ import annotations
+
+import csv
+import re
+import ssl
+from pathlib import Path
+from typing import Final
+
+from kdns.controlplane.server.access.users import ADMIN, User, authenticated
+from kdns.errors import InputError
+from kdns.runtime.files.bounded import bounded_text
+from kdns.runtime.os_errors import CERTIFICATE_AND_KEY, CERTIFICATES, pem_reason
+
+_CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+
+
+def tls_context(cert: str, key: str, client_ca: str = "") -> ssl.SSLContext | None:
+    """The TLS context of --tls-cert, --tls-key and --client-ca-file, None without the first.
+
+    With a client CA it asks for certificates and does not demand them. InputError for files that cannot be used.
+    """
+    if not cert:
+        for option, value in (("--tls-key", key), ("--client-ca-file", client_ca)):
+            if value:
+                raise InputError(f"{option} {value}: wanted --tls-cert too")
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(cert, key or None, password="")  # without one, the terminal would be asked
+    except OSError as error:
+        given = f"--tls-cert {cert}" + (f", --tls-key {key}" if key else "")
+        why = pem_reason(error, CERTIFICATE_AND_KEY)
+        raise InputError(f"{given}: {why}") from error
+    if client_ca:
+        _verify_clients(context, client_ca)
+    return context
+
+
+class _AlertSSLObject(ssl.SSLObject):
+    """Tells a client by a TLS alert that its certificate is refused; asyncio would close the connection without."""
+
+    _refusal: ssl.SSLError | None = None
+
+    def do_handshake(self) -> None:
+        if self._refusal:
+            raise self._refusal
+        try:
+            super().do_handshake()
+        except ssl.SSLCertVerificationError as error:
+            self._refusal = error
+            raise ssl.SSLWantReadError from error  # has asyncio send what there is, and wait for the client's end
+
+
+def _verify_clients(context: ssl.SSLContext, client_ca: str) -> None:
+    """Any certificate of the file is trusted, without what RFC 5280 demands of it beyond, as by kube-apiserver."""
+    try:
+        context.load_verify_locations(client_ca)
+    except OSError as error:
+        raise InputError(f"--client-ca-file {client_ca}: {pem_reason(error, CERTIFICATES)}") from error
+    if not context.get_ca_certs():
+        raise InputError(f"--client-ca-file {client_ca}: no certificate of an authority; wanted who signs the clients'")
+    context.sslobject_class = _AlertSSLObject
+    context.verify_mode = ssl.CERT_OPTIONAL
+    context.verify_flags = ssl.VERIFY_X509_TRUSTED_FIRST | ssl.VERIFY_X509_PARTIAL_CHAIN
+
+
+def certificates(path: str) -> str:
+    """The certificates of a PEM file, without its keys."""
+    text = bounded_text(path, encoding="ascii", errors="replace")
+    return "".join(f"{block}\n" for block in _CERTIFICATE.findall(text))
+
+
+def read_tokens(path: Path) -> dict[str, User]:
+    """The users of a file by bearer token: a token a line, or kube-apiserver's `token,user,uid,"group,group"`.
+
+    A token alone is that of kubernetes-admin. Blank lines and lines that begin with # do not count; of a token that
+    occurs twice the last line counts.
+    """
+    try:
+        lines = bounded_text(path).splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not text; wanted one token a line"
+        raise InputError(f"--token-file {path}: {reason}") from error
+    rows = ((number, line.strip()) for number, line in enumerate(lines, 1))
+    tokens = dict(_token(path, number, line) for number, line in rows if line and not line.startswith("#"))
+    if not tokens:
+        raise InputError(f"--token-file {path}: holds no token; wanted one a line")
+    return tokens
+
+
+def _token(path: Path, number: int, line: str) -> tuple[str, User]:
+    if "," not in line:
+        return line, ADMIN
+    token, name, uid, groups, *_ = (*(column.strip() for column in next(csv.reader([line]))), "", "", "")
+    if not (token and name and line.count(",") > 1):
+        raise InputError(f'--token-file {path}:{number}: wanted a token, or token,user,uid,"group,group"')
+    members = tuple(group.strip() for group in groups.split(",") if group.strip())
+    return token, authenticated(User(name, members, uid))

@@ -1,0 +1,131 @@
+"""The HTTP server of the Kubernetes API.
+
+server = await server.start(api, RestConfig(port=0))
+server.address   # ("127.0.0.1", 41233)
+await server.close()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from aiohttp import hdrs, web
+
+from kdns import logs
+from kdns.controlplane.meta.errors import StatusError, bad_request, internal
+from kdns.controlplane.server import routes, subresources
+from kdns.controlplane.server.access.users import NOBODY, User, acting
+from kdns.controlplane.server.api import Api
+from kdns.controlplane.server.io import nonresource
+from kdns.controlplane.server.io.aside import turns_of_loop
+from kdns.controlplane.server.io.authentication import RestConfig, check_config, user_of_request
+from kdns.controlplane.server.io.health import Health
+from kdns.controlplane.server.io.response import add_warnings, error_response
+from kdns.controlplane.server.io.verbs import Verbs, deprecations_of
+from kdns.controlplane.storage.watch import Subscription
+from kdns.net import join_host_port
+from kdns.runtime.connections import Connections, Kind
+from kdns.runtime.http.server import HttpServer, connection_of
+
+log = logs.get(__name__)
+
+
+@dataclass(slots=True)
+class RestServer:
+    """A listening server; `address` is the bound (host, port)."""
+
+    address: tuple[str, int]
+    _server: HttpServer
+    _watches: dict[Subscription, None]
+
+    @property
+    def watching(self) -> int:
+        """The number of open watches."""
+        return len(self._watches)
+
+    async def close(self) -> None:
+        """Stop listening, end the watches, and finish the requests in flight."""
+        for subscription in tuple(self._watches):
+            subscription.close()
+        await self._server.close()
+
+
+async def _in_memory() -> None:
+    """A store in memory has nothing to wait for."""
+
+
+async def start(
+    api: Api,
+    config: RestConfig,
+    durable: Callable[[], Awaitable[None]] = _in_memory,
+    metrics: nonresource.Metrics | None = None,
+) -> RestServer:
+    """Listen. A write is answered after `durable()` has returned; `metrics` is served as /metrics.
+
+    InputError for an address that needs authentication (`check_config`), ListenError for one that is in use.
+    """
+    check_config(config)
+    watches: dict[Subscription, None] = {}
+    api.share(turns_of_loop())
+    handler = _Handler(config, Verbs(api, config, durable, watches), metrics)
+    await handler.server.listen(config.host, config.port, config.ssl_context)
+    handler.address = join_host_port(*handler.server.address)
+    return RestServer(handler.server.address, handler.server, watches)
+
+
+class _Handler:
+    """Handles every request: authentication, then non-resource URLs, then resources; an error becomes a Status."""
+
+    def __init__(self, config: RestConfig, verbs: Verbs, metrics: nonresource.Metrics | None) -> None:
+        self.config, self.verbs, self.metrics = config, verbs, metrics
+        self.address, self.health = "", Health(verbs.durable)
+        self.connections = Connections(Kind.API)
+        self.server = HttpServer(
+            self, Connections(Kind.UNAUTHENTICATED), body_bytes_max=config.body_bytes_max, idle_s=config.idle_s
+        )
+
+    async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
+        deprecations: list[str] = []
+        try:
+            user = self._admit(request)
+            page = await self.health.response(request)
+            if page is not None:
+                return page
+            response = nonresource.response_at(request, self.address, self.metrics)
+            if response is not None:
+                return response
+            subresources.refuse(request.path, self.verbs.api)
+            target = routes.target(request.path)
+            deprecations = deprecations_of(target.kind)
+            return await self.verbs.run(request, target, user)
+        except StatusError as error:
+            response = _error_response(request, error)
+            add_warnings(response, deprecations)
+            return response
+        except ConnectionError:
+            raise
+        except RecursionError:  # only bodies nest, and they are decoded before anything is written
+            return _error_response(request, bad_request("the body is nested too deeply"))
+        except Exception:
+            log.exception("request failed", method=request.method, path=request.path)
+            return _error_response(request, internal("see the server's log"))
+
+    def _admit(self, request: web.BaseRequest) -> User:
+        """Authenticate the request and admit its connection; one to an open path is served without."""
+        tls = request.transport.get_extra_info("ssl_object") if request.transport else None
+        user = user_of_request(self.config, request.path, request.headers, tls, self.verbs.api.now_s())
+        if user is None:
+            return NOBODY
+        if not connection_of(request).admit(self.connections):
+            raise StatusError(429, "TooManyRequests", "too many connections, try again later", {"retryAfterSeconds": 1})
+        return acting(user, request.headers.items())
+
+
+def _error_response(request: web.BaseRequest, error: StatusError) -> web.Response:
+    response = error_response(request, error)
+    if error.code == 401:
+        response.headers[hdrs.WWW_AUTHENTICATE] = "Bearer"
+    if wait_s := (error.details or {}).get("retryAfterSeconds", 1 if error.code == 429 else 0):
+        response.headers[hdrs.RETRY_AFTER] = str(wait_s)
+    return response

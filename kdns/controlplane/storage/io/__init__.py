@@ -1,0 +1,1 @@
+"""The journal of `--data DIR`, an SQLite file."""

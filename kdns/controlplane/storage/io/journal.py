@@ -1,0 +1,266 @@
+"""The journal of `--data DIR`: the store's commits in an SQLite file, one row for each, whose number is the revision.
+
+A commit is queued, and a thread writes all queued commits in one transaction (WAL, synchronous=FULL: it is on disk when
+the transaction ends). The same transaction deletes the rows that only forgotten commits needed. So the file has what
+the store has, and a restart resumes with its objects, its history and its revision. HTTP responses to writers, readers
+and watchers wait for `durable()`, so a crash loses nothing that a client has seen, and no client knows a revision that
+is used again.
+
+While the disk fails, or the file is deleted or replaced, requests get 500, nothing new is committed, and the queued
+commits are retried each second. A write that was answered with 500 may therefore take effect later, like one whose
+response was lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from itertools import chain
+from pathlib import Path
+
+import msgspec
+
+from kdns import logs
+from kdns.controlplane.meta.errors import internal
+from kdns.controlplane.meta.kinds import KINDS, Kind
+from kdns.controlplane.storage.io import sqlite
+from kdns.controlplane.storage.io.sqlite import Lock, transaction
+from kdns.controlplane.storage.store import Store
+from kdns.controlplane.storage.watch import Commit, Version
+
+RETRY_S = 1.0
+_ROWS = 190
+"""Rows of one statement: at most five values each, fewer than any SQLite allows (999)."""
+
+_KINDS = {f"{kind.plural}.{kind.group}": kind for kind in KINDS}
+"""By the name of the resource in the file."""
+
+log = logs.get(__name__)
+
+
+class Journal:
+    """The open journal. `revision`, `floors`, `objects` and `history` are those of the file.
+
+    `objects` and `history` are empty after the first `append`. `store` has them, `durable` is for the REST
+    server.
+    """
+
+    def __init__(self, path: Path, connection: sqlite3.Connection, lock: Lock) -> None:
+        self.path = path
+        self._connection, self._lock = connection, lock
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="kdns-sqlite")
+        self._queue: list[Commit] = []
+        self._forgotten: list[Commit] = []
+        self._flush: asyncio.Task[None] | None = None
+        self._queued: asyncio.Future[None] | None = None
+        self._writing: asyncio.Future[None] | None = None
+        self._retry: asyncio.TimerHandle | None = None
+        self._failure: Exception | None = None
+        self.revision = sqlite.latest(connection)
+        self.floors = _floors(connection)
+        self.objects, self.history = _objects_and_history(connection, self.floors)
+        self._identities = sqlite.identities(path)
+
+    def store(self) -> Store:
+        """The store of before the restart, which writes to this journal."""
+        return Store(
+            self.objects,
+            revision=self.revision,
+            history=self.history,
+            floors=self.floors,
+            persist=self.append,
+            forget=self.forget,
+        )
+
+    def append(self, commit: Commit) -> None:
+        """Queue a commit; 500 while earlier ones cannot be written. Needs a running event loop."""
+        self._refuse_failed()
+        loop = asyncio.get_running_loop()
+        self.objects, self.history = (), ()
+        self._queue.append(commit)
+        if self._queued is None:
+            self._queued = loop.create_future()
+        if self._flush is None or self._flush.done():
+            self._flush = loop.create_task(self._write_all())
+
+    def forget(self, commit: Commit) -> None:
+        """Queue the deletion of what only this commit needs; it is written together with later commits."""
+        self._forgotten.append(commit)
+
+    async def durable(self) -> None:
+        """Return when all appended commits are on disk; 500 while they cannot be written."""
+        batch = self._queued or self._writing
+        if batch:
+            await asyncio.shield(batch)
+        self._refuse_failed()
+
+    async def close(self) -> None:
+        """Write the queued commits and close the file."""
+        if self._retry:
+            self._retry.cancel()
+            self._flush = asyncio.get_running_loop().create_task(self._write_all())
+        if self._flush:
+            await self._flush
+        if self._retry:
+            self._retry.cancel()
+        self._thread.shutdown()
+        if self._failure:
+            log.warning("journal closed with unwritten commits", path=str(self.path), writes=len(self._queue))
+        self._connection.close()
+        self._lock.close()
+
+    def _refuse_failed(self) -> None:
+        if self._failure:
+            raise internal(f"cannot write {self.path}: {self._failure}")
+
+    async def _write_all(self) -> None:
+        """Write until the queue is empty or the disk fails; both wake all waiters."""
+        loop = asyncio.get_running_loop()
+        self._retry = None
+        try:
+            while self._queue:
+                batch, self._queue = self._queue, []
+                forgotten, self._forgotten = self._forgotten, []
+                self._writing, self._queued = self._queued, None
+                try:
+                    await loop.run_in_executor(self._thread, self._write, batch, forgotten)
+                except BaseException:
+                    self._queue = batch + self._queue
+                    self._forgotten = forgotten + self._forgotten
+                    raise
+                self._wake(self._writing)
+                self._writing = None
+                if self._failure:
+                    self._failure = None
+                    log.warning("journal written again", path=str(self.path))
+        except Exception as error:  # noqa: BLE001 - no waiter may wait for ever, or take a failed write for done
+            if self._failure is None:
+                log.warning("journal cannot be written, retried each second", path=str(self.path), reason=str(error))
+            self._failure = error
+            self._retry = loop.call_later(RETRY_S, self._try_again)
+        finally:
+            self._wake(self._writing)
+            self._wake(self._queued)
+            self._writing = self._queued = None
+
+    def _wake(self, batch: asyncio.Future[None] | None) -> None:
+        if batch and not batch.done():
+            batch.set_result(None)
+
+    def _try_again(self) -> None:
+        self._flush = asyncio.get_running_loop().create_task(self._write_all())
+
+    def _write(self, batch: list[Commit], forgotten: list[Commit]) -> None:
+        rows = [
+            (commit.revision, _resource(commit.kind), *commit.key, commit.new.encoded if commit.new else None)
+            for commit in batch
+        ]
+        replaced = [(commit.old.revision,) for commit in forgotten if commit.old]
+        deletions = [(commit.revision,) for commit in forgotten if commit.new is None]
+        floors = {_resource(commit.kind): commit.revision for commit in forgotten}
+        with transaction(self._connection):
+            self._check_session()
+            self._execute_many("INSERT OR REPLACE INTO commits VALUES ", "(?, ?, ?, ?, ?)", rows)
+            self._execute_many("DELETE FROM commits WHERE revision IN (VALUES ", "(?)", replaced + deletions, ")")
+            self._execute_many("INSERT OR REPLACE INTO floors VALUES ", "(?, ?)", list(floors.items()))
+        self._check_present()
+        with suppress(OSError):
+            self._lock.note(self._lock.session, batch[-1].revision)
+
+    def _check_session(self) -> None:
+        """OSError where another process has opened the file since, which only one without a lock can."""
+        (session,) = self._connection.execute("SELECT value FROM facts WHERE name = 'session'").fetchone()
+        if session != self._lock.session:
+            raise OSError("another kdns has opened it since; end this one")
+
+    def _check_present(self) -> None:
+        """OSError where what was written cannot be found by a restart: SQLite goes on writing to deleted files."""
+        try:
+            is_present = sqlite.identities(self.path) == self._identities
+        except FileNotFoundError:
+            is_present = False
+        if not is_present:
+            raise OSError("it, or its -wal file, was deleted or replaced by another; put both back")
+
+    def _execute_many(self, statement: str, each: str, rows: Sequence[tuple[object, ...]], end: str = "") -> None:
+        """Execute a statement for many rows at a time.
+
+        After each statement this thread may wait for the interpreter's switch interval, 5 ms, while the loop is busy.
+        """
+        for start in range(0, len(rows), _ROWS):
+            piece = rows[start : start + _ROWS]
+            values = ", ".join([each] * len(piece))
+            self._connection.execute(statement + values + end, [*chain.from_iterable(piece)])
+
+
+def clock_revision() -> int:
+    """The revision of a store without history: the clock in microseconds.
+
+    A client that watched an earlier store must not find its revision again. A write takes longer than a microsecond, so
+    no earlier store has come as far.
+    """
+    return time.time_ns() // 1000
+
+
+def open_journal(directory: Path) -> Journal:
+    """The journal of a data directory, created when absent.
+
+    InputError for a directory in use by another process, a file that is not kdns's, newer than this kdns, or damaged.
+    """
+    path, connection, lock = sqlite.opened(directory, clock_revision())
+    try:
+        return Journal(path, connection, lock)
+    except (sqlite3.Error, msgspec.DecodeError, LookupError, TypeError) as error:
+        connection.close()
+        lock.close()
+        raise sqlite.unusable(path, error) from error
+
+
+class _Metadata(msgspec.Struct):
+    name: str
+
+
+class _Body(msgspec.Struct):
+    """The least that every object has. Decoding it finds a body that is no JSON object, without building the object."""
+
+    metadata: _Metadata
+
+
+def _resource(kind: Kind) -> str:
+    return f"{kind.plural}.{kind.group}"
+
+
+def _floors(connection: sqlite3.Connection) -> dict[Kind, int]:
+    (start,) = connection.execute("SELECT value FROM facts WHERE name = 'floor'").fetchone()
+    floors: dict[str, int] = dict(connection.execute("SELECT resource, revision FROM floors"))
+    return {kind: max(start, floors.get(resource, 0)) for resource, kind in _KINDS.items()}
+
+
+def _objects_and_history(
+    connection: sqlite3.Connection, floors: Mapping[Kind, int]
+) -> tuple[tuple[Version, ...], tuple[Commit, ...]]:
+    """The latest versions of the objects, and the commits above the floors, both in the order of revisions.
+
+    Rows of kinds that this kdns does not have are left alone. LookupError for a deletion of nothing: a row is missing.
+    """
+    check = msgspec.json.Decoder(_Body).decode
+    latest: dict[tuple[str, str, str], Version] = {}
+    history: list[Commit] = []
+    for revision, resource, namespace, name, body in connection.execute("SELECT * FROM commits ORDER BY revision"):
+        if body is not None:
+            check(body)
+        if (kind := _KINDS.get(resource)) is None:
+            continue
+        where, new = (resource, namespace, name), None
+        old = latest.pop(where, None)
+        if body is not None:
+            new = latest[where] = Version(kind, where[1:], revision, None, body)
+        elif old is None:
+            raise LookupError(f"revision {revision} deletes an object that is missing")
+        if revision > floors[kind]:
+            history.append(Commit(revision, kind, where[1:], old, new))
+    return tuple(latest.values()), tuple(history)

@@ -1,0 +1,296 @@
+"""All server blocks of one listening address: which of them answers a packet, and the table in front of them.
+
+The closest enclosing zone among the blocks wins. A name in no block is REFUSED; a name that no directive of its block
+answers is SERVFAIL, as in CoreDNS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from kdns.dns.names import Labels, is_below, labels_of
+from kdns.dns.query import HEADER_BYTES, OPCODE, Malformed, Query, Z, read_query
+from kdns.dns.types import DS, REFUSED, SERVFAIL
+from kdns.dnsserver.answers.answer import (
+    MAX_UDP_BYTES,
+    Answer,
+    compile_answer,
+    error_answer,
+    is_rotated,
+    limit_of,
+    malformed_answer,
+    with_room,
+)
+from kdns.dnsserver.answers.response import NEVER, PRIVATE, Response
+from kdns.dnsserver.answers.table import AnswerTable, Generations, Lane, key_of
+from kdns.dnsserver.chain import NOT_SERVED, UNHANDLED, Chain, Reply, Request, for_one_client, then
+
+MAX_DEPTH: Final = 10
+"""Questions of the server's own, each asked for the sake of the one before."""
+NOT_KEPT: Final = -1
+"""The epoch of an answer that the table does not keep."""
+MAX_TURNS_KEPT: Final = 10_000
+"""Names whose next order of addresses is remembered where no answer is."""
+
+Client: TypeAlias = tuple[str, int]
+
+
+class View(NamedTuple):
+    """Which queries a block is for; `is_of_packet` says that this depends on nothing but the packet."""
+
+    name: str
+    accepts: Callable[[Request], bool]
+    is_of_packet: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """One server block under one of its zones; `logs_stacks` is what `errors { stacktrace }` asks for.
+
+    `udp_bytes` is the size of its largest answer over UDP. `only` says which queries it is for, None for all.
+    """
+
+    zone: str
+    chain: Chain
+    logs_stacks: bool = False
+    udp_bytes: int = MAX_UDP_BYTES
+    only: View | None = None
+
+    @property
+    def view(self) -> str:
+        """Its name among blocks of one zone, "" as a rule."""
+        return self.only.name if self.only else ""
+
+
+class Exchange(NamedTuple):
+    """A response on its way to the client, and whose it is.
+
+    `following` are further messages of a zone transfer, each made when it is taken. `block` and `request` are None
+    where no block was concerned.
+    """
+
+    wire: bytes
+    response: Response | None = None
+    request: Request | None = None
+    block: Block | None = None
+    following: Iterator[bytes] | None = None
+
+    def sent(self, now_s: float) -> None:
+        """Call the block's observers; to be called after the response was sent."""
+        if self.block and self.request and self.response:
+            for observer in self.block.chain.observers:
+                observer.sent(self.request, self.response, self.wire, now_s - self.request.received_s)
+
+
+SILENCE: Final = Exchange(b"")
+"""Nothing is sent: the packet is no query."""
+
+Outcome: TypeAlias = Exchange | Coroutine[Any, Any, Exchange]
+
+
+class Server:
+    """All blocks of one listening address; `label` is its name in metrics and logs, such as `dns://:53`.
+
+    `local` and `port` are what it listens on.
+    """
+
+    def __init__(
+        self,
+        label: str,
+        blocks: Iterable[Block],
+        local: str = "",
+        generations: Generations | None = None,
+        port: int = 0,
+    ) -> None:
+        self.label = label
+        self.local = local
+        self.port = port
+        self.table = AnswerTable(generations)
+        self.blocks: tuple[Block, ...] = ()
+        self._by_zone: tuple[tuple[Labels, Block], ...] = ()
+        self._turn = 0
+        self._turns: dict[tuple[Labels, int], int] = {}
+        self.swap(blocks)
+
+    def swap(self, blocks: Iterable[Block]) -> None:
+        """Answer with these blocks from now on. Pending queries are completed by the blocks that received them."""
+        self.blocks = tuple(blocks)
+        by_zone = ((labels_of(block.zone), block) for block in self.blocks)
+        self._by_zone = tuple(sorted(by_zone, key=lambda pair: -len(pair[0])))
+        self.table.clear()
+
+    def block_of(self, request: Request) -> tuple[Block | None, bool]:
+        """The block with the closest enclosing zone, of several the first one that is for the query.
+
+        The other value says that this depends on nothing but the packet.
+        """
+        is_of_packet = True
+        labels = request.query.labels
+        if request.query.qtype == DS:
+            return self._block_of_delegation(request)
+        for zone, block in self._by_zone:
+            if is_below(labels, zone):
+                only = block.only
+                if only is None:
+                    return block, is_of_packet
+                is_of_packet = is_of_packet and only.is_of_packet
+                if only.accepts(request._replace(zone=block.zone, view=only.name)):
+                    return block, is_of_packet
+        return None, is_of_packet
+
+    def _block_of_delegation(self, request: Request) -> tuple[Block | None, bool]:
+        """The block for DS: at a zone's apex the one with the parent's side, if it is served (RFC 4035 §3.1.4.1)."""
+        is_of_packet = True
+        labels = request.query.labels
+        child: Block | None = None
+        for zone, block in self._by_zone:
+            if not is_below(labels, zone) or (child is not None and zone == labels):
+                continue
+            if only := block.only:
+                is_of_packet = is_of_packet and only.is_of_packet
+                if not only.accepts(request._replace(zone=block.zone, view=only.name)):
+                    continue
+            if any(plugin.parent_zone(labels) for plugin in block.chain.parents):
+                return block, is_of_packet
+            if zone != labels and not any(plugin.zone_of(labels) for plugin in block.chain.parents):
+                return child or block, is_of_packet
+            child = child or block
+        return child, is_of_packet
+
+    def respond(
+        self, packet: bytes, lane: Lane, client: Client = ("", 0), received_s: float = 0.0, key: bytes | None = None
+    ) -> Outcome:
+        """The response to any bytes that the table does not hold; a coroutine where a plugin waits for somebody.
+
+        `key` is the packet's key where the caller has made it for the table already.
+        """
+        query = read_query(packet)
+        if isinstance(query, Malformed):
+            malformed = malformed_answer(packet, query)
+            return self._counted(malformed, packet, lane) if malformed else SILENCE
+        request, block, is_of_packet = self._received(query, client, lane, received_s)
+        if block is None:
+            refused = error_answer(packet, REFUSED, query.question_end, query.edns)
+            return self._counted(refused, packet, lane)
+        epoch = self.table.epoch if is_of_packet else NOT_KEPT
+        reply = block.chain.notify(request) if query.flags & OPCODE else block.chain.serve(request)
+        if reply is None or isinstance(reply, Response):
+            return self._exchange(request, reply, block, lane, key, epoch)
+        return self._exchange_later(request, reply, block, lane, key, epoch)
+
+    def resolve(self, request: Request) -> Reply | Awaitable[Reply]:
+        """What all blocks together reply to a question of the server's own, as if a client had asked it.
+
+        SERVFAIL where one led to another too often.
+        """
+        block, is_of_packet = self.block_of(request)
+        if block is None:
+            return NOT_SERVED if is_of_packet else for_one_client(NOT_SERVED)
+        if request.depth >= MAX_DEPTH:
+            return UNHANDLED
+        reply = block.chain.serve(request._replace(zone=block.zone, view=block.view, depth=request.depth + 1))
+        if not is_of_packet:
+            return then(reply, for_one_client)
+        return reply if block.chain.is_cacheable else then(reply, _for_once)
+
+    def _received(
+        self, query: Query, client: Client, lane: Lane, received_s: float
+    ) -> tuple[Request, Block | None, bool]:
+        """The request that a query is, the block that it is for, and whether that depends on the packet alone."""
+        request = Request(
+            query, client, self.local, lane.transport, ".", received_s, server=self.label, local_port=self.port
+        )
+        block, is_of_packet = self.block_of(request)
+        if block is not None and (block.only or block.zone != "."):
+            request = request._replace(zone=block.zone, view=block.view)
+        return request, block, is_of_packet
+
+    def failed(
+        self, packet: bytes, lane: Lane, client: Client = ("", 0), received_s: float = 0.0
+    ) -> tuple[Exchange, Block | None]:
+        """SERVFAIL for a query whose answering raised an exception, and the block where that was."""
+        query = read_query(packet)
+        if isinstance(query, Malformed):
+            return self._servfail(query, packet, lane), None
+        request, block, _ = self._received(query, client, lane, received_s)
+        if block is None:
+            return self._servfail(query, packet, lane), None
+        return self._exchange(request, Response(SERVFAIL), block, lane, None, NOT_KEPT), block
+
+    def overloaded(self, packet: bytes, lane: Lane) -> Exchange:
+        """SERVFAIL without asking any directive: too many queries are pending."""
+        return self._servfail(read_query(packet), packet, lane)
+
+    async def _exchange_later(
+        self, request: Request, reply: Awaitable[Reply], block: Block, lane: Lane, key: bytes | None, epoch: int
+    ) -> Exchange:
+        return self._exchange(request, await reply, block, lane, key, epoch)
+
+    def _exchange(
+        self, request: Request, reply: Reply, block: Block, lane: Lane, key: bytes | None, epoch: int
+    ) -> Exchange:
+        """The bytes of a reply, kept in the table where every plugin and the reply allow it."""
+        if reply is None:
+            return Exchange(b"", None, request, block)
+        query = request.query
+        reuse = reply.reuse
+        # an answer that was begun before something was forgotten may be made of that
+        is_reusable = reuse is not NEVER and reuse is not PRIVATE and reply.seal is None and block.chain.is_cacheable
+        is_kept = is_reusable and query.is_plain and not query.flags & Z and epoch == self.table.epoch
+        answer = self._answer(request, reply, block, lane, once=not is_kept)
+        wire = answer.wire(query.packet)
+        if reply.seal:
+            wire = reply.seal(wire)
+        if is_kept:
+            self.table.remember(lane, key_of(query.packet) if key is None else key, answer, reuse)
+        else:
+            lane.count(answer)
+        following = self._following(request, reply, block, lane) if reply.following and lane.is_stream else None
+        return Exchange(wire, reply, request, block, following)
+
+    def _following(self, request: Request, reply: Response, block: Block, lane: Lane) -> Iterator[bytes]:
+        """The further messages of a transfer, each made when it is taken."""
+        for response in reply.following:
+            answer = self._answer(request, response, block, lane, once=True)
+            wire = answer.wire(request.query.packet)
+            lane.count(answer)
+            yield reply.seal(wire) if reply.seal else wire
+
+    def _answer(self, request: Request, response: Response, block: Block, lane: Lane, *, once: bool) -> Answer:
+        query = request.query
+        limit_bytes = limit_of(query, block.udp_bytes, is_stream=lane.is_stream)
+        if response.seal:
+            limit_bytes -= response.seal.size_bytes
+        response = with_room(query, response, limit_bytes)
+        turn = self._next_turn(query, once=once) if is_rotated(response) else 0
+        return compile_answer(
+            query, response, limit_bytes, block.zone, turn, once=once, now_s=request.received_s, view=block.view
+        )
+
+    def _next_turn(self, query: Query, *, once: bool) -> int:
+        """Which order of addresses is the first; where no answer is kept each name has its own count."""
+        if not once:
+            self._turn += 1
+            return self._turn
+        key = (query.labels, query.qtype)
+        if len(self._turns) >= MAX_TURNS_KEPT:
+            self._turns.clear()
+        self._turns[key] = turn = self._turns.get(key, 0) + 1
+        return turn
+
+    def _servfail(self, query: Query | Malformed, packet: bytes, lane: Lane) -> Exchange:
+        """SERVFAIL with the question that was read: resolvers drop an answer without it (RFC 5452 §9.1)."""
+        if len(packet) < HEADER_BYTES:
+            return SILENCE
+        return self._counted(error_answer(packet, SERVFAIL, query.question_end, query.edns), packet, lane)
+
+    def _counted(self, answer: Answer, packet: bytes, lane: Lane) -> Exchange:
+        lane.counts.add(answer.kind)
+        return Exchange(answer.wire(packet))
+
+
+def _for_once(reply: Reply) -> Reply:
+    """A reply of a block whose directives see every query is for this query only."""
+    return reply and reply._replace(reuse=NEVER.and_then(reply.reuse))

@@ -1,0 +1,369 @@
+"""Server blocks → what each server does: its directives' configurations, and that no two want the same place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from ipaddress import ip_address
+from typing import Any, Final, NamedTuple, TypeVar
+
+from kdns.corefile.address import DEFAULT_PORTS, ZoneAddress
+from kdns.corefile.lines import Stanza
+from kdns.corefile.parse import ServerBlock
+from kdns.dnsserver.advice import ADVICE, EXTERNAL
+from kdns.dnsserver.directive import Directive, Repeat, Row
+from kdns.dnsserver.listener_options import TLS_USAGE
+from kdns.errors import CorefileError
+from kdns.net import Address, join_host_port, parse_address
+from kdns.spelling import closest
+
+Config = TypeVar("Config")
+
+WILDCARD: Final = ("0.0.0.0", "::")
+"""Every address of the machine, of both families."""
+TRANSPORTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "dns": ("udp", "tcp"),
+    "tls": ("tcp",),
+    "https": ("tcp",),
+    "quic": ("udp",),
+}
+"""The schemes that are served, and what each is carried over."""
+NEED_TLS: Final = ("tls", "quic")
+"""Schemes that are nothing without a certificate; https:// may be behind a proxy that has one."""
+
+
+class Place(NamedTuple):
+    """The addresses of one listener, its port (0: any free one) and its scheme."""
+
+    hosts: tuple[str, ...]
+    port: int
+    scheme: str = "dns"
+
+
+def label_of(place: Place) -> str:
+    """The name of what listens there, in metrics and logs: `dns://:53`, `tls://10.0.0.1:853`."""
+    host = "" if place.hosts == WILDCARD else place.hosts[0]
+    return f"{place.scheme}://{join_host_port(host, place.port)}"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """One server block, understood: the configurations that count of each directive it has, in the chain's order.
+
+    `rows` are the block's directives in that order, those with a mistake too; `stanzas` are where they stand.
+    """
+
+    path: str
+    line: int
+    addresses: tuple[ZoneAddress, ...]
+    directives: Mapping[str, tuple[object, ...]]
+    stanzas: tuple[Stanza, ...] = field(default=(), compare=False, repr=False)
+    rows: tuple[Row, ...] = field(default=(), compare=False, repr=False)
+
+    @property
+    def zones(self) -> tuple[str, ...]:
+        """The zones of the block, each once."""
+        return tuple(dict.fromkeys(address.zone for address in self.addresses))
+
+    def configs(self, directive: Directive[Config]) -> tuple[Config, ...]:
+        """The configurations of one directive, () where the block does not have it."""
+        return self.directives.get(directive.name, ())  # type: ignore[return-value] # `parse` of that row made them
+
+    def is_known(self, directive: Directive[Any]) -> bool:
+        """Whether it is known what the block says of a directive: nothing, or something in which no mistake is."""
+        return bool(self.configs(directive)) or all(stanza.name != directive.name for stanza in self.stanzas)
+
+    @property
+    def bound(self) -> tuple[str, ...] | None:
+        """The addresses and interfaces that `bind` names, as they are written; None for every address."""
+        for row in self.rows:
+            if row.hosts_of and (configs := self.configs(row)):
+                return row.hosts_of(configs)
+        return None
+
+    @property
+    def certificates(self) -> tuple[object, ...]:
+        """The certificates of the block's listeners."""
+        return tuple(config for row in self.rows if row.is_certificate for config in self.configs(row))
+
+    @property
+    def has_view(self) -> bool:
+        """Whether the block is for some queries only, so that others may have the same zones."""
+        return any(row.is_view and self.configs(row) for row in self.rows)
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether it is known where the block listens, and to whom."""
+        return all(self.configs(row) for row in self.rows if row.hosts_of or row.is_view)
+
+    def doubts(self) -> Iterator[CorefileError]:
+        """What of the directives cannot work, and is no reason not to start."""
+        for row in self.rows:
+            for config in self.configs(row):
+                yield from row.doubts(config)
+
+    def error(self, reason: str) -> CorefileError:
+        """The error that points at the server block."""
+        return CorefileError(self.path, self.line, "", reason)
+
+    def file_error(self, path: str, reason: str, directive: str = "") -> CorefileError:
+        """The error that points at the word that names this file or its folder, else at the directive or server block.
+
+        `root` may be in front of it.
+        """
+        lines = [line for stanza in self.stanzas for line in (stanza, *stanza.block)]
+        file = path.partition(":")[0]  # of some, the line is part
+        paths = f"/{file}/{file.rpartition('.')[0]}/"  # that of a key has an ending
+        words = [word for line in lines for word in line.args if word.text and f"/{word.text}/" in paths]
+        closest = max(words, key=lambda word: (file.endswith(word.text), len(word.text)), default=None)
+        concerned = closest or next((stanza for stanza in self.stanzas if stanza.name == directive), self)
+        return CorefileError(concerned.path, concerned.line, "", reason)
+
+
+def configure(
+    blocks: Iterable[ServerBlock],
+    table: Mapping[str, Row],
+    *,
+    dns_port: int = DEFAULT_PORTS["dns"],
+) -> tuple[ServerConfig, ...]:
+    """The servers that the blocks ask for, in order; raises CorefileError.
+
+    `table` has the directives by name, in the chain's order. `dns_port` stands in for a missing port of dns://.
+    """
+    servers, _, errors = server_configs(blocks, table, dns_port=dns_port)
+    if errors:
+        raise errors[0]
+    return servers
+
+
+def server_configs(
+    blocks: Iterable[ServerBlock],
+    table: Mapping[str, Row],
+    *,
+    dns_port: int = DEFAULT_PORTS["dns"],
+) -> tuple[tuple[ServerConfig, ...], tuple[ServerConfig, ...], list[CorefileError]]:
+    """The servers in whose blocks nothing is wrong, the others without what is wrong, and every mistake.
+
+    The mistakes within blocks come before those between them.
+    """
+    errors: list[CorefileError] = []
+    everyone: list[ServerConfig] = []
+    wrong: set[int] = set()
+    for number, block in enumerate(blocks):
+        before = len(errors)
+        everyone.append(server := _server(block, table, errors))
+        errors += _unserved(server)
+        if len(errors) > before:
+            wrong.add(number)
+    errors += _missing_tls(everyone, dns_port)
+    overlaps = dict(_overlaps(everyone, dns_port))
+    errors += overlaps.values()
+    errors += [error for number, error in _static_clashes(everyone, dns_port) if number not in overlaps]
+    servers = tuple(server for number, server in enumerate(everyone) if number not in wrong)
+    return servers, tuple(everyone[number] for number in sorted(wrong)), errors
+
+
+def _unserved(server: ServerConfig) -> Iterator[CorefileError]:
+    for address in server.addresses:
+        if address.scheme not in TRANSPORTS:
+            served = ", ".join(f"{scheme}://" for scheme in TRANSPORTS)
+            yield _at(server, address, f"kdns does not serve {address.scheme}://; it serves {served}")
+
+
+def _server(block: ServerBlock, table: Mapping[str, Row], errors: list[CorefileError]) -> ServerConfig:
+    """The server of a block, without what is wrong."""
+    errors += _missing_zones(block, table)
+    zones = tuple(dict.fromkeys(address.zone for address in block.addresses))
+    stanzas: dict[str, list[Stanza]] = {}
+    parsed: dict[str, list[object]] = {}
+    for stanza in block.stanzas:
+        row = table.get(stanza.name)
+        if row is None:
+            errors.append(stanza.error(_unknown(stanza, block, table)))
+            continue
+        stanzas.setdefault(stanza.name, []).append(stanza)
+        first = stanzas[stanza.name][0]
+        if first is not stanza and row.repeat is Repeat.ERROR:
+            where = f"{first.path}:{first.line}"
+            errors.append(stanza.error(f"`{stanza.name}` may stand only once in a server block; first at {where}"))
+        try:
+            parsed.setdefault(stanza.name, []).append(row.parse(stanza, zones))
+        except CorefileError as error:
+            errors += (error, *_further_mistakes(row, stanza, zones, error))
+    counting = {
+        name: tuple(parsed[name] if row.repeat is Repeat.ADD else parsed[name][-1:])
+        for name, row in table.items()
+        if parsed.get(name)
+    }
+    rows = tuple(row for name, row in table.items() if name in stanzas)
+    return ServerConfig(block.path, block.line, block.addresses, counting, block.stanzas, rows)
+
+
+def _further_mistakes(row: Row, stanza: Stanza, zones: tuple[str, ...], error: CorefileError) -> list[CorefileError]:
+    """The mistakes in other options of the stanza's block: it is read again without those that are wrong."""
+    further: list[CorefileError] = []
+    while any((line.path, line.line) == (error.path, error.line) for line in stanza.block):
+        block = tuple(line for line in stanza.block if (line.path, line.line) != (error.path, error.line))
+        stanza = replace(stanza, block=block)
+        try:
+            row.parse(stanza, zones)
+        except CorefileError as another:
+            if not any((line.path, line.line) == (another.path, another.line) for line in block):
+                break  # about the stanza as a whole, which lacks an option now
+            further.append(another)
+            error = another
+        else:
+            break
+    return further
+
+
+def _missing_zones(block: ServerBlock, table: Mapping[str, Row]) -> Iterator[CorefileError]:
+    """`errors` in the first line of a file without braces would be a zone: nobody means that."""
+    for address in block.addresses:
+        if not block.braces and address.token and address.token.text in table:
+            name = address.token.text
+            yield address.token.error(
+                f"a zone is wanted here and `{name}` is a directive: begin with a line such as `.:53`"
+            )
+
+
+def _unknown(stanza: Stanza, block: ServerBlock, table: Mapping[str, Row]) -> str:
+    name = stanza.name
+    if name in ADVICE:
+        return f"kdns does not have the directive `{name}` of CoreDNS; instead: {ADVICE[name]}"
+    if name in EXTERNAL:
+        return f"`{name}` is an external plugin of CoreDNS, which kdns does not have; instead: {EXTERNAL[name]}"
+    if stanza.braces and not block.braces:
+        return f"unknown directive `{name}`; if it is a zone: with more than one server block each needs {{ braces }}"
+    if meant := closest(name, (*table, *sorted(ADVICE))):
+        return f"unknown directive `{name}`; did you mean `{meant}`?"
+    return f"unknown directive `{name}`; kdns has {', '.join(sorted(table))}"
+
+
+def _missing_tls(servers: Iterable[ServerConfig], dns_port: int) -> Iterator[CorefileError]:
+    """A scheme of TLS needs a certificate: of its block, or of another one at its port."""
+    certified = {
+        (address.scheme, address.port_or_default(dns_port))
+        for server in servers
+        if any(row.is_certificate for row in server.rows)
+        for address in server.addresses
+    }
+    for server in servers:
+        for address in server.addresses:
+            if address.scheme in NEED_TLS and (address.scheme, address.port_or_default(dns_port)) not in certified:
+                yield _at(server, address, f"{address.scheme}:// needs the directive `tls` in its block: {TLS_USAGE}")
+
+
+def _overlaps(servers: Iterable[ServerConfig], dns_port: int) -> Iterator[tuple[int, CorefileError]]:
+    """A zone on a port and an address cannot have two masters, but for blocks that have views.
+
+    A block without `bind` listens on every address. The first error of each server comes with its number.
+    """
+    taken: dict[tuple[str, str, int], dict[str, ServerConfig]] = {}
+    for number, server in enumerate(servers):
+        errors = []
+        for address in server.addresses if server.is_placed and not server.has_view else ():
+            port = address.port_or_default(dns_port)
+            others = taken.setdefault((address.scheme, address.zone, port), {})
+            for host in server.bound or ("",):
+                other = others.get(host) or others.get("") if host else next(iter(others.values()), None)
+                if port and other:
+                    where = f"{other.path}:{other.line}"
+                    reason = f"{address.zone} on port {port} is already served by the block at {where}"
+                    errors.append(_at(server, address, reason))
+                others.setdefault(host, server)
+        yield from ((number, error) for error in errors[:1])
+
+
+def _static_clashes(servers: Sequence[ServerConfig], dns_port: int) -> Iterator[tuple[int, CorefileError]]:
+    """The clashes of places that can be told without knowing the machine's interfaces, each with a server's number."""
+    places: dict[Place, list[tuple[ServerConfig, str]]] = {}
+    for server in servers:
+        if not server.is_placed:
+            continue
+        hosts = [WILDCARD] if server.bound is None else [(host,) for host in server.bound if parse_address(host)]
+        for address in server.addresses:
+            for group in hosts:
+                place = Place(group, address.port_or_default(dns_port), address.scheme)
+                places.setdefault(place, []).append((server, address.zone))
+    numbers = {id(server): number for number, server in enumerate(servers)}
+    for second, reason in _clashes(places):
+        yield numbers[id(second)], second.error(reason)
+
+
+def refuse_clashes(places: Mapping[Place, Sequence[tuple[ServerConfig, str]]]) -> None:
+    """CorefileError for a zone that two blocks have at one place, and for places that cannot both be listened on.
+
+    A place has the server blocks that listen there, each with one of its zones; interfaces have become addresses.
+    Port 0 is another one each time.
+    Differs: beside a block without `bind`, CoreDNS lets others of its port listen on single addresses, by sharing the
+    port (SO_REUSEPORT); then another process may share it too, and takes a part of the queries.
+    """
+    for place, parts in places.items():
+        masters: dict[str, ServerConfig] = {}
+        for server, zone in parts if place.port else ():
+            if server.has_view:
+                continue
+            if first := masters.get(zone):
+                where = f"{zone} on {_named(place.hosts)}, port {place.port},"
+                raise server.error(f"{where} is already served by the block at {first.path}:{first.line}")
+            masters[zone] = server
+    for second, reason in _clashes(places):
+        raise second.error(reason)
+
+
+def _clashes(places: Mapping[Place, Sequence[tuple[ServerConfig, str]]]) -> Iterator[tuple[ServerConfig, str]]:
+    """Servers, and why they cannot listen where they want to beside those before them."""
+    for place, parts in places.items():
+        yield from _other_certificates(place, parts)
+    listeners = {place: parts[0][0] for place, parts in places.items() if place.port}
+    first_at: dict[tuple[int, str, Address | int], tuple[int, Place]] = {}
+    for number, (place, second) in enumerate(listeners.items()):
+        hosts = [ip_address(host) for host in place.hosts]
+        sockets = [(place.port, transport, host) for transport in TRANSPORTS.get(place.scheme, ()) for host in hosts]
+        before = [first_at[key] for socket in sockets for key in _met(*socket) if key in first_at]
+        for port, transport, host in sockets:
+            first_at.setdefault((port, transport, host), (number, place))
+            first_at.setdefault((port, transport, host.version), (number, place))
+        if before:
+            _, other = min(before)
+            yield second, _cannot_be_had(place, other, listeners[other])
+
+
+def _met(port: int, transport: str, host: Address) -> Iterator[tuple[int, str, Address | int]]:
+    """The keys of what a socket cannot be beside: of an unspecified address, the whole family's."""
+    if host.is_unspecified:
+        yield port, transport, host.version
+    else:
+        yield port, transport, host
+        yield port, transport, ip_address(WILDCARD[host.version == 6])
+
+
+def _cannot_be_had(place: Place, other: Place, first: ServerConfig) -> str:
+    where = f"which the block at {first.path}:{first.line} listens"
+    if place.scheme != other.scheme:
+        return f"port {place.port} cannot be had for {place.scheme}:// beside {other.scheme}://, {where} with"
+    hosts = f"{_named(place.hosts)} beside {_named(other.hosts)}"
+    return (
+        f"port {place.port} cannot be had on {hosts}, {where} on; wanted: `bind` with addresses in both, or in neither"
+    )
+
+
+def _other_certificates(place: Place, parts: Sequence[tuple[ServerConfig, str]]) -> Iterator[tuple[ServerConfig, str]]:
+    """Two certificates at one place: a client would get either.
+
+    Differs: CoreDNS uses the one of its last block.
+    """
+    certified = [server for server, _ in parts if place.scheme != "dns" and server.certificates]
+    for server in certified[1:]:
+        if server.certificates != certified[0].certificates:
+            where = f"{certified[0].path}:{certified[0].line}"
+            yield server, f"`tls` differs from that of the block at {where}, which listens at the same address"
+
+
+def _named(hosts: Sequence[str]) -> str:
+    return hosts[0] if len(hosts) == 1 else "every address"
+
+
+def _at(server: ServerConfig, address: ZoneAddress, reason: str) -> CorefileError:
+    return address.token.error(reason) if address.token else server.error(reason)

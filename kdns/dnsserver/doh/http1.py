@@ -1,0 +1,136 @@
+"""HTTP/1.1 of a connection that asks DNS questions: one request at a time, bytes in and out, without a socket."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from email.utils import formatdate
+from http import HTTPStatus
+from typing import Final
+
+import h11
+
+from kdns.dns.query import MAX_MESSAGE_BYTES
+from kdns.dnsserver.doh.codec import HttpError
+from kdns.dnsserver.doh.exchange import HttpRequest
+
+HEAD_BYTES: Final = 16 * 1024
+"""The longest request line and headers, a message in a parameter included: h11 takes them apart in one go."""
+
+
+class Http1:
+    """The server's side of a connection."""
+
+    def __init__(self) -> None:
+        self._h11 = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES)
+        self._head: h11.Request | None = None
+        self._body = bytearray()
+        self._is_cut = False
+        self._unsent = bytearray()
+        self.is_over = False
+        self.is_busy = False
+        self.held_bytes = 0
+        self.is_blocked = False
+        self.has_more = False
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether a request has begun that is not whole."""
+        return not self.is_busy and (self._head is not None or bool(self._h11.trailing_data[0]))
+
+    def receive(self, data: bytes) -> list[HttpRequest]:
+        """The request that is whole now, if any; HttpError for what is no HTTP."""
+        self.has_more = False
+        try:
+            if data:
+                self._h11.receive_data(data)
+            while True:
+                event = self._h11.next_event()
+                if isinstance(event, h11.Request):
+                    self._begin(event)
+                elif isinstance(event, h11.Data):
+                    self._add(bytes(event.data))
+                elif isinstance(event, h11.EndOfMessage):
+                    return [self._request()]
+                else:
+                    self.is_over |= isinstance(event, h11.ConnectionClosed)
+                    return []
+                if self._is_cut:
+                    return [self._request()]
+        except h11.RemoteProtocolError as error:
+            self._refuse(HTTPStatus(error.error_status_hint))
+            raise HttpError(str(error)) from error
+        finally:
+            self.held_bytes = len(self._body) + len(self._h11.trailing_data[0])
+
+    def respond(self, stream: int, status: HTTPStatus, headers: Iterable[tuple[str, str]], body: bytes) -> None:
+        """Answer the request."""
+        del stream
+        head = [("date", formatdate(usegmt=True)), ("content-length", str(len(body))), *headers]
+        if self._is_cut:
+            head.append(("connection", "close"))
+        self._send(h11.Response(status_code=status, headers=head, reason=status.phrase))
+        self._send(h11.Data(data=body))
+        self._send(h11.EndOfMessage())
+        self.is_busy = False
+        if self._h11.our_state is h11.DONE and self._h11.their_state is h11.DONE:
+            self._h11.start_next_cycle()
+            self.has_more = bool(self._h11.trailing_data[0])
+        else:
+            self.is_over = True
+
+    def take_reset(self) -> list[int]:
+        """The requests that the client gave up: none, it closes the connection for that."""
+        return []
+
+    def to_send(self) -> bytes:
+        """What is to be sent now."""
+        data = bytes(self._unsent)
+        self._unsent.clear()
+        return data
+
+    def close(self) -> None:
+        """Announce the end: there is nothing to say."""
+
+    def _begin(self, head: h11.Request) -> None:
+        self._head = head
+        fields = dict(head.headers)
+        if b"transfer-encoding" in fields and (b"content-length" in fields or head.http_version < b"1.1"):
+            raise h11.RemoteProtocolError("two lengths of one body (RFC 9112 section 6.1)", error_status_hint=400)
+        self._is_cut = int(fields.get(b"content-length", b"0")) > MAX_MESSAGE_BYTES
+        if self._h11.they_are_waiting_for_100_continue and not self._is_cut:
+            self._send(h11.InformationalResponse(status_code=100, headers=[]))
+
+    def _add(self, data: bytes) -> None:
+        self._body += data
+        self._is_cut = len(self._body) > MAX_MESSAGE_BYTES
+
+    def _request(self) -> HttpRequest:
+        head, body = self._head, bytes(self._body)
+        assert head  # noqa: S101 - a body comes behind a head
+        self._head, self.is_busy = None, True
+        self._body.clear()
+        content_type = next((value for name, value in head.headers if name == b"content-type"), b"")
+        return HttpRequest(
+            0,
+            head.method.decode("latin-1"),
+            origin_form(head.target.decode("latin-1")),
+            content_type.decode("latin-1"),
+            b"" if self._is_cut else body,
+            self._is_cut,
+        )
+
+    def _refuse(self, status: HTTPStatus) -> None:
+        if self._h11.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
+            self.respond(0, status, [("connection", "close")], b"")
+
+    def _send(self, event: h11.Event) -> None:
+        self._unsent += self._h11.send(event) or b""
+
+
+def origin_form(target: str) -> str:
+    """Returns the path and query of a target, which may be a whole URL (RFC 9112 §3.2.2)."""
+    scheme, separator, rest = target.partition("://")
+    if not separator or scheme.lower() not in {"http", "https"}:
+        return target
+    _, slash, path = rest.partition("/")
+    return slash + path

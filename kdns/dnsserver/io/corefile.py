@@ -1,0 +1,101 @@
+"""Reads a Corefile and what it imports."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from kdns.corefile.imports import Reader
+from kdns.corefile.parse import parse
+from kdns.dnsserver.config import ServerConfig, server_configs
+from kdns.dnsserver.directive import Row
+from kdns.errors import CorefileError, InputError
+from kdns.runtime.files.bounded import bounded_text
+
+CHARACTERS_MAX: Final = 16 << 20
+"""How long a Corefile may be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Corefile:
+    """A Corefile as it was read: its servers, or the mistakes in it, and the SHA512 of its text and its imports.
+
+    The hash is "" for a file that could not be read.
+    """
+
+    sha512: str
+    servers: tuple[ServerConfig, ...] = ()
+    errors: tuple[CorefileError, ...] = ()
+
+    def checked(self) -> tuple[ServerConfig, ...]:
+        """The servers; raises the first error."""
+        if self.errors:
+            raise self.errors[0]
+        return self.servers
+
+
+def read_corefile(
+    path: str, table: Mapping[str, Row], *, dns_port: int, filled: Callable[[str], str] = str
+) -> Corefile:
+    """The Corefile at this path, right or wrong; `filled` gives the text that counts for the text of the file.
+
+    `table` has the directives by name.
+    """
+    try:
+        text = bounded_text(path, CHARACTERS_MAX)
+    except (OSError, UnicodeDecodeError) as error:
+        return Corefile("", errors=(CorefileError(path, 0, "", f"cannot be read: {_reason(error)}"),))
+    try:
+        text = filled(text)
+    except InputError as error:
+        digest = hashlib.sha512(text.encode()).hexdigest()
+        return Corefile(digest, errors=(CorefileError(path, 0, "", str(error)),))
+    return corefile_of(text, path, table, dns_port=dns_port)
+
+
+def corefile_of(text: str, path: str, table: Mapping[str, Row], *, dns_port: int) -> Corefile:
+    """The Corefile of this text; `path` is its name in errors, and imports are relative to its folder."""
+    digest = hashlib.sha512(text.encode())
+
+    def read(pattern: str) -> Sequence[tuple[str, str]]:
+        files = _read_all(pattern)
+        for name, content in files:
+            digest.update(f"\0{name}\0{content}".encode())
+        return files
+
+    try:
+        blocks = parse(text, path, environ=os.environ, read=read)
+        servers, _, errors = server_configs(blocks, table, dns_port=dns_port)
+    except CorefileError as error:
+        return Corefile(digest.hexdigest(), errors=(error,))
+    return Corefile(digest.hexdigest(), () if errors else servers, tuple(errors))
+
+
+def mistakes_in(
+    text: str, path: str, table: Mapping[str, Row], *, dns_port: int, read: Reader | None = None
+) -> tuple[tuple[ServerConfig, ...], tuple[ServerConfig, ...], list[CorefileError]]:
+    """Servers as `server_configs` gives them, and every mistake in a Corefile and in what it imports.
+
+    `read` is for imports. The grammar's first mistake is the only one of its kind.
+    """
+    try:
+        blocks = parse(text, path, environ=os.environ, read=read or _read_all)
+        servers, others, errors = server_configs(blocks, table, dns_port=dns_port)
+    except CorefileError as error:
+        return (), (), [error]
+    return servers, others, errors + [doubt for server in (*servers, *others) for doubt in server.doubts()]
+
+
+def _read_all(pattern: str) -> Sequence[tuple[str, str]]:
+    """All files that match, sorted by name."""
+    found = sorted(glob.glob(pattern))  # noqa: PTH207 - the pattern is the user's text
+    return [(name, bounded_text(name, CHARACTERS_MAX)) for name in found if Path(name).is_file()]
+
+
+def _reason(error: Exception) -> str:
+    return error.strerror or str(error) if isinstance(error, OSError) else str(error)

@@ -1,0 +1,258 @@
+"""DNS over HTTPS (RFC 8484): connections of HTTP/2 and HTTP/1.1, within the bounds of those over TCP."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Collection, Coroutine, Hashable
+from http import HTTPStatus
+from typing import Any, Final
+
+from kdns.dnsserver.blocks import Exchange, Server
+from kdns.dnsserver.doh.codec import HttpCodec, HttpError
+from kdns.dnsserver.doh.exchange import MEDIA_TYPE, METHODS, HttpRequest, Refusal, max_age_s, query_of
+from kdns.dnsserver.doh.http1 import Http1
+from kdns.dnsserver.doh.http2 import Http2
+from kdns.dnsserver.io.exchange import answered, completed
+from kdns.dnsserver.io.request_metrics import Requests
+from kdns.dnsserver.io.stream import (
+    MAX_CONNECTION_PENDING,
+    ConnectionLimits,
+    StreamConnection,
+    TcpClients,
+    close_listener,
+)
+from kdns.dnsserver.listener_options import HTTPS_CONNECTIONS, ListenerOptions
+from kdns.runtime.connections import Connections, Kind, Listener, is_lost
+
+SLICE_BYTES: Final = 512
+"""How much of one connection is taken apart before others have their turn: some requests."""
+
+
+class PlaceConnections(Connections):
+    """The connections of one address, which count among those of the process as well."""
+
+    def __init__(self, process: Connections, limit: int) -> None:
+        super().__init__(Kind.DNS, limit)
+        self._process = process
+
+    def add(self, connection: Hashable, address: str, abort: Any) -> bool:
+        """See Connections."""
+        if not super().add(connection, address, abort):
+            return False
+        if self._process.add(connection, address, abort):
+            return True
+        self.remove(connection)
+        return False
+
+    def touch(self, connection: Hashable) -> None:
+        """See Connections."""
+        self._process.touch(connection)
+        super().touch(connection)
+
+    def occupy(self, connection: Hashable) -> None:
+        """See Connections."""
+        self._process.occupy(connection)
+        super().occupy(connection)
+
+    def remove(self, connection: Hashable) -> None:
+        """See Connections."""
+        self._process.remove(connection)
+        super().remove(connection)
+
+
+class HttpsListener:
+    """One listening socket and its connections; without TLS they are of HTTP/1.1, as a proxy in front speaks it."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        server: Server,
+        requests: Requests,
+        clients: TcpClients,
+        tls: ssl.SSLContext | None,
+        limits: ConnectionLimits,
+    ) -> None:
+        self.server, self.requests, self.clients, self.limits = server, requests, clients, limits
+        self.pool = PlaceConnections(clients.connections, HTTPS_CONNECTIONS)
+        self.connections: set[StreamConnection] = set()
+        self._listener = Listener(sock, lambda: HttpsConnection(self), tls, self.pool if tls else None)
+
+    def use(self, tls: ssl.SSLContext | None, options: ListenerOptions) -> None:
+        """Begin TLS in this way, and have so many connections, from now on."""
+        self._listener.tls = tls
+        limit = HTTPS_CONNECTIONS if options.https_connections is None else options.https_connections
+        self.pool.maximum = limit or self.clients.connections.maximum
+
+    async def close(self) -> None:
+        """Stop accepting, and close every connection behind its last answer."""
+        await close_listener(self._listener, self.connections)
+
+
+class HttpsConnection(StreamConnection, asyncio.Protocol):
+    """One client. Received bytes are taken apart in small pieces, when it is this connection's turn."""
+
+    def __init__(self, listener: HttpsListener) -> None:
+        super().__init__(
+            listener.server, listener.requests, listener.clients, listener.pool, listener.connections, listener.limits
+        )
+        self._codec: HttpCodec
+        self._received = b""
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._state = ""
+        self._since_s = self._loop.time()
+
+    def data_received(self, data: bytes) -> None:
+        """Take the bytes when it is this connection's turn."""
+        self._received += data
+        self._go_on()
+
+    def pause_writing(self) -> None:
+        """The client does not read its answers: take no more requests."""
+        self._is_unread = True
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        self._is_unread = False
+        self._go_on()
+
+    def answer(self) -> None:
+        """Take a piece of what was received, and answer the requests that are whole."""
+        self._is_waiting = False
+        piece, self._received = self._received[:SLICE_BYTES], self._received[SLICE_BYTES:]
+        try:
+            requests = self._codec.receive(piece)
+        except HttpError:
+            self._flush()
+            self._transport.close()
+            return
+        for stream in self._codec.take_reset():
+            if task := self._tasks.pop(stream, None):
+                task.cancel()
+        for request in requests:
+            self._take(request)
+            self._flush()  # each response is a record of TLS: dnsperf loses every second one of those that come in one
+        self._flush()
+        if not self._transport.is_closing():
+            self._end_turn()
+
+    @property
+    def pending(self) -> Collection[asyncio.Task[None]]:
+        """Answers that wait for somebody else."""
+        return self._tasks.values()
+
+    @property
+    def _is_full(self) -> bool:
+        return self._is_unread or self._codec.is_busy or len(self._tasks) >= MAX_CONNECTION_PENDING
+
+    @property
+    def _is_answerable(self) -> bool:
+        return not self._is_full and (bool(self._received) or self._codec.has_more)
+
+    @property
+    def _is_answered(self) -> bool:
+        return (self._is_ending or self._codec.is_over) and not (self._tasks or self._is_waiting)
+
+    @property
+    def _received_bytes(self) -> int:
+        return len(self._received) + self._codec.held_bytes
+
+    def _begin(self) -> None:
+        tls = self._transport.get_extra_info("ssl_object")
+        self._codec = Http2() if tls is not None and tls.selected_alpn_protocol() == "h2" else Http1()
+        self._flush()
+        self._watch()
+
+    def _close(self) -> None:
+        self._codec.close()
+        self._flush()
+        self._transport.close()
+
+    def _take(self, request: HttpRequest) -> None:
+        self._queries += 1
+        if self._queries >= self._limits.max_queries:
+            self._is_ending = True
+        self._state = ""  # a whole request has come: the times begin again
+        packet = query_of(request)
+        if isinstance(packet, Refusal):
+            self._refuse(request.stream, packet, has_body=request.method != "HEAD")
+            return
+        received_s = self._loop.time()
+        pending = self._clients.pending
+        outcome = answered(self._server, self._requests, pending, packet, self._lane, self._client, received_s)
+        if isinstance(outcome, Exchange):
+            self._respond(request.stream, outcome)
+            return
+        task = self._loop.create_task(self._respond_later(request.stream, packet, outcome, received_s))
+        task.add_done_callback(lambda _task: pending.give_back(self._client[0]))
+        self._tasks[request.stream] = task
+        self._pool.occupy(self)
+
+    async def _respond_later(
+        self, stream: int, packet: bytes, outcome: Coroutine[Any, Any, Exchange], received_s: float
+    ) -> None:
+        server, requests = self._server, self._requests
+        try:
+            exchange = await completed(outcome, server, requests, packet, self._lane, self._client, received_s)
+        finally:
+            self._tasks.pop(stream, None)
+        if not self._transport.is_closing():
+            self._respond(stream, exchange)
+            self._flush()
+            self._go_on()
+
+    def _respond(self, stream: int, exchange: Exchange) -> None:
+        wire = exchange.wire
+        if exchange.following:
+            self._refuse(stream, Refusal(HTTPStatus.NOT_IMPLEMENTED, "zones are transferred over TCP, TLS and QUIC"))
+        elif wire:
+            headers = (("content-type", MEDIA_TYPE), ("cache-control", f"max-age={max_age_s(wire)}"))
+            self._codec.respond(stream, HTTPStatus.OK, headers, wire)
+            self._count(HTTPStatus.OK)
+            exchange.sent(self._loop.time())
+        elif exchange.request is None:
+            self._refuse(stream, Refusal(HTTPStatus.BAD_REQUEST, "not a query of DNS"))
+        else:
+            self._refuse(stream, Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "no response"))
+
+    def _refuse(self, stream: int, refusal: Refusal, *, has_body: bool = True) -> None:
+        headers = [("content-type", "text/plain; charset=utf-8")]
+        if refusal.status is HTTPStatus.METHOD_NOT_ALLOWED:
+            headers.append(("allow", ", ".join(METHODS)))
+        self._codec.respond(stream, refusal.status, headers, f"{refusal.text}\n".encode() if has_body else b"")
+        self._count(refusal.status)
+
+    def _count(self, status: HTTPStatus) -> None:
+        by_status = self._requests.https_responses
+        by_status[status.value] = by_status.get(status.value, 0) + 1
+
+    def _flush(self) -> None:
+        data = self._codec.to_send()
+        if data and not is_lost(self._transport):
+            self._transport.write(data)
+
+    def _note_held(self) -> None:
+        """Note since when the connection is in its state, too."""
+        super()._note_held()
+        state = self._now_is()
+        if state != self._state:
+            self._state, self._since_s = state, self._loop.time()
+            if not self._tasks:
+                self._pool.touch(self)
+
+    def _now_is(self) -> str:
+        if self._tasks or self._is_waiting:
+            return "answering"
+        if self._is_unread or self._codec.is_blocked:
+            return "unread"
+        return "incomplete" if self._received or self._codec.is_incomplete else "idle"
+
+    def _watch(self) -> None:
+        """Abort the connection when it has been idle, incomplete or unread for too long."""
+        now_s, limits = self._loop.time(), self._limits
+        times = {"unread": limits.write_s, "incomplete": limits.read_s, "idle": limits.idle_s}
+        if self._state in times and now_s - self._since_s >= times[self._state]:
+            self._transport.abort()
+        else:
+            self._timer = self._loop.call_later(limits.least_s / 2, self._watch)

@@ -1,0 +1,528 @@
+"""DNS over QUIC (RFC 9250): aioquic's connections on bound sockets, within the bounds of those over TCP."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Coroutine, Iterator
+from enum import IntEnum
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from aioquic.buffer import Buffer  # type: ignore[attr-defined] # it is what its name says
+from aioquic.quic import events
+from aioquic.quic.configuration import QuicConfiguration
+from aioquic.quic.connection import QuicConnection
+from aioquic.quic.packet import (
+    QuicHeader,
+    QuicPacketType,
+    encode_quic_retry,
+    encode_quic_version_negotiation,
+    pull_quic_header,
+)
+from aioquic.quic.retry import QuicRetryTokenHandler
+
+from kdns.dns.query import Query, read_query
+from kdns.dns.types import TCP_KEEPALIVE
+from kdns.dnsserver.blocks import Exchange, Server
+from kdns.dnsserver.io.encrypted.tls import no_certificate, refused
+from kdns.dnsserver.io.exchange import answered, completed, log_failure
+from kdns.dnsserver.io.request_metrics import Requests
+from kdns.dnsserver.io.stream import CLOSE_S, ConnectionLimits, TcpClients
+from kdns.dnsserver.io.turns import Turns
+from kdns.dnsserver.listener_options import QUIC_PENDING, QUIC_STREAMS, ClientAuth, ListenerOptions, TlsConfig
+from kdns.net import is_ipv6
+
+BURST: Final = 64
+"""Datagrams read before the loop may do something else."""
+MAX_WAITING: Final = 2048
+"""Datagrams of all clients that may wait for their turn; those that a client has too many of are lost."""
+RECEIVE_BYTES: Final = 2048
+SMALLEST_INITIAL_BYTES: Final = 1200
+"""The first datagram of a client has at least so many bytes (RFC 9000 §14.1)."""
+MAX_UNVERIFIED: Final = 32
+"""Handshakes at a time with clients that need not prove their address; others send a token first (RFC 9000 §8.1)."""
+MAX_HELD_BYTES: Final = 256 * 1024
+"""What one connection may have here of messages that are not whole."""
+WINDOW_BYTES: Final = 128 * 1024
+MAX_UNSENT_BYTES: Final = 64 * 1024
+"""What one connection may have here of answers that its client has not acknowledged; its further requests wait."""
+MAX_GAPS: Final = 64
+"""Pieces of messages, and of the handshake, that a connection may have here behind gaps.
+
+aioquic compares each piece with all others, so thousands would hold up everybody else.
+"""
+CONNECTION_ID_BYTES: Final = 8
+CLIENT_STREAMS: Final = 4
+"""Every fourth stream is of the client, in both directions (RFC 9000 §2.1)."""
+
+
+class DoqError(IntEnum):
+    """Codes of streams and connections (RFC 9250 §4.3)."""
+
+    NO_ERROR = 0
+    INTERNAL_ERROR = 1
+    PROTOCOL_ERROR = 2
+    REQUEST_CANCELLED = 3
+    EXCESSIVE_LOAD = 4
+
+
+def quic_configuration(config: TlsConfig, idle_s: float) -> QuicConfiguration:
+    """A server with this certificate; CorefileError for files that are none, and for clients to be verified.
+
+    Differs: aioquic asks no client for a certificate.
+    """
+    if config.client_auth not in {ClientAuth.NOCERT, ClientAuth.REQUEST}:
+        reason = "over QUIC clients have none here; wanted `nocert`, or a block of its own for quic://"
+        raise refused(config, "client_auth with certificates", reason)
+    configuration = QuicConfiguration(
+        is_client=False,
+        alpn_protocols=["doq"],
+        idle_timeout=idle_s,
+        max_data=WINDOW_BYTES,
+        max_stream_data=WINDOW_BYTES,
+        connection_id_length=CONNECTION_ID_BYTES,
+    )
+    try:
+        configuration.load_cert_chain(config.cert, config.key)
+    except (OSError, ValueError, TypeError) as error:  # the last for a key that has a password
+        raise no_certificate(config, error) from error
+    return configuration
+
+
+class Datagram(NamedTuple):
+    """What a client sent, and where it arrived."""
+
+    listener: QuicListener
+    data: bytes
+    client: Any
+
+
+class QuicEndpoint:
+    """All connections of one address, on whichever of its sockets they are."""
+
+    def __init__(
+        self,
+        server: Server,
+        requests: Requests,
+        clients: TcpClients,
+        configuration: QuicConfiguration,
+        limits: ConnectionLimits,
+    ) -> None:
+        self.server, self.requests, self.clients, self.limits = server, requests, clients, limits
+        self.configuration, self.max_streams, self.max_pending = configuration, QUIC_STREAMS, QUIC_PENDING
+        self.by_id: dict[bytes, QuicClient] = {}
+        self.connections: dict[QuicClient, None] = {}
+        self.unverified = 0
+        self.pending = 0
+        self.tokens = QuicRetryTokenHandler()
+        self.turns = Turns[Datagram](MAX_WAITING, lambda datagram: datagram.listener.take(datagram))
+
+    def use(self, configuration: QuicConfiguration | None, options: ListenerOptions) -> None:
+        """Serve connections so from now on."""
+        self.configuration = configuration or self.configuration
+        self.max_streams = options.quic_streams or QUIC_STREAMS
+        self.max_pending = options.quic_pending or QUIC_PENDING
+
+
+class QuicListener:
+    """One bound socket. Datagrams are read in bursts and taken in the clients' turns, as they cost much."""
+
+    def __init__(self, sock: socket.socket, endpoint: QuicEndpoint) -> None:
+        self._socket, self.endpoint = sock, endpoint
+        self._loop = asyncio.get_running_loop()
+        sock.setblocking(False)
+        self._loop.add_reader(sock, self._drain)
+
+    def send(self, data: bytes, client: Any) -> None:
+        """Send a datagram; one that the kernel does not take is lost, and sent again by QUIC."""
+        try:
+            self._socket.sendto(data, client)
+        except OSError:
+            self.endpoint.requests.unsent += 1
+
+    async def close(self) -> None:
+        """Take what has arrived, answer what is pending, and end all connections."""
+        endpoint = self.endpoint
+        self._loop.remove_reader(self._socket)
+        self._drain()
+        endpoint.turns.finish()
+        mine = [client for client in endpoint.connections if client.listener is self]
+        if tasks := [task for client in mine for task in client.tasks.values()]:
+            await asyncio.wait(tasks, timeout=CLOSE_S)
+        for client in mine:
+            client.end(DoqError.NO_ERROR)
+        self._socket.close()
+
+    def _drain(self) -> None:
+        turns = self.endpoint.turns
+        for _ in range(BURST):
+            try:
+                data, client = self._socket.recvfrom(RECEIVE_BYTES)
+            except (BlockingIOError, InterruptedError):
+                break
+            except OSError:
+                continue
+            if not turns.put(client[0], Datagram(self, data, client)):
+                self.endpoint.requests.shed += 1
+        turns.begin()
+
+    def take(self, datagram: Datagram) -> None:
+        """Give a datagram to its connection, which begins with the client's first one."""
+        data, client = datagram.data, datagram.client
+        try:
+            header = pull_quic_header(Buffer(data=data), host_cid_length=CONNECTION_ID_BYTES)
+        except ValueError:
+            return
+        connection = self.endpoint.by_id.get(header.destination_cid)
+        if connection is None:
+            connection = self._begun(header, data, client)
+        if connection is not None:
+            connection.receive(data, client)
+
+    def _begun(self, header: QuicHeader, data: bytes, client: Any) -> QuicClient | None:
+        """A new connection, or None where there is none to begin, or not yet."""
+        endpoint = self.endpoint
+        if header.packet_type == QuicPacketType.VERSION_NEGOTIATION or len(data) < SMALLEST_INITIAL_BYTES:
+            return None
+        versions = endpoint.configuration.supported_versions
+        if header.version is not None and header.version not in versions:
+            answer = encode_quic_version_negotiation(
+                source_cid=header.destination_cid, destination_cid=header.source_cid, supported_versions=versions
+            )
+            self.send(answer, client)
+            return None
+        if header.packet_type != QuicPacketType.INITIAL:
+            return None
+        original, retry_source = header.destination_cid, None
+        if header.token:
+            try:
+                original, retry_source = (
+                    endpoint.tokens.validate_token(
+                        address=client,
+                        destination_cid=header.destination_cid,
+                        token=header.token,
+                        now=self._loop.time(),
+                    ),
+                    header.destination_cid,
+                )
+            except ValueError:
+                return None
+        elif endpoint.unverified >= MAX_UNVERIFIED:
+            self._ask_for_token(header, client)
+            return None
+        quic = QuicConnection(
+            configuration=endpoint.configuration,
+            original_destination_connection_id=original,
+            retry_source_connection_id=retry_source,
+        )
+        connection = QuicClient(self, quic, client)
+        if not endpoint.clients.connections.add(connection, client[0], connection.evict):
+            return None
+        connection.begin((header.destination_cid, quic.host_cid))
+        return connection
+
+    def _ask_for_token(self, header: QuicHeader, client: Any) -> None:
+        source_cid = os.urandom(CONNECTION_ID_BYTES)
+        token = self.endpoint.tokens.create_token(
+            address=client,
+            original_destination_connection_id=header.destination_cid,
+            retry_source_connection_id=source_cid,
+            now=self._loop.time(),
+        )
+        answer = encode_quic_retry(
+            version=header.version or 0,
+            source_cid=source_cid,
+            destination_cid=header.source_cid,
+            original_destination_cid=header.destination_cid,
+            retry_token=token,
+        )
+        self.send(answer, client)
+
+
+class QuicClient:
+    """One connection: each query has a stream of its own, and its answer comes on that (RFC 9250 §4.2)."""
+
+    def __init__(self, listener: QuicListener, quic: QuicConnection, client: Any) -> None:
+        self.listener, self.tasks = listener, dict[int, asyncio.Task[None]]()
+        self._endpoint, self._quic, self._client = listener.endpoint, quic, client[:2]
+        self._loop = asyncio.get_running_loop()
+        self._lane = self._endpoint.server.table.lane("quic", 6 if is_ipv6(client[0]) else 4)
+        self._streams: dict[int, bytes] = {}
+        self._waiting: dict[int, bytes] = {}
+        """Whole requests by stream; they wait for room for their answers."""
+        self._transfers: dict[int, Iterator[bytes]] = {}
+        self._unsent_bytes = 0
+        self._is_in_turn = False
+        self._is_ending = False
+        self._ids: set[bytes] = set()
+        self._is_unverified = False
+        self._is_over = False
+        self._queries = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, ids: tuple[bytes, ...]) -> None:
+        """Be found by these connection ids."""
+        self._is_unverified = True
+        self._endpoint.unverified += 1
+        self._endpoint.connections[self] = None
+        for each in ids:
+            self._issue(each)
+
+    @property
+    def address(self) -> str:
+        """The client's IP address."""
+        return str(self._client[0])
+
+    def answer(self) -> None:
+        """Send a message of a zone transfer, or answer a request that has waited; it is this connection's turn."""
+        self._is_in_turn = False
+        if self._is_over:
+            return
+        try:
+            if self._transfers:
+                self._transfer()
+            elif self._waiting:
+                stream = next(iter(self._waiting))
+                self._take(stream, self._waiting.pop(stream))
+            self._go_on()
+        except Exception as failure:  # noqa: BLE001 - one client must not end the others
+            log_failure(failure, b"", self._endpoint.server.label, with_stack=False)
+            self.end(DoqError.INTERNAL_ERROR)
+
+    def receive(self, data: bytes, client: Any) -> None:
+        """Take a datagram."""
+        if self._is_over:
+            return
+        try:
+            self._quic.receive_datagram(data, client, now=self._loop.time())
+            self._go_on()
+        except Exception as failure:  # noqa: BLE001 - one client must not end the others
+            log_failure(failure, data, self._endpoint.server.label, with_stack=False)
+            self._leave()
+
+    def evict(self) -> None:
+        """End the connection at once: its place or its memory is for others."""
+        self._endpoint.requests.evicted += 1
+        self.end(DoqError.EXCESSIVE_LOAD)
+
+    def end(self, code: DoqError) -> None:
+        """Close the connection, and forget it."""
+        if self._is_over:
+            return
+        self._quic.close(error_code=code)
+        self._transmit()
+        self._leave()
+
+    def _go_on(self) -> None:
+        while not self._is_over and (event := self._quic.next_event()) is not None:
+            self._handle(event)
+        if not self._is_over:
+            self._note_held()
+        if not self._is_over:
+            self._transmit()
+            self._wait_for_turn()
+
+    def _wait_for_turn(self) -> None:
+        """Have transfers and waiting requests go on in their turn, if there is room; or end behind the last answer."""
+        has_work = self._transfers or self._waiting
+        if has_work and not self._is_in_turn and self._has_room:
+            self._is_in_turn = True
+            self._endpoint.clients.wait(self)
+        elif self._is_ending and not (has_work or self.tasks or self._unsent_bytes):
+            self.end(DoqError.NO_ERROR)
+
+    @property
+    def _has_room(self) -> bool:
+        return self._unsent_bytes < MAX_UNSENT_BYTES
+
+    def _transfer(self) -> None:
+        """Send the next message of the first zone transfer."""
+        stream, messages = next(iter(self._transfers.items()))
+        message = next(messages, None)
+        self._send(stream, framed(message) if message else b"", is_end=message is None)
+        if message is None:
+            del self._transfers[stream]
+
+    def _send(self, stream: int, data: bytes, *, is_end: bool) -> None:
+        self._quic.send_stream_data(stream, data, end_stream=is_end)
+        self._unsent_bytes += len(data)
+
+    def _handle(self, event: events.QuicEvent) -> None:
+        if isinstance(event, events.StreamDataReceived):
+            self._add(event.stream_id, event.data, is_end=event.end_stream)
+        elif isinstance(event, events.StreamReset | events.StopSendingReceived):
+            self._give_up(event.stream_id)
+        elif isinstance(event, events.ConnectionIdIssued):
+            self._issue(event.connection_id)
+        elif isinstance(event, events.ConnectionIdRetired):
+            self._endpoint.by_id.pop(event.connection_id, None)
+            self._ids.discard(event.connection_id)
+        elif isinstance(event, events.HandshakeCompleted):
+            self._verify()
+        elif isinstance(event, events.ConnectionTerminated):
+            self._leave()
+
+    def _add(self, stream: int, data: bytes, *, is_end: bool) -> None:
+        """Take a part of a message: two bytes of length and the message, and nothing behind it (RFC 9250 §4.2)."""
+        if stream % CLIENT_STREAMS or stream in self.tasks or stream in self._waiting:
+            self.end(DoqError.PROTOCOL_ERROR)
+            return
+        if stream not in self._streams and not data:
+            return  # the end of a stream whose query was whole before
+        received = self._streams.get(stream, b"") + data
+        wanted = 2 + int.from_bytes(received[:2], "big")
+        if len(received) < 2 or len(received) < wanted:
+            self._streams[stream] = received
+            if is_end:
+                self.end(DoqError.PROTOCOL_ERROR)
+            elif len(self._streams) > self._endpoint.max_streams:
+                self.end(DoqError.EXCESSIVE_LOAD)
+            return
+        self._streams.pop(stream, None)
+        if len(received) > wanted or not _is_allowed(received[2:]):
+            self.end(DoqError.PROTOCOL_ERROR)
+        elif self._is_ending:
+            self._reset(stream, DoqError.EXCESSIVE_LOAD)
+        else:
+            self._queries += 1
+            self._is_ending = self._queries >= self._endpoint.limits.max_queries
+            if self._has_room and not self._waiting:
+                self._take(stream, received[2:])
+            else:
+                self._waiting[stream] = received[2:]
+
+    def _take(self, stream: int, packet: bytes) -> None:
+        endpoint, received_s, pending = self._endpoint, self._loop.time(), self._endpoint.clients.pending
+        if len(self.tasks) >= endpoint.max_streams or endpoint.pending >= endpoint.max_pending:
+            self._reset(stream, DoqError.EXCESSIVE_LOAD)
+            return
+        outcome = answered(endpoint.server, endpoint.requests, pending, packet, self._lane, self._client, received_s)
+        if isinstance(outcome, Exchange):
+            self._respond(stream, outcome)
+            endpoint.clients.connections.touch(self)
+        else:
+            endpoint.pending += 1
+            endpoint.clients.connections.occupy(self)
+            task = self._loop.create_task(self._respond_later(stream, packet, outcome, received_s))
+            self.tasks[stream] = task
+            task.add_done_callback(partial(self._done, stream))
+
+    async def _respond_later(
+        self, stream: int, packet: bytes, outcome: Coroutine[Any, Any, Exchange], received_s: float
+    ) -> None:
+        endpoint = self._endpoint
+        exchange = await completed(
+            outcome, endpoint.server, endpoint.requests, packet, self._lane, self._client, received_s
+        )
+        if not self._is_over:
+            self._respond(stream, exchange)
+            self._go_on()
+
+    def _done(self, stream: int, _task: asyncio.Task[None]) -> None:
+        self._endpoint.pending -= 1
+        self._endpoint.clients.pending.give_back(self._client[0])
+        self.tasks.pop(stream, None)
+        if not (self.tasks or self._is_over):
+            self._endpoint.clients.connections.touch(self)
+            self._wait_for_turn()
+
+    def _respond(self, stream: int, exchange: Exchange) -> None:
+        if exchange.wire:
+            self._send(stream, framed(exchange.wire), is_end=exchange.following is None)
+            self._count(DoqError.NO_ERROR)
+            exchange.sent(self._loop.time())
+            if exchange.following:
+                self._transfers[stream] = exchange.following
+        elif exchange.request is None:
+            self.end(DoqError.PROTOCOL_ERROR)
+        else:
+            self._reset(stream, DoqError.INTERNAL_ERROR)
+
+    def _give_up(self, stream: int) -> None:
+        """The client wants no answer any more."""
+        self._streams.pop(stream, None)
+        if self._transfers.pop(stream, None) or self._waiting.pop(stream, None):
+            self._reset(stream, DoqError.REQUEST_CANCELLED)
+        if task := self.tasks.get(stream):
+            task.cancel()
+            self._reset(stream, DoqError.REQUEST_CANCELLED)
+
+    def _reset(self, stream: int, code: DoqError) -> None:
+        self._quic.reset_stream(stream, code)
+        self._count(code)
+
+    def _count(self, code: DoqError) -> None:
+        by_code = self._endpoint.requests.quic_responses
+        by_code[code.value] = by_code.get(code.value, 0) + 1
+
+    def _note_held(self) -> None:
+        """Note what the connection holds, received and unsent; end one that has sent too much, also out of order."""
+        quic = self._quic
+        streams = (*quic._crypto_streams.values(), *quic._streams.values())  # noqa: SLF001 - nothing public tells of what is not in order yet
+        received_bytes = gaps = 0
+        for stream in streams:
+            received_bytes += len(stream.receiver._buffer)  # noqa: SLF001 - see above
+            gaps += len(stream.receiver._ranges)  # noqa: SLF001 - see above
+        received_bytes += sum(map(len, self._streams.values())) + sum(map(len, self._waiting.values()))
+        self._unsent_bytes = sum(len(stream.sender._buffer) for stream in quic._streams.values())  # noqa: SLF001 - nor of what is not acknowledged
+        too_many = gaps > MAX_GAPS or len(streams) > 2 * self._endpoint.max_streams
+        if received_bytes > MAX_HELD_BYTES or too_many:
+            self.end(DoqError.EXCESSIVE_LOAD)
+        else:
+            self._endpoint.clients.hold(self, received_bytes + self._unsent_bytes)
+
+    def _issue(self, connection_id: bytes) -> None:
+        self._endpoint.by_id[connection_id] = self
+        self._ids.add(connection_id)
+
+    def _verify(self) -> None:
+        if self._is_unverified:
+            self._is_unverified = False
+            self._endpoint.unverified -= 1
+
+    def _transmit(self) -> None:
+        """Send what there is to send, and wait as long as QUIC wants to."""
+        for data, client in self._quic.datagrams_to_send(now=self._loop.time()):
+            self.listener.send(data, client)
+        if self._timer:
+            self._timer.cancel()
+        due_s = self._quic.get_timer()
+        self._timer = None if due_s is None else self._loop.call_at(due_s, self._wake, due_s)
+
+    def _wake(self, due_s: float) -> None:
+        self._timer = None
+        if not self._is_over:
+            self._quic.handle_timer(now=max(due_s, self._loop.time()))
+            self._go_on()
+
+    def _leave(self) -> None:
+        self._is_over = True
+        self._verify()
+        endpoint = self._endpoint
+        endpoint.connections.pop(self, None)
+        endpoint.clients.connections.remove(self)
+        endpoint.clients.hold(self, 0)
+        for each in self._ids:
+            endpoint.by_id.pop(each, None)
+        if self._timer:
+            self._timer.cancel()
+        for task in self.tasks.values():
+            task.cancel()
+
+
+def framed(message: bytes) -> bytes:
+    """A message behind its length."""
+    return len(message).to_bytes(2, "big") + message
+
+
+def _is_allowed(packet: bytes) -> bool:
+    """Whether a message may come over QUIC: its id is 0, and it does not ask to keep a TCP connection open (§5.5.2)."""
+    if packet[:2] != b"\x00\x00":
+        return False
+    if TCP_KEEPALIVE.to_bytes(2, "big") not in packet:
+        return True
+    query = read_query(packet)
+    edns = query.edns if isinstance(query, Query) else None
+    return edns is None or all(code != TCP_KEEPALIVE for code, _ in edns.options)

@@ -1,0 +1,182 @@
+"""Frames to a reader: a bounded queue, and a connection that is made again when it ends (Frame Streams)."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from asyncio import StreamReader, StreamWriter
+from collections import deque
+from contextlib import suppress
+from typing import Final
+
+from kdns import logs
+from kdns.dnsserver.frame_streams import (
+    ACCEPT,
+    FINISH,
+    MAX_CONTROL_BYTES,
+    READY,
+    START,
+    STOP,
+    FrameSpec,
+    control_frame,
+    control_kind,
+    data_frame,
+)
+from kdns.runtime.os_errors import os_reason
+from kdns.tally import Tally
+
+CONNECT_S: Final = 5.0
+"""How long connecting and the handshake may take."""
+RETRY_S: Final = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
+"""Pauses before the next connection; the last one repeats, until a connection has lasted as long."""
+FLUSH_S: Final = 1.0
+"""How long the end waits for the reader."""
+MAX_QUEUED_BYTES: Final = 256 << 20
+GATHER_S: Final = 0.005
+"""How long frames gather before they are written: a packet for each would cost more than the frame."""
+
+
+class FrameStream:
+    """The frames that wait for one reader. Those that find no room are lost, and counted."""
+
+    def __init__(self, spec: FrameSpec, lost: Tally) -> None:
+        self._spec = spec
+        self._lost = lost
+        self._frames: deque[bytes] = deque()
+        self._size_bytes = 0
+        self._wake = asyncio.Event()
+        self._context: ssl.SSLContext | None = None
+        self._warning = logs.RareWarning(__name__, "dnstap reader not reached", endpoint=str(spec))
+
+    def put(self, content: bytes) -> None:
+        """Have a frame written, unless too many wait. It never blocks."""
+        if len(self._frames) >= self._spec.queued or self._size_bytes + len(content) > MAX_QUEUED_BYTES:
+            self._lost.count += 1
+            return
+        self._frames.append(data_frame(content))
+        self._size_bytes += len(content) + 4
+        if len(self._frames) == 1:
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Write frames for as long as the server block exists, and those that wait at its end."""
+        loop, failures = asyncio.get_running_loop(), 0
+        while True:
+            began_s = loop.time()
+            try:
+                await self._write_to_reader()
+            except (OSError, ValueError, EOFError) as error:
+                self._warning.log(error=_reason(error))
+            if loop.time() - began_s > RETRY_S[-1]:
+                failures = 0
+            await asyncio.sleep(RETRY_S[min(failures, len(RETRY_S) - 1)])
+            failures += 1
+
+    async def _write_to_reader(self) -> None:
+        """Connect, and write frames until the connection or this task ends."""
+        async with asyncio.timeout(CONNECT_S):
+            reader, writer = await self._connect()
+        try:
+            await self._write(reader, writer)
+        except asyncio.CancelledError:
+            with suppress(OSError, ValueError, EOFError, TimeoutError):
+                async with asyncio.timeout(FLUSH_S):
+                    await self._finish(reader, writer)
+            raise
+        finally:
+            _close(writer)
+
+    async def _connect(self) -> tuple[StreamReader, StreamWriter]:
+        spec = self._spec
+        if spec.address is None:
+            reader, writer = await asyncio.open_unix_connection(spec.path)
+        else:
+            context = await self._tls() if spec.scheme == "tls" else None
+            reader, writer = await asyncio.open_connection(spec.address.host, spec.address.port, ssl=context)
+        try:
+            writer.write(control_frame(READY))
+            await _control(reader, ACCEPT)
+            writer.write(control_frame(START))
+        except BaseException:
+            _close(writer)
+            raise
+        writer.transport.set_write_buffer_limits(high=spec.buffer_bytes)
+        return reader, writer
+
+    async def _tls(self) -> ssl.SSLContext:
+        """The client's side of TLS, made once and in a thread: the system's roots take some 20 ms."""
+        if self._context is None:
+            self._context = await asyncio.to_thread(_context, self._spec)
+        return self._context
+
+    async def _write(self, reader: StreamReader, writer: StreamWriter) -> None:
+        """Write frames until the reader goes away."""
+        closed = asyncio.ensure_future(reader.read(1))
+        try:
+            while not closed.done():
+                waiting = asyncio.ensure_future(self._wake.wait())
+                await asyncio.wait((waiting, closed), return_when=asyncio.FIRST_COMPLETED)
+                waiting.cancel()
+                await asyncio.sleep(GATHER_S)
+                while self._frames and not closed.done():
+                    writer.write(self._taken())
+                    await writer.drain()
+        finally:
+            closed.cancel()
+            with suppress(asyncio.CancelledError, OSError):
+                await closed
+        raise EOFError
+
+    def _taken(self) -> bytes:
+        """Frames that are handed to the connection together."""
+        frames: list[bytes] = []
+        size_bytes = 0
+        while self._frames and size_bytes < self._spec.buffer_bytes:
+            frames.append(self._frames.popleft())
+            size_bytes += len(frames[-1])
+        self._size_bytes -= size_bytes
+        if not self._frames:
+            self._wake.clear()
+        return b"".join(frames)
+
+    async def _finish(self, reader: StreamReader, writer: StreamWriter) -> None:
+        """Write what is left, and part as the protocol says."""
+        while self._frames:
+            writer.write(self._taken())
+            await writer.drain()
+        writer.write(control_frame(STOP))
+        await _control(reader, FINISH)
+
+
+def _close(writer: StreamWriter) -> None:
+    """Close a connection; at once if its reader has not read everything, as it may never do so."""
+    if writer.transport.get_write_buffer_size():
+        writer.transport.abort()
+    else:
+        writer.close()
+
+
+def _context(spec: FrameSpec) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    if spec.skip_verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _reason(error: Exception) -> str:
+    """Why the reader gets nothing."""
+    if isinstance(error, EOFError):
+        return "the reader closed the connection"
+    if isinstance(error, TimeoutError):
+        return "the reader does not answer in time"
+    return os_reason(error) if isinstance(error, OSError) else str(error)
+
+
+async def _control(reader: StreamReader, wanted: int) -> None:
+    """Read a control frame of this type; ValueError for anything else."""
+    head = await reader.readexactly(8)
+    size_bytes = int.from_bytes(head[4:], "big")
+    if head[:4] != bytes(4) or size_bytes > MAX_CONTROL_BYTES:
+        raise ValueError("the reader does not speak Frame Streams")
+    control_kind(await reader.readexactly(size_bytes), wanted)

@@ -1,0 +1,195 @@
+"""The addresses of this machine, and the sockets that stand for what `bind` says."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from ipaddress import ip_address
+from typing import Final
+
+from kdns.errors import InputError, ListenError
+from kdns.net import HostPort, is_ipv6, is_link_local_ipv6, join_host_port
+from kdns.netlink.io.addresses import InterfaceAddress, interface_addresses
+from kdns.runtime.connections import BACKLOG, bind_failure
+
+KERNEL_SEND_BYTES: Final = 32 << 10
+KERNEL_RECEIVE_BYTES: Final = 16 << 10
+"""Buffers of each connection in the kernel, which doubles them. It counts them as memory of the container."""
+MAX_ATTEMPTS: Final = 20
+"""How many ports of the kernel's choice are tried until one is free for UDP and TCP."""
+
+
+async def usable_addresses() -> tuple[InterfaceAddress, ...]:
+    """The addresses of the machine, IPv4 first; none where netlink does not list them.
+
+    Those of IPv6 that are link-local are left out: they mean something with an interface only. Those of IPv4, such as
+    NodeLocal DNSCache's 169.254.20.10, are addresses like any other.
+    """
+    try:
+        found = await interface_addresses()
+    except OSError:
+        return ()
+    return tuple(each for each in found if not is_link_local_ipv6(ip_address(each.address)))
+
+
+def bound_addresses(
+    hosts: Iterable[str], exclude: Iterable[str], known: tuple[InterfaceAddress, ...]
+) -> tuple[str, ...]:
+    """The addresses that `bind` means: an address is itself, an interface all it has now; InputError for neither."""
+
+    def resolved(host: str) -> list[str]:
+        try:
+            return [str(ip_address(host))]
+        except ValueError:
+            found = [one.address for one in known if one.interface == host]
+            if not found:
+                names = ", ".join(sorted({one.interface for one in known})) or "none"
+                raise InputError(f"bind: no interface {host!r} with an address; there are: {names}") from None
+            return found
+
+    without = {address for host in exclude for address in resolved(host)}
+    return tuple(dict.fromkeys(address for host in hosts for address in resolved(host) if address not in without))
+
+
+def own_addresses(bound: Iterable[str], known: tuple[InterfaceAddress, ...]) -> tuple[bytes, ...]:
+    """The packed addresses a server answers on: those bound, or all of the machine for a wildcard."""
+    addresses = [ip_address(address) for address in bound]
+    if any(address.is_unspecified for address in addresses):
+        addresses = [ip for one in known if not (ip := ip_address(one.address)).is_loopback]
+    return tuple(dict.fromkeys(address.packed for address in addresses))
+
+
+@dataclass(frozen=True, slots=True)
+class DnsSockets:
+    """One address and port, for UDP and TCP or for one of them. The TCP socket listens.
+
+    `closer` are those of UDP for the single addresses of a wildcard.
+    """
+
+    udp: socket.socket | None = None
+    tcp: socket.socket | None = None
+    closer: tuple[socket.socket, ...] = ()
+
+    @property
+    def all(self) -> list[socket.socket]:
+        """Each of them."""
+        return [sock for sock in (self.udp, self.tcp, *self.closer) if sock]
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """The bound address, and the port of both."""
+        sock = self.udp or self.tcp
+        assert sock  # noqa: S101 - there is one of them at least
+        host, port = sock.getsockname()[:2]
+        return host, port
+
+    def close(self) -> None:
+        """Close them."""
+        for sock in self.all:
+            sock.close()
+
+
+def dns_sockets(
+    hosts: Iterable[str], port: int, transports: Collection[str] = ("udp", "tcp"), *, is_shared: bool = False
+) -> list[DnsSockets]:
+    """Bound sockets for each host, all on one port (0: a port that is free everywhere); ListenError where that fails.
+
+    A machine without IPv6 gets none for "::". With `is_shared` others of this process may have the address meanwhile:
+    see `shared_ports`.
+    """
+    for attempt in range(MAX_ATTEMPTS):
+        sockets: list[DnsSockets] = []
+        for host in hosts:
+            try:
+                sockets.append(_sockets(host, sockets[0].address[1] if sockets else port, transports, is_shared))
+            except OSError as error:
+                if host == "::" and sockets and error.errno in {errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL}:
+                    continue
+                close_all(sockets)
+                if port == 0 and error.errno == errno.EADDRINUSE and attempt < MAX_ATTEMPTS - 1:
+                    break
+                raise ListenError(join_host_port(host, port), bind_failure(error)) from error
+        else:
+            return sockets
+    raise AssertionError("the last attempt returns or raises")
+
+
+def with_closer(sockets: DnsSockets, known: Iterable[InterfaceAddress]) -> DnsSockets:
+    """The sockets of a wildcard with those for the single addresses that it stands for now."""
+    return replace(sockets, closer=tuple(addressed_sockets(sockets.udp, known))) if sockets.udp else sockets
+
+
+def addressed_sockets(wildcard: socket.socket, known: Iterable[InterfaceAddress]) -> list[socket.socket]:
+    """A UDP socket for each address that the wildcard stands for now: answers come from the address that was asked.
+
+    The kernel hands a packet to the socket bound most closely, and picks the source by route otherwise. The port is
+    shared only while they are bound, so another process is told that it is taken. Addresses that come later are the
+    wildcard's, as are those that cannot be bound.
+    """
+    port, of_ipv6 = wildcard.getsockname()[1], wildcard.family == socket.AF_INET6
+    sockets = [wildcard]
+    wildcard.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    for address in dict.fromkeys(one.address for one in known if is_ipv6(one.address) == of_ipv6):
+        try:
+            sockets.append(_bound(wildcard.family, socket.SOCK_DGRAM, address, port, is_shared=True))
+        except OSError:
+            continue
+    for sock in sockets:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+    return sockets[1:]
+
+
+def close_all(sockets: Iterable[DnsSockets]) -> None:
+    """Close them all."""
+    for pair in sockets:
+        pair.close()
+
+
+def _sockets(host: str, port: int, transports: Collection[str], is_shared: bool) -> DnsSockets:
+    family = socket.AF_INET6 if is_ipv6(host) else socket.AF_INET
+    udp = _bound(family, socket.SOCK_DGRAM, host, port, is_shared=is_shared) if "udp" in transports else None
+    if "tcp" not in transports:
+        return DnsSockets(udp)
+    try:
+        tcp_port = udp.getsockname()[1] if udp else port
+        return DnsSockets(udp, _bound(family, socket.SOCK_STREAM, host, tcp_port, is_shared=is_shared))
+    except OSError:
+        if udp:
+            udp.close()
+        raise
+
+
+def _bound(
+    family: socket.AddressFamily, kind: socket.SocketKind, host: str, port: int, *, is_shared: bool = False
+) -> socket.socket:
+    """A bound socket, which listens where it is of TCP; an IPv6 one takes no IPv4."""
+    sock = socket.socket(family, kind)
+    try:
+        if kind == socket.SOCK_STREAM or is_shared:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if kind == socket.SOCK_STREAM and is_shared:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.bind((host, port))
+        if kind == socket.SOCK_STREAM:
+            limit_kernel_buffers(sock)
+            sock.listen(BACKLOG)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 0)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def limit_kernel_buffers(sock: socket.socket) -> None:
+    """Have the connections of a listening socket begin with small buffers."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, KERNEL_SEND_BYTES)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, KERNEL_RECEIVE_BYTES)
+
+
+def reachable(host: str, port: int) -> HostPort:
+    """Where this machine's clients find a listener: a wildcard is no address to connect to."""
+    return HostPort({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)

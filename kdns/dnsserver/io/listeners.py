@@ -1,0 +1,213 @@
+"""The sockets of the DNS server, and the servers that answer on them."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol
+
+from kdns.dnsserver.answers.table import Generations
+from kdns.dnsserver.blocks import Block, Server
+from kdns.dnsserver.config import TRANSPORTS, WILDCARD, Place, label_of
+from kdns.dnsserver.io.exchange import MAX_PENDING
+from kdns.dnsserver.io.interfaces import DnsSockets, close_all, dns_sockets, with_closer
+from kdns.dnsserver.io.request_metrics import Requests
+from kdns.dnsserver.io.stream import ConnectionLimits, TcpClients
+from kdns.dnsserver.io.tcp import TcpListener
+from kdns.dnsserver.io.udp import Misses, UdpListener
+from kdns.dnsserver.listener_options import ListenerOptions
+from kdns.errors import ListenError
+from kdns.fair_queue import FairShares
+from kdns.netlink.io.addresses import InterfaceAddress
+from kdns.runtime.connections import shared_ports
+
+if TYPE_CHECKING:
+    from aioquic.quic.configuration import QuicConfiguration
+
+ALPN: Final[Mapping[str, tuple[str, ...]]] = {"tls": ("dot",), "https": ("h2", "http/1.1")}
+"""The protocols of each scheme that a client may ask for within TLS over TCP (RFC 7858, RFC 9113)."""
+
+
+class DnsListener(Protocol):
+    """What reads a bound socket."""
+
+    async def close(self) -> None:
+        """Answer what has arrived, then close the socket."""
+        ...
+
+
+@dataclass(slots=True)
+class Bound:
+    """What is ready to be listened on: bound sockets and a TLS context; nothing is read yet."""
+
+    sockets: list[DnsSockets]
+    options: ListenerOptions
+    tls: ssl.SSLContext | None = None
+    quic: QuicConfiguration | None = None
+
+    @property
+    def port(self) -> int:
+        """The port of all of them."""
+        return self.sockets[0].address[1]
+
+
+@dataclass(slots=True)
+class Listening:
+    """One place that is listened on: its server, the listeners, and what they may and have seen."""
+
+    server: Server
+    requests: list[Requests]
+    addresses: list[tuple[str, int]] = field(default_factory=list)
+    listeners: list[DnsListener] = field(default_factory=list)
+    sockets: list[socket.socket] = field(default_factory=list)
+    limits: ConnectionLimits = field(default_factory=ConnectionLimits)
+    users: list[Callable[[Bound], None]] = field(default_factory=list)
+
+    def use(self, bound: Bound) -> None:
+        """Serve connections as the blocks say from now on."""
+        self.limits.use(bound.options)
+        for use in self.users:
+            use(bound)
+
+    async def close(self) -> None:
+        """Answer what has arrived, then close the sockets."""
+        await asyncio.gather(*(listener.close() for listener in self.listeners))
+
+
+class Listeners:
+    """All bound sockets. They stay bound while the blocks behind them change.
+
+    `requests` are what their listeners saw by the server's label; those of places that were left are among them, as
+    are their servers in `servers`: what was counted stays counted.
+    """
+
+    def __init__(self) -> None:
+        self.servers: list[Server] = []
+        self.requests: dict[str, list[Requests]] = {}
+        self.places: dict[Place, Listening] = {}
+        pending = FairShares(MAX_PENDING)
+        self._clients = TcpClients(pending)
+        self._misses = Misses(pending)
+        self._generations = Generations()
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """Where is listened."""
+        return [address for listening in self.places.values() for address in listening.addresses]
+
+    def bind(
+        self, places: Mapping[Place, ListenerOptions], interfaces: tuple[InterfaceAddress, ...]
+    ) -> dict[Place, Bound]:
+        """Sockets and TLS contexts for these places: sockets of those that are new, which may be taken from others.
+
+        Raises ListenError for an address that cannot be had, CorefileError for a certificate that cannot be used; then
+        nothing is bound.
+        """
+        bound = {place: _certified(place, options) for place, options in places.items()}
+        leaving = [listening for place, listening in self.places.items() if place not in places]
+        new = [place for place in places if place not in self.places]
+        with shared_ports(sock for listening in leaving for sock in listening.sockets):
+            try:
+                for place in new:
+                    is_shared = any(place.port == other.port for other in self.places)
+                    sockets = dns_sockets(place.hosts, place.port, TRANSPORTS[place.scheme], is_shared=is_shared)
+                    if place.hosts == WILDCARD:
+                        sockets = [with_closer(each, interfaces) for each in sockets]
+                    bound[place].sockets = sockets
+            except ListenError:
+                self.unbind(bound)
+                raise
+        return bound
+
+    def unbind(self, bound: Mapping[Place, Bound]) -> None:
+        """Close what was bound and will not be listened on."""
+        for each in bound.values():
+            close_all(each.sockets)
+
+    def listen(self, place: Place, bound: Bound, blocks: tuple[Block, ...]) -> Server:
+        """Answer with these blocks at this place from now on; the server is the one that was there before, if any."""
+        listening = self.places.get(place)
+        if listening is None:
+            listening = self.places[place] = self._listening(place, bound, blocks)
+        else:
+            listening.server.swap(blocks)
+        listening.use(bound)
+        for requests in listening.requests:
+            requests.zone = _only_zone(blocks)
+        return listening.server
+
+    async def leave(self, places: Iterable[Place]) -> None:
+        """Answer what has arrived there, then close the sockets."""
+        leaving = [self.places.pop(place) for place in places]
+        await asyncio.gather(*(listening.close() for listening in leaving))
+        for listening in leaving:
+            listening.server.swap(())
+
+    async def close(self) -> None:
+        """Answer what has arrived everywhere, then close the sockets."""
+        for listening in self.places.values():
+            await listening.close()
+
+    def _listening(self, place: Place, bound: Bound, blocks: tuple[Block, ...]) -> Listening:
+        label = label_of(Place(place.hosts, bound.port, place.scheme))
+        server = next((server for server in self.servers if server.label == label), None)
+        if server is None:
+            server = Server(label, blocks, place.hosts[0], self._generations, bound.port)
+            self.servers.append(server)
+        else:
+            server.swap(blocks)
+        listening = Listening(server, self.requests.setdefault(label, []))
+        for sockets in bound.sockets:
+            requests = Requests()
+            listening.requests.append(requests)
+            listening.addresses.append(sockets.address)
+            listening.sockets += sockets.all
+            self._read(place.scheme, sockets, listening, requests, bound)
+        return listening
+
+    def _read(self, scheme: str, sockets: DnsSockets, listening: Listening, requests: Requests, bound: Bound) -> None:
+        """Begin to read what is bound. What only some schemes need is imported for them."""
+        server, listeners, limits = listening.server, listening.listeners, listening.limits
+        if bound.quic and sockets.udp:
+            from kdns.dnsserver.io.encrypted.quic import QuicEndpoint, QuicListener  # noqa: PLC0415
+
+            endpoint = QuicEndpoint(server, requests, self._clients, bound.quic, limits)
+            listeners += [QuicListener(sock, endpoint) for sock in (sockets.udp, *sockets.closer)]
+            listening.users.append(lambda bound: endpoint.use(bound.quic, bound.options))
+        elif scheme == "https" and sockets.tcp:
+            from kdns.dnsserver.io.encrypted.https import HttpsListener  # noqa: PLC0415
+
+            https = HttpsListener(sockets.tcp, server, requests, self._clients, bound.tls, limits)
+            listeners.append(https)
+            listening.users.append(lambda bound: https.use(bound.tls, bound.options))
+        else:
+            if sockets.tcp:
+                tcp = TcpListener(sockets.tcp, server, requests, self._clients, bound.tls, limits)
+                listeners.append(tcp)
+                listening.users.append(lambda bound: tcp.use(bound.tls))
+            if sockets.udp:
+                for sock in (sockets.udp, *sockets.closer):
+                    listeners.append(UdpListener(sock, server, requests, self._misses))
+
+
+def _certified(place: Place, options: ListenerOptions) -> Bound:
+    """A place with its certificate, if its scheme has one: https:// behind a proxy has none."""
+    bound, config = Bound([], options), options.tls
+    if config is None or place.scheme == "dns":
+        return bound
+    if place.scheme == "quic":
+        from kdns.dnsserver.io.encrypted.quic import quic_configuration  # noqa: PLC0415 - only where it is used
+
+        bound.quic = quic_configuration(config, options.idle_s or ConnectionLimits().idle_s)
+    else:
+        from kdns.dnsserver.io.encrypted.tls import server_context  # noqa: PLC0415 - only where it is used
+
+        bound.tls = server_context(config, ALPN[place.scheme])
+    return bound
+
+
+def _only_zone(blocks: tuple[Block, ...]) -> str:
+    return blocks[0].zone if len(blocks) == 1 else ""

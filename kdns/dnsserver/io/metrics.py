@@ -1,0 +1,206 @@
+"""The registry behind /metrics: CoreDNS's names where CoreDNS has the figure, `kdns_` for the rest."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple
+
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+import kdns
+from kdns import logs
+from kdns.cluster.io.clusters import PROGRAMMING_BUCKETS_S, Cluster
+from kdns.cluster.io.connection import BUCKETS_S
+from kdns.dns.types import rcode_name, type_label
+from kdns.dnsserver.blocks import Server
+from kdns.dnsserver.config import ServerConfig
+from kdns.dnsserver.io.request_metrics import DnsCollector, Requests, Sent
+from kdns.runtime.http.sites import HealthProbe
+from kdns.runtime.metrics import Gauges, Histogram, Sample
+
+PROTOCOLS: Final = {"quic": "udp"}
+"""Transport → the label `proto`, which is tcp or udp in CoreDNS."""
+
+
+class Enabled(NamedTuple):
+    """A zone of a listening server, and the view and the directives of its block."""
+
+    server: str
+    zone: str
+    view: str
+    config: ServerConfig
+
+
+class Registry(CollectorRegistry):
+    """One process's metrics."""
+
+    def __init__(
+        self,
+        servers: Iterable[Server],
+        requests: dict[str, list[Requests]],
+        clusters: Callable[[], tuple[Cluster, ...]],
+        enabled: Iterable[Enabled],
+        probe: Callable[[], HealthProbe | None],
+        plugins: Gauges,
+        upstreams: Gauges,
+        *,
+        runtime_metrics: bool,
+    ) -> None:
+        super().__init__()
+        self.register(DnsCollector(lambda: sent_by(servers), requests))
+        self.register(gauges(clusters, enabled, servers))
+        self.register(plugins)
+        self.register(upstreams)
+        self.register(ClusterCollector(clusters))
+        self.register(ProbeCollector(probe))
+        ProcessCollector(registry=self)
+        if runtime_metrics:
+            PlatformCollector(registry=self)
+            GCCollector(registry=self)
+
+
+def sent_by(servers: Iterable[Server]) -> Iterator[Sent]:
+    """Everything that was answered, by kind."""
+    for server in servers:
+        for lane in server.table.lanes.values():
+            for kind, times in lane.totals():
+                yield Sent(
+                    server.label,
+                    kind.zone,
+                    kind.view,
+                    PROTOCOLS.get(lane.transport, lane.transport),
+                    "2" if lane.family == 6 else "1",
+                    type_label(kind.qtype),
+                    rcode_name(kind.rcode),
+                    kind.plugin,
+                    kind.do,
+                    kind.request_bytes,
+                    kind.response_bytes,
+                    times,
+                )
+
+
+def gauges(
+    clusters: Callable[[], tuple[Cluster, ...]], enabled: Iterable[Enabled], servers: Iterable[Server]
+) -> Gauges:
+    """Build, directives, and how well the clusters are followed."""
+    rows = Gauges()
+    build = (kdns.__version__, "", f"python{platform.python_version()}")
+    rows.add("coredns_build_info", "Version.", ("version", "revision", "goversion"), lambda: [Sample(build, 1)])
+    by_name = ("server", "zone", "view", "name")
+    rows.add("coredns_plugin_enabled", "Directives.", by_name, lambda: _directives(enabled))
+    by_kind = ("server", "kind")
+    rows.add("kdns_watch_connected", "Whether changes arrive.", by_kind, lambda: _watched(clusters(), "connected"))
+    rows.add("kdns_watch_events", "Changes seen.", by_kind, lambda: _watched(clusters(), "events"), counter=True)
+    rows.add("kdns_watch_lists", "Full lists.", by_kind, lambda: _watched(clusters(), "lists"), counter=True)
+    rows.add("kdns_watch_staleness_seconds", "Time since the API last spoke.", by_kind, lambda: _staleness(clusters()))
+    rows.add("kdns_objects", "Objects known.", by_kind, lambda: _objects(clusters()))
+    rows.add("kdns_answers", "Answers ready.", ("server",), lambda: _answers(servers))
+    name, text = "kdns_lost_log_lines", "Log lines that could not be written."
+    rows.add(name, text, (), lambda: [Sample((), logs.lost_lines())], counter=True)
+    rest = ("code", "method", "host")
+    name = "coredns_kubernetes_rest_client_requests"
+    rows.add(name, "Requests to the API.", rest, lambda: _requests(clusters()), counter=True)
+    return rows
+
+
+class ProbeCollector(Collector):
+    """What the process's questions to its own /health tell."""
+
+    def __init__(self, probe: Callable[[], HealthProbe | None]) -> None:
+        self._probe = probe
+
+    def collect(self) -> Iterator[Metric]:
+        """How long they took, and how often none was answered."""
+        probe = self._probe()
+        if probe is None:
+            return
+        took = HistogramMetricFamily("coredns_health_request_duration_seconds", "Asking the own /health.")
+        took.add_metric((), probe.durations.buckets(), probe.durations.sum)
+        failed = CounterMetricFamily("coredns_health_request_failures", "Such requests that failed.")
+        failed.add_metric((), probe.failures)
+        yield from (took, failed)
+
+
+class ClusterCollector(Collector):
+    """The histograms of followed clusters."""
+
+    def __init__(self, clusters: Callable[[], tuple[Cluster, ...]]) -> None:
+        self._clusters = clusters
+
+    def collect(self) -> Iterator[Metric]:
+        """Programming latency, and how long API requests took and waited."""
+        programming = HistogramMetricFamily(
+            "coredns_kubernetes_dns_programming_duration_seconds", "From change to answer.", labels=("service_kind",)
+        )
+        merged: dict[str, Histogram] = {}
+        for cluster in self._clusters():
+            for kind, histogram in cluster.programming.items():
+                total = merged.setdefault(kind, Histogram(PROGRAMMING_BUCKETS_S))
+                total.merge(histogram)
+        for kind, histogram in merged.items():
+            programming.add_metric((kind,), histogram.buckets(), histogram.sum)
+        yield programming
+        for name, what in (("request", "durations"), ("rate_limiter", "throttled")):
+            family = HistogramMetricFamily(
+                f"coredns_kubernetes_rest_client_{name}_duration_seconds", "API requests.", labels=("verb", "host")
+            )
+            totals: dict[tuple[str, str], Histogram] = {}
+            for cluster in self._clusters():
+                rows: dict[tuple[str, str], Histogram] = getattr(cluster.stats.rest, what)
+                for labels, histogram in rows.items():
+                    totals.setdefault(labels, Histogram(BUCKETS_S)).merge(histogram)
+            for labels, total in totals.items():
+                family.add_metric(labels, total.buckets(), total.sum)
+            yield family
+
+
+def _directives(enabled: Iterable[Enabled]) -> Iterator[Sample]:
+    for server, zone, view, config in enabled:
+        for row in config.rows:
+            if row.is_listed:
+                yield Sample((server, zone, view, row.name), 1)
+
+
+def _named(clusters: tuple[Cluster, ...]) -> Iterator[tuple[str, Cluster]]:
+    """Each cluster with its API's name; the second follower of one API is `NAME (2)`: samples must differ."""
+    seen: Counter[str] = Counter()
+    for cluster in clusters:
+        name = cluster.source.kubeconfig or cluster.source.endpoint or "in-cluster"
+        seen[name] += 1
+        yield name if seen[name] == 1 else f"{name} ({seen[name]})", cluster
+
+
+def _watched(clusters: tuple[Cluster, ...], what: str) -> Iterator[Sample]:
+    for name, cluster in _named(clusters):
+        for kind, stats in cluster.stats.kinds.items():
+            yield Sample((name, kind.__name__), float(getattr(stats, what)))
+
+
+def _staleness(clusters: tuple[Cluster, ...]) -> Iterator[Sample]:
+    for name, cluster in _named(clusters):
+        for kind, stats in cluster.stats.kinds.items():
+            if stats.last_contact_s is not None:
+                yield Sample((name, kind.__name__), time.monotonic() - stats.last_contact_s)
+
+
+def _objects(clusters: tuple[Cluster, ...]) -> Iterator[Sample]:
+    for name, cluster in _named(clusters):
+        for kind in cluster.scope.kinds:
+            yield Sample((name, kind.__name__), len(cluster.state.objects(kind)))
+
+
+def _answers(servers: Iterable[Server]) -> Iterator[Sample]:
+    return (Sample((server.label,), len(server.table)) for server in servers)
+
+
+def _requests(clusters: tuple[Cluster, ...]) -> Iterator[Sample]:
+    totals: Counter[tuple[str, str, str]] = Counter()
+    for cluster in clusters:
+        totals.update(cluster.stats.rest.requests)
+    return (Sample(labels, count) for labels, count in totals.items())

@@ -1,0 +1,313 @@
+"""The DNS server whole: a configuration to chains, followed clusters, listeners and HTTP pages.
+
+Every listening address has a server of its own with its own answers; the wildcard counts as one address.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from functools import reduce
+from typing import TypeAlias
+
+from kdns.cluster.io.clusters import Cluster, Clusters
+from kdns.cluster.source import Source
+from kdns.dnsserver.blocks import Server
+from kdns.dnsserver.config import WILDCARD, Place, ServerConfig, refuse_clashes
+from kdns.dnsserver.io.interfaces import reachable, usable_addresses
+from kdns.dnsserver.io.listeners import Bound, Listeners
+from kdns.dnsserver.io.metrics import Enabled, Registry
+from kdns.dnsserver.io.request_metrics import Requests
+from kdns.dnsserver.io.setup import BlockSetup, Page, Process
+from kdns.dnsserver.listener_options import ListenerOptions
+from kdns.errors import InputError
+from kdns.net import HostPort
+from kdns.runtime.http.server import Handler, HttpServer
+from kdns.runtime.http.sites import HealthProbe, Sites, exposition
+from kdns.runtime.metrics import Counters, Gauges, Sample
+from kdns.runtime.tasks import observed
+from kdns.upstream.io.metrics import gauges as upstream_gauges
+
+Part: TypeAlias = tuple[BlockSetup, str]
+"""A server block, and one of its zones."""
+
+
+class DnsServer:
+    """Starts what the configuration asks for; `start`, then `stop`."""
+
+    def __init__(
+        self,
+        configs: tuple[ServerConfig, ...],
+        *,
+        dns_port: int = 53,
+        default_source: Source | None = None,
+        sha512: str = "",
+    ) -> None:
+        self._configs = configs
+        self.sha512 = sha512
+        self.failed_reloads = 0
+        self._dns_port = dns_port
+        self._clusters = Clusters(default_source)
+        self._listeners = Listeners()
+        self._sites = Sites()
+        self._probe = HealthProbe()
+        self._probing: asyncio.Task[None] | None = None
+        self._gauges = Gauges()
+        self._process = Process(self._clusters, self.unready, self._metrics_page)
+        self._setups: list[BlockSetup] = []
+        self._enabled: list[Enabled] = []
+        self._is_listening = False
+        self._probed_page: Page | None = None
+
+    @property
+    def clusters(self) -> tuple[Cluster, ...]:
+        """The followed clusters."""
+        return self._clusters.followed
+
+    @property
+    def servers(self) -> list[Server]:
+        """The servers of all addresses, those that were left included: their counters stay."""
+        return self._listeners.servers
+
+    @property
+    def reload_every_s(self) -> tuple[float, float]:
+        """How often the Corefile is to be looked at, plus or minus how much, in seconds; 0 for never."""
+        said = [setup.reload_s for setup in self._setups if setup.reload_s is not None]
+        return said[-1] if said else (0.0, 0.0)
+
+    @property
+    def requests(self) -> dict[str, list[Requests]]:
+        """What the listeners saw, by the label of their server."""
+        return self._listeners.requests
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """The addresses and ports that are listened on."""
+        return self._listeners.addresses
+
+    @property
+    def listened(self) -> list[tuple[str, str, int]]:
+        """The same with the scheme of each."""
+        places = self._listeners.places.items()
+        return [(place.scheme, *address) for place, listening in places for address in listening.addresses]
+
+    def address_with(self, directive: str) -> tuple[str, int]:
+        """Where a server block with this directive is asked without encryption, the first one; else any address."""
+        labels = {enabled.server for enabled in self._enabled if directive in enabled.config.directives}
+        places = self._listeners.places.items()
+        serving = (at for place, at in places if place.scheme == "dns" and at.server.label in labels)
+        return next((at.addresses[0] for at in serving), self.addresses[0])
+
+    @property
+    def site_addresses(self) -> dict[str, tuple[str, int]]:
+        """Where each HTTP page is served, by its path."""
+        return self._sites.addresses
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether every cluster has been listed in full."""
+        return self._clusters.is_synced
+
+    @property
+    def lameduck_s(self) -> float:
+        """How long a stopping server goes on answering, in seconds."""
+        return max((setup.lameduck_s for setup in self._setups), default=0.0)
+
+    def counters(self, name: str, text: str, labels: tuple[str, ...]) -> Counters:
+        """A family of counters in the process's metrics; to be called before the start."""
+        return self._process.counters.setdefault(name, Counters(text, labels))
+
+    def unready(self) -> tuple[str, ...]:
+        """The directives that cannot answer yet."""
+        checks = (check for setup in self._setups for check in setup.readiness_checks)
+        waiting = tuple(dict.fromkeys(name for name, is_ready in checks if not is_ready()))
+        return waiting or (() if self._is_listening else ("listeners",))
+
+    async def start(self) -> None:
+        """Follow the clusters, then listen; a cluster that does not answer in time is answered for with SERVFAIL.
+
+        Raises ListenError for an address that cannot be had, InputError for credentials, certificates or interfaces
+        that cannot.
+        """
+        places = await self.build()
+        self._clusters.follow()
+        await self._prepare(self._setups)
+        pages = _pages(self._setups)
+        self._sites.use(pages, await self._sites.bind(pages))
+        self._start_probe()
+        await self._clusters.wait()
+        self._listen(places, self._listeners.bind(_options(places), self._process.interfaces))
+        for setup in self._setups:
+            setup.start()
+        self._is_listening = True
+
+    async def build(self) -> dict[Place, list[Part]]:
+        """Build the chains of all blocks, and say which blocks answer where, each with one of its zones."""
+        self._process.interfaces = await usable_addresses()
+        setups, places = self._built(self._configs)
+        self._use(setups)
+        return places
+
+    async def swap(self, configs: tuple[ServerConfig, ...], sha512: str = "") -> None:
+        """Answer as other server blocks say; the new clusters are listed first.
+
+        `sha512` is that of their Corefile. Addresses that stay keep their sockets, others are bound and closed. Raises
+        InputError where the blocks cannot be built, and ListenError for an address that cannot be had; then everything
+        stays as it was. Queries that wait for an answer get that of the blocks that received them.
+        """
+        self._process.interfaces = await usable_addresses()
+        setups, places = self._built(configs)
+        new_sites: dict[HostPort, HttpServer] = {}
+        try:
+            self._clusters.follow()
+            await self._prepare(setups)
+            await self._clusters.wait()
+            pages = _pages(setups)
+            new_sites = await self._sites.bind(pages)
+            bound = self._listeners.bind(_options(places), self._process.interfaces)
+        except BaseException:
+            await self._sites.unbind(new_sites)
+            self._abandon(setups)
+            raise
+        old, self._configs, self.sha512 = self._setups, configs, sha512
+        for setup in old:
+            setup.release()
+        self._use(setups)
+        left_sites = self._sites.use(pages, new_sites)
+        self._listen(places, bound)
+        for setup in setups:
+            setup.start()
+        self._start_probe()
+        self._clusters.drop_unused()
+        await self._listeners.leave(place for place in tuple(self._listeners.places) if place not in places)
+        await asyncio.gather(*(site.close() for site in left_sites))
+        for setup in old:
+            await setup.stop()
+
+    async def _prepare(self, setups: Iterable[BlockSetup]) -> None:
+        """Let the directives of these blocks read what they answer from."""
+        await asyncio.gather(*(setup.prepare_all() for setup in setups))
+
+    async def stop(self) -> None:
+        """Answer what has arrived, then close everything."""
+        await self._listeners.close()
+        for setup in self._setups:
+            await setup.stop()
+        await self._sites.close()
+        self._probe_page(None)
+        await self._clusters.stop()
+        self._process.upstreams.close()
+
+    def _built(self, configs: Iterable[ServerConfig]) -> tuple[list[BlockSetup], dict[Place, list[Part]]]:
+        setups: list[BlockSetup] = []
+        places: dict[Place, list[Part]] = {}
+        for config in configs:
+            setup = BlockSetup(config, self._process)
+            setups.append(setup)
+            try:
+                setup.build()
+            except InputError as error:
+                self._abandon(setups)
+                raise setup.located(error) from error
+            groups = [setup.hosts] if setup.hosts == WILDCARD else [(host,) for host in setup.hosts]
+            for address in config.addresses:
+                port = address.port_or_default(self._dns_port)
+                for group in groups:
+                    places.setdefault(Place(group, port, address.scheme), []).append((setup, address.zone))
+        try:
+            refuse_clashes({place: [(setup.config, zone) for setup, zone in parts] for place, parts in places.items()})
+        except InputError:
+            self._abandon(setups)
+            raise
+        return setups, places
+
+    def _abandon(self, setups: list[BlockSetup]) -> None:
+        """Leave no trace of blocks that are not used."""
+        for setup in setups:
+            setup.abandon()
+        self._clusters.drop_unused()
+
+    def _use(self, setups: list[BlockSetup]) -> None:
+        """The metrics of the process are those of these blocks."""
+        self._setups = setups
+        self._gauges.clear()
+        self._gauges.add(
+            "coredns_reload_failed", "Reloads that failed.", (), lambda: [Sample((), self.failed_reloads)], counter=True
+        )
+        name, text = "coredns_reload_version_info", "The Corefile in use."
+        self._gauges.add(
+            name, text, ("hash", "value"), lambda: [Sample(("sha512", self.sha512), 1)] * bool(self.sha512)
+        )
+        for name, counters in self._process.counters.items():
+            self._gauges.add(name, counters.text, counters.labels, counters.samples, counter=True)
+        for name, histograms in self._process.histograms.items():
+            self._gauges.add_histogram(name, histograms.text, histograms.labels, histograms.samples)
+        for setup in setups:
+            for family in setup.families:
+                self._gauges.add(family.name, family.text, family.labels, family.samples, counter=family.counter)
+
+    def _listen(self, places: Mapping[Place, list[Part]], bound: Mapping[Place, Bound]) -> None:
+        """Answer at these places with their blocks, at once."""
+        self._enabled.clear()
+        for place, parts in places.items():
+            blocks = tuple(setup.block(zone) for setup, zone in parts)
+            server = self._listeners.listen(place, bound[place], blocks)
+            self._attach(server, parts)
+
+    def _attach(self, server: Server, parts: list[Part]) -> None:
+        """The server answers with these blocks: their changes reach its table."""
+        for setup, zone in parts:
+            if server not in setup.servers:
+                setup.servers.append(server)
+            self._enabled.append(Enabled(server.label, zone, setup.only.name if setup.only else "", setup.config))
+
+    def _metrics_page(self, runtime: bool) -> Handler:
+        registry = Registry(
+            self.servers,
+            self.requests,
+            lambda: self.clusters,
+            self._enabled,
+            lambda: self._probe if self._probed else None,
+            self._gauges,
+            upstream_gauges(self._process.upstreams),
+            runtime_metrics=runtime,
+        )
+        return exposition(registry)
+
+    @property
+    def _probed(self) -> Page | None:
+        return next((setup.probed for setup in self._setups if setup.probed), None)
+
+    def _start_probe(self) -> None:
+        """Ask the own /health, where it is now."""
+        probed = self._probed
+        if probed is None:
+            self._probe_page(None)
+        else:
+            address, path = probed
+            self._probe_page((reachable(*self._sites.address(address)), path))
+
+    def _probe_page(self, page: Page | None) -> None:
+        if page == self._probed_page:
+            return
+        self._probed_page = page
+        if self._probing:
+            self._probing.cancel()
+        self._probing = observed(self._probe.run(*page), "health probe") if page else None
+
+
+def _pages(setups: Iterable[BlockSetup]) -> dict[HostPort, dict[str, Handler]]:
+    """The pages of these blocks, by address and path."""
+    pages: dict[HostPort, dict[str, Handler]] = {}
+    for setup in setups:
+        for (address, path), handler in setup.pages.items():
+            pages.setdefault(address, {})[path] = handler
+    return pages
+
+
+def _options(places: Mapping[Place, list[Part]]) -> dict[Place, ListenerOptions]:
+    """What the blocks of each place say about its listeners; the last one that says something counts."""
+    return {
+        place: reduce(ListenerOptions.overridden, (setup.options for setup, _ in parts), ListenerOptions())
+        for place, parts in places.items()
+    }

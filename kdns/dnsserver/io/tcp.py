@@ -1,0 +1,255 @@
+"""DNS over TCP (RFC 7766): queries may be pipelined; idle time, number, and what is held for clients are bounded."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Coroutine, Iterator
+from typing import Any, Final
+
+from kdns.dns.query import HEADER_BYTES
+from kdns.dnsserver.answers.table import key_of
+from kdns.dnsserver.blocks import Exchange, Server
+from kdns.dnsserver.io.exchange import completed, log_failure, respond
+from kdns.dnsserver.io.interfaces import limit_kernel_buffers
+from kdns.dnsserver.io.request_metrics import Requests
+from kdns.dnsserver.io.stream import (
+    MAX_CONNECTION_PENDING,
+    ConnectionLimits,
+    StreamConnection,
+    TcpClients,
+    close_listener,
+)
+from kdns.runtime.connections import Listener, is_lost
+
+READ_BYTES: Final = 4096
+"""How much of one connection is read before the others may be."""
+TURN: Final = 16
+"""Questions of one connection that are answered before others get their turn."""
+
+_received = memoryview(bytearray(READ_BYTES))
+"""What has just been read; each connection takes its bytes at once."""
+
+
+class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
+    """One client: length-prefixed messages in, answers out, in whatever order they are ready.
+
+    At most one answer waits for a client to read it: until then no more questions are taken. A zone transfer sends one
+    message when it is this connection's turn, and the questions behind it wait for its end.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        requests: Requests,
+        clients: TcpClients,
+        connections: set[StreamConnection],
+        limits: ConnectionLimits | None = None,
+    ) -> None:
+        super().__init__(server, requests, clients, clients.connections, connections, limits or ConnectionLimits())
+        self._buffer = b""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._transfers: list[Iterator[bytes]] = []
+        self._has_last_query = False
+        self._active_s = self._loop.time()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes are to be written."""
+        del sizehint
+        return _received
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Answer every whole message when it is this connection's turn; keep the rest."""
+        if not self._buffer:
+            self._active_s = self._loop.time()
+        self._buffer += _received[:nbytes]
+        self._go_on()
+
+    def pause_writing(self) -> None:
+        """The client does not read its answers: take no more questions."""
+        self._active_s = self._loop.time()
+        self._is_unread = True
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        self._is_unread = False
+        self._is_active()
+        self._go_on()
+
+    def answer(self) -> None:
+        """Send a message of a zone transfer, or answer some questions, as far as there is room for their answers."""
+        self._is_waiting = False
+        if self._transfers:
+            self._transfer()
+        else:
+            self._answer_questions()
+        if not self._transport.is_closing():
+            self._end_turn()
+
+    def _answer_questions(self) -> None:
+        received, position = self._buffer, 0
+        for _ in range(TURN):
+            if position == len(received) or self._is_full or self._has_last_query:
+                break
+            end = _message_end(received, position)
+            if end > len(received):
+                break
+            self._answer(received[position + 2 : end])
+            position = end
+        if position:
+            self._buffer = received[position:]
+            self._is_active()
+
+    @property
+    def pending(self) -> set[asyncio.Task[None]]:
+        """Answers that wait for somebody else."""
+        return self._tasks
+
+    @property
+    def _is_full(self) -> bool:
+        return self._is_unread or bool(self._transfers) or len(self._tasks) >= MAX_CONNECTION_PENDING
+
+    @property
+    def _is_answerable(self) -> bool:
+        """Whether a transfer goes on, or there is a whole message, and room for its answer."""
+        if self._transfers:
+            return not self._is_unread
+        received = self._buffer
+        is_taken = bool(received) and not self._is_full and not self._has_last_query
+        return is_taken and _message_end(received, 0) <= len(received)
+
+    @property
+    def _is_answered(self) -> bool:
+        return self._is_ending and not (self._tasks or self._is_waiting or self._transfers)
+
+    @property
+    def _received_bytes(self) -> int:
+        return len(self._buffer)
+
+    def _begin(self) -> None:
+        self._watch_idle()
+
+    def _close(self) -> None:
+        self._transport.close()
+
+    def _answer(self, packet: bytes) -> None:
+        received_s = self._loop.time()
+        self._queries += 1
+        key = key_of(packet) if len(packet) > HEADER_BYTES else b""
+        answer = self._lane.answers.get(key)
+        if answer is not None and (answer.until_s > received_s or answer.renew(received_s)):
+            self._write(answer.wire(packet))
+        else:
+            pending = self._clients.pending
+            outcome = respond(self._server, self._requests, pending, packet, key, self._lane, self._client, received_s)
+            if isinstance(outcome, Exchange):
+                self._send(outcome)
+                if not outcome.wire and outcome.request is None:
+                    self._end_behind_this()  # not DNS: nothing sensible can follow
+            else:
+                self._wait_for(packet, outcome, received_s)
+        self._requests.observe(1, self._loop.time() - received_s)
+        if self._queries >= self._limits.max_queries:
+            self._end_behind_this()
+
+    def _end_behind_this(self) -> None:
+        """Take no further question, and close when those before are answered."""
+        self._has_last_query = self._is_ending = True
+
+    def _wait_for(self, packet: bytes, outcome: Coroutine[Any, Any, Exchange], received_s: float) -> None:
+        task = self._loop.create_task(self._answer_later(packet, outcome, received_s))
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._clients.pending.give_back(self._client[0])
+        self._go_on()
+
+    async def _answer_later(self, packet: bytes, outcome: Coroutine[Any, Any, Exchange], received_s: float) -> None:
+        server, requests = self._server, self._requests
+        self._send(await completed(outcome, server, requests, packet, self._lane, self._client, received_s))
+
+    def _send(self, exchange: Exchange) -> None:
+        if exchange.wire:
+            self._write(exchange.wire)
+            exchange.sent(self._loop.time())
+        if exchange.following:
+            self._transfers.append(exchange.following)
+
+    def _transfer(self) -> None:
+        """Send the next message of the first transfer; a zone that cannot be sent to its end ends the connection."""
+        try:
+            message = next(self._transfers[0], None)
+        except Exception as failure:  # noqa: BLE001 - one client must not end the others
+            log_failure(failure, b"", self._server.label, with_stack=False)
+            self._transport.abort()
+            return
+        if message is None:
+            self._transfers.pop(0)
+        else:
+            self._write(message)
+        self._is_active()
+
+    def _write(self, response: bytes) -> None:
+        if not is_lost(self._transport):
+            self._transport.write(len(response).to_bytes(2, "big") + response)
+
+    def _is_active(self) -> None:
+        self._active_s = self._loop.time()
+        self._pool.touch(self)
+
+    def _watch_idle(self) -> None:
+        """Abort the connection when it has been idle for too long. It is not while answers are pending."""
+        now_s, limits = self._loop.time(), self._limits
+        if self._tasks or self._is_waiting:
+            self._active_s = now_s
+        limit_s = limits.write_s if self._is_unread else limits.read_s if self._buffer else limits.idle_s
+        if now_s - self._active_s >= limit_s:
+            self._transport.abort()
+        else:
+            self._timer = self._loop.call_at(min(self._active_s + limit_s, now_s + limits.least_s), self._watch_idle)
+
+
+def _message_end(received: bytes, start: int) -> int:
+    """Where the message that starts at `start` ends, or would end (RFC 1035 §4.2.2)."""
+    return start + 2 + int.from_bytes(received[start : start + 2], "big")
+
+
+class TcpListener:
+    """One listening TCP socket and its connections; with `tls`, DNS over TLS (RFC 7858).
+
+    Handshakes count among the connections. `limits` are those of all of its connections.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        server: Server,
+        requests: Requests,
+        clients: TcpClients,
+        tls: ssl.SSLContext | None = None,
+        limits: ConnectionLimits | None = None,
+    ) -> None:
+        limit_kernel_buffers(sock)
+        self._connections: set[StreamConnection] = set()
+        self._listener = Listener(
+            sock,
+            lambda: TcpConnection(server, requests, clients, self._connections, limits),
+            tls,
+            clients.connections if tls else None,
+        )
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """The bound address and port."""
+        return self._listener.address
+
+    def use(self, tls: ssl.SSLContext | None) -> None:
+        """Begin TLS in this way from now on."""
+        self._listener.tls = tls
+
+    async def close(self) -> None:
+        """Stop accepting, and close every connection behind its last answer."""
+        await close_listener(self._listener, self._connections)

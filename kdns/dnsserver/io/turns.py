@@ -1,0 +1,63 @@
+"""Work for clients in slices of the loop's time: sockets are read between two of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, Generic, TypeVar
+
+from kdns.fair_queue import FairQueue
+
+T = TypeVar("T")
+
+SLICE_S: Final = 0.001
+"""How long work goes on before the loop reads sockets again; their default buffers hold the queries of some 5 ms."""
+
+
+class Turns(Generic[T]):
+    """Up to `max_items` that wait, in a fair queue; `work` gets each of them when it is its client's turn."""
+
+    def __init__(self, max_items: int, work: Callable[[T], object]) -> None:
+        self._queue = FairQueue[T](max_items)
+        self._work = work
+        self._slice_end_s = 0.0
+        self._is_scheduled = False
+
+    def put(self, address: str, item: T) -> bool:
+        """Have an item of the client at `address` wait; False where its client has too many waiting."""
+        return self._queue.put(address, item)
+
+    @property
+    def has_time(self) -> bool:
+        """Whether nothing waits and the last slice is not over."""
+        return not self._queue and asyncio.get_running_loop().time() < self._slice_end_s
+
+    def schedule(self) -> None:
+        """Begin a slice in the next iteration of the loop, if none is scheduled."""
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._run)
+
+    def begin(self) -> None:
+        """Begin a slice now, if none is scheduled."""
+        if not self._is_scheduled:
+            self._run()
+
+    def finish(self) -> None:
+        """Work on everything that waits."""
+        while self._queue:
+            self._work(self._queue.take())
+
+    def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._slice_end_s = loop.time() + SLICE_S
+        self._is_scheduled = True
+        try:
+            while self._queue:
+                self._work(self._queue.take())
+                if loop.time() >= self._slice_end_s:
+                    break
+        finally:
+            self._is_scheduled = bool(self._queue)
+            if self._is_scheduled:
+                loop.call_soon(self._run)

@@ -1,0 +1,199 @@
+"""DNS over UDP: the socket is drained in bursts, and most packets are answered from the table without a task.
+
+What the table does not hold waits here, not in the kernel's buffer, where everybody waits behind who asks most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Coroutine
+from typing import Any, Final, NamedTuple
+
+from kdns.dns.query import HEADER_BYTES
+from kdns.dnsserver.answers.table import key_of
+from kdns.dnsserver.blocks import SILENCE, Exchange, Server
+from kdns.dnsserver.io.exchange import MAX_PENDING, failed, respond
+from kdns.dnsserver.io.request_metrics import Requests
+from kdns.dnsserver.io.turns import Turns
+from kdns.fair_queue import FairShares
+
+BURST: Final = 512
+"""Packets read before the loop may do something else: of a flood, some 2 ms, beside a slice of answers.
+
+With fewer, more of a flood stays in the kernel's buffer, which drops whatever finds no room, of whatever client.
+"""
+MAX_WAITING: Final = 4096
+"""Queries of all sockets that may wait for their turn; what one client has beyond its share is dropped.
+
+Half of it has the A and AAAA questions of 1,000 clients behind one address."""
+RECEIVE_BYTES: Final = 4096
+SOCKET_BUFFER_BYTES: Final = 4 << 20
+CLOSE_S: Final = 2.0
+"""How long queries that wait for somebody else are waited for when the socket is to be closed."""
+
+
+class Miss(NamedTuple):
+    """A query that the table did not hold, with its key."""
+
+    listener: UdpListener
+    packet: bytes
+    key: bytes
+    client: Any
+    received_s: float
+
+
+class Misses(Turns[Miss]):
+    """The misses of all sockets of a process; `pending` are the places of queries that wait for somebody else."""
+
+    def __init__(self, pending: FairShares | None = None) -> None:
+        super().__init__(MAX_WAITING, lambda miss: miss.listener.answer(miss))
+        self.pending = pending or FairShares(MAX_PENDING)
+
+
+class Waiting:
+    """The coroutine of a query that waits for somebody, resumed by the futures that it waits for.
+
+    It begins at once, and a task would cost more than the system calls of a query. It has no task, so nothing can
+    cancel it, and what needs one, such as asyncio.timeout, has to make its own, as Setup.within does.
+    """
+
+    __slots__ = ("_coroutine", "_listener", "client", "packet", "received_s")
+
+    def __init__(
+        self,
+        listener: UdpListener,
+        coroutine: Coroutine[Any, Any, Exchange],
+        packet: bytes,
+        client: Any,
+        received_s: float,
+    ) -> None:
+        self._listener = listener
+        self._coroutine = coroutine
+        self.packet = packet
+        self.client = client
+        self.received_s = received_s
+
+    def go_on(self, _ended: object = None) -> None:
+        """Run until it waits for something, or has the response."""
+        try:
+            future = self._coroutine.send(None)
+        except StopIteration as stop:
+            self._listener.answered(self, stop.value)
+        except asyncio.CancelledError:  # what it waited for is given up, as at the end of the process
+            self._listener.answered(self, SILENCE)
+        except Exception as failure:  # noqa: BLE001 - one query must not end the others
+            self._listener.failed(self, failure)
+        else:
+            if future is None:  # it lets others go first
+                asyncio.get_running_loop().call_soon(self.go_on)
+            else:
+                future.add_done_callback(self.go_on)
+
+
+class UdpListener:
+    """One UDP socket and the server behind it."""
+
+    def __init__(self, sock: socket.socket, server: Server, requests: Requests, misses: Misses) -> None:
+        self._socket = sock
+        self._misses = misses
+        self._server = server
+        self._requests = requests
+        self._lane = server.table.lane("udp", 6 if sock.family == socket.AF_INET6 else 4)
+        self._waiting: set[Waiting] = set()
+        self._drained: asyncio.Future[None] | None = None
+        sock.setblocking(False)
+        for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
+            sock.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER_BYTES)
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(sock, self._drain)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """The bound address and port."""
+        host, port = self._socket.getsockname()[:2]
+        return host, port
+
+    def _drain(self) -> None:
+        """Answer what has arrived, up to a burst."""
+        receive, send = self._socket.recvfrom, self._socket.sendto
+        held = self._lane.answers.get
+        started_s = self._loop.time()
+        hits = 0
+        for _ in range(BURST):
+            try:
+                packet, client = receive(RECEIVE_BYTES)
+            except (BlockingIOError, InterruptedError):
+                break
+            except OSError:
+                continue
+            if len(packet) > HEADER_BYTES:
+                key = key_of(packet)
+                answer = held(key)
+            else:
+                key, answer = b"", None
+            if answer is None or (answer.until_s <= started_s and not answer.renew(started_s)):
+                if not self._misses.put(client[0], Miss(self, packet, key, client, started_s)):
+                    self._requests.shed += 1
+                continue
+            hits += 1
+            try:
+                send(answer.wire(packet), client)
+            except OSError:
+                self._requests.unsent += 1
+        self._requests.observe(hits, self._loop.time() - started_s)
+        self._misses.begin()
+
+    def answer(self, miss: Miss) -> None:
+        """Answer what the table did not hold when it was received."""
+        _, packet, key, client, received_s = miss
+        now_s = self._loop.time()
+        answer = self._lane.answers.get(key)
+        if answer is not None and (answer.until_s > now_s or answer.renew(now_s)):  # the same was asked twice
+            self._send(Exchange(answer.wire(packet)), client)
+        else:
+            self._respond(packet, key, client, received_s)
+        self._requests.observe(1, self._loop.time() - received_s)
+
+    def _respond(self, packet: bytes, key: bytes, client: Any, received_s: float) -> None:
+        pending = self._misses.pending
+        outcome = respond(self._server, self._requests, pending, packet, key, self._lane, client[:2], received_s)
+        if isinstance(outcome, Exchange):
+            self._send(outcome, client)
+        else:
+            waiting = Waiting(self, outcome, packet, client, received_s)
+            self._waiting.add(waiting)
+            waiting.go_on()
+
+    def failed(self, waiting: Waiting, failure: Exception) -> None:
+        """A coroutine ended by an exception that nobody expected: SERVFAIL."""
+        packet, client, received_s = waiting.packet, waiting.client, waiting.received_s
+        exchange = failed(failure, self._server, self._requests, packet, self._lane, client[:2], received_s)
+        self.answered(waiting, exchange)
+
+    def answered(self, waiting: Waiting, exchange: Exchange) -> None:
+        """A query that has waited has its response, or none."""
+        self._waiting.discard(waiting)
+        self._misses.pending.give_back(waiting.client[0])
+        self._send(exchange, waiting.client)
+        if self._drained is not None and not self._waiting and not self._drained.done():
+            self._drained.set_result(None)
+
+    def _send(self, exchange: Exchange, client: Any) -> None:
+        if not exchange.wire:
+            return
+        try:
+            self._socket.sendto(exchange.wire, client)
+        except OSError:
+            self._requests.unsent += 1
+        if exchange.block is not None and exchange.block.chain.observers:
+            exchange.sent(self._loop.time())
+
+    async def close(self) -> None:
+        """Answer what is waiting, then close the socket."""
+        self._loop.remove_reader(self._socket)
+        self._misses.finish()
+        if self._waiting:
+            self._drained = self._loop.create_future()
+            await asyncio.wait((self._drained,), timeout=CLOSE_S)
+        self._socket.close()

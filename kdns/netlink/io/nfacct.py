@@ -1,0 +1,44 @@
+"""Counters that rules of iptables add to by name: objects of nfnetlink_acct. All of this blocks, and is for threads."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Final
+
+from kdns.netlink.io.protocol import NFGENMSG, attribute, attributes, requests, text_of
+from kdns.netlink.uapi import (
+    NETLINK_NETFILTER,
+    NFACCT_NAME,
+    NFACCT_PKTS,
+    NFNL_MSG_ACCT_GET,
+    NFNL_MSG_ACCT_NEW,
+    NFNL_SUBSYS_ACCT,
+    NLM_F_CREATE,
+    NLM_F_EXCL,
+)
+
+_NEW, _GET = (NFNL_SUBSYS_ACCT << 8 | kind for kind in (NFNL_MSG_ACCT_NEW, NFNL_MSG_ACCT_GET))
+_HEADER: Final = NFGENMSG.pack(socket.AF_UNSPEC, 0, 0)
+
+
+def ensure_counters(names: Iterable[str]) -> None:
+    """Make the counters that are not there; OSError where the kernel has none of this kind, or does not allow it."""
+    with requests(NETLINK_NETFILTER) as kernel:
+        for name in names:
+            with suppress(FileExistsError):
+                kernel.do(_NEW, _HEADER + attribute(NFACCT_NAME, name.encode() + b"\0"), NLM_F_CREATE | NLM_F_EXCL)
+
+
+def packets() -> dict[str, int]:
+    """What every counter has counted; OSError where that cannot be read."""
+    found: dict[str, int] = {}
+
+    def receive(body: bytes) -> None:
+        row = attributes(body, NFGENMSG.size)
+        found[text_of(row[NFACCT_NAME])] = int.from_bytes(row[NFACCT_PKTS], "big")
+
+    with requests(NETLINK_NETFILTER) as kernel:
+        kernel.dump(_GET, _HEADER, receive)
+    return found

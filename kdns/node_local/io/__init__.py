@@ -1,0 +1,1 @@
+"""The interface and the rules of a node-local DNS cache."""

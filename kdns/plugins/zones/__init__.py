@@ -1,0 +1,1 @@
+"""Zones of files and primaries: what the directives `file`, `auto` and `secondary` share."""

@@ -1,0 +1,246 @@
+"""Authority over zones: what `file`, `auto` and `secondary` do with queries, wherever their zones come from."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from kdns.dns.names import Labels, is_below, labels_of
+from kdns.dns.query import AA, RA, TC
+from kdns.dns.types import CNAME, DS, IN, NOERROR, NS, REFUSED, SERVFAIL, TRANSFERS
+from kdns.dns.zone.difference import Difference, difference
+from kdns.dns.zone.lookup import Lookup, lookup
+from kdns.dns.zone.zone import Zone
+from kdns.dnsserver.answers.response import NEVER, PRIVATE, Response, Reuse, Subject
+from kdns.dnsserver.chain import (
+    NOT_SERVED,
+    Plugin,
+    Reply,
+    Request,
+    Sees,
+    Serve,
+    has_parent_behind,
+    is_unanswered,
+    joined,
+    then,
+    unhandled,
+)
+from kdns.dnsserver.directive import Setup
+from kdns.plugins.transfer import Transfer
+
+MAX_DIFFERENCES: Final = 20
+"""Versions of a zone back to which incremental transfers reach."""
+MAX_DIFFERENCE_RECORDS: Final = 100_000
+"""Records of all kept differences of one zone."""
+FREED_AT_ONCE: Final = 1000
+"""Names of a zone that is not answered from any more: to free them takes less than a millisecond."""
+
+
+@dataclass(slots=True, eq=False)
+class HeldZone:
+    """A zone that is served: its present version, None for a zone that cannot be answered for (yet, or any more).
+
+    `fallthrough` are the names at or below which the next directive answers for names without records.
+    `differences` lead from earlier versions to the present one. `digest` is of the text that it was read from, if any.
+    """
+
+    name: str
+    fallthrough: tuple[Labels, ...] = ()
+    zone: Zone | None = None
+    differences: tuple[Difference, ...] = ()
+    digest: bytes = b""
+    labels: Labels = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.labels = labels_of(self.name)
+
+    def since(self, serial: int) -> tuple[Difference, ...]:
+        """The differences that lead from a serial to the present one; () for a serial that is not known any more."""
+        for place, step in enumerate(self.differences):
+            if step.old_serial == serial:
+                return self.differences[place:]
+        return ()
+
+
+def stepped(held: HeldZone, zone: Zone) -> tuple[Difference, ...]:
+    """The differences that are kept when this zone takes the place of the present one; for a thread."""
+    if held.zone is None:
+        return ()
+    steps = (*held.differences, difference(held.zone, zone))[-MAX_DIFFERENCES:]
+    while steps and sum(step.size for step in steps) > MAX_DIFFERENCE_RECORDS:
+        steps = steps[1:]
+    return steps
+
+
+class Authority(Plugin):
+    """Answers for zones. Every answer depends on its zone and is forgotten with it.
+
+    `name` is the directive's. Where the target of a CNAME is in none of these zones, the whole server is asked for it.
+    """
+
+    sees = Sees.PACKET
+
+    def __init__(self, name: str, setup: Setup) -> None:
+        self.name = name
+        self._setup = setup
+        self._held: tuple[HeldZone, ...] = ()
+        self._by_labels: dict[Labels, HeldZone] = {}
+        self._listeners: list[Callable[[str], None]] = []
+
+    @property
+    def held(self) -> tuple[HeldZone, ...]:
+        """The zones, those with the longest names first."""
+        return self._held
+
+    def hold(self, zones: Iterable[HeldZone]) -> None:
+        """Answer for these zones from now on."""
+        before = {id(held) for held in self._held}
+        self._held = tuple(sorted(zones, key=lambda held: -len(held.labels)))
+        self._by_labels = {held.labels: held for held in reversed(self._held)}
+        changed = before ^ {id(held) for held in self._held}
+        if changed:
+            self._setup.forget((self._subject(None),))
+
+    def renew(self, held: HeldZone, zone: Zone | None, differences: tuple[Difference, ...] = ()) -> None:
+        """Answer with another version of a zone, and tell those who want to know."""
+        is_new = zone is not None and (held.zone is None or held.zone.serial != zone.serial)
+        if held.zone is not None and len(held.zone.nodes) > FREED_AT_ONCE:
+            self._setup.spawn(partial(self._free, held.zone.parts()))
+        held.zone, held.differences = zone, differences
+        self._setup.forget((self._subject(held),))
+        if is_new:
+            for changed in self._listeners:
+                changed(held.name)
+
+    async def _free(self, parts: list[object]) -> None:
+        """Let go of the parts of a zone, a few at a time: to free a large one at once holds up answers."""
+        while parts:
+            del parts[-FREED_AT_ONCE:]
+            await self._setup.sleep(0)
+
+    def closest_zone(self, labels: Labels, qtype: int) -> HeldZone | None:
+        """The zone that a question is for; of DS at a zone's apex the parent's, if it is served (RFC 4035 §3.1.4.1)."""
+        held = self.zone_of(labels)
+        is_apex = held is not None and held.labels == labels
+        return (self.parent_zone(labels) or held) if qtype == DS and is_apex else held
+
+    def parent_zone(self, labels: Labels) -> HeldZone | None:
+        """The closest zone above a name; None if there is none."""
+        return self.zone_of(labels[1:]) if labels else None
+
+    def zone_of(self, labels: Labels) -> HeldZone | None:
+        """The zone with the longest name that this name is at or below."""
+        names = (labels[start:] for start in range(len(labels) + 1))
+        return next((held for name in names if (held := self._by_labels.get(name))), None)
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        """The zone's answer; SERVFAIL for a zone without content, `next` for names in none of the zones.
+
+        Where no directive follows, a name in none of the zones is REFUSED, as servers of zones only answer.
+        """
+        query = request.query
+        held = self.closest_zone(query.labels, query.qtype) if query.qclass == IN else None
+        if held and query.qtype == DS and held.labels == query.labels:
+            held = None if has_parent_behind(self, self._setup.plugins(), held.labels) else held
+        if held is None and next is unhandled:
+            return NOT_SERVED
+        if held is None:
+            return self._depending(next(request), None) if query.qclass == IN else next(request)
+        if query.qtype in TRANSFERS:
+            return Response(REFUSED, plugin=self.name)
+        if held.zone is None:
+            error = f"the zone {held.name} has no content"
+            return Response(SERVFAIL, reuse=PRIVATE, plugin=self.name, error=error)
+        found = self._up_to_closer(held, lookup(held.zone, query.labels, query.qtype, do=query.do))
+        if found.is_bare and any(is_below(query.labels, zone) for zone in held.fallthrough):
+            return self._depending(next(request), held)
+        response = self._response(found, held)
+        if found.target is None:
+            return response
+        try:
+            onward = request.about(found.target)
+        except ValueError:
+            return response
+        return then(self._setup.resolve(onward), partial(_followed, response))
+
+    def _up_to_closer(self, held: HeldZone, found: Lookup) -> Lookup:
+        """The answer up to a CNAME whose target is in a zone below this one: that zone knows (RFC 1034 §4.3.2)."""
+        if len(self._held) < 2:
+            return found
+        for count, rrset in enumerate(found.answer, start=1):
+            if rrset.rtype == CNAME:
+                target = labels_of(str(rrset.rdata[0]))
+                closer = self.zone_of(tuple(label.lower() for label in target))
+                if closer is not None and len(closer.labels) > len(held.labels):
+                    ns = held.zone.apex.rrsets.get(NS) if held.zone else None
+                    return found._replace(
+                        rcode=NOERROR,
+                        answer=found.answer[:count],
+                        authority=(ns,) if ns else (),
+                        additional=(),
+                        is_authoritative=True,
+                        target=target,
+                        is_bare=False,
+                    )
+        return found
+
+    def transfer_zones(self) -> tuple[str, ...]:
+        """See Transferer."""
+        return tuple(held.name for held in self._held if held.zone)
+
+    def transfer(self, zone: str, serial: int | None) -> Transfer | None:
+        """See Transferer."""
+        held = next((held for held in self._held if held.name == zone), None)
+        if held is None or held.zone is None:
+            return None
+        steps = held.since(serial) if serial is not None else ()
+        changes = (rrset for step in steps for rrset in step.records()) if steps else None
+        return Transfer(held.zone.soa, held.zone.records(), changes)
+
+    def on_zone_change(self, changed: Callable[[str], None]) -> None:
+        """See Transferer."""
+        self._listeners.append(changed)
+
+    def _subject(self, held: HeldZone | None) -> Subject:
+        """What answers of a zone depend on; None for those that depend on which zones there are."""
+        return ("zone", id(self), id(held) if held else 0)
+
+    def _depending(self, reply: Reply | Awaitable[Reply], held: HeldZone | None) -> Reply | Awaitable[Reply]:
+        return then(reply, partial(_reused_until, Reuse((self._subject(held),))))
+
+    def _response(self, found: Lookup, held: HeldZone) -> Response:
+        return Response(
+            found.rcode,
+            AA if found.is_authoritative else 0,
+            found.answer,
+            found.authority,
+            found.additional,
+            reuse=Reuse((self._subject(held), self._subject(None))),
+            plugin=self.name,
+            zone=held.name,
+            wildcard=found.wildcard,
+        )
+
+
+def _reused_until(reuse: Reuse, reply: Reply) -> Reply:
+    """A reply that also depends on this; one that is never reused is returned as it is."""
+    if reply is None or reply.reuse is NEVER or reply.reuse is PRIVATE:
+        return reply
+    return reply._replace(reuse=reply.reuse.and_then(reuse))
+
+
+def _followed(response: Response, found: Reply) -> Reply:
+    """The CNAMEs of a zone with what the server says to the name that they lead to.
+
+    If no directive answers for that name, the CNAMEs are the answer and a resolver goes on (RFC 1034 §4.3.2 step 3a).
+    """
+    if found is None:  # a client that a directive dropped: others may get more
+        return response._replace(reuse=PRIVATE)
+    reuse = NEVER.and_then(found.reuse)
+    if found.rcode == REFUSED or is_unanswered(found):
+        return response._replace(reuse=reuse)
+    if found.rcode == SERVFAIL:
+        return response._replace(rcode=SERVFAIL, reuse=reuse, error=found.error)
+    return joined(response, found, TC | RA)._replace(order=found.order)

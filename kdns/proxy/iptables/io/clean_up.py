@@ -1,0 +1,283 @@
+"""What proxies leave in iptables: the chains of kdns's and of kube-proxy's modes iptables and ipvs, those that capture
+for relays, and their jumps.
+
+Both back ends are looked at, whatever the node uses now. Nothing is run, and no kernel module loaded, where the kernel
+has no such chain.
+
+KUBE-FIREWALL is the kubelet's too: it stays, with its jumps and with the sysctl route_localnet that it is for, where a
+kubelet has its chains in this back end. Elsewhere it is removed with the rest, and the sysctl is set back to 0 where
+the chain had a rule, which a proxy makes only together with the sysctl.
+
+Differs: kube-proxy --cleanup leaves KUBE-FIREWALL and route_localnet in any case, and looks at one back end. The
+counters of nfacct stay here too: rules of a proxy to come need them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Final
+
+from kdns import logs
+from kdns.errors import ApplyError
+from kdns.net import FAMILIES, Family
+from kdns.netlink.io import xtables
+from kdns.netlink.io.xtables import Backend
+from kdns.proxy.iptables.capture import CHAINS
+from kdns.proxy.iptables.frame import OWNER
+from kdns.proxy.iptables.io.programs import BACKENDS, KUBELETS, TRIAL, Programs, installed, rule_words
+from kdns.proxy.iptables.names import (
+    CANARY,
+    FILTER,
+    FIREWALL,
+    FIXED,
+    IPVS_CHAINS,
+    MANGLE,
+    MARK_MASQUERADE,
+    NAT,
+    SERVICES,
+)
+from kdns.proxy.iptables.tables import is_service_chain
+from kdns.proxy.node.io.host_settings import set_sysctl
+from kdns.proxy.settings.settings import Settings
+from kdns.proxy.sync.io.proxier import Footprint
+
+ROUTE_LOCALNET: Final = "net/ipv4/conf/all/route_localnet"
+
+_OLD: Final = "KUBE-XLB-"
+"""What kube-proxy called chains of policy Local before 1.24."""
+_BUILT_IN: Final = ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")
+_AT_ONCE: Final = 500
+"""Chains that iptables-nft deletes in one commit: its time grows with the square."""
+_NAMED: Final = 10
+"""Chains of a table that are named when they are removed."""
+_MARK: Final = ("-m", "comment", "--comment", OWNER)
+_ORDER: Final = ("KUBE-FW-", "KUBE-EXT-", "KUBE-XLB-", "KUBE-SVC-", "KUBE-SVL-", "KUBE-SEP-")
+
+log = logs.get(__name__)
+
+
+async def remove_chains(settings: Settings | None, kept: Footprint) -> Sequence[str]:
+    """Remove the chains and jumps of proxies, all but those that are kept; see `CleanUp`.
+
+    Where a part cannot be removed, everything else is.
+    """
+    del settings
+    removed: list[str] = []
+    failures: list[ApplyError] = []
+    programs: dict[Backend, Programs] | None = None
+    for backend in ("nft", "legacy"):
+        for family in FAMILIES:
+            there = await asyncio.to_thread(_chains, backend, family)
+            is_spared = kept.spares_kube_proxy and (backend, family) not in kept.marked
+            stale: dict[str, list[str]] = {}
+            for table in FIXED:
+                names = there.get(table, ())
+                if own := [each for each in names if _is_stale(backend, there, table, each, kept, is_spared=is_spared)]:
+                    stale[table] = own
+            if not stale and not (kept.iptables and kept.iptables.backend == backend):
+                continue
+            programs = await installed() if programs is None else programs
+            if backend not in programs:
+                if stale:
+                    log.warning(
+                        "rules of another proxy stay", backend=backend, wanted=f"the program iptables-{backend}"
+                    )
+                continue
+            try:
+                removed += await remove_stale(programs[backend], family, stale, there, kept)
+            except ApplyError as error:
+                failures.append(error)
+    for failure in failures[:1]:
+        raise failure
+    return removed
+
+
+def is_proxys(table: str, chain: str) -> bool:
+    """Whether a chain is one of a proxy in mode iptables or ipvs, captures for relays, or is left from a trial.
+
+    KUBE-FIREWALL of table nat is one of kube-proxy's mode ipvs.
+    """
+    return (
+        chain in FIXED.get(table, ())
+        or chain in IPVS_CHAINS.get(table, ())
+        or chain in CHAINS.get(table, ())
+        or (table in FIXED and chain.startswith(TRIAL))
+        or (table == NAT and (is_service_chain(chain) or chain == FIREWALL or chain.startswith(_OLD)))
+    )
+
+
+def _is_stale(
+    backend: str, there: Mapping[str, list[str]], table: str, chain: str, kept: Footprint, *, is_spared: bool
+) -> bool:
+    if not is_proxys(table, chain):
+        return False
+    if kept.iptables and kept.iptables.backend == backend and kept.iptables.keeps(table, chain):
+        return False
+    if is_spared and chain not in CHAINS.get(table, ()):
+        return False  # a kube-proxy makes chains of the same names; those that capture would lead to relays that end
+    return not (table == FILTER and chain == FIREWALL and KUBELETS & set(there.get(MANGLE, ())))
+
+
+def _chains(backend: Backend, family: Family) -> dict[str, list[str]]:
+    """The chains by table; what cannot be read counts as absent."""
+    with suppress(OSError, ApplyError):
+        return xtables.chains_by_table(backend, family)
+    return {}
+
+
+async def remove_stale(
+    programs: Programs, family: Family, stale: Mapping[str, list[str]], there: Mapping[str, list[str]], kept: Footprint
+) -> list[str]:
+    """Remove jumps, then all rules of the chains, then the chains.
+
+    A chain to which rules of others lead cannot be removed: it stays, empty.
+    """
+    backend = programs.backend
+    guards = await _guards(programs, family) if (backend, family) in kept.marked else {}
+    loopback = await programs.rules(family, FILTER, FIREWALL) if FIREWALL in stale.get(FILTER, ()) else []
+    emptied: list[str] = []
+    removed: list[str] = []
+    for table in (*guards, *(each for each in FIXED if each not in guards)):
+        names = stale.get(table, [])
+        jumps = [
+            rule
+            for chain in _BUILT_IN
+            if chain in there.get(table, ())
+            for rule in await programs.rules(family, table, chain)
+            if _is_left_over(rule, backend, family, table, chain, set(names), kept)
+        ]
+        deletions = [f"-D{rule.removeprefix('-A')}" for rule in (*guards.get(table, ()), *jumps)]
+        removed += (f"{family} {table} {rule} in iptables-{backend}" for rule in jumps if not names)
+        emptied += _commits(table, [*deletions, *(f":{name} - [0:0]" for name in names)], backend)
+    if emptied:
+        await programs.restore(family, "\n".join((*emptied, "")))
+    for table, names in stale.items():
+        deleted = await delete_chains(programs, family, table, sorted(names, key=_place))
+        removed += (f"{family} {table} {name} in iptables-{backend}" for name in deleted[:_NAMED])
+        if len(deleted) > _NAMED:
+            removed.append(f"{family} {table} and {len(deleted) - _NAMED} more chains in iptables-{backend}")
+    if loopback and family == "IPv4":
+        _, reason = set_sysctl(ROUTE_LOCALNET, 0)
+        if reason:
+            log.warning("sysctl stays", reason=reason, wanted="/proc/sys/net to be writable here")
+    return removed
+
+
+async def delete_chains(programs: Programs, family: Family, table: str, names: list[str]) -> list[str]:
+    """Delete chains that have no rules; those that are gone. One to which rules of others lead stays."""
+    try:
+        lines = _commits(table, [f"-X {name}" for name in names], programs.backend)
+        await programs.restore(family, "\n".join((*lines, "")))
+    except ApplyError as error:
+        if len(names) == 1:
+            log.warning("chain stays, empty", table=table, chain=names[0], reason=error.stderr)
+            return []
+        middle = len(names) // 2
+        parts = [await delete_chains(programs, family, table, part) for part in (names[:middle], names[middle:])]
+        return [*parts[0], *parts[1]]
+    return names
+
+
+def _is_left_over(
+    rule: str, backend: str, family: Family, table: str, chain: str, stale: set[str], kept: Footprint
+) -> bool:
+    """Whether a built-in chain's rule leads to a chain that is removed, or is another mode's way to one that stays."""
+    words = rule_words(rule)
+    if words[-2:-1] not in (["-j"], ["-g"]):
+        return False
+    target = words[-1]
+    part = kept.iptables if kept.iptables and kept.iptables.backend == backend else None
+    if target in stale:
+        return True
+    if part is None or kept.spares_kube_proxy or not is_proxys(table, target) or target == FIREWALL:
+        return False
+    return not any(sorted(words) == sorted(own[3]) for own in part.jumps if own[:3] == (family, table, chain))
+
+
+async def marked() -> frozenset[tuple[str, Family]]:
+    """The back ends and families whose chains kdns wrote last, by kdns's own mark."""
+    return frozenset(
+        [(programs.backend, family) async for programs, family in _with_chains() if await _guards(programs, family)]
+    )
+
+
+async def _with_chains() -> AsyncIterator[tuple[Programs, Family]]:
+    """The back ends and families in which kdns may have left its mark. No program is run where it has no chain."""
+    programs: dict[Backend, Programs] | None = None
+    for backend in BACKENDS:
+        for family in FAMILIES:
+            there = await asyncio.to_thread(_chains, backend, family)
+            if CANARY in there.get(MANGLE, ()) or MARK_MASQUERADE in there.get(NAT, ()):
+                programs = await installed() if programs is None else programs
+                if backend in programs:
+                    yield programs[backend], family
+
+
+async def _guards(programs: Programs, family: Family) -> dict[str, list[str]]:
+    """The rule that is kdns's mark, by its table; none if somebody else wrote the chains last.
+
+    A restore that begins with its deletion changes nothing once a kube-proxy has written its rules: to find the mark
+    and to remove the chains is one step. Table mangle tells only if table nat has no chain for Services, as after an
+    interrupted clean-up.
+    """
+    there = await asyncio.to_thread(_chains, programs.backend, family)
+    in_nat = {SERVICES, MARK_MASQUERADE} & set(there.get(NAT, ()))
+    table, chain = (NAT, MARK_MASQUERADE) if in_nat else (MANGLE, CANARY)
+    own = await _marks(programs, family, table, chain) if chain in there.get(table, ()) else []
+    return {table: own} if own else {}
+
+
+async def _marks(programs: Programs, family: Family, table: str, chain: str) -> list[str]:
+    return [rule for rule in await programs.rules(family, table, chain) if rule_words(rule) == list(_MARK)]
+
+
+async def has_rules_of_others() -> bool:
+    """Whether a back end has Services' rules without kdns's mark: those of a kube-proxy in mode iptables or ipvs."""
+    own = await marked()
+    for backend in BACKENDS:
+        for family in FAMILIES:
+            if (backend, family) in own:
+                continue
+            with suppress(OSError, ApplyError):
+                content = await asyncio.to_thread(xtables.table_content, backend, family, NAT)
+                if content.rules[SERVICES]:
+                    return True
+    return False
+
+
+async def remove_marks(settings: Settings | None, kept: Footprint) -> Sequence[str]:
+    """Remove kdns's mark in table mangle where a kube-proxy has taken over the chains; see `CleanUp`."""
+    del settings
+    removed: list[str] = []
+    own = kept.iptables.backend if kept.iptables else ""
+    async for programs, family in _with_chains():
+        if programs.backend != own and (programs.backend, family) not in kept.marked:
+            for rule in await _marks(programs, family, MANGLE, CANARY):
+                await programs.restore(family, f"*{MANGLE}\n-D{rule.removeprefix('-A')}\nCOMMIT\n")
+                removed.append(f"{family} {MANGLE} {rule} in iptables-{programs.backend}")
+    return removed
+
+
+async def remove_canaries(kept: Footprint) -> None:
+    """Remove the canaries beside kdns's mark: a kube-proxy in mode iptables or ipvs then writes all of its rules.
+
+    It looks for them every syncPeriod, 30 s by default. No rule leads to them.
+    """
+    async for programs, family in _with_chains():
+        if (programs.backend, family) in kept.marked:
+            for table in FIXED:
+                await programs.restore(family, f"*{table}\n:{CANARY} - [0:0]\n-X {CANARY}\nCOMMIT\n")
+
+
+def _place(name: str) -> int:
+    """Chains are deleted before what their rules led to."""
+    return next((place for place, prefix in enumerate(_ORDER) if name.startswith(prefix)), -1)
+
+
+def _commits(table: str, commands: Sequence[str], backend: Backend) -> Iterator[str]:
+    """The commands in commits of a size that the back end likes."""
+    size = _AT_ONCE if backend == "nft" else max(len(commands), 1)
+    for start in range(0, len(commands), size):
+        yield from (f"*{table}", *commands[start : start + size], "COMMIT")

@@ -1,0 +1,208 @@
+"""Notices foreign changes of mode iptables' rules. Other programs write the same tables, and often: only what changes
+our chains, or the jumps to them, counts.
+
+The back end nft reports every transaction, with the port of its author's netlink socket; our programs are known by
+theirs. The back end legacy reports nothing, so sizes of tables are compared every few seconds, and the number of rules
+in each chain where they differ.
+
+Differs: kube-proxy looks every 30 s whether a chain of table mangle is there. It does not notice a flush of nat alone,
+or of a Service's chain, until a full sync is due for other reasons.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from kdns import logs
+from kdns.net import Family
+from kdns.netlink.io import xtables
+from kdns.netlink.io.protocol import ADDRESS_FAMILY, NFGENMSG, Message, attributes, text_of
+from kdns.netlink.io.transactions import Author, TransactionReader, TransactionSocket
+from kdns.netlink.io.xtables import TableSize
+from kdns.netlink.uapi import (
+    NFT_MSG_DELCHAIN,
+    NFT_MSG_DELRULE,
+    NFT_MSG_DELTABLE,
+    NFT_MSG_NEWRULE,
+    NFTA_CHAIN_NAME,
+    NFTA_RULE_CHAIN,
+    NFTA_TABLE_NAME,
+)
+from kdns.proxy.iptables.capture import CHAINS
+from kdns.proxy.iptables.io import programs
+from kdns.proxy.iptables.names import FILTER, FIREWALL, FIXED, NAT
+from kdns.proxy.iptables.tables import is_service_chain
+from kdns.runtime.tasks import observed
+
+POLL_S: Final = 1.0
+_BURST: Final = 64
+"""Datagrams that are read before others of this event loop have their turn."""
+_ROOM_BYTES: Final = 1 << 23
+
+_LOOPBACK: Final = (FILTER, FIREWALL)
+_REMOVALS: Final = {NFT_MSG_DELRULE, NFT_MSG_DELCHAIN}
+
+log = logs.get(__name__)
+
+
+def is_own(table: str, chain: str) -> bool:
+    """Whether a chain is the proxy's alone, that of a capture too; the kubelet makes KUBE-FIREWALL as well."""
+    is_fixed = chain in FIXED.get(table, ()) and chain != FIREWALL
+    return is_fixed or (table == NAT and is_service_chain(chain)) or chain in CHAINS.get(table, ())
+
+
+def changes_rules(message: Message) -> bool:
+    """Whether a message changes our chains, or removes a jump to them.
+
+    In KUBE-FIREWALL others may add rules. It has the rule without which route_localnet lets others reach 127.0.0.1.
+    """
+    body, kind = message.body, message.kind & 0xFF
+    if body[0] not in ADDRESS_FAMILY.values() or (b"KUBE-" not in body and kind != NFT_MSG_DELTABLE):
+        return False
+    row = attributes(body, NFGENMSG.size)
+    table = text_of(row.get(NFTA_TABLE_NAME, b""))
+    if kind == NFT_MSG_DELTABLE or table not in FIXED:
+        return table in FIXED
+    is_rule = kind in {NFT_MSG_NEWRULE, NFT_MSG_DELRULE}
+    chain = text_of(row.get(NFTA_RULE_CHAIN if is_rule else NFTA_CHAIN_NAME, b""))
+    if is_own(table, chain):
+        return True
+    if kind not in _REMOVALS:
+        return False
+    leading = xtables.chains_in(body) if kind == NFT_MSG_DELRULE else ()
+    return (table, chain) == _LOOPBACK or any(is_own(table, each) or (table, each) == _LOOPBACK for each in leading)
+
+
+class TransactionMonitor:
+    """Calls `changed` when another process changed the rules of iptables-nft. Lives in one event loop.
+
+    `look` is called where messages were lost, and calls `changed` itself.
+    """
+
+    def __init__(self, changed: Callable[[str], None], look: Callable[[], None]) -> None:
+        self._changed, self._look = changed, look
+        self._socket: TransactionSocket | None = None
+        self._own: set[int] = set()
+        self._ended: list[int] = []
+        self._starting = 0
+        self._suspects: list[Author] = []
+
+    def start(self) -> None:
+        """Listen. Where the kernel refuses, that is logged, and only the periodic full sync repairs foreign changes."""
+        try:
+            self._socket = TransactionSocket(TransactionReader(changes_rules, self._own), room_bytes=_ROOM_BYTES)
+        except OSError as error:
+            log.warning("foreign changes of rules are not noticed at once", reason=error.strerror)
+            return
+        asyncio.get_running_loop().add_reader(self._socket, self._readable)
+        programs.observers.append(self._program)
+
+    def close(self) -> None:
+        """Stop listening."""
+        if self._socket:
+            programs.observers.remove(self._program)
+            asyncio.get_running_loop().remove_reader(self._socket)
+            self._socket.close()
+            self._socket = None
+
+    def _program(self, _family: Family, pid: int, runs: bool) -> None:
+        """An own program is about to start, runs, or has ended. Its port is its id, which a new process may get.
+
+        Programs run one at a time.
+        """
+        if self._socket is None:
+            return
+        if not pid:
+            self._starting += 1 if runs else -1
+        elif runs:
+            self._starting -= 1
+            self._own.add(pid)
+            self._socket.pass_over(pid)
+        else:
+            self._ended.append(pid)
+            self._socket.pass_over(None)
+        asyncio.get_running_loop().call_soon(self._readable)
+
+    def _readable(self) -> None:
+        if self._socket is None:
+            return
+        ended = len(self._ended)
+        authors, is_empty = self._socket.authors(_BURST)
+        self._suspects += authors
+        if self._starting:  # one of them may be the program whose id is not known yet
+            return
+        foreign = [each for each in self._suspects if each.port not in self._own]
+        self._suspects.clear()
+        if is_empty:
+            self._own.difference_update(self._ended[:ended])
+            del self._ended[:ended]
+        if is_empty and self._socket.is_overrun:  # until then the kernel goes on losing messages
+            self._socket.is_overrun = False
+            self._look()
+        if foreign:
+            self._changed(str(foreign[-1]))
+
+
+class SizeMonitor:
+    """Calls `look` at the start, and when tables of iptables-legacy are not as an own program left them.
+
+    It lives in one event loop. Sizes are read in threads: the kernel lets nobody read them while a large table is read
+    or replaced.
+    """
+
+    def __init__(self, families: tuple[Family, ...], look: Callable[[], None]) -> None:
+        self._families, self._look = families, look
+        self._sizes: dict[tuple[Family, str], TableSize] | None = None
+        """None until they have been read."""
+        self._turn = asyncio.Lock()
+        """Held while sizes are read, so that what was read later is kept."""
+        self._changing: set[Family] = set()
+        """Those whose tables an own program is changing: it commits them before it ends."""
+        self._work: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Compare from now on."""
+        programs.observers.append(self._program)
+        self._work = observed(self._poll(), "look at sizes of tables")
+
+    def close(self) -> None:
+        """Compare no more."""
+        programs.observers.remove(self._program)
+        if self._work:
+            self._work.cancel()
+
+    async def _program(self, family: Family, pid: int, runs: bool) -> None:
+        """An own program is about to start, or has left its family's tables as they are now."""
+        if not pid and runs:
+            await self._compare()
+            self._changing.add(family)
+        elif not runs:
+            async with self._turn:
+                self._changing.discard(family)
+                self._sizes = (self._sizes or {}) | await asyncio.to_thread(self._current, family)
+
+    async def _poll(self) -> None:
+        while True:
+            await self._compare()
+            await asyncio.sleep(POLL_S)
+
+    async def _compare(self) -> None:
+        async with self._turn:
+            before = self._sizes
+            unknown = {key: size for key, size in (before or {}).items() if key[0] in self._changing}
+            found = await asyncio.to_thread(self._current)
+            self._sizes = {key: size for key, size in found.items() if key[0] not in self._changing} | unknown
+        if before != self._sizes:
+            self._look()
+
+    def _current(self, *families: Family) -> dict[tuple[Family, str], TableSize]:
+        found = {}
+        for family in families or self._families:
+            for table in xtables.legacy_tables(family):
+                if table in FIXED:
+                    with suppress(OSError):
+                        found[family, table] = xtables.legacy_size(family, table)
+        return found

@@ -1,0 +1,354 @@
+"""The programs of iptables: which of its two back ends this machine uses, and the one door through which they are run.
+
+Restores are read from a file in memory: a pipe could end early, and a part of a restore would be taken for all of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from sys import maxsize
+from typing import Final, NamedTuple
+from weakref import WeakKeyDictionary
+
+from kdns import logs
+from kdns.errors import ApplyError, BusyError
+from kdns.net import FAMILIES, Family
+from kdns.netlink.io import xtables
+from kdns.netlink.io.xtables import Backend
+from kdns.proxy.iptables.rules import Jump
+from kdns.runtime.requirements import CAPABILITY, Version, too_old, version_in
+from kdns.runtime.subprocesses import LIMIT_S, NO_INPUT, run_program
+from kdns.runtime.tasks import uninterrupted
+
+OLDEST: Final = (1, 6, 2)
+"""The first iptables-restore that waits for the lock, and the first MASQUERADE --random-fully."""
+BACKENDS: Final[tuple[Backend, ...]] = ("nft", "legacy")
+KUBELETS: Final = frozenset({"KUBE-IPTABLES-HINT", "KUBE-KUBELET-CANARY"})
+"""Chains that a kubelet makes in table mangle. They tell which back end the node uses."""
+
+_NAME: Final[dict[Family, str]] = {"IPv4": "iptables", "IPv6": "ip6tables"}
+_WAIT: Final = ("-w", "5")
+"""How long a program waits for others of iptables-legacy, in seconds; kube-proxy's too."""
+_TABLES: Final = ("filter", "nat", "mangle", "raw", "security")
+_LINE: Final = re.compile(r"line:? (\d+)")
+_SHOWN: Final = 1000
+_PROBES: Final = 12
+"""How often a back end is asked whether it works, while another program holds the lock: for a minute."""
+_PAUSE_S: Final = 0.2
+RESTORE_S: Final = 600.0
+"""How long a restore may take. One of kube-proxy with 10,000 Services takes iptables-nft three minutes."""
+OUTPUT_BYTES: Final = 8 * 1024 * 1024
+"""What a list of rules may have: a rule for each of 10,000 Services takes 2 MB."""
+PATIENCE_S: Final = 10.0
+"""How long a restore may go on after this process is to stop."""
+_NO_LOCK: Final = re.compile("lock file.*(?:Read-only file system|Permission denied)")
+_LEGACY_NEEDS: Final = (
+    "wanted: the capability NET_RAW, and /run/xtables.lock of the node writable here, as in deploy/proxy-iptables"
+)
+_NOT_PERMITTED: Final = re.compile("Operation not permitted|Permission denied|you must be root")
+_BUSY: Final = re.compile("xtables lock|Cannot allocate memory|No buffer space|Resource temporarily unavailable")
+_OURS: Final = "KUBE-"
+TRIAL: Final = "KDNS-"
+"""What names of chains begin with that are made to see whether the kernel takes them. No rule of others leads there."""
+_DECLARED: Final = re.compile(r"^([*:])(\S+)", re.MULTILINE)
+_DELETED_AT_ONCE: Final = 500
+_PROBE: Final = (
+    "*nat",
+    ":KDNS-CHECK - [0:0]",
+    '-A KDNS-CHECK -m comment --comment "a rule of each kind" -m statistic --mode random --probability 0.5 -j RETURN',
+    "-A KDNS-CHECK -m addrtype --dst-type LOCAL -j MARK --set-xmark 0x4000/0x4000",
+    "-A KDNS-CHECK -m mark --mark 0x4000/0x4000 -j MASQUERADE --random-fully",
+    "COMMIT",
+    "*filter",
+    ":KDNS-CHECK - [0:0]",
+    "-A KDNS-CHECK -m conntrack --ctstate NEW -j REJECT",
+    "COMMIT",
+)
+_END_OF_PROBE: Final = tuple(
+    line for table in ("nat", "filter") for line in (f"*{table}", ":KDNS-CHECK - [0:0]", "-X KDNS-CHECK", "COMMIT")
+)
+
+log = logs.get(__name__)
+
+_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
+
+observers: list[Callable[[Family, int, bool], Awaitable[None] | None]] = []
+"""Called for each program of this process that changes a family's rules: with 0 and True before it is started, with its
+id and True when it runs, and with its id, 0 if it could not be started, and False when it has ended. What an
+observer returns is awaited."""
+
+
+class Result(NamedTuple):
+    """How a program ended."""
+
+    code: int
+    output: str
+    errors: str
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it was ended or could not do its work, whatever that was."""
+        return self.code < 0 or (self.code > 0 and _BUSY.search(self.errors) is not None)
+
+
+@dataclass(slots=True)
+class Programs:
+    """The programs of one back end. `suffix` tells them from those of the other back end."""
+
+    backend: Backend
+    version: Version
+    suffix: str
+
+    async def restore(self, family: Family, text: str, *, is_test: bool = False) -> None:
+        """Run iptables-restore --noflush; ApplyError, with the line at fault, where it fails.
+
+        BusyError where it could not be asked: it was ended, or another program held the lock for too long.
+        It is carried out to its end even when the calling task is cancelled, which takes effect then; but after
+        PATIENCE_S more the program is killed. A table is committed as a whole or not at all.
+        """
+        await uninterrupted(self._restore(family, text, is_test=is_test), patience_s=PATIENCE_S)
+
+    async def _restore(self, family: Family, text: str, *, is_test: bool) -> None:
+        argv = self._argv(family, "-restore", *_WAIT, "--noflush", *(("--test",) if is_test else ()))
+        descriptor = os.memfd_create("iptables")
+        try:
+            await asyncio.to_thread(_fill, descriptor, text)
+            async with _turn():
+                result = await _run(argv, descriptor, changes=None if is_test else family)
+        finally:
+            os.close(descriptor)
+        if result.code:
+            raise (BusyError if result.is_busy else ApplyError)(argv, await asyncio.to_thread(_reason, result, text))
+
+    async def check(self, family: Family, text: str) -> str:
+        """Why the program or the kernel would refuse a restore of chains of proxies, "" if neither would.
+
+        The program finds wrong arguments without the kernel. What kernels lack, such as the match of an affinity, is
+        only seen when the chains are made: they get other names, to which nothing leads, and are removed.
+        """
+        made, removal = await asyncio.to_thread(_trial, text, _DELETED_AT_ONCE if self.backend == "nft" else maxsize)
+        try:
+            await self.restore(family, text, is_test=True)
+            try:
+                await self.restore(family, made + removal)
+            except ApplyError:
+                with suppress(ApplyError):
+                    await self.restore(family, removal)
+                raise
+        except BusyError:
+            raise
+        except ApplyError as error:
+            return error.stderr.replace(TRIAL, _OURS)
+        return ""
+
+    async def has(self, family: Family, jump: Jump) -> bool:
+        """Whether the jump is there; ApplyError where that cannot be told."""
+        argv = self._argv(family, "", *_WAIT, "-C", jump.chain, "-t", jump.table, *jump.rule)
+        async with _turn():
+            result = await _run(argv)
+        if result.code not in {0, 1, 2}:  # 2: there is no such chain to jump to
+            raise ApplyError(argv, _reason(result))
+        return result.code == 0
+
+    async def rules(self, family: Family, table: str, chain: str) -> list[str]:
+        """The rules of a chain as `-A CHAIN …`, none without such a chain; BusyError if it could not be asked."""
+        argv = self._argv(family, "", *_WAIT, "-S", chain, "-t", table)
+        async with _turn():
+            result = await _run(argv)
+        if result.is_busy:
+            raise BusyError(argv, _reason(result))
+        return [line for line in result.output.splitlines() if line.startswith("-A ")]
+
+    async def refusal(self, family: Family) -> str:
+        """Why the kernel would not take a family's rules, "" if it would. Nothing stays of the attempt.
+
+        Where another program holds the lock, that is waited for: it says nothing about this back end and this family.
+        """
+        reason = ""
+        for _ in range(_PROBES):
+            try:
+                await self.restore(family, "\n".join((*_PROBE, "")))
+            except BusyError as error:
+                reason = error.stderr
+                log.warning("iptables is busy", family=family, reason=reason)
+                await asyncio.sleep(_PAUSE_S)
+                continue
+            except ApplyError as error:
+                return f"{_NAME[family]}{self.suffix}: {error.stderr}"
+            finally:
+                with suppress(ApplyError):
+                    await self.restore(family, "\n".join((*_END_OF_PROBE, "")))
+            return ""
+        return f"{_NAME[family]}{self.suffix}: {reason}"
+
+    def _argv(self, family: Family, kind: str, *arguments: str) -> tuple[str, ...]:
+        name = f"{_NAME[family]}{self.suffix}{kind}"
+        return (_path(name) or name, *arguments)
+
+
+def _turn() -> asyncio.Lock:
+    """Held by each program while it runs: those of iptables-legacy would wait for each other, and not for long."""
+    return _turns.setdefault(asyncio.get_running_loop(), asyncio.Lock())
+
+
+def rule_words(rule: str) -> list[str]:
+    """The arguments of a rule of `rules`, without its chain; none where they cannot be told apart.
+
+    They may not be in the order in which they were given. A comment may have ends of lines.
+    """
+    try:
+        return shlex.split(rule)[2:]
+    except ValueError:
+        return []
+
+
+async def installed() -> dict[Backend, Programs]:
+    """The programs that this machine has, by back end."""
+    found: dict[Backend, Programs] = {}
+    for backend in BACKENDS:
+        if text := await _version_text(f"iptables-{backend}"):
+            found[backend] = Programs(backend, version_in(text), f"-{backend}")
+    if not found and (text := await _version_text("iptables")):
+        backend = "nft" if "nf_tables" in text else "legacy"
+        found[backend] = Programs(backend, version_in(text), "")
+    return found
+
+
+async def choose() -> tuple[Programs | None, str]:
+    """The programs of the back end that this node uses, or None and the reason why there are none that work."""
+    programs = await installed()
+    if not programs:
+        return None, "iptables-restore is not installed; wanted: the package iptables, 1.6.2 or later"
+    preferred = await asyncio.to_thread(preferred_backend)
+    reasons = []
+    for each in sorted(programs.values(), key=lambda made: made.backend != preferred):
+        version = ".".join(map(str, each.version))
+        reason = too_old("iptables", version, OLDEST) or await each.refusal("IPv4")
+        if not reason:
+            return each, ""
+        reasons.append(reason)
+    return None, reasons[0]
+
+
+async def families(programs: Programs) -> tuple[Family, ...]:
+    """The families whose rules the kernel takes: both, or IPv4."""
+    if reason := await programs.refusal("IPv6"):
+        log.warning("virtual IPs of IPv6 are not served", reason=reason)
+        return FAMILIES[:1]
+    return FAMILIES
+
+
+def preferred_backend() -> Backend:
+    """The back end that the node uses, found as kube-proxy's image finds it (kubernetes-sigs/iptables-wrappers).
+
+    It is the one that has a kubelet's chains, then the one that has more rules, then nft. Blocks.
+    """
+    if has_kubelet("nft"):
+        return "nft"
+    if has_kubelet("legacy"):
+        return "legacy"
+    legacy = _rule_count("legacy")
+    return "legacy" if legacy and legacy > _rule_count("nft") else "nft"
+
+
+def has_kubelet(backend: Backend) -> bool:
+    """Whether a kubelet has made its chains in this back end, in either family. Blocks."""
+    for family in FAMILIES:
+        with suppress(OSError, ApplyError):
+            if KUBELETS & set(xtables.chains_by_table(backend, family).get("mangle", ())):
+                return True
+    return False
+
+
+def _rule_count(backend: Backend) -> int:
+    count = 0
+    for family in FAMILIES:
+        for table in _TABLES if backend == "nft" else xtables.legacy_tables(family):
+            with suppress(OSError, ApplyError):
+                count += sum(xtables.table_content(backend, family, table).rules.values())
+    return count
+
+
+def _path(name: str) -> str | None:
+    return shutil.which(name, path=os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin")
+
+
+async def _version_text(name: str) -> str:
+    path = _path(name)
+    return (await _run((path, "--version"))).output if path and _path(f"{name}-restore") else ""
+
+
+def _fill(descriptor: int, text: str) -> None:
+    with os.fdopen(os.dup(descriptor), "wb") as file:
+        file.write(text.encode())
+    os.lseek(descriptor, 0, os.SEEK_SET)
+
+
+async def _run(argv: tuple[str, ...], restored: int = NO_INPUT, *, changes: Family | None = None) -> Result:
+    """Run a program; ApplyError where it cannot be started, BusyError where it does not end.
+
+    One that restores a file reads it from `restored`, and what it prints is not read.
+    """
+    is_restore = restored != NO_INPUT
+    limit_s, output_bytes = (RESTORE_S, 0) if is_restore else (LIMIT_S, OUTPUT_BYTES)
+    pid = 0
+
+    async def started(process_id: int) -> None:
+        nonlocal pid
+        pid = process_id
+        await tell(pid, True)
+
+    async def tell(pid: int, runs: bool) -> None:
+        if changes:
+            for observer in tuple(observers):
+                if work := observer(changes, pid, runs):
+                    await work
+
+    await tell(0, True)
+    try:
+        done = await run_program(argv, stdin=restored, limit_s=limit_s, output_bytes=output_bytes, started=started)
+    except OSError as error:
+        is_missing = isinstance(error, FileNotFoundError | PermissionError)
+        raise (ApplyError if is_missing else BusyError)(argv, str(error)) from error
+    finally:
+        await tell(pid, False)
+    return Result(done.code, done.output.decode(errors="replace"), done.errors.decode(errors="replace").strip())
+
+
+def _trial(text: str, at_once: int) -> tuple[str, str]:
+    """A restore with other names of chains, and the one that removes them, whether they are there or not."""
+    made = text.replace(_OURS, TRIAL)
+    chains: dict[str, dict[str, None]] = {}
+    for kind, name in _DECLARED.findall(made):
+        if kind == "*":
+            own = chains.setdefault(name, {})
+        else:
+            own[name] = None
+    lines: list[str] = []
+    for command in (":{} - [0:0]", "-X {}"):
+        for table, names in chains.items():
+            each = [command.format(name) for name in names]
+            for start in range(0, len(each), at_once):
+                lines += (f"*{table}", *each[start : start + at_once], "COMMIT")
+    return made, "\n".join((*lines, ""))
+
+
+def _reason(result: Result, text: str = "") -> str:
+    """The first lines of a program's errors, with the line of the restore that they name, or with advice."""
+    if _NO_LOCK.search(result.errors):
+        first = result.errors.partition("\n")[0]
+        return f"{first}; {_LEGACY_NEEDS}"
+    if _NOT_PERMITTED.search(result.errors):
+        first = result.errors.partition("\n")[0]
+        return f"{first}; {CAPABILITY}"
+    named = _LINE.search(result.errors)
+    lines = text.splitlines() if named else []
+    line = lines[int(named[1]) - 1] if named and 0 < int(named[1]) <= len(lines) else ""
+    return (result.errors[:_SHOWN] or f"exit code {result.code}") + (f" ({line[:_SHOWN]})" if line else "")

@@ -1,0 +1,282 @@
+"""Mode iptables: the plan's chains in the tables of iptables, in the back end that the node uses."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final, Protocol
+
+from kdns import logs
+from kdns.errors import ApplyError
+from kdns.net import FAMILIES, Family
+from kdns.netlink.io import xtables
+from kdns.proxy.iptables.frame import JUMPS, Features, serves_loopback
+from kdns.proxy.iptables.io.clean_up import ROUTE_LOCALNET, delete_chains, remove_chains
+from kdns.proxy.iptables.io.counters import IptablesCounters
+from kdns.proxy.iptables.io.expected import ExpectedRules
+from kdns.proxy.iptables.io.monitor import SizeMonitor, TransactionMonitor
+from kdns.proxy.iptables.io.programs import Programs, rule_words
+from kdns.proxy.iptables.names import FIXED, NAT
+from kdns.proxy.iptables.rules import Jump, inserted
+from kdns.proxy.iptables.tables import Tables, is_service_chain
+from kdns.proxy.node.io.host_settings import set_sysctl
+from kdns.proxy.plan.plan import FamilyPlan, Plan
+from kdns.proxy.plan.planner import Difference
+from kdns.proxy.plan.stale_flows import serving
+from kdns.proxy.sync.io.proxier import Footprint, ForeignChange, IptablesPart, UdpTargets
+from kdns.runtime.tasks import observed
+
+log = logs.get(__name__)
+
+_TABLES: Final = tuple(FIXED)
+_LOOKS: Final = 5
+LOOK_AGAIN_S: Final = 10.0
+VERIFY_S: Final = 10.0
+"""How long after a change of rules the kernel is looked at, where it does not tell who changes them."""
+_TABLE_OR_DELETION: Final = re.compile(r"^(\*|-X )(\S+)\n", re.MULTILINE)
+
+
+class RuleTables(Protocol):
+    """The rules of one family, which follow its half of the plan: of the mode, or of a capture."""
+
+    @property
+    def jumps(self) -> tuple[Jump, ...]:
+        """In the order in which they are to be inserted at the top."""
+        ...
+
+    def whole(self, there: Mapping[str, Collection[str]]) -> str:
+        """A restore of everything, where there are these chains by table."""
+        ...
+
+    def follow(self, half: FamilyPlan, difference: Difference) -> str:
+        """A restore of what differs, "" for nothing."""
+        ...
+
+
+class IptablesProxier:
+    """The proxier of mode iptables, in the families whose rules the kernel takes.
+
+    Differs: jumps are made after the chains that they lead to have their rules, so no packet meets half a ruleset.
+    """
+
+    name = "iptables"
+    _jumps: Sequence[Jump] = JUMPS
+
+    def __init__(
+        self, programs: Programs, families: tuple[Family, ...] = FAMILIES, features: Features | None = None
+    ) -> None:
+        self._programs, self._families, self._features = programs, families, features or Features()
+        self._tables: dict[Family, RuleTables] = {}
+        self._expected: dict[Family, ExpectedRules] = {}
+        self._turn = asyncio.Lock()
+        """Held while rules change."""
+        self._syncs = 0
+        self._verify: Callable[[], None] | None = None
+        self._verification: asyncio.TimerHandle | None = None
+        self._has_set_sysctl = False
+        self._sysctl_reason = ""
+        self.counters = IptablesCounters(self._expected)
+        self.footprint = Footprint(iptables=self._part())
+
+    async def sync_full(self, plan: Plan) -> None:
+        """Write every chain, and add the jumps that are not there. Clients with affinity keep their endpoints."""
+        async with self._turn:
+            self._syncs += 1
+            for family in self._families:
+                await self._sync_full(plan.of(family))
+        if self._verify:
+            self._verify()
+
+    async def _sync_full(self, half: FamilyPlan) -> None:
+        family = half.family
+        tables, text = await asyncio.to_thread(self._whole, half)
+        await self._restore(family, text)
+        self._tables[family] = tables
+        if missing := await self._missing_jumps(family):
+            await self._programs.restore(family, inserted(missing))
+        if half.mode.routes_loopback and family == "IPv4" and serves_loopback(half):
+            self._route_loopback()
+
+    def _made(self, half: FamilyPlan) -> RuleTables:
+        """One family's rules. A capture has relays in place of endpoints."""
+        return Tables(half, self._features)
+
+    def _keeps(self, table: str, chain: str) -> bool:
+        """Whether a chain is of the mode."""
+        return chain in FIXED.get(table, ()) or (table == NAT and is_service_chain(chain))
+
+    def _part(self) -> IptablesPart:
+        """What the mode has in iptables."""
+        own = ((family, each) for family in self._families for each in self._jumps)
+        jumps = frozenset((family, each.table, each.chain, each.rule) for family, each in own)
+        return IptablesPart(self._programs.backend, self._keeps, jumps)
+
+    def _whole(self, half: FamilyPlan) -> tuple[RuleTables, str]:
+        tables = self._made(half)
+        try:
+            return tables, tables.whole(xtables.chains_by_table(self._programs.backend, half.family))
+        except OSError as error:
+            raise ApplyError(("getsockopt",), f"tables of iptables-legacy cannot be read: {error.strerror}") from error
+
+    async def _missing_jumps(self, family: Family) -> list[Jump]:
+        """The jumps that are not there.
+
+        The program is asked about those only that it does not list as we write them: it reads the rules of the chain
+        to which a jump leads, which may be many.
+        """
+        listed = {
+            (table, chain): [sorted(rule_words(rule)) for rule in await self._programs.rules(family, table, chain)]
+            for table, chain in dict.fromkeys((jump.table, jump.chain) for jump in self._jumps)
+        }
+        unlisted = [jump for jump in self._jumps if sorted(jump.rule) not in listed[jump.table, jump.chain]]
+        return [jump for jump in unlisted if not await self._programs.has(family, jump)]
+
+    async def sync_partial(self, plan: Plan, differences: Mapping[Family, Difference]) -> None:
+        """Write the chains of Service ports that differ, and single rules of the chains that all of them share."""
+        async with self._turn:
+            self._syncs += 1
+            for family, tables in self._tables.items():
+                if differences[family]:
+                    text = await asyncio.to_thread(tables.follow, plan.of(family), differences[family])
+                    if text:
+                        await self._restore(family, text, is_partial=True)
+        if self._verify and self._verification is None:
+            self._verification = asyncio.get_running_loop().call_later(VERIFY_S, self._verify_change)
+
+    def _verify_change(self) -> None:
+        self._verification = None
+        if self._verify:
+            self._verify()
+
+    async def _restore(self, family: Family, text: str, *, is_partial: bool = False) -> None:
+        expected = self._expected.setdefault(family, ExpectedRules()) if is_partial else ExpectedRules()
+        try:
+            await self._programs.restore(family, text)
+        except ApplyError as error:
+            self.counters.partial_failures[family] += is_partial
+            if is_partial or "(-X " not in error.stderr:
+                raise
+            await self._restore_and_delete(family, text)
+        await asyncio.to_thread(expected.restored, text)
+        self._expected[family] = expected
+
+    async def _restore_and_delete(self, family: Family, text: str) -> None:
+        """Carry out a restore in which a chain cannot be deleted, since rules of others lead to it: it stays, empty.
+
+        Differs: kube-proxy syncs nothing as long as there is such a rule.
+        """
+        text, deletions = await asyncio.to_thread(_without_deletions, text)
+        await self._programs.restore(family, text)
+        for table, chains in deletions.items():
+            await delete_chains(self._programs, family, table, chains)
+
+    def _route_loopback(self) -> None:
+        """Let packets from 127.0.0.0/8 leave, for node ports there; the rules keep others from sending to it."""
+        was_set, reason = set_sysctl(ROUTE_LOCALNET, 1)
+        self._has_set_sysctl |= was_set
+        if reason and reason != self._sysctl_reason:
+            wanted = "/proc/sys/net to be writable here, or localhostNodePorts: false"
+            log.warning("node ports are not at 127.0.0.1", reason=reason, wanted=wanted)
+        self._sysctl_reason = reason
+
+    async def sweep(self) -> bool:
+        """Nothing: every restore deletes the chains that it leaves unused."""
+        return False
+
+    async def check(self, plan: Plan) -> str:
+        """Why iptables-restore or the kernel would reject everything; BusyError where that cannot be told."""
+        for family in self._families:
+            half = plan.of(family)
+            text = await asyncio.to_thread(lambda half=half: self._made(half).whole({}))  # type: ignore[misc]
+            if reason := await self._programs.check(family, text):
+                return reason
+        return ""
+
+    @property
+    def udp_targets(self) -> UdpTargets:
+        """The endpoints that serve the front."""
+        return lambda _family, front: serving(front)
+
+    @contextmanager
+    def watch(self, changed: ForeignChange) -> Iterator[None]:
+        """Notice foreign changes of our chains, and of the jumps to them."""
+        unclear = asyncio.Event()
+        look = unclear.set
+        monitor: TransactionMonitor | SizeMonitor
+        if self._programs.backend == "nft":
+            monitor = TransactionMonitor(changed, look)
+        else:  # what changes between the end of a restore and the reading of sizes is not seen in the sizes
+            monitor, self._verify = SizeMonitor(self._families, look), look
+        monitor.start()
+        looking = observed(self._look_when(unclear, changed), "look at rules")
+        try:
+            yield
+        finally:
+            looking.cancel()
+            self._verify = None
+            if self._verification:
+                self._verification.cancel()
+                self._verification = None
+            monitor.close()
+
+    async def _look_when(self, unclear: asyncio.Event, changed: ForeignChange) -> None:
+        """Compare the rules whenever it is unclear whether they have changed, until that can be told."""
+        reason = ""
+        while True:
+            await unclear.wait()
+            unclear.clear()
+            try:
+                await self._look(changed)
+            except (ApplyError, OSError) as error:
+                if reason != str(error):
+                    log.warning("rules cannot be compared", reason=str(error), retry_in_s=LOOK_AGAIN_S)
+                reason = str(error)
+                await asyncio.sleep(LOOK_AGAIN_S)
+                unclear.set()
+            else:
+                reason = ""
+
+    async def _look(self, changed: ForeignChange) -> None:
+        """Compare what the kernel has with what it should have, again where a sync came in between."""
+        for _ in range(_LOOKS):
+            async with self._turn:
+                syncs = self._syncs
+            missing = await asyncio.to_thread(self._missing)
+            if syncs == self._syncs:
+                if missing:
+                    changed(missing)
+                return
+
+    def _missing(self) -> str:
+        """The first rules that are not as they should be, "" where all are."""
+        for family, expected in tuple(self._expected.items()):
+            for table in _TABLES:
+                content = xtables.table_content(self._programs.backend, family, table)
+                for found in expected.missing(table, content, self._jumps):
+                    return f"unknown: {family} {found}"
+        return ""
+
+    async def retire(self) -> None:
+        """No connection goes through this process."""
+
+    async def close(self, *, keep_rules: bool) -> None:
+        """Remove the rules, unless they are to stay: they work without this process."""
+        if not keep_rules:
+            async with self._turn:
+                await remove_chains(None, Footprint())
+            if self._has_set_sysctl:
+                set_sysctl(ROUTE_LOCALNET, 0)
+
+
+def _without_deletions(text: str) -> tuple[str, dict[str, list[str]]]:
+    """A restore that deletes no chain, and the chains that it would have deleted, by table."""
+    deletions: dict[str, list[str]] = {}
+    table = ""
+    for kind, name in _TABLE_OR_DELETION.findall(text):
+        if kind == "*":
+            table = name
+        else:
+            deletions.setdefault(table, []).append(name)
+    return re.sub(r"^-X .*\n", "", text, flags=re.MULTILINE), deletions

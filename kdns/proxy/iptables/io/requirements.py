@@ -1,0 +1,74 @@
+"""What mode iptables needs of kernel and programs, and what it may use of them."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from kdns import logs
+from kdns.errors import ApplyError
+from kdns.netlink.io import nfacct
+from kdns.proxy.iptables.frame import INVALID_PACKETS, LOCALHOST_PACKETS, Features
+from kdns.proxy.iptables.io.programs import Programs, choose, families
+from kdns.proxy.iptables.io.proxier import IptablesProxier
+from kdns.proxy.settings.settings import Settings
+
+_LIBERAL: Final = Path("/proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal")
+_SWITCH_INTERVAL_S: Final = 0.001
+"""How long a thread that makes the text of a restore keeps the interpreter while the event loop waits."""
+_CHAINS_PER_SECTION: Final = {"nft": 2000, "legacy": 0}
+_COUNTING: Final = """*filter
+:KDNS-CHECK - [0:0]
+-A KDNS-CHECK -m nfacct --nfacct-name {name} -j DROP
+COMMIT
+*filter
+:KDNS-CHECK - [0:0]
+-X KDNS-CHECK
+COMMIT
+"""
+
+log = logs.get(__name__)
+
+
+async def unsupported(settings: Settings) -> str:
+    """Why this machine cannot have the rules of mode iptables, or this process may not change them; "" otherwise."""
+    del settings
+    _, reason = await choose()
+    return reason
+
+
+async def start(settings: Settings) -> IptablesProxier:
+    """The proxier of mode iptables, in the back end that the node uses."""
+    programs, reason = await choose()
+    if programs is None:
+        raise ApplyError(("iptables",), reason)
+    served = await families(programs)
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    version = ".".join(map(str, programs.version))
+    log.info("iptables found", backend=programs.backend, version=version)
+    return IptablesProxier(programs, served, await features(programs, settings))
+
+
+async def features(programs: Programs, settings: Settings) -> Features:
+    """What the programs and the kernel can do."""
+    is_liberal = settings.conntrack.tcp_be_liberal
+    with suppress(OSError):
+        is_liberal |= _LIBERAL.read_text(encoding="ascii").strip() == "1"
+    return Features(
+        nfacct=await _counts_by_name(programs),
+        tcp_be_liberal=is_liberal,
+        chains_per_section=_CHAINS_PER_SECTION[programs.backend],
+    )
+
+
+async def _counts_by_name(programs: Programs) -> bool:
+    """Whether rules may count by nfacct; the counters are made."""
+    try:
+        await asyncio.to_thread(nfacct.ensure_counters, (INVALID_PACKETS, LOCALHOST_PACKETS))
+        await programs.restore("IPv4", _COUNTING.format(name=INVALID_PACKETS))
+    except (ApplyError, OSError):
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""Mode ipvs in the kernel: virtual servers, addresses, sets, and endpoints that end gracefully."""

@@ -1,0 +1,247 @@
+"""What mode ipvs leaves in the kernel, kdns's or kube-proxy's: virtual servers, kube-ipvs0 with its addresses, sets.
+
+Virtual servers count as theirs at an address of kube-ipvs0, as entries of the sets say, and where all that they have
+has weight 0, as what has left; those in excludeCIDRs stay, and so do all others.
+
+Where another mode takes over, connections of TCP and SCTP go on until they end, but for DRAIN_S at most: their virtual
+servers stay with weights of 0, and so do their addresses. New connections are translated before they reach these. UDP
+has no end, so its flows are forgotten by connection tracking, which would lead them past the rules of the other mode,
+and its virtual servers go at once. Differs: kube-proxy --cleanup removes all virtual servers of the machine at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Final
+
+from kdns import logs
+from kdns.errors import ApplyError
+from kdns.net import FAMILIES, Network, family_of_text, join_host_port, parse_network
+from kdns.netlink.io import ipvs as netlink_ipvs
+from kdns.netlink.io.addresses import VIRTUAL_LINK, change_link_addresses, link_addresses
+from kdns.netlink.io.conntrack import delete_flows, udp_flows
+from kdns.netlink.io.ipset import ipsets
+from kdns.netlink.io.ipvs import Ipvs, Operation, ServerKey, Verb, ipvs
+from kdns.proxy.ipvs.io.draining import DRAIN_S, is_used
+from kdns.proxy.ipvs.io.sets import TRIAL, replacing
+from kdns.proxy.ipvs.sets import (
+    CLUSTER_IP,
+    EXTERNAL_IP,
+    EXTERNAL_IP_LOCAL,
+    LOAD_BALANCER,
+    NODE_PORTS,
+    TYPES,
+    set_name,
+)
+from kdns.proxy.settings.settings import Settings
+from kdns.proxy.sync.io.proxier import Footprint
+from kdns.runtime.requirements import CAPABILITY
+from kdns.runtime.tasks import observed
+
+POLL_S: Final = 2.0
+_NAMED: Final = 10
+"""Virtual servers that are named when they are removed."""
+_OF_ADDRESSES: Final = frozenset({CLUSTER_IP, EXTERNAL_IP, EXTERNAL_IP_LOCAL, LOAD_BALANCER})
+"""Sets of fronts with addresses: some are the node's own, and so not on kube-ipvs0."""
+_IP_SET: Final = Path("/sys/module/ip_set")
+
+_draining: dict[asyncio.Task[None], Leftovers] = {}
+"""What connections of this network namespace still need, and who waits for their end."""
+_turn = threading.Lock()
+
+log = logs.get(__name__)
+
+
+@dataclass(slots=True)
+class Leftovers:
+    """What was found: the link's index (0: none), its addresses, virtual servers, and sets."""
+
+    link: int = 0
+    addresses: frozenset[str] = frozenset()
+    servers: list[ServerKey] = field(default_factory=list)
+    sets: list[str] = field(default_factory=list)
+    is_over: bool = False
+    """Somebody else has taken over."""
+
+    def __bool__(self) -> bool:
+        return bool(self.link or self.servers or self.sets)
+
+    def words(self) -> list[str]:
+        """What it is, in words."""
+        found = [f"virtual server {join_host_port(key[0], key[1])}/{key[2]}" for key in self.servers[:_NAMED]]
+        if len(self.servers) > _NAMED:
+            found.append(f"{len(self.servers) - _NAMED} more virtual servers")
+        found += [f"link {VIRTUAL_LINK}"] if self.link else []
+        return found + [f"set {name}" for name in self.sets]
+
+
+async def remove_ipvs(settings: Settings | None, kept: Footprint) -> Sequence[str]:
+    """Remove it; see `CleanUp`. What connections need goes later where another mode is kept, which serves new ones."""
+    if kept.ipvs or (kept.spares_kube_proxy and not kept.marked):  # what kdns leaves has the names of kube-proxy's
+        return []
+    excluded = settings.ipvs.exclude_cidrs if settings else ()
+    networks = tuple(network for text in excluded if (network := parse_network(text)))
+    await stop_draining()
+    try:
+        left = await asyncio.to_thread(find, networks)
+        if left and (kept.nft_tables or kept.iptables):
+            waiting = await asyncio.to_thread(_begin_draining, left)
+            if waiting:
+                log.info("connections of IPVS go on until they end", virtual_servers=len(waiting), at_most_s=DRAIN_S)
+                task = observed(_drain(left, waiting), "connections of IPVS")
+                _draining[task] = left
+                task.add_done_callback(lambda ended: _draining.pop(ended, None))
+                return []
+        return await asyncio.to_thread(_remove, left) if left else []
+    except OSError as error:
+        advice = f"; {CAPABILITY}" if isinstance(error, PermissionError) else ""
+        raise ApplyError(("netlink",), f"{error.strerror or error}{advice}") from error
+
+
+async def stop_draining() -> None:
+    """Leave what connections still need to whoever comes next: mode ipvs, or another clean-up."""
+    for task, left in list(_draining.items()):
+        task.cancel()
+        await asyncio.to_thread(_end, left)
+
+
+def _end(left: Leftovers) -> None:
+    with _turn:
+        left.is_over = True
+
+
+def find(excluded: Collection[Network]) -> Leftovers:
+    """What there is. Nothing is loaded for it. Blocks."""
+    left = Leftovers()
+    with suppress(OSError):
+        left.link = socket.if_nametoindex(VIRTUAL_LINK)
+        left.addresses = frozenset(link_addresses(left.link))
+    node_ports: set[tuple[str, int]] = set()
+    fronts: set[ServerKey] = set()
+    if _IP_SET.exists():
+        with ipsets() as kernel:
+            own = {set_name(name, family): name for name in TYPES for family in FAMILIES}
+            own |= {replacing(name): "" for name in own} | {TRIAL: ""}
+            left.sets = [name for name in kernel.headers() if name in own]
+            for name in left.sets:
+                if own[name] in _OF_ADDRESSES:
+                    fronts |= {key for entry in kernel.entries(name) if (key := _front(entry))}
+                for protocol, general in NODE_PORTS.items():
+                    if own[name] == general:
+                        ports = (entry.rpartition(":")[2] for entry in kernel.entries(name))
+                        node_ports |= {(protocol, int(port)) for port in ports}
+    if netlink_ipvs.PROC.exists() and (left.link or left.sets):
+        with ipvs() as kernel_of_servers:
+
+            def is_ours(key: ServerKey) -> bool:
+                is_told = key[0] in left.addresses or key in fronts or (key[2], key[1]) in node_ports
+                return is_told or _has_left(kernel_of_servers, key)
+
+            left.servers = [
+                key
+                for key in kernel_of_servers.servers()
+                if not any(ip_address(key[0]) in network for network in excluded) and is_ours(key)
+            ]
+    return left
+
+
+def _front(entry: str) -> ServerKey | None:
+    """The virtual server of 10.96.0.1,tcp:80; None where another program's set has other entries."""
+    address, _, rest = entry.partition(",")
+    protocol, _, port = rest.partition(":")
+    return (address, int(port), protocol.upper()) if port.isdigit() else None
+
+
+def _has_left(kernel: Ipvs, key: ServerKey) -> bool:
+    """Whether only connections of before need it: nothing else tells whose it is at an address of the node itself."""
+    there = kernel.destinations(key).values()
+    return bool(there) and all(each.masquerades and not each.weight for each in there)
+
+
+async def _drain(left: Leftovers, waiting: list[ServerKey]) -> None:
+    """Let the connections of these virtual servers end, and remove everything then."""
+    until_s = time.monotonic() + DRAIN_S
+    while waiting and time.monotonic() < until_s:
+        await asyncio.sleep(POLL_S)
+        waiting = await asyncio.to_thread(_without_idle, left, waiting)
+    if removed := await asyncio.to_thread(_remove, left):
+        log.info("rules of before removed", removed=removed)
+
+
+def _begin_draining(left: Leftovers) -> list[ServerKey]:
+    """Take no new connections; the virtual servers that have some.
+
+    Flows of UDP are forgotten while their virtual servers are there still: the next packet of each begins a flow of the
+    other mode. A packet of a connection whose virtual server has gone would be dropped, and sendto(2) fail with EPERM.
+    """
+    lasting = [key for key in left.servers if key[2] != "UDP"]
+    _forget_udp_flows(left)
+    with ipvs() as kernel:
+        kernel.carry_out([Operation(Verb.DELETE_SERVER, key) for key in left.servers if key[2] == "UDP"])
+        kernel.carry_out(
+            [
+                Operation(Verb.SET_DESTINATION, key, destination, 0)
+                for key in lasting
+                for destination, there in kernel.destinations(key).items()
+                if there.weight
+            ]
+        )
+    return _without_idle(left, lasting)
+
+
+def _without_idle(left: Leftovers, keys: Sequence[ServerKey]) -> list[ServerKey]:
+    """Those of the virtual servers that have connections; the others are deleted, and addresses that none has."""
+    with _turn, ipvs() as kernel:
+        if left.is_over:
+            return list(keys)
+        busy = [key for key in keys if _has_connections(kernel, key)]
+        kernel.carry_out([Operation(Verb.DELETE_SERVER, key) for key in keys if key not in set(busy)])
+        if left.link:
+            free = left.addresses - {key[0] for key in busy}
+            change_link_addresses(left.link, (), sorted(free))
+            left.addresses -= free
+    return busy
+
+
+def _has_connections(kernel: Ipvs, key: ServerKey) -> bool:
+    return any(map(is_used, kernel.destinations(key).values()))
+
+
+def _forget_udp_flows(left: Leftovers) -> None:
+    udp = {key[:2] for key in left.servers if key[2] == "UDP"}
+    for family in FAMILIES if udp else ():
+        own = {each for each in udp if family_of_text(each[0]) == family}
+        with suppress(OSError):
+            delete_flows(family, udp_flows(family, lambda flow, own=own: flow.destination in own) if own else ())  # type: ignore[misc]
+
+
+def _remove(left: Leftovers) -> list[str]:
+    """Remove all of it. A set that a rule uses stays, and is said to."""
+    with _turn:
+        return [] if left.is_over else list(_removed(left))
+
+
+def _removed(left: Leftovers) -> list[str]:
+    from kdns.proxy.ipvs.io import link  # noqa: PLC0415 - loads pyroute2, which is not needed where nothing is left
+
+    found = left.words()
+    if left.servers:
+        with ipvs() as kernel:
+            kernel.carry_out([Operation(Verb.DELETE_SERVER, key) for key in left.servers])
+    if left.link:
+        link.remove()
+    busy = []
+    if left.sets:
+        with ipsets() as kernel_of_sets:
+            busy = [name for name in left.sets if not kernel_of_sets.destroy(name)]
+    if busy:
+        log.warning("sets stay", sets=busy, reason="rules of iptables use them", wanted="that these are removed")
+    return [each for each in found if each.removeprefix("set ") not in busy]

@@ -1,0 +1,65 @@
+"""The counters of mode ipvs: connections that virtual servers have scheduled, by Service port, and what drains."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from contextlib import suppress
+from heapq import nlargest
+from typing import Final
+
+from kdns.net import FAMILIES, family_of_text
+from kdns.netlink.io.ipvs import ServerKey, ipvs
+from kdns.proxy.ipvs.io.draining import Draining
+from kdns.proxy.plan.front_counters import FrontCounters
+from kdns.proxy.plan.plan import FrontKey, Plan
+from kdns.runtime.metrics import Gauges, Sample
+
+MAX_SERVICE_PORTS: Final = 5000
+"""Service ports that have samples of their own: those with the highest counts."""
+
+_LABELS: Final = ("namespace", "service", "port", "protocol", "ip_family")
+
+
+class IpvsCounters:
+    """Connections by Service port, the number of virtual servers, and of destinations that drain."""
+
+    def __init__(self, draining: Draining) -> None:
+        self._draining = draining
+        self._totals = FrontCounters()
+        self._lock = asyncio.Lock()
+        self._samples: list[Sample] = []
+        self._servers = 0
+
+    def register(self, metrics: Gauges) -> None:
+        """Add `kdns_service_connections` and `kdns_ipvs_…`."""
+        text = "Connections to a Service port; UDP: clients."
+        metrics.add("kdns_service_connections", text, _LABELS, lambda: self._samples, counter=True)
+        text = "Virtual servers of the kernel."
+        metrics.add("kdns_ipvs_virtual_servers", text, (), lambda: [Sample((), self._servers)])
+        text = "Destinations without new connections, which are deleted when theirs have ended."
+        metrics.add("kdns_ipvs_draining_destinations", text, (), lambda: [Sample((), len(self._draining))])
+
+    async def read(self, plan: Plan) -> None:
+        """Ask the kernel; where it does not answer, the counts stay."""
+        async with self._lock:
+            with suppress(OSError):
+                servers = await asyncio.to_thread(_connections)
+                self._servers = len(servers)
+                self._read(plan, servers)
+
+    def _read(self, plan: Plan, servers: dict[ServerKey, int]) -> None:
+        for family in FAMILIES:
+            half, counts = plan.of(family), Counter[FrontKey]()
+            for (address, port, protocol), connections in servers.items():
+                if connections and family_of_text(address) == family:
+                    key = FrontKey(address, protocol, port)
+                    counts[key if key in half.fronts else FrontKey("", protocol, port)] += connections
+            self._totals.read(half, "servers", counts)
+        highest = nlargest(MAX_SERVICE_PORTS, self._totals.totals(plan).items(), key=lambda row: row[1])
+        self._samples = [Sample((*name, family), count) for (name, family), count in highest]
+
+
+def _connections() -> dict[ServerKey, int]:
+    with ipvs() as kernel:
+        return kernel.connections()

@@ -1,0 +1,183 @@
+"""Virtual servers and addresses in the kernel: read, compared with what is wanted, and changed. All of it blocks.
+
+A load goes from behind to the front, so that no connection meets half of it: destinations before the addresses that
+lead to them. The addresses of a link that is down do nothing, so a new link gets all of them and is then brought up.
+What goes, goes the other way round: the address first, unless connections are left.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from kdns import logs
+from kdns.net import is_ipv6, join_host_port
+from kdns.netlink.io.addresses import VIRTUAL_LINK, change_link_addresses, link_addresses
+from kdns.netlink.io.ipvs import Failures, Ipvs, Operation, ServerKey, all_destinations, ipvs
+from kdns.proxy.ipvs.io.draining import Draining
+from kdns.proxy.ipvs.io.operations import Present, decide, options_of, present_of
+from kdns.proxy.ipvs.virtual_servers import VirtualServer, VirtualServerKey
+from kdns.proxy.node.io.host_settings import set_sysctl
+
+Refused: TypeAlias = dict[tuple[object, ...], str]
+"""What the kernel refuses, with the reason: an address (address,), a virtual server, a destination (server, itself)."""
+Servers: TypeAlias = Mapping[VirtualServerKey, VirtualServer]
+Pairs: TypeAlias = Mapping[VirtualServerKey, tuple[VirtualServer | None, VirtualServer | None]]
+Stale: TypeAlias = Callable[[Iterable[VirtualServerKey]], Iterable[VirtualServerKey]]
+"""Those of the kernel's virtual servers that are to be removed."""
+IsWanted: TypeAlias = Callable[[str], bool]
+"""Whether an address is one of the plan's."""
+_OF_CONTENT: Final = frozenset(
+    {errno.EINVAL, errno.ERANGE, errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT, errno.EOPNOTSUPP, errno.EADDRNOTAVAIL}
+)
+"""Errors that say what the kernel does not take, whenever it is asked."""
+_FEW: Final = 64
+"""So many virtual servers are read one by one, more of them all at once."""
+_NO_IPV6: Final = f"net/ipv6/conf/{VIRTUAL_LINK}/disable_ipv6"
+
+log = logs.get(__name__)
+
+
+@dataclass(slots=True)
+class VirtualServers:
+    """What this process has put into the kernel. One thread at a time uses it."""
+
+    now_s: Callable[[], float]
+    draining: Draining = field(default_factory=Draining)
+    refused: Refused = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
+    """What went wrong the last time for reasons that are not in the plan, in words."""
+    without_ipv6: set[str] = field(default_factory=set)
+    """Addresses that the link cannot have, since IPv6 is off."""
+
+    def load(self, wanted: Servers, stale: Stale, addresses: Iterable[str], link: int) -> None:
+        """Make all virtual servers and addresses as wanted; of other virtual servers, those that are stale go."""
+        self.refused.clear()
+        self.failures.clear()
+        self.without_ipv6.clear()
+        with ipvs() as kernel:
+            there = read_servers(kernel)
+            gone = stale([VirtualServerKey(*key) for key in there])
+            decision = decide(
+                (
+                    *((key, there.get(key), server) for key, server in wanted.items()),
+                    *((key, there[key], None) for key in gone),
+                )
+            )
+            self._note(kernel.carry_out(decision.operations))
+            self.draining.restart(decision.leaving, decision.gone, self.now_s())
+            present = frozenset(addresses)
+            self._addresses(link, present, link_addresses(link))
+            self._delete_drained(kernel, link, present.__contains__)
+
+    def change(self, servers: Pairs, new: Iterable[str], old: Iterable[str], is_wanted: IsWanted, link: int) -> None:
+        """Carry out what changes; `is_wanted` is as it is afterwards."""
+        self.failures.clear()
+        with ipvs() as kernel:
+            for key, (_, after) in servers.items():
+                if after:
+                    self.draining.wanted(key, (each[:2] for each in after.destinations))
+            decision = decide((key, present_of(before), after) for key, (before, after) in servers.items())
+            self._note(kernel.carry_out(decision.operations))
+            self.draining.add(decision.leaving, decision.gone, self.now_s())
+            self._addresses(link, frozenset(new), old)
+            if decision.leaving:
+                self._delete_drained(kernel, link, is_wanted, only=decision.leaving)
+
+    def check_draining(self, is_wanted: IsWanted, link: int) -> None:
+        """Delete what has no connections any more."""
+        if self.draining.servers:
+            with ipvs() as kernel:
+                self._delete_drained(kernel, link, is_wanted)
+
+    def _addresses(self, link: int, wanted: frozenset[str], there: Iterable[str]) -> None:
+        """Add what is wanted and not there; delete what is there and not wanted, unless connections need it."""
+        present = frozenset(there)
+        old = present - wanted - self.draining.addresses
+        refused = change_link_addresses(link, sorted(wanted - present), sorted(old))
+        if without := [each for each, error in refused.items() if error == errno.EACCES and is_ipv6(each)]:
+            refused |= dict.fromkeys(without, 0) | self._with_ipv6(link, without)
+        for address, error in refused.items():
+            if not error:
+                continue
+            if error in _OF_CONTENT:
+                self.refused[(address,)] = os.strerror(error)
+            else:
+                self.failures.append(f"address {address}: {os.strerror(error)}")
+
+    def _with_ipv6(self, link: int, addresses: list[str]) -> dict[str, int]:
+        """Let the link have IPv6, which is off by default on some nodes. Where it cannot, the rest works without."""
+        _, reason = set_sysctl(_NO_IPV6, 0)
+        refused = change_link_addresses(link, addresses, ())
+        off = {each for each, error in refused.items() if error == errno.EACCES}
+        if off and not self.without_ipv6:
+            wanted = f"{_NO_IPV6} = 0, or Services of IPv4 only"
+            log.warning("IPv6 addresses not served: IPv6 is off", link=VIRTUAL_LINK, reason=reason, wanted=wanted)
+        self.without_ipv6 |= off
+        return {each: error for each, error in refused.items() if each not in off}
+
+    def _delete_drained(
+        self, kernel: Ipvs, link: int, is_wanted: IsWanted, only: Iterable[ServerKey] | None = None
+    ) -> None:
+        keys = self.draining.servers if only is None else list(only)
+        before = self.draining.addresses
+        found = all_destinations() if len(keys) > _FEW else {key: kernel.destinations(key) for key in keys}
+        kernel.carry_out(list(self.draining.checked({key: found.get(key, {}) for key in keys}, self.now_s())))
+        if free := [each for each in before - self.draining.addresses if not is_wanted(each)]:
+            change_link_addresses(link, (), sorted(free))
+
+    def _note(self, failures: Failures) -> None:
+        """Keep what the kernel does not take, apart from what fails now: somebody may have deleted a server."""
+        for operation, error in failures:
+            reason = f"{operation}: {os.strerror(error)}"
+            if error in _OF_CONTENT:
+                self.refused[_refused_key(operation)] = reason
+            else:
+                self.failures.append(reason)
+
+
+def _refused_key(operation: Operation) -> tuple[object, ...]:
+    return operation.server if operation.destination is None else (operation.server, operation.destination)
+
+
+def refusal(refused: Refused, servers: Servers, addresses: Iterable[str]) -> str:
+    """Why the kernel refuses one of these, "" if it does not, as far as it was asked."""
+    if not refused:
+        return ""
+    for key, server in servers.items():
+        names = (key, *((key, (each.address, each.port)) for each in server.destinations))
+        if name := next((each for each in names if each in refused), None):
+            return refused[name]
+    return next((f"address {each}: {refused[each,]}" for each in addresses if (each,) in refused), "")
+
+
+def read_servers(kernel: Ipvs) -> dict[ServerKey, Present]:
+    """Every virtual server with its destinations."""
+    servers = kernel.servers()
+    if not servers:
+        return {}
+    destinations = all_destinations() if len(servers) > _FEW else {key: kernel.destinations(key) for key in servers}
+    return {key: Present(options, destinations.get(key, {})) for key, options in servers.items()}
+
+
+def changed_servers(kernel: Ipvs, sample: Servers) -> str:
+    """What is not as it was made, in words; "" for nothing."""
+    for key, server in sample.items():
+        name = f"virtual server {join_host_port(key.address, key.port)}/{key.protocol}"
+        options = kernel.server(key)
+        if options is None:
+            return f"{name} is gone"
+        if options != options_of(server):
+            return f"{name} has other settings"
+        there = kernel.destinations(key)
+        for each in server.destinations:
+            found = there.get(each[:2])
+            if found is None or found.weight != each.weight or not found.masquerades:
+                return f"{name} does not have {join_host_port(each.address, each.port)} with weight {each.weight}"
+        wanted = {each[:2] for each in server.destinations}
+        if more := next((each for each, found in there.items() if found.weight and each not in wanted), None):
+            return f"{name} has {join_host_port(*more)}, which is none of its endpoints"
+    return ""

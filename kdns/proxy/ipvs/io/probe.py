@@ -1,0 +1,141 @@
+"""Whether this machine can run mode ipvs: tried by doing, so that modules are loaded; nothing of the attempt stays."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import shutil
+from contextlib import suppress
+from typing import Final
+
+from kdns.errors import BusyError, InputError
+from kdns.netlink.io import ipvs as netlink_ipvs
+from kdns.netlink.io.ipset import SetType, ipsets
+from kdns.netlink.io.ipvs import Ipvs, Operation, ServerOptions, Verb, ipvs
+from kdns.proxy.iptables.io import programs
+from kdns.proxy.iptables.io.programs import Programs
+from kdns.proxy.ipvs.io import sysctls
+from kdns.proxy.ipvs.io.sets import TRIAL
+from kdns.proxy.ipvs.sets import HASH_IP_PORT, TYPES
+from kdns.proxy.ipvs.virtual_servers import SCHEDULERS
+from kdns.proxy.plan.config import DEFAULT_SCHEDULER
+from kdns.proxy.settings.settings import Settings
+from kdns.runtime.requirements import CAPABILITY
+from kdns.runtime.subprocesses import run_program
+
+_DUMMY: Final = ("198.51.100.0", 20000, "TCP")
+"""A virtual server that nobody asks (RFC 5737); kube-proxy tries with the same."""
+_IPSET_PROTOCOL: Final = 6
+_RULES: Final = (
+    "*filter",
+    ":KUBE-CHECK - [0:0]",
+    f"-A KUBE-CHECK -m set --match-set {TRIAL} dst,dst -j RETURN",
+    f"-A KUBE-CHECK -m ipvs --vaddr {_DUMMY[0]} --vproto tcp --vport {_DUMMY[1]} -j DROP",
+    "COMMIT",
+)
+
+
+async def unsupported(settings: Settings) -> str:
+    """Why mode ipvs cannot run here, with what was found and what is wanted; "" if it can.
+
+    InputError for a scheduler that no kernel has.
+    """
+    from kdns.proxy.ipvs.io import link  # noqa: PLC0415 - loads pyroute2, which other modes do not need
+
+    scheduler = settings.ipvs.scheduler or DEFAULT_SCHEDULER
+    await load_modules("ip_vs", f"ip_vs_{scheduler}")
+    if reason := await asyncio.to_thread(
+        lambda: _ipvs(scheduler) or _ipset() or link.unsupported() or sysctls.unsupported()
+    ):
+        return reason
+    found, reason = await programs.choose()
+    return await _rules(found) if found else reason
+
+
+def _ipvs(scheduler: str) -> str:
+    """Why the kernel does not balance with this scheduler."""
+    try:
+        with ipvs() as kernel:
+            return _scheduler(kernel, scheduler)
+    except PermissionError:
+        return f"IPVS may not be used; {CAPABILITY}"
+    except OSError as error:
+        if error.errno in {errno.ENOENT, errno.EPROTONOSUPPORT}:
+            _require_scheduler(scheduler)
+            return f"the kernel has no IPVS; wanted: its module ip_vs ({os.uname().release})"
+        return f"IPVS does not answer: {error.strerror or error}"
+
+
+def _scheduler(kernel: Ipvs, scheduler: str) -> str:
+    if any(each.scheduler == scheduler for each in kernel.servers().values()):
+        return ""
+    try:
+        failures = kernel.carry_out([Operation(Verb.NEW_SERVER, _DUMMY, options=ServerOptions(scheduler))])
+        made = kernel.server(_DUMMY)
+    finally:
+        kernel.carry_out([Operation(Verb.DELETE_SERVER, _DUMMY)])
+    if failures and failures[0][1] == errno.ENOENT:
+        _require_scheduler(scheduler)
+        return f"the kernel has no scheduler {scheduler}; wanted: its module ip_vs_{scheduler}"
+    if failures:
+        return f"the kernel refuses a virtual server: {netlink_ipvs.reason(failures)}"
+    if made is None or made.scheduler != scheduler:
+        return f"the kernel does not show the virtual server {_DUMMY[0]}:{_DUMMY[1]}, which it has taken"
+    return ""
+
+
+def _require_scheduler(scheduler: str) -> None:
+    if scheduler not in SCHEDULERS:
+        raise InputError(f"ipvs.scheduler: {scheduler!r} is no scheduler; wanted: one of {', '.join(SCHEDULERS)}")
+
+
+def _ipset() -> str:
+    """Why the kernel has no sets of addresses."""
+    try:
+        with ipsets() as kernel:
+            found = kernel.protocol()
+            types = {each: kernel.lacks(each) for each in TYPES.values()}
+    except PermissionError:
+        return f"sets of addresses may not be used; {CAPABILITY}"
+    except OSError as error:
+        return f"the kernel has no sets of addresses ({error.strerror or error}); wanted: its module ip_set"
+    if found < _IPSET_PROTOCOL:
+        return f"the kernel's sets have protocol {found}; wanted: {_IPSET_PROTOCOL} or later, as of Linux 2.6.39"
+    for each in dict.fromkeys(TYPES.values()):
+        if lack := types[each]:
+            module = f"ip_set_{each.replace(':', '_').replace(',', '')}"
+            return f"the kernel has no sets of type {each} ({lack}); wanted: its module {module}"
+    return ""
+
+
+async def _rules(found: Programs) -> str:
+    """Why rules cannot match what is in a set, or what a virtual server has translated."""
+    await asyncio.to_thread(_trial_set, is_wanted=True)
+    try:
+        reason = await found.check("IPv4", "\n".join((*_RULES, "")))
+    except BusyError:
+        return ""  # another program holds the lock: the first sync tells
+    finally:
+        await asyncio.to_thread(_trial_set, is_wanted=False)
+    if not reason:
+        return ""
+    first = reason.partition("\n")[0]
+    return f"rules of iptables cannot look into sets ({first}); wanted: the kernel's modules xt_set and xt_ipvs"
+
+
+def _trial_set(*, is_wanted: bool) -> None:
+    with ipsets() as kernel:
+        kernel.destroy(TRIAL)
+        if is_wanted:
+            with suppress(FileExistsError):  # a process was killed here, and its rule is still there
+                kernel.create(TRIAL, SetType(HASH_IP_PORT, "IPv4"))
+
+
+async def load_modules(*names: str) -> None:
+    """Load modules of the kernel, as far as they can be: what is built in needs none."""
+    program = shutil.which("modprobe", path=os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin")
+    if program is None:
+        return
+    with suppress(OSError):
+        await run_program((program, "-q", "-a", "--", *names))

@@ -1,0 +1,327 @@
+"""Mode ipvs: the plan's virtual servers, the addresses of kube-ipvs0, the sets, and the iptables rules around them.
+
+What there is is read and compared at a full sync, so established connections survive a restart. The order is such that
+no connection fails: sets, virtual servers with their destinations, addresses, and then the rules of iptables. Those
+may take the place of mode iptables' rules, which serve connections until then; after that, IPVS does. Entries of sets
+that are too many go last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Final, TypeVar
+
+from kdns import logs
+from kdns.errors import ApplyError
+from kdns.net import FAMILIES, Family, family_of_text
+from kdns.netlink.io import xtables
+from kdns.netlink.io.addresses import VIRTUAL_LINK, is_link_up, link_addresses
+from kdns.netlink.io.ipset import ipsets
+from kdns.netlink.io.ipvs import ipvs
+from kdns.proxy.iptables.io.clean_up import remove_chains
+from kdns.proxy.iptables.io.expected import ExpectedRules
+from kdns.proxy.iptables.io.programs import Programs
+from kdns.proxy.iptables.names import IPVS_CHAINS
+from kdns.proxy.iptables.rules import Jump, inserted
+from kdns.proxy.ipvs.frame import JUMPS, Frame
+from kdns.proxy.ipvs.io import link, sets
+from kdns.proxy.ipvs.io.clean_up import remove_ipvs, stop_draining
+from kdns.proxy.ipvs.io.counters import IpvsCounters
+from kdns.proxy.ipvs.io.draining import CHECK_S
+from kdns.proxy.ipvs.io.kernel import VirtualServers, changed_servers, refusal
+from kdns.proxy.ipvs.io.pace import Pace
+from kdns.proxy.ipvs.ipvs import DEFAULTS, Change, Entries, Ipvs, IpvsOptions
+from kdns.proxy.ipvs.virtual_servers import VirtualServer, VirtualServerKey
+from kdns.proxy.plan.plan import FamilyPlan, Plan
+from kdns.proxy.plan.planner import Difference
+from kdns.proxy.plan.stale_flows import serving
+from kdns.proxy.sync.io.proxier import Footprint, ForeignChange, IptablesPart, UdpTargets
+from kdns.runtime.requirements import CAPABILITY
+from kdns.runtime.tasks import uninterrupted
+
+SAMPLE: Final = 16
+"""Virtual servers that are compared at a time."""
+
+T = TypeVar("T")
+
+log = logs.get(__name__)
+
+
+class IpvsProxier:
+    """The proxier of mode ipvs. `families` are those of the kernel's iptables."""
+
+    name = "ipvs"
+
+    def __init__(
+        self,
+        programs: Programs,
+        families: tuple[Family, ...] = FAMILIES,
+        options: IpvsOptions = DEFAULTS,
+        *,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._programs, self._families, self._options = programs, families, options
+        self._now_s = now_s
+        self._contents: dict[Family, Ipvs] = {}
+        self._servers = VirtualServers(now_s)
+        self._refused_entries: sets.Refused = {}
+        self._link = 0
+        self._turn = threading.Lock()
+        self._lock = asyncio.Lock()
+        """Held while something is changed, and while the kernel is compared with what it should have."""
+        self._expected: dict[Family, ExpectedRules] = {}
+        self._jumps_are_own = False
+        self._round: list[VirtualServerKey] = []
+        self._drained_s = 0.0
+        self.counters = IpvsCounters(self._servers.draining)
+        self.footprint = Footprint(iptables=own_part(programs, families), ipvs=True)
+
+    async def sync_full(self, plan: Plan) -> None:
+        """Make everything as the plan has it; what is so already is left alone."""
+        await stop_draining()
+        async with self._lock:
+            contents = {family: await self._content(plan.of(family)) for family in self._families}
+            self._contents = {}  # if this fails, a partial sync has nothing to start from
+            surplus = await self._in_thread(lambda: self._load(contents))
+            for family, content in contents.items():
+                await self._apply_frame(family, content.frame)
+            await self._in_thread(lambda: _delete_entries(surplus))
+            self._contents = contents
+            self._raise_refusal()
+
+    async def sync_partial(self, plan: Plan, differences: Mapping[Family, Difference]) -> None:
+        """Carry out what changes: what is new from the sets on, what is old from the addresses on."""
+        async with self._lock:
+            for family, content in self._contents.items():
+                change = content.follow(plan.of(family), differences[family])
+                if not change:
+                    continue
+                if change.restore:
+                    await self._in_thread(partial(self._add_entries, change.new_entries))
+                    await self._restore(family, change.restore, is_partial=True)
+                await self._in_thread(partial(self._change, change))
+            self._raise_refusal()
+
+    async def sweep(self) -> bool:
+        """Nothing: partial syncs leave only what has connections, which has its own time."""
+        return False
+
+    async def check(self, plan: Plan) -> str:
+        """Why the kernel refused something of this plan when it was asked last. It is not asked again."""
+        for family in self._families:
+            content = await self._content(plan.of(family))
+            if reason := refusal(self._servers.refused, content.virtual_servers, content.addresses):
+                return reason
+            for name, one in content.sets.items() if self._refused_entries else ():
+                for entry in map(str, one.entries):
+                    if (name, entry) in self._refused_entries:
+                        return f"set {name} cannot have {entry}: {self._refused_entries[name, entry]}"
+        return ""
+
+    @property
+    def udp_targets(self) -> UdpTargets:
+        """The endpoints that serve the front: connection tracking has them as the source of answers here too."""
+        return lambda _family, front: serving(front)
+
+    @contextmanager
+    def watch(self, changed: ForeignChange) -> Iterator[None]:
+        """Notice foreign changes, and delete destinations that have drained."""
+        task = asyncio.get_running_loop().create_task(self._watch(changed), name="ipvs")
+        try:
+            yield
+        finally:
+            task.cancel()
+
+    async def _watch(self, changed: ForeignChange) -> None:
+        pace = Pace()
+        while True:
+            await asyncio.sleep(pace.pause_s)
+            try:
+                missing = await self._compared(pace)
+            except ApplyError as error:
+                log.warning("virtual servers cannot be compared", reason=str(error))
+            else:
+                if missing:
+                    changed(f"unknown: {missing}")
+
+    async def _compared(self, pace: Pace) -> str:
+        """What is not as this process has made it, in words; "" for nothing. What has drained is deleted."""
+        async with self._lock:
+            if not self._contents:
+                return ""
+            sample = self._sample()
+            if self._now_s() >= self._drained_s + CHECK_S:
+                self._drained_s = self._now_s()
+                await self._in_thread(partial(self._servers.check_draining, self._is_wanted, self._link))
+            look = partial(self._look, sample)
+            return await self._in_thread(lambda: pace.cheap(look) or pace.thorough(self._look_at_addresses))
+
+    def _sample(self) -> dict[VirtualServerKey, VirtualServer]:
+        """The next SAMPLE virtual servers, in turn."""
+        if not self._round:
+            self._round = [key for content in self._contents.values() for key in content.virtual_servers]
+        keys, self._round = self._round[-SAMPLE:], self._round[:-SAMPLE]
+        servers = [content.virtual_servers for content in self._contents.values()]
+        return {key: some[key] for some in servers for key in keys if key in some}
+
+    def _is_wanted(self, address: str) -> bool:
+        """Whether an address is to be on the link, told without a look at all of them."""
+        content = self._contents.get(family_of_text(address))
+        return content is not None and content.has_address(address)
+
+    def _look(self, sample: Mapping[VirtualServerKey, VirtualServer]) -> str:
+        """What is found at once: the link, some virtual servers, numbers of entries and of rules."""
+        if not is_link_up(self._link):
+            return f"link {VIRTUAL_LINK} is gone or down"
+        with ipvs() as kernel:
+            if reason := changed_servers(kernel, sample):
+                return reason
+        refused = Counter(name for name, _ in self._refused_entries)
+        expected = {
+            name: len(one.entries) - refused[name]
+            for content in self._contents.values()
+            for name, one in content.sets.items()
+        }
+        with ipsets() as kernel_of_sets:
+            if reason := sets.changed_sets(kernel_of_sets.headers(), expected):
+                return reason
+        for family, rules in self._expected.items():
+            for table in IPVS_CHAINS:
+                there = xtables.table_content(self._programs.backend, family, table)
+                for missing in rules.missing(table, there, JUMPS):
+                    return f"{family} {missing}"
+        return ""
+
+    def _look_at_addresses(self) -> str:
+        """What is found in a list of all addresses."""
+        missing = _addresses(self._contents) - link_addresses(self._link) - self._refused_addresses
+        return f"address {min(missing)} of {VIRTUAL_LINK} is gone" if missing else ""
+
+    @property
+    def _refused_addresses(self) -> set[str]:
+        refused = (str(name[0]) for name in self._servers.refused if len(name) == 1)
+        return self._servers.without_ipv6.union(refused)
+
+    async def retire(self) -> None:
+        """Nothing goes through this process: the clean-up lets connections end."""
+
+    async def close(self, *, keep_rules: bool) -> None:
+        """Remove everything, unless it is to stay: it works without this process."""
+        if not keep_rules:
+            async with self._lock:
+                await remove_chains(None, Footprint())
+                await remove_ipvs(None, Footprint())
+
+    async def _content(self, half: FamilyPlan) -> Ipvs:
+        """Everything of a plan, made in a thread: with 10,000 Services it takes a tenth of a second and more."""
+        return await asyncio.to_thread(Ipvs, half, self._options)
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        """Do it in a thread, to its end even when the calling task is cancelled, and nothing else at the same time."""
+
+        def alone() -> T:
+            with self._turn:
+                try:
+                    return work()
+                except OSError as error:
+                    advice = f"; {CAPABILITY}" if isinstance(error, PermissionError) else ""
+                    raise ApplyError(("netlink",), f"{error.strerror or error}{advice}") from error
+
+        return await uninterrupted(asyncio.to_thread(alone))
+
+    def _load(self, contents: Mapping[Family, Ipvs]) -> dict[str, set[str]]:
+        """Everything up to the rules of iptables; entries of sets that are too many."""
+        there = link.establish()
+        self._link = there.number
+        self._refused_entries = {}
+        surplus: dict[str, set[str]] = {}
+        with ipsets() as kernel:
+            for content in contents.values():
+                more, refused = sets.add_missing(kernel, content.sets)
+                surplus |= more
+                self._refused_entries |= refused
+        servers = {key: server for content in contents.values() for key, server in content.virtual_servers.items()}
+        addresses = _addresses(contents)
+
+        def stale(there: Iterable[VirtualServerKey]) -> list[VirtualServerKey]:
+            known = list(there)
+            return [key for content in contents.values() for key in content.stale(known)]
+
+        self._servers.load(servers, stale, addresses, self._link)
+        if not there.is_up:
+            link.bring_up(self._link)
+        return surplus
+
+    def _change(self, change: Change) -> None:
+        with ipsets() as kernel:
+            if not change.restore:
+                self._add_entries(change.new_entries)
+            self._servers.change(
+                change.virtual_servers, change.new_addresses, change.old_addresses, self._is_wanted, self._link
+            )
+            sets.delete(kernel, {name: map(str, entries) for name, entries in change.old_entries.items()})
+
+    def _add_entries(self, entries: Entries) -> None:
+        with ipsets() as kernel:
+            for name, some in entries.items():
+                for content in self._contents.values():
+                    if one := content.sets.get(name):
+                        sets.make_room(kernel, one)
+                self._refused_entries |= sets.add(kernel, name, [str(each) for each in some])
+
+    async def _apply_frame(self, family: Family, frame: Frame) -> None:
+        """Restore the fixed chains, and the jumps to them that are missing."""
+        await self._restore(family, frame.text)
+        there = await self._in_thread(partial(self._jumps, family))
+        missing = [jump for jump in frame.jumps if not await self._has(family, jump, there)]
+        if missing:
+            await self._programs.restore(family, inserted(missing))
+        self._jumps_are_own = True
+
+    async def _has(self, family: Family, jump: Jump, there: Collection[tuple[str, str, str]]) -> bool:
+        """Whether a jump is there; one of another mode may lead from the same chain to the same."""
+        is_there = (jump.table, jump.chain, jump.rule[-1]) in there
+        return is_there and (self._jumps_are_own or await self._programs.has(family, jump))
+
+    def _jumps(self, family: Family) -> set[tuple[str, str, str]]:
+        """Table, chain and target of every jump."""
+        backend = self._programs.backend
+        return {(table, *jump) for table in IPVS_CHAINS for jump in xtables.table_content(backend, family, table).jumps}
+
+    async def _restore(self, family: Family, text: str, *, is_partial: bool = False) -> None:
+        expected = self._expected.setdefault(family, ExpectedRules()) if is_partial else ExpectedRules()
+        await self._programs.restore(family, text)
+        expected.restored(text)
+        self._expected[family] = expected
+
+    def _raise_refusal(self) -> None:
+        """ApplyError where the kernel has refused something of the last sync; all else is done."""
+        refused = [*self._servers.failures, *self._servers.refused.values(), *self._refused_entries.values()]
+        if refused:
+            rest = f", and {len(refused) - 1} more" if refused[1:] else ""
+            raise ApplyError(("netlink",), f"{refused[0]}{rest}")
+
+
+def _delete_entries(surplus: Mapping[str, set[str]]) -> None:
+    if surplus:
+        with ipsets() as kernel:
+            sets.delete(kernel, surplus)
+
+
+def _addresses(contents: Mapping[Family, Ipvs]) -> frozenset[str]:
+    return frozenset[str]().union(*(content.addresses for content in contents.values()))
+
+
+def own_part(programs: Programs, families: tuple[Family, ...]) -> IptablesPart:
+    """What the mode has in iptables."""
+    return IptablesPart(
+        programs.backend,
+        keeps=lambda table, chain: chain in IPVS_CHAINS.get(table, ()),
+        jumps=frozenset((family, jump.table, jump.chain, jump.rule) for family in families for jump in JUMPS),
+    )

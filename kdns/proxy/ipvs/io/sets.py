@@ -1,0 +1,127 @@
+"""Sets in the kernel: what is missing is added first, what is too much is deleted last. All of it blocks."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from kdns.errors import ApplyError
+from kdns.netlink.io.ipset import Header, IpSets, SetType, error_text
+from kdns.proxy.ipvs.sets import BITMAP_PORT, MAX_NAME, IpSet
+
+TRIAL: Final = "KDNS-CHECK"
+"""A set that is made to see whether rules can look into it."""
+_REPLACING: Final = "-NEW"
+Refused = dict[tuple[str, str], str]
+"""Entries that a set cannot have, by its name and their text, with the reason."""
+
+
+def set_type(one: IpSet, entries: int = 0) -> SetType:
+    """The type of a set. It has room for twice its entries where that is more than usual, so it may grow.
+
+    `entries`: how many there are for a time, where these are more.
+    """
+    if one.type == BITMAP_PORT:
+        return SetType(one.type, "IPv4", 0)
+    room = one.max_elements
+    while max(len(one.entries), entries) > room * 7 // 8:
+        room *= 2
+    return SetType(one.type, one.family, room)
+
+
+def add_missing(kernel: IpSets, sets: Mapping[str, IpSet]) -> tuple[dict[str, set[str]], Refused]:
+    """Make sure that the sets have their entries; those that they have beside them, by set, and what is refused."""
+    headers = kernel.headers()
+    surplus: dict[str, set[str]] = {}
+    refused: Refused = {}
+    for name, one in sets.items():
+        wanted, kind = set(map(str, one.entries)), set_type(one)
+        header = headers.get(name)
+        there: set[str] = set()
+        if header is None:
+            kernel.create(name, kind)
+        elif (header.type.type_name, header.type.family) != (kind.type_name, kind.family) and (
+            kind.type_name != BITMAP_PORT or header.type.type_name != BITMAP_PORT
+        ):
+            _make_anew(kernel, name, kind)
+        elif not header.is_plain:
+            refused |= _replace(kernel, name, kind, sorted(wanted))
+            continue
+        else:
+            there = kernel.entries(name) if header.entries else set()
+            kind = set_type(one, len(wanted | there))
+            if header.type.max_entries < kind.max_entries:
+                refused |= _replace(kernel, name, kind, sorted(there))
+        refused |= add(kernel, name, sorted(wanted - there))
+        if there - wanted:
+            surplus[name] = there - wanted
+    return surplus, refused
+
+
+def make_room(kernel: IpSets, one: IpSet) -> None:
+    """Let a set have room for its entries, of which some are not in it yet."""
+    kind = set_type(one)
+    if kind.max_entries > one.max_elements:
+        header = kernel.headers().get(one.name)
+        if header and header.type.max_entries < kind.max_entries:
+            _replace(kernel, one.name, kind, sorted(kernel.entries(one.name)))
+
+
+def add(kernel: IpSets, name: str, entries: Sequence[str]) -> Refused:
+    """Add entries; those that the set cannot have, which are found by bisection, with the reason."""
+    if not entries:
+        return {}
+    try:
+        kernel.add(name, entries)
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno in {errno.EPERM, errno.ENOENT}:
+            raise
+        if len(entries) == 1:
+            return {(name, entries[0]): error_text(error.errno or 0) if isinstance(error, OSError) else str(error)}
+        middle = len(entries) // 2
+        return add(kernel, name, entries[:middle]) | add(kernel, name, entries[middle:])
+    return {}
+
+
+def delete(kernel: IpSets, entries: Mapping[str, Iterable[str]]) -> None:
+    """Delete entries of sets; who deleted them, or the set, before does not matter."""
+    for name, some in entries.items():
+        try:
+            kernel.delete(name, some)
+        except FileNotFoundError:
+            continue
+
+
+def _make_anew(kernel: IpSets, name: str, kind: SetType) -> None:
+    if not kernel.destroy(name):
+        wanted = "that the set is destroyed, or the rules that use it are removed"
+        raise ApplyError(("netlink",), f"set {name} is there and is no {kind.type_name}; wanted: {wanted}")
+    kernel.create(name, kind)
+
+
+def replacing(name: str) -> str:
+    """The name of a set until it has taken the place of another."""
+    return name[: MAX_NAME - len(_REPLACING)] + _REPLACING
+
+
+def _replace(kernel: IpSets, name: str, kind: SetType, entries: Sequence[str]) -> Refused:
+    """Put a new set in the place of one that rules may use: a larger one, or one without another program's options."""
+    new = replacing(name)
+    kernel.destroy(new)
+    kernel.create(new, kind)
+    refused = add(kernel, new, entries)
+    kernel.swap(new, name)
+    kernel.destroy(new)
+    return {(name, entry): reason for (_, entry), reason in refused.items()}
+
+
+def changed_sets(headers: Mapping[str, Header], expected: Mapping[str, int]) -> str:
+    """Which set does not have as many entries as expected, in words; "" for none."""
+    for name, entries in expected.items():
+        header = headers.get(name)
+        if header is None:
+            return f"set {name} is gone"
+        if header.entries != entries:
+            return f"set {name} has {header.entries} entries, not {entries}"
+    return ""

@@ -1,0 +1,55 @@
+"""Starts mode ipvs: sysctls, timeouts, and the programs of iptables for the rules around the virtual servers."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from kdns import logs
+from kdns.errors import ApplyError
+from kdns.net import parse_network
+from kdns.netlink.io.ipvs import Timeouts, ipvs
+from kdns.proxy.iptables.io.programs import choose, families
+from kdns.proxy.ipvs.io.proxier import IpvsProxier
+from kdns.proxy.ipvs.io.sysctls import apply_ipvs_sysctls
+from kdns.proxy.ipvs.ipvs import IpvsOptions
+from kdns.proxy.settings.settings import IPVS, Settings
+
+_MOST_S: Final = 2**31 - 1
+"""A message has no room for more."""
+_EVERYWHERE_S: Final = _MOST_S // 1000
+"""The kernel counts in ticks, of which a second has 1000 at most."""
+
+log = logs.get(__name__)
+
+
+async def start(settings: Settings) -> IpvsProxier:
+    """The proxier of mode ipvs; nothing is in the kernel yet but settings."""
+    programs, reason = await choose()
+    if programs is None:
+        raise ApplyError(("iptables",), reason)
+    await asyncio.to_thread(_prepare, settings.ipvs)
+    served = await families(programs)
+    excluded = tuple(network for each in settings.ipvs.exclude_cidrs if (network := parse_network(each)))
+    log.info("iptables found", backend=programs.backend, version=".".join(map(str, programs.version)))
+    return IpvsProxier(programs, served, IpvsOptions(excluded))
+
+
+def timeouts(settings: IPVS) -> Timeouts:
+    """The kernel's timeouts of idle connections in whole seconds, of which the kernel knows no others."""
+    values = settings.tcp_timeout_s, settings.tcp_fin_timeout_s, settings.udp_timeout_s
+    return Timeouts(*(min(max(round(value), 1), _MOST_S) if value > 0 else 0 for value in values))
+
+
+def _prepare(settings: IPVS) -> None:
+    apply_ipvs_sysctls(settings)
+    wanted = timeouts(settings)
+    if any(wanted):
+        try:
+            with ipvs() as kernel:
+                kernel.set_timeouts(wanted)
+        except OSError as error:
+            found = f"timeouts of IPVS, {wanted}: {error.strerror or error}"
+            raise ApplyError(
+                ("netlink",), f"{found}; wanted: {_EVERYWHERE_S} s or less, as every kernel takes"
+            ) from error

@@ -1,0 +1,35 @@
+"""What proxies leave in nftables: kdns's tables and those of kube-proxy's mode nftables."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from kdns.errors import ApplyError
+from kdns.netlink.io.nftables import tables
+from kdns.proxy.nftables.io import nft
+from kdns.proxy.nftables.objects import TABLE
+from kdns.proxy.settings.settings import Settings
+from kdns.proxy.sync.io.proxier import Footprint
+from kdns.runtime.requirements import CAPABILITY
+
+KUBE_PROXY: Final = "kube-proxy"
+"""The tables of kube-proxy."""
+_FAMILIES: Final[Mapping[int, str]] = {socket.AF_INET: "ip", socket.AF_INET6: "ip6"}
+
+
+async def remove_tables(settings: Settings, kept: Footprint) -> Sequence[str]:
+    """Remove the tables; those of a name all at once."""
+    del settings
+    names = ({TABLE} if kept.spares_kube_proxy else {TABLE, KUBE_PROXY}) - kept.nft_tables
+    try:
+        known = await tables()
+    except ApplyError as error:
+        if isinstance(error.__cause__, PermissionError):
+            raise ApplyError(error.argv, f"{error.stderr}; {CAPABILITY}") from error
+        return []  # a kernel without nftables has no tables
+    there = sorted((name, _FAMILIES[of]) for of, name in known if name in names and of in _FAMILIES)
+    if there:
+        await nft.apply(*(f"delete table {family} {name}" for name, family in there))
+    return [f"table {family} {name}" for name, family in there]

@@ -1,0 +1,69 @@
+"""The counters of mode nftables: packets that elements of maps counted in the kernel, by Service port."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from heapq import nlargest
+from typing import Final
+
+from kdns.errors import ApplyError
+from kdns.net import FAMILIES
+from kdns.netlink.io.nftables import counters
+from kdns.proxy.nftables.objects import TABLE, Set
+from kdns.proxy.nftables.sets import NO_ENDPOINTS, SERVICES
+from kdns.proxy.plan.front_counters import FrontCounters
+from kdns.proxy.plan.plan import FrontKey, Plan
+from kdns.runtime.metrics import Gauges, Sample
+
+MAX_SERVICE_PORTS: Final = 5000
+"""Service ports that have samples of their own: those with the highest counts."""
+
+_LABELS: Final = ("namespace", "service", "port", "protocol", "ip_family")
+
+
+@dataclass(slots=True)
+class _MapCounters:
+    """What the elements of some maps have counted, by Service port, as of the last reading."""
+
+    maps: tuple[Set, ...]
+    front_counters: FrontCounters = field(default_factory=FrontCounters)
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    samples: list[Sample] = field(default_factory=list)
+
+    async def read(self, plan: Plan) -> None:
+        async with self.lock:
+            for family in FAMILIES:
+                for name in (each.name for each in self.maps):
+                    with suppress(ApplyError):
+                        elements = await counters(family, TABLE, name)
+                        counts = {FrontKey(*each[:3]): each.packets for each in elements if each.packets}
+                        self.front_counters.read(plan.of(family), name, counts)
+            highest = nlargest(MAX_SERVICE_PORTS, self.front_counters.totals(plan).items(), key=lambda row: row[1])
+            self.samples = [Sample((*name, family), count) for (name, family), count in highest]
+
+    def current(self) -> Iterable[Sample]:
+        """The samples of the last reading."""
+        return self.samples
+
+
+class NftablesCounters:
+    """Connections, and packets that were rejected or dropped since no endpoint was there."""
+
+    def __init__(self) -> None:
+        self._connections = _MapCounters(SERVICES)
+        self._rejected = _MapCounters(NO_ENDPOINTS)
+
+    def register(self, metrics: Gauges) -> None:
+        """Add `kdns_service_…`."""
+        text = "Connections to a Service port; UDP: clients."
+        metrics.add("kdns_service_connections", text, _LABELS, self._connections.current, counter=True)
+        text = "Packets to a Service port that were rejected or dropped for want of endpoints."
+        metrics.add("kdns_service_refused_packets", text, _LABELS, self._rejected.current, counter=True)
+
+    async def read(self, plan: Plan) -> None:
+        """Ask the kernel. A map that cannot be read keeps its counts."""
+        for each in (self._connections, self._rejected):
+            await each.read(plan)

@@ -1,0 +1,187 @@
+"""Transactions in nft's language (nft(8)), carried out by the kernel.
+
+Small transactions go through libnftables in this process, which takes a millisecond. Large ones go through the program
+nft: the memory that it takes to parse them would stay with this process. Where only one of the two is installed, it
+does both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import ctypes.util
+import os
+import shutil
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from functools import cache
+from typing import Final
+
+from kdns.errors import ApplyError, BusyError
+from kdns.netlink.io.nftables import tables
+from kdns.netlink.io.protocol import requests
+from kdns.netlink.uapi import NETLINK_NETFILTER, NFNL_SUBSYS_NFTABLES
+from kdns.proxy.nftables.io.elements import Request
+from kdns.runtime.requirements import CAPABILITY
+from kdns.runtime.subprocesses import run_program
+from kdns.runtime.tasks import uninterrupted
+
+LARGE_BYTES: Final = 64 * 1024
+PROGRAM_S: Final = 600.0
+"""How long the program nft may take for a transaction."""
+PATIENCE_S: Final = 10.0
+"""How long it may go on after this process is to stop."""
+_LIBRARY: Final = "libnftables.so.1"
+_NOT_PERMITTED: Final = "Operation not permitted"
+_TOO_LONG: Final = "Message too long"
+
+observers: list[Callable[[bool], None]] = []
+"""Called with True before each transaction of this process, and with False when it has ended, even if it failed."""
+
+
+class _Library:
+    """libnftables (nftables/libnftables.h): one context, used by one thread at a time."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._run = library.nft_run_cmd_from_buffer
+        self._run.argtypes, self._run.restype = (ctypes.c_void_p, ctypes.c_char_p), ctypes.c_int
+        self._set_dry_run = library.nft_ctx_set_dry_run
+        self._set_dry_run.argtypes, self._set_dry_run.restype = (ctypes.c_void_p, ctypes.c_bool), None
+        self._errors = library.nft_ctx_get_error_buffer
+        self._errors.argtypes, self._errors.restype = (ctypes.c_void_p,), ctypes.c_char_p
+        library.nft_ctx_new.argtypes, library.nft_ctx_new.restype = (ctypes.c_uint32,), ctypes.c_void_p
+        self._context = library.nft_ctx_new(0)
+        for buffer in (library.nft_ctx_buffer_output, library.nft_ctx_buffer_error):
+            buffer.argtypes, buffer.restype = (ctypes.c_void_p,), ctypes.c_int
+            buffer(self._context)
+        self._lock = threading.Lock()
+
+    def run(self, text: str, *, is_check: bool = False) -> str:
+        """Why the transaction failed, or with `is_check` would fail; "" if it did not."""
+        with self._lock:
+            self._set_dry_run(self._context, is_check)
+            failed = self._run(self._context, text.encode())
+            errors: str = (self._errors(self._context) or b"").decode(errors="replace").strip()
+        return (errors or "nftables rejected the transaction") if failed else ""
+
+
+@cache
+def _library() -> _Library | None:
+    try:
+        return _Library(ctypes.CDLL(_LIBRARY))
+    except (OSError, AttributeError):
+        return None
+
+
+def prepare() -> None:
+    """Open the library's socket, before the process opens many descriptors.
+
+    The library waits for it with select(2), which aborts the process where the descriptor's number is above 1023.
+    """
+    _library()
+
+
+async def apply(*commands: str) -> None:
+    """Carry out one transaction as a whole; ApplyError where the kernel rejects it.
+
+    It is carried out to its end even when the calling task is cancelled, which takes effect then; but after
+    PATIENCE_S more the program nft is killed.
+    """
+    await uninterrupted(_with_observers(_run(commands)), patience_s=PATIENCE_S)
+
+
+async def apply_elements(changes: Sequence[Request]) -> None:
+    """As `apply`, for elements of sets only: they go to the kernel over netlink, without the program or its library."""
+    if changes:
+        await uninterrupted(_with_observers(asyncio.to_thread(_transact, changes)))
+
+
+async def check(*commands: str) -> str:
+    """Why the kernel would reject this transaction, "" if it would not. Nothing is changed.
+
+    BusyError if that cannot be told.
+    """
+    try:
+        await _run(commands, is_check=True)
+    except BusyError:
+        raise
+    except ApplyError as error:
+        return error.stderr
+    return ""
+
+
+async def refusal() -> str:
+    """Why this process may not ask nftables for anything, "" if it may. libnftables would say it on standard error."""
+    try:
+        await tables()
+    except ApplyError as error:
+        return _with_advice(error.stderr)
+    return ""
+
+
+def _transact(changes: Sequence[Request]) -> None:
+    try:
+        with requests(NETLINK_NETFILTER) as kernel:
+            kernel.transact(NFNL_SUBSYS_NFTABLES, changes)
+    except OSError as error:
+        raise ApplyError(("netlink",), _with_advice(error.strerror or str(error))) from error
+
+
+async def _with_observers(transaction: Awaitable[None]) -> None:
+    for observer in observers:
+        observer(True)
+    try:
+        await transaction
+    finally:
+        for observer in observers:
+            observer(False)
+
+
+async def _run(commands: Sequence[str], *, is_check: bool = False) -> None:
+    library = _library()
+    if library and (sum(map(len, commands)) < LARGE_BYTES or not program_path()):
+        work = asyncio.to_thread(library.run, "\n".join(commands), is_check=is_check)
+        reason = await uninterrupted(work)  # the thread would go on
+        if reason:
+            raise ApplyError(("nft",), _with_advice(reason))
+    else:
+        await _program(commands, *(("--check",) if is_check else ()))
+
+
+def program_path() -> str | None:
+    """Where the program nft is; None where it is not installed."""
+    return shutil.which("nft", path=os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin")
+
+
+async def _program(commands: Sequence[str], *options: str) -> None:
+    """Carry out the commands by the program nft, which reads them from a file in memory.
+
+    A pipe could end early, and nft would take a part of the commands for all of them. The first transaction is
+    megabytes long, so the commands are not joined here.
+    """
+    program = program_path()
+    if program is None:
+        raise ApplyError(("nft",), "the program is not installed; wanted: the package nftables, 1.0.1 or later")
+    argv = (program, *options, "-f", "-")
+    descriptor = os.memfd_create("nft")
+    try:
+        with os.fdopen(os.dup(descriptor), "wb") as file:
+            file.writelines(f"{command}\n".encode() for command in commands)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        done = await run_program(argv, stdin=descriptor, limit_s=PROGRAM_S)
+    except OSError as error:
+        raise BusyError(argv, str(error)) from error
+    finally:
+        os.close(descriptor)
+    if done.code:
+        reason = _with_advice(done.errors.decode(errors="replace").strip()) or f"exit code {done.code}"
+        raise (BusyError if done.code < 0 else ApplyError)(argv, reason)
+
+
+def _with_advice(errors: str) -> str:
+    """The first lines of nft's errors, with advice where the process lacks a capability or room for a transaction."""
+    if _TOO_LONG in errors:
+        return f"{_TOO_LONG}; wanted: a larger net.core.wmem_max, which bounds a transaction in a user namespace"
+    if _NOT_PERMITTED in errors:
+        return f"{_NOT_PERMITTED}; {CAPABILITY}"
+    return errors[:2000]

@@ -1,0 +1,204 @@
+"""Mode nftables: the plan's two tables in the kernel."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Final
+
+from kdns import logs
+from kdns.errors import ApplyError
+from kdns.net import FAMILIES, Family
+from kdns.netlink.io.nftables import object_names, rule_counts
+from kdns.proxy.nftables.io import nft
+from kdns.proxy.nftables.io.counters import NftablesCounters
+from kdns.proxy.nftables.io.elements import Request, element_requests, flushed
+from kdns.proxy.nftables.io.monitor import TablesMonitor
+from kdns.proxy.nftables.objects import NFT_FAMILY, TABLE
+from kdns.proxy.nftables.table import Table
+from kdns.proxy.nftables.transaction import Transaction, commands
+from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKey, Plan
+from kdns.proxy.plan.planner import Difference
+from kdns.proxy.plan.stale_flows import serving
+from kdns.proxy.sync.io.proxier import Footprint, ForeignChange, UdpTargets
+from kdns.runtime.tasks import observed, uninterrupted
+
+log = logs.get(__name__)
+
+CHECKED_ELEMENTS: Final = 20_000
+"""What the program nft checks at once: it takes about 3 KiB of memory for each element."""
+LOOK_S: Final = 1.0
+"""The time between two comparisons of the tables with what they should have, each of which takes milliseconds."""
+
+
+class NftablesProxier:
+    """The proxier of mode nftables."""
+
+    name = "nftables"
+    footprint = Footprint(nft_tables=frozenset({TABLE}))
+
+    def __init__(self) -> None:
+        self.counters = NftablesCounters()
+        self._families = FAMILIES
+        self._tables: dict[Family, Table] = {}
+        self._turn = asyncio.Lock()
+        """Held while the tables change or are compared."""
+
+    async def sync_full(self, plan: Plan) -> None:
+        """Replace both tables. Established connections keep their endpoints, clients with affinity theirs.
+
+        Rules come first, then all elements in one transaction, and then what makes a new table effective or is not used
+        any more. So a packet meets the elements of before or those of the plan, with rules that are right for both.
+        Where the kernel refuses rules beside what is there, as that is of another kind, the tables are replaced in one
+        transaction of text.
+        """
+        async with self._turn:
+            await self._sync_full(plan)
+
+    async def _sync_full(self, plan: Plan) -> None:
+        families = self._families = await supported_families()
+        if not self._tables and families != FAMILIES:
+            log.warning("virtual IPs of IPv6 are not served", reason="the kernel's nftables does not support IPv6")
+        tables = {family: self._table(plan.of(family)) for family in families}
+        there = {family: await object_names(family, TABLE) for family in families}
+        requests: list[Request] = []
+        for family, table in tables.items():
+            sets = table.sets
+            requests += flushed(family, (each for each in sets.values() if not each.dynamic_size))
+            for change in table.loaded():
+                requests += element_requests(change, sets)
+        try:
+            await nft.apply(*(line for family in families for line in tables[family].before_elements(there[family])))
+        except ApplyError as error:
+            if not any(there.values()):
+                raise
+            log.info("tables replaced without the clients of session affinity", reason=error.stderr[:200])
+            tables = {family: self._table(plan.of(family)) for family in families}
+            await nft.apply(*(table.whole() for table in tables.values()))
+        else:
+            await nft.apply_elements(requests)
+            if last := [line for family in families for line in tables[family].after_elements(there[family])]:
+                await nft.apply(*last)
+        self._tables = tables
+
+    async def sync_partial(self, plan: Plan, differences: Mapping[Family, Difference]) -> None:
+        """Apply the differences: new chains, to which nothing leads yet, and then all elements in one transaction."""
+        async with self._turn:
+            await self._sync_partial(plan, differences)
+
+    async def _sync_partial(self, plan: Plan, differences: Mapping[Family, Difference]) -> None:
+        changes = [table.follow(plan.of(family), differences[family]) for family, table in self._tables.items()]
+        if chains := [line for each in changes for line in commands(Transaction(each.family, chains=each.chains))]:
+            await nft.apply(*chains)
+        await nft.apply_elements(
+            [each for change in changes for each in element_requests(change, self._tables[change.family].sets)]
+        )
+
+    async def sweep(self) -> bool:
+        """Remove unused chains and sets; True where some are left, since others led to them until now.
+
+        It comes to its end even when the calling task is cancelled: what is deleted must not be deleted again.
+        """
+        return await uninterrupted(self._sweep())
+
+    async def _sweep(self) -> bool:
+        async with self._turn:
+            for table in self._tables.values():
+                transaction = table.sweep()
+                if transaction:
+                    await nft.apply_elements(list(element_requests(transaction, table.sets)))
+                    if removed := [*commands(replace(transaction, delete={}))]:
+                        await nft.apply(*removed)
+                    table.swept(transaction)
+            return any(table.sweep() for table in self._tables.values())
+
+    async def check(self, plan: Plan) -> str:
+        """Why the kernel would reject these tables, in the families that it supported at the last full sync."""
+        for family in self._families:
+            for part in _parts(plan.of(family)):
+                if reason := await nft.check(self._table(part).whole()):
+                    return reason
+        return ""
+
+    @property
+    def udp_targets(self) -> UdpTargets:
+        """The endpoints that serve the front."""
+        return lambda _family, front: serving(front)
+
+    @contextmanager
+    def watch(self, changed: ForeignChange) -> Iterator[None]:
+        """Notice foreign changes of the tables."""
+        unclear = asyncio.Event()
+        monitor = TablesMonitor(changed, unclear.set)
+        monitor.start()
+        looking = observed(self._look(unclear, changed), "look at tables")
+        try:
+            yield
+        finally:
+            looking.cancel()
+            monitor.close()
+
+    async def _look(self, unclear: asyncio.Event, changed: ForeignChange) -> None:
+        """Compare the tables whenever it is unclear whether they have changed, every LOOK_S at most."""
+        while True:
+            await unclear.wait()
+            unclear.clear()
+            try:
+                if difference := await self.difference():
+                    changed(f"unknown: {difference}")
+            except ApplyError as error:  # the list changed while it was read
+                log.debug("tables cannot be compared", reason=str(error))
+                unclear.set()
+            await asyncio.sleep(LOOK_S)
+
+    async def difference(self) -> str:
+        """The first chain or set that is not as it should be, "" if all are. Elements are not compared."""
+        async with self._turn:
+            for family, table in self._tables.items():
+                names = await object_names(family, TABLE)
+                rules = await asyncio.to_thread(rule_counts, family, TABLE)
+                if difference := table.difference(names, rules):
+                    return f"{NFT_FAMILY[family]} {TABLE} {difference}"
+        return ""
+
+    async def retire(self) -> None:
+        """No connection goes through this process."""
+
+    async def close(self, *, keep_rules: bool) -> None:
+        """Remove the tables, unless they are to stay: they work without this process."""
+        if not keep_rules:
+            await clean_up()
+
+    def _table(self, half: FamilyPlan) -> Table:
+        """One family's table. A capture has relays in place of endpoints."""
+        return Table(half)
+
+
+def _parts(half: FamilyPlan) -> Iterator[FamilyPlan]:
+    """The plan of some fronts at a time, with CHECKED_ELEMENTS in sum, or one with more; at least one plan."""
+    some: dict[FrontKey, Front] = {}
+    elements = 0
+    for key, front in half.fronts.items():
+        some[key] = front
+        elements += 1 + len(front.port.endpoints.cluster) + len(front.port.endpoints.local)
+        if elements >= CHECKED_ELEMENTS:
+            yield replace(half, fronts=some)
+            some, elements = {}, 0
+    if some or not half.fronts:
+        yield replace(half, fronts=some)
+
+
+async def supported_families() -> tuple[Family, ...]:
+    """The families of the kernel's nftables: both, unless the kernel was built without IPv6 in it."""
+    reason = await nft.check(f"add table {NFT_FAMILY['IPv6']} {TABLE}")
+    if reason and not await nft.check(f"add table {NFT_FAMILY['IPv4']} {TABLE}"):
+        return FAMILIES[:1]
+    return FAMILIES
+
+
+async def clean_up() -> None:
+    """Remove kdns's tables, whether they are there or not."""
+    families = await supported_families()
+    await nft.apply(*(f"{verb} table {NFT_FAMILY[each]} {TABLE}" for each in families for verb in ("add", "delete")))

@@ -1,0 +1,48 @@
+"""What mode nftables needs of kernel and tools."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from kdns.errors import ApplyError
+from kdns.proxy.nftables.io import nft
+from kdns.proxy.nftables.objects import TABLE
+from kdns.proxy.settings.settings import Settings
+from kdns.runtime.requirements import kernel_too_old, too_old
+from kdns.runtime.subprocesses import run_program
+
+KERNEL: Final = (5, 13)
+NFT: Final = (1, 0, 1)
+VERSION_BYTES: Final = 1024
+SKIPS_KERNEL: Final = "KUBE_PROXY_NFTABLES_SKIP_KERNEL_VERSION_CHECK"
+"""The variable with which kube-proxy takes older kernels, which may have the needed changes as well."""
+
+
+async def unsupported(settings: Settings) -> str:
+    """Why this machine cannot have the rules of mode nftables, or this process may not change them; "" otherwise."""
+    del settings
+    hint = f"; {SKIPS_KERNEL}=1 in the environment skips this check"
+    if not os.environ.get(SKIPS_KERNEL) and (reason := kernel_too_old(KERNEL, hint)):
+        return reason
+    if reason := too_old("nft", await _nft_version(), NFT):
+        return reason
+    if reason := await nft.refusal():
+        return reason
+    try:
+        await nft.apply(f"add table ip {TABLE}-check", f"delete table ip {TABLE}-check")
+    except ApplyError as error:
+        return str(error)
+    return ""
+
+
+async def _nft_version() -> str:
+    """What nft says of itself; "" where only its library is installed, which does not say."""
+    program = nft.program_path()
+    if program is None:
+        return ""
+    try:
+        done = await run_program((program, "--version"), output_bytes=VERSION_BYTES)
+    except OSError:
+        return ""
+    return done.output.decode(errors="replace")

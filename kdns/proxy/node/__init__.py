@@ -1,0 +1,1 @@
+"""What a node serves and says about its dataplane."""

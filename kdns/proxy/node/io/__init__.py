@@ -1,0 +1,1 @@
+"""Health, metrics, Events and host settings of a node's dataplane."""

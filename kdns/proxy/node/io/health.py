@@ -1,0 +1,187 @@
+"""/healthz and /livez of the node's dataplane, and the servers at Services' health check node ports."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from math import inf
+from typing import Any, Final
+
+from aiohttp import web
+
+from kdns.cluster.objects import Key, Node
+from kdns.cluster.state import State
+from kdns.errors import ListenError
+from kdns.net import FAMILIES
+from kdns.proxy.node.io.events import EventRecorder
+from kdns.proxy.plan.health import HealthCheck, HealthCheckPort, health_checks, is_current, is_eligible
+from kdns.proxy.plan.plan import Plan
+from kdns.proxy.sync.io.runner import SyncResult, SyncRunner
+from kdns.runtime.connections import Connections
+from kdns.runtime.http.server import Handler, HttpServer
+from kdns.runtime.http.sites import ANY_PATH, start_site
+
+RETRY_S: Final = 5.0
+LASTING_S: Final = 30.0
+"""How long a port cannot be listened on before a warning: a kube-proxy that kdns replaces has it until it ends."""
+FAILED_TO_START: Final = "FailedToStartServiceHealthcheck"
+WEIGHT_HEADER: Final = "X-Load-Balancing-Endpoint-Weight"
+
+
+class ProxyHealth:
+    """Whether the dataplane is current, and whether load balancers may send new connections to the node."""
+
+    def __init__(self, sync_runner: SyncRunner, node: Callable[[], Node | None]) -> None:
+        self._sync_runner, self._node = sync_runner, node
+        self.healthz: Counter[int] = Counter()
+        self.livez: Counter[int] = Counter()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether there was a sync, and no change is pending for too long."""
+        return self._is_current(established=self._sync_runner.established.is_set())
+
+    @property
+    def is_alive(self) -> bool:
+        """As `is_current`, but true before the first sync: a restart does not bring the API server back."""
+        return self._is_current(established=True)
+
+    def _is_current(self, *, established: bool) -> bool:
+        pending_s, sync_s = self._sync_runner.stats.oldest_pending_s, self._sync_runner.timing.sync_s
+        return is_current(established=established, oldest_pending_s=pending_s, now_s=time.monotonic(), sync_s=sync_s)
+
+    async def answer_healthz(self, _request: web.BaseRequest) -> web.Response:
+        """/healthz, which load balancers ask: 200 while the node should get new connections."""
+        eligible = is_eligible(self._node())
+        response = self._response(self.is_current, self.is_current and eligible, {"nodeEligible": eligible})
+        self.healthz[response.status] += 1
+        return response
+
+    async def answer_livez(self, _request: web.BaseRequest) -> web.Response:
+        """/livez, which the kubelet asks: 503 where a restart may help."""
+        response = self._response(self.is_alive, self.is_alive, {})
+        self.livez[response.status] += 1
+        return response
+
+    def _response(self, current: bool, healthy: bool, more: Mapping[str, Any]) -> web.Response:
+        now = _timestamp(time.time())
+        last = now if healthy else _timestamp(self._sync_runner.stats.last_sync_s)
+        status = {family: {"lastUpdated": last, "healthy": current} for family in FAMILIES}
+        body = {"lastUpdated": last, "currentTime": now, **more, "healthy": healthy, "status": status}
+        return _json(body, 200 if healthy else 503)
+
+
+class ServiceHealthServers:
+    """HTTP servers at health check node ports: how many local endpoints a Service has on this node."""
+
+    def __init__(
+        self,
+        state: State,
+        node_name: str,
+        health: ProxyHealth,
+        events: EventRecorder,
+        connections: Connections,
+        *,
+        lasting_s: float = LASTING_S,
+    ) -> None:
+        self._lasting_s = lasting_s
+        self._state, self._node_name, self._health, self._events = state, node_name, health, events
+        self._connections = connections
+        self._places: dict[Key, Mapping[HealthCheckPort, HealthCheck]] = {}
+        self._checks: dict[tuple[str, int], HealthCheck] = {}
+        self._sites: dict[tuple[str, int], HttpServer] = {}
+        self._failed: dict[tuple[str, int], float] = {}
+        """Since when a port cannot be listened on, in seconds of the monotonic clock; infinite after the warning."""
+        self._changed = asyncio.Event()
+
+    def synced(self, result: SyncResult) -> None:
+        """Note the health checks of the Services that were planned again."""
+        if result.differences is None:
+            self._places = {}
+        changed = health_checks(
+            self._state, self._node_name, self._state.services if result.differences is None else result.services
+        )
+        before = dict(self._places)
+        for key, places in changed.items():
+            if places:
+                self._places[key] = places
+            else:
+                self._places.pop(key, None)
+        if result.differences is None or before != self._places:
+            self._update_checks(result.plan)
+
+    async def run(self) -> None:
+        """Open and close servers until cancelled; what cannot be opened is retried every RETRY_S.
+
+        A Service gets a Warning Event after LASTING_S of failures.
+        """
+        try:
+            while True:
+                await self._reconcile()
+                try:
+                    async with asyncio.timeout(RETRY_S if self._failed else None):
+                        await self._changed.wait()
+                except TimeoutError:
+                    continue
+                self._changed.clear()
+        finally:
+            await asyncio.gather(*(site.close() for site in self._sites.values()))
+
+    def _update_checks(self, plan: Plan) -> None:
+        addresses = {family: plan.of(family).node_ports.listen_addresses(loopback=False) for family in FAMILIES}
+        self._checks = {
+            (address, place.port): check
+            for places in self._places.values()
+            for place, check in places.items()
+            for address in addresses[place.family]
+        }
+        self._changed.set()
+
+    async def _reconcile(self) -> None:
+        unused = [self._sites.pop(at) for at in list(self._sites) if at not in self._checks]
+        await asyncio.gather(*(site.close() for site in unused))
+        self._failed = {at: since_s for at, since_s in self._failed.items() if at in self._checks}
+        for at, check in list(self._checks.items()):
+            if at in self._sites:
+                continue
+            try:
+                self._sites[at] = await start_site(*at, {ANY_PATH: self._answer(at)}, self._connections)
+                self._failed.pop(at, None)
+            except ListenError as error:
+                if time.monotonic() - self._failed.setdefault(at, time.monotonic()) >= self._lasting_s:
+                    self._failed[at] = inf
+                    message = f"node {self._node_name}: {error}"
+                    self._events.warn(check.namespace, check.service, FAILED_TO_START, message)
+
+    def _answer(self, at: tuple[str, int]) -> Handler:
+        async def answer(_request: web.BaseRequest) -> web.Response:
+            check = self._checks.get(at)
+            if check is None:  # about to be closed
+                return web.Response(status=503)
+            body = {
+                "service": {"namespace": check.namespace, "name": check.service},
+                "localEndpoints": check.local_endpoints,
+                "serviceProxyHealthy": self._health.is_current,
+            }
+            response = _json(body, 200 if check.local_endpoints and self._health.is_current else 503)
+            response.headers[WEIGHT_HEADER] = str(check.local_endpoints)
+            return response
+
+        return answer
+
+
+def _json(body: Mapping[str, Any], status: int) -> web.Response:
+    return web.Response(
+        text=json.dumps(body),
+        status=status,
+        content_type="application/json",
+        headers={"X-Content-Type-Options": "nosniff"},
+    )
+
+
+def _timestamp(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat()

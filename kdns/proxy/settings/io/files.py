@@ -1,0 +1,129 @@
+"""Configuration files of the dataplane: KubeProxyConfiguration, in YAML or JSON."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from kdns import logs
+from kdns.errors import InputError, ManifestError, SettingsError
+from kdns.proxy.settings import validation
+from kdns.proxy.settings.document import Problem, decoded, encoded
+from kdns.proxy.settings.flags import FlagValues, flag_at, settings_beside_file, settings_from_flags
+from kdns.proxy.settings.settings import Settings
+from kdns.runtime.files.bounded import text_of
+from kdns.runtime.files.yaml import Document, all_documents, dumped, field_lines
+
+log = logs.get(__name__)
+
+
+def load_settings(path: Path, warn: Callable[[str], None]) -> Settings:
+    """The settings of a file; SettingsError with every mistake, each at its line."""
+    return parse_settings(str(path), text_of(path), warn)
+
+
+def parse_settings(path: str, text: str, warn: Callable[[str], None]) -> Settings:
+    """The settings of a text; `path` is for messages. `warn` gets the remarks. SettingsError for every mistake."""
+    wrong: list[ManifestError] = []
+    found = all_documents(path, text, wrong)
+    if len(found) > 1 or not (found or wrong):
+        line = found[1].line if found else 0
+        wrong.append(ManifestError(path, line, "", f"holds {len(found)} documents, wanted one"))
+    settings, remarks = Settings(), list[ManifestError]()
+    for document in found:
+        settings, mistakes, remarks = read_settings(text, document)
+        wrong += mistakes
+    if wrong:
+        raise SettingsError(tuple(map(str, sorted(wrong, key=lambda error: error.line))))
+    for remark in remarks:
+        warn(str(remark))
+    return settings
+
+
+def read_settings(text: str, document: Document) -> tuple[Settings, list[ManifestError], list[ManifestError]]:
+    """The settings of a document of this text, every mistake in it, and remarks, each at its line."""
+    settings, wrong = decoded(document.value)
+    wrong = (*wrong, *validation.problems_beside(settings, wrong))
+
+    def at_lines(problems: Sequence[Problem]) -> list[ManifestError]:
+        lines = field_lines(document.path, text, [(document.line, problem.field) for problem in problems])
+        return [
+            ManifestError(document.path, lines[document.line, each.field], each.field, each.reason) for each in problems
+        ]
+
+    return settings, at_lines(wrong), at_lines(validation.remarks(settings)) if not wrong else []
+
+
+def settings_of(flags: FlagValues, warn: Callable[[str], None]) -> Settings:
+    """The settings of a command line, with its configuration file where --config names one."""
+    for flag in flags.deprecated:
+        warn(f"--{flag.name} is deprecated, {flag.deprecated}")
+    in_file: tuple[str, ...] = ()
+    if flags.config:
+        if flags.ignored:
+            warn(f"with --config these do not count: {', '.join(f'--{name}' for name in flags.ignored)}")
+        try:
+            settings = load_settings(Path(flags.config), warn)
+        except SettingsError as error:
+            settings, in_file = Settings(), error.problems
+        settings = settings_beside_file(settings, flags)
+    else:
+        settings = settings_from_flags(flags)
+
+    def at(problem: Problem) -> str:
+        flag = flag_at(problem.field, flags, settings)
+        return f"--{flag}: {problem.reason}" if flag else str(problem)
+
+    if wrong := (*in_file, *map(at, validation.problems(settings))):
+        raise SettingsError(wrong)
+    if not flags.config:
+        for remark in validation.remarks(settings):
+            warn(at(remark))
+    return settings
+
+
+def write_settings(path: Path, settings: Settings) -> None:
+    """Write a configuration file with every field in it; InputError for a file that cannot be written."""
+    try:
+        path.write_text(dumped(encoded(settings), sort_keys=True), encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"--write-config-to {path}: cannot be written: {error.strerror}") from error
+
+
+async def other_settings(
+    read: Callable[[], Settings], settings: Settings, file: Path | None, every_s: float, asked: asyncio.Event
+) -> Settings:
+    """The settings of `read`, when the file has changed, or when `asked` is set, and they differ from `settings`.
+
+    A changed file is read when it has not changed again for `every_s`: a half-written file may be valid too.
+    """
+    taken = seen = _stamp(file)
+    while True:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(asked.wait(), every_s)
+        before, seen = seen, _stamp(file)
+        is_asked = asked.is_set()
+        if not is_asked and (seen == taken or seen != before):
+            continue
+        asked.clear()
+        taken = seen
+        try:
+            found = read()
+        except InputError as error:
+            log.warning("configuration file is invalid, settings unchanged", reason=str(error))
+            continue
+        if found != settings:
+            return found
+        if is_asked:
+            log.info("settings read again, nothing has changed", file=str(file or ""))
+
+
+def _stamp(file: Path | None) -> tuple[int, int, int]:
+    """Different after a change of the file; a ConfigMap's file is a link into another folder then."""
+    try:
+        stat = file.stat() if file else None
+    except OSError:
+        stat = None
+    return (stat.st_mtime_ns, stat.st_ino, stat.st_size) if stat else (0, 0, 0)

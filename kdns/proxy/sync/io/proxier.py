@@ -1,0 +1,157 @@
+"""What the dataplane expects of a mode: a proxier, which carries plans into the kernel, and what goes with it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from kdns.net import Family
+from kdns.netlink.conntrack import SocketAddress
+from kdns.proxy.plan.plan import Front, Plan
+from kdns.proxy.plan.planner import Difference
+from kdns.proxy.settings.settings import Settings
+from kdns.runtime.metrics import Gauges
+
+ForeignChange: TypeAlias = Callable[[str], None]
+"""Called when another process changed the mode's rules; the argument is its author, such as "by nft (process 7)"."""
+
+UdpTargets: TypeAlias = Callable[[Family, Front], frozenset[SocketAddress]]
+"""Socket addresses that packets to a UDP front may go to; the address "" stands for any."""
+
+
+class Proxier(Protocol):
+    """Carries plans into the kernel. Every method raises ApplyError where the kernel rejects it."""
+
+    @property
+    def name(self) -> str:
+        """The mode."""
+        ...
+
+    async def sync_full(self, plan: Plan) -> None:
+        """Apply the whole plan, whatever rules there are."""
+        ...
+
+    async def sync_partial(self, plan: Plan, differences: Mapping[Family, Difference]) -> None:
+        """Apply the differences from the plan before."""
+        ...
+
+    async def sweep(self) -> bool:
+        """Remove what partial syncs left unused; True where some of it has to wait for the next sweep."""
+        ...
+
+    async def check(self, plan: Plan) -> str:
+        """Why the kernel would reject a full sync of this plan, "" if it would not. Nothing is changed.
+
+        ApplyError where it cannot be asked.
+        """
+        ...
+
+
+class Counters(Protocol):
+    """What a mode counts for each Service port."""
+
+    def register(self, metrics: Gauges) -> None:
+        """Add the mode's metric families."""
+        ...
+
+    async def read(self, plan: Plan) -> None:
+        """Read what is counted outside of this process. It is called for each scrape."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class IptablesPart:
+    """What a mode has in iptables, in one back end: "nft" or "legacy".
+
+    `keeps(table, chain)` says which chains are its own. `jumps` are its rules in built-in chains, as (family, table,
+    chain, arguments): others that lead to its chains are left over from another mode.
+    """
+
+    backend: str
+    keeps: Callable[[str, str], bool]
+    jumps: frozenset[tuple[Family, str, str, tuple[str, ...]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """What a mode has in the kernel; what is not in it, is left over from another mode.
+
+    `spares_kube_proxy`: a kube-proxy may be at work, so what may be its own stays too. `marked` are the exceptions:
+    back ends of iptables in which kdns's own mark says that kdns wrote the chains last. A removal checks that again.
+    """
+
+    nft_tables: frozenset[str] = frozenset()
+    iptables: IptablesPart | None = None
+    ipvs: bool = False
+    spares_kube_proxy: bool = False
+    marked: frozenset[tuple[str, Family]] = frozenset()
+
+
+CleanUp: TypeAlias = Callable[[Settings, Footprint], Awaitable[Sequence[str]]]
+"""Removes one kind of things that a proxy, kdns or kube-proxy, may have left in the kernel, all but the footprint.
+
+The result is what was removed, in words such as "table ip kube-proxy". It may take its time to let connections end,
+works where programs or modules are missing, and may be called again at any time. ApplyError where it is not allowed.
+"""
+
+
+class RunningMode(Proxier, Protocol):
+    """A proxier that is at work, with the rest of its mode."""
+
+    @property
+    def footprint(self) -> Footprint:
+        """What the mode has in the kernel after its first sync."""
+        ...
+
+    @property
+    def counters(self) -> Counters:
+        """The mode's counters, for /metrics."""
+        ...
+
+    @property
+    def udp_targets(self) -> UdpTargets | None:
+        """Where the rules may send packets to a UDP front, as of the last sync; None: there are no rules."""
+        ...
+
+    def watch(self, changed: ForeignChange) -> AbstractContextManager[None]:
+        """Notice foreign changes of the rules while the context is open."""
+        ...
+
+    async def retire(self) -> None:
+        """End the mode, in place of `close`, since the rules of another mode stand and those of this mode are removed.
+
+        Connections that go through this process get a bounded time.
+        """
+        ...
+
+    async def close(self, *, keep_rules: bool) -> None:
+        """End the mode. Rules that need this process are removed in any case, others only without `keep_rules`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """One mode.
+
+    `unsupported` says in one sentence why the mode cannot work here, with what was found and what is wanted; "" where
+    it can. It changes nothing that stays. Settings that are wrong, such as an unknown scheduler, are an InputError.
+    `start` makes what runs, with its watch and its counters; ApplyError where the mode cannot work here. Nothing that
+    is in the kernel is removed before the first sync.
+    `leaves` are the clean-ups of what a process of this mode may have left in the kernel.
+    `sync_failures` and `cleanup_failures` are the metrics of rules that could not be applied or removed: kube-proxy's
+    where it has this mode.
+    `fallbacks` are the modes that take its place, in this order, where it is unsupported.
+    `adopts` says whether a running mode of this row goes on working with other settings; otherwise it is closed, with
+    its rules in place, and another one started.
+    """
+
+    name: str
+    unsupported: Callable[[Settings], Awaitable[str]]
+    start: Callable[[Settings], Awaitable[RunningMode]]
+    leaves: tuple[CleanUp, ...]
+    sync_failures: str
+    cleanup_failures: str
+    fallbacks: tuple[str, ...] = ()
+    adopts: Callable[[RunningMode, Settings], bool] = lambda _mode, _settings: False

@@ -1,0 +1,363 @@
+"""Applies the plan to the node: changes are gathered, planned, and synced by the mode's proxier.
+
+The first change after a quiet time is synced at once, later ones min_sync_s after the end of the run before. A sync
+that fails is retried as a full one, with the reason in the log; until then the kernel keeps the rules it has. So is
+one that ends by a defect, whose traceback is logged.
+Services that the kernel rejects are found and left out, until they change or the next full sync. While many are
+suspected, those that it accepts are applied in several syncs.
+There is a full sync once an hour, as in kube-proxy, in case a foreign change was not noticed.
+
+What goes on failing takes a quarter of the time at most: the next attempt, and the next repair of foreign changes in a
+row, wait for three times as long as the last one took. Where the kernel rejects even a plan without Services, it is
+asked about that one until it accepts it, and nothing is planned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from kdns import logs
+from kdns.cluster.objects import EndpointSlice, Key, Node, Object, Service, ServiceCIDR
+from kdns.cluster.state import AnyChange, State
+from kdns.errors import ApplyError
+from kdns.net import Family
+from kdns.proxy.plan.config import NodeView, ProxyConfig
+from kdns.proxy.plan.plan import Plan
+from kdns.proxy.plan.planner import Difference, Planner, affected_services
+from kdns.proxy.sync.io.proxier import Proxier
+from kdns.proxy.sync.io.stats import SyncStats
+from kdns.proxy.sync.rejections import RejectionSearch
+
+SWEEP_DELAY_S: Final = 1.0
+"""How long what a partial sync left unused has to stay; see `Table.sweep`."""
+FIRST_RETRY_S: Final = 1.0
+FULL_SYNC_S: Final = 3600.0
+CONFLICT_S: Final = 60.0
+"""A foreign change within this time of the last repair counts as one in a row with it."""
+IMMEDIATE_REPAIRS: Final = 3
+"""How many foreign changes in a row are repaired at once, however long the repairs take."""
+REST: Final = 3.0
+"""How long kdns rests after failures and repairs in a row, as a multiple of how long the last one took."""
+SEARCH_S: Final = 5.0
+"""How long Services are checked before those that the kernel accepts are applied."""
+
+log = logs.get(__name__)
+
+PlanInputs: TypeAlias = tuple[NodeView, ProxyConfig]
+"""What the plan needs beside Services and endpoints."""
+
+
+@dataclass(frozen=True, slots=True)
+class SyncTiming:
+    """KubeProxyConfiguration's periods, in seconds."""
+
+    min_sync_s: float = 1.0
+    sync_s: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class SyncResult:
+    """What has just been applied: the plan, and the Services that were planned again.
+
+    `differences` are from the plan before, None after a full sync. `rejected` are Services that are left out from now
+    on, with the reason. `refused` are the fronts that Services do not get from now on, as in `Plan.refusals`.
+    """
+
+    plan: Plan
+    services: Mapping[Key, None]
+    differences: Mapping[Family, Difference] | None
+    rejected: Mapping[Key, str] = field(default_factory=dict)
+    refused: Mapping[tuple[Key, str], str] = field(default_factory=dict)
+
+
+class SyncRunner:
+    """Keeps the proxier in sync with the state. `run` works until it is cancelled, and leaves the rules as they are.
+
+    Nothing is applied before all of `kinds` have been listed and `inputs` returns something other than None.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        proxier: Proxier,
+        inputs: Callable[[], PlanInputs | None],
+        timing: SyncTiming,
+        *,
+        kinds: frozenset[type[Object]] = frozenset({Service, EndpointSlice}),
+        now_s: Callable[[], float] = time.monotonic,
+        wall_s: Callable[[], float] = time.time,
+    ) -> None:
+        self.state, self.proxier, self.timing = state, proxier, timing
+        self.stats = SyncStats(now_s, wall_s)
+        self.rejected: dict[Key, str] = {}
+        """The Services that the kernel rejects, with the reason."""
+        self._refusals: Mapping[tuple[Key, str], str] = {}
+        self.established = asyncio.Event()
+        self.subscribers: list[Callable[[SyncResult], None]] = []
+        self._plan_inputs, self._kinds, self._now_s = inputs, kinds, now_s
+        self._planner: Planner | None = None
+        self._pending: dict[Key, None] = {}
+        self._full_pending = True
+        self._foreign_pending = False
+        self._repaired_s, self._repair_took_s, self._conflicts = float("-inf"), 0.0, 0
+        self._search = RejectionSearch()
+        self._unreported: dict[Key, str] = {}
+        self._is_everything_rejected = False
+        self._wake = asyncio.Event()
+        self._last_full_s = now_s()
+        self._sweep_due_from_s: float | None = None
+        self._retry_s: float | None = None
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan that was applied last, or is being applied."""
+        return self._planner.plan if self._planner else None
+
+    @property
+    def left_out(self) -> set[Key]:
+        """The Services that the kernel rejects, and those of which it is not known yet."""
+        return self._search.undecided | self.rejected.keys()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all that the plan needs is there."""
+        return self._kinds <= self.state.synced and self._plan_inputs() is not None
+
+    def changed(self, changes: list[AnyChange]) -> None:
+        """Note what changed in the state."""
+        for change in changes:
+            self._pending |= dict.fromkeys(affected_services(change))
+            self.stats.changed(change)
+        if not changes or any(isinstance(change.new or change.old, Node | ServiceCIDR) for change in changes):
+            self.inputs_changed()
+        elif self._pending:
+            self._queue()
+
+    def inputs_changed(self) -> None:
+        """Note that node or configuration may have changed."""
+        planned = self._planner and (self._planner.node, self._planner.config)
+        if self._plan_inputs() != planned:
+            self._full_pending = True
+        if self._full_pending or self._pending or self._foreign_pending:
+            self._queue()
+
+    def foreign_change(self, author: str) -> None:
+        """Note that another process changed the rules: a full sync repairs them."""
+        self.stats.foreign_changes += 1
+        if not self._foreign_pending:
+            log.warning("rules changed by another process", author=author, mode=self.proxier.name)
+        self._foreign_pending = True
+        self._queue()
+
+    def _queue(self) -> None:
+        if not self.is_ready:
+            return
+        self.stats.queued()
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Sync whenever something is due, until cancelled."""
+        failures = 0
+        self.inputs_changed()
+        while True:
+            await self._wait()
+            if self._sweep_due_from_s is not None and self._now_s() >= self._sweep_due_from_s + SWEEP_DELAY_S:
+                await self._sweep()  # before the sync: what that leaves unused has to stay for SWEEP_DELAY_S
+            if self.established.is_set() and self._now_s() >= self._last_full_s + FULL_SYNC_S:
+                self._full_pending = True
+            if self._foreign_pending and self._now_s() >= self._repair_s():
+                self._full_pending = True
+            is_due = self._pending or self._full_pending or self._search.undecided
+            is_resting = self._is_everything_rejected and self._retry_s is not None and self._now_s() < self._retry_s
+            if not is_due or is_resting or not self.is_ready:
+                continue
+            started_s = self._now_s()
+            try:
+                await self._sync()
+            except Exception as error:  # noqa: BLE001 - a defect in planning one Service must not end the others' rules
+                failures += 1
+                delay_s = min(FIRST_RETRY_S * 2.0 ** min(failures - 1, 16), self.timing.sync_s)
+                self._log_failure("rules not synced", error, retry_in_s=delay_s)
+                if not isinstance(error, ApplyError):
+                    self._full_pending = True
+                    self.stats.failures += 1
+                self._retry_s = self._now_s() + delay_s
+                await asyncio.sleep(min(delay_s, max(FIRST_RETRY_S, REST * (self._now_s() - started_s))))
+            else:
+                failures, self._retry_s = 0, None
+                await asyncio.sleep(self.timing.min_sync_s)
+
+    def _repair_s(self) -> float:
+        """When foreign changes are to be repaired: at once, or after a rest where they go on.
+
+        Changes of the cluster are synced meanwhile.
+        """
+        is_storm = self._conflicts >= IMMEDIATE_REPAIRS
+        return self._repaired_s + (min(REST * self._repair_took_s, self.timing.sync_s) if is_storm else 0.0)
+
+    async def _wait(self) -> None:
+        """Wait until something is due."""
+        if self._retry_s is not None:  # the retry is a full sync, which includes whatever else is due
+            due_s = [self._retry_s]
+        else:
+            due_s = [self._last_full_s + FULL_SYNC_S] if self.established.is_set() else []
+            due_s += [self._sweep_due_from_s + SWEEP_DELAY_S] if self._sweep_due_from_s is not None else []
+            due_s += [self._repair_s()] if self._foreign_pending else []
+            due_s += [self._now_s()] if self._search.undecided else []
+        try:
+            async with asyncio.timeout(max(min(due_s) - self._now_s(), 0.0) if due_s and self.is_ready else None):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+        self._wake.clear()
+
+    async def _sync(self) -> None:
+        started_s = self._now_s()
+        inputs = self._plan_inputs()
+        assert inputs  # noqa: S101 - see is_ready
+        services, self._pending = self._pending, {}
+        waiting = self.stats.begin()
+        is_full, self._full_pending = self._full_pending or self._planner is None, False
+        is_repair = self._foreign_pending and is_full
+        if is_repair:
+            self._conflicts = self._conflicts + 1 if started_s - self._repaired_s < CONFLICT_S else 0
+            self._foreign_pending = False
+        try:
+            result = await self._apply(services, inputs, is_full=is_full)
+        except BaseException:
+            self._full_pending = True
+            self._sweep_due_from_s = None  # what is unused is known again after a full sync
+            self.stats.failed(waiting)
+            raise
+        finally:
+            ended_s = self._now_s()
+            self.stats.took(ended_s - started_s, is_full=is_full)
+            if is_repair:
+                self._repaired_s, self._repair_took_s = ended_s, ended_s - started_s
+        self.stats.succeeded(waiting)
+        if result.differences is None:
+            self._last_full_s = self._now_s()
+        if result.differences is None or any(result.differences.values()):
+            log.info(
+                "rules synced",
+                mode=self.proxier.name,
+                full=result.differences is None,
+                services=len(self.state.services) if result.differences is None else len(result.services),
+                took_s=round(self._now_s() - started_s, 4),
+            )
+        for key, reason in result.rejected.items():
+            log.warning("Service left out of the rules", service="/".join(key), mode=self.proxier.name, reason=reason)
+        self.established.set()
+        for subscriber in self.subscribers:
+            subscriber(result)
+
+    async def _apply(self, services: Mapping[Key, None], inputs: PlanInputs, *, is_full: bool) -> SyncResult:
+        """Sync without the Services that are left out; where the kernel rejects more of them, find those first."""
+        if self._is_everything_rejected:
+            await self._require_acceptance(inputs)
+        left_out = self.left_out
+        accepted = [key for key in services if key not in left_out]
+        differences: Mapping[Family, Difference] | None = None
+        try:
+            if is_full or self._planner is None:
+                await self._sync_full(self._new_planner(inputs))
+                self._search.add(self.rejected)
+            else:
+                self._search.add(key for key in services if key in left_out)
+                accepted += await self._accepted(inputs)
+                differences = await self._sync_partial(self._planner, accepted)
+        except ApplyError:
+            await self._require_acceptance(inputs)
+            self.stats.failures += 1
+            await self._sync_without_rejected(self.state.services if is_full else accepted, inputs)
+        assert self._planner  # noqa: S101 - _sync_full has set it
+        unreported, self._unreported = self._unreported, {}
+        known, self._refusals = self._refusals, self._planner.plan.refusals
+        refused = {key: reason for key, reason in self._refusals.items() if known.get(key) != reason}
+        synced = {**services, **dict.fromkeys(accepted)}
+        return SyncResult(self._planner.plan, synced, differences, unreported, refused)
+
+    async def _require_acceptance(self, inputs: PlanInputs) -> None:
+        """ApplyError where the kernel rejects even a plan without Services: no Service is the reason."""
+        try:
+            reason = await self.proxier.check(Planner(self.state, *inputs, services=()).plan)
+        except ApplyError:
+            self.stats.failures += 1
+            raise
+        self._is_everything_rejected = bool(reason)
+        if reason:
+            self.stats.failures += 1
+            raise ApplyError((self.proxier.name,), reason)
+
+    async def _sync_without_rejected(self, suspects: Iterable[Key], inputs: PlanInputs) -> None:
+        """Find out which of the suspects the kernel rejects, and sync fully without them.
+
+        Where there are none, or nothing would be left, the error that is being handled is raised again.
+        """
+        before, left_out = dict(self.rejected), self.left_out
+        self._search.add(key for key in suspects if key not in left_out)
+        try:
+            await self._accepted(inputs)
+        except ApplyError:  # it could not be asked: nobody is to be left out for that
+            self.rejected, self._search, self._unreported = before, RejectionSearch(), {}
+            raise
+        planner = self._new_planner(inputs)
+        if self.left_out <= left_out or not (planner.plan.ipv4.fronts or planner.plan.ipv6.fronts):
+            self.rejected, self._search, self._unreported = before, RejectionSearch(), {}
+            raise  # noqa: PLE0704 - called by a handler
+        await self._sync_full(planner)
+
+    async def _accepted(self, inputs: PlanInputs) -> list[Key]:
+        """Check undecided Services for SEARCH_S at most; those that the kernel accepts."""
+
+        async def check(keys: Sequence[Key]) -> str:
+            return await self.proxier.check(Planner(self.state, *inputs, services=keys).plan)
+
+        until_s = self._now_s() + SEARCH_S
+        accepted, rejected = await self._search.decide(check, lambda: self._now_s() >= until_s)
+        for key in accepted:
+            self.rejected.pop(key, None)
+        self._unreported |= {key: reason for key, reason in rejected.items() if self.rejected.get(key) != reason}
+        self.rejected |= rejected
+        return accepted
+
+    async def _sync_full(self, planner: Planner) -> None:
+        self._planner = planner
+        await self.proxier.sync_full(planner.plan)
+
+    async def _sync_partial(self, planner: Planner, services: Iterable[Key]) -> Mapping[Family, Difference]:
+        differences = planner.update(services)
+        if any(differences.values()):
+            await self.proxier.sync_partial(planner.plan, differences)
+            if self._sweep_due_from_s is None:
+                self._sweep_due_from_s = self._now_s()
+        return differences
+
+    def _new_planner(self, inputs: PlanInputs) -> Planner:
+        left_out = self.left_out
+        return Planner(self.state, *inputs, services=[key for key in self.state.services if key not in left_out])
+
+    async def _sweep(self) -> None:
+        try:
+            self._sweep_due_from_s = self._now_s() if await self.proxier.sweep() else None
+        except ApplyError as error:
+            self._sweep_due_from_s = self._now_s()
+            self.stats.cleanup_failures += 1
+            log.info("unused rules not removed yet", mode=self.proxier.name, reason=str(error))
+        except Exception as error:  # noqa: BLE001 - a full sync removes what is unused
+            self._sweep_due_from_s = None
+            self._full_pending = True
+            self.stats.cleanup_failures += 1
+            self._log_failure("unused rules not removed", error)
+
+    def _log_failure(self, event: str, error: Exception, **facts: float) -> None:
+        """Log a failure; one that is no refusal of the kernel is a defect, of which the traceback is needed."""
+        reason = str(error) or type(error).__name__
+        if isinstance(error, ApplyError):
+            log.warning(event, mode=self.proxier.name, reason=reason, **facts)
+        else:
+            log.error(event, mode=self.proxier.name, reason=reason, **facts, exc_info=error)

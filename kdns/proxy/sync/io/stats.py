@@ -1,0 +1,124 @@
+"""The figures of a sync runner, for /metrics and /healthz: runs, failures, and pending changes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from kdns.cluster.objects import EndpointSlice, Object, Service
+from kdns.cluster.state import AnyChange
+from kdns.runtime.metrics import Histogram
+
+SYNC_BUCKETS_S: Final = tuple(0.001 * 2**k for k in range(15))
+PROGRAMMING_BUCKETS_S: Final = (0.25, 0.5, *range(1, 60), *range(60, 120, 5), *range(120, 301, 30))
+
+
+@dataclass(slots=True)
+class Changes:
+    """Changes of objects of one kind: since the last successful sync, and in total."""
+
+    pending: int = 0
+    total: int = 0
+
+    def add(self) -> None:
+        """Count one."""
+        self.pending += 1
+        self.total += 1
+
+
+class PendingChanges(NamedTuple):
+    """What was pending when a run began: numbers of changes, their trigger times, and since when."""
+
+    services: int
+    endpoints: int
+    triggers: list[float]
+    since_s: float
+
+
+@dataclass(slots=True)
+class SyncStats:
+    """The figures of one sync runner. `last_…_s` are seconds since 1970, `oldest_pending_s` is monotonic."""
+
+    now_s: Callable[[], float] = time.monotonic
+    wall_s: Callable[[], float] = time.time
+    runs: Histogram = field(default_factory=lambda: Histogram(SYNC_BUCKETS_S))
+    full: Histogram = field(default_factory=lambda: Histogram(SYNC_BUCKETS_S))
+    partial: Histogram = field(default_factory=lambda: Histogram(SYNC_BUCKETS_S))
+    programming: Histogram = field(default_factory=lambda: Histogram(PROGRAMMING_BUCKETS_S))
+    failures: int = 0
+    cleanup_failures: int = 0
+    foreign_changes: int = 0
+    last_sync_s: float = 0.0
+    last_queued_s: float = 0.0
+    oldest_pending_s: float | None = None
+    services: Changes = field(default_factory=Changes)
+    endpoints: Changes = field(default_factory=Changes)
+    _triggers: list[float] = field(default_factory=list)
+    _started_s: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._started_s = self.wall_s()
+
+    def changed(self, change: AnyChange) -> None:
+        """Count a change, and note its trigger time unless that is before kdns started."""
+        obj = change.new or change.old
+        if isinstance(obj, Service):
+            self.services.add()
+        elif isinstance(obj, EndpointSlice):
+            self.endpoints.add()
+            trigger_s = _trigger_s(change.old, change.new)
+            if trigger_s is not None and trigger_s >= self._started_s:
+                self._triggers.append(trigger_s)
+
+    def queued(self) -> None:
+        """Note that a sync is due."""
+        self.last_queued_s = self.wall_s()
+        if self.oldest_pending_s is None:
+            self.oldest_pending_s = self.now_s()
+
+    def begin(self) -> PendingChanges:
+        """A run begins: what is pending is part of it."""
+        since_s = self.now_s() if self.oldest_pending_s is None else self.oldest_pending_s
+        pending = PendingChanges(self.services.pending, self.endpoints.pending, self._triggers, since_s)
+        self._triggers, self.oldest_pending_s = [], None
+        return pending
+
+    def took(self, took_s: float, *, is_full: bool) -> None:
+        """A run has ended, whether it succeeded or not."""
+        for histogram in (self.runs, self.full if is_full else self.partial):
+            histogram.add(took_s)
+
+    def failed(self, pending: PendingChanges) -> None:
+        """The run's changes are pending again."""
+        self._triggers = pending.triggers + self._triggers
+        self.oldest_pending_s = pending.since_s
+
+    def succeeded(self, pending: PendingChanges) -> None:
+        """The run's changes are applied."""
+        now_s = self.last_sync_s = self.wall_s()
+        self.services.pending -= pending.services
+        self.endpoints.pending -= pending.endpoints
+        for trigger_s in pending.triggers:
+            self.programming.add(max(now_s - trigger_s, 0.0))
+
+
+def _trigger_s(old: Object | None, new: Object | None) -> float | None:
+    """The trigger time of this change of a slice (annotation endpoints.kubernetes.io/last-change-trigger-time).
+
+    None where there is no annotation, or the one of the change before.
+    """
+    when = _trigger_time(new)
+    if not when or when == _trigger_time(old):
+        return None
+    try:
+        return datetime.fromisoformat(when).timestamp()
+    except ValueError:
+        return None
+
+
+def _trigger_time(obj: Object | None) -> str:
+    annotations = obj.metadata.annotations if isinstance(obj, EndpointSlice) else None
+    return annotations.trigger_time if annotations else ""

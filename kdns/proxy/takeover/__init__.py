@@ -1,0 +1,1 @@
+"""From one proxy or mode of a node to the next."""

@@ -1,0 +1,1 @@
+"""Mode userspace at work: relays over TCP and UDP."""

@@ -1,0 +1,267 @@
+"""Mode userspace: a relay for every front, and rules that capture packets for them.
+
+Differs: kube-proxy's relays knew no traffic policies, topology or source ranges, accepted a connection for which there
+was no endpoint, and ended both directions when one ended. Here they follow the same plan as the kernel's modes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
+from itertools import chain
+from typing import Final
+
+from kdns import logs
+from kdns.errors import ApplyError
+from kdns.net import FAMILIES, Family, is_loopback
+from kdns.netlink.conntrack import SocketAddress
+from kdns.proxy.plan.plan import FamilyPlan, Front, Plan, PortName, PortPlan
+from kdns.proxy.plan.planner import Difference
+from kdns.proxy.sync.io.proxier import Footprint, ForeignChange, UdpTargets
+from kdns.proxy.userspace.balancer import Balancer
+from kdns.proxy.userspace.io.capture import Capture
+from kdns.proxy.userspace.io.counters import RelayCounters
+from kdns.proxy.userspace.io.relay_set import SOCKET_KINDS, ListenAddresses, RelaySet, listen_addresses
+from kdns.proxy.userspace.io.resources import RelayResources
+from kdns.proxy.userspace.io.sockets import is_own_address, supported_families
+from kdns.proxy.userspace.proxy_protocol import HEADERS
+from kdns.proxy.userspace.relays import RelayKey, own_address, relay_keys
+from kdns.proxy.userspace.sessions import Sessions
+from kdns.runtime.tasks import observed
+
+UPKEEP_S: Final = 30.0
+"""How often listeners that could not be opened are retried, and clients forgotten whose affinity has timed out."""
+GRACE_S: Final = 2.0
+"""How long relays accept clients after the rules of another mode have taken their place."""
+DRAIN_S: Final = 60.0
+"""How long their connections may go on then."""
+DRAIN_CHECK_S: Final = 0.5
+
+log = logs.get(__name__)
+
+
+class UserspaceProxier:
+    """The proxier of mode userspace. To be closed at the end: rules that lead to relays must not outlive them.
+
+    Without a `capture` only fronts at this machine's own addresses are served. Relays that capture take their ports
+    from `ports`; empty: the kernel chooses. `limit` bounds the descriptors, None: what the process may have. `draw(n)`
+    chooses the first endpoint of a Service port.
+    """
+
+    name = "userspace"
+
+    def __init__(
+        self,
+        capture: Capture | None = None,
+        *,
+        ports: range = range(0),
+        udp_idle_s: float = 0.25,
+        limit: int | None = None,
+        now_s: Callable[[], float] = time.monotonic,
+        draw: Callable[[int], int] = random.randrange,
+    ) -> None:
+        self._capture = capture
+        self._ports, self._udp_idle_s, self._limit, self._now_s = ports, udp_idle_s, limit, now_s
+        self._sessions = Sessions(Balancer(draw))
+        self.counters = RelayCounters(self._sessions, capture.counters if capture else None)
+        self._unsupported: dict[PortName, tuple[str, ...]] = {}
+        self._lock = asyncio.Lock()
+        self._families = supported_families()
+        self._resources: RelayResources | None = None
+        self._relays: RelaySet | None = None
+        self._upkeep: asyncio.Task[None] | None = None
+
+    @property
+    def listening(self) -> Mapping[RelayKey, ListenAddresses]:
+        """Where each relay listens; port 0 stands for any free port."""
+        return self._relays.listening if self._relays else {}
+
+    @property
+    def missing(self) -> Mapping[RelayKey, str]:
+        """Why relays of the plan do not listen."""
+        return self._relays.missing if self._relays else {}
+
+    async def sync_full(self, plan: Plan) -> None:
+        """Open and close relays by the plan, and replace the capture. Connections stay established."""
+        async with self._lock:
+            relays = self._started()
+            self._sessions.plan = plan
+            halves = [plan.of(family) for family in FAMILIES]
+            if self._capture:
+                for half in halves:
+                    address = own_address(half)
+                    is_usable = address is not None and is_own_address(address)
+                    self._capture.relay_addresses[half.family] = address if is_usable else None
+            wanted: dict[RelayKey, ListenAddresses] = {}
+            for half in halves:
+                wanted |= self._listen_addresses(half, half.fronts.values())
+            relays.close([key for key, where in relays.listening.items() if wanted.get(key, where) != where])
+            relays.open(wanted)
+            if self._capture:
+                await self._capture.sync_full(plan)
+            relays.close([key for key in (*relays.listening, *relays.missing) if key not in wanted])
+            for name in {*self._sessions.counters, *self._unsupported} - {*plan.ipv4.ports, *plan.ipv6.ports}:
+                self._forget(name)
+            for half in halves:
+                for port in half.ports.values():
+                    self._reconcile_port(relays, half.family, port)
+
+    async def sync_partial(self, plan: Plan, differences: Mapping[Family, Difference]) -> None:
+        """Open relays of new fronts, capture for them, and close those of fronts that are gone."""
+        async with self._lock:
+            relays = self._started()
+            self._sessions.plan = plan
+            gone: list[RelayKey] = []
+            for family, difference in differences.items():
+                wanted = self._listen_addresses(plan.of(family), (new for _, new in difference.fronts.values() if new))
+                relays.open(wanted)
+                before = (old for old, _ in difference.fronts.values() if old)
+                gone += self._listen_addresses(plan.of(family), before).keys() - wanted.keys()
+            if self._capture:
+                await self._capture.sync_partial(plan, differences)
+            relays.close(gone)
+            for family, difference in differences.items():
+                for name, (_, new) in difference.ports.items():
+                    if new:
+                        self._reconcile_port(relays, family, new)
+                    elif name not in plan.ipv4.ports and name not in plan.ipv6.ports:
+                        self._forget(name)
+
+    async def sweep(self) -> bool:
+        """Sweep the rules of the capture."""
+        async with self._lock:
+            return self._capture is not None and await self._capture.sweep()
+
+    async def check(self, plan: Plan) -> str:
+        """Why the kernel would reject the rules of the capture. Relays that do not listen are `missing`."""
+        async with self._lock:
+            return await self._capture.check(plan) if self._capture else ""
+
+    @property
+    def udp_targets(self) -> UdpTargets | None:
+        """The relays of the front, which have other ports after a restart, and after a time without endpoints."""
+        return self._udp_targets if self._capture else None
+
+    @property
+    def footprint(self) -> Footprint:
+        """That of the capture; relays have nothing in the kernel that stays."""
+        return self._capture.footprint if self._capture else Footprint()
+
+    def watch(self, changed: ForeignChange) -> AbstractContextManager[None]:
+        """Notice foreign changes of the rules that capture."""
+        return self._capture.watch(changed) if self._capture else nullcontext()
+
+    def reconfigure(self, *, ports: range, udp_idle_s: float) -> bool:
+        """Go on with these settings, new relays by the new ones; False where ports are to be others."""
+        if ports != self._ports:
+            return False
+        self._udp_idle_s = udp_idle_s
+        if self._relays:
+            self._relays.udp_idle_s = udp_idle_s
+        return True
+
+    async def retire(self) -> None:
+        """See RunningMode. New clients, whose packets were under way when the rules changed, are served for GRACE_S."""
+        try:
+            await self._end_upkeep()
+            await asyncio.sleep(GRACE_S)
+            resources, until_s = self._resources, self._now_s() + DRAIN_S
+            if self._relays and resources:
+                self._relays.close(self._relays.listening)
+                while resources.connections and self._now_s() < until_s:  # noqa: ASYNC110 - they end in callbacks
+                    await asyncio.sleep(DRAIN_CHECK_S)
+                if resources.connections:
+                    log.warning("relayed connections reset", connections=len(resources.connections), after_s=DRAIN_S)
+            if self._capture:
+                await self._capture.retire()
+        finally:
+            self._end()
+
+    async def close(self, *, keep_rules: bool = False) -> None:
+        """Remove the rules that capture, which would lead nowhere, and then close the relays."""
+        del keep_rules
+        await self._end_upkeep()
+        async with self._lock:
+            try:
+                if self._capture:
+                    await self._capture.close(keep_rules=self._relays is None)
+            finally:
+                self._end()
+
+    async def _end_upkeep(self) -> None:
+        if self._upkeep:
+            self._upkeep.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._upkeep
+
+    def _end(self) -> None:
+        if self._relays and self._resources:
+            self._relays.close(self._relays.listening)
+            self._resources.close()
+        self._relays = self._resources = None
+
+    def _udp_targets(self, family: Family, front: Front) -> frozenset[SocketAddress]:
+        if not self._capture or is_loopback(front.key.address):
+            return frozenset({(front.key.address, front.key.port)})
+        address = self._capture.relay_addresses[family] or ""
+        ports = self._relays.captured_ports if self._relays else {}
+        keys = relay_keys(family, front, captures=True)
+        return frozenset((str(address), ports[key]) for key in keys if key in ports)
+
+    def _started(self) -> RelaySet:
+        if self._relays is None:
+            self._resources = RelayResources(self._sessions, limit=self._limit, now_s=self._now_s)
+            self._relays = RelaySet(self._resources, self._ports, self._udp_idle_s)
+            self._upkeep = observed(self._run_upkeep(), "upkeep of relays")
+            if self._families != FAMILIES:
+                log.warning("virtual IPs of IPv6 are not served", reason="this machine has no IPv6")
+            if self._capture:
+                self._capture.prepare()
+                self._capture.relay_ports = self._relays.captured_ports
+        return self._relays
+
+    def _listen_addresses(self, half: FamilyPlan, fronts: Iterable[Front]) -> dict[RelayKey, ListenAddresses]:
+        if half.family not in self._families:
+            return {}
+        captures = self._capture is not None
+        own = self._capture.relay_addresses[half.family] if self._capture else None
+        keys = chain.from_iterable(relay_keys(half.family, front, captures=captures) for front in fronts)
+        return {key: listen_addresses(half, key, own) for key in keys}
+
+    def _reconcile_port(self, relays: RelaySet, family: Family, port: PortPlan) -> None:
+        """End flows to endpoints that are gone, and log once what relays do not support."""
+        relays.end_stale_flows(family, port)
+        unsupported = tuple(_unsupported(port))
+        for reason in unsupported:
+            if reason not in self._unsupported.get(port.name, ()):
+                log.warning("Service not fully supported", service=str(port.name), reason=reason)
+        if unsupported:
+            self._unsupported[port.name] = unsupported
+        else:
+            self._unsupported.pop(port.name, None)
+
+    def _forget(self, name: PortName) -> None:
+        self._sessions.forget(name)
+        self._unsupported.pop(name, None)
+
+    async def _run_upkeep(self) -> None:
+        """Every UPKEEP_S, retry listeners that could not be opened, and forget clients without affinity."""
+        while True:
+            await asyncio.sleep(UPKEEP_S)
+            self._sessions.balancer.sweep(self._now_s())
+            if self.missing and self._sessions.plan:
+                try:
+                    await self.sync_full(self._sessions.plan)
+                except ApplyError as error:
+                    log.warning("capture for relays not synced yet", reason=str(error))
+
+
+def _unsupported(port: PortPlan) -> Iterator[str]:
+    """What relays do not support of a Service port."""
+    if port.name.protocol not in SOCKET_KINDS:
+        yield f"mode userspace relays TCP and UDP, not {port.name.protocol}"
+    if port.proxy_protocol and port.proxy_protocol not in HEADERS:
+        yield f"annotation kdns/proxy-protocol is {port.proxy_protocol!r}; wanted: {' or '.join(HEADERS)}"

@@ -1,0 +1,5 @@
+"""What every shell needs of this machine: connections, tasks, signals, metrics, programs, HTTP sites and files.
+
+It knows neither DNS nor Kubernetes, and is the one room that is input and output by nature.
+Begin with `connections`, the only place that accepts them, and `tasks`.
+"""

@@ -1,0 +1,357 @@
+"""The connections that this process accepts: fewer than it has descriptors, and shared fairly among clients.
+
+share_out(Kind.DNS, Kind.SITES)          # once, at the start of the process
+connections = Connections(Kind.DNS)      # one for all listeners of a kind
+Listener(sock, lambda: Protocol(connections))
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import resource
+import socket
+import ssl
+from asyncio import sslproto
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from kdns import logs
+from kdns.net import client_of
+from kdns.runtime.os_errors import os_reason
+
+log = logs.get(__name__)
+
+_FIRST_UNPRIVILEGED_PORT: Final = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
+
+
+class Kind(Enum):
+    """What accepts connections, and the sockets to upstreams. The value is its name in the log."""
+
+    DNS = "DNS over TCP"
+    API = "API"
+    UNAUTHENTICATED = "API before authentication"
+    SITES = "health and metrics"
+    NODE_SITES = "health and metrics of the node"
+    RELAYS = "relays"
+    UPSTREAMS = "upstreams"
+
+
+MAX_CONNECTIONS: Final = {
+    Kind.DNS: 1000,
+    Kind.API: 2000,
+    Kind.UNAUTHENTICATED: 256,
+    Kind.SITES: 256,
+    Kind.NODE_SITES: 256,
+    Kind.RELAYS: 1 << 20,
+    Kind.UPSTREAMS: 1000,
+}
+"""How many there may be of each kind, for relays in descriptors; fewer where the process may not have so many."""
+RESERVED: Final = 256
+"""Descriptors that are left to the rest of the process: bound sockets, files, its own requests, and what is closing."""
+MAX_DESCRIPTORS: Final = 1 << 20
+BACKLOG: Final = 1024
+BURST: Final = 16
+"""Connections accepted before the loop may do something else."""
+PAUSE_S: Final = 1.0
+"""How long nothing is accepted after the kernel had no descriptor left."""
+HANDSHAKE_S: Final = 10.0
+TLS_CLOSE_S: Final = 2.0
+"""How long the client may take to confirm the end of a TLS connection."""
+TLS_BUFFER_BYTES: Final = 32 * 1024
+"""asyncio's own are 256 KiB, which is more than everything else that a connection holds."""
+
+_OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+_kinds: Final = set(Kind)
+"""Among what the descriptors are shared out: all kinds, unless the process says what it accepts."""
+
+
+def raise_open_files_limit() -> int:
+    """The limit of open files, after the soft limit was raised to the hard one: usual is 1024.
+
+    Go programs such as CoreDNS do the same when they start.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(OSError, ValueError):  # macOS reports a limit that it does not grant
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            return wanted
+    return min(soft, MAX_DESCRIPTORS) if soft != resource.RLIM_INFINITY else MAX_DESCRIPTORS
+
+
+def shares(limit: int, kinds: Iterable[Kind]) -> dict[Kind, int]:
+    """How many connections each kind may have under this limit of descriptors; the smallest kinds are served first."""
+    left = limit - min(RESERVED, limit // 2)
+    waiting = sorted(kinds, key=MAX_CONNECTIONS.__getitem__)
+    granted = {}
+    for position, kind in enumerate(waiting):
+        granted[kind] = min(MAX_CONNECTIONS[kind], left // (len(waiting) - position))
+        left -= granted[kind]
+    return granted
+
+
+def share_out(*kinds: Kind) -> None:
+    """Raise the limit of open files; from now on only these kinds have shares of it."""
+    raise_open_files_limit()
+    _kinds.clear()
+    _kinds.update(kinds)
+
+
+def maximum(kind: Kind) -> int:
+    """The share of a kind."""
+    return shares(raise_open_files_limit(), _kinds | {kind})[kind]
+
+
+@dataclass(slots=True)
+class _Entry:
+    client: str | bytes
+    abort: Callable[[], object]
+    is_idle: bool = True
+
+
+class Connections:
+    """The connections of a kind. Where all are taken, a new one takes the place of an idle one.
+
+    The client with the most idle connections loses the one that is idle the longest (RFC 7766 §6.2): who holds few
+    loses none to who holds many. Clients are told apart by `net.client_of`.
+    """
+
+    def __init__(self, kind: Kind, limit: int | None = None) -> None:
+        self.maximum = maximum(kind) if limit is None else limit
+        self._entries: dict[Hashable, _Entry] = {}
+        self._idle: dict[str | bytes, dict[Hashable, None]] = {}
+        """By client, those that are idle the longest first."""
+        self._holders: dict[int, dict[str | bytes, None]] = {}
+        """By the number of idle connections, the clients that have so many."""
+        self._full = logs.RareWarning(
+            __name__, "too many connections: idle ones are closed", of=kind.value, maximum=self.maximum
+        )
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, connection: Hashable, address: str, abort: Callable[[], object]) -> bool:
+        """Count an idle connection of a client, or False where there is no room. `abort` is called when it must go.
+
+        One that is counted already keeps its place.
+        """
+        self.remove(connection)
+        if len(self._entries) >= self.maximum:
+            self._full.log()
+            if not self._evict():
+                return False
+        client = client_of(address)
+        self._entries[connection] = _Entry(client, abort)
+        self._join(connection, client)
+        return True
+
+    def touch(self, connection: Hashable) -> None:
+        """It is idle from now on."""
+        entry = self._entries.get(connection)
+        if entry is None:
+            return
+        if entry.is_idle:
+            idle = self._idle[entry.client]
+            del idle[connection]
+            idle[connection] = None
+        else:
+            entry.is_idle = True
+            self._join(connection, entry.client)
+
+    def occupy(self, connection: Hashable) -> None:
+        """It is not idle until it is touched."""
+        entry = self._entries.get(connection)
+        if entry is not None and entry.is_idle:
+            entry.is_idle = False
+            self._leave(connection, entry.client)
+
+    def remove(self, connection: Hashable) -> None:
+        """Forget a connection, counted or not."""
+        entry = self._entries.pop(connection, None)
+        if entry is not None and entry.is_idle:
+            self._leave(connection, entry.client)
+
+    def _evict(self) -> bool:
+        if not self._holders:
+            return False
+        client = next(iter(self._holders[max(self._holders)]))
+        connection = next(iter(self._idle[client]))
+        abort = self._entries[connection].abort
+        self.remove(connection)
+        abort()
+        return True
+
+    def _join(self, connection: Hashable, client: str | bytes) -> None:
+        idle = self._idle.setdefault(client, {})
+        self._count(client, len(idle), len(idle) + 1)
+        idle[connection] = None
+
+    def _leave(self, connection: Hashable, client: str | bytes) -> None:
+        idle = self._idle[client]
+        self._count(client, len(idle), len(idle) - 1)
+        del idle[connection]
+        if not idle:
+            del self._idle[client]
+
+    def _count(self, client: str | bytes, before: int, after: int) -> None:
+        if before:
+            del self._holders[before][client]
+            if not self._holders[before]:
+                del self._holders[before]
+        if after:
+            self._holders.setdefault(after, {})[client] = None
+
+
+class Listener:
+    """Accepts the connections of a bound socket in small bursts, each with a protocol of its own.
+
+    Under TLS, which may be changed, handshakes have to end within HANDSHAKE_S. They count among `handshakes` under
+    their protocols, which keep their places there until they remove themselves.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        protocol: Callable[[], asyncio.BaseProtocol],
+        tls: ssl.SSLContext | None = None,
+        handshakes: Connections | None = None,
+    ) -> None:
+        self.socket, self._protocol, self.tls, self._handshakes = sock, protocol, tls, handshakes
+        self._loop = asyncio.get_running_loop()
+        self._connecting: set[asyncio.Task[object]] = set()
+        self._paused: asyncio.TimerHandle | None = None
+        self._out_of_descriptors = logs.RareWarning(__name__, "no descriptors left: nothing is accepted for a moment")
+        if tls:
+            sslproto.SSLProtocol.max_size = TLS_BUFFER_BYTES  # of all connections: it is no argument of anything
+        sock.setblocking(False)
+        sock.listen(BACKLOG)
+        self._loop.add_reader(sock, self._accept)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """The bound address and port."""
+        host, port = self.socket.getsockname()[:2]
+        return host, port
+
+    def close(self) -> None:
+        """Stop accepting, and end handshakes. Connections stay."""
+        if self._paused:
+            self._paused.cancel()
+        self._loop.remove_reader(self.socket)
+        self.socket.close()
+        if self.tls:
+            for task in self._connecting:
+                task.cancel()
+
+    def _accept(self) -> None:
+        for _ in range(BURST):
+            try:
+                client, address = self.socket.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                if error.errno in _OUT_OF_DESCRIPTORS:
+                    self._pause(error.errno)
+                    return
+                continue  # the client was gone before it was accepted
+            client.setblocking(False)
+            self._connect(client, address[0])
+
+    def _pause(self, number: int) -> None:
+        self._out_of_descriptors.log(reason=os.strerror(number), retry_in_s=PAUSE_S)
+        self._loop.remove_reader(self.socket)
+        self._paused = self._loop.call_later(PAUSE_S, self._loop.add_reader, self.socket, self._accept)
+
+    def _connect(self, client: socket.socket, address: str) -> None:
+        tls = self.tls
+        times = {"ssl_handshake_timeout": HANDSHAKE_S, "ssl_shutdown_timeout": TLS_CLOSE_S} if tls else {}
+        protocol = self._protocol()
+        connected = self._loop.connect_accepted_socket(lambda: protocol, client, ssl=tls, **times)
+        task: asyncio.Task[object] = self._loop.create_task(connected)
+        self._connecting.add(task)
+        task.add_done_callback(partial(self._connected, client, protocol))
+        if self._handshakes is not None and not self._handshakes.add(protocol, address, task.cancel):
+            task.cancel()
+
+    def _connected(self, client: socket.socket, protocol: asyncio.BaseProtocol, task: asyncio.Task[object]) -> None:
+        self._connecting.discard(task)
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if error is None:
+            return
+        client.close()
+        if self._handshakes is not None:
+            self._handshakes.remove(protocol)
+        if not isinstance(error, OSError | asyncio.CancelledError):  # gone, or speaks no TLS
+            log.error("connection failed", exc_info=error)
+
+
+@contextmanager
+def shared_ports(sockets: Iterable[socket.socket]) -> Iterator[None]:
+    """Inside, another socket of this process can have the port of these, which are to be closed.
+
+    Both sides need SO_REUSEPORT for TCP, where these listen, and SO_REUSEADDR for UDP.
+    """
+    options = [
+        (sock, socket.SO_REUSEPORT if sock.type == socket.SOCK_STREAM else socket.SO_REUSEADDR) for sock in sockets
+    ]
+    for sock, option in options:
+        sock.setsockopt(socket.SOL_SOCKET, option, 1)
+    try:
+        yield
+    finally:
+        for sock, option in options:
+            sock.setsockopt(socket.SOL_SOCKET, option, 0)
+
+
+def hold_unsent(transport: asyncio.Transport) -> None:
+    """Have the protocol paused whenever something is unsent: by the limits of asyncio, 64 KiB may be first.
+
+    Under TLS the transport below has limits of its own. A limit of 0 would mean there that nothing unsent is too much.
+    """
+    transport.set_write_buffer_limits(high=1, low=0)
+    if below := _below(transport):
+        below.set_write_buffer_limits(high=1, low=0)
+
+
+def unsent_bytes(transport: asyncio.Transport) -> int:
+    """What was written and the kernel has not taken yet."""
+    below = _below(transport)
+    return transport.get_write_buffer_size() + (below.get_write_buffer_size() if below else 0)
+
+
+def is_lost(transport: asyncio.Transport) -> bool:
+    """Whether nothing that is written arrives any more; then asyncio would log each further write.
+
+    A TLS transport learns in the next iteration that the one below it failed.
+    """
+    below = _below(transport)
+    return transport.is_closing() or (below is not None and below.is_closing())
+
+
+def _below(transport: asyncio.Transport) -> asyncio.Transport | None:
+    """The transport that a TLS transport writes to. asyncio has no public name for it."""
+    below = getattr(getattr(transport, "_ssl_protocol", None), "_transport", None)
+    return below if isinstance(below, asyncio.Transport) else None
+
+
+def bind_failure(error: OSError) -> str:
+    """Why an address could not be bound; for want of a capability, with the ways to have it."""
+    if isinstance(error, PermissionError):
+        try:
+            first = _FIRST_UNPRIVILEGED_PORT.read_text(encoding="ascii").strip()
+        except OSError:
+            first = "1024"
+        return (
+            f"ports below {first} need the capability NET_BIND_SERVICE: take another port, run as root, or give it by "
+            "AmbientCapabilities=CAP_NET_BIND_SERVICE in a systemd unit, capabilities.add of a container, or "
+            "`setcap cap_net_bind_service=+ep` on the Python that runs kdns"
+        )
+    return os_reason(error)

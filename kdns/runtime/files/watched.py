@@ -1,0 +1,91 @@
+"""Files that a directive reads again and again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from kdns import logs
+from kdns.errors import CorefileError
+from kdns.runtime.files.bounded import CHARACTERS_MAX, bounded_text
+from kdns.runtime.tasks import in_daemon_thread
+
+SMALL_CHARACTERS_MAX: Final = 64 * 1024
+"""How long a file may be that the loop reads: a resolv.conf, a key."""
+
+log = logs.get(__name__)
+
+
+@dataclass(slots=True)
+class WatchedFile:
+    """One file: `kind` is what it is called in messages; `read` takes what `parse` makes of its text, in a thread.
+
+    Both may raise CorefileError. A file that `is_optional` is empty where it is not there.
+    A file that is parsed may be large: `begin` reads and parses it in a thread. Others are read when this is made,
+    by the loop, and so have SMALL_CHARACTERS_MAX at most. Raises CorefileError for one that cannot be read or used.
+    """
+
+    kind: str
+    path: str
+    every_s: float
+    read: Callable[[Any], None]
+    parse: Callable[[str], Any] | None = None
+    is_optional: bool = False
+    _text: str = field(init=False, default="")
+
+    def __post_init__(self) -> None:
+        if self.parse is None:
+            self.read(self._load_first())
+
+    async def begin(self) -> None:
+        """Read and parse a file that is parsed; CorefileError for one that cannot be read or used."""
+        if self.parse is not None:
+            text = await in_daemon_thread(self._load_first)
+            self.read(await in_daemon_thread(partial(self.parse, text)))
+
+    async def follow(self) -> None:
+        """Look at the file every `every_s` seconds and give a changed text to `read`; never returns.
+
+        A file that became unusable is logged, once, and what was read last counts on.
+        """
+        logged = ""
+        while True:
+            await asyncio.sleep(self.every_s)
+            try:
+                text = await in_daemon_thread(self._load)
+                if text != self._text or logged:
+                    parsed = await in_daemon_thread(partial(self.parse, text)) if self.parse else text
+                    self.read(parsed)
+            except CorefileError as error:
+                if str(error) != logged:
+                    log.warning("watched file not usable", kind=self.kind, error=str(error), answers="as before")
+                logged = str(error)
+                continue
+            logged = ""
+            if text != self._text:
+                self._text = text
+                log.info("watched file read", kind=self.kind, path=self.path)
+
+    def _load_first(self) -> str:
+        self._text = self._load()
+        if self.is_optional and not Path(self.path).exists():
+            log.warning("watched file is not there", kind=self.kind, path=self.path)
+        return self._text
+
+    def _load(self) -> str:
+        path = Path(self.path)
+        try:
+            if path.is_fifo() or path.is_socket():  # what is written into it may never come
+                raise CorefileError(self.path, 0, "", f"the {self.kind} cannot be read: it is no regular file")
+            return bounded_text(path, CHARACTERS_MAX if self.parse else SMALL_CHARACTERS_MAX)
+        except FileNotFoundError as error:
+            if self.is_optional:
+                return ""
+            raise CorefileError(self.path, 0, "", f"the {self.kind} cannot be read: {error.strerror}") from error
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            raise CorefileError(self.path, 0, "", f"the {self.kind} cannot be read: {reason}") from error

@@ -1,0 +1,1 @@
+"""HTTP sites of a process: health, metrics, profiling."""

@@ -1,0 +1,219 @@
+"""HTTP/1.1 servers whose connections are bounded in number, in time without a request, and in memory.
+
+A connection is new until the server admits it, which it does for a client that it trusts. A new one has one request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeAlias
+
+from aiohttp import HttpVersion11, StreamReader, hdrs, web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http_parser import RawRequestMessage
+
+from kdns.errors import ListenError
+from kdns.net import join_host_port
+from kdns.runtime.connections import Connections, Listener, bind_failure
+from kdns.runtime.http.log import HttpLog
+
+FIRST_REQUEST_S: Final = 10.0
+"""How long a new connection may be without a whole request."""
+IDLE_S: Final = 120.0
+"""How long a connection may be idle between two requests."""
+LINGER_S: Final = 2.0
+"""How long the rest of a request is read that is answered already."""
+HEAD_BYTES_MAX: Final = 32 * 1024
+"""How much a connection may send before its first answer, beside a body."""
+READ_BUFFER_BYTES: Final = 16 * 1024
+RECEIVE_BYTES: Final = 256 * 1024
+"""What asyncio receives at a time. As much of a body may be there before it is known whether it is read."""
+SHUTDOWN_S: Final = 2.0
+
+Handler: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+
+class HttpConnection(web.RequestHandler):
+    """The connection of a client, which counts as idle while none of its requests is handled."""
+
+    def __init__(self, server: HttpServer, connections: Connections, bytes_max: int, **options: Any) -> None:
+        super().__init__(server, loop=asyncio.get_running_loop(), **options)
+        self._pool, self._bytes_left = connections, bytes_max
+        self._transport: asyncio.Transport
+        self._deadline: asyncio.TimerHandle | None = None
+        self.is_admitted = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Count the connection and wait for its first request."""
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - asyncio gives stream servers no other kind
+        super().connection_made(transport)
+        self._transport = transport
+        if self._pool.add(self, self._address, transport.abort):
+            wait_s = min(FIRST_REQUEST_S, self.keepalive_timeout)
+            self._deadline = asyncio.get_running_loop().call_later(wait_s, transport.abort)
+        else:
+            transport.abort()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Forget the connection."""
+        self._pool.remove(self)
+        self._end_wait()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take what the client sends, so long as it is not too much for a new one."""
+        if not self.is_admitted:
+            self._bytes_left -= len(data)
+            if self._bytes_left < 0:
+                self._transport.abort()
+                return
+        super().data_received(data)
+
+    def admit(self, connections: Connections) -> bool:
+        """Count it among others from now on, with any number of requests; False where these are taken and at work."""
+        if not self.is_admitted:
+            if not connections.add(self, self._address, self._transport.abort):
+                return False
+            self._pool.remove(self)
+            self._pool, self.is_admitted = connections, True
+            connections.occupy(self)
+        return True
+
+    def occupy(self) -> None:
+        """A request is handled."""
+        self._end_wait()
+        self._pool.occupy(self)
+
+    def release(self) -> None:
+        """The request was handled."""
+        self._pool.touch(self)
+
+    def end(self, response: web.StreamResponse) -> None:
+        """Take no further request: this is the last response."""
+        response.force_close()
+        self.close()
+
+    def _end_wait(self) -> None:
+        if self._deadline:
+            self._deadline.cancel()
+
+    @property
+    def _address(self) -> str:
+        """The client's address, "" for one that is gone already."""
+        peer = self._transport.get_extra_info("peername")
+        return str(peer[0]) if peer else ""
+
+
+class HttpServer(web.Server):
+    """An HTTP server. A new connection counts among `connections`.
+
+    A body arrives as it was sent: nothing is inflated. One of more than `body_bytes_max` cannot be read, and where that
+    is 0, a request with a body is refused with 413.
+    """
+
+    def __init__(
+        self, handler: Handler, connections: Connections, *, body_bytes_max: int = 0, idle_s: float = IDLE_S
+    ) -> None:
+        super().__init__(self._answer, request_factory=self._request, handler_cancellation=True)
+        self._handler, self._pool, self._body_bytes_max, self._idle_s = handler, connections, body_bytes_max, idle_s
+        self._listeners: list[Listener] = []
+
+    def __call__(self) -> HttpConnection:
+        """A new connection."""
+        return HttpConnection(
+            self,
+            self._pool,
+            HEAD_BYTES_MAX + (RECEIVE_BYTES if self._body_bytes_max else 0),
+            access_log=None,
+            auto_decompress=False,
+            keepalive_timeout=self._idle_s,
+            lingering_time=LINGER_S,
+            logger=HttpLog(),
+            read_bufsize=READ_BUFFER_BYTES,
+        )
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """The bound address and port."""
+        return self._listeners[0].address
+
+    @property
+    def sockets(self) -> list[socket.socket]:
+        """The bound sockets."""
+        return [listener.socket for listener in self._listeners]
+
+    async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None, *, is_shared: bool = False) -> None:
+        """Listen on an address ("" is all addresses); ListenError where it cannot be bound.
+
+        Under TLS, handshakes count as connections. With `is_shared` the port may be that of sockets that are to be
+        closed: see connections.shared_ports.
+        """
+        try:
+            bound = await asyncio.get_running_loop().create_server(
+                asyncio.Protocol, host or None, port, start_serving=False, reuse_port=is_shared or None
+            )
+        except OSError as error:
+            raise ListenError(join_host_port(host, port), bind_failure(error)) from error
+        sockets = [sock.dup() for sock in bound.sockets]  # asyncio binds them, but accepts without a bound
+        bound.close()
+        self._listeners = [Listener(sock, self, tls, self._pool if tls else None) for sock in sockets]
+        for sock in sockets:  # listening takes the port once more
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 0)
+
+    async def close(self) -> None:
+        """Stop listening, and finish the requests in flight."""
+        while self._listeners:
+            self._listeners.pop().close()
+        await asyncio.sleep(0)
+        self.pre_shutdown()
+        await self.shutdown(SHUTDOWN_S)
+
+    def _request(
+        self,
+        message: RawRequestMessage,
+        payload: StreamReader,
+        protocol: web.RequestHandler,
+        writer: AbstractStreamWriter,
+        task: asyncio.Task[None],
+    ) -> web.BaseRequest:
+        loop = asyncio.get_running_loop()
+        return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=self._body_bytes_max)
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        connection = connection_of(request)
+        connection.occupy()
+        try:
+            _check_coding(request)
+            if request.body_exists and not self._body_bytes_max:
+                raise web.HTTPRequestEntityTooLarge(0, text="no body is read here\n")
+            response = await self._handler(request)
+        except web.HTTPException as refusal:
+            if not connection.is_admitted or isinstance(refusal, web.HTTPNotImplemented):
+                connection.end(refusal)
+            raise
+        else:
+            if not connection.is_admitted:
+                connection.end(response)
+            return response
+        finally:
+            connection.release()
+
+
+def connection_of(request: web.BaseRequest) -> HttpConnection:
+    """The connection of a request to an HttpServer."""
+    connection = request.protocol
+    assert isinstance(connection, HttpConnection)  # noqa: S101 - the server makes no others
+    return connection
+
+
+def _check_coding(request: web.BaseRequest) -> None:
+    """Raise HTTPNotImplemented for a body in any other coding than chunks of HTTP/1.1 (RFC 9112 §6.1).
+
+    A proxy in front may see the end of such a body elsewhere, so the connection must not be used again.
+    """
+    coding = request.headers.get(hdrs.TRANSFER_ENCODING)
+    if coding is not None and (coding.strip().lower() != "chunked" or request.version < HttpVersion11):
+        raise web.HTTPNotImplemented(text="of the transfer codings only chunked is supported, over HTTP/1.1\n")

@@ -1,0 +1,69 @@
+"""What queries and responses look like on a connection: messages behind their lengths, or HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Hashable
+from typing import Final, Protocol, TypeAlias
+
+from kdns.upstream.upstream import UpstreamError
+
+Key: TypeAlias = Hashable
+"""What tells the queries of one connection apart."""
+Arrived: TypeAlias = tuple[Key, bytes | UpstreamError]
+"""A message, or why there is none, and the query that it is for."""
+
+PIPELINED: Final = 128
+"""Queries that may wait on one connection."""
+
+
+class Framing(Protocol):
+    """One connection's state. `max_pending` is how many queries it may have unanswered, 0 when it takes no more."""
+
+    max_pending: int
+
+    def query(self, body: bytes, taken: Container[Key]) -> tuple[Key, bytes]:
+        """A key that is not taken, and the bytes to send for a query whose packet is `body` behind the id."""
+        ...
+
+    def received(self, data: bytes) -> list[Arrived]:
+        """What has arrived with these bytes; UpstreamError where the connection is of no more use."""
+        ...
+
+    def unsent(self) -> bytes:
+        """Bytes that are to be sent beside queries, once."""
+        ...
+
+
+class Lengths:
+    """DNS over TCP and TLS: each message behind its length in two bytes (RFC 1035 §4.2.2). Keys are random ids."""
+
+    def __init__(self, random_bytes: Callable[[int], bytes]) -> None:
+        self.max_pending = PIPELINED
+        self._random_bytes = random_bytes
+        self._buffer = b""
+
+    def query(self, body: bytes, taken: Container[Key]) -> tuple[Key, bytes]:
+        """See Framing."""
+        message_id = self._random_bytes(2)
+        while message_id in taken:
+            message_id = self._random_bytes(2)
+        return message_id, (len(body) + 2).to_bytes(2, "big") + message_id + body
+
+    def received(self, data: bytes) -> list[Arrived]:
+        """See Framing."""
+        arrived: list[Arrived] = []
+        received = self._buffer + data if self._buffer else data
+        position = 0
+        while position + 2 <= len(received):
+            start = position + 2
+            end = start + int.from_bytes(received[position:start], "big")
+            if end > len(received):
+                break
+            arrived.append((received[start : start + 2], received[start:end]))
+            position = end
+        self._buffer = received[position:]
+        return arrived
+
+    def unsent(self) -> bytes:
+        """See Framing."""
+        return b""

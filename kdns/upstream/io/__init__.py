@@ -1,0 +1,1 @@
+"""The sockets and connections to other DNS servers."""

@@ -1,0 +1,161 @@
+"""The exchanges under way of a process: how many there may be, and which of them have waited too long."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Final, Protocol, TypeAlias
+
+from kdns.fair_queue import FairShares
+from kdns.runtime.connections import Kind, maximum
+from kdns.runtime.os_errors import os_reason
+from kdns.runtime.poller import Poller
+from kdns.upstream.framing import Key
+from kdns.upstream.io.entropy import Entropy
+from kdns.upstream.upstream import UpstreamError, UpstreamTimeoutError, UpstreamUnreachableError
+
+MAX_EXCHANGES: Final = 4096
+"""Exchanges of all upstreams together; the next one fails at once. One client has half of them at most."""
+TICK_S: Final = 0.025
+"""How often deadlines are looked at: an exchange ends so much later than it should at most.
+
+One timer looks at all of them. A timer for each query would cost more than the query's system calls save.
+"""
+
+Ignored: TypeAlias = Counter[str]
+"""Messages that came and answered nothing, by the reason."""
+
+
+class Holder(Protocol):
+    """A socket or connection that an exchange waits on."""
+
+    def drop(self, pending: Pending) -> None:
+        """Nobody waits for the response any more."""
+        ...
+
+
+class Pending(asyncio.Future[bytes]):
+    """A query that was sent and the response that it will have; also its deadline, on the clock of the loop.
+
+    `client` is the address that it is asked for, "" for kdns itself.
+    """
+
+    __slots__ = ("client", "deadline_s", "has_other_case", "holder", "is_sent", "key", "question", "timeout_s")
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, timeout_s: float, deadline_s: float, question: bytes, client: str
+    ) -> None:
+        super().__init__(loop=loop)
+        self.client = client
+        self.timeout_s, self.deadline_s, self.question = timeout_s, deadline_s, question
+        self.key: Key = b""
+        self.holder: Holder | None = None
+        self.is_sent = False
+        self.has_other_case = False
+
+    def fail(self, error: UpstreamError) -> None:
+        """There is no response. Nothing happens where there is one already."""
+        if not self.done():
+            self.set_exception(error)
+
+
+@dataclass(slots=True)
+class Counts:
+    """What was done to one upstream over one protocol.
+
+    `opened` and `reused` count the queries that were sent on a socket or connection made for them, and on one that
+    was there. `ignored` are messages that answered no query.
+    """
+
+    opened: int = 0
+    reused: int = 0
+    ignored: Ignored = field(default_factory=Counter)
+
+
+class Exchanges:
+    """What the upstreams of a process share: a bound on exchanges and descriptors, deadlines, sockets' events, entropy.
+
+    `descriptors` are those in use, at most `max_descriptors`.
+    """
+
+    def __init__(self, max_exchanges: int = MAX_EXCHANGES, max_descriptors: int | None = None) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.entropy = Entropy()
+        self.poller = Poller()
+        self.max_exchanges = max_exchanges
+        self.max_descriptors = maximum(Kind.UPSTREAMS) if max_descriptors is None else max_descriptors
+        self.descriptors = 0
+        self.rejected = 0
+        self._under_way: set[Pending] = set()
+        self._shares = FairShares(max_exchanges)
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return len(self._under_way)
+
+    def begin(self, timeout_s: float, question: bytes, client: str, deadline_s: float | None = None) -> Pending:
+        """One more exchange: it ends with the response, an UpstreamError or its deadline.
+
+        UpstreamError if the client has no place left. `deadline_s` is that of an exchange which is continued, on the
+        clock of the loop.
+        """
+        if not self._shares.take(client):
+            self.rejected += 1
+            limit = f"all clients together may have {self.max_exchanges}"
+            raise UpstreamError(f"too many queries of one client wait for upstreams; {limit}")
+        if deadline_s is None:
+            deadline_s = self.loop.time() + timeout_s
+        pending = Pending(self.loop, timeout_s, deadline_s, question, client)
+        self._under_way.add(pending)
+        if self._timer is None:
+            self._timer = self.loop.call_later(TICK_S, self._expire)
+        return pending
+
+    def end(self, pending: Pending) -> None:
+        """It has ended, in whatever way: its socket need not wait for it."""
+        if pending in self._under_way:
+            self._under_way.discard(pending)
+            self._shares.give_back(pending.client)
+        if pending.holder is not None:
+            pending.holder.drop(pending)
+
+    def take_descriptor(self) -> bool:
+        """Count a descriptor, or False where all are in use."""
+        if self.descriptors >= self.max_descriptors:
+            return False
+        self.descriptors += 1
+        return True
+
+    def give_descriptor(self) -> None:
+        """It was closed."""
+        self.descriptors -= 1
+
+    def close(self) -> None:
+        """Fail what is under way, and stop."""
+        for pending in self._under_way:
+            pending.fail(UpstreamError("the server stops"))
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self.poller.close()
+
+    def _expire(self) -> None:
+        now_s = self.loop.time()
+        for pending in self._under_way:
+            if pending.deadline_s <= now_s:
+                pending.fail(timed_out(pending))
+        self._timer = self.loop.call_later(TICK_S, self._expire) if self._under_way else None
+
+
+def timed_out(pending: Pending) -> UpstreamError:
+    """The error of an exchange whose deadline has passed."""
+    if pending.is_sent:
+        return UpstreamTimeoutError(f"timed out after {pending.timeout_s:g} s")
+    return UpstreamUnreachableError(f"no connection after {pending.timeout_s:g} s")
+
+
+def unreachable(error: OSError) -> UpstreamUnreachableError:
+    """The system's own words for what was wrong, such as `connection refused`."""
+    words = os_reason(error)
+    return UpstreamUnreachableError(words[:1].lower() + words[1:])

@@ -1,0 +1,203 @@
+"""DNS over HTTPS (RFC 8484) on one connection: HTTP/2 where the server speaks it, else HTTP/1.1."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Final
+
+import h2.config
+import h2.connection
+import h2.events
+import h2.exceptions
+import h2.settings
+import h11
+
+from kdns import __version__
+from kdns.dns.query import MAX_MESSAGE_BYTES
+from kdns.net import bracketed, join_host_port
+from kdns.upstream.framing import PIPELINED, Arrived, Key
+from kdns.upstream.upstream import UpstreamError, UpstreamSpec
+
+MEDIA_TYPE: Final = "application/dns-message"
+HTTPS_PORT: Final = 443
+ID: Final = b"\x00\x00"
+"""The id of every query, so that equal queries are equal requests for HTTP's caches (RFC 8484 §4.1)."""
+
+
+@dataclass(slots=True)
+class Incoming:
+    """A response of HTTP on its way: its status, its media type, and as much of the body as has come."""
+
+    status: int = 0
+    media_type: str = ""
+    body: bytearray = field(default_factory=bytearray)
+
+    def head(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+        """Note what the headers say."""
+        self.status = status
+        for name, value in headers:
+            if name.lower() == b"content-type":
+                self.media_type = value.decode("latin-1").partition(";")[0].strip().lower()
+
+    def add(self, data: bytes) -> None:
+        """Note more of the body; UpstreamError where it is longer than any message."""
+        self.body += data
+        if len(self.body) > MAX_MESSAGE_BYTES:
+            raise UpstreamError(f"a response of more than {MAX_MESSAGE_BYTES} bytes")
+
+    def outcome(self) -> bytes | UpstreamError:
+        """The message, or why there is none."""
+        if self.status != HTTPStatus.OK:
+            try:
+                phrase = f" {HTTPStatus(self.status).phrase}"
+            except ValueError:
+                phrase = ""
+            return UpstreamError(f"the response of HTTP is {self.status}{phrase}")
+        if self.media_type != MEDIA_TYPE:
+            return UpstreamError(f"the response is {self.media_type[:100] or 'of no type'}, not {MEDIA_TYPE}")
+        return bytes(self.body)
+
+
+def framing_of(protocol: str | None, spec: UpstreamSpec) -> Http1 | Http2:
+    """What is spoken on a connection where ALPN has chosen this protocol (RFC 7301)."""
+    return Http2(spec) if protocol == "h2" else Http1(spec)
+
+
+class Request:
+    """The parts of a request that do not depend on the query."""
+
+    def __init__(self, spec: UpstreamSpec) -> None:
+        host = spec.tls.server_name.rstrip(".") or spec.address.host
+        port = spec.address.port
+        self.authority = bracketed(host) if port == HTTPS_PORT else join_host_port(host, port)
+        self.method = spec.doh_method
+        self.headers = [("accept", MEDIA_TYPE), ("user-agent", f"kdns/{__version__}")]
+        self._path = spec.path
+
+    def target(self, message: bytes) -> str:
+        """The path; for GET with the message in it (RFC 8484 §4.1.1)."""
+        if self.method == "POST":
+            return self._path
+        separator = "&" if "?" in self._path else "?"
+        return f"{self._path}{separator}dns={urlsafe_b64encode(message).rstrip(b'=').decode()}"
+
+    def body(self, message: bytes) -> tuple[list[tuple[str, str]], bytes]:
+        """The body, and the headers that say what it is."""
+        if self.method == "GET":
+            return [], b""
+        return [("content-type", MEDIA_TYPE), ("content-length", str(len(message)))], message
+
+
+class Http1:
+    """HTTP/1.1 (RFC 9112): one request at a time."""
+
+    def __init__(self, spec: UpstreamSpec) -> None:
+        self.max_pending = 1
+        self._request = Request(spec)
+        self._http = h11.Connection(h11.CLIENT)
+        self._incoming = Incoming()
+        self._number = 0
+
+    def query(self, body: bytes, taken: Container[Key]) -> tuple[Key, bytes]:
+        """See Framing."""
+        del taken
+        message = ID + body
+        headers, content = self._request.body(message)
+        headers = [("host", self._request.authority), *self._request.headers, *headers]
+        request = h11.Request(method=self._request.method, target=self._request.target(message), headers=headers)
+        events = (request, *([h11.Data(data=content)] if content else []), h11.EndOfMessage())
+        self._number += 1
+        self._incoming = Incoming()
+        return self._number, b"".join(self._http.send(event) or b"" for event in events)
+
+    def received(self, data: bytes) -> list[Arrived]:
+        """See Framing."""
+        arrived: list[Arrived] = []
+        try:
+            self._http.receive_data(data)
+            while not isinstance(event := self._http.next_event(), type):
+                if isinstance(event, h11.Response):
+                    self._incoming.head(event.status_code, list(event.headers))
+                elif isinstance(event, h11.Data):
+                    self._incoming.add(bytes(event.data))
+                elif isinstance(event, h11.EndOfMessage):
+                    arrived.append((self._number, self._incoming.outcome()))
+                    if self._http.our_state is h11.MUST_CLOSE or self._http.their_state is not h11.DONE:
+                        self.max_pending = 0
+                        break
+                    self._http.start_next_cycle()
+        except h11.ProtocolError as error:
+            raise UpstreamError(f"the upstream does not speak HTTP: {error}") from error
+        return arrived
+
+    def unsent(self) -> bytes:
+        """See Framing."""
+        return b""
+
+
+class Http2:
+    """HTTP/2 (RFC 9113): a stream for each query."""
+
+    def __init__(self, spec: UpstreamSpec) -> None:
+        self.max_pending = PIPELINED
+        self._request = Request(spec)
+        self._http = h2.connection.H2Connection(h2.config.H2Configuration(header_encoding=None))
+        self._http.local_settings = h2.settings.Settings(initial_values={h2.settings.SettingCodes.ENABLE_PUSH: 0})
+        self._streams: dict[int, Incoming] = {}
+        self._http.initiate_connection()
+
+    def query(self, body: bytes, taken: Container[Key]) -> tuple[Key, bytes]:
+        """See Framing."""
+        del taken
+        message, request, http = ID + body, self._request, self._http
+        headers, content = request.body(message)
+        pseudo = [
+            (":method", request.method),
+            (":scheme", "https"),
+            (":authority", request.authority),
+            (":path", request.target(message)),
+        ]
+        try:
+            number = http.get_next_available_stream_id()
+            http.send_headers(number, [*pseudo, *request.headers, *headers], end_stream=not content)
+            if content:
+                http.send_data(number, content, end_stream=True)
+        except h2.exceptions.ProtocolError as error:
+            self.max_pending = 0
+            raise UpstreamError(f"HTTP/2 failed: {error}") from error
+        self._streams[number] = Incoming()
+        return number, http.data_to_send()
+
+    def received(self, data: bytes) -> list[Arrived]:
+        """See Framing."""
+        try:
+            return self._arrived(self._http.receive_data(data))
+        except (h2.exceptions.ProtocolError, ValueError) as error:  # h2 does not look at the number of :status
+            raise UpstreamError(f"the upstream does not speak HTTP/2: {error}") from error
+
+    def _arrived(self, events: Iterable[h2.events.Event]) -> list[Arrived]:
+        arrived: list[Arrived] = []
+        for event in events:
+            match event:
+                case h2.events.ResponseReceived(stream_id=number, headers=headers) if number in self._streams:
+                    self._streams[number].head(int(dict(headers or ())[b":status"]), list(headers or ()))
+                case h2.events.DataReceived(stream_id=number, data=body) if number in self._streams:
+                    self._streams[number].add(body or b"")
+                    self._http.acknowledge_received_data(event.flow_controlled_length or 0, number)
+                case h2.events.StreamEnded(stream_id=number) if number in self._streams:
+                    arrived.append((number, self._streams.pop(number).outcome()))
+                case h2.events.StreamReset(stream_id=number) if number in self._streams:
+                    del self._streams[number]
+                    arrived.append((number, UpstreamError("the upstream ended the request")))
+                case h2.events.RemoteSettingsChanged() if self.max_pending:
+                    self.max_pending = min(PIPELINED, self._http.remote_settings.max_concurrent_streams)
+                case h2.events.ConnectionTerminated():
+                    self.max_pending = 0
+        return arrived
+
+    def unsent(self) -> bytes:
+        """See Framing."""
+        return self._http.data_to_send()

@@ -1,0 +1,40 @@
+"""What a scrape is told of upstreams: CoreDNS's counters of kept connections, and what was ignored and rejected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from kdns.runtime.metrics import Gauges, Sample
+from kdns.upstream.io.upstreams import Upstreams
+
+PROXY_NAME: Final = "forward"
+"""What CoreDNS calls the user of the connections."""
+
+
+def gauges(upstreams: Upstreams) -> Gauges:
+    """The families, read at each scrape."""
+    rows = Gauges()
+    labels = ("proxy_name", "to", "proto")
+    name, text = "coredns_proxy_conn_cache_hits", "Queries sent on a socket or connection that was there."
+    rows.add(name, text, labels, lambda: _connections(upstreams, is_reused=True), counter=True)
+    name, text = "coredns_proxy_conn_cache_misses", "Queries that a socket or connection was made for."
+    rows.add(name, text, labels, lambda: _connections(upstreams, is_reused=False), counter=True)
+    name, text = "kdns_upstream_ignored_messages", "Messages of upstreams that answer no query."
+    rows.add(name, text, ("to", "proto", "reason"), lambda: _ignored(upstreams), counter=True)
+    name, text = "kdns_upstream_exchanges", "Queries that wait for upstreams."
+    rows.add(name, text, (), lambda: [Sample((), upstreams.under_way)])
+    name, text = "kdns_upstream_rejected_exchanges", "Queries that failed as too many waited for upstreams."
+    rows.add(name, text, (), lambda: [Sample((), upstreams.rejected)], counter=True)
+    return rows
+
+
+def _connections(upstreams: Upstreams, *, is_reused: bool) -> Iterator[Sample]:
+    for label, counts in upstreams.counts.items():
+        yield Sample((PROXY_NAME, *label), counts.reused if is_reused else counts.opened)
+
+
+def _ignored(upstreams: Upstreams) -> Iterator[Sample]:
+    for label, counts in upstreams.counts.items():
+        for reason, times in counts.ignored.items():
+            yield Sample((*label, reason), times)

@@ -1,0 +1,117 @@
+"""Exchanges with primaries and secondaries: one message over UDP, or a stream of them over TCP (RFC 5936)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from functools import partial
+from typing import Final
+
+from kdns.dns.query import HEADER_BYTES, QR
+from kdns.net import HostPort
+from kdns.runtime.os_errors import os_reason
+from kdns.upstream.upstream import UpstreamError, UpstreamTimeoutError, UpstreamUnreachableError
+
+READ_BYTES: Final = 128 << 10
+"""What is read ahead of one transfer."""
+TRANSFERS_AT_ONCE: Final = 10
+DATAGRAMS_AT_ONCE: Final = 100
+"""Of one peer; the others wait, so that a catalog of 10,000 zones does not take as many descriptors."""
+
+_transfers: defaultdict[HostPort, asyncio.Semaphore] = defaultdict(partial(asyncio.Semaphore, TRANSFERS_AT_ONCE))
+_datagrams: defaultdict[HostPort, asyncio.Semaphore] = defaultdict(partial(asyncio.Semaphore, DATAGRAMS_AT_ONCE))
+
+
+class _Datagrams(asyncio.DatagramProtocol):
+    """Takes the first packet that answers, and ignores everything else."""
+
+    def __init__(self, packet: bytes) -> None:
+        self._packet = packet
+        self.response: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    def datagram_received(self, data: bytes, addr: object) -> None:
+        """Take a packet with the same id and question."""
+        del addr
+        if not self.response.done() and _answers(self._packet, data):
+            self.response.set_result(data)
+
+    def error_received(self, exc: Exception) -> None:
+        """Nobody listens there."""
+        if not self.response.done():
+            self.response.set_exception(UpstreamUnreachableError(str(exc)))
+
+
+async def datagram(address: HostPort, packet: bytes, timeout_s: float, source: str = "") -> bytes:
+    """The response to a message over UDP, from a port of its own; UpstreamError where there is none in time."""
+    async with _datagrams[address]:
+        return await _datagram(address, packet, timeout_s, source)
+
+
+async def _datagram(address: HostPort, packet: bytes, timeout_s: float, source: str) -> bytes:
+    loop = asyncio.get_running_loop()
+    local = (source, 0) if source else None
+    try:
+        transport, protocol = await loop.create_datagram_endpoint(
+            lambda: _Datagrams(packet), local_addr=local, remote_addr=(address.host, address.port)
+        )
+    except OSError as error:
+        raise UpstreamUnreachableError(os_reason(error)) from error
+    try:
+        transport.sendto(packet)
+        async with asyncio.timeout(timeout_s):
+            return await protocol.response
+    except TimeoutError as error:
+        raise UpstreamTimeoutError(f"no response within {timeout_s:g} s") from error
+    finally:
+        protocol.response.cancel()
+        transport.close()
+
+
+async def messages(address: HostPort, packet: bytes, timeout_s: float, source: str = "") -> AsyncGenerator[bytes, None]:
+    """The messages that answer one over TCP, until the caller has enough; UpstreamError where none comes in time."""
+    async with _transfers[address], aclosing(_messages(address, packet, timeout_s, source)) as received:
+        async for message in received:
+            yield message
+
+
+async def _messages(address: HostPort, packet: bytes, timeout_s: float, source: str) -> AsyncGenerator[bytes, None]:
+    local = (source, 0) if source else None
+    try:
+        async with asyncio.timeout(timeout_s):
+            reader, writer = await asyncio.open_connection(
+                address.host, address.port, limit=READ_BYTES, local_addr=local
+            )
+    except TimeoutError as error:
+        raise UpstreamTimeoutError(f"no connection within {timeout_s:g} s") from error
+    except OSError as error:
+        raise UpstreamUnreachableError(os_reason(error)) from error
+    try:
+        writer.write(len(packet).to_bytes(2, "big") + packet)
+        while True:
+            async with asyncio.timeout(timeout_s):
+                size_bytes = int.from_bytes(await reader.readexactly(2), "big")
+                message = await reader.readexactly(size_bytes)
+            if message[:2] != packet[:2] or len(message) < HEADER_BYTES:
+                raise UpstreamError("a message with another id")
+            await asyncio.sleep(0)  # what was read ahead comes without a wait
+            yield message
+    except TimeoutError as error:
+        raise UpstreamTimeoutError(f"no message within {timeout_s:g} s") from error
+    except (OSError, asyncio.IncompleteReadError) as error:
+        raise UpstreamError("the connection ended before the transfer did") from error
+    finally:
+        writer.close()
+
+
+def _answers(packet: bytes, response: bytes) -> bool:
+    """Whether a packet is a response with the id, opcode and question of the other one."""
+    if len(response) < HEADER_BYTES or response[:2] != packet[:2] or not int.from_bytes(response[2:4], "big") & QR:
+        return False
+    if (response[2] ^ packet[2]) & 0x78:
+        return False
+    if response[4:6] == b"\0\0":
+        return response[3] & 15 != 0  # an error need not repeat the question
+    end = packet.find(b"\0", HEADER_BYTES) + 5
+    return response[HEADER_BYTES:end].lower() == packet[HEADER_BYTES:end].lower()

@@ -1,0 +1,386 @@
+"""Queries over TCP, TLS and HTTPS, on connections that are kept (RFC 7766, RFC 7858, RFC 8484)."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from asyncio import sslproto
+from collections.abc import Callable
+from typing import Final
+
+from kdns.dns.query import HEADER_BYTES, Query
+from kdns.errors import InputError
+from kdns.net import client_of
+from kdns.runtime.connections import TLS_BUFFER_BYTES
+from kdns.upstream.framing import PIPELINED, Framing, Key, Lengths
+from kdns.upstream.io.exchanges import Counts, Exchanges, Pending, unreachable
+from kdns.upstream.io.place import Place
+from kdns.upstream.io.tls import Tls, refusal
+from kdns.upstream.message import body_of, is_about, is_response, question_of
+from kdns.upstream.upstream import Scheme, UpstreamError, UpstreamSpec, UpstreamUnreachableError
+
+CONNECTIONS: Final = 16
+"""Connections of an upstream; a query that finds no idle one is sent on one of them behind others (RFC 7766 §6.2.1.1).
+
+An idle or new connection comes first: many servers answer the queries of one connection in order, so that each waits
+for those before it. A busy connection is its client's, who has as many as are left for all others: queries whose
+answers do not come fill, and block, none but the connections of who sent them.
+"""
+IDLE_CONNECTIONS: Final = 8
+"""Connections that are kept for queries to come, where the Corefile says no other number."""
+SERIAL_CONNECTIONS: Final = 128
+"""Connections of an upstream where each has one query at a time.
+
+That is one that closes while queries wait behind an answered one.
+"""
+HANDSHAKE_S: Final = 5.0
+CLOSE_S: Final = 1.0
+READ_BYTES: Final = 65536
+
+_received = memoryview(bytearray(READ_BYTES))
+"""What has just been read; each connection takes its bytes at once."""
+
+
+class ClosedError(UpstreamError):
+    """The peer closed a connection. `was_used` says whether it had answered before: it may have closed an idle one."""
+
+    def __init__(self, reason: str, *, was_used: bool) -> None:
+        super().__init__(reason)
+        self.was_used = was_used
+
+
+class Streams:
+    """The connections of one upstream. `pipelined` is how many queries one may have unanswered."""
+
+    def __init__(self, spec: UpstreamSpec, place: Place, exchanges: Exchanges, counts: Counts) -> None:
+        self.spec, self.place, self.exchanges = spec, place, exchanges
+        self.tls = None if spec.scheme == "dns" else Tls(spec)
+        self._framing = _framing_of(spec.scheme)
+        self.counts = counts
+        self.pipelined = PIPELINED
+        self._idle: list[StreamConnection] = []
+        """Those that became idle last stand last."""
+        self._busy: dict[StreamConnection, None] = {}
+        self._max_idle = IDLE_CONNECTIONS if spec.max_idle is None else spec.max_idle
+
+    @property
+    def idle(self) -> int:
+        """How many connections wait for nothing."""
+        return len(self._idle)
+
+    async def exchange(
+        self, query: Query, timeout_s: float, client: str, question: bytes = b"", deadline_s: float | None = None
+    ) -> bytes:
+        """The response, which has the query's id. `question` is how the name is spelled, as the client did by default.
+
+        `deadline_s` is that of an exchange which is continued here.
+        A query on a connection that had been in use is sent once more, on a new one, where the peer has closed it.
+        """
+        sent = question or question_of(query)
+        body = body_of(query)
+        if question:
+            body = body[: HEADER_BYTES - 2] + question + body[HEADER_BYTES - 2 + len(question) :]
+        pending = self.exchanges.begin(timeout_s, sent, client, deadline_s)
+        try:
+            self._chosen(client).send(pending, body)
+            return query.packet[:2] + (await pending)[2:]
+        except ClosedError as error:
+            if not error.was_used:
+                raise
+        finally:
+            self.exchanges.end(pending)
+        again = self.exchanges.begin(timeout_s, sent, client, pending.deadline_s)
+        try:
+            self._fresh(client).send(again, body)
+            return query.packet[:2] + (await again)[2:]
+        finally:
+            self.exchanges.end(again)
+
+    def tidy(self, now_s: float) -> None:
+        """Close the connections that were idle for too long."""
+        for one in [one for one in self._idle if not self._is_usable(one, now_s)]:
+            one.close()
+
+    def close(self) -> None:
+        """Close all connections; their queries fail."""
+        for one in (*self._idle, *self._busy):
+            one.fail(UpstreamError("the upstream is no longer used"))
+
+    def framing(self, transport: asyncio.Transport) -> Framing:
+        """What is spoken on a connection that is open now."""
+        if self._framing is None:
+            return Lengths(self.exchanges.entropy.take)
+        framing = self._framing(transport.get_extra_info("ssl_object").selected_alpn_protocol(), self.spec)
+        if framing.max_pending == 1:
+            self.pipelined = 1
+        return framing
+
+    def occupy(self, one: StreamConnection) -> None:
+        """A connection waits for a response."""
+        self._busy[one] = None
+
+    def rest(self, one: StreamConnection) -> None:
+        """A connection waits for nothing any more: it is kept, or closed where enough are kept."""
+        self._busy.pop(one, None)
+        one.idle_since_s = self.exchanges.loop.time()
+        self._idle.append(one)
+        if len(self._idle) > self._max_idle:
+            self._idle[0].close()
+
+    def forget(self, one: StreamConnection) -> None:
+        """A connection has ended."""
+        if self._busy.pop(one, self) is self and one in self._idle:
+            self._idle.remove(one)
+
+    def _chosen(self, client: str) -> StreamConnection:
+        """Returns the connection that became idle last, a new one, or that with the fewest queries of the client."""
+        whose = client_of(client)
+        busy = [one for one in self._busy if not one.is_retired]
+        own = [one for one in busy if one.client == whose]
+        maximum = SERIAL_CONNECTIONS if self.pipelined == 1 else CONNECTIONS
+        if len(own) < maximum - len(busy) and (one := self._unused()):
+            one.client = whose
+            return one
+        if not busy:
+            raise UpstreamUnreachableError(f"all {self.exchanges.max_descriptors} descriptors are in use")
+        one = min(own or busy, key=lambda one: one.load)
+        if one.load >= min(self.pipelined, one.max_pending):
+            raise UpstreamError(f"{len(own or busy)} connections wait for as many responses as they may")
+        self.counts.reused += 1
+        return one
+
+    def _unused(self) -> StreamConnection | None:
+        """Returns the connection that became idle last, or a new one; None if all descriptors are in use."""
+        now_s = self.exchanges.loop.time()
+        while self._idle:
+            one = self._idle.pop()
+            if self._is_usable(one, now_s):
+                self.counts.reused += 1
+                return one
+            one.close()
+        return self._opened() if self.exchanges.take_descriptor() else None
+
+    def _fresh(self, client: str) -> StreamConnection:
+        """A new connection. Those that are idle are closed: their peer has probably done the same, as in a restart."""
+        for one in [*self._idle]:
+            one.close()
+        if not self.exchanges.take_descriptor():
+            raise UpstreamUnreachableError(f"all {self.exchanges.max_descriptors} descriptors are in use")
+        one = self._opened()
+        one.client = client_of(client)
+        return one
+
+    def _opened(self) -> StreamConnection:
+        self.counts.opened += 1
+        return StreamConnection(self)
+
+    def _is_usable(self, one: StreamConnection, now_s: float) -> bool:
+        max_age_s = self.spec.max_age_s
+        return (
+            not one.is_retired
+            and now_s - one.idle_since_s < self.spec.expire_s
+            and (max_age_s is None or now_s - one.opened_s < max_age_s)
+        )
+
+
+def _framing_of(scheme: Scheme) -> Callable[[str | None, UpstreamSpec], Framing] | None:
+    """What makes the framing of a connection of HTTPS; None for messages behind their lengths."""
+    if scheme != "https":
+        return None
+    from kdns.upstream.io.http import framing_of  # noqa: PLC0415 - only where it is used
+
+    return framing_of
+
+
+class StreamConnection(asyncio.BufferedProtocol):
+    """One connection; queries that come before it is open are sent then. A retired one gets no more queries."""
+
+    def __init__(self, pool: Streams) -> None:
+        self._pool, self._exchanges = pool, pool.exchanges
+        self.opened_s = self.idle_since_s = self._exchanges.loop.time()
+        self.is_retired = False
+        self.client: str | bytes = ""
+        """Whose queries it was last chosen for, see `client_of`."""
+        self._pending: dict[Key, Pending] = {}
+        self._late: set[Key] = set()
+        """Queries that are not waited for any more."""
+        self._unsent: dict[Pending, bytes] = {}
+        self._answered = 0
+        self._framing: Framing | None = None
+        self._transport: asyncio.Transport | None = None
+        self._is_ended = False
+        self._opening = self._exchanges.loop.create_task(self._open())
+
+    @property
+    def load(self) -> int:
+        """How many queries wait."""
+        return len(self._pending) + len(self._unsent)
+
+    @property
+    def max_pending(self) -> int:
+        """How many may."""
+        return self._framing.max_pending if self._framing else PIPELINED
+
+    def send(self, pending: Pending, body: bytes) -> None:
+        """Send a query, or keep it until the connection is open."""
+        self._pool.occupy(self)
+        pending.holder = self
+        framing, transport = self._framing, self._transport
+        if framing is None or transport is None or len(self._pending) >= framing.max_pending:
+            self._unsent[pending] = body
+        else:
+            pending.key, wire = framing.query(body, self._pending.keys() | self._late if self._late else self._pending)
+            pending.is_sent = True
+            self._pending[pending.key] = pending
+            transport.write(wire)
+
+    def drop(self, pending: Pending) -> None:
+        """See Holder. A connection that lets a query wait for so long gets no more of them."""
+        pending.holder = None
+        if self._unsent.pop(pending, None) is None and self._pending.pop(pending.key, None) is not None:
+            self._late.add(pending.key)
+        self.is_retired = True
+        if not self.load:
+            self.close()
+
+    def close(self) -> None:
+        """End a connection that nothing waits for."""
+        self.fail(UpstreamError("the connection is no longer used"))
+
+    def fail(self, error: UpstreamError) -> None:
+        """End the connection; its queries have no response."""
+        if self._is_ended:
+            return
+        self._is_ended = self.is_retired = True
+        self._pool.forget(self)
+        self._exchanges.give_descriptor()
+        waiting = (*self._pending.values(), *self._unsent)
+        self._pending.clear()
+        self._unsent.clear()
+        for pending in waiting:
+            pending.holder = None
+            pending.fail(error)
+        self._opening.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Send what waits for the connection."""
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - asyncio gives stream clients no other kind
+        self._transport = transport
+        if self._is_ended:
+            transport.abort()
+            return
+        self._framing = self._pool.framing(transport)
+        transport.write(self._framing.unsent())
+        self._send_unsent()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Fail what waits, unless it was this side that ended the connection."""
+        if self._answered and self.load > 1 and self._pool.spec.scheme != "https":
+            self._pool.pipelined = 1
+        reason = (
+            f"the connection ended ({unreachable(exc)})" if isinstance(exc, OSError) else "the connection was closed"
+        )
+        self.fail(ClosedError(f"{reason} before the response came", was_used=self._answered > 0))
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes are to be written."""
+        del sizehint
+        return _received
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take every whole message."""
+        if self._framing is None or self._transport is None:
+            return
+        try:
+            arrived = self._framing.received(bytes(_received[:nbytes]))
+        except UpstreamError as error:
+            self.fail(error)
+            return
+        if unsent := self._framing.unsent():
+            self._transport.write(unsent)
+        for key, message in arrived:
+            self._take(key, message)
+        self._send_unsent()
+        if self._pending or self._unsent or self._is_ended:
+            return
+        if self.is_retired:
+            self.close()
+        elif arrived:
+            self._pool.rest(self)
+
+    def _send_unsent(self) -> None:
+        """Send what has waited, as far as there is room."""
+        if self._framing is not None and not self._framing.max_pending:
+            self.is_retired = True
+            unsent, self._unsent = self._unsent, {}
+            for pending in unsent:
+                pending.holder = None
+                pending.fail(ClosedError("the connection takes no more queries", was_used=True))
+        while self._unsent and self._framing is not None and len(self._pending) < self._framing.max_pending:
+            pending = next(iter(self._unsent))
+            try:
+                self.send(pending, self._unsent.pop(pending))
+            except UpstreamError as error:
+                pending.holder = None
+                pending.fail(error)
+
+    def _take(self, key: Key, message: bytes | UpstreamError) -> None:
+        pending = self._pending.pop(key, None)
+        ignored = self._pool.counts.ignored
+        if pending is None:
+            if key in self._late:
+                self._late.discard(key)
+                ignored["late"] += 1
+            elif not self._is_ended:
+                ignored["id"] += 1
+                self.fail(UpstreamError("the upstream sent a response to no query of this connection"))
+            return
+        pending.holder = None
+        self._answered += 1
+        if isinstance(message, UpstreamError):
+            pending.fail(message)
+        elif not is_response(message):
+            ignored["malformed"] += 1
+            pending.fail(UpstreamError("what came is no response"))
+        elif not is_about(message, pending.question):
+            ignored["question"] += 1
+            pending.fail(UpstreamError("the response is about another question"))
+        elif not pending.done():
+            pending.set_result(message)
+
+    async def _open(self) -> None:
+        tls = self._pool.tls
+        try:
+            async with asyncio.timeout(HANDSHAKE_S):
+                sock = await self._pool.place.connected(self._exchanges.loop)
+                try:
+                    await self._start(sock, tls)
+                except BaseException:
+                    sock.close()
+                    raise
+        except TimeoutError:
+            self.fail(UpstreamUnreachableError(f"no connection after {HANDSHAKE_S:g} s"))
+        except ssl.SSLError as error:
+            self.fail(refusal(error, tls.name if tls else ""))
+        except OSError as error:
+            self.fail(unreachable(error))
+        except InputError as error:  # a certificate that can no longer be read
+            self.fail(UpstreamUnreachableError(str(error)))
+
+    async def _start(self, sock: socket.socket, tls: Tls | None) -> None:
+        loop = self._exchanges.loop
+        if tls is None:
+            await loop.create_connection(lambda: self, sock=sock)
+            return
+        sslproto.SSLProtocol.max_size = TLS_BUFFER_BYTES  # of all connections: it is no argument of anything
+        await loop.create_connection(
+            lambda: self,
+            sock=sock,
+            ssl=await tls.context(),
+            server_hostname=tls.name,
+            ssl_handshake_timeout=HANDSHAKE_S,
+            ssl_shutdown_timeout=CLOSE_S,
+        )

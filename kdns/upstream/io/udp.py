@@ -1,0 +1,264 @@
+"""Queries over UDP, of which a forged response is not believed (RFC 5452).
+
+Who forges without seeing the query has to guess its port, its id and the case of its letters. Ports are those that the
+kernel draws for sockets which are used for few queries and a short time. Sockets are connected: the kernel drops what
+comes from elsewhere. A query whose socket gets several wrong messages is repeated over TCP.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from kdns.dns.query import HEADER_BYTES, Query
+from kdns.runtime.poller import WHILE_READABLE
+from kdns.upstream.framing import Key
+from kdns.upstream.io.exchanges import Counts, Exchanges, Pending, unreachable
+from kdns.upstream.io.place import Place
+from kdns.upstream.message import (
+    body_of,
+    has_question,
+    in_random_case,
+    is_about,
+    is_response,
+    question_of,
+    response_to,
+)
+from kdns.upstream.upstream import UpstreamError, UpstreamUnreachableError
+
+SOCKETS: Final = 16
+"""Sockets of an upstream that new queries are spread over at random; a power of two."""
+QUERIES_OF_SOCKET: Final = 64
+SOCKET_S: Final = 10.0
+"""After so many queries or so long a socket gets no more of them; it closes with its last response."""
+MAX_WRONG: Final = 10
+"""Messages to one socket that answer nothing; then its queries are repeated over TCP and the port is given up."""
+RECEIVE_BYTES: Final = 65535
+
+_ONE_QUESTION: Final = b"\x00\x01"
+_FLAGS_BYTES: Final = 10
+"""What stands between the id and the question."""
+
+
+class Repeat(Protocol):
+    """Sends a query over TCP."""
+
+    async def exchange(
+        self, query: Query, timeout_s: float, client: str, question: bytes = b"", deadline_s: float | None = None
+    ) -> bytes:
+        """The response to a query, which is sent with this spelling of its question; the deadline has been set."""
+        ...
+
+
+class UdpSockets:
+    """The sockets of one upstream. `keeps_case` says whether names are sent in random case.
+
+    It ends to be so when a response came in another case, and came so over TCP too.
+    """
+
+    def __init__(self, place: Place, exchanges: Exchanges, tcp: Repeat, counts: Counts) -> None:
+        self.keeps_case = True
+        self.counts = counts
+        self._place, self._exchanges, self._tcp = place, exchanges, tcp
+        self._slots: list[UdpSocket | None] = [None] * SOCKETS
+        self._retired: set[UdpSocket] = set()
+
+    async def exchange(self, query: Query, timeout_s: float, client: str) -> bytes:
+        """The response, which has the id and the question of the query."""
+        question, exchanges = question_of(query), self._exchanges
+        body = query.packet[2:] if query.is_plain else body_of(query)
+        if self.keeps_case:
+            question = in_random_case(question, exchanges.entropy.take(len(question)))
+            body = body[:_FLAGS_BYTES] + question + body[_FLAGS_BYTES + len(question) :]
+        pending = exchanges.begin(timeout_s, question, client)
+        try:
+            self._send(pending, body)
+            response = await pending
+        finally:
+            exchanges.end(pending)
+        if not response:
+            response = await self._repeated(query, pending)
+        return response_to(query, response, question)
+
+    def tidy(self, now_s: float) -> None:
+        """Retire the sockets whose time is over."""
+        for one in self._slots:
+            if one is not None and now_s >= one.end_s:
+                one.retire()
+
+    def close(self) -> None:
+        """Close all sockets; their queries fail."""
+        for one in [one for one in self._slots if one] + [*self._retired]:
+            one.fail(UpstreamError("the upstream is no longer used"))
+
+    def forget(self, one: UdpSocket) -> None:
+        """A socket was closed."""
+        self.leave(one)
+        self._retired.discard(one)
+        self._exchanges.poller.remove(one.socket)
+        self._exchanges.give_descriptor()
+
+    def leave(self, one: UdpSocket) -> None:
+        """A socket gets no more queries."""
+        if self._slots[one.slot] is one:
+            self._slots[one.slot] = None
+            self._retired.add(one)
+
+    def _send(self, pending: Pending, body: bytes) -> None:
+        take = self._exchanges.entropy.take
+        drawn = take(3)
+        one = self._chosen(drawn[0] % SOCKETS, pending.deadline_s - pending.timeout_s)
+        message_id = drawn[1:]
+        while message_id in one.pending or message_id in one.late:
+            message_id = take(2)
+        one.send(message_id, pending, body)
+
+    def _chosen(self, slot: int, now_s: float) -> UdpSocket:
+        one = self._slots[slot]
+        if one is not None and one.queries_left > 0 and now_s < one.end_s:
+            self.counts.reused += 1
+            return one
+        if not self._exchanges.take_descriptor():
+            one = one or next((other for other in self._slots if other), None)
+            if one is None:
+                raise UpstreamUnreachableError(f"all {self._exchanges.max_descriptors} descriptors are in use")
+            self.counts.reused += 1
+            return one
+        try:
+            fresh = UdpSocket(self, self._place.udp(), slot, now_s + SOCKET_S)
+        except OSError as error:
+            self._exchanges.give_descriptor()
+            raise unreachable(error) from error
+        if one is not None:
+            one.retire()
+        self._slots[slot] = fresh
+        self._exchanges.poller.add(fresh.socket, WHILE_READABLE, fresh.receive)
+        self.counts.opened += 1
+        return fresh
+
+    async def _repeated(self, query: Query, pending: Pending) -> bytes:
+        """The response over TCP, whose sender nobody forges who does not see the connection."""
+        timeout_s, client, deadline_s = pending.timeout_s, pending.client, pending.deadline_s
+        response = await self._tcp.exchange(query, timeout_s, client, pending.question, deadline_s)
+        if pending.has_other_case and not response.startswith(pending.question, HEADER_BYTES):
+            self.keeps_case = False
+        return response
+
+
+class UdpSocket:
+    """One port and the queries that wait for responses on it; `late` are the ids of those that wait no more."""
+
+    __slots__ = ("_is_retired", "_pool", "_wrong", "end_s", "late", "pending", "queries_left", "slot", "socket")
+
+    def __init__(self, pool: UdpSockets, sock: socket.socket, slot: int, end_s: float) -> None:
+        self.socket, self.slot, self.end_s = sock, slot, end_s
+        self.queries_left = QUERIES_OF_SOCKET
+        self.pending: dict[Key, Pending] = {}
+        self.late: set[Key] = set()
+        self._pool = pool
+        self._wrong = 0
+        self._is_retired = False
+
+    def send(self, message_id: bytes, pending: Pending, body: bytes) -> None:
+        """Send a query; UpstreamUnreachableError where it cannot be sent."""
+        pending.key, pending.holder, pending.is_sent = message_id, self, True
+        self.pending[message_id] = pending
+        self.queries_left -= 1
+        try:
+            self.socket.send(message_id + body)
+        except OSError as error:
+            failure = unreachable(error)
+            self.fail(failure)
+            raise failure from error
+
+    def receive(self, _events: int) -> None:
+        """Read one message; the socket stays readable while there are more."""
+        try:
+            message = self.socket.recv(RECEIVE_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:  # an ICMP message says that nobody listens there
+            self.fail(unreachable(error))
+            return
+        message_id = message[:2]
+        pending = self.pending.get(message_id)
+        if (
+            pending is not None
+            and message.startswith(pending.question, HEADER_BYTES)
+            and message[2] & 0xF8 == 0x80  # a response to a query
+            and message[4:6] == _ONE_QUESTION
+        ):
+            self._believe(pending, message)
+        else:
+            self._doubt(message, pending)
+
+    def drop(self, pending: Pending) -> None:
+        """See Holder."""
+        pending.holder = None
+        if self.pending.pop(pending.key, None) is not None:
+            self.late.add(pending.key)
+            if self._is_retired and not self.pending:
+                self._pool.forget(self)
+
+    def retire(self) -> None:
+        """Send nothing more; close behind the last response."""
+        if not self._is_retired:
+            self._is_retired = True
+            self._pool.leave(self)
+            if not self.pending:
+                self._pool.forget(self)
+
+    def fail(self, error: UpstreamError) -> None:
+        """Close the socket; its queries have no response."""
+        self._end(lambda pending: pending.fail(error))
+
+    def _believe(self, pending: Pending, message: bytes) -> None:
+        del self.pending[pending.key]
+        pending.holder = None
+        if not pending.done():
+            pending.set_result(message)
+        if self._is_retired and not self.pending:
+            self._pool.forget(self)
+
+    def _doubt(self, message: bytes, pending: Pending | None) -> None:
+        """Count a message that does not answer a query as it was sent."""
+        ignored = self._pool.counts.ignored
+        is_answer = pending is not None and is_response(message) and is_about(message, pending.question)
+        if pending is not None and is_answer and not self._pool.keeps_case:
+            self._believe(pending, message)
+            return
+        if pending is None and message[:2] in self.late:
+            self.late.discard(message[:2])
+            ignored["late"] += 1
+            return
+        if not is_response(message):
+            ignored["malformed"] += 1
+        elif pending is None:
+            ignored["id"] += 1
+        elif is_answer:
+            ignored["case"] += 1
+            pending.has_other_case = True
+            _repeat(pending)
+        else:
+            ignored["question"] += 1
+            if not has_question(message):
+                _repeat(pending)
+        self._wrong += 1
+        if self._wrong >= MAX_WRONG:
+            self._end(_repeat)
+
+    def _end(self, finish: Callable[[Pending], None]) -> None:
+        self._is_retired = True
+        self._pool.leave(self)
+        waiting, self.pending = self.pending, {}
+        for pending in waiting.values():
+            pending.holder = None
+            finish(pending)
+        self._pool.forget(self)
+
+
+def _repeat(pending: Pending) -> None:
+    """Have the query repeated over TCP."""
+    if not pending.done():
+        pending.set_result(b"")

@@ -1,0 +1,157 @@
+"""The upstreams of a process: server blocks that name the same one share its sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias
+
+from kdns.dns.query import Query
+from kdns.upstream.io.exchanges import Counts, Exchanges
+from kdns.upstream.io.place import Place
+from kdns.upstream.io.streams import Streams
+from kdns.upstream.io.udp import UdpSockets
+from kdns.upstream.upstream import Scheme, Transport, UpstreamError, UpstreamSpec
+
+TIDY_S: Final = 1.0
+"""How often sockets and connections are looked for that were idle for too long."""
+
+Label: TypeAlias = tuple[str, str]
+"""The address of an upstream, and the protocol as CoreDNS's metrics name it."""
+
+PROTO: Final[Mapping[Scheme, str]] = MappingProxyType({"dns": "tcp", "tls": "tcp-tls", "https": "https"})
+"""The protocol of connections, by the scheme."""
+
+
+class SocketUpstream:
+    """One server: its sockets for UDP, and its connections."""
+
+    def __init__(
+        self, spec: UpstreamSpec, exchanges: Exchanges, counts: Callable[[Label], Counts] = lambda _: Counts()
+    ) -> None:
+        self.spec = spec
+        place, to = Place(spec), str(spec.address)
+        self.streams = Streams(spec, place, exchanges, counts((to, PROTO[spec.scheme])))
+        self._is_dns = spec.scheme == "dns"
+        self.udp = UdpSockets(place, exchanges, self.streams, counts((to, "udp")) if self._is_dns else Counts())
+
+    def exchange(
+        self, query: Query, transport: Transport, timeout_s: float, client: str = ""
+    ) -> Coroutine[Any, Any, bytes]:
+        """See Upstream."""
+        if transport == "udp" and self._is_dns:
+            return self.udp.exchange(query, timeout_s, client)
+        return self.streams.exchange(query, timeout_s, client)
+
+    def tidy(self, now_s: float) -> None:
+        """Close what was idle for too long."""
+        self.udp.tidy(now_s)
+        self.streams.tidy(now_s)
+
+    def close(self) -> None:
+        """See Upstream."""
+        self.udp.close()
+        self.streams.close()
+
+
+@dataclass(slots=True, eq=False)
+class Lease:
+    """An upstream as one server block has it; its sockets close when nobody has it any more."""
+
+    spec: UpstreamSpec
+    _shared: SocketUpstream
+    _upstreams: Upstreams | None
+
+    def exchange(
+        self, query: Query, transport: Transport, timeout_s: float, client: str = ""
+    ) -> Coroutine[Any, Any, bytes]:
+        """See Upstream. This is no coroutine of its own, which would cost as much as a system call."""
+        if self._upstreams is None:
+            raise UpstreamError("the upstream is no longer used")
+        return self._shared.exchange(query, transport, timeout_s, client)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the server block has given it back."""
+        return self._upstreams is None
+
+    def close(self) -> None:
+        """See Upstream."""
+        if self._upstreams is not None:
+            self._upstreams.give_back(self._shared)
+            self._upstreams = None
+
+
+class Upstreams:
+    """All upstreams of a process by what they were made of, each with the number of its users.
+
+    `counts` are by address and protocol, and go on when an upstream is made anew.
+    """
+
+    def __init__(self) -> None:
+        self.counts: dict[Label, Counts] = {}
+        self._exchanges: Exchanges | None = None
+        self._shared: dict[UpstreamSpec, SocketUpstream] = {}
+        self._users: dict[UpstreamSpec, int] = {}
+        self._tidying: asyncio.TimerHandle | None = None
+
+    @property
+    def under_way(self) -> int:
+        """How many queries wait."""
+        return len(self._exchanges) if self._exchanges else 0
+
+    @property
+    def descriptors(self) -> int:
+        """How many sockets are open."""
+        return self._exchanges.descriptors if self._exchanges else 0
+
+    @property
+    def rejected(self) -> int:
+        """How many failed as too many waited."""
+        return self._exchanges.rejected if self._exchanges else 0
+
+    def of(self, spec: UpstreamSpec) -> Lease:
+        """The upstream of a specification, until it is closed; InputError for an address or file that is of no use."""
+        if self._exchanges is None:
+            self._exchanges = Exchanges()
+        shared = self._shared.get(spec)
+        if shared is None:
+            shared = self._shared[spec] = SocketUpstream(spec, self._exchanges, self._counts_of)
+        self._users[spec] = self._users.get(spec, 0) + 1
+        if self._tidying is None:
+            self._tidying = self._exchanges.loop.call_later(TIDY_S, self._tidy)
+        return Lease(spec, shared, self)
+
+    def give_back(self, shared: SocketUpstream) -> None:
+        """One user less; the last one closes the sockets."""
+        if self._shared.get(shared.spec) is not shared:
+            return  # all were closed before
+        self._users[shared.spec] -= 1
+        if not self._users[shared.spec]:
+            del self._users[shared.spec], self._shared[shared.spec]
+            shared.close()
+
+    def close(self) -> None:
+        """Close everything; exchanges under way fail."""
+        for shared in self._shared.values():
+            shared.close()
+        self._shared.clear()
+        self._users.clear()
+        if self._tidying is not None:
+            self._tidying.cancel()
+            self._tidying = None
+        if self._exchanges is not None:
+            self._exchanges.close()
+            self._exchanges = None
+
+    def _counts_of(self, label: Label) -> Counts:
+        return self.counts.setdefault(label, Counts())
+
+    def _tidy(self) -> None:
+        assert self._exchanges is not None  # noqa: S101 - set before the timer is
+        now_s = self._exchanges.loop.time()
+        for shared in self._shared.values():
+            shared.tidy(now_s)
+        self._tidying = self._exchanges.loop.call_later(TIDY_S, self._tidy) if self._shared else None

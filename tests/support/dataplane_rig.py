@@ -1,0 +1,172 @@
+"""A dataplane on a kernel that is none, for tests of when what is applied and what happens when it is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from ipaddress import ip_address
+
+import pytest
+
+from kdns.cluster.objects import (
+    Endpoint,
+    EndpointPort,
+    EndpointSlice,
+    Node,
+    Service,
+    ServiceCIDR,
+    ServiceMeta,
+    ServicePort,
+    ServiceSpec,
+    SliceAnnotations,
+    SliceLabels,
+    SliceMeta,
+)
+from kdns.cluster.state import State
+from kdns.errors import ApplyError
+from kdns.net import Family
+from kdns.proxy.plan.config import NodeView, ProxyConfig
+from kdns.proxy.plan.plan import FrontKey, Plan
+from kdns.proxy.plan.planner import Difference
+from kdns.proxy.sync.io import runner as module
+from kdns.proxy.sync.io.runner import PlanInputs, SyncResult, SyncRunner, SyncTiming
+
+DEADLINE_S = 60.0
+VIEW = NodeView("here", "", (ip_address("192.0.2.1"),), (ip_address("192.0.2.1"),))
+
+
+class Kernel:
+    """A backend that notes what it is asked for; `refusals` are the reasons of the next ones.
+
+    `defects` are other errors that they raise.
+    It takes no rules for the addresses of `poison`, and tidies up in as many steps as there are `leftovers`. Every
+    check takes `check_s` of the rig's clock, every sync `sync_s`, which are told to `passed`.
+    """
+
+    name = "fake"
+
+    def __init__(self) -> None:
+        self.did: list[str] = []
+        self.refusals: list[str] = []
+        self.defects: list[Exception] = []
+        self.poison: set[str] = set()
+        self.rejects_everything = False
+        self.cannot_be_asked = False
+        self.check_s = self.sync_s = 0.0
+        self.passed: Callable[[float], None] = lambda _: None
+        self.leftovers = 0
+        self.fronts: set[FrontKey] = set()
+        self.busy = asyncio.Event()
+        self.go_on = asyncio.Event()
+        self.go_on.set()
+
+    @property
+    def rules(self) -> list[str]:
+        """What was to be done with rules."""
+        return [what for what in self.did if what in ("sync_full", "sync_partial")]
+
+    async def sync_full(self, plan: Plan) -> None:
+        await self._do("sync_full", set(plan.ipv4.fronts))
+
+    async def sync_partial(self, plan: Plan, differences: Mapping[Family, Difference]) -> None:
+        assert any(differences.values())
+        await self._do("sync_partial", set(plan.ipv4.fronts))
+
+    async def sweep(self) -> bool:
+        await self._do("sweep", self.fronts)
+        self.leftovers -= 1
+        return self.leftovers > 0
+
+    async def check(self, plan: Plan) -> str:
+        self.did.append(f"check {len(plan.ipv4.fronts)}")
+        self.passed(self.check_s)
+        if self.cannot_be_asked and plan.ipv4.fronts:
+            raise ApplyError(("iptables-restore",), "another program holds the lock")
+        if self.rejects_everything:
+            return "no rules at all"
+        found = {front.address for front in plan.ipv4.fronts} & self.poison
+        return f"bad: {sorted(found)}" if found else ""
+
+    async def _do(self, what: str, fronts: set[FrontKey]) -> None:
+        self.did.append(what)
+        self.busy.set()
+        await self.go_on.wait()
+        self.passed(self.sync_s)
+        if self.defects:
+            raise self.defects.pop(0)
+        if self.rejects_everything:
+            raise ApplyError(("nft",), "no rules at all")
+        if self.refusals:
+            raise ApplyError(("nft",), self.refusals.pop(0))
+        if found := {front.address for front in fronts} & self.poison:
+            raise ApplyError(("nft",), f"bad: {sorted(found)}")
+        self.fronts = fronts
+
+
+def service(number: int) -> Service:
+    spec = ServiceSpec(cluster_ip=f"10.96.0.{number}", ports=(ServicePort(80, "p"),))
+    return Service(ServiceMeta(f"s{number}", "d"), spec)
+
+
+def endpoint_slice(number: int, *addresses: str, when: str = "") -> EndpointSlice:
+    meta = SliceMeta(f"s{number}-1", "d", SliceLabels(f"s{number}"), SliceAnnotations(when) if when else None)
+    return EndpointSlice(meta, "IPv4", tuple(Endpoint((each,)) for each in addresses), (EndpointPort("p", 8080),))
+
+
+class Rig:
+    """A dataplane on a fake kernel, with one Service."""
+
+    def __init__(self, **timing: float) -> None:
+        self.state, self.kernel = State(), Kernel()
+        self.inputs: PlanInputs | None = (VIEW, ProxyConfig())
+        self.synced: list[SyncResult] = []
+        self.clock_s = 0.0
+        self.plane = SyncRunner(
+            self.state,
+            self.kernel,
+            lambda: self.inputs,
+            SyncTiming(**{"min_sync_s": 0.0, "sync_s": 0.05} | timing),
+            now_s=lambda: time.monotonic() + self.clock_s,
+        )
+        self.plane.subscribers.append(self.synced.append)
+
+    def put(self, *objects: Service | EndpointSlice | Node | ServiceCIDR) -> None:
+        self.plane.changed([change for each in objects if (change := self.state.upsert(each))])
+
+    def list_all(self) -> None:
+        self.put(service(1), endpoint_slice(1, "10.1.0.2"))
+        self.state.synced |= {Service, EndpointSlice}
+        self.plane.changed([])
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Rig]:
+        task = asyncio.create_task(self.plane.run())
+        try:
+            yield self
+        finally:
+            self.kernel.go_on.set()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    async def until(self, wanted: Callable[[], bool]) -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            while not wanted():  # noqa: ASYNC110 - what is waited for has no event
+                await asyncio.sleep(0.001)
+
+    def pass_s(self, seconds: float) -> None:
+        self.clock_s += seconds
+
+    def has_all(self, *numbers: int) -> bool:
+        return {key.address for key in self.kernel.fronts} >= {f"10.96.0.{number}" for number in numbers}
+
+    def has(self, *numbers: int) -> bool:
+        return {key.address for key in self.kernel.fronts} == {f"10.96.0.{number}" for number in numbers}
+
+
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let it wait milliseconds for what takes seconds."""
+    monkeypatch.setattr(module, "FIRST_RETRY_S", 0.001)
+    monkeypatch.setattr(module, "SWEEP_DELAY_S", 0.01)

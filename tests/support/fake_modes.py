@@ -1,0 +1,89 @@
+"""Modes that note what is done with them, in place of those that change the kernel."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+
+from kdns.net import Family
+from kdns.proxy.plan.plan import Plan
+from kdns.proxy.plan.planner import Difference
+from kdns.proxy.settings.settings import Settings
+from kdns.proxy.sync.io.proxier import CleanUp, Counters, Footprint, ForeignChange, Mode, RunningMode, UdpTargets
+
+
+@dataclass(eq=False)
+class FakeMode:
+    """A running mode. `done` is shared: what was done with all of them, in order."""
+
+    name: str
+    done: list[str]
+    footprint: Footprint
+    retired: asyncio.Event = field(default_factory=asyncio.Event)
+    udp_targets: UdpTargets | None = None
+
+    async def sync_full(self, plan: Plan) -> None:
+        del plan
+
+    async def sync_partial(self, plan: Plan, differences: Mapping[Family, Difference]) -> None:
+        del plan, differences
+
+    async def sweep(self) -> bool:
+        return False
+
+    async def check(self, plan: Plan) -> str:
+        del plan
+        return ""
+
+    @property
+    def counters(self) -> Counters:
+        raise NotImplementedError
+
+    def watch(self, changed: ForeignChange) -> AbstractContextManager[None]:
+        del changed
+        return nullcontext()
+
+    async def retire(self) -> None:
+        self.done.append(f"{self.name} retires")
+        try:
+            await self.retired.wait()
+        finally:
+            self.done.append(f"{self.name} has retired")
+
+    async def close(self, *, keep_rules: bool) -> None:
+        self.done.append(f"{self.name} closed, rules {'stay' if keep_rules else 'go'}")
+
+
+def fake_row(
+    name: str,
+    done: list[str] | None = None,
+    *,
+    reason: str = "",
+    fallbacks: tuple[str, ...] = (),
+    adopts: bool = False,
+    rules: bool = True,
+    leaves: tuple[CleanUp, ...] = (),
+) -> Mode:
+    """A row whose mode cannot work for this reason, if any."""
+    notes = [] if done is None else done
+
+    async def unsupported(settings: Settings) -> str:
+        notes.append(f"{name} asked in mode {settings.mode}")
+        return reason
+
+    async def start(settings: Settings) -> RunningMode:
+        notes.append(f"{name} started in mode {settings.mode}")
+        return FakeMode(name, notes, Footprint(nft_tables=frozenset({name} if rules else ())))
+
+    return Mode(name, unsupported, start, leaves, "failures", "failures", fallbacks, lambda _mode, _settings: adopts)
+
+
+def answers(texts: list[str]) -> Callable[[], Awaitable[str]]:
+    """One text after the other, and the last one for ever."""
+
+    async def answer() -> str:
+        return texts.pop(0) if len(texts) > 1 else texts[0]
+
+    return answer

@@ -1,0 +1,100 @@
+"""A kind that an API does not have, or keeps to itself, is no reason to wait for ever."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+import pytest
+
+from kdns.cluster.io.outage import Outage
+from kdns.cluster.io.reflector import Reflector, WatchStats
+from kdns.cluster.objects import Node, Object, ServiceCIDR
+from kdns.cluster.state import State
+from kdns.cluster.watch import RESOURCES, Timing
+from kdns.errors import ApiServerError
+
+LIST = (
+    b'{"kind":"ServiceCIDRList","apiVersion":"networking.k8s.io/v1","metadata":{"resourceVersion":"5"},'
+    b'"items":[{"metadata":{"name":"all"},"spec":{"cidrs":["10.96.0.0/16"]}}]}'
+)
+
+
+class Api:
+    """Refuses with these statuses, one after the other, and then has a list."""
+
+    server = "http://api"
+
+    def __init__(self, *refusals: int) -> None:
+        self.refusals = list(refusals)
+
+    async def get(self, path: str, params: Mapping[str, str]) -> bytes:
+        assert params is not None
+        if self.refusals:
+            raise ApiServerError(self.server, f"no {path}", self.refusals.pop(0))
+        return LIST
+
+    def stream(self, path: str, params: Mapping[str, str]) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        assert path
+        assert params
+
+        @asynccontextmanager
+        async def silent() -> AsyncIterator[AsyncIterator[bytes]]:
+            await asyncio.Event().wait()
+            yield aiter_of_nothing()
+
+        return silent()
+
+
+async def aiter_of_nothing() -> AsyncIterator[bytes]:
+    for chunk in list[bytes]():
+        yield chunk
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "is_enough"),
+    [(ServiceCIDR, 404, True), (ServiceCIDR, 403, True), (ServiceCIDR, 500, False), (Node, 404, False)],
+)
+async def test_a_refused_kind(kind: type[Object], status: int, is_enough: bool) -> None:
+    state, told, refused = State(), [], asyncio.Event()
+
+    async def sleep(_: float) -> None:
+        refused.set()
+        await asyncio.Event().wait()
+
+    def changed(changes: list[Any]) -> None:
+        told.append(list(changes))
+
+    reflector = Reflector(
+        RESOURCES[kind], Api(status), state, changed, WatchStats(), Outage(), Timing(), lambda: 0.0, lambda: 0.0,
+        sleep=sleep,
+    )  # fmt: skip
+    task = asyncio.create_task(reflector.run())
+    async with asyncio.timeout(60):
+        await refused.wait()
+    task.cancel()
+    assert (kind in state.synced) == is_enough
+    assert told == ([[]] if is_enough else [])
+
+
+async def test_what_comes_later_counts() -> None:
+    state, told = State(), asyncio.Event()
+
+    async def sleep(_: float) -> None:
+        await asyncio.sleep(0)
+
+    def changed(changes: list[Any]) -> None:
+        if changes:
+            told.set()
+
+    reflector = Reflector(
+        RESOURCES[ServiceCIDR], Api(404, 404), state, changed, WatchStats(), Outage(), Timing(), lambda: 0.0,
+        lambda: 0.0, sleep=sleep,
+    )  # fmt: skip
+    task = asyncio.create_task(reflector.run())
+    async with asyncio.timeout(60):
+        await told.wait()
+    task.cancel()
+    assert [each.spec.cidrs for each in state.service_cidrs.values()] == [("10.96.0.0/16",)]

@@ -1,0 +1,145 @@
+"""What an API sends without end is bounded, and what it sends at once leaves the loop to others."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+
+import pytest
+from structlog.testing import capture_logs
+
+from kdns.cluster.io import pager
+from kdns.cluster.io import reflector as module
+from kdns.cluster.io.outage import Outage
+from kdns.cluster.io.reflector import Reflector, WatchStats
+from kdns.cluster.objects import Service
+from kdns.cluster.state import AnyChange, State
+from kdns.cluster.watch import RESOURCES, Timing
+
+PAGE_OBJECTS, OBJECTS, PAGES = 3, 30, 20
+
+
+def service(number: int) -> dict[str, object]:
+    metadata = {"name": f"s{number}", "namespace": "x", "resourceVersion": str(number)}
+    return {"kind": "Service", "apiVersion": "v1", "metadata": metadata}
+
+
+def events(numbers: range) -> bytes:
+    return b"".join(json.dumps({"type": "ADDED", "object": service(each)}).encode() + b"\n" for each in numbers)
+
+
+class Api:
+    """Lists of pages, and watches of one chunk each. `resumed` has the resourceVersion of each watch."""
+
+    server = "http://api"
+
+    def __init__(self, pages: Iterator[tuple[list[dict[str, object]], str]], chunks: list[bytes]) -> None:
+        self.pages, self.chunks = pages, chunks
+        self.resumed: list[str] = []
+
+    async def get(self, path: str, params: Mapping[str, str]) -> bytes:
+        assert path
+        assert params
+        items, token = next(self.pages)
+        metadata = {"resourceVersion": "100" if self.resumed else "5", "continue": token}
+        return json.dumps({"kind": "ServiceList", "apiVersion": "v1", "metadata": metadata, "items": items}).encode()
+
+    @asynccontextmanager
+    async def stream(self, path: str, params: Mapping[str, str]) -> AsyncIterator[AsyncIterator[bytes]]:
+        assert path
+        self.resumed.append(params["resourceVersion"])
+
+        async def chunks() -> AsyncIterator[bytes]:
+            yield self.chunks.pop(0)
+
+        yield chunks()
+
+
+async def follow(api: Api, state: State, changed: Callable[[list[AnyChange]], None], rounds: int) -> list[float]:
+    """Follow for some rounds; the seconds that were waited after each."""
+    waits: list[float] = []
+    is_over = asyncio.Event()
+
+    async def sleep(wait_s: float) -> None:
+        waits.append(wait_s)
+        if len(waits) == rounds:
+            is_over.set()
+            await asyncio.Event().wait()
+
+    reflector = Reflector(
+        RESOURCES[Service], api, state, changed, WatchStats(), Outage(), Timing(), lambda: 0.0, lambda: 0.0, sleep=sleep
+    )
+    task = asyncio.create_task(reflector.run())
+    async with asyncio.timeout(60):
+        await is_over.wait()
+    task.cancel()
+    return waits
+
+
+def endless(of_page: Callable[[int], list[dict[str, object]]]) -> Iterator[tuple[list[dict[str, object]], str]]:
+    return ((of_page(number), f"after {number}") for number in itertools.count())
+
+
+@pytest.mark.parametrize(
+    ("pages", "objects", "bound"),
+    [
+        (lambda page: [service(page * PAGE_OBJECTS + each) for each in range(PAGE_OBJECTS)], OBJECTS, "30 objects"),
+        (lambda _: [service(each) for each in range(PAGE_OBJECTS)], PAGE_OBJECTS, "30 objects"),
+        (lambda _: [], 0, "20 pages"),
+    ],
+    ids=["new names", "the same names", "empty pages"],
+)
+async def test_a_list_without_end(
+    monkeypatch: pytest.MonkeyPatch, pages: Callable[[int], list[dict[str, object]]], objects: int, bound: str
+) -> None:
+    """It ends at the bound, is said so, and is tried again later; further lists add nothing."""
+    monkeypatch.setattr(pager, "OBJECTS_MAX", OBJECTS)
+    monkeypatch.setattr(pager, "PAGES_MAX", PAGES)
+    state = State()
+    with capture_logs() as logs:
+        waits = await follow(Api(endless(pages), []), state, lambda _: None, rounds=3)
+    assert waits == [Timing().backoff_cap_s] * 3
+    assert len(state.services) == objects
+    assert Service not in state.synced
+    reason = (
+        f"GET /api/v1/services: more than {bound}; kdns stops there because the list seems endless. Check that the "
+        "server is a Kubernetes API, and that no proxy in front of it drops the parameter continue"
+    )
+    assert [(entry["event"], entry["reason"]) for entry in logs] == [("new list needed", reason)] * 3
+
+
+async def test_a_watch_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pager, "OBJECTS_MAX", OBJECTS)
+    state = State()
+    api = Api(iter([([], "")]), [events(range(6, 100))])
+    assert await follow(api, state, lambda _: None, rounds=1) == [Timing().backoff_cap_s]
+    assert len(state.services) == OBJECTS
+
+
+async def test_objects_and_events_are_applied_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others have a turn between two slices, the order is kept, and a watch resumes behind its last event."""
+    monkeypatch.setattr(module, "SLICE_S", 0.0)
+    turns, seen = 0, list[tuple[int, list[str]]]()
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    def changed(changes: list[AnyChange]) -> None:
+        if changes:
+            seen.append((turns, [change.key[1] for change in changes]))
+
+    task = asyncio.create_task(others())
+    api = Api(
+        iter([([service(each) for each in range(5)], ""), ([], "")]), [events(range(6, 20)), events(range(20, 30))]
+    )
+    await follow(api, State(), changed, rounds=2)
+    task.cancel()
+    assert [names for _, names in seen] == [[f"s{number}"] for number in (*range(5), *range(6, 30))]
+    assert len({turn for turn, _ in seen}) == len(seen)
+    assert api.resumed == ["5", "19"]

@@ -1,0 +1,158 @@
+"""A list that lacks most of what is known is believed when a second one lacks it too."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+import pytest
+
+from kdns.cluster.io.outage import Outage
+from kdns.cluster.io.reflector import Reflector, WatchStats
+from kdns.cluster.objects import Namespace, Object, Service
+from kdns.cluster.state import AnyChange, State
+from kdns.cluster.watch import RESOURCES, Resource, Timing
+from kdns.errors import ApiServerError
+
+GONE = json.dumps({"type": "ERROR", "object": {"kind": "Status", "apiVersion": "v1", "code": 410}}).encode() + b"\n"
+CONFIRM_S = 7.0
+
+
+def listed(names: str, kind: str = "ServiceList") -> bytes:
+    items = [{"metadata": {"name": name, "namespace": "default"}} for name in names]
+    return json.dumps({"kind": kind, "apiVersion": "v1", "metadata": {"resourceVersion": "5"}, "items": items}).encode()
+
+
+class Lists:
+    """Has these lists, one after the other; each watch is told at once that its version is gone."""
+
+    server = "http://api"
+
+    def __init__(self, bodies: list[bytes]) -> None:
+        self.bodies = bodies
+        self.asked = asyncio.Event()
+
+    async def get(self, path: str, params: Mapping[str, str]) -> bytes:
+        assert path
+        assert params
+        if not self.bodies:
+            self.asked.set()
+            await asyncio.Event().wait()
+        return self.bodies.pop(0)
+
+    @asynccontextmanager
+    async def stream(self, path: str, params: Mapping[str, str]) -> AsyncIterator[AsyncIterator[bytes]]:
+        assert path
+        assert params
+
+        async def chunks() -> AsyncIterator[bytes]:
+            yield GONE
+
+        yield chunks()
+
+
+ALL = "abcdefghij"
+
+
+@pytest.mark.parametrize(
+    ("lists", "left", "waits"),
+    [
+        pytest.param([""], ALL, 1, id="an empty list is not believed"),
+        pytest.param(["", ""], "", 1, id="a second one is"),
+        pytest.param(["", ALL], ALL, 1, id="a second one that has them all"),
+        pytest.param(["", ALL, ""], ALL, 2, id="each spell has to be confirmed"),
+        pytest.param(["abcd"], ALL, 1, id="nor one that lacks six of ten"),
+        pytest.param(["abcde"], "abcde", 0, id="half of them may go at once"),
+        pytest.param(["kl", "kl"], "kl", 1, id="another cluster is believed after a while"),
+        pytest.param(["ConfigMapList", "ConfigMapList", "ConfigMapList"], ALL, 0, id="another kind never"),
+    ],
+)
+async def test_what_is_left_after_these_lists(lists: list[str], left: str, waits: int) -> None:
+    api = Lists([listed(ALL)] + [listed("", each) if each.endswith("List") else listed(each) for each in lists])
+    state, removed, waited_s = State(), list[str](), list[float]()
+
+    def changed(changes: list[AnyChange]) -> None:
+        removed.extend(change.key[1] for change in changes if change.new is None)
+
+    async def sleep(wait_s: float) -> None:
+        waited_s.append(wait_s)
+        await asyncio.sleep(0)
+
+    reflector = Reflector(
+        RESOURCES[Service], api, state, changed, WatchStats(), Outage(), Timing(confirm_s=CONFIRM_S), lambda: 0.0,
+        lambda: 0.0, sleep=sleep,
+    )  # fmt: skip
+    task = asyncio.create_task(reflector.run())
+    async with asyncio.timeout(60):
+        await api.asked.wait()
+    task.cancel()
+    assert "".join(sorted(name for _, name in state.services)) == left
+    assert sorted(removed) == sorted(set(ALL) - set(left))
+    assert waited_s.count(CONFIRM_S) == waits
+
+
+class Refusing:
+    """Refuses until it is told not to; each watch stays open."""
+
+    server = "http://api"
+
+    def __init__(self, refusal: ApiServerError) -> None:
+        self.refusal: ApiServerError | None = refusal
+
+    async def get(self, path: str, params: Mapping[str, str]) -> bytes:
+        assert params
+        if self.refusal:
+            raise self.refusal
+        return listed("", next(f"{each.kind.__name__}List" for each in RESOURCES.values() if each.path == path))
+
+    @asynccontextmanager
+    async def stream(self, path: str, params: Mapping[str, str]) -> AsyncIterator[AsyncIterator[bytes]]:
+        assert path
+        assert params
+
+        async def chunks() -> AsyncIterator[bytes]:
+            await asyncio.Event().wait()
+            yield b""
+
+        yield chunks()
+
+
+@pytest.mark.parametrize("status", [0, 403, 503])
+async def test_the_first_answer_ends_the_backoff_of_all_kinds(status: int) -> None:
+    """One kind may ask again; the others wait for ever, but for the answer that it gets."""
+    api, outage, state, may_ask = (
+        Refusing(ApiServerError("http://api", "no", status)),
+        Outage(),
+        State(),
+        asyncio.Event(),
+    )
+    waiting, all_wait, synced = set[type[Object]](), asyncio.Event(), asyncio.Event()
+
+    def follow(resource: Resource) -> asyncio.Task[None]:
+        async def sleep(_: float) -> None:
+            waiting.add(resource.kind)
+            if waiting == kinds:
+                all_wait.set()
+            await (may_ask if resource.kind is Namespace else asyncio.Event()).wait()
+
+        def changed(_: list[AnyChange]) -> None:
+            if kinds <= state.synced:
+                synced.set()
+
+        stats, timing = WatchStats(), Timing()
+        reflector = Reflector(
+            resource, api, state, changed, stats, outage, timing, lambda: 0.0, lambda: 0.5, sleep=sleep
+        )
+        return asyncio.create_task(reflector.run())
+
+    kinds = {each.kind for each in RESOURCES.values() if each.api_version == "v1"}
+    tasks = [follow(RESOURCES[kind]) for kind in kinds]
+    async with asyncio.timeout(60):
+        await all_wait.wait()
+        api.refusal = None
+        may_ask.set()
+        await synced.wait()
+    for task in tasks:
+        task.cancel()

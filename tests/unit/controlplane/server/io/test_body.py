@@ -1,0 +1,31 @@
+"""Bodies as Go's encoding/json reads them, where other decoders differ."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kdns.controlplane.meta.errors import StatusError
+from kdns.controlplane.server.io.body import decoded_body
+
+
+@pytest.mark.parametrize(
+    ("body", "value", "duplicates"),
+    [
+        (b'{"a": "\xff\\ud83d\\ude00"}', {"a": "\ufffd\U0001f600"}, ()),
+        (rb'{"a": "\ud800", "b": "\\ud800 \udc00\ud83d"}', {"a": "\ufffd", "b": "\\ud800 \ufffd\ufffd"}, ()),
+        (rb'{"\ud800": 1, "\ufffd": 2}', {"\ufffd": 2}, ('duplicate field "\ufffd"',)),
+    ],
+)
+async def test_what_is_no_unicode_is_a_replacement_character(
+    body: bytes, value: Any, duplicates: tuple[str, ...]
+) -> None:
+    decoded = await decoded_body(body, "application/json", strictly=True)
+    assert (decoded.value, decoded.duplicates) == (value, duplicates)
+
+
+async def test_a_number_beyond_all_types_is_refused() -> None:
+    with pytest.raises(StatusError, match=r"unmarshal number 9{5000} into Go value of type float64") as caught:
+        await decoded_body(b"9" * 5000, "application/json", strictly=True)
+    assert caught.value.code == 400

@@ -1,0 +1,49 @@
+"""A watch with much to send leaves turns of the event loop to other requests."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+from aiohttp import web
+from verbs_api import new_api
+
+from kdns.controlplane.meta.kinds import CONFIG_MAP
+from kdns.controlplane.server.io.watch import StoreState, WatchStream, WatchTimes
+from kdns.controlplane.server.protobuf.messages import MEDIA_TYPE as PROTOBUF
+from kdns.controlplane.server.representation import JSON, Renderer, Representation
+
+SHAPES = [Representation(JSON), Representation(PROTOBUF), Representation(PROTOBUF, "PartialObjectMetadata")]
+OBJECTS, VALUE = 60, "x" * 20_000  # 1.2 MB: five pieces
+
+
+class Response:
+    """Takes what is written at once, as a socket with room does."""
+
+    turns, turns_between = 0, 0
+
+    async def write(self, _data: bytes) -> None:
+        self.turns_between, self.turns = self.turns_between + bool(self.turns), 0
+
+
+async def durable() -> None:
+    """A store in memory."""
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+async def test_others_have_turns_between_two_pieces(shape: Representation) -> None:
+    api, response = new_api(), Response()
+    for number in range(OBJECTS):
+        api.create(CONFIG_MAP, "default", {"metadata": {"name": f"c{number}"}, "data": {"k": VALUE}})
+    subscription = api.watch(CONFIG_MAP, None, resource_version="0")
+    state = StoreState(lambda: api.store.revision, durable, lambda: 0.0)
+    stream = WatchStream(subscription, Renderer(CONFIG_MAP, shape), state, WatchTimes(60.0, None))
+    sent = cast("Any", response)
+    running = asyncio.create_task(stream.run(cast("web.BaseRequest", None), sent, ends_initial=False))
+    async with asyncio.timeout(20):
+        while subscription.waiting:
+            response.turns += 1
+            await asyncio.sleep(0)
+    running.cancel()
+    assert response.turns_between >= 3

@@ -1,0 +1,585 @@
+"""`--data DIR`: what was acknowledged is there again, in one process at a time, and only in kdns's own files."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+from structlog.testing import capture_logs
+
+import kdns
+from kdns.controlplane.meta.errors import StatusError
+from kdns.controlplane.meta.kinds import NAMESPACE, SERVICE
+from kdns.controlplane.storage.io import journal as module
+from kdns.controlplane.storage.io import sqlite
+from kdns.controlplane.storage.io.journal import Journal, open_journal
+from kdns.controlplane.storage.io.sqlite import APPLICATION_ID, FILE, LAYOUT, LOCK
+from kdns.controlplane.storage.store import Store
+from kdns.controlplane.storage.watch import Filter
+from kdns.errors import InputError
+
+
+def service(name: str, port: int = 80) -> dict[str, object]:
+    return {"metadata": {"name": name, "namespace": "x"}, "spec": {"ports": [{"port": port}]}}
+
+
+async def test_a_restart_resumes_objects_and_revision(tmp_path: Path) -> None:
+    journal = open_journal(tmp_path)
+    store = journal.store()
+    a = store.put(SERVICE, ("x", "a"), service("a"), None)
+    store.put(SERVICE, ("x", "b"), service("b"), None)
+    store.put(SERVICE, ("x", "a"), service("a", 81), a)
+    b = store.get(SERVICE, ("x", "b"))
+    assert b
+    store.delete(b)
+    await journal.durable()
+    before = store.page(SERVICE, Filter()).items
+    await journal.close()
+
+    again = open_journal(tmp_path)
+    restarted = again.store()
+    assert restarted.page(SERVICE, Filter()).items == before
+    assert restarted.revision == store.revision
+    await again.close()
+
+
+async def test_a_new_folder_starts_behind_every_revision_of_the_one_before(tmp_path: Path) -> None:
+    revisions = []
+    for name in ("a", "b"):
+        journal = open_journal(tmp_path / name)
+        store = journal.store()
+        for number in range(50):
+            store.put(SERVICE, ("x", f"s{number}"), service(f"s{number}"), None)
+        await journal.close()
+        revisions.append((store.oldest(SERVICE), store.revision))
+    assert revisions[0][1] < revisions[1][0]
+
+
+KEYS = [(kind, ("x", name)) for kind in (SERVICE, NAMESPACE) for name in "abcd"]
+
+
+def bounded(journal: Journal) -> Store:
+    """The store of a journal with a history of a few commits a kind."""
+    return Store(
+        journal.objects,
+        revision=journal.revision,
+        history=journal.history,
+        floors=journal.floors,
+        persist=journal.append,
+        forget=journal.forget,
+        history_commits=7,
+    )
+
+
+def view(store: Store, since: int) -> list[object]:
+    """What clients see of a store: the events after each revision, and the list at each revision."""
+    seen: list[object] = [store.revision]
+    for kind in (SERVICE, NAMESPACE):
+        seen.append(store.oldest(kind))
+        for revision in range(since, store.revision + 1):
+            if revision < store.oldest(kind):
+                with pytest.raises(StatusError, match="too old"):
+                    store.watch(kind, Filter(), since=revision)
+                continue
+            events = store.watch(kind, Filter(), since=revision).take()
+            seen.append([(event.type, event.stored) for event in events])
+            seen.append(store.page(kind, Filter(), revision=revision).items)
+    return seen
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_a_restart_resumes_history(tmp_path: Path, seed: int) -> None:
+    """Any revision of before is as right, or as expired, as it was; and the file has no row that nothing needs."""
+    choose = random.Random(seed)
+    journal = open_journal(tmp_path)
+    store = bounded(journal)
+    start = store.revision
+    for _ in range(4):
+        for _ in range(choose.randrange(15)):
+            kind, key = choose.choice(KEYS)
+            old = store.get(kind, key)
+            if old and choose.random() < 0.4:
+                store.delete(old)
+            else:
+                store.put(kind, key, service(key[1], choose.randrange(9)), old)
+            if choose.random() < 0.5:
+                await journal.durable()
+        before = view(store, start)
+        await journal.close()
+        journal = open_journal(tmp_path)
+        needed = {version.revision for version in journal.objects}
+        needed |= {commit.revision for commit in journal.history}
+        needed |= {commit.old.revision for commit in journal.history if commit.old}
+        with closing(sqlite3.connect(tmp_path / FILE)) as connection:
+            assert {revision for (revision,) in connection.execute("SELECT revision FROM commits")} == needed
+        store = bounded(journal)
+        assert view(store, start) == before
+    await journal.close()
+
+
+def in_place(copy: Path, data: Path) -> None:
+    (data / FILE).write_bytes((copy / FILE).read_bytes())
+
+
+def another_file(copy: Path, data: Path) -> None:
+    (data / FILE).unlink()
+    shutil.copy(copy / FILE, data)
+
+
+def another_folder(copy: Path, data: Path) -> None:
+    data.rename(data.with_name("old"))
+    shutil.copytree(copy, data)
+
+
+def nothing(_copy: Path, _data: Path) -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("restore", "expires"), [(in_place, True), (another_file, True), (another_folder, True), (nothing, False)]
+)
+async def test_the_history_of_a_restored_copy_is_not_believed(
+    tmp_path: Path, restore: Callable[[Path, Path], None], expires: bool
+) -> None:
+    """The revisions after the copy was made are in use by clients, for other objects than those that come now."""
+    data, copy = tmp_path / "data", tmp_path / "copy"
+    for name in ("a", "b"):
+        journal = open_journal(data)
+        store = journal.store()
+        version = store.put(SERVICE, ("x", name), service(name), None)
+        store.delete(store.put(SERVICE, ("x", "gone"), service("gone"), None))
+        await journal.close()
+        if name == "a":
+            shutil.copytree(data, copy)
+    restore(copy, data)
+    journal = open_journal(data)
+    store = journal.store()
+    assert [one.key[1] for one in store.page(SERVICE, Filter()).items] == (["a"] if expires else ["a", "b"])
+    assert (store.oldest(SERVICE) > version.revision) == expires
+    assert store.get(SERVICE, ("x", "gone")) is None
+    await journal.close()
+
+
+async def test_only_a_copy_is_taken_for_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not a file whose last start failed, as on a full disk; a copy is known also when the clock went back since."""
+    data, copy = tmp_path / "data", tmp_path / "copy"
+    await open_journal(data).close()
+    shutil.copytree(data, copy)
+    full = sqlite3.OperationalError("database or disk is full")
+    with capture_logs() as logged:
+        no_space = OSError(28, "No space left on device")
+        for owner, name, effects in ((sqlite, "_migrate", [full]), (sqlite.Lock, "note", [None, no_space])):
+            with monkeypatch.context() as patch:
+                patch.setattr(owner, name, Mock(side_effect=effects))
+                with pytest.raises(InputError):
+                    open_journal(data)
+            await open_journal(data).close()
+        monkeypatch.setattr(module, "clock_revision", lambda: 1)
+        await open_journal(data).close()
+        assert logged == []
+        in_place(copy, data)
+        await open_journal(data).close()
+    assert [each["event"] for each in logged] == ["data file is a copy: watches start over"]
+
+
+def without_log(data: Path) -> None:
+    (data / f"{FILE}-wal").unlink()
+
+
+def with_half_the_log(data: Path) -> None:
+    log = data / f"{FILE}-wal"
+    log.write_bytes(log.read_bytes()[: log.stat().st_size // 2])
+
+
+@pytest.mark.parametrize("lose", [without_log, with_half_the_log])
+@pytest.mark.parametrize("sessions", [1, 2])
+async def test_acknowledged_writes_that_are_missing_at_the_start_are_noticed(
+    tmp_path: Path, lose: Callable[[Path], None], sessions: int
+) -> None:
+    """Their revisions are not given to others, so the watches of clients that know them start over."""
+    data, killed = tmp_path / "data", tmp_path / "killed"
+    for _ in range(sessions - 1):
+        await open_journal(data).close()
+    journal = open_journal(data)
+    store = journal.store()
+    for number in range(20):
+        store.put(SERVICE, ("x", f"s{number}"), {**service("a"), "long": "x" * 5000}, None)
+        await journal.durable()
+    shutil.copytree(data, killed)
+    await journal.close()
+    lose(killed)
+    with capture_logs() as logged:
+        again = open_journal(killed)
+        assert again.store().oldest(SERVICE) > store.revision
+        await again.close()
+        await open_journal(killed).close()
+    assert [each["event"] for each in logged] == ["data file lacks acknowledged writes: watches start over"]
+    assert logged[0]["acknowledged"] == store.revision > logged[0]["revision"]
+
+
+async def test_a_process_that_lost_its_lock_acknowledges_nothing_more(tmp_path: Path) -> None:
+    """On a file system whose locks do not hold, or when the file of the lock is deleted."""
+    first = open_journal(tmp_path)
+    older = first.store()
+    older.put(SERVICE, ("x", "a"), service("a"), None)
+    await first.durable()
+    (tmp_path / LOCK).unlink()
+    second = open_journal(tmp_path)
+    newer = second.store()
+    older.put(SERVICE, ("x", "b"), service("b"), None)
+    with pytest.raises(StatusError, match="another kdns has opened it since; end this one"):
+        await first.durable()
+    newer.put(SERVICE, ("x", "c"), service("c"), None)
+    await second.durable()
+    await first.close()
+    await second.close()
+    last = open_journal(tmp_path)
+    assert [version.key[1] for version in last.objects] == ["a", "c"]
+    await last.close()
+
+
+def test_the_lock_of_another_program_is_no_damage(tmp_path: Path) -> None:
+    path = tmp_path / FILE
+    with closing(sqlite3.connect(path)) as other, closing(sqlite3.connect(path, timeout=0)) as connection:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(sqlite3.OperationalError) as raised:
+            connection.execute("BEGIN IMMEDIATE")
+    message = str(sqlite.unusable(path, raised.value))
+    assert message.endswith("database is locked; end the program that uses it, or choose a file system that has locks")
+
+
+@pytest.mark.parametrize("notes", [b"", b"\xff\x00\n\xfe", b"12\n", b"1\n" + b"9" * 20, b"1\n2\n3\n4\n", b"1\n-\n-\n"])
+async def test_any_content_of_the_lock_is_read(tmp_path: Path, notes: bytes) -> None:
+    (tmp_path / LOCK).write_bytes(notes)
+    journal = open_journal(tmp_path)
+    store = journal.store()
+    store.put(SERVICE, ("x", "a"), service("a"), None)
+    await journal.close()
+    again = open_journal(tmp_path)
+    assert again.revision == store.revision
+    await again.close()
+
+
+async def test_a_large_batch_is_written_as_it_ended(tmp_path: Path) -> None:
+    journal = open_journal(tmp_path)
+    store = journal.store()
+    names = [f"n{number:03}" for number in range(500)]
+    made = [store.put(SERVICE, ("x", name), service(name), None) for name in names]
+    await journal.durable()
+    for number, version in enumerate(made):
+        if number % 3:
+            store.delete(version)
+        else:
+            store.put(SERVICE, version.key, service(version.key[1], 81), version)
+    store.put(SERVICE, ("x", "n001"), service("n001", 82), None)
+    before = store.page(SERVICE, Filter()).items
+    await journal.durable()
+    await journal.close()
+    again = open_journal(tmp_path)
+    assert sorted(again.objects, key=lambda version: version.key) == list(before)
+    await again.close()
+
+
+def test_after_a_crash_no_acknowledged_revision_is_given_twice(tmp_path: Path) -> None:
+    program = f"""
+import asyncio, os
+from pathlib import Path
+from kdns.controlplane.storage.io.journal import open_journal
+from kdns.controlplane.meta.kinds import SERVICE
+
+async def main():
+    journal = open_journal(Path({str(tmp_path)!r}))
+    store = journal.store()
+    for number in range(20):
+        store.put(SERVICE, ("x", f"s{{number}}"), {{"metadata": {{"name": f"s{{number}}"}}}}, None)
+        await journal.durable()
+    print(store.revision, flush=True)
+    store.put(SERVICE, ("x", "lost"), {{"metadata": {{"name": "lost"}}}}, None)
+    os._exit(9)
+
+asyncio.run(main())
+"""
+    crashed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=90)
+    assert crashed.returncode == 9, crashed.stderr
+    journal = open_journal(tmp_path)
+    assert {version.key[1] for version in journal.objects} >= {f"s{number}" for number in range(20)}
+    assert journal.revision >= int(crashed.stdout)
+    assert journal.revision == max(version.revision for version in journal.objects)
+    asyncio.run(journal.close())
+
+
+async def test_a_second_process_is_refused(tmp_path: Path) -> None:
+    journal = open_journal(tmp_path)
+    with pytest.raises(InputError, match=r"in use by another kdns \(process \d+\)"):
+        open_journal(tmp_path)
+    await journal.close()
+    await open_journal(tmp_path).close()
+
+
+FORMAT_1 = """
+CREATE TABLE facts (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE objects (
+    resource TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL, revision INTEGER NOT NULL, body BLOB NOT NULL,
+    PRIMARY KEY (resource, namespace, name)
+) WITHOUT ROWID;
+INSERT INTO facts VALUES ('schema', 1), ('revision', 1007);
+PRAGMA application_id = 1801743987;
+INSERT INTO objects VALUES ('services.', 'x', 'b', 1006, CAST('{"metadata":{"name":"b","namespace":"x"}}' AS BLOB));
+INSERT INTO objects VALUES ('services.', 'x', 'a', 1004, CAST('{"metadata":{"name":"a","namespace":"x"}}' AS BLOB));
+INSERT INTO objects VALUES ('namespaces.', '', 'x', 2, CAST('{"metadata":{"name":"x"}}' AS BLOB));
+INSERT INTO objects VALUES ('lost.example.com', 'x', 'l', 3, CAST('{"metadata":{"name":"l"}}' AS BLOB));
+"""
+"""A file as kdns 0.1 wrote it first: it is still read."""
+
+_WRITER = "CREATE TABLE writer (version TEXT NOT NULL); INSERT INTO writer VALUES ('0.2');"
+FORMAT_2 = (
+    FORMAT_1.replace("\n) WITHOUT ROWID;", "\n);")
+    .replace("'schema', 1", "'schema', 2")
+    .replace("PRAGMA", f"{_WRITER} PRAGMA")
+)
+
+
+def written(path: Path, script: str) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(script)
+
+
+@pytest.mark.parametrize("script", [FORMAT_1, FORMAT_2])
+async def test_an_older_file_is_brought_up_to_date(tmp_path: Path, script: str) -> None:
+    written(tmp_path / FILE, script)
+    for _ in range(2):
+        journal = open_journal(tmp_path)
+        found = [(version.kind.kind, version.key, version.revision, version.obj) for version in journal.objects]
+        assert sorted(found, key=lambda each: each[2]) == [
+            ("Namespace", ("", "x"), 2, {"metadata": {"name": "x"}}),
+            ("Service", ("x", "a"), 1004, {"metadata": {"name": "a", "namespace": "x"}}),
+            ("Service", ("x", "b"), 1006, {"metadata": {"name": "b", "namespace": "x"}}),
+        ]
+        assert journal.revision == 1007
+        assert journal.store().oldest(SERVICE) == 1007, "the history was lost, so earlier watches start over"
+        await journal.close()
+    with closing(sqlite3.connect(tmp_path / FILE)) as connection:
+        assert connection.execute("SELECT value FROM facts WHERE name = 'schema'").fetchone() == (LAYOUT,)
+        assert connection.execute("SELECT count(*) FROM commits").fetchone() == (4,), "kinds of other versions stay"
+        assert connection.execute("SELECT version FROM writer").fetchall() == [(kdns.__version__,)]
+
+
+def test_an_object_that_is_cut_is_found_in_a_sound_file(tmp_path: Path) -> None:
+    written(tmp_path / FILE, FORMAT_1.replace('"namespace":"x"}}', '"names'))
+    with pytest.raises(InputError, match="damaged"):
+        open_journal(tmp_path)
+
+
+def test_a_migration_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
+    written(tmp_path / FILE, FORMAT_1 + "CREATE TABLE writer (version);")
+    for _ in range(2):
+        with pytest.raises(InputError, match="table writer already exists"):
+            open_journal(tmp_path)
+    with closing(sqlite3.connect(tmp_path / FILE)) as connection:
+        assert connection.execute("SELECT value FROM facts WHERE name = 'schema'").fetchone() == (1,)
+        assert connection.execute("SELECT count(*) FROM objects").fetchone() == (4,)
+
+
+def no_database(path: Path) -> None:
+    path.write_bytes(b"these are not the bytes of a database" * 100)
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def foreign(path: Path) -> None:
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE t (x)")
+    connection.close()
+
+
+def newer(path: Path) -> None:
+    connection = sqlite3.connect(path)
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute("CREATE TABLE facts (name, value)")
+    connection.execute("INSERT INTO facts VALUES ('schema', 99), ('revision', 1)")
+    connection.commit()
+    connection.close()
+
+
+def newest(path: Path) -> None:
+    newer(path)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript("CREATE TABLE writer (version); INSERT INTO writer VALUES ('99.1')")
+
+
+def headless(path: Path) -> None:
+    connection = sqlite3.connect(path)
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute("CREATE TABLE other (x)")
+    connection.commit()
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (no_database, "damaged or no SQLite file"),
+        (empty, "is damaged: it has 0 bytes; restore a copy, or move it away to start empty"),
+        (foreign, "not kdns's"),
+        (newer, f"has format 99, this kdns .* reads formats up to {LAYOUT}; use the kdns that wrote it"),
+        (newest, r"use the kdns that wrote it \(99\.1\)"),
+        (headless, "damaged"),
+    ],
+)
+def test_strange_files_are_refused(tmp_path: Path, make: Callable[[Path], None], message: str) -> None:
+    make(tmp_path / FILE)
+    before = (tmp_path / FILE).read_bytes()
+    with pytest.raises(InputError, match=message):
+        open_journal(tmp_path)
+    assert (tmp_path / FILE).read_bytes() == before
+
+
+async def test_a_damaged_page_is_found(tmp_path: Path) -> None:
+    journal = open_journal(tmp_path)
+    store = journal.store()
+    for number in range(200):
+        store.put(SERVICE, ("x", f"s{number}"), service(f"s{number}"), None)
+    await journal.close()
+    raw = bytearray((tmp_path / FILE).read_bytes())
+    raw[5000:9000] = b"\xff" * 4000
+    (tmp_path / FILE).write_bytes(raw)
+    with pytest.raises(InputError, match="damaged"):
+        open_journal(tmp_path)
+
+
+async def test_a_directory_that_cannot_be(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match=r"^--data .*: cannot be used: "):
+        open_journal(tmp_path / "file" / "below")
+
+
+FULL, ROOMY = "PRAGMA max_page_count = 1", "PRAGMA max_page_count = 1000000"
+READ_ONLY, WRITABLE = "PRAGMA query_only = 1", "PRAGMA query_only = 0"
+
+
+@pytest.mark.parametrize(
+    ("refuse", "allow", "reason"),
+    [(FULL, ROOMY, "database or disk is full"), (READ_ONLY, WRITABLE, "attempt to write a readonly database")],
+)
+async def test_while_the_disk_refuses_nothing_is_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuse: str, allow: str, reason: str
+) -> None:
+    monkeypatch.setattr(module, "RETRY_S", 0.01)
+    journal = open_journal(tmp_path)
+    store = journal.store()
+    execute = journal._connection.execute  # noqa: SLF001 - the disk
+    execute(refuse)
+    store.put(SERVICE, ("x", "a"), {**service("a"), "long": "x" * 100_000}, None)
+    waiters = [asyncio.create_task(journal.durable()) for _ in range(3)]
+    for outcome in await asyncio.gather(*waiters, return_exceptions=True):
+        assert isinstance(outcome, StatusError)
+        assert (outcome.code, outcome.reason) == (500, "InternalError")
+        assert reason in outcome.message
+    with pytest.raises(StatusError, match="cannot write"):
+        store.put(SERVICE, ("x", "b"), service("b"), None)
+    assert store.get(SERVICE, ("x", "b")) is None
+    execute(allow)
+    await until_durable(journal)
+    store.put(SERVICE, ("x", "b"), service("b"), None)
+    await journal.durable()
+    await journal.close()
+    again = open_journal(tmp_path)
+    assert [version.key[1] for version in again.objects] == ["a", "b"], "what could not be written at first is, later"
+    await again.close()
+
+
+@pytest.mark.parametrize("names", [[FILE], [f"{FILE}-wal"], [FILE, f"{FILE}-wal", f"{FILE}-shm", LOCK]])
+@pytest.mark.parametrize("is_replaced", [False, True])
+async def test_files_that_are_deleted_under_a_server_are_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: list[str], is_replaced: bool
+) -> None:
+    monkeypatch.setattr(module, "RETRY_S", 0.01)
+    data, away = tmp_path / "data", tmp_path / "away"
+    away.mkdir()
+    journal = open_journal(data)
+    store = journal.store()
+    for name in names:
+        (data / name).rename(away / name)
+        if is_replaced:
+            (data / name).write_bytes(b"")
+    store.put(SERVICE, ("x", "a"), service("a"), None)
+    with pytest.raises(StatusError, match="deleted or replaced by another; put both back"):
+        await journal.durable()
+    with pytest.raises(StatusError, match="cannot write"):
+        store.put(SERVICE, ("x", "b"), service("b"), None)
+    for name in names:
+        (away / name).replace(data / name)
+    await until_durable(journal)
+    await journal.close()
+    again = open_journal(data)
+    assert [version.key[1] for version in again.objects] == ["a"]
+    await again.close()
+
+
+async def test_a_file_that_is_missing_at_the_start(tmp_path: Path) -> None:
+    """It is told, and what is left of it must go first."""
+    await open_journal(tmp_path).close()
+    (tmp_path / FILE).unlink()
+    (tmp_path / f"{FILE}-wal").write_bytes(b"x")
+    with pytest.raises(InputError, match=r"is missing, but its kdns\.sqlite-wal is there; restore both"):
+        open_journal(tmp_path)
+    (tmp_path / f"{FILE}-wal").unlink()
+    (tmp_path / f"{FILE}.new").write_bytes(b"of a start that was killed")
+    with capture_logs() as logs:
+        await open_journal(tmp_path).close()
+        await open_journal(tmp_path).close()
+    assert [entry["event"] for entry in logs] == ["data file missing: starting empty"]
+
+
+async def until_durable(journal: Journal) -> None:
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                return await journal.durable()
+            except StatusError:
+                await asyncio.sleep(0.01)
+
+
+async def test_any_failure_reaches_the_writers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = open_journal(tmp_path)
+    store = journal.store()
+
+    def broken(_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(journal, "_write", broken)
+    store.put(SERVICE, ("x", "a"), service("a"), None)
+    async with asyncio.timeout(60):
+        with pytest.raises(StatusError, match="cannot write"):
+            await journal.durable()
+        await journal.close()
+
+
+def test_a_full_disk_at_start_is_no_damage(tmp_path: Path) -> None:
+    (tmp_path / FILE).mkdir()
+    with pytest.raises(InputError, match="unable to open database file; check the disk"):
+        open_journal(tmp_path)
+
+
+async def test_nobody_else_may_read_what_is_kept(tmp_path: Path) -> None:
+    """Also after an older kdns: its files become the owner's alone, the log of SQLite too."""
+    folder = tmp_path / "new"
+    for _ in range(2):
+        journal = open_journal(folder)
+        found = {each.name: each.stat().st_mode & 0o077 for each in folder.iterdir() if each.name != "kdns.lock"}
+        assert set(found) >= {"kdns.sqlite", "kdns.sqlite-wal"}
+        assert set(found.values()) == {0}
+        await journal.close()
+        (folder / "kdns.sqlite").chmod(0o644)
+    assert folder.stat().st_mode & 0o077 == 0

@@ -1,0 +1,73 @@
+"""The answer table's memory is what it says, whatever is asked."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from collections.abc import Iterable
+
+import pytest
+from dns_chain import cluster_server
+
+from kdns.cluster.objects import (
+    Endpoint,
+    EndpointSlice,
+    Meta,
+    Namespace,
+    Service,
+    ServiceMeta,
+    ServiceSpec,
+    SliceLabels,
+    SliceMeta,
+)
+from kdns.cluster.state import State
+from kdns.dns.message import query
+from kdns.dns.types import AAAA, A
+from kdns.dnsserver.answers.order import Order
+from kdns.dnsserver.blocks import Server
+from kdns.plugins.kubernetes.options import Options
+
+SERVICES = 1000
+
+
+def server() -> Server:
+    state = State(synced={Service, EndpointSlice, Namespace})
+    state.upsert(Namespace(Meta("shop")))
+    for number in range(SERVICES):
+        state.upsert(Service(ServiceMeta(f"set-{number}", "shop"), ServiceSpec(cluster_ip="None")))
+        endpoints = tuple(Endpoint((f"10.{number // 250}.{number % 250}.{each}",)) for each in range(5))
+        meta = SliceMeta(f"set-{number}", "shop", SliceLabels(f"set-{number}"))
+        state.upsert(EndpointSlice(meta, "IPv4", endpoints))
+    return cluster_server(state, Options(), order=Order(rotate=True))[0]
+
+
+SHAPES: dict[str, Iterable[bytes]] = {
+    "random names of a namespace": [query(f"{n:016x}.shop.svc.cluster.local.", A) for n in range(3000)],
+    "random names elsewhere": [query(f"{n:016x}.cluster.local.", A) for n in range(3000)],
+    "long names": [query(f"{n:050x}.{n:050x}.svc.cluster.local.", A) for n in range(3000)],
+    "addresses": [query(f"set-{n}.shop.svc.cluster.local.", A, payload_bytes=1232) for n in range(SERVICES)],
+    "a search path": [
+        query(f"set-{n}.shop.svc.cluster.local.shop.svc.cluster.local.", qtype)
+        for n in range(SERVICES)
+        for qtype in (A, AAAA)
+    ],
+    "one name in many packets": [query("set-1.shop.svc.cluster.local.", A, payload_bytes=600 + n) for n in range(3000)],
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_weights_are_true(shape: str) -> None:
+    asked = server()
+    lane, generations = asked.table.lane("udp", 4), asked.table.generations
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before_bytes = tracemalloc.get_traced_memory()[0]
+        for packet in SHAPES[shape]:
+            asked.respond(packet, lane)
+        gc.collect()
+        taken_bytes = tracemalloc.get_traced_memory()[0] - before_bytes
+    finally:
+        tracemalloc.stop()
+    assert len(asked.table) == len(list(SHAPES[shape]))
+    assert generations.size_bytes == pytest.approx(taken_bytes, rel=0.2)

@@ -1,0 +1,191 @@
+"""Plain counters, and what a scrape makes of them: CoreDNS's names, labels and buckets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+from dns_chain import server_of
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import generate_latest
+from prometheus_client.registry import Collector
+
+from kdns.cluster.io.clusters import Cluster
+from kdns.cluster.objects import Service
+from kdns.cluster.source import Scope, Source
+from kdns.dns.message import query
+from kdns.dns.query import HEADER_BYTES
+from kdns.dns.types import SERVFAIL
+from kdns.dnsserver.blocks import Exchange
+from kdns.dnsserver.chain import Plugin, Reply, Request, Serve
+from kdns.dnsserver.io.exchange import failed, respond
+from kdns.dnsserver.io.metrics import gauges, sent_by
+from kdns.dnsserver.io.request_metrics import DURATION_BUCKETS_S, SIZE_BUCKETS_BYTES, DnsCollector, Requests, Sent
+from kdns.fair_queue import FairShares
+from kdns.runtime.metrics import Gauges, Histogram, Sample
+
+
+def scraped(*collectors: Collector) -> dict[str, float]:
+    registry = CollectorRegistry()
+    for collector in collectors:
+        registry.register(collector)
+    lines = generate_latest(registry).decode().splitlines()
+    return {key: float(value) for key, value in (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))}
+
+
+def sent(times: int, **other: object) -> Sent:
+    fields = {
+        "server": "dns://:53",
+        "zone": ".",
+        "view": "",
+        "proto": "udp",
+        "family": "1",
+        "qtype": "A",
+        "rcode": "NOERROR",
+        "plugin": "kubernetes",
+        "do": False,
+        "request_bytes": 50,
+        "response_bytes": 100,
+    } | other
+    return Sent(**fields, times=times)  # type: ignore[arg-type] # one table of defaults for fields of several types
+
+
+def test_a_histogram() -> None:
+    histogram = Histogram((1, 2.5))
+    for value, count in ((0.5, 1), (1.0, 2), (2.0, 1), (99.0, 3)):
+        histogram.add(value, count)
+    assert histogram.buckets() == [("1.0", 3.0), ("2.5", 4.0), ("+Inf", 7.0)]
+    assert histogram.sum == 0.5 + 2 + 2 + 297
+    other = Histogram((1, 2.5))
+    other.add(2.0)
+    histogram.merge(other)
+    assert histogram.buckets() == [("1.0", 3.0), ("2.5", 5.0), ("+Inf", 8.0)]
+    assert histogram.sum == 303.5
+
+
+def test_a_burst_counts_each_query_with_the_mean() -> None:
+    requests = Requests()
+    requests.observe(0, 5.0)
+    requests.observe(4, 0.002)
+    assert sum(requests.durations.counts) == 4
+    assert requests.durations.sum == pytest.approx(0.002)
+    assert requests.durations.counts[1] == 4, "0.5 ms each, in the bucket up to 0.5 ms"
+
+
+def test_buckets_are_coredns_s() -> None:
+    assert DURATION_BUCKETS_S[:3] == (0.00025, 0.0005, 0.001)
+    assert (len(DURATION_BUCKETS_S), DURATION_BUCKETS_S[-1]) == (16, 8.192)
+    assert (SIZE_BUCKETS_BYTES[:3], SIZE_BUCKETS_BYTES[-1]) == ((0, 100, 200), 64e3)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ('coredns_dns_requests_total{family="1",proto="udp",server="dns://:53",type="A",view="",zone="."}', 5.0),
+        ('coredns_dns_requests_total{family="2",proto="tcp",server="dns://:53",type="other",view="",zone="."}', 1.0),
+        ('coredns_dns_responses_total{plugin="kubernetes",rcode="NOERROR",server="dns://:53",view="",zone="."}', 4.0),
+        ('coredns_dns_responses_total{plugin="kubernetes",rcode="NXDOMAIN",server="dns://:53",view="",zone="."}', 2.0),
+        ('coredns_dns_do_requests_total{server="dns://:53",view="",zone="."}', 2.0),
+        ('coredns_dns_request_size_bytes_count{proto="udp",server="dns://:53",view="",zone="."}', 5.0),
+        ('coredns_dns_request_size_bytes_sum{proto="udp",server="dns://:53",view="",zone="."}', 250.0),
+        ('coredns_dns_response_size_bytes_bucket{le="100.0",proto="udp",server="dns://:53",view="",zone="."}', 3.0),
+        ('coredns_dns_response_size_bytes_bucket{le="+Inf",proto="udp",server="dns://:53",view="",zone="."}', 5.0),
+        ('coredns_dns_response_size_bytes_count{proto="tcp",server="dns://:53",view="",zone="."}', 1.0),
+        ('coredns_dns_request_duration_seconds_count{server="dns://:53",view="",zone=""}', 3.0),
+        ("coredns_panics_total", 3.0),
+        ('kdns_dns_unsent_responses_total{server="dns://:53"}', 4.0),
+        ('kdns_dns_evicted_connections_total{server="dns://:53"}', 5.0),
+        ('kdns_dns_shed_queries_total{server="dns://:53"}', 6.0),
+    ],
+)
+def test_what_is_exposed(key: str, value: float) -> None:
+    rows = (
+        sent(3),
+        sent(2, rcode="NXDOMAIN", response_bytes=150, do=True),
+        sent(1, proto="tcp", family="2", qtype="other"),
+    )
+    udp, tcp = Requests(panics=1, unsent=4, shed=6), Requests(panics=2, evicted=5)
+    udp.observe(2, 0.1)
+    tcp.observe(1, 0.1)
+    assert scraped(DnsCollector(lambda: rows, {"dns://:53": [udp, tcp]}))[key] == value
+
+
+class Failing(Plugin):
+    def serve(self, request: Request, next: Serve) -> Reply:  # noqa: A002 - as in Plugin
+        del request, next
+        raise ZeroDivisionError
+
+
+HEADER = b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00"
+QUESTION = query("a.example.", 1)[HEADER_BYTES:]
+ODD: dict[str, tuple[bytes, str, str, str]] = {
+    "a header alone": (HEADER, "FORMERR", "other", "dropped"),
+    "an UPDATE": (HEADER[:2] + b"\x28\x00" + HEADER[4:] + QUESTION, "NOTIMP", "other", "dropped"),
+    "another version of EDNS": (
+        HEADER[:-1] + b"\x01" + QUESTION + b"\0\0\x29\x04\xd0\0\x01\0\0\0\0", "BADVERS", "A", "dropped",
+    ),
+    "no block's": (query("a.test.", 1), "REFUSED", "A", "dropped"),
+    "a defect": (query("a.example.", 1), "SERVFAIL", "A", "example."),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_errors_are_counted_like_answers(case: str) -> None:
+    packet, rcode, qtype, zone = ODD[case]
+    server, requests = server_of(Failing(), zone="example."), Requests()
+    lane, client = server.table.lane("udp", 4), ("192.0.2.1", 5353)
+    outcome = respond(server, requests, FairShares(1), packet, b"", lane, client, 0.0)
+    assert isinstance(outcome, Exchange)
+    (row,) = sent_by([server])
+    assert (row.rcode, row.qtype, row.zone, row.times) == (rcode, qtype, zone, 1)
+    assert (row.request_bytes, row.response_bytes) == (len(packet), len(outcome.wire))
+    assert requests.panics == (case == "a defect")
+
+
+@pytest.mark.parametrize("zone", ["example.", "test."])
+@pytest.mark.parametrize("payload_bytes", [0, 1232])
+def test_servfail_has_the_question(zone: str, payload_bytes: int) -> None:
+    packet = query("A.example.", 1, payload_bytes=payload_bytes)
+    server = server_of(Failing(), zone=zone)
+    lane = server.table.lane("udp", 4)
+    failure = failed(ZeroDivisionError(), server, Requests(), packet, lane, ("192.0.2.1", 5353), 0.0)
+    for exchange in (failure, server.overloaded(packet, lane)):
+        assert exchange.wire[3] & 15 == SERVFAIL
+        assert exchange.wire[4:6] == b"\0\1"
+        assert exchange.wire[HEADER_BYTES:].startswith(QUESTION.replace(b"\1a", b"\1A"))
+        assert exchange.wire[10:12] == (b"\0\1" if payload_bytes else b"\0\0")
+
+
+def test_counters_are_read_at_the_scrape() -> None:
+    rows: list[Sent] = []
+    collector = DnsCollector(lambda: rows, {})
+    assert not any(key.startswith("coredns_dns_requests_total") for key in scraped(collector))
+    rows.append(sent(1))
+    assert any(key.startswith("coredns_dns_requests_total") for key in scraped(collector))
+
+
+def test_gauges_and_counters() -> None:
+    values = {"a": 1.0}
+
+    def samples() -> Iterable[Sample]:
+        return [Sample((name,), value) for name, value in values.items()]
+
+    gauges = Gauges()
+    gauges.add("kdns_things", "Things.", ("name",), samples)
+    gauges.add("kdns_deeds", "Deeds.", ("name",), samples, counter=True)
+    assert scraped(gauges) == {'kdns_things{name="a"}': 1.0, 'kdns_deeds_total{name="a"}': 1.0}
+    values |= {"a": 2.0, "b": 3.0}
+    assert scraped(gauges)['kdns_things{name="b"}'] == 3.0
+    assert scraped(gauges)['kdns_deeds_total{name="a"}'] == 2.0
+
+
+def test_two_followers_of_one_api_have_samples_of_their_own() -> None:
+    source = Source(endpoint="http://a:1")
+    clusters = tuple(Cluster(source, Scope((Service,), labels)) for labels in ("", "app=web"))
+    for cluster in clusters:
+        cluster.stats.rest.requests["200", "GET", "a:1"] += 2
+    found = scraped(gauges(lambda: clusters, (), ()))
+    assert found['kdns_objects{kind="Service",server="http://a:1"}'] == 0
+    assert found['kdns_objects{kind="Service",server="http://a:1 (2)"}'] == 0
+    labels = 'code="200",host="a:1",method="GET"'
+    assert found[f"coredns_kubernetes_rest_client_requests_total{{{labels}}}"] == 4

@@ -1,0 +1,92 @@
+"""What is made of the kernel's list of addresses."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from ipaddress import ip_address
+
+import pytest
+
+from kdns.netlink.io import addresses
+from kdns.netlink.io.addresses import InterfaceAddress, interface_addresses, link_addresses, node_addresses
+from kdns.netlink.io.protocol import InterruptedDumpError, attribute
+from kdns.netlink.uapi import IFA_ADDRESS, IFA_LOCAL, NETLINK_ROUTE, RTM_GETADDR
+
+LO = socket.if_nametoindex("lo")
+Row = dict[int, str]
+GONE: Row = {IFA_LOCAL: "10.9.9.9"}
+
+
+class Kernel:
+    """Answers a dump with these rows; without any it refuses. GONE: an address that goes while they are listed."""
+
+    def __init__(self, rows: list[Row]) -> None:
+        self.rows = rows
+
+    def dump(self, kind: int, _body: bytes, receive: Callable[[bytes], None]) -> None:
+        assert kind == RTM_GETADDR
+        if not self.rows:
+            raise OSError(errno.EPERM, "no netlink here")
+        if GONE in self.rows:
+            self.rows.remove(GONE)
+            receive(struct.pack("=BBBBI", 0, 0, 0, 0, LO) + attribute(IFA_LOCAL, ip_address("10.9.9.9").packed))
+            raise InterruptedDumpError(errno.EINTR, "the list changed while it was read")
+        for row in self.rows:
+            values = (attribute(each, ip_address(text).packed) for each, text in row.items())
+            receive(struct.pack("=BBBBI", 0, 0, 0, 0, LO) + b"".join(values))
+
+
+@pytest.fixture
+def rows(monkeypatch: pytest.MonkeyPatch) -> list[Row]:
+    made: list[Row] = []
+
+    @contextmanager
+    def requests(protocol: int) -> Iterator[Kernel]:
+        assert protocol == NETLINK_ROUTE
+        yield Kernel(made)
+
+    monkeypatch.setattr(addresses, "requests", requests)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("kernel", "expected"),
+    [
+        ([{IFA_ADDRESS: "10.0.0.1", IFA_LOCAL: "10.0.0.1"}], ["10.0.0.1"]),
+        ([{IFA_ADDRESS: "10.0.0.2", IFA_LOCAL: "10.0.0.1"}], ["10.0.0.1"]),  # a tunnel to 10.0.0.2
+        ([{IFA_ADDRESS: "fd00::1"}, {IFA_LOCAL: "10.0.0.1"}], ["10.0.0.1", "fd00::1"]),
+        ([{IFA_ADDRESS: "fe80::1"}, {}], ["fe80::1"]),
+        ([{IFA_LOCAL: "10.0.0.1"}, GONE, GONE], ["10.0.0.1"]),  # changed while it was read, twice
+    ],
+)
+async def test_addresses_by_interface(kernel: list[Row], expected: list[str], rows: list[Row]) -> None:
+    rows += kernel
+    assert await interface_addresses() == tuple(InterfaceAddress("lo", each) for each in expected)
+
+
+async def test_a_kernel_that_refuses_is_an_error(rows: list[Row]) -> None:
+    assert rows == []
+    with pytest.raises(OSError, match="no netlink here"):
+        await interface_addresses()
+
+
+async def test_the_addresses_of_a_node(rows: list[Row]) -> None:
+    texts = ("fd00::2", "10.0.0.2", "127.0.0.1", "::1", "fe80::1", "169.254.0.1", "10.0.0.1", "10.0.0.2")
+    rows += [{IFA_LOCAL: text} for text in texts]
+    assert list(map(str, await node_addresses())) == ["10.0.0.1", "10.0.0.2", "169.254.0.1", "fd00::2"]
+
+
+async def test_this_machine() -> None:
+    assert InterfaceAddress("lo", "127.0.0.1") in await interface_addresses()
+
+
+def test_the_addresses_of_a_link_are_listed_again_where_they_changed_meanwhile(rows: list[Row]) -> None:
+    rows += [{IFA_ADDRESS: "10.96.0.1"}, {IFA_ADDRESS: "fe80::1"}, GONE]
+    assert link_addresses(LO) == {"10.96.0.1"}
+    rows += [GONE] * 100
+    with pytest.raises(InterruptedDumpError):
+        link_addresses(LO)

@@ -1,0 +1,64 @@
+"""Messages of ipset as bytes, and entries as text."""
+
+from __future__ import annotations
+
+import pytest
+
+from kdns.netlink.io.ipset import changes, encoded, entry_text, error_text
+from kdns.netlink.io.protocol import attribute_spans, attributes
+from kdns.netlink.uapi import IPSET_ATTR_ADT, IPSET_CMD_ADD, IPSET_ERR_FIND_TYPE
+
+ENTRIES = [
+    "30080",
+    "10.96.0.1",
+    "10.96.0.1,tcp:80",
+    "10.96.0.1,sctp:3868",
+    "10.0.0.5,udp:53,10.0.0.5",
+    "10.96.0.1,tcp:443,10.1.0.0/16",
+    "fd00::a",
+    "fd00::a,udp:53",
+    "fd01::5,tcp:8080,fd01::5",
+    "fd00::a,tcp:443,fd02::/64",
+]
+BYTES = {
+    "30080": "06000440 7580 0000",
+    "10.96.0.1,tcp:80": "0c000180 08000140 0a600001 06000440 0050 0000 05000700 06 000000",
+    "10.96.0.1,tcp:443,10.1.0.0/16": (
+        "0c000180 08000140 0a600001 06000440 01bb 0000 05000700 06 000000 0c001480 08000140 0a010000 05001500 10 000000"
+    ),
+}
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_an_entry_is_read_as_it_was_written(entry: str) -> None:
+    assert entry_text(attributes(encoded(entry))) == entry
+
+
+@pytest.mark.parametrize(("entry", "expected"), BYTES.items())
+def test_bytes_of_an_entry(entry: str, expected: str) -> None:
+    assert encoded(entry) == bytes.fromhex(expected)
+
+
+@pytest.mark.parametrize("entry", ["", "70000", "10.96.0.1,icmp:8", "10.96.0.1,tcp:", "web,tcp:80", "fd00::1,tcp:80,x"])
+def test_what_is_no_entry_is_an_error(entry: str) -> None:
+    with pytest.raises(ValueError, match="no entry of a set"):
+        encoded(entry)
+
+
+@pytest.mark.parametrize(("number", "messages"), [(0, []), (1, [1]), (400, [400]), (900, [400, 400, 100])])
+def test_one_message_has_many_entries(number: int, messages: list[int]) -> None:
+    entries = [f"10.96.{at // 256}.{at % 256},tcp:80" for at in range(number)]
+    found: list[list[str]] = []
+    for kind, _, body in changes(IPSET_CMD_ADD, "KUBE-CLUSTER-IP", entries):
+        assert kind == 6 << 8 | IPSET_CMD_ADD
+        assert len(body) < 1 << 16
+        spans = [(start, end) for kind, start, end in attribute_spans(body, 4, len(body)) if kind == IPSET_ATTR_ADT]
+        ((start, end),) = spans
+        found.append([entry_text(attributes(body[at:to])) for _, at, to in attribute_spans(body, start, end)])
+    assert [len(each) for each in found] == messages
+    assert [entry for each in found for entry in each] == entries
+
+
+def test_errors_have_words() -> None:
+    assert error_text(IPSET_ERR_FIND_TYPE) == "the kernel has no sets of this type"
+    assert error_text(2) == "No such file or directory"

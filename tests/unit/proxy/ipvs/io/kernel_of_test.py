@@ -1,0 +1,188 @@
+"""IPVS, addresses, sets and iptables of a test: they hold what they are given, and note in which order."""
+
+from __future__ import annotations
+
+import errno
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from kdns.errors import ApplyError
+from kdns.net import Family, is_ipv6
+from kdns.netlink.io import xtables
+from kdns.netlink.io.ipset import Header, SetType
+from kdns.netlink.io.ipvs import Destination, DestinationKey, Operation, ServerKey, ServerOptions, Verb
+from kdns.netlink.io.xtables import TableContent
+from kdns.proxy.iptables.rules import Jump
+from kdns.proxy.ipvs.io import clean_up, kernel, link, proxier
+
+LINK = 7
+
+
+@dataclass
+class KernelOfTest:
+    """What there is. `done` has one word for each thing that was done, `refuses` errors by address or endpoint."""
+
+    options: dict[ServerKey, ServerOptions] = field(default_factory=dict)
+    held: dict[ServerKey, dict[DestinationKey, Destination]] = field(default_factory=dict)
+    addresses: set[str] = field(default_factory=set)
+    sets: dict[str, tuple[SetType, set[str]]] = field(default_factory=dict)
+    has_link: bool = False
+    is_up: bool = False
+    is_ipv6_off: bool = False
+    done: list[str] = field(default_factory=list)
+    refuses: dict[str, int] = field(default_factory=dict)
+    operations: list[Operation] = field(default_factory=list)
+
+    # IPVS
+
+    def servers(self) -> dict[ServerKey, ServerOptions]:
+        return dict(self.options)
+
+    def server(self, key: ServerKey) -> ServerOptions | None:
+        return self.options.get(key)
+
+    def destinations(self, key: ServerKey) -> dict[DestinationKey, Destination]:
+        return dict(self.held.get(key, {}))
+
+    def carry_out(self, operations: Sequence[Operation]) -> list[tuple[Operation, int]]:
+        failures = []
+        for each in operations:
+            self.operations.append(each)
+            self.done.append(each.verb.name.rpartition("_")[2].lower())
+            names = {each.server[0], each.destination[0] if each.destination else ""}
+            if error := next((self.refuses[name] for name in names if name in self.refuses), 0):
+                failures.append((each, error))
+            elif each.verb in {Verb.NEW_SERVER, Verb.SET_SERVER}:
+                assert each.options
+                self.options[each.server] = each.options
+                self.held.setdefault(each.server, {})
+            elif each.verb is Verb.DELETE_SERVER:
+                self.options.pop(each.server, None)
+                self.held.pop(each.server, None)
+            elif each.server not in self.held:
+                failures.append((each, errno.ESRCH))
+            elif each.verb is Verb.DELETE_DESTINATION:
+                assert each.destination
+                self.held[each.server].pop(each.destination, None)
+            else:
+                assert each.destination
+                before = self.held[each.server].get(each.destination, Destination(0, 0, 0, masquerades=True))
+                self.held[each.server][each.destination] = before._replace(weight=each.weight)
+        return failures
+
+    def connect(self, key: ServerKey, destination: DestinationKey, active: int) -> None:
+        """Let there be so many connections."""
+        self.held[key][destination] = self.held[key][destination]._replace(active=active)
+
+    # Addresses
+
+    def link_addresses(self, index: int) -> set[str]:
+        assert index == LINK
+        return set(self.addresses)
+
+    def change_link_addresses(self, index: int, new: Iterable[str], old: Iterable[str]) -> dict[str, int]:
+        assert index == LINK
+        some, gone = list(new), list(old)
+        self.done += ["address"] * bool(some) + ["unaddress"] * bool(gone)
+        refuses = self.refuses | (dict.fromkeys(filter(is_ipv6, some), errno.EACCES) if self.is_ipv6_off else {})
+        self.addresses |= {each for each in some if each not in refuses}
+        self.addresses -= set(gone)
+        return {each: refuses[each] for each in some if each in refuses}
+
+    def establish(self) -> link.Link:
+        self.has_link = True
+        return link.Link(LINK, self.is_up)
+
+    def bring_up(self, index: int) -> None:
+        assert index == LINK
+        self.is_up = True
+        self.done.append("up")
+
+    def is_link_up(self, index: int) -> bool:
+        return index == LINK and self.is_up
+
+    # Sets
+
+    def headers(self) -> dict[str, Header]:
+        return {name: Header(kind, len(entries)) for name, (kind, entries) in self.sets.items()}
+
+    def entries(self, name: str) -> set[str]:
+        return set(self.sets[name][1])
+
+    def create(self, name: str, kind: SetType) -> None:
+        self.sets[name] = kind, set()
+
+    def destroy(self, name: str) -> bool:
+        return self.sets.pop(name, None) is not None
+
+    def add(self, name: str, entries: Collection[str]) -> None:
+        self.done.append("entries")
+        self.sets[name][1].update(entries)
+
+    def delete(self, name: str, entries: Iterable[str]) -> None:
+        self.done.append("unentries")
+        self.sets[name][1].difference_update(entries)
+
+
+@dataclass
+class ProgramsOfTest:
+    """Programs of iptables that keep the number of rules by chain, and jumps."""
+
+    kernel: KernelOfTest
+    backend: str = "legacy"
+    restores: list[tuple[Family, str]] = field(default_factory=list)
+    content: dict[tuple[Family, str], TableContent] = field(default_factory=dict)
+    is_broken: bool = False
+
+    async def restore(self, family: Family, text: str, *, is_test: bool = False) -> None:
+        assert not is_test
+        if self.is_broken:
+            raise ApplyError(("iptables-restore",), "broken")
+        self.kernel.done.append("restore")
+        self.restores.append((family, text))
+        table = ""
+        for line in text.splitlines():
+            content = self.content.setdefault((family, table), TableContent(Counter()))
+            if line.startswith("*"):
+                table = line[1:]
+            elif line.startswith(":"):
+                content.rules[line[1:].split()[0]] = 0
+            elif line.startswith("-A"):
+                content.rules[line.split()[1]] += 1
+            elif line.startswith("-I"):
+                words = line.split()
+                content.jumps.add((words[1], words[-1]))
+
+    async def has(self, family: Family, jump: Jump) -> bool:
+        self.kernel.done.append("has")
+        return (jump.chain, jump.rule[-1]) in self.content[family, jump.table].jumps
+
+    def table_content(self, _backend: str, family: Family, table: str) -> TableContent:
+        return self.content.get((family, table), TableContent(Counter()))
+
+
+def replace_kernel(patch: pytest.MonkeyPatch, made: KernelOfTest, programs: ProgramsOfTest) -> None:
+    """Let the mode meet this kernel."""
+
+    @contextmanager
+    def opened() -> Iterator[Any]:
+        yield made
+
+    for module in (kernel, proxier, clean_up):
+        patch.setattr(module, "ipvs", opened)
+    for module in (proxier, clean_up):
+        patch.setattr(module, "ipsets", opened)
+    for module in (kernel, proxier, clean_up):
+        patch.setattr(module, "link_addresses", made.link_addresses)
+    for module in (kernel, clean_up):
+        patch.setattr(module, "change_link_addresses", made.change_link_addresses)
+    patch.setattr(kernel, "all_destinations", lambda: {key: dict(some) for key, some in made.held.items()})
+    patch.setattr(proxier, "is_link_up", made.is_link_up)
+    patch.setattr(link, "establish", made.establish)
+    patch.setattr(link, "bring_up", made.bring_up)
+    patch.setattr(xtables, "table_content", programs.table_content)

@@ -1,0 +1,62 @@
+"""The counters of mode ipvs: what virtual servers count, by Service port."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from small_cluster import CONFIG, NODE_VIEW, endpoints, service, state
+
+from kdns.netlink.io.ipvs import ServerKey
+from kdns.proxy.ipvs.io import counters
+from kdns.proxy.ipvs.io.counters import IpvsCounters
+from kdns.proxy.ipvs.io.draining import Draining
+from kdns.proxy.plan.modes import semantics
+from kdns.proxy.plan.planner import plan
+from kdns.runtime.metrics import Gauges
+
+
+async def test_connections_by_service_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    of = plan(state(service(1, endpoints(1, "p1"))), NODE_VIEW, replace(CONFIG, mode=semantics("ipvs")))
+    counts: dict[ServerKey, int] = {
+        ("10.96.0.1", 80, "TCP"): 3,
+        ("198.51.100.1", 80, "TCP"): 4,
+        ("192.0.2.1", 30001, "TCP"): 5,
+        ("192.0.2.9", 30001, "TCP"): 6,
+        ("10.96.0.1", 80, "UDP"): 7,
+        ("fd00:96::1", 80, "TCP"): 8,
+        ("10.99.0.1", 80, "TCP"): 9,
+    }
+    monkeypatch.setattr(counters, "_connections", lambda: dict(counts))
+    draining = Draining()
+    draining.add({("10.96.0.1", 80, "TCP"): [("10.1.0.2", 8080)]}, [], 0.0)
+    made, metrics = IpvsCounters(draining), Gauges()
+    made.register(metrics)
+    await made.read(of)
+    assert samples(metrics, "kdns_service_connections") == {
+        ("shop", "s1", "tcp", "TCP", "IPv4"): 18,
+        ("shop", "s1", "udp", "UDP", "IPv4"): 7,
+        ("shop", "s1", "tcp", "TCP", "IPv6"): 8,
+    }
+    assert samples(metrics, "kdns_ipvs_virtual_servers") == {(): 7}
+    assert samples(metrics, "kdns_ipvs_draining_destinations") == {(): 1}
+    counts["10.96.0.1", 80, "TCP"] = 1  # it was made anew
+    await made.read(of)
+    assert samples(metrics, "kdns_service_connections")["shop", "s1", "tcp", "TCP", "IPv4"] == 19
+
+    def refuse() -> dict[ServerKey, int]:
+        raise OSError("no IPVS")
+
+    monkeypatch.setattr(counters, "_connections", refuse)
+    await made.read(of)
+    assert samples(metrics, "kdns_service_connections")["shop", "s1", "tcp", "TCP", "IPv4"] == 19
+
+
+def samples(metrics: Gauges, name: str) -> dict[tuple[str, ...], float]:
+    """The samples of a metric by their labels."""
+    return {
+        tuple(each.labels.values()): each.value
+        for family in metrics.collect()
+        for each in family.samples
+        if family.name == name
+    }

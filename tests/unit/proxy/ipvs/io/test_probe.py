@@ -1,0 +1,206 @@
+"""Why mode ipvs cannot run, in one sentence, and what its settings do to the kernel."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import pytest
+
+from kdns.errors import ApplyError, InputError
+from kdns.netlink.io.ipset import SetType
+from kdns.netlink.io.ipvs import Operation, ServerKey, ServerOptions, Timeouts, Verb
+from kdns.proxy.iptables.io import programs
+from kdns.proxy.ipvs.io import link, probe, start, sysctls
+from kdns.proxy.ipvs.io.start import timeouts
+from kdns.proxy.ipvs.io.sysctls import apply_ipvs_sysctls, useful_sysctls
+from kdns.proxy.settings.settings import IPVS, Settings
+
+
+@dataclass
+class Kernel:
+    """A kernel with these schedulers; errors are those of opening sockets."""
+
+    schedulers: Sequence[str] = ("rr", "mh")
+    ipvs_error: int = 0
+    ipset_error: int = 0
+    ipset_protocol: int = 7
+    shows: bool = True
+    there: dict[ServerKey, ServerOptions] = field(default_factory=dict)
+    link: str = ""
+    iptables: str = ""
+    sysctls: str = ""
+    lacking_type: str = ""
+    sets: list[str] = field(default_factory=list)
+    rules: str = ""
+
+    def servers(self) -> dict[ServerKey, ServerOptions]:
+        return dict(self.there)
+
+    def server(self, key: ServerKey) -> ServerOptions | None:
+        return self.there.get(key) if self.shows else None
+
+    def carry_out(self, operations: Sequence[Operation]) -> list[tuple[Operation, int]]:
+        (one,) = operations
+        if one.verb is Verb.DELETE_SERVER:
+            self.there.pop(one.server, None)
+        elif one.options and one.options.scheduler in self.schedulers:
+            self.there[one.server] = one.options
+        else:
+            return [(one, errno.ENOENT)]
+        return []
+
+    def protocol(self) -> int:
+        return self.ipset_protocol
+
+    def lacks(self, type_name: str) -> str:
+        return "no such type" if type_name == self.lacking_type else ""
+
+    def create(self, name: str, _kind: SetType) -> None:
+        self.sets.append(name)
+
+    def destroy(self, name: str) -> None:
+        self.sets = [each for each in self.sets if each != name]
+
+    async def check(self, family: str, text: str) -> str:
+        """As the programs of iptables."""
+        assert family == "IPv4"
+        assert all(f"--match-set {name} " in text for name in self.sets)
+        assert self.sets
+        return self.rules
+
+
+@pytest.mark.parametrize(
+    ("kernel", "scheduler", "reason"),
+    [
+        (Kernel(), "", ""),
+        (Kernel(), "mh", ""),
+        (Kernel(schedulers=()), "", "the kernel has no scheduler rr; wanted: its module ip_vs_rr"),
+        (Kernel(), "sed", "the kernel has no scheduler sed; wanted: its module ip_vs_sed"),
+        (Kernel((), there={("10.96.0.1", 80, "TCP"): ServerOptions("sed")}), "sed", ""),
+        (Kernel(shows=False), "", "the kernel does not show the virtual server 198.51.100.0:20000, which it has taken"),
+        (
+            Kernel(ipvs_error=errno.ENOENT),
+            "",
+            f"the kernel has no IPVS; wanted: its module ip_vs ({os.uname().release})",
+        ),
+        (
+            Kernel(ipvs_error=errno.EPERM),
+            "",
+            "IPVS may not be used; wanted: the capability CAP_NET_ADMIN, as root has it or a container is given it",
+        ),
+        (
+            Kernel(ipset_error=errno.EINVAL),
+            "",
+            "the kernel has no sets of addresses (Invalid argument); wanted: its module ip_set",
+        ),
+        (
+            Kernel(ipset_protocol=5),
+            "",
+            "the kernel's sets have protocol 5; wanted: 6 or later, as of Linux 2.6.39",
+        ),
+        (Kernel(link="no dummy"), "", "no dummy"),
+        (Kernel(iptables="no iptables"), "", "no iptables"),
+        (Kernel(sysctls="no sysctls"), "", "no sysctls"),
+        (
+            Kernel(lacking_type="hash:ip,port,net"),
+            "",
+            "the kernel has no sets of type hash:ip,port,net (no such type); wanted: its module ip_set_hash_ipportnet",
+        ),
+        (
+            Kernel(rules="no match\nsecond line"),
+            "",
+            "rules of iptables cannot look into sets (no match); wanted: the kernel's modules xt_set and xt_ipvs",
+        ),
+    ],
+)
+async def test_why_it_cannot_run(kernel: Kernel, scheduler: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = dict(kernel.there)
+    replace(monkeypatch, kernel)
+    assert await probe.unsupported(Settings(ipvs=IPVS(scheduler=scheduler))) == reason
+    assert kernel.there == before
+    assert not kernel.sets
+
+
+async def test_a_scheduler_that_no_kernel_has_is_a_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    replace(monkeypatch, Kernel())
+    with pytest.raises(InputError, match="'fastest' is no scheduler; wanted: one of rr, "):
+        await probe.unsupported(Settings(ipvs=IPVS(scheduler="fastest")))
+
+
+def replace(patch: pytest.MonkeyPatch, kernel: Kernel) -> None:
+    @contextmanager
+    def opened(error: int) -> Iterator[Kernel]:
+        if error:
+            raise OSError(error, os.strerror(error))
+        yield kernel
+
+    async def nothing(*_names: str) -> None: ...
+
+    async def choose() -> tuple[Kernel | None, str]:
+        return None if kernel.iptables else kernel, kernel.iptables
+
+    patch.setattr(probe, "ipvs", lambda: opened(kernel.ipvs_error))
+    patch.setattr(probe, "ipsets", lambda: opened(kernel.ipset_error))
+    patch.setattr(probe, "load_modules", nothing)
+    patch.setattr(link, "unsupported", lambda: kernel.link)
+    patch.setattr(sysctls, "unsupported", lambda: kernel.sysctls)
+    patch.setattr(programs, "choose", choose)
+
+
+@pytest.mark.parametrize(
+    ("settings", "kernel", "expected"),
+    [
+        (IPVS(), (4, 0), {}),
+        (IPVS(), (4, 1), {"conn_reuse_mode": 0}),
+        (IPVS(), (5, 8, 18), {"conn_reuse_mode": 0}),
+        (IPVS(), (5, 9), {}),
+        (IPVS(), (6, 1, 176), {}),
+        (IPVS(strict_arp=True), (6, 1), {"arp_ignore": 1, "arp_announce": 2}),
+    ],
+)
+def test_sysctls(settings: IPVS, kernel: tuple[int, ...], expected: dict[str, int]) -> None:
+    always = {"expire_nodest_conn": 1, "expire_quiescent_template": 1}
+    found = {name.rpartition("/")[2]: value for name, value in useful_sysctls(settings, kernel).items()}
+    assert found == always | expected
+
+
+def test_sysctls_that_are_needed_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = {"net/ipv4/vs/expire_nodest_conn"}
+    monkeypatch.setattr(
+        sysctls, "set_sysctl", lambda name, value: (False, f"{name} = {value}: no") if name in refused else (True, "")
+    )
+    apply_ipvs_sysctls(IPVS())
+    refused.add("net/ipv4/ip_forward")
+    with pytest.raises(ApplyError, match="sysctls not set: net/ipv4/ip_forward = 1: no; wanted: these values, or"):
+        apply_ipvs_sysctls(IPVS())
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (IPVS(), Timeouts(0, 0, 0)),
+        (IPVS(tcp_timeout_s=900.0, tcp_fin_timeout_s=0.2, udp_timeout_s=50.6), Timeouts(900, 1, 51)),
+        (IPVS(tcp_timeout_s=7.2e9), Timeouts(2**31 - 1, 0, 0)),
+    ],
+)
+def test_timeouts_are_whole_seconds(settings: IPVS, expected: Timeouts) -> None:
+    assert timeouts(settings) == expected
+
+
+def test_timeouts_that_the_kernel_does_not_take_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Refusing:
+        def set_timeouts(self, _wanted: Timeouts) -> None:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    @contextmanager
+    def opened() -> Iterator[Refusing]:
+        yield Refusing()
+
+    monkeypatch.setattr(start, "apply_ipvs_sysctls", lambda _settings: None)
+    monkeypatch.setattr(start, "ipvs", opened)
+    with pytest.raises(ApplyError, match=r"tcp_s=36000000.*Invalid argument; wanted: 2147483 s or less"):
+        start._prepare(IPVS(tcp_timeout_s=36e6))  # noqa: SLF001 - the rest needs programs

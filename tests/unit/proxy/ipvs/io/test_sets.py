@@ -1,0 +1,164 @@
+"""Sets in the kernel, against a kernel of the test."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterable
+from typing import cast
+
+import pytest
+
+from kdns.errors import ApplyError
+from kdns.netlink.io.ipset import Header, IpSets, SetType
+from kdns.proxy.ipvs.io.sets import add, add_missing, changed_sets, delete, make_room, set_type
+from kdns.proxy.ipvs.sets import BITMAP_PORT, HASH_IP, HASH_IP_PORT, Entry, IpSet
+
+NAME = "KUBE-CLUSTER-IP"
+IP_PORT = SetType(HASH_IP_PORT, "IPv4", 65536)
+PORTS = SetType(BITMAP_PORT, "IPv4", 0)
+
+
+class Kernel:
+    """Holds sets; refuses these entries, and to destroy sets that are used. Odd sets have options of their own."""
+
+    def __init__(
+        self,
+        sets: dict[str, tuple[SetType, set[str]]],
+        bad: Iterable[str] = (),
+        used: Iterable[str] = (),
+        odd: Iterable[str] = (),
+    ) -> None:
+        self.sets, self.bad, self.used, self.odd = sets, set(bad), set(used), set(odd)
+        self.done: list[str] = []
+
+    def headers(self) -> dict[str, Header]:
+        return {name: Header(kind, len(entries), name not in self.odd) for name, (kind, entries) in self.sets.items()}
+
+    def entries(self, name: str) -> set[str]:
+        return set(self.sets[name][1])
+
+    def create(self, name: str, kind: SetType) -> None:
+        assert name not in self.sets
+        self.done.append(f"create {name} {kind.max_entries}")
+        self.sets[name] = kind, set()
+
+    def destroy(self, name: str) -> bool:
+        if name in self.used:
+            return False
+        self.sets.pop(name, None)
+        return True
+
+    def swap(self, one: str, other: str) -> None:
+        self.sets[one], self.sets[other] = self.sets[other], self.sets[one]
+
+    def add(self, name: str, entries: Iterable[str]) -> None:
+        some = list(entries)
+        if name not in self.sets:
+            raise FileNotFoundError(errno.ENOENT, name)
+        if self.bad.intersection(some):
+            raise OSError(4352, "bad")
+        self.sets[name][1].update(some)
+
+    def delete(self, name: str, entries: Iterable[str]) -> None:
+        if name not in self.sets:
+            raise FileNotFoundError(errno.ENOENT, name)
+        self.sets[name][1].difference_update(entries)
+
+
+def over(kernel: Kernel) -> IpSets:
+    return cast("IpSets", kernel)
+
+
+def wanted(*entries: str, kind: str = HASH_IP_PORT, most: int = 65536) -> dict[str, IpSet]:
+    made = IpSet(NAME, kind, "IPv4", most)
+    for each in entries:
+        address, _, port = each.partition(",tcp:")
+        made.entries[Entry(address, "TCP", int(port))] = 1
+    return {NAME: made}
+
+
+ONE, TWO, THREE = (f"10.96.0.{number},tcp:80" for number in (1, 2, 3))
+
+
+@pytest.mark.parametrize(
+    ("there", "entries", "after", "surplus"),
+    [
+        ({}, [], set(), {}),
+        ({}, [ONE, TWO], {ONE, TWO}, {}),
+        ({NAME: (IP_PORT, {ONE})}, [ONE, TWO], {ONE, TWO}, {}),
+        ({NAME: (IP_PORT, {ONE, THREE})}, [TWO], {ONE, TWO, THREE}, {NAME: {ONE, THREE}}),
+    ],
+)
+def test_what_is_missing_is_added_and_the_rest_told(
+    there: dict[str, tuple[SetType, set[str]]], entries: list[str], after: set[str], surplus: dict[str, set[str]]
+) -> None:
+    kernel = Kernel(there)
+    assert add_missing(over(kernel), wanted(*entries)) == (surplus, {})
+    assert kernel.sets == {NAME: (IP_PORT, after)}
+    delete(over(kernel), surplus)
+    assert kernel.sets[NAME][1] == set(entries)
+
+
+def test_a_set_of_another_type_is_made_anew() -> None:
+    kernel = Kernel({NAME: (SetType(HASH_IP, "IPv4"), {"10.96.0.1"})})
+    add_missing(over(kernel), wanted(ONE))
+    assert kernel.sets == {NAME: (IP_PORT, {ONE})}
+    kernel = Kernel({NAME: (SetType(HASH_IP, "IPv4"), set())}, used=[NAME])
+    with pytest.raises(ApplyError, match=r"set KUBE-CLUSTER-IP is there and is no hash:ip,port; wanted: that"):
+        add_missing(over(kernel), wanted(ONE))
+
+
+def test_a_set_that_is_too_small_is_replaced_with_its_entries() -> None:
+    kernel = Kernel({NAME: (SetType(HASH_IP_PORT, "IPv4", 2), {THREE})}, used=[NAME])
+    assert add_missing(over(kernel), wanted(ONE, TWO, most=2)) == ({NAME: {THREE}}, {})
+    assert kernel.sets == {NAME: (SetType(HASH_IP_PORT, "IPv4", 4), {ONE, TWO, THREE})}
+
+
+def test_a_set_with_options_of_another_program_is_replaced() -> None:
+    kernel = Kernel({NAME: (IP_PORT, {THREE})}, used=[NAME], odd=[NAME])
+    assert add_missing(over(kernel), wanted(ONE, TWO)) == ({}, {})
+    assert kernel.sets == {NAME: (IP_PORT, {ONE, TWO})}
+
+
+def test_entries_that_are_too_many_for_a_time_have_room() -> None:
+    kernel = Kernel({NAME: (SetType(HASH_IP_PORT, "IPv4", 4), {ONE, TWO})}, used=[NAME])
+    add_missing(over(kernel), wanted(THREE, "10.96.0.4,tcp:80", most=4))
+    assert kernel.sets[NAME][0].max_entries == 8
+
+
+def test_a_change_may_need_room() -> None:
+    kernel = Kernel({NAME: (SetType(HASH_IP_PORT, "IPv4", 4), {ONE, TWO})}, used=[NAME])
+    make_room(over(kernel), wanted(ONE, TWO, THREE, most=4)[NAME])
+    assert not kernel.done
+    make_room(over(kernel), wanted(ONE, TWO, THREE, "10.96.0.4,tcp:80", most=4)[NAME])
+    assert kernel.sets == {NAME: (SetType(HASH_IP_PORT, "IPv4", 8), {ONE, TWO})}
+
+
+@pytest.mark.parametrize(
+    ("entries", "most", "room"), [(0, 65536, 65536), (57_344, 65536, 65536), (57_345, 65536, 131_072), (7, 8, 8)]
+)
+def test_room_of_a_set(entries: int, most: int, room: int) -> None:
+    one = IpSet(NAME, HASH_IP_PORT, "IPv4", most, {Entry(str(each), "TCP", 1): 1 for each in range(entries)})
+    assert set_type(one) == SetType(HASH_IP_PORT, "IPv4", room)
+    assert set_type(IpSet(NAME, BITMAP_PORT, "IPv6")) == PORTS
+
+
+def test_entries_that_are_refused_are_found_and_others_added() -> None:
+    kernel = Kernel({NAME: (IP_PORT, set())}, bad=[TWO])
+    assert list(add(over(kernel), NAME, [ONE, TWO, THREE])) == [(NAME, TWO)]
+    assert kernel.sets[NAME][1] == {ONE, THREE}
+    with pytest.raises(FileNotFoundError):
+        add(over(kernel), "KUBE-GONE", [ONE])
+    delete(over(kernel), {"KUBE-GONE": [ONE]})
+
+
+@pytest.mark.parametrize(
+    ("headers", "reason"),
+    [
+        ({NAME: Header(IP_PORT, 2)}, ""),
+        ({NAME: Header(IP_PORT, 1)}, "set KUBE-CLUSTER-IP has 1 entries, not 2"),
+        ({}, "set KUBE-CLUSTER-IP is gone"),
+    ],
+)
+def test_what_others_change_is_told(headers: dict[str, Header], reason: str) -> None:
+    assert changed_sets(headers, {NAME: 2}) == reason

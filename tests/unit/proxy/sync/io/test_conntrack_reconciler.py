@@ -1,0 +1,69 @@
+"""Deleting stale UDP flows goes on after whatever the kernel refuses, and logs each reason once."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import threading
+from collections.abc import Callable
+from ipaddress import ip_address
+
+import pytest
+from dataplane_rig import DEADLINE_S
+from structlog.testing import capture_logs
+
+from kdns.cluster.objects import Service, ServiceMeta, ServicePort, ServiceSpec
+from kdns.cluster.state import State
+from kdns.net import Family
+from kdns.netlink.conntrack import Flow
+from kdns.proxy.plan.config import NodeView, ProxyConfig
+from kdns.proxy.plan.planner import plan
+from kdns.proxy.plan.stale_flows import serving
+from kdns.proxy.sync.io import conntrack as module
+from kdns.proxy.sync.io.conntrack import ConntrackReconciler
+from kdns.proxy.sync.io.runner import SyncResult
+
+VIP = "10.96.0.1"
+STALE, SERVED = (Flow((VIP, port), ("10.1.0.2", 53), b"1") for port in (53, 54))
+
+
+def result() -> SyncResult:
+    state, address = State(), ip_address("192.0.2.1")
+    state.upsert(Service(ServiceMeta("dns", "d"), ServiceSpec(cluster_ip=VIP, ports=(ServicePort(53, "p", "UDP"),))))
+    return SyncResult(plan(state, NodeView("here", "", (address,), (address,)), ProxyConfig()), {}, None)
+
+
+@pytest.mark.parametrize("error", [errno.EPERM, errno.ENOENT, errno.ENOBUFS])
+async def test_it_goes_on_after_a_refusal(monkeypatch: pytest.MonkeyPatch, error: int) -> None:
+    refusals, deleted = [error] * 3, list[Flow]()
+
+    def udp_flows(family: Family, is_wanted: Callable[[Flow], bool]) -> list[Flow]:
+        assert threading.current_thread() is not threading.main_thread()  # there may be a million flows to look at
+        if refusals:
+            raise OSError(refusals.pop(), os.strerror(error))
+        there = [SERVED, STALE] if family == "IPv4" and STALE not in deleted else []
+        return [flow for flow in there if is_wanted(flow)]
+
+    def delete_flows(_family: Family, flows: list[Flow]) -> int:
+        assert flows == [STALE]
+        deleted.extend(flows)
+        return len(flows)
+
+    monkeypatch.setattr(module, "udp_flows", udp_flows)
+    monkeypatch.setattr(module, "delete_flows", delete_flows)
+    monkeypatch.setattr(module, "RETRY_S", 0.001)
+    reconciler = ConntrackReconciler(lambda _, front: serving(front))
+    work = asyncio.create_task(reconciler.run())
+    try:
+        with capture_logs() as logs:
+            for _ in range(2):
+                reconciler.synced(result())
+                async with asyncio.timeout(DEADLINE_S):
+                    while not reconciler.stats.deleted["IPv4"]:  # noqa: ASYNC110 - what is waited for has no event
+                        await asyncio.sleep(0.001)
+                reconciler.stats.deleted["IPv4"] = 0
+                deleted.clear()
+        assert len([each for each in logs if "not deleted" in each["event"]]) == 1
+    finally:
+        work.cancel()

@@ -1,0 +1,248 @@
+"""The loop that carries plans into the kernel: what is applied when."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import UTC, datetime
+from ipaddress import ip_network
+
+import pytest
+from dataplane_rig import VIEW, Rig, endpoint_slice, hurry, service
+from structlog.testing import capture_logs
+
+from kdns.cluster.objects import Meta, Node, NodeMeta, ServiceCIDR, ServiceCIDRSpec
+from kdns.proxy.plan.config import ProxyConfig
+from kdns.proxy.sync.io import runner as module
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    hurry(monkeypatch)
+
+
+async def test_nothing_is_applied_before_everything_has_been_listed_and_the_node_is_known() -> None:
+    rig = Rig()
+    rig.inputs = None
+    async with rig.running():
+        rig.put(service(1))
+        rig.plane.foreign_change("by somebody")  # what is there from before stays until we know better
+        await asyncio.sleep(0.02)
+        rig.list_all()
+        await asyncio.sleep(0.02)
+        assert rig.kernel.did == []
+        assert rig.plane.stats.oldest_pending_s is None
+        rig.inputs = (VIEW, ProxyConfig())
+        rig.plane.inputs_changed()
+        await rig.until(lambda: rig.has(1))
+        assert rig.kernel.did == ["sync_full"]
+        assert rig.synced[0].differences is None
+
+
+async def test_changes_are_gathered_and_what_is_left_over_is_tidied() -> None:
+    rig = Rig(min_sync_s=0.05)
+    async with rig.running():
+        rig.list_all()
+        await rig.until(lambda: rig.has(1))
+        rig.kernel.leftovers = 2
+        for number in (2, 3, 4):
+            rig.put(service(number))
+        await rig.until(lambda: rig.has(1, 2, 3, 4))
+        await rig.until(lambda: rig.kernel.did == ["sync_full", "sync_partial", "sweep", "sweep"])
+        assert set(rig.synced[1].services) == {("d", f"s{number}") for number in (2, 3, 4)}
+        stats = rig.plane.stats
+        assert (stats.services.pending, stats.services.total, stats.oldest_pending_s) == (0, 4, None)
+        rig.put(endpoint_slice(9, "10.1.0.9"))  # of no Service
+        await rig.until(lambda: stats.endpoints.pending == 0)
+        assert rig.kernel.did[4:] == []
+
+
+async def test_rules_that_somebody_changed_are_made_anew() -> None:
+    rig = Rig()
+    async with rig.running():
+        rig.list_all()
+        await rig.until(lambda: rig.has(1))
+        rig.kernel.fronts = set()
+        rig.plane.foreign_change("by nft (process 7)")
+        await rig.until(lambda: rig.has(1))
+        assert (rig.plane.stats.foreign_changes, rig.kernel.did) == (1, ["sync_full", "sync_full"])
+
+
+async def test_what_cannot_be_healed_yet_takes_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig, turns = Rig(), 0
+    async with rig.running():
+        work = rig.plane._wait  # noqa: SLF001 - counted
+
+        async def counted() -> None:
+            nonlocal turns
+            turns += 1
+            await work()
+
+        monkeypatch.setattr(rig.plane, "_wait", counted)
+        for healed in (1, 2):  # before anything is known, and when the node is not known any more
+            rig.plane.foreign_change("by nft (process 7)")
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert turns < 10
+            rig.inputs = (VIEW, ProxyConfig())
+            rig.list_all()
+            await rig.until(lambda healed=healed: rig.kernel.did.count("sync_full") == healed)  # type: ignore[misc]
+            rig.inputs, turns = None, 0
+
+
+async def test_a_storm_of_foreign_changes_takes_a_quarter_of_the_time() -> None:
+    rig = Rig(sync_s=3600.0)
+    rig.kernel.sync_s, rig.kernel.passed = 10.0, rig.pass_s
+    async with rig.running():
+        rig.list_all()
+        await rig.until(lambda: rig.has(1))
+
+        def repairs() -> int:
+            return rig.kernel.did.count("sync_full") - 1
+
+        async def until_repaired(times: int) -> None:
+            rig.plane.foreign_change("by nft (process 7)")
+            rig.plane.foreign_change("by nft (process 8)")
+            await rig.until(lambda: repairs() == times and rig.plane._wake.is_set() is False)  # noqa: SLF001
+
+        for times in range(1, module.IMMEDIATE_REPAIRS + 2):
+            await until_repaired(times)
+        times = repairs()
+        rig.plane.foreign_change("by nft (process 7)")
+        rig.kernel.sync_s = 0.0
+        rig.put(service(2))  # changes of the cluster do not wait for the end of it
+        await rig.until(lambda: rig.has(1, 2))
+        rig.clock_s += module.REST * 10.0 - 5.0  # of the rest
+        rig.put(service(3))
+        await rig.until(lambda: rig.has(1, 2, 3))
+        assert repairs() == times
+        rig.clock_s += 6.0
+        rig.plane.foreign_change("by nft (process 7)")
+        await rig.until(lambda: repairs() == times + 1)
+        for more in (2, 3):  # small clusters are repaired at once, however often
+            await until_repaired(times + more)
+
+
+async def test_foreign_changes_now_and_then_are_repaired_at_once() -> None:
+    """However many there are: the next one comes when the rest is over."""
+    rig = Rig(sync_s=3600.0)
+    rig.kernel.sync_s, rig.kernel.passed = 0.1, rig.pass_s
+    async with rig.running():
+        rig.list_all()
+        await rig.until(lambda: rig.has(1))
+        for times in range(2, 30):
+            rig.clock_s += 5.0
+            rig.kernel.fronts = set()
+            rig.plane.foreign_change("by nft (process 7)")
+            await rig.until(lambda: rig.has(1))
+            assert rig.kernel.did.count("sync_full") == times
+
+
+async def test_a_run_that_is_cancelled_in_the_middle_begins_from_scratch() -> None:
+    rig = Rig()
+    async with rig.running():
+        rig.list_all()
+        await rig.until(lambda: rig.has(1))
+        rig.kernel.go_on.clear()
+        rig.kernel.busy.clear()
+        rig.put(service(2))
+        await rig.kernel.busy.wait()
+    rig.kernel.did.clear()
+    async with rig.running():
+        await rig.until(lambda: rig.has(1, 2))
+        assert rig.kernel.did == ["sync_full"]
+
+
+@pytest.mark.parametrize(
+    ("failing", "wanted"),
+    [
+        ("sync_full", ["sync_full", "sync_full", "sync_partial"]),
+        ("sync_partial", ["sync_full", "sync_partial", "sync_full"]),
+        ("sweep", ["sync_full", "sync_partial", "sync_full"]),
+    ],
+)
+async def test_a_defect_is_logged_and_retried_as_a_full_sync(failing: str, wanted: list[str]) -> None:
+    rig, defect = Rig(), OverflowError("int too big to convert")
+    rig.kernel.leftovers = 1_000_000 if failing == "sweep" else 0
+    if failing == "sync_full":
+        rig.kernel.defects.append(defect)
+    with capture_logs() as logs:
+        async with rig.running():
+            rig.list_all()
+            await rig.until(lambda: rig.has(1))
+            if failing == "sync_partial":
+                rig.kernel.defects.append(defect)
+            rig.put(service(2))
+            await rig.until(lambda: rig.has(1, 2))
+            if failing == "sweep":
+                rig.kernel.defects.append(defect)
+                await rig.until(lambda: rig.kernel.did.count("sync_full") > 1)
+    assert rig.kernel.rules == wanted
+    (entry,) = [each for each in logs if each["log_level"] == "error"]
+    assert (entry["reason"], entry["exc_info"]) == (str(defect), defect)
+    assert rig.plane.stats.failures + rig.plane.stats.cleanup_failures == 1
+
+
+async def test_everything_is_made_anew_once_an_hour() -> None:
+    rig = Rig()
+    async with rig.running():
+        rig.list_all()
+        await rig.until(lambda: rig.has(1))
+        rig.clock_s = module.FULL_SYNC_S - 60
+        rig.put(service(2))
+        await rig.until(lambda: rig.has(1, 2))
+        rig.clock_s += 61
+        rig.put(service(3))
+        await rig.until(lambda: rig.has(1, 2, 3))
+        assert rig.kernel.rules == ["sync_full", "sync_partial", "sync_full"]
+
+
+async def test_what_node_and_ranges_say_counts_and_what_they_say_of_others_does_not() -> None:
+    rig = Rig()
+    async with rig.running():
+        rig.list_all()
+        await rig.until(lambda: rig.has(1))
+        rig.put(Node(NodeMeta("here")))
+        await asyncio.sleep(0.01)
+        assert rig.kernel.did == ["sync_full"]
+        rig.inputs = (VIEW, ProxyConfig(service_cidrs=(ip_network("10.96.0.0/16"),)))
+        rig.put(ServiceCIDR(Meta("all"), ServiceCIDRSpec(("10.96.0.0/16",))))
+        await rig.until(lambda: rig.kernel.did == ["sync_full", "sync_full"])
+
+
+async def test_programming_is_timed_from_the_change_that_led_to_it() -> None:
+    rig = Rig()
+    async with rig.running():
+        rig.put(endpoint_slice(1, "10.1.0.1", when="2020-01-01T00:00:00Z"))  # before kdns
+        rig.list_all()
+        await rig.until(lambda: rig.has(1))
+        histogram = rig.plane.stats.programming
+        assert sum(histogram.counts) == 0
+        soon = datetime.fromtimestamp(time.time() + 0.5, UTC).isoformat().replace("+00:00", "Z")
+        for addresses in (("10.1.0.3",), ("10.1.0.4",)):  # the second is another change, of something else
+            rig.put(endpoint_slice(1, *addresses, when=soon))
+            await rig.until(lambda: rig.plane.stats.endpoints.pending == 0)
+        assert sum(histogram.counts) == 1
+        rig.put(endpoint_slice(1, "10.1.0.5", when="yesterday"))
+        await rig.until(lambda: rig.plane.stats.endpoints.pending == 0)
+        assert sum(histogram.counts) == 1
+
+
+async def test_tidying_goes_on_under_changes_without_end_and_is_tried_again() -> None:
+    rig = Rig()
+    async with rig.running():
+        rig.list_all()
+        await rig.until(lambda: rig.has(1))
+        for turn in range(200):
+            rig.put(endpoint_slice(1, f"10.1.0.{2 + turn % 2}"))
+            await asyncio.sleep(0.001)
+            if rig.kernel.did.count("sweep") > 1:
+                break
+        assert rig.kernel.did.count("sweep") > 1
+        await rig.until(lambda: rig.plane.stats.endpoints.pending == 0 and rig.plane._sweep_due_from_s is None)  # noqa: SLF001
+        rig.kernel.refusals = ["busy"]
+        rig.kernel.did.clear()
+        rig.plane._sweep_due_from_s = rig.plane._now_s()  # noqa: SLF001 - something is left
+        rig.plane._wake.set()  # noqa: SLF001
+        await rig.until(lambda: rig.kernel.did == ["sweep", "sweep"])
+        assert (rig.plane.stats.cleanup_failures, rig.plane.stats.failures) == (1, 0)

@@ -1,0 +1,134 @@
+"""Which mode runs where some cannot, and what is said of it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from fake_modes import fake_row
+
+from kdns.errors import ApplyError, InputError
+from kdns.proxy.nftables.io import nft
+from kdns.proxy.nftables.io import requirements as nftables
+from kdns.proxy.plan.config import PRIMARY
+from kdns.proxy.settings.plan_config import proxy_config
+from kdns.proxy.settings.settings import IPVS, IPTables, NFTables, Settings
+from kdns.proxy.takeover.io.choice import choice
+from kdns.proxy.takeover.io.modes import MODES
+from kdns.runtime.requirements import too_old
+
+FALLBACKS = ("iptables", "nftables")
+NO_IPVS = "the kernel has no IPVS; wanted: the module ip_vs"
+NO_IPTABLES = "iptables-restore is not installed; wanted: the package iptables"
+CASES: tuple[tuple[str, dict[str, str], str], ...] = (
+    ("ipvs", {}, "ipvs"),
+    ("ipvs", {"ipvs": NO_IPVS}, "iptables"),
+    ("ipvs", {"ipvs": NO_IPVS, "iptables": NO_IPTABLES}, "nftables"),
+    ("ipvs", {"iptables": NO_IPTABLES}, "ipvs"),
+    ("nftables", {"ipvs": NO_IPVS}, "nftables"),
+)
+
+
+@pytest.mark.parametrize(("configured", "reasons", "wanted"), CASES)
+async def test_the_first_one_that_works_is_taken_and_a_fallback_told(
+    configured: str, reasons: dict[str, str], wanted: str
+) -> None:
+    names = ("ipvs", *FALLBACKS)
+    rows = {
+        name: fake_row(name, reason=reasons.get(name, ""), fallbacks=FALLBACKS if name == "ipvs" else ())
+        for name in names
+    }
+    made = await choice(Settings(mode=configured), rows)
+    assert (made.mode.name, made.settings.mode) == (wanted, wanted)
+    passed_over = {name: reasons[name] for name in names if name in made.reasons}
+    assert made.reasons == passed_over
+    if wanted == configured:
+        assert not made.fallback
+        return
+    assert made.fallback.startswith(f"mode {wanted} takes the place of mode {configured}: mode {configured} cannot")
+    assert all(reason in made.fallback for reason in passed_over.values())
+
+
+async def test_where_none_works_every_reason_is_told() -> None:
+    rows = {
+        "ipvs": fake_row("ipvs", reason=NO_IPVS, fallbacks=("nftables",)),
+        "nftables": fake_row("nftables", reason="x"),
+    }
+    with pytest.raises(ApplyError, match=re.escape(f"ipvs: mode ipvs: {NO_IPVS}; mode nftables: x")):
+        await choice(Settings(mode="ipvs"), rows)
+    with pytest.raises(ApplyError, match="nftables: x"):
+        await choice(Settings(mode="nftables"), rows)
+    with pytest.raises(InputError, match="mode userspace is none of kdns's; wanted: one of ipvs, nftables"):
+        await choice(Settings(mode="userspace"), rows)
+
+
+def test_fallbacks_are_modes_and_no_mode_falls_back_to_itself() -> None:
+    for name, row in MODES.items():
+        assert set(row.fallbacks) <= MODES.keys() - {name}
+
+
+OWN = IPTables(masquerade_bit=7, masquerade_all=True, sync_period_s=9.0, min_sync_period_s=2.0)
+CONFIGURED = Settings(mode="ipvs", iptables=OWN, ipvs=IPVS(sync_period_s=5.0))
+
+
+@pytest.mark.parametrize(
+    ("settings", "mode", "part", "primary"),
+    [
+        (CONFIGURED, "iptables", ("iptables", OWN), False),
+        (CONFIGURED, "nftables", ("nftables", NFTables(7, True, 9.0, 2.0)), True),
+        (replace(CONFIGURED, nftables=NFTables(5)), "nftables", ("nftables", NFTables(5)), True),
+        (Settings(), "iptables", ("iptables", IPTables()), False),
+    ],
+)  # fmt: skip
+def test_the_settings_in_effect_are_those_of_the_mode_in_effect(
+    settings: Settings, mode: str, part: tuple[str, object], primary: bool
+) -> None:
+    in_effect = settings.in_mode(mode)
+    assert (in_effect.mode, in_effect.part) == (mode, part)
+    config = proxy_config(in_effect, None)
+    assert (config.mode.name, config.node_port_addresses == (PRIMARY,)) == (mode, primary)
+    assert isinstance(part[1], IPTables | NFTables)
+    assert (config.masquerade_mark, config.masquerade_all) == (1 << part[1].masquerade_bit, part[1].masquerade_all)
+    assert replace(in_effect, mode=settings.mode, nftables=settings.nftables) == settings
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted", "reason"),
+    [
+        ("nftables v1.0.6 (Lester Gooch #5)", (1, 0, 1), ""),
+        ("nftables v1.0.1 (Fearless Fosdick #3)", (1, 0, 1), ""),
+        ("nftables v0.9.8 (E.D.S.)", (1, 0, 1), "nft is 0.9.8; wanted: 1.0.1 or later"),
+        ("5.10.0-32-amd64", (5, 13), "nft is 5.10.0; wanted: 5.13 or later"),
+        ("5.13", (5, 13), ""),
+        ("6.18.5+", (5, 13), ""),
+        ("", (1, 0, 1), ""),
+    ],
+)
+def test_versions(found: str, wanted: tuple[int, ...], reason: str) -> None:
+    assert too_old("nft", found, wanted) == reason
+
+
+@pytest.mark.parametrize(
+    ("release", "skips", "refused", "reason"),
+    [
+        ("6.1.0-18-amd64", False, "", ""),
+        ("5.10.0-32-amd64", False, "", "the kernel is 5.10.0; wanted: 5.13 or later; KUBE_PROXY_NFTABLES_SKIP"),
+        ("5.10.0-32-amd64", True, "", ""),
+        ("6.1.0-18-amd64", False, "not supported", "nft: not supported"),
+    ],
+)
+async def test_the_floors_of_nftables(
+    monkeypatch: pytest.MonkeyPatch, release: str, skips: bool, refused: str, reason: str
+) -> None:
+    async def apply(*commands: str) -> None:
+        assert all("kdns-check" in each for each in commands)
+        if refused:
+            raise ApplyError(("nft",), refused)
+
+    monkeypatch.setattr(nft, "apply", apply)
+    monkeypatch.setattr("os.uname", lambda: type("", (), {"release": release}))
+    monkeypatch.setenv(nftables.SKIPS_KERNEL, "1" if skips else "")
+    found = await nftables.unsupported(Settings())
+    assert found.startswith(reason)
+    assert bool(found) == bool(reason)

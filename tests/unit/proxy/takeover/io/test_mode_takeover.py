@@ -1,0 +1,327 @@
+"""From one mode to the next: what goes on, what ends, and when what was there before is removed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import nullcontext, suppress
+from pathlib import Path
+
+import pytest
+from fake_modes import answers, fake_row
+from structlog.testing import capture_logs
+
+from kdns.errors import ApplyError, KdnsError
+from kdns.net import Family
+from kdns.proxy.settings.settings import Settings
+from kdns.proxy.sync.io.proxier import Footprint, Mode
+from kdns.proxy.takeover.io import kube_proxy
+from kdns.proxy.takeover.io.rule_authors import RuleAuthors
+from kdns.proxy.takeover.io.takeover import Takeover, remove_everything
+
+
+class Kernel:
+    """What is in the kernel: a clean-up removes everything else than what is kept, and fails so many times."""
+
+    def __init__(self, done: list[str], *there: str, failures: int = 0) -> None:
+        self.done, self.there, self.failures = done, list(there), failures
+        self.owners = 0
+
+    async def clean_up(self, settings: Settings, kept: Footprint) -> Sequence[str]:
+        del settings
+        if self.failures:
+            self.failures -= 1
+            raise ApplyError(("nft",), "busy")
+        spared = {"kube-proxy"} if kept.spares_kube_proxy else set()
+        gone = [each for each in self.there if each not in kept.nft_tables | spared]
+        self.there = [each for each in self.there if each not in gone]
+        self.done.append(f"removed {' '.join(gone) or 'nothing'}")
+        return gone
+
+    def own(self) -> socket.socket:
+        self.owners += 1
+        return socket.socket(socket.AF_UNIX)
+
+
+def takeover_of(
+    kernel: Kernel, *, keep_rules: bool = True, alive: Callable[[], Awaitable[str]] | None = None
+) -> Takeover:
+    return Takeover(
+        (kernel.clean_up,),
+        keep_rules=keep_rules,
+        is_kube_proxy=alive or answers([""]),
+        own=kernel.own,
+        retry_s=0.0,
+        watch_s=0.0,
+    )
+
+
+async def started(takeover: Takeover, row: Mode) -> None:
+    await takeover.start(row, Settings(mode=row.name))
+
+
+async def test_what_was_before_goes_on_until_the_rules_of_the_next_mode_stand() -> None:
+    done: list[str] = []
+    kernel = Kernel(done, "kube-proxy", "a", "b")
+    async with takeover_of(kernel) as takeover:
+        await started(takeover, fake_row("a", done))
+        await takeover.clean_up(Settings(), lambda: done.append("flows"))
+        assert done == ["a started in mode a", "removed kube-proxy b", "flows"]
+        kernel.there += "b"
+        await started(takeover, fake_row("b", done))
+        assert done[3:] == ["b started in mode b"], "a goes on"
+        await takeover.clean_up(Settings())
+        await asyncio.sleep(0)
+        assert done[4:] == ["removed a", "a retires"], "its rules are gone when it retires"
+    assert done[6:] == ["a has retired", "b closed, rules stay"]
+    assert kernel.owners == 1
+
+
+@pytest.mark.parametrize("keep_rules", [True, False])
+async def test_before_its_first_sync_a_mode_takes_nothing_from_the_one_before(keep_rules: bool) -> None:
+    done: list[str] = []
+    kernel = Kernel(done, "a")
+    async with takeover_of(kernel, keep_rules=keep_rules) as takeover:
+        for name in "abc":
+            await started(takeover, fake_row(name, done))
+        assert done == [f"{name} started in mode {name}" for name in "abc"]
+    end = "stay" if keep_rules else "go"
+    assert done[3:] == [f"{name} closed, rules {end}" for name in "cba"]
+
+
+@pytest.mark.parametrize("adopts", [True, False])
+async def test_a_mode_of_the_same_name_goes_on_where_it_can(adopts: bool) -> None:
+    done: list[str] = []
+    async with takeover_of(Kernel(done)) as takeover:
+        a, b = fake_row("a", done, adopts=adopts), fake_row("b", done)
+        for row in (a, b, a, a):
+            await started(takeover, row)
+        await takeover.clean_up(Settings())
+        await asyncio.sleep(0)
+    again = [] if adopts else ["a closed, rules stay", "a started in mode a"]
+    assert done == [
+        *("a started in mode a", "b started in mode b", *again, *again),
+        *("removed nothing", "b retires", "b has retired", "a closed, rules stay"),
+    ]
+
+
+async def test_rules_of_a_kube_proxy_stay_until_it_has_ended() -> None:
+    done: list[str] = []
+    kernel = Kernel(done, "kube-proxy", "old", "a")
+    with capture_logs() as logged:
+        async with takeover_of(kernel, alive=answers(["process 7", "process 7", ""])) as takeover:
+            await started(takeover, fake_row("a", done))
+            await takeover.clean_up(Settings())
+    assert done[1:] == ["removed old", "removed nothing", "removed kube-proxy", "a closed, rules stay"]
+    assert [(each["event"], each.get("seen")) for each in logged if each["log_level"] == "warning"] == [
+        ("a kube-proxy is at work: its rules stay until it has ended", "process 7")
+    ]
+
+
+async def test_what_a_kube_proxy_leaves_that_comes_later_is_removed_too() -> None:
+    done: list[str] = []
+    kernel = Kernel(done, "a")
+    signs = answers(["", "", "process 7", "process 7", "process 7", ""])
+    async with takeover_of(kernel, alive=signs) as takeover:
+        await started(takeover, fake_row("a", done))
+        await takeover.clean_up(Settings())
+        kernel.there.append("kube-proxy")
+        watch = asyncio.create_task(takeover.watch_kube_proxy(Settings()))
+        async with asyncio.timeout(30):
+            while "kube-proxy" in kernel.there:  # noqa: ASYNC110 - the kernel of the test tells nobody
+                await asyncio.sleep(0)
+        watch.cancel()
+    assert done[1:] == [*["removed nothing"] * 3, "removed kube-proxy", "a closed, rules stay"]
+
+
+async def test_a_clean_up_that_fails_is_tried_again_and_told_once() -> None:
+    done: list[str] = []
+    kernel = Kernel(done, "old", failures=3)
+    with capture_logs() as logged:
+        async with takeover_of(kernel) as takeover:
+            await started(takeover, fake_row("a", done))
+            await takeover.clean_up(Settings())
+    assert "removed old" in done
+    assert [each["reason"] for each in logged if each["log_level"] == "warning"] == ["nft: busy"]
+
+
+async def test_a_clean_up_that_fails_holds_up_only_the_modes_whose_rules_it_removes() -> None:
+    done: list[str] = []
+    legacy, nft = Kernel(done, "chains", failures=2), Kernel(done, "a", "old")
+
+    async def slept() -> None:
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+    async with Takeover(
+        (legacy.clean_up, nft.clean_up), keep_rules=True, is_kube_proxy=answers([""]), own=nft.own, retry_s=0.01
+    ) as takeover:
+        await started(takeover, fake_row("a", done, leaves=(nft.clean_up,)))
+        await started(takeover, fake_row("b", done, leaves=(legacy.clean_up, nft.clean_up)))
+        await started(takeover, fake_row("c", done))
+        cleaning = asyncio.create_task(takeover.clean_up(Settings()))
+        await slept()
+        assert done[3:] == ["removed a old", "a retires"], "the rules of b may be there still"
+        await cleaning
+        await slept()
+        assert done[5:] == ["removed nothing", "removed chains", "removed nothing", "b retires"]
+
+
+@pytest.mark.parametrize(("failures", "pauses"), [(1, [10.0]), (4, [10.0, 20.0, 40.0, 80.0]), (9, [10.0, 600.0])])
+async def test_the_longer_a_clean_up_fails_the_later_it_is_tried_again(
+    failures: int, pauses: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+
+    async def sleep(delay_s: float) -> None:
+        slept.append(delay_s)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    kernel = Kernel([], "old", failures=failures)
+    async with Takeover((kernel.clean_up,), keep_rules=True, is_kube_proxy=answers([""]), own=kernel.own) as takeover:
+        await started(takeover, fake_row("a", []))
+        await takeover.clean_up(Settings())
+    assert len(slept) == failures
+    assert slept == pauses or [slept[0], slept[-1]] == pauses
+
+
+async def test_a_mode_without_rules_owns_and_removes_nothing() -> None:
+    done: list[str] = []
+    kernel = Kernel(done, "old")
+    async with takeover_of(kernel) as takeover:
+        await started(takeover, fake_row("a", done, rules=False))
+        await takeover.clean_up(Settings())
+    assert (kernel.owners, kernel.there) == (0, ["old"])
+
+
+async def test_who_finds_another_process_ends_and_leaves_its_rules() -> None:
+    done: list[str] = []
+
+    def taken() -> socket.socket:
+        raise KdnsError("process 7 serves this network namespace already")
+
+    async with Takeover((), keep_rules=False, own=taken) as takeover:
+        with pytest.raises(KdnsError, match="process 7"):
+            await started(takeover, fake_row("a", done))
+    assert done == ["a started in mode a", "a closed, rules stay"]
+
+
+def told(*found: RuleAuthors) -> Callable[[], Awaitable[RuleAuthors]]:
+    """What the kernel holds, one look after the other; the last one stays."""
+    left = list(found)
+
+    async def authors() -> RuleAuthors:
+        return left.pop(0) if len(left) > 1 else left[0]
+
+    return authors
+
+
+NOBODYS, OURS, THEIRS, BOTHS = (
+    RuleAuthors(*each) for each in ((False, False), (True, False), (False, True), (True, True))
+)
+
+
+async def test_everything_of_kdns_is_removed_at_request_even_where_a_part_fails() -> None:
+    done: list[str] = []
+    nft, iptables = Kernel(done, "kdns", "kube-proxy"), Kernel(done, "chains", failures=1)
+    clean_ups = (iptables.clean_up, nft.clean_up)
+
+    async def removed() -> list[str]:
+        return await remove_everything(
+            Settings(), clean_ups, is_kube_proxy=answers([""]), own=nft.own, authors=told(BOTHS)
+        )
+
+    with pytest.raises(ApplyError, match="busy"):
+        await removed()
+    assert (nft.there, iptables.there) == (["kube-proxy"], ["chains"])
+    assert await removed() == ["chains"]
+    assert await removed() == []
+
+
+SHARED: frozenset[tuple[str, Family]] = frozenset({("nft", "IPv4"), ("nft", "IPv6")})
+LOOKS: tuple[tuple[str, tuple[RuleAuthors, ...], list[str], str], ...] = (
+    ("nothing of kdns", (NOBODYS,), ["process 7"], "removed nothing"),
+    ("a kube-proxy's rules only", (THEIRS,), ["process 7"], "removed nothing"),
+    ("both have rules", (BOTHS,), ["process 7"], "removed kdns"),
+    ("both have rules, and the kube-proxy restarts", (BOTHS,), [""], "removed kdns"),
+    ("a kube-proxy without rules", (OURS,), ["process 7"], ""),
+    ("a kube-proxy that takes its ports late", (OURS,), ["", "", "process 7"], ""),
+    ("a kube-proxy that writes its rules meanwhile", (OURS, OURS, BOTHS), ["", ""], "removed kdns"),
+    ("kdns's chains beside a kube-proxy of another mode", (RuleAuthors(True, True, SHARED),), [""], "removed kdns"),
+)
+
+
+@pytest.mark.parametrize(("authors", "signs", "wanted"), [row[1:] for row in LOOKS], ids=[row[0] for row in LOOKS])
+async def test_kdns_leaves_a_node_to_a_kube_proxy_that_has_rules(
+    authors: tuple[RuleAuthors, ...], signs: list[str], wanted: str
+) -> None:
+    done: list[str] = []
+    there = ["kdns"] if authors[0].has_kdns else []
+    kernel, kept = Kernel(done, *there, "kube-proxy"), []
+
+    async def clean_up(settings: Settings, footprint: Footprint) -> Sequence[str]:
+        kept.append(footprint)
+        return await kernel.clean_up(settings, footprint)
+
+    with nullcontext() if wanted else pytest.raises(KdnsError, match="wanted: --cleanup again"):
+        await remove_everything(
+            Settings(),
+            (clean_up,),
+            is_kube_proxy=answers(signs),
+            own=kernel.own,
+            authors=told(*authors),
+            patience_s=600.0,
+            poll_s=0.0,
+        )
+    assert done == ([wanted] if wanted else [])
+    assert kept == ([Footprint(spares_kube_proxy=True, marked=authors[-1].marked)] if wanted else [])
+
+
+async def test_own_ports_are_told_from_others() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert port in kube_proxy.own_ports()
+    assert port not in kube_proxy.own_ports()
+
+
+PAGES = (
+    ("HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\niptables", r"(?:iptables|ipvs)\Z", True),
+    ("HTTP/1.1 200 OK\r\n\r\niptables and more", r"(?:iptables|ipvs)\Z", False),
+    ('HTTP/1.0 503 Service Unavailable\r\n\r\n{"lastUpdated": 1,"healthy":false}', r'\{.*"healthy"', True),
+    ("HTTP/1.0 404 Not Found\r\n\r\niptables", r"iptables", False),
+    ("hello", r"hello", False),
+    ("", r"", False),
+)
+
+
+@pytest.mark.parametrize(("answer", "body", "is_one"), PAGES)
+async def test_its_pages_say_whether_a_kube_proxy_is_there(
+    monkeypatch: pytest.MonkeyPatch, answer: str, body: str, is_one: bool
+) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.IncompleteReadError):
+            await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer.encode())
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    monkeypatch.setattr(kube_proxy, "PAGES", ((port, "/proxyMode", body.encode()),))
+    monkeypatch.setattr(kube_proxy, "_process", lambda: 0)
+    assert not await kube_proxy.kube_proxy(), "it is this process that listens there"
+    monkeypatch.setattr(kube_proxy, "own_ports", set)
+    monkeypatch.setattr(kube_proxy, "ROOT", os.getuid())
+    assert bool(await kube_proxy.kube_proxy()) == is_one
+    monkeypatch.setattr(kube_proxy, "ROOT", os.getuid() + 1)
+    assert not await kube_proxy.kube_proxy(), "another user listens there"
+    server.close()
+    assert not await kube_proxy.kube_proxy()
+
+
+def test_its_process_says_so_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kube_proxy, "PAGES", ())
+    assert not asyncio.run(kube_proxy.kube_proxy())
+    monkeypatch.setattr(kube_proxy, "NAME", Path("/proc/self/comm").read_text().strip())
+    assert asyncio.run(kube_proxy.kube_proxy()).startswith("process ")
