@@ -1,1 +1,5 @@
-"""Composition roots, each named like its command: configuration to running tasks."""
+"""Composition roots, each named like its command: they turn configuration into running tasks.
+
+They may import every room.
+Begin with `serve`.
+"""

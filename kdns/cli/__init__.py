@@ -1,1 +1,5 @@
-"""The command line: one file for each command."""
+"""The command line: one file for each command.
+
+A command parses its flags and calls its composition root in `apps`.
+Begin with `main`.
+"""

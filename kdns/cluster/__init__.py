@@ -1,1 +1,5 @@
-"""What the cluster says: slim objects, and the indexed state they make."""
+"""What the cluster says: slim objects, the indexed state they make, and the changes of that state.
+
+It knows the Kubernetes API and nothing that is computed from it.
+Begin with `state`; `io/reflector` keeps it equal to an API server.
+"""

@@ -1,1 +1,6 @@
-"""One file per Corefile directive: its grammar, its frozen configuration and what it does to a query."""
+"""The directives of a Corefile and nothing else: one file or folder each.
+
+A directive has its grammar, its frozen configuration and what it does to a query; it knows the engine, and other
+directives only where CoreDNS's does.
+Begin with `whoami`, the smallest, and `directives`, the table in the order of the chain.
+"""

@@ -295,6 +295,19 @@ def test_unit_tests_stand_in_the_rooms_of_what_they_test() -> None:
     assert {str(folder) for folder in folders if not (PACKAGE / folder).is_dir()} == set()
 
 
+def test_the_page_of_the_house_names_places_that_exist() -> None:
+    page = (PACKAGE.parent / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    places = re.findall(r"`([a-z_0-9]+(?:/[a-z_0-9]+)+(?:\.py)?)`", page)
+    assert len(places) > 40
+    assert [place for place in places if not ((PACKAGE / place).exists() or (PACKAGE.parent / place).exists())] == []
+    assert [
+        room
+        for row in ROOMS
+        for room in row
+        if not (PACKAGE / room.replace(".", "/")).exists() and not (PACKAGE / f"{room.replace('.', '/')}.py").exists()
+    ] == []
+
+
 def test_the_checks_see_what_they_look_for(tmp_path: Path) -> None:
     file = tmp_path / "x.py"
     file.write_text(

@@ -1,1 +1,4 @@
-"""A Kubernetes API as a client sees it: kubeconfig, credentials, list and watch, and the clusters that are followed."""
+"""A Kubernetes API as a client sees it: kubeconfig, credentials, list and watch.
+
+Begin with `informer`, which follows all kinds of one API; `reflector` follows one kind.
+"""

@@ -1,1 +1,5 @@
-"""When the plan is applied to the node, and which Services a kernel rejects it for."""
+"""When the plan is applied to the node, and which Services the kernel rejects it for.
+
+It knows a mode by the interface `io/proxier` only.
+Begin with `io/runner`.
+"""
