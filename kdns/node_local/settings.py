@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from kdns.aio.netlink.addresses import NODE_LOCAL_LINK
 from kdns.errors import InputError
 
 CLUSTER_DNS: Final = "__PILLAR__CLUSTER__DNS__"
@@ -23,7 +24,7 @@ class NodeLocal:
     """
 
     addresses: tuple[str, ...]
-    interface: str = "nodelocaldns"
+    interface: str = NODE_LOCAL_LINK
     ports: tuple[int, ...] = (53,)
     health_port: int | None = 8080
     has_rules: bool = True

@@ -38,6 +38,9 @@ from kdns.netlink.uapi import (
 
 VIRTUAL_LINK: Final = "kube-ipvs0"
 """The link whose addresses are the virtual IPs of mode ipvs; they are none of the node's own."""
+NODE_LOCAL_LINK: Final = "nodelocaldns"
+"""The link of a node-local cache, kdns's and NodeLocal DNSCache's, where no other is named. It has a cluster IP."""
+_OF_SERVICES: Final = (VIRTUAL_LINK, NODE_LOCAL_LINK)
 _IFADDRMSG: Final = struct.Struct("=BBBBI")
 """Address family, prefix length, flags, scope, interface index."""
 _IFREQ_BYTES: Final = 40
@@ -93,11 +96,11 @@ def _listed() -> list[bytes]:
 
 
 async def node_addresses() -> tuple[Address, ...]:
-    """The machine's addresses without loopback, IPv6 link-local and virtual ones, sorted; OSError as before.
+    """The machine's addresses without loopback, IPv6 link-local and Services' ones, sorted; OSError as before.
 
     An IPv6 link-local address comes with the link of every Pod: each would make a new plan of everything.
     """
-    found = {ip_address(each.address) for each in await interface_addresses() if each.interface != VIRTUAL_LINK}
+    found = {ip_address(each.address) for each in await interface_addresses() if each.interface not in _OF_SERVICES}
     usable = (each for each in found if not each.is_loopback and not is_link_local_ipv6(each))
     return tuple(sorted(usable, key=lambda each: (each.version, int(each))))
 
@@ -192,9 +195,9 @@ async def watch_node_addresses(changed: Callable[[tuple[Address, ...]], None]) -
 
 
 def _concerns_node(buffer: bytes) -> bool:
-    """Whether some address is not virtual: of those come as many as there are Services, and each list has all."""
-    try:
-        index = socket.if_nametoindex(VIRTUAL_LINK)
-    except OSError:
-        return True
-    return any(_IFADDRMSG.unpack_from(each.body)[4] != index for each in messages(buffer))
+    """Whether some address is no Service's: of those come as many as there are Services, and each list has all."""
+    indices = set()
+    for name in _OF_SERVICES:
+        with suppress(OSError):
+            indices.add(socket.if_nametoindex(name))
+    return any(_IFADDRMSG.unpack_from(each.body)[4] not in indices for each in messages(buffer))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import subprocess
+from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from node_process import start
 from real_servers import resolver
 from world import NODE, PODS, World
 
+from kdns.aio.netlink.addresses import node_addresses
 from kdns.dns.message import decode, query
 
 ADDRESSES = ("169.254.20.10", "10.96.0.10")
@@ -43,6 +46,9 @@ def test_pods_ask_the_cache_of_their_node(world: World, tmp_path: Path) -> None:
     cache = start("serve", "--conf", "Corefile", "--local-ip", ",".join(ADDRESSES), folder=tmp_path)
     cache.wait_for("ready")
     assert [ask(world, address) for address in ADDRESSES] == ["NOERROR", "NOERROR"]
+    own = asyncio.run(node_addresses())
+    assert ip_address(NODE[0]) in own
+    assert not {*map(ip_address, ADDRESSES)} & {*own}, "no cluster IP is an address of the node, and that is one"
     assert "counter packets 2 " in run("nft", "list", "table", "ip", "seen")
     assert "dport=53 " not in Path("/proc/net/nf_conntrack").read_text()
     assert cache.stop() == 0
