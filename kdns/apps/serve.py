@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from functools import partial
 from typing import Final
 
@@ -86,14 +86,16 @@ async def serve(
     if first is None:
         return
     server = DnsServer(first.checked(), dns_port=dns_port, sha512=first.sha512)
+    listening: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
     async with AsyncExitStack() as stack:
         if node_local:
-            from kdns.node_local.io.upkeep import established  # noqa: PLC0415 - pyroute2 takes 12 MB
+            from kdns.node_local.io.upkeep import linked, untracked  # noqa: PLC0415 - pyroute2 takes 12 MB
 
             errors = server.counters(SETUP_ERRORS, "Repairs of the node-local cache that failed.", ("errortype",))
-            await stack.enter_async_context(established(node_local, errors))
+            await stack.enter_async_context(linked(node_local, errors))
+            listening = partial(untracked, node_local, errors)
         try:
-            await _serve(server, partial(reloading, server, reload_wanted, read), say, stop, pidfile)
+            await _serve(server, partial(reloading, server, reload_wanted, read), say, stop, pidfile, listening)
         except ListenError as error:
             raise ListenError(error.address, error.reason, corefile) from error
 
@@ -104,21 +106,23 @@ async def _serve(
     say: Callable[[str], None],
     stop: asyncio.Event,
     pidfile: str,
+    listening: Callable[[], AbstractAsyncContextManager[None]],
 ) -> None:
     try:
         with gc_paused():  # for `startup_timeout`, in which everything is listed as a rule
             await unless_stopped(server.start(), stop)
         if stop.is_set():
             return
-        with pid_file(pidfile):
-            say_listeners(server, say, column=6)
-            log.info("running configuration", sha512=server.sha512)
-            async with reloading(server.sha512):
-                await say_ready(server, say, stop)
-                exempt_from_gc()
-                await stop.wait()
-            if server.lameduck_s:
-                log.info("stopping", lameduck_s=server.lameduck_s)
-                await asyncio.sleep(server.lameduck_s)
+        async with listening():
+            with pid_file(pidfile):
+                say_listeners(server, say, column=6)
+                log.info("running configuration", sha512=server.sha512)
+                async with reloading(server.sha512):
+                    await say_ready(server, say, stop)
+                    exempt_from_gc()
+                    await stop.wait()
+                if server.lameduck_s:
+                    log.info("stopping", lameduck_s=server.lameduck_s)
+                    await asyncio.sleep(server.lameduck_s)
     finally:
         await server.stop()

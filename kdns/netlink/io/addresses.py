@@ -7,8 +7,8 @@ import errno
 import fcntl
 import socket
 import struct
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Final
@@ -159,8 +159,9 @@ def _of_link(index: int, address: str) -> bytes:
     return _IFADDRMSG.pack(family, bits, flags, 0, index) + attribute(IFA_LOCAL, value) + attribute(IFA_ADDRESS, value)
 
 
-async def watch_node_addresses(changed: Callable[[tuple[Address, ...]], None]) -> None:
-    """Call `changed` with `node_addresses`, now and whenever they may have changed, until cancelled."""
+@contextmanager
+def address_notices(is_wanted: Callable[[bytes], bool]) -> Iterator[asyncio.Event]:
+    """An event that is set whenever a datagram about addresses is wanted, or some were lost."""
     loop = asyncio.get_running_loop()
     notified = asyncio.Event()
     monitor = netlink_socket(NETLINK_ROUTE, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV6_IFADDR)
@@ -169,7 +170,7 @@ async def watch_node_addresses(changed: Callable[[tuple[Address, ...]], None]) -
     def readable() -> None:
         try:
             while True:
-                if _concerns_node(monitor.recv(1 << 16)):
+                if is_wanted(monitor.recv(1 << 16)):
                     notified.set()
         except BlockingIOError:
             return
@@ -177,8 +178,17 @@ async def watch_node_addresses(changed: Callable[[tuple[Address, ...]], None]) -
             notified.set()
 
     loop.add_reader(monitor, readable)
-    notified.set()  # addresses may have changed before this socket joined the groups
     try:
+        yield notified
+    finally:
+        loop.remove_reader(monitor)
+        monitor.close()
+
+
+async def watch_node_addresses(changed: Callable[[tuple[Address, ...]], None]) -> None:
+    """Call `changed` with `node_addresses`, now and whenever they may have changed, until cancelled."""
+    with address_notices(_concerns_node) as notified:
+        notified.set()  # addresses may have changed before the notices began
         while True:
             await notified.wait()
             await asyncio.sleep(_SETTLE_S)
@@ -189,9 +199,12 @@ async def watch_node_addresses(changed: Callable[[tuple[Address, ...]], None]) -
                 notified.set()  # those that changed meanwhile may be virtual ones, of which no notice comes
             except OSError:
                 continue
-    finally:
-        loop.remove_reader(monitor)
-        monitor.close()
+
+
+def removes_address(buffer: bytes, addresses: Collection[str]) -> bool:
+    """Whether a datagram says that one of these addresses is gone from some link."""
+    rows = (attributes(each.body, _IFADDRMSG.size) for each in messages(buffer) if each.kind == RTM_DELADDR)
+    return any(unpacked(value) in addresses for row in rows if (value := row.get(IFA_LOCAL) or row.get(IFA_ADDRESS)))
 
 
 def _concerns_node(buffer: bytes) -> bool:

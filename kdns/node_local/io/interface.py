@@ -50,21 +50,26 @@ def _kernel() -> Any:
 
 
 def _link(kernel: Any, name: str) -> tuple[int, bool]:
+    """The link's index, and whether it was made."""
     found = kernel.link_lookup(ifname=name)
+    if was_missing := not found:
+        _add(kernel, name)
+        found = kernel.link_lookup(ifname=name)
     if not found:
-        for kind in KINDS:
-            try:
-                kernel.link("add", ifname=name, kind=kind)
-                break
-            except NetlinkError as error:
-                if error.code != errno.EOPNOTSUPP or kind == KINDS[-1]:
-                    raise
-        (index,) = kernel.link_lookup(ifname=name)
-        kernel.link("set", index=index, state="up")
-        return index, True
-    (index,) = found
-    kernel.link("set", index=index, state="up")
-    return index, False
+        raise OSError(errno.ENODEV, "it was removed meanwhile")
+    kernel.link("set", index=found[0], state="up")
+    return found[0], was_missing
+
+
+def _add(kernel: Any, name: str) -> None:
+    for kind in KINDS:
+        try:
+            kernel.link("add", ifname=name, kind=kind)
+        except NetlinkError as error:
+            if error.code != errno.EOPNOTSUPP or kind == KINDS[-1]:
+                raise
+        else:
+            return
 
 
 def _reason(error: NetlinkError | OSError) -> str:

@@ -1,16 +1,21 @@
-"""Interface and rules of a node-local DNS cache, for as long as the process serves it."""
+"""Interface and rules of a node-local DNS cache, for as long as the process serves it.
+
+The rules lead queries to the cluster IP past the Service, so they are there only while the cache listens: what comes
+before and after is the Service's. The interface is there for longer, since sockets are bound to its addresses.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import replace
-from typing import Final
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import Any, Final
 
 from kdns import logs
 from kdns.errors import ApplyError
+from kdns.netlink.io.addresses import address_notices, removes_address
 from kdns.node_local import rules
 from kdns.node_local.io import interface
 from kdns.node_local.settings import NodeLocal
@@ -22,65 +27,101 @@ log = logs.get(__name__)
 
 CHECK_S: Final = 60.0
 """How often it is made sure that both are still there."""
+PAUSE_S: Final = 1.0
+"""How long at least between two repairs of the interface, which another program may remove again and again."""
 
 
 @asynccontextmanager
-async def established(wanted: NodeLocal, errors: Counters) -> AsyncIterator[None]:
-    """Inside, interface and rules are there; what is missing is repaired, and `errors` counts repairs that failed.
+async def linked(wanted: NodeLocal, errors: Counters) -> AsyncIterator[None]:
+    """Inside, the interface is there. An address that is removed is back at once; `errors` counts failed repairs.
 
-    ApplyError where they cannot be made at the start. Where the block fails, what was there before it stays: it may be
-    that of a running cache, which has the port.
+    ApplyError where it cannot be made at the start. Where the block fails, an interface that was there before stays:
+    it may be that of a running cache, which has the port.
     """
-    before = await _present(wanted)
+    if not wanted.interface:
+        yield
+        return
+    was_there = any(name == wanted.interface for _, name in socket.if_nameindex())
+    establish = partial(asyncio.to_thread, interface.establish, wanted.interface, wanted.addresses)
+    remove = partial(asyncio.to_thread, interface.remove, wanted.interface)
+    async with _present(wanted, was_there, establish, remove, _keep_interface(wanted, establish, errors)):
+        yield
+
+
+@asynccontextmanager
+async def untracked(wanted: NodeLocal, errors: Counters) -> AsyncIterator[None]:
+    """The same for the rules."""
+    if not wanted.has_rules:
+        yield
+        return
+    was_there = not await nft.check(rules.DELETION)
+    load = partial(nft.apply, rules.ruleset(wanted.addresses, wanted.ports, wanted.health_port))
+    async with _present(wanted, was_there, load, partial(nft.apply, rules.removal()), _keep_rules(load, errors)):
+        yield
+
+
+@asynccontextmanager
+async def _present(
+    wanted: NodeLocal,
+    was_there: bool,
+    make: Callable[[], Awaitable[object]],
+    remove: Callable[[], Awaitable[None]],
+    upkeep: Coroutine[Any, Any, None],
+) -> AsyncIterator[None]:
+    task: asyncio.Task[None] | None = None
     try:
-        await _establish(wanted)
-        task = observed(_keep(wanted, errors), "node-local cache")
-        try:
-            yield
-        finally:
-            task.cancel()
-            await asyncio.wait((task,))
+        await make()
+        task = observed(upkeep, "node-local cache")
+        yield
     except BaseException:
-        now = await _present(wanted)
-        interface_made = "" if before.interface else now.interface
-        await _remove(replace(wanted, interface=interface_made, has_rules=now.has_rules and not before.has_rules))
+        await _end(task, upkeep)
+        if not was_there:
+            await _removed(remove)
         raise
+    await _end(task, upkeep)
     if not wanted.is_kept:
-        await _remove(wanted)
+        await _removed(remove)
 
 
-async def _present(wanted: NodeLocal) -> NodeLocal:
-    """What of it there is now."""
-    is_link = any(name == wanted.interface for _, name in socket.if_nameindex())
-    has_rules = wanted.has_rules and not await nft.check(rules.DELETION)
-    return replace(wanted, interface=wanted.interface if is_link else "", has_rules=has_rules)
+async def _end(task: asyncio.Task[None] | None, upkeep: Coroutine[Any, Any, None]) -> None:
+    if task is None:
+        upkeep.close()
+        return
+    task.cancel()
+    await asyncio.wait((task,))
 
 
-async def _establish(wanted: NodeLocal) -> bool:
-    was_missing = False
-    if wanted.interface:
-        was_missing = await asyncio.to_thread(interface.establish, wanted.interface, wanted.addresses)
-    if wanted.has_rules:
-        await nft.apply(rules.ruleset(wanted.addresses, wanted.ports, wanted.health_port))
-    return was_missing
+async def _keep_interface(wanted: NodeLocal, establish: Callable[[], Awaitable[bool]], errors: Counters) -> None:
+    own = frozenset(wanted.addresses)
+    with address_notices(lambda buffer: removes_address(buffer, own)) as removed:
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(removed.wait(), CHECK_S)
+            removed.clear()
+            try:
+                if await establish():
+                    log.warning("node-local interface was gone or lacked an address", interface=wanted.interface)
+            except ApplyError as error:
+                _tell(error, errors, "interface_add")
+            await asyncio.sleep(PAUSE_S)
 
 
-async def _keep(wanted: NodeLocal, errors: Counters) -> None:
+async def _keep_rules(load: Callable[[], Awaitable[None]], errors: Counters) -> None:
     while True:
         await asyncio.sleep(CHECK_S)
         try:
-            if await _establish(wanted):
-                log.warning("node-local interface was gone or lacked an address", interface=wanted.interface)
+            await load()
         except ApplyError as error:
-            errors.tally("interface_add" if error.argv == ("netlink",) else "nftables").count += 1
-            log.error("node-local cache not repaired", reason=str(error))  # noqa: TRY400 - the reason is enough
+            _tell(error, errors, "nftables")
 
 
-async def _remove(wanted: NodeLocal) -> None:
+def _tell(error: ApplyError, errors: Counters, what: str) -> None:
+    errors.tally(what).count += 1
+    log.error("node-local cache not repaired", reason=str(error))
+
+
+async def _removed(remove: Callable[[], Awaitable[None]]) -> None:
     try:
-        if wanted.has_rules:
-            await nft.apply(rules.removal())
-        if wanted.interface:
-            await asyncio.to_thread(interface.remove, wanted.interface)
+        await remove()
     except ApplyError as error:
         log.error("node-local cache not removed", reason=str(error))  # noqa: TRY400 - the reason is enough

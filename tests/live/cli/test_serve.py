@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import signal
+import socket
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,8 @@ from kdns.apps import serve
 from kdns.dnsserver.io.corefile import read_corefile
 from kdns.dnsserver.io.server import DnsServer
 from kdns.errors import InputError
+from kdns.node_local.io import upkeep
+from kdns.node_local.settings import NodeLocal
 from kdns.plugins.directives import BY_NAME
 from kdns.runtime.process import RELOAD_SIGNALS, STOP_SIGNALS, reload_event, stop_event
 
@@ -176,3 +179,40 @@ async def test_what_was_loaded_is_exempt_from_garbage_collection(tmp_path: Path)
     finally:
         gc.unfreeze()
         gc.set_threshold(*thresholds)
+
+
+async def test_queries_are_led_past_the_service_only_while_the_cache_listens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = 0
+    with socket.create_server(("127.0.0.1", 0)) as some:
+        port = some.getsockname()[1]
+    (tmp_path / "Corefile").write_text(f".:{port} {{\n bind 127.0.0.1\n whoami\n}}\n")
+    listening: list[bool] = []
+
+    class Kernel:
+        """Of nft, that has no such table."""
+
+        @staticmethod
+        async def check(_: str) -> str:
+            return "No such file or directory"
+
+        @staticmethod
+        async def apply(_: str) -> None:
+            with socket.socket() as client:
+                listening.append(client.connect_ex(("127.0.0.1", port)) == 0)
+
+    monkeypatch.setattr(upkeep, "nft", Kernel)
+    said: list[str] = []
+
+    def say(text: str) -> None:
+        said.append(text)
+        if text == "ready":
+            assert listening == [True]
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    local = NodeLocal(("127.0.0.1",), interface="", ports=(port,))
+    async with asyncio.timeout(60):
+        await serve.serve(str(tmp_path / "Corefile"), dns_port=0, say=say, node_local=local)
+    assert said[-1] == "ready"
+    assert listening == [True, True]

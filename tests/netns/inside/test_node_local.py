@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 import socket
 import subprocess
+import time
 from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
 import yaml
+from kdns.aio.netlink.addresses import node_addresses
+from kdns.aio.node_local.upkeep import CHECK_S
 from kdns_process import ROOT
 from node_process import start
 from real_servers import resolver
 from world import NODE, PODS, World
 
-from kdns.aio.netlink.addresses import node_addresses
 from kdns.dns.message import decode, query
 
+DEADLINE_S = 30.0
 ADDRESSES = ("169.254.20.10", "10.96.0.10")
 COREFILE = f".:53 {{\n    bind {' '.join(ADDRESSES)}\n    whoami\n}}\n"
 TRACKING = (
@@ -54,6 +57,22 @@ def test_pods_ask_the_cache_of_their_node(world: World, tmp_path: Path) -> None:
     assert cache.stop() == 0
     assert "kdns-node-local" not in run("nft", "list", "tables")
     assert "nodelocaldns" not in run("ip", "link")
+
+
+def test_addresses_that_are_taken_away_come_back_at_once(world: World, tmp_path: Path) -> None:
+    """And are not waited for until the next look: that is long after the deadline."""
+    assert CHECK_S > DEADLINE_S
+    (tmp_path / "Corefile").write_text(COREFILE)
+    cache = start("serve", "--conf", "Corefile", "--local-ip", ",".join(ADDRESSES), folder=tmp_path)
+    cache.wait_for("ready")
+    for command in (f"address delete {ADDRESSES[0]}/32 dev nodelocaldns", "link delete nodelocaldns"):
+        run("ip", *command.split())
+        until_s = time.monotonic() + DEADLINE_S
+        while not all(each in run("ip", "-brief", "address", "show") for each in ADDRESSES):
+            assert time.monotonic() < until_s, command
+            time.sleep(0.05)
+        assert [ask(world, address) for address in ADDRESSES] == ["NOERROR", "NOERROR"]
+    assert cache.stop() == 0
 
 
 @pytest.mark.usefixtures("world")
