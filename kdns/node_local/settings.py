@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kdns.aio.netlink.addresses import NODE_LOCAL_LINK
 from kdns.errors import InputError
+from kdns.netlink.links import NODE_LOCAL_LINK
 
 CLUSTER_DNS: Final = "__PILLAR__CLUSTER__DNS__"
 UPSTREAM_SERVERS: Final = "__PILLAR__UPSTREAM__SERVERS__"

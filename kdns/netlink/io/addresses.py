@@ -22,6 +22,7 @@ from kdns.netlink.io.protocol import (
     netlink_socket,
     requests,
 )
+from kdns.netlink.links import NODE_LOCAL_LINK, VIRTUAL_LINK
 from kdns.netlink.uapi import (
     IFA_ADDRESS,
     IFA_F_NODAD,
@@ -36,10 +37,6 @@ from kdns.netlink.uapi import (
     RTNLGRP_IPV6_IFADDR,
 )
 
-VIRTUAL_LINK: Final = "kube-ipvs0"
-"""The link whose addresses are the virtual IPs of mode ipvs; they are none of the node's own."""
-NODE_LOCAL_LINK: Final = "nodelocaldns"
-"""The link of a node-local cache, kdns's and NodeLocal DNSCache's, where no other is named. It has a cluster IP."""
 _OF_SERVICES: Final = (VIRTUAL_LINK, NODE_LOCAL_LINK)
 _IFADDRMSG: Final = struct.Struct("=BBBBI")
 """Address family, prefix length, flags, scope, interface index."""

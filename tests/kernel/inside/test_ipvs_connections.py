@@ -19,9 +19,10 @@ from small_cluster import CLIENTS, ENDPOINTS, endpoints, service
 from world import World
 
 from kdns.errors import InputError
-from kdns.netlink.io.addresses import VIRTUAL_LINK, link_addresses
+from kdns.netlink.io.addresses import link_addresses
 from kdns.netlink.io.ipset import SetType, ipsets
 from kdns.netlink.io.ipvs import Destination, DestinationKey, Operation, ServerKey, ServerOptions, Timeouts, Verb, ipvs
+from kdns.netlink.links import VIRTUAL_LINK
 from kdns.proxy.ipvs.io import clean_up, pace, proxier
 from kdns.proxy.ipvs.io.clean_up import remove_ipvs
 from kdns.proxy.settings.settings import IPVS, Settings

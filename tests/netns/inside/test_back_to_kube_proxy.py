@@ -1,7 +1,8 @@
 """From kdns to a kube-proxy and back in each mode, with traffic: what `kdns proxy --cleanup` removes and leaves.
 
 The kube-proxy is a stand-in. It writes rules as kube-proxy does, in its table of nftables or in the chains that kdns
-has too, and it takes its ports when they are free; its process is not known by its name.
+has too, and it takes its ports when they are free; its process is not known by its name. At its start in mode nftables
+it removes the chains of mode iptables before it has rules of its own, as kube-proxy does.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ from small_cluster import CLIENTS, CONFIG, NODE_VIEW, both, endpoints, service, 
 from kdns.errors import ApplyError, KdnsError
 from kdns.net import FAMILIES
 from kdns.netlink.io import xtables
-from kdns.proxy.iptables.frame import Features
+from kdns.proxy.iptables.frame import JUMPS, Features
 from kdns.proxy.iptables.io.programs import Programs, installed
 from kdns.proxy.iptables.io.proxier import IptablesProxier
+from kdns.proxy.iptables.names import NAT, NODE_PORTS, POSTROUTING, SERVICES
 from kdns.proxy.iptables.rules import inserted
-from kdns.proxy.iptables.tables import Tables
+from kdns.proxy.iptables.tables import Tables, is_service_chain
 from kdns.proxy.nftables.io import nft
 from kdns.proxy.nftables.io.proxier import NftablesProxier
 from kdns.proxy.plan.modes import IPTABLES
@@ -83,6 +85,31 @@ async def kube_proxys_rules(kind: Kind) -> None:
         )
     await nft.apply("add table ip kube-proxy", "add table ip6 kube-proxy")
     await nft.apply("delete table ip kube-proxy", "delete table ip6 kube-proxy", *lines)
+
+
+async def starts(kind: Kind) -> None:
+    """What a kube-proxy of this mode does before its first sync: the jumps go first, then the chains (`nat` only)."""
+    for programs in (await installed()).values() if kind == "nftables" else ():
+        for family in FAMILIES:
+            there = await asyncio.to_thread(xtables.chains_by_table, programs.backend, family)
+            own = [
+                each
+                for each in there.get(NAT, ())
+                if each in {SERVICES, NODE_PORTS, POSTROUTING} or is_service_chain(each)
+            ]
+            for jump in JUMPS:
+                if jump.table in there and await programs.has(family, jump):
+                    await programs.restore(family, f"*{jump.table}\n-D {jump.chain} {jump}\nCOMMIT\n")
+            lines = [*(f":{each} - [0:0]" for each in own), *(f"-X {each}" for each in own)]
+            if own:
+                await programs.restore(family, "\n".join(("*nat", *lines, "COMMIT", "")))
+
+
+async def takes_over(kind: Kind) -> None:
+    """A kdns in this mode, after whatever was there before."""
+    proxier = await kdns(kind)
+    for each in CLEAN_UPS:
+        await each(Settings(), proxier.footprint)
 
 
 async def _chains(programs: Programs, made: Plan) -> None:
@@ -188,9 +215,12 @@ def test_no_packet_is_lost_on_the_way_there_and_back(
         await kube_proxys_rules(theirs)
         async with load(world) as clients:
             for _ in range(ROUNDS):
-                proxier = await kdns(ours)
-                for each in CLEAN_UPS:
-                    await each(Settings(), proxier.footprint)
+                await takes_over(ours)
+                await clients.goes_on()
+                if theirs == "nftables" != ours:  # as deploy/README.md says
+                    await takes_over("nftables")
+                    await clients.goes_on()
+                await starts(theirs)
                 await clients.goes_on()
                 await kube_proxys_rules(theirs)  # its ports are kdns's still, so nothing else shows it
                 await clients.goes_on()

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 import yaml
-from kdns.aio.netlink.addresses import node_addresses
-from kdns.aio.node_local.upkeep import CHECK_S
 from kdns_process import ROOT
 from node_process import start
 from real_servers import resolver
 from world import NODE, PODS, World
 
 from kdns.dns.message import decode, query
+from kdns.netlink.io.addresses import node_addresses
+from kdns.node_local.io.upkeep import CHECK_S
 
 DEADLINE_S = 30.0
 ADDRESSES = ("169.254.20.10", "10.96.0.10")

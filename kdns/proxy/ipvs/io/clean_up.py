@@ -26,10 +26,11 @@ from kdns import logs
 from kdns.errors import ApplyError
 from kdns.net import FAMILIES, Network, family_of_text, join_host_port, parse_network
 from kdns.netlink.io import ipvs as netlink_ipvs
-from kdns.netlink.io.addresses import VIRTUAL_LINK, change_link_addresses, link_addresses
+from kdns.netlink.io.addresses import change_link_addresses, link_addresses
 from kdns.netlink.io.conntrack import delete_flows, udp_flows
 from kdns.netlink.io.ipset import ipsets
 from kdns.netlink.io.ipvs import Ipvs, Operation, ServerKey, Verb, ipvs
+from kdns.netlink.links import VIRTUAL_LINK
 from kdns.proxy.ipvs.io.draining import DRAIN_S, is_used
 from kdns.proxy.ipvs.io.sets import TRIAL, replacing
 from kdns.proxy.ipvs.sets import (

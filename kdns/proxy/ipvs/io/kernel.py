@@ -15,8 +15,9 @@ from typing import Final, TypeAlias
 
 from kdns import logs
 from kdns.net import is_ipv6, join_host_port
-from kdns.netlink.io.addresses import VIRTUAL_LINK, change_link_addresses, link_addresses
+from kdns.netlink.io.addresses import change_link_addresses, link_addresses
 from kdns.netlink.io.ipvs import Failures, Ipvs, Operation, ServerKey, all_destinations, ipvs
+from kdns.netlink.links import VIRTUAL_LINK
 from kdns.proxy.ipvs.io.draining import Draining
 from kdns.proxy.ipvs.io.operations import Present, decide, options_of, present_of
 from kdns.proxy.ipvs.virtual_servers import VirtualServer, VirtualServerKey

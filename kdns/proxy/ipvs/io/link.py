@@ -16,7 +16,7 @@ from pyroute2 import IPRoute  # type: ignore[attr-defined] # made at run time
 from pyroute2.netlink.exceptions import NetlinkError
 
 from kdns.errors import ApplyError
-from kdns.netlink.io.addresses import VIRTUAL_LINK
+from kdns.netlink.links import VIRTUAL_LINK
 from kdns.runtime.requirements import CAPABILITY
 
 _IFF_UP = 0x1

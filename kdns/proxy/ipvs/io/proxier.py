@@ -21,9 +21,10 @@ from kdns import logs
 from kdns.errors import ApplyError
 from kdns.net import FAMILIES, Family, family_of_text
 from kdns.netlink.io import xtables
-from kdns.netlink.io.addresses import VIRTUAL_LINK, is_link_up, link_addresses
+from kdns.netlink.io.addresses import is_link_up, link_addresses
 from kdns.netlink.io.ipset import ipsets
 from kdns.netlink.io.ipvs import ipvs
+from kdns.netlink.links import VIRTUAL_LINK
 from kdns.proxy.iptables.io.clean_up import remove_chains
 from kdns.proxy.iptables.io.expected import ExpectedRules
 from kdns.proxy.iptables.io.programs import Programs
