@@ -1,5 +1,7 @@
 """How every directive reads its stanza: counted arguments, and a table of the options in its block.
 
+A row says how an option is used and what it changes: `Option("ttl SECONDS", sets("ttl_s", integer, 0))`.
+
 An error says what the directive or option takes; an unknown option says which one was probably meant.
 """
 
@@ -7,9 +9,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Generic, TypeVar
+from ipaddress import ip_address
+from typing import Any, Final, TypeAlias, TypeVar
 
 from kdns.corefile.address import all_zones
 from kdns.corefile.lexer import Token
@@ -19,49 +22,84 @@ from kdns.spelling import closest
 
 Config = TypeVar("Config")
 
+Apply: TypeAlias = Callable[[Any, Line], Any]
+"""Makes of a directive's configuration and a line of its block the changed configuration."""
+
 UNLIMITED = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Option(Generic[Config]):
-    """One option of a block: how it is written, how many arguments it takes, and the configuration it leads to."""
+class Option:
+    """One option of a block: its usage, the configuration that it leads to, and the bounds of its argument count.
+
+    Without `bounds` the usage has them: see `argument_bounds`.
+    """
 
     usage: str
-    least: int
-    most: int
-    apply: Callable[[Config, Line], Config]
+    apply: Apply
+    bounds: tuple[int, int] | None = None
 
 
-def count(line: Line, usage: str, least: int, most: int) -> None:
-    """Refuse a line with too few or too many arguments."""
+def argument_bounds(usage: str) -> tuple[int, int]:
+    """The least and the most arguments of a usage such as `tls CERT KEY [CA]`: brackets are optional, ... is many."""
+    words = usage.split()[1:]
+    least = depth = 0
+    for word in words:
+        least += not depth and not word.startswith("[")
+        depth += word.count("[") - word.count("]")
+    return least, UNLIMITED if "..." in usage else len(words)
+
+
+def count(line: Line, usage: str, bounds: tuple[int, int] | None = None) -> None:
+    """Refuse a line with fewer or more arguments than its usage has."""
+    least, most = bounds or argument_bounds(usage)
     if len(line.args) < least:
         raise line.error(f"an argument is missing, as in: {usage}")
     if len(line.args) > most:
         raise line.args[most].error(f"one argument too many for: {usage}")
 
 
-def configured(config: Config, stanza: Stanza, options: Mapping[str, Option[Config]]) -> Config:
+def configured(config: Config, stanza: Stanza, options: Mapping[str, Option]) -> Config:
     """`config` with every option of the stanza's block applied in order."""
     for line in stanza.block:
         option = options.get(line.name)
         if option is None:
             raise line.error(_unknown(stanza.name, line.name, options))
-        count(line, option.usage, option.least, option.most)
+        count(line, option.usage, option.bounds)
         config = option.apply(config, line)
     return config
 
 
-def _fallthrough(config: Any, line: Line) -> Any:
-    return replace(config, fallthrough=all_zones(line.args) or (".",))
+def sets(field: str, read: Callable[..., object], *bounds: object) -> Apply:
+    """Sets a field to what `read` makes of the argument."""
+    return sets_all(field, lambda args: read(args[0], *bounds))
 
 
-def _unchanged(config: Any, _line: Line) -> Any:
-    return config
+def sets_all(field: str, read: Callable[[Sequence[Token]], object]) -> Apply:
+    """Sets a field to what `read` makes of all arguments."""
+    return lambda config, line: replace(config, **{field: read(line.args)})
 
 
-FALLTHROUGH: Final[Option[Any]] = Option("fallthrough [ZONES...]", 0, UNLIMITED, _fallthrough)
+def flag(field: str, *, to: bool = True) -> Apply:
+    """Sets a field to True, or to False."""
+    return lambda config, _line: replace(config, **{field: to})
+
+
+def adds(field: str, read: Callable[[Token], object]) -> Apply:
+    """Adds what `read` makes of each argument to a field, once each."""
+    return adds_all(field, lambda args: map(read, args))
+
+
+def adds_all(field: str, read: Callable[[Sequence[Token]], Iterable[object]]) -> Apply:
+    """Adds what `read` makes of all arguments to a field, once each."""
+    return lambda config, line: replace(
+        config, **{field: tuple(dict.fromkeys((*getattr(config, field), *read(line.args))))}
+    )
+
+
+FALLTHROUGH: Final = Option("fallthrough [ZONES...]", sets_all("fallthrough", lambda args: all_zones(args) or (".",)))
 """Sets the configuration's field `fallthrough` to zones, to the root without any."""
-UPSTREAM: Final[Option[Any]] = Option("upstream", 0, UNLIMITED, _unchanged)
+UPSTREAM: Final = Option("upstream [ADDRESS...]", lambda config, _line: config)
 """An old option, which says what is so anyway: the whole server is asked for the targets of CNAMEs."""
 
 
@@ -82,13 +120,18 @@ def _unknown(directive: str, name: str, options: Mapping[str, object]) -> str:
     return f"`{directive}` has no option `{name}`; {hint}"
 
 
-def not_yet(what: str) -> Callable[[Config, Line], Config]:
+def not_yet(what: str) -> Apply:
     """An option of CoreDNS that kdns knows and refuses, rather than serving less than was asked for."""
 
-    def refuse(_config: Config, line: Line) -> Config:
+    def refuse(_config: object, line: Line) -> object:
         raise line.error(f"`{line.name}` is not supported yet: {what}")
 
     return refuse
+
+
+def text(token: Token) -> str:
+    """The argument as it is written."""
+    return token.text
 
 
 def integer(token: Token, least: int, most: int | None = None) -> int:
@@ -119,6 +162,14 @@ def duration_s(token: Token) -> float:
     except ValueError:
         pass
     raise token.error("not a duration: digits and a unit (ns, us, ms, s, m, h) make one, such as 300ms or 1m30s")
+
+
+def ip(token: Token) -> str:
+    """An IP address in normal form."""
+    try:
+        return str(ip_address(token.text))
+    except ValueError:
+        raise token.error("not an IP address") from None
 
 
 def choice(token: Token, among: Sequence[str]) -> str:

@@ -20,7 +20,7 @@ from kdns.dns.types import BLOCKED, FILTERED, NOERROR, REFUSED, type_number
 from kdns.dnsserver.answers.response import Response, Reuse
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, for_one_client, then
 from kdns.dnsserver.directive import Directive, Repeat, Setup
-from kdns.dnsserver.stanza import UNLIMITED, Option, configured, count
+from kdns.dnsserver.stanza import Option, configured
 from kdns.net import Network, client_address
 from kdns.tally import Tally
 
@@ -179,14 +179,11 @@ def _network(token: Token) -> Network:
         raise token.error("neither an IP address nor a network such as 10.0.0.0/8; * stands for all") from None
 
 
-OPTIONS: Final[dict[str, Option[AclConfig]]] = {
-    action: Option(f"{action} {USAGE}", 0, UNLIMITED, _rule) for action in ACTIONS
-}
+OPTIONS: Final[dict[str, Option]] = {action: Option(f"{action} {USAGE}", _rule) for action in ACTIONS}
 
 
 def parse(stanza: Stanza, zones: tuple[str, ...]) -> AclConfig:
     """What an `acl` stanza says; raises CorefileError. Without zones it is about those of the server block."""
-    count(stanza, "acl [ZONES...]", 0, UNLIMITED)
     return configured(AclConfig(all_zones(stanza.args) or zones), stanza, OPTIONS)
 
 

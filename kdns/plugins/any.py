@@ -42,7 +42,7 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> AnyConfig:
 
     Differs: CoreDNS ignores arguments, so that `any yes` and `any no` mean the same.
     """
-    count(stanza, "any", 0, 0)
+    count(stanza, "any")
     return configured(AnyConfig(), stanza, {})
 
 

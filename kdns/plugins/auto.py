@@ -18,7 +18,7 @@ from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.chain import Reply, Request, Serve
 from kdns.dnsserver.directive import Directive, Files, Repeat, Setup, UnreadableFileError
 from kdns.dnsserver.patterns import Pattern, compiled, regex
-from kdns.dnsserver.stanza import UPSTREAM, Option, configured, duration_s
+from kdns.dnsserver.stanza import UPSTREAM, Option, configured, duration_s, sets
 from kdns.errors import CorefileError
 from kdns.plugins.file import RELOAD_S, Version, newer_version
 from kdns.plugins.zones.authority import Authority, HeldZone
@@ -50,13 +50,9 @@ def _directory(config: AutoConfig, line: Line) -> AutoConfig:
     return replace(config, directory=directory.text, pattern=pattern.text, template=template.text)
 
 
-def _reload(config: AutoConfig, line: Line) -> AutoConfig:
-    return replace(config, reload_s=duration_s(line.args[0]))
-
-
-OPTIONS: Final[dict[str, Option[AutoConfig]]] = {
-    "directory": Option("directory DIR [REGEXP ORIGIN_TEMPLATE]", 1, 3, _directory),
-    "reload": Option("reload DURATION", 1, 1, _reload),
+OPTIONS: Final = {
+    "directory": Option("directory DIR [REGEXP ORIGIN_TEMPLATE]", _directory),
+    "reload": Option("reload DURATION", sets("reload_s", duration_s)),
     "upstream": UPSTREAM,
 }
 

@@ -29,7 +29,7 @@ from kdns.dnsserver.answers.decode import from_wire
 from kdns.dnsserver.answers.response import PRIVATE, Response, Reuse
 from kdns.dnsserver.chain import NOT_SERVED, UNHANDLED, Plugin, Reply, Request, Sees, Serve
 from kdns.dnsserver.directive import Directive, Setup
-from kdns.dnsserver.stanza import UNLIMITED, Option, configured, count
+from kdns.dnsserver.stanza import Option, configured, count
 from kdns.net import packed
 from kdns.plugins.acl import Acl
 from kdns.plugins.cache.plugin import Cache
@@ -46,7 +46,7 @@ NO_ANSWER: Final = (UNHANDLED, NOT_SERVED)
 """Nobody is there for such a name: the next element is tried."""
 
 SearchPath = tuple[Labels, ...]
-OPTIONS: Final[dict[str, Option[AutopathConfig]]] = {}
+OPTIONS: Final[dict[str, Option]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class AutopathConfig:
 
 def parse(stanza: Stanza, zones: tuple[str, ...]) -> AutopathConfig:
     """What an `autopath` stanza says; its ZONES default to the server block's. Raises CorefileError."""
-    count(stanza, USAGE, 1, UNLIMITED)
+    count(stanza, USAGE)
     *named, source = stanza.args
     if not source.text or (source.text.startswith("@") and source.text != "@kubernetes"):
         raise source.error("neither the path of a resolv.conf nor @kubernetes, which knows the paths of pods")

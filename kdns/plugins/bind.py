@@ -6,13 +6,13 @@ Interfaces are only looked up by the listeners: a name here need not exist. Seve
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from ipaddress import ip_address
 
 from kdns.corefile.lexer import Token
-from kdns.corefile.lines import Line, Stanza
+from kdns.corefile.lines import Stanza
 from kdns.dnsserver.directive import Directive, Repeat, Setup
-from kdns.dnsserver.stanza import UNLIMITED, Option, configured, count
+from kdns.dnsserver.stanza import Option, adds, configured, count
 
 MAX_INTERFACE_CHARS = 15
 
@@ -40,16 +40,12 @@ def _host(token: Token) -> str:
     return token.text
 
 
-def _except(config: BindConfig, line: Line) -> BindConfig:
-    return replace(config, exclude=tuple(dict.fromkeys(config.exclude + _hosts(line.args))))
-
-
-OPTIONS = {"except": Option("except ADDRESS|INTERFACE...", 1, UNLIMITED, _except)}
+OPTIONS = {"except": Option("except ADDRESS|INTERFACE...", adds("exclude", _host))}
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> BindConfig:
     """What a `bind` stanza says; raises CorefileError."""
-    count(stanza, "bind ADDRESS|INTERFACE...", 1, UNLIMITED)
+    count(stanza, "bind ADDRESS|INTERFACE...")
     return configured(BindConfig(_hosts(stanza.args)), stanza, OPTIONS)
 
 

@@ -45,7 +45,7 @@ class Bufsize(Plugin):
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> BufsizeConfig:
     """What a `bufsize` stanza says; raises CorefileError."""
-    count(stanza, "bufsize [SIZE]", 0, 1)
+    count(stanza, "bufsize [SIZE]")
     sizes = [integer(token, PLAIN_PAYLOAD_BYTES, MOST_BYTES) for token in stanza.args]
     return configured(BufsizeConfig(*sizes), stanza, {})
 

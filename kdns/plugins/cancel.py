@@ -46,7 +46,7 @@ class Cancel(Plugin):
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> CancelConfig:
     """What a `cancel` stanza says; raises CorefileError."""
-    count(stanza, "cancel [TIMEOUT]", 0, 1)
+    count(stanza, "cancel [TIMEOUT]")
     timeouts = [duration_s(token) for token in stanza.args]
     if 0.0 in timeouts:
         raise stanza.args[0].error("a time longer than 0 is wanted, as in: cancel 5001ms")

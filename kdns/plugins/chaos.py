@@ -14,7 +14,7 @@ from kdns.dns.types import CH, TXT
 from kdns.dnsserver.answers.response import Response, Reuse
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.dnsserver.directive import Directive, Setup
-from kdns.dnsserver.stanza import UNLIMITED, configured, count
+from kdns.dnsserver.stanza import configured
 
 DEFAULT_VERSION: Final = f"kdns-{__version__}"
 DEFAULT_AUTHORS: Final = ("The kdns authors",)
@@ -65,7 +65,6 @@ def text_of_strings(text: str) -> bytes:
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ChaosConfig:
     """What a `chaos` stanza says; raises CorefileError."""
-    count(stanza, "chaos [VERSION] [AUTHORS...]", 0, UNLIMITED)
     version, *authors = [token.text for token in stanza.args] or [DEFAULT_VERSION]
     return configured(ChaosConfig(version, tuple(authors) or DEFAULT_AUTHORS), stanza, {})
 

@@ -10,13 +10,13 @@ Differs: RA stays as the A answer has it; CoreDNS clears it.
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from ipaddress import IPv6Network, ip_network
 from typing import Final
 
 from kdns.corefile.lexer import Token
-from kdns.corefile.lines import Line, Stanza
+from kdns.corefile.lines import Stanza
 from kdns.dns.query import AD, CD
 from kdns.dns.rrset import RRset
 from kdns.dns.types import AAAA, IN, NOERROR, NXDOMAIN, RRSIG, SOA, A
@@ -24,7 +24,7 @@ from kdns.dnsserver.answers.decode import from_wire
 from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, for_one_client, then
 from kdns.dnsserver.directive import Directive, Setup
-from kdns.dnsserver.stanza import Option, configured, count
+from kdns.dnsserver.stanza import Option, configured, count, flag, sets
 
 NAME: Final = "dns64"
 WELL_KNOWN: Final = IPv6Network("64:ff9b::/96")
@@ -54,28 +54,16 @@ def _prefix(token: Token) -> IPv6Network:
     return network
 
 
-def _apply_prefix(config: Dns64Config, line: Line) -> Dns64Config:
-    return replace(config, prefix=_prefix(line.args[0]))
-
-
-def _translate_all(config: Dns64Config, _line: Line) -> Dns64Config:
-    return replace(config, translate_all=True)
-
-
-def _allow_ipv4(config: Dns64Config, _line: Line) -> Dns64Config:
-    return replace(config, allow_ipv4=True)
-
-
-OPTIONS: Final[dict[str, Option[Dns64Config]]] = {
-    "prefix": Option("prefix PREFIX", 1, 1, _apply_prefix),
-    "translate_all": Option("translate_all", 0, 0, _translate_all),
-    "allow_ipv4": Option("allow_ipv4", 0, 0, _allow_ipv4),
+OPTIONS: Final = {
+    "prefix": Option("prefix PREFIX", sets("prefix", _prefix)),
+    "translate_all": Option("translate_all", flag("translate_all")),
+    "allow_ipv4": Option("allow_ipv4", flag("allow_ipv4")),
 }
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> Dns64Config:
     """What a `dns64` stanza says; raises CorefileError."""
-    count(stanza, "dns64 [PREFIX]", 0, 1)
+    count(stanza, "dns64 [PREFIX]")
     config = Dns64Config(_prefix(stanza.args[0])) if stanza.args else Dns64Config()
     return configured(config, stanza, OPTIONS)
 

@@ -16,7 +16,7 @@ from kdns.dnsserver.answers.response import NEVER, Response
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.dnsserver.directive import Directive, Level, Setup
 from kdns.dnsserver.patterns import Pattern, regex
-from kdns.dnsserver.stanza import Option, configured, count, duration_s
+from kdns.dnsserver.stanza import Option, configured, count, duration_s, flag
 from kdns.durations import format_duration
 
 LEVELS: dict[str, Level] = {level: level for level in ("warning", "error", "info", "debug")}
@@ -43,10 +43,6 @@ class ErrorsConfig:
     consolidate: tuple[Consolidate, ...] = ()
 
 
-def _stacktrace(config: ErrorsConfig, _line: Line) -> ErrorsConfig:
-    return replace(config, stacktrace=True)
-
-
 def _consolidate(config: ErrorsConfig, line: Line) -> ErrorsConfig:
     period, pattern, *rest = line.args
     level: Level = "error"
@@ -67,14 +63,14 @@ def _period_s(token: Token) -> float:
 
 
 OPTIONS = {
-    "stacktrace": Option("stacktrace", 0, 0, _stacktrace),
-    "consolidate": Option("consolidate DURATION REGEX [LEVEL] [show_first]", 2, 4, _consolidate),
+    "stacktrace": Option("stacktrace", flag("stacktrace")),
+    "consolidate": Option("consolidate DURATION REGEX [LEVEL] [show_first]", _consolidate),
 }
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ErrorsConfig:
     """What an `errors` stanza says; raises CorefileError. `errors stdout` is an old spelling of `errors`."""
-    count(stanza, "errors [stdout]", 0, 1)
+    count(stanza, "errors [stdout]")
     if stanza.args and stanza.args[0].text != "stdout":
         raise stanza.args[0].error("errors go to the log; the only argument is `stdout`")
     return configured(ErrorsConfig(), stanza, OPTIONS)

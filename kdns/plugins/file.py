@@ -9,12 +9,12 @@ from posixpath import dirname, join
 from typing import Final
 
 from kdns.corefile.address import all_zones
-from kdns.corefile.lines import Line, Stanza
+from kdns.corefile.lines import Stanza
 from kdns.dns.names import labels_of
 from kdns.dns.zone.difference import Difference, is_newer
 from kdns.dns.zone.zone import Zone, ZoneError
 from kdns.dnsserver.directive import Directive, Files, Repeat, Setup, UnreadableFileError
-from kdns.dnsserver.stanza import FALLTHROUGH, UNLIMITED, UPSTREAM, Option, configured, count, duration_s
+from kdns.dnsserver.stanza import FALLTHROUGH, UPSTREAM, Option, configured, count, duration_s, sets
 from kdns.errors import CorefileError
 from kdns.plugins.zones.authority import Authority, HeldZone, stepped
 
@@ -41,12 +41,8 @@ class Version:
     differences: tuple[Difference, ...] = ()
 
 
-def _reload(config: FileConfig, line: Line) -> FileConfig:
-    return replace(config, reload_s=duration_s(line.args[0]))
-
-
-OPTIONS: Final[dict[str, Option[FileConfig]]] = {
-    "reload": Option("reload DURATION", 1, 1, _reload),
+OPTIONS: Final = {
+    "reload": Option("reload DURATION", sets("reload_s", duration_s)),
     "fallthrough": FALLTHROUGH,
     "upstream": UPSTREAM,
 }
@@ -54,7 +50,7 @@ OPTIONS: Final[dict[str, Option[FileConfig]]] = {
 
 def parse(stanza: Stanza, zones: tuple[str, ...]) -> FileConfig:
     """What a `file` stanza says; its ZONES default to the server block's `zones`. Raises CorefileError."""
-    count(stanza, USAGE, 1, UNLIMITED)
+    count(stanza, USAGE)
     config = FileConfig(stanza.args[0].text, all_zones(stanza.args[1:]) or zones)
     return configured(config, stanza, OPTIONS)
 

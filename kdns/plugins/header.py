@@ -11,7 +11,7 @@ from kdns.corefile.lines import Line, Stanza
 from kdns.dns.query import AA, RA, RD
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.dnsserver.directive import Directive, Repeat, Setup
-from kdns.dnsserver.stanza import UNLIMITED, Option, choice, configured, count
+from kdns.dnsserver.stanza import Option, choice, configured, count
 
 FLAGS = {"aa": AA, "ra": RA, "rd": RD}
 USAGE = "set|clear aa|ra|rd..."
@@ -78,12 +78,12 @@ def _rule(config: HeaderConfig, line: Line) -> HeaderConfig:
     return replace(config, response=config.response.then(flags))
 
 
-OPTIONS = {name: Option(f"{name} {USAGE}", 2, UNLIMITED, _rule) for name in ("query", "response")}
+OPTIONS = {name: Option(f"{name} {USAGE}", _rule) for name in ("query", "response")}
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> HeaderConfig:
     """What a `header` stanza says; raises CorefileError."""
-    count(stanza, f"header {{ query|response {USAGE} }}", 0, 0)
+    count(stanza, f"header {{ query|response {USAGE} }}", (0, 0))
     if not stanza.block:
         raise stanza.error(f"no rule, as in: header {{ query|response {USAGE} }}")
     return configured(HeaderConfig(), stanza, OPTIONS)

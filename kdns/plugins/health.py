@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from kdns.corefile.address import host_port
-from kdns.corefile.lines import Line, Stanza
+from kdns.corefile.lines import Stanza
 from kdns.dnsserver.directive import Directive, Repeat, Setup
-from kdns.dnsserver.stanza import Option, configured, count, duration_s
+from kdns.dnsserver.stanza import Option, configured, count, duration_s, sets
 from kdns.net import HostPort
 
 DEFAULT_ADDRESS = HostPort("", 8080)
@@ -21,16 +21,12 @@ class HealthConfig:
     lameduck_s: float = 0.0
 
 
-def _lameduck(config: HealthConfig, line: Line) -> HealthConfig:
-    return replace(config, lameduck_s=duration_s(line.args[0]))
-
-
-OPTIONS = {"lameduck": Option("lameduck DURATION", 1, 1, _lameduck)}
+OPTIONS = {"lameduck": Option("lameduck DURATION", sets("lameduck_s", duration_s))}
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> HealthConfig:
     """What a `health` stanza says; raises CorefileError."""
-    count(stanza, "health [ADDRESS]", 0, 1)
+    count(stanza, "health [ADDRESS]")
     config = HealthConfig(host_port(stanza.args[0])) if stanza.args else HealthConfig()
     return configured(config, stanza, OPTIONS)
 

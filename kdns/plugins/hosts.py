@@ -16,7 +16,7 @@ from ipaddress import IPv6Address, ip_address
 from typing import Final
 
 from kdns.corefile.address import all_zones
-from kdns.corefile.lines import Line, Stanza
+from kdns.corefile.lines import Stanza
 from kdns.dns.names import Labels, encode_name, is_below, labels_of, reversed_address, text_of
 from kdns.dns.query import AA
 from kdns.dns.rrset import RRset
@@ -24,7 +24,16 @@ from kdns.dns.types import AAAA, ANY, IN, NOERROR, PTR, TRANSFERS, A, address_ty
 from kdns.dnsserver.answers.response import EVERYTHING, Response, Reuse
 from kdns.dnsserver.chain import UNHANDLED, Plugin, Reply, Request, Sees, Serve
 from kdns.dnsserver.directive import Directive, Sample, Setup
-from kdns.dnsserver.stanza import FALLTHROUGH, UNLIMITED, Option, configured, count, duration_s, integer
+from kdns.dnsserver.stanza import (
+    FALLTHROUGH,
+    Option,
+    configured,
+    count,
+    duration_s,
+    flag,
+    integer,
+    sets,
+)
 from kdns.errors import CorefileError
 
 NAME: Final = "hosts"
@@ -71,28 +80,12 @@ class HostsConfig:
     """Lines of the block that are no entries and are left out."""
 
 
-def _ttl(config: HostsConfig, line: Line) -> HostsConfig:
-    return replace(config, ttl_s=integer(line.args[0], 1, MAX_TTL_S))
-
-
-def _no_reverse(config: HostsConfig, _line: Line) -> HostsConfig:
-    return replace(config, has_reverse=False)
-
-
-def _reload(config: HostsConfig, line: Line) -> HostsConfig:
-    return replace(config, reload_s=duration_s(line.args[0]))
-
-
-def _fallthrough_unsupported(config: HostsConfig, _line: Line) -> HostsConfig:
-    return replace(config, fallthrough_unsupported=True)
-
-
 OPTIONS: Final = {
-    "ttl": Option("ttl SECONDS", 1, 1, _ttl),
-    "no_reverse": Option("no_reverse", 0, 0, _no_reverse),
-    "reload": Option("reload DURATION", 1, 1, _reload),
+    "ttl": Option("ttl SECONDS", sets("ttl_s", integer, 1, MAX_TTL_S)),
+    "no_reverse": Option("no_reverse", flag("has_reverse", to=False)),
+    "reload": Option("reload DURATION", sets("reload_s", duration_s)),
     "fallthrough": FALLTHROUGH,
-    "fallthrough_unsupported": Option("fallthrough_unsupported", 0, 0, _fallthrough_unsupported),
+    "fallthrough_unsupported": Option("fallthrough_unsupported", flag("fallthrough_unsupported")),
 }
 
 
@@ -111,7 +104,7 @@ def parse(stanza: Stanza, zones: tuple[str, ...]) -> HostsConfig:
         elif config.fallthrough:
             raise line.error("entries stand before `fallthrough`")
         else:
-            count(line, "ADDRESS NAME...", 1, UNLIMITED)
+            count(line, "ADDRESS NAME...")
             named = [(token, _name(token.text)) for token in line.args]
             mistakes = tuple(token.error("is no name, and counts for nothing") for token, name in named if not name)
             entry = Entry(address, tuple(name for _, name in named if name))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from kdns.corefile.lines import Line, Stanza
+from kdns.corefile.lines import Stanza
 from kdns.dnsserver.directive import Directive, Setup
 from kdns.dnsserver.listener_options import HTTPS_CONNECTIONS
-from kdns.dnsserver.stanza import Option, configured, count, integer, refuse_repeated
+from kdns.dnsserver.stanza import Option, configured, count, integer, refuse_repeated, sets
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,16 +17,12 @@ class HttpsConfig:
     max_connections: int = HTTPS_CONNECTIONS
 
 
-def _max_connections(config: HttpsConfig, line: Line) -> HttpsConfig:
-    return replace(config, max_connections=integer(line.args[0], 0))
-
-
-OPTIONS = {"max_connections": Option("max_connections N", 1, 1, _max_connections)}
+OPTIONS = {"max_connections": Option("max_connections N", sets("max_connections", integer, 0))}
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> HttpsConfig:
     """What an `https` stanza says; raises CorefileError."""
-    count(stanza, "https", 0, 0)
+    count(stanza, "https")
     refuse_repeated(stanza)
     return configured(HttpsConfig(), stanza, OPTIONS)
 

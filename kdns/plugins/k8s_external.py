@@ -15,13 +15,14 @@ from typing import Final
 from kdns.cluster.objects import EndpointSlice, Key, Service, ServiceMeta, ServiceSpec
 from kdns.cluster.state import State
 from kdns.corefile.address import all_zones
-from kdns.corefile.lines import Line, Stanza
+from kdns.corefile.lexer import Token
+from kdns.corefile.lines import Stanza
 from kdns.dns.names import MAX_LABEL_BYTES, Labels
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import CNAME, NS, SOA, SRV, address_type
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.dnsserver.directive import Directive, Setup
-from kdns.dnsserver.stanza import FALLTHROUGH, UNLIMITED, Option, configured, count, integer
+from kdns.dnsserver.stanza import FALLTHROUGH, Option, configured, flag, integer, sets
 from kdns.net import packed
 from kdns.plugins.kubernetes.answers import ZoneAnswers
 from kdns.plugins.kubernetes.options import Options, PodMode
@@ -47,32 +48,23 @@ class ExternalConfig:
     fallthrough: tuple[str, ...] = ()
 
 
-def _apex(config: ExternalConfig, line: Line) -> ExternalConfig:
-    text = line.args[0].text
+def _apex(token: Token) -> str:
+    text = token.text
     if not text.isascii() or "." in text or not 0 < len(text) <= MAX_LABEL_BYTES:
-        raise line.args[0].error(f"not one label of at most {MAX_LABEL_BYTES} letters, such as dns")
-    return replace(config, apex=text.lower())
+        raise token.error(f"not one label of at most {MAX_LABEL_BYTES} letters, such as dns")
+    return text.lower()
 
 
-def _ttl(config: ExternalConfig, line: Line) -> ExternalConfig:
-    return replace(config, ttl_s=integer(line.args[0], 0, MAX_TTL_S))
-
-
-def _headless(config: ExternalConfig, _line: Line) -> ExternalConfig:
-    return replace(config, headless=True)
-
-
-OPTIONS: Final[dict[str, Option[ExternalConfig]]] = {
-    "apex": Option("apex APEX", 1, 1, _apex),
-    "ttl": Option("ttl SECONDS", 1, 1, _ttl),
-    "headless": Option("headless", 0, 0, _headless),
+OPTIONS: Final = {
+    "apex": Option("apex APEX", sets("apex", _apex)),
+    "ttl": Option("ttl SECONDS", sets("ttl_s", integer, 0, MAX_TTL_S)),
+    "headless": Option("headless", flag("headless")),
     "fallthrough": FALLTHROUGH,
 }
 
 
 def parse(stanza: Stanza, zones: tuple[str, ...]) -> ExternalConfig:
     """What a `k8s_external` stanza says; its ZONES default to the server block's. Raises CorefileError."""
-    count(stanza, "k8s_external [ZONES...]", 0, UNLIMITED)
     return configured(ExternalConfig(all_zones(stanza.args) or zones), stanza, OPTIONS)
 
 

@@ -6,18 +6,18 @@ It acts on the answers of every directive behind it.
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from ipaddress import ip_network
 from typing import Literal
 
 from kdns.corefile.address import zones
 from kdns.corefile.lexer import Token
-from kdns.corefile.lines import Line, Stanza
+from kdns.corefile.lines import Stanza
 from kdns.dnsserver.answers.order import Order, Weights
 from kdns.dnsserver.answers.response import EVERYTHING, Response
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.dnsserver.directive import Directive, Repeat, Setup
-from kdns.dnsserver.stanza import UNLIMITED, Option, configured, count, duration_s, integer
+from kdns.dnsserver.stanza import Option, adds, configured, count, duration_s, integer, sets
 from kdns.net import Network, packed
 
 MAX_WEIGHT = 255
@@ -41,10 +41,6 @@ class LoadbalanceConfig:
         return Order(rotate=True, prefer=self.prefer, weights=weights)
 
 
-def _prefer(config: LoadbalanceConfig, line: Line) -> LoadbalanceConfig:
-    return replace(config, prefer=config.prefer + tuple(_network(token) for token in line.args))
-
-
 def _network(token: Token) -> Network:
     if "/" not in token.text:
         raise token.error("not a network in CIDR notation, such as 10.9.20.0/24")
@@ -54,22 +50,18 @@ def _network(token: Token) -> Network:
         raise token.error(f"not a network in CIDR notation: {error}") from error
 
 
-def _reload(config: LoadbalanceConfig, line: Line) -> LoadbalanceConfig:
-    return replace(config, reload_s=duration_s(line.args[0]))
-
-
-ROUND_ROBIN_OPTIONS = {"prefer": Option("prefer CIDR...", 1, UNLIMITED, _prefer)}
-WEIGHTED_OPTIONS = {"reload": Option("reload DURATION", 1, 1, _reload)}
+ROUND_ROBIN_OPTIONS = {"prefer": Option("prefer CIDR...", adds("prefer", _network))}
+WEIGHTED_OPTIONS = {"reload": Option("reload DURATION", sets("reload_s", duration_s))}
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> LoadbalanceConfig:
     """What a `loadbalance` stanza says; raises CorefileError."""
     policy = stanza.args[0].text if stanza.args else "round_robin"
     if policy == "round_robin":
-        count(stanza, USAGE, 0, 1)
+        count(stanza, USAGE, (0, 1))
         return configured(LoadbalanceConfig(), stanza, ROUND_ROBIN_OPTIONS)
     if policy == "weighted":
-        count(stanza, USAGE, 2, 2)
+        count(stanza, USAGE, (2, 2))
         return configured(LoadbalanceConfig("weighted", weight_path=stanza.args[1].text), stanza, WEIGHTED_OPTIONS)
     raise stanza.args[0].error(f"unknown policy, as in: {USAGE}")
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
-from kdns.corefile.lines import Line, Stanza
+from kdns.corefile.lines import Stanza
 from kdns.dns.names import Labels, is_below, labels_of, text_of
 from kdns.dns.rrset import Rdata, RRset, Soa
 from kdns.dns.types import AAAA, IN, NOERROR, NS, NXDOMAIN, PTR, SOA, TRANSFERS, A
 from kdns.dnsserver.answers.response import Response, Reuse
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.dnsserver.directive import Directive, Setup
-from kdns.dnsserver.stanza import Option, choice, configured, count
+from kdns.dnsserver.stanza import Option, choice, configured, count, sets
 from kdns.net import packed
 
 TTL_S: Final = 604_800
@@ -83,11 +83,11 @@ def local_answer(labels: Labels, qtype: int, records: dict[int, Rdata], zone: La
     return Response(NOERROR, 0, (), (soa,), reuse=Reuse(), plugin="local")
 
 
-def _localhost_prefix(config: LocalConfig, line: Line) -> LocalConfig:
-    return replace(config, localhost_prefix=choice(line.args[0], ("on", "off")) == "on")
-
-
-OPTIONS = {"localhost_prefix": Option("localhost_prefix on|off", 1, 1, _localhost_prefix)}
+OPTIONS = {
+    "localhost_prefix": Option(
+        "localhost_prefix on|off", sets("localhost_prefix", lambda word: choice(word, ("on", "off")) == "on")
+    )
+}
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> LocalConfig:
@@ -95,7 +95,7 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> LocalConfig:
 
     Differs: CoreDNS ignores arguments, so that `local yes` and `local no` mean the same.
     """
-    count(stanza, "local", 0, 0)
+    count(stanza, "local")
     return configured(LocalConfig(), stanza, OPTIONS)
 
 

@@ -21,7 +21,7 @@ from kdns.dnsserver.answers.outcome import Outcome, outcome_of_wire
 from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.dnsserver.directive import Directive, Repeat, Setup
-from kdns.dnsserver.stanza import UNLIMITED, Option, configured, count
+from kdns.dnsserver.stanza import Option, configured
 from kdns.net import bracketed
 
 Class: TypeAlias = Literal["all", "success", "denial", "error"]
@@ -101,12 +101,11 @@ def _answer_class(token: Token) -> Class:
     return CLASSES[token.text]
 
 
-OPTIONS = {"class": Option("class all|success|denial|error...", 1, UNLIMITED, _class)}
+OPTIONS = {"class": Option("class all|success|denial|error...", _class)}
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> LogConfig:
     """What one `log` stanza says; raises CorefileError. Without names it is about every name of the server block."""
-    count(stanza, "log [NAMES...] [FORMAT]", 0, UNLIMITED)
     names, text = stanza.args, "{common}"
     if names and "{" in names[-1].text:
         if len(names) == 1:

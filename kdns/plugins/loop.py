@@ -46,7 +46,7 @@ class LoopConfig:
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> LoopConfig:
     """What a `loop` stanza says; raises CorefileError."""
-    count(stanza, "loop", 0, 0)
+    count(stanza, "loop")
     return configured(LoopConfig(), stanza, {})
 
 

@@ -14,9 +14,9 @@ from kdns.corefile.lines import Stanza
 from kdns.dns.names import is_below, labels_of
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.dnsserver.directive import Directive, Setup
-from kdns.dnsserver.stanza import UNLIMITED, Option, configured, count
+from kdns.dnsserver.stanza import Option, configured
 
-OPTIONS: Final[dict[str, Option[MetadataConfig]]] = {}
+OPTIONS: Final[dict[str, Option]] = {}
 
 
 @runtime_checkable
@@ -80,7 +80,6 @@ class MetadataConfig:
 
 def parse(stanza: Stanza, zones: tuple[str, ...]) -> MetadataConfig:
     """What a `metadata` stanza says; its ZONES default to the server block's. Raises CorefileError."""
-    count(stanza, "metadata [ZONES...]", 0, UNLIMITED)
     return configured(MetadataConfig(all_zones(stanza.args) or zones), stanza, OPTIONS)
 
 

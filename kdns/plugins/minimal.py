@@ -66,7 +66,7 @@ def shortened_wire(wire: bytes) -> bytes:
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> MinimalConfig:
     """What a `minimal` stanza says; raises CorefileError."""
-    count(stanza, "minimal", 0, 0)
+    count(stanza, "minimal")
     return configured(MinimalConfig(), stanza, {})
 
 

@@ -11,7 +11,7 @@ from kdns.corefile.lines import Stanza
 from kdns.dns.types import NSID
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.dnsserver.directive import Directive, Setup
-from kdns.dnsserver.stanza import UNLIMITED, configured, count
+from kdns.dnsserver.stanza import configured
 
 MAX_BYTES: Final = 255
 
@@ -46,7 +46,6 @@ def with_option(option: tuple[int, bytes], reply: Reply) -> Reply:
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> NsidConfig:
     """What an `nsid` stanza says; raises CorefileError."""
-    count(stanza, "nsid [DATA]", 0, UNLIMITED)
     text = " ".join(token.text for token in stanza.args)
     if len(text.encode()) > MAX_BYTES:
         raise stanza.args[0].error(f"a name of more than {MAX_BYTES} bytes: each answer would carry it")

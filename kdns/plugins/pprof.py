@@ -29,12 +29,12 @@ def _block(config: PprofConfig, line: Line) -> PprofConfig:
     return config
 
 
-OPTIONS = {"block": Option("block [RATE]", 0, 1, _block)}
+OPTIONS = {"block": Option("block [RATE]", _block)}
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> PprofConfig:
     """What a `pprof` stanza says; raises CorefileError."""
-    count(stanza, "pprof [ADDRESS]", 0, 1)
+    count(stanza, "pprof [ADDRESS]")
     config = PprofConfig(host_port(stanza.args[0])) if stanza.args else PprofConfig()
     return configured(config, stanza, OPTIONS)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from kdns.corefile.address import host_port
-from kdns.corefile.lines import Line, Stanza
+from kdns.corefile.lines import Stanza
 from kdns.dnsserver.directive import Directive, Setup
-from kdns.dnsserver.stanza import UNLIMITED, Option, configured, count, not_yet
+from kdns.dnsserver.stanza import Option, configured, count, flag, not_yet
 from kdns.net import HostPort
 
 DEFAULT_ADDRESS = HostPort("localhost", 9153)
@@ -21,19 +21,15 @@ class PrometheusConfig:
     runtime_metrics: bool = False
 
 
-def _runtime_metrics(config: PrometheusConfig, _line: Line) -> PrometheusConfig:
-    return replace(config, runtime_metrics=True)
-
-
-OPTIONS: dict[str, Option[PrometheusConfig]] = {
-    "runtime_metrics": Option("runtime_metrics", 0, 0, _runtime_metrics),
-    "tls": Option("tls FILE", 0, UNLIMITED, not_yet("metrics are served over plain HTTP")),
+OPTIONS = {
+    "runtime_metrics": Option("runtime_metrics", flag("runtime_metrics")),
+    "tls": Option("tls [FILE...]", not_yet("metrics are served over plain HTTP")),
 }
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> PrometheusConfig:
     """What a `prometheus` stanza says; raises CorefileError."""
-    count(stanza, "prometheus [ADDRESS]", 0, 1)
+    count(stanza, "prometheus [ADDRESS]")
     config = PrometheusConfig(host_port(stanza.args[0])) if stanza.args else PrometheusConfig()
     return configured(config, stanza, OPTIONS)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from kdns.corefile.lines import Line, Stanza
+from kdns.corefile.lines import Stanza
 from kdns.dnsserver.directive import Directive, Setup
 from kdns.dnsserver.listener_options import QUIC_PENDING, QUIC_STREAMS
-from kdns.dnsserver.stanza import Option, configured, count, integer, refuse_repeated
+from kdns.dnsserver.stanza import Option, configured, count, integer, refuse_repeated, sets
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,23 +18,15 @@ class QuicConfig:
     worker_pool_size: int = QUIC_PENDING
 
 
-def _max_streams(config: QuicConfig, line: Line) -> QuicConfig:
-    return replace(config, max_streams=integer(line.args[0], 1))
-
-
-def _worker_pool_size(config: QuicConfig, line: Line) -> QuicConfig:
-    return replace(config, worker_pool_size=integer(line.args[0], 1))
-
-
 OPTIONS = {
-    "max_streams": Option("max_streams N", 1, 1, _max_streams),
-    "worker_pool_size": Option("worker_pool_size N", 1, 1, _worker_pool_size),
+    "max_streams": Option("max_streams N", sets("max_streams", integer, 1)),
+    "worker_pool_size": Option("worker_pool_size N", sets("worker_pool_size", integer, 1)),
 }
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> QuicConfig:
     """What a `quic` stanza says; raises CorefileError."""
-    count(stanza, "quic", 0, 0)
+    count(stanza, "quic")
     refuse_repeated(stanza)
     return configured(QuicConfig(), stanza, OPTIONS)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from kdns.corefile.address import host_port
-from kdns.corefile.lines import Line, Stanza
+from kdns.corefile.lines import Stanza
 from kdns.dnsserver.directive import Directive, Page, Setup
-from kdns.dnsserver.stanza import Option, choice, configured, count
+from kdns.dnsserver.stanza import Option, choice, configured, count, sets
 from kdns.net import HostPort
 
 MONITORS = ("until-ready", "continuously")
@@ -23,16 +23,12 @@ class ReadyConfig:
     monitor: str = "until-ready"
 
 
-def _monitor(config: ReadyConfig, line: Line) -> ReadyConfig:
-    return replace(config, monitor=choice(line.args[0], MONITORS))
-
-
-OPTIONS = {"monitor": Option("monitor until-ready|continuously", 1, 1, _monitor)}
+OPTIONS = {"monitor": Option("monitor until-ready|continuously", sets("monitor", choice, MONITORS))}
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ReadyConfig:
     """What a `ready` stanza says; raises CorefileError."""
-    count(stanza, "ready [ADDRESS]", 0, 1)
+    count(stanza, "ready [ADDRESS]")
     config = ReadyConfig(host_port(stanza.args[0])) if stanza.args else ReadyConfig()
     return configured(config, stanza, OPTIONS)
 

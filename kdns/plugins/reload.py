@@ -32,11 +32,11 @@ def _at_least(token: Token, least_s: float, what: str) -> float:
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ReloadConfig:
     """What a `reload` stanza says; raises CorefileError. The jitter is never more than half of the interval."""
-    count(stanza, USAGE, 0, 2)
+    count(stanza, USAGE, (0, 2))
     args = stanza.args
     config = ReloadConfig()
     if args and args[0].text == "off":
-        count(stanza, "reload off", 1, 1)
+        count(stanza, "reload off")
         config = ReloadConfig(0.0, 0.0)
     elif args:
         interval_s = _at_least(args[0], LEAST_INTERVAL_S, "interval")

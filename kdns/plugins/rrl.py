@@ -7,20 +7,20 @@ external plugin rrl of CoreDNS.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from kdns.corefile.address import all_zones
-from kdns.corefile.lines import Line, Stanza
+from kdns.corefile.lines import Stanza
 from kdns.dns.names import is_below, labels_of
 from kdns.dns.query import TC
 from kdns.dnsserver.answers.outcome import Outcome, answered_type, outcome_of, referral_owner, soa_owner
 from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.dnsserver.directive import Directive, Setup
-from kdns.dnsserver.stanza import UNLIMITED, Option, configured, count, integer, rate
+from kdns.dnsserver.stanza import Option, configured, flag, integer, rate, sets
 from kdns.net import client_address
 
 Verdict: TypeAlias = Literal["send", "slip", "drop"]
@@ -193,47 +193,22 @@ def _subject(request: Request, reply: Response, outcome: Outcome) -> tuple[objec
             return () if rtype is None else (reply.wildcard or query.labels, rtype)
 
 
-Apply: TypeAlias = Callable[[RrlConfig, Line], RrlConfig]
-
-
-def _allowance(field: str) -> Apply:
-    return lambda config, line: _with(config, field, rate(line.args[0]))
-
-
-def _integer(field: str, least: int, most: int) -> Apply:
-    return lambda config, line: _with(config, field, integer(line.args[0], least, most))
-
-
-def _with(config: RrlConfig, field: str, value: float) -> RrlConfig:
-    changed: dict[str, Any] = {field: value}
-    return replace(config, **changed)
-
-
-def _window(config: RrlConfig, line: Line) -> RrlConfig:
-    return replace(config, window_s=float(integer(line.args[0], 1, 3600)))
-
-
-def _report_only(config: RrlConfig, _line: Line) -> RrlConfig:
-    return replace(config, report_only=True)
-
-
 OPTIONS = {
-    "window": Option("window SECONDS", 1, 1, _window),
-    "ipv4-prefix-length": Option("ipv4-prefix-length LENGTH", 1, 1, _integer("ipv4_prefix", 1, 32)),
-    "ipv6-prefix-length": Option("ipv6-prefix-length LENGTH", 1, 1, _integer("ipv6_prefix", 1, 128)),
+    "window": Option("window SECONDS", sets("window_s", lambda word: float(integer(word, 1, 3600)))),
+    "ipv4-prefix-length": Option("ipv4-prefix-length LENGTH", sets("ipv4_prefix", integer, 1, 32)),
+    "ipv6-prefix-length": Option("ipv6-prefix-length LENGTH", sets("ipv6_prefix", integer, 1, 128)),
     **{
-        f"{name}-per-second": Option(f"{name}-per-second ALLOWANCE", 1, 1, _allowance(name))
+        f"{name}-per-second": Option(f"{name}-per-second ALLOWANCE", sets(name, rate))
         for name in ("responses", "nodata", "nxdomains", "referrals", "errors", "requests")
     },
-    "max-table-size": Option("max-table-size SIZE", 1, 1, _integer("max_table_size", 1, MAX_TABLE)),
-    "slip-ratio": Option("slip-ratio N", 1, 1, _integer("slip_ratio", 0, MAX_SLIP)),
-    "report-only": Option("report-only", 0, 0, _report_only),
+    "max-table-size": Option("max-table-size SIZE", sets("max_table_size", integer, 1, MAX_TABLE)),
+    "slip-ratio": Option("slip-ratio N", sets("slip_ratio", integer, 0, MAX_SLIP)),
+    "report-only": Option("report-only", flag("report_only")),
 }
 
 
 def parse(stanza: Stanza, zones: tuple[str, ...]) -> RrlConfig:
     """What an `rrl` stanza says; raises CorefileError. Without zones it is about those of the server block."""
-    count(stanza, "rrl [ZONES...]", 0, UNLIMITED)
     return configured(RrlConfig(all_zones(stanza.args) or zones), stanza, OPTIONS)
 
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kdns.corefile.lexer import Token
-from kdns.corefile.lines import Line, Stanza
+from kdns.corefile.lines import Stanza
 from kdns.dnsserver.directive import Directive, Setup
 from kdns.dnsserver.listener_options import UNLIMITED_QUERIES
-from kdns.dnsserver.stanza import Option, configured, count, duration_s, integer
+from kdns.dnsserver.stanza import Option, configured, count, duration_s, integer, sets
 
 LEAST_S: Final = 1.0
 MOST_S: Final = 24 * 3600.0
@@ -34,35 +34,21 @@ def _seconds(token: Token) -> float:
     return seconds
 
 
-def _read(config: TimeoutsConfig, line: Line) -> TimeoutsConfig:
-    return replace(config, read_s=_seconds(line.args[0]))
-
-
-def _write(config: TimeoutsConfig, line: Line) -> TimeoutsConfig:
-    return replace(config, write_s=_seconds(line.args[0]))
-
-
-def _idle(config: TimeoutsConfig, line: Line) -> TimeoutsConfig:
-    return replace(config, idle_s=_seconds(line.args[0]))
-
-
-def _max_tcp_queries(config: TimeoutsConfig, line: Line) -> TimeoutsConfig:
-    (token,) = line.args
-    queries = UNLIMITED_QUERIES if token.text == str(UNLIMITED_QUERIES) else integer(token, 1)
-    return replace(config, max_tcp_queries=queries)
+def _queries(token: Token) -> int:
+    return UNLIMITED_QUERIES if token.text == str(UNLIMITED_QUERIES) else integer(token, 1)
 
 
 OPTIONS = {
-    "read": Option("read DURATION", 1, 1, _read),
-    "write": Option("write DURATION", 1, 1, _write),
-    "idle": Option("idle DURATION", 1, 1, _idle),
-    "maxtcpqueries": Option("maxtcpqueries N", 1, 1, _max_tcp_queries),
+    "read": Option("read DURATION", sets("read_s", _seconds)),
+    "write": Option("write DURATION", sets("write_s", _seconds)),
+    "idle": Option("idle DURATION", sets("idle_s", _seconds)),
+    "maxtcpqueries": Option("maxtcpqueries N", sets("max_tcp_queries", _queries)),
 }
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> TimeoutsConfig:
     """What a `timeouts` stanza says; raises CorefileError."""
-    count(stanza, "timeouts", 0, 0)
+    count(stanza, "timeouts")
     if not stanza.block:
         raise stanza.error(f"`timeouts` has a block with at least one of {', '.join(OPTIONS)}")
     return configured(TimeoutsConfig(), stanza, OPTIONS)

@@ -4,29 +4,25 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kdns.corefile.lines import Line, Stanza
+from kdns.corefile.lines import Stanza
 from kdns.dnsserver.directive import Directive, Setup
 from kdns.dnsserver.listener_options import TLS_USAGE, ClientAuth, TlsConfig
-from kdns.dnsserver.stanza import Option, choice, configured, count
+from kdns.dnsserver.stanza import Option, choice, configured, count, sets, text
 
-
-def _client_auth(config: TlsConfig, line: Line) -> TlsConfig:
-    return replace(config, client_auth=ClientAuth(choice(line.args[0], [each.value for each in ClientAuth])))
-
-
-def _keylog(config: TlsConfig, line: Line) -> TlsConfig:
-    return replace(config, keylog=line.args[0].text)
-
+CLIENT_AUTHS = tuple(each.value for each in ClientAuth)
 
 OPTIONS = {
-    "client_auth": Option(f"client_auth {'|'.join(each.value for each in ClientAuth)}", 1, 1, _client_auth),
-    "keylog": Option("keylog FILE", 1, 1, _keylog),
+    "client_auth": Option(
+        f"client_auth {'|'.join(CLIENT_AUTHS)}",
+        sets("client_auth", lambda word: ClientAuth(choice(word, CLIENT_AUTHS))),
+    ),
+    "keylog": Option("keylog FILE", sets("keylog", text)),
 }
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> TlsConfig:
     """What a `tls` stanza says; raises CorefileError."""
-    count(stanza, TLS_USAGE, 2, 3)
+    count(stanza, TLS_USAGE)
     cert, key, *rest = (token.text for token in stanza.args)
     return configured(TlsConfig(cert, key, rest[0] if rest else "", at=stanza.words[0]), stanza, OPTIONS)
 

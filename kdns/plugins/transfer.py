@@ -25,7 +25,7 @@ from kdns.dns.zone.difference import is_newer
 from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.dnsserver.directive import Directive, Repeat, Setup
-from kdns.dnsserver.stanza import UNLIMITED, Option, configured
+from kdns.dnsserver.stanza import Option, configured, ip
 from kdns.net import MAX_PORT, HostPort, client_address
 from kdns.upstream.upstream import UpstreamError
 
@@ -115,18 +115,14 @@ def _to(config: TransferConfig, line: Line) -> TransferConfig:
 
 
 def _source(config: TransferConfig, line: Line) -> TransferConfig:
-    (token,) = line.args
     if config.source:
-        raise token.error("`source` may stand only once")
-    try:
-        return replace(config, source=str(ip_address(token.text)))
-    except ValueError:
-        raise token.error("not an IP address") from None
+        raise line.args[0].error("`source` may stand only once")
+    return replace(config, source=ip(line.args[0]))
 
 
 OPTIONS = {
-    "to": Option("to HOST[:PORT]...|*", 1, UNLIMITED, _to),
-    "source": Option("source ADDRESS", 1, 1, _source),
+    "to": Option("to HOST[:PORT]...|*", _to),
+    "source": Option("source ADDRESS", _source),
 }
 
 

@@ -32,12 +32,12 @@ def _expr(config: ViewConfig, line: Line) -> ViewConfig:
     return replace(config, conditions=(*config.conditions, expression(line.args, QUERY_FUNCTIONS)))
 
 
-OPTIONS: Final = {"expr": Option("expr EXPRESSION", 1, UNLIMITED, _expr)}
+OPTIONS: Final = {"expr": Option("expr EXPRESSION", _expr, (1, UNLIMITED))}
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ViewConfig:
     """What a `view` stanza says; raises CorefileError."""
-    count(stanza, "view NAME", 1, 1)
+    count(stanza, "view NAME")
     return configured(ViewConfig(stanza.args[0].text), stanza, OPTIONS)
 
 

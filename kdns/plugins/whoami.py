@@ -44,7 +44,7 @@ class Whoami(Plugin):
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> WhoamiConfig:
     """What a `whoami` stanza says; raises CorefileError."""
-    count(stanza, "whoami", 0, 0)
+    count(stanza, "whoami")
     return configured(WhoamiConfig(), stanza, {})
 
 

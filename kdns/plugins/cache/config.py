@@ -8,13 +8,14 @@ Differs: several `disable` of one kind add up; in CoreDNS the last one counts.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from kdns.corefile.address import all_zones
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
-from kdns.dnsserver.stanza import UNLIMITED, Option, configured, count, duration_s, integer
+from kdns.dnsserver.stanza import Option, configured, duration_s, flag, integer, sets, sets_all
 
 DEFAULT_CAPACITY: Final = 9984
 MAX_POSITIVE_TTL_S: Final = 3600
@@ -102,22 +103,21 @@ def _denial(config: CacheConfig, line: Line) -> CacheConfig:
     return replace(config, denial=_limits(line, config.denial))
 
 
-def _prefetch(config: CacheConfig, line: Line) -> CacheConfig:
-    prefetch = PrefetchConfig(integer(line.args[0], 0))
-    if len(line.args) > 1:
-        prefetch = replace(prefetch, gap_s=duration_s(line.args[1]))
-    if len(line.args) > 2:
-        percent = line.args[2]
+def _prefetch(args: Sequence[Token]) -> PrefetchConfig | None:
+    prefetch = PrefetchConfig(integer(args[0], 0))
+    if len(args) > 1:
+        prefetch = replace(prefetch, gap_s=duration_s(args[1]))
+    if len(args) > 2:
+        percent = args[2]
         if not percent.text.endswith("%"):
             raise percent.error("a percentage ends in %, as in 10%")
         prefetch = replace(prefetch, percent=integer(replace(percent, text=percent.text[:-1]), 1, 100))
-    return replace(config, prefetch=prefetch if prefetch.amount else None)
+    return prefetch if prefetch.amount else None
 
 
-def _serve_stale(config: CacheConfig, line: Line) -> CacheConfig:
-    args = list(line.args)
-    max_age_s = duration_s(args.pop(0)) if args else 3600.0
-    stale = StaleConfig(max_age_s)
+def _stale(words: Sequence[Token]) -> StaleConfig:
+    args = list(words)
+    stale = StaleConfig(duration_s(args.pop(0))) if args else StaleConfig()
     if args:
         mode = args.pop(0)
         if mode.text.lower() not in {"immediate", "verify"}:
@@ -131,7 +131,7 @@ def _serve_stale(config: CacheConfig, line: Line) -> CacheConfig:
         stale = replace(stale, recheck_s=_at_most(args.pop(0), MAX_RECHECK_S))
     if args:
         raise args[0].error(f"one argument too many for: {STALE_USAGE}")
-    return replace(config, stale=stale)
+    return stale
 
 
 def _whole_seconds(token: Token) -> int:
@@ -156,10 +156,6 @@ def _serve_stale_policy(config: CacheConfig, line: Line) -> CacheConfig:
     return replace(config, prefer_positive=True)
 
 
-def _servfail(config: CacheConfig, line: Line) -> CacheConfig:
-    return replace(config, failure_ttl_s=_at_most(line.args[0], MAX_FAILURE_TTL_S))
-
-
 def _disable(config: CacheConfig, line: Line) -> CacheConfig:
     zones = all_zones(line.args[1:]) or config.zones
     match line.args[0].text:
@@ -170,25 +166,20 @@ def _disable(config: CacheConfig, line: Line) -> CacheConfig:
     raise line.args[0].error("not one of success, denial")
 
 
-def _keepttl(config: CacheConfig, _line: Line) -> CacheConfig:
-    return replace(config, keep_ttl=True)
-
-
-OPTIONS: Final[dict[str, Option[CacheConfig]]] = {
-    "success": Option("success CAPACITY [TTL] [MINTTL]", 1, 3, _success),
-    "denial": Option("denial CAPACITY [TTL] [MINTTL]", 1, 3, _denial),
-    "prefetch": Option("prefetch AMOUNT [DURATION] [PERCENT%]", 1, 3, _prefetch),
-    "serve_stale": Option(STALE_USAGE, 0, 5, _serve_stale),
-    "serve_stale_policy": Option("serve_stale_policy prefer_positive", 1, 1, _serve_stale_policy),
-    "servfail": Option("servfail DURATION", 1, 1, _servfail),
-    "disable": Option("disable success|denial [ZONES...]", 1, UNLIMITED, _disable),
-    "keepttl": Option("keepttl", 0, 0, _keepttl),
+OPTIONS: Final = {
+    "success": Option("success CAPACITY [TTL] [MINTTL]", _success),
+    "denial": Option("denial CAPACITY [TTL] [MINTTL]", _denial),
+    "prefetch": Option("prefetch AMOUNT [DURATION] [PERCENT%]", sets_all("prefetch", _prefetch)),
+    "serve_stale": Option(STALE_USAGE, sets_all("stale", _stale)),
+    "serve_stale_policy": Option("serve_stale_policy prefer_positive", _serve_stale_policy),
+    "servfail": Option("servfail DURATION", sets("failure_ttl_s", _at_most, MAX_FAILURE_TTL_S)),
+    "disable": Option("disable success|denial [ZONES...]", _disable),
+    "keepttl": Option("keepttl", flag("keep_ttl")),
 }
 
 
 def parse(stanza: Stanza, zones: tuple[str, ...]) -> CacheConfig:
     """What a `cache` stanza says; its ZONES default to the server block's `zones`. Raises CorefileError."""
-    count(stanza, "cache [TTL] [ZONES...]", 0, UNLIMITED)
     args = stanza.args
     config = CacheConfig(zones)
     if args and _INTEGER.fullmatch(args[0].text):

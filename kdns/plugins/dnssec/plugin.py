@@ -32,7 +32,7 @@ from kdns.dnsserver.answers.outcome import soa_owner
 from kdns.dnsserver.answers.response import NEVER, Response, Reuse
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.dnsserver.directive import Directive, Sample, Setup
-from kdns.dnsserver.stanza import UNLIMITED, Option, configured, count, integer
+from kdns.dnsserver.stanza import Option, configured, integer, sets
 from kdns.plugins.dnssec.signing import SigningKey, canonical, nsec_rdata, signature
 
 NAME: Final = "dnssec"
@@ -77,19 +77,14 @@ def _key(config: DnssecConfig, line: Line) -> DnssecConfig:
     return replace(config, keys=(*config.keys, *names))
 
 
-def _capacity(config: DnssecConfig, line: Line) -> DnssecConfig:
-    return replace(config, capacity=integer(line.args[0], 1))
-
-
-OPTIONS: Final[dict[str, Option[DnssecConfig]]] = {
-    "key": Option("key file KEY...", 2, UNLIMITED, _key),
-    "cache_capacity": Option("cache_capacity SIGNATURES", 1, 1, _capacity),
+OPTIONS: Final = {
+    "key": Option("key file KEY...", _key),
+    "cache_capacity": Option("cache_capacity SIGNATURES", sets("capacity", integer, 1)),
 }
 
 
 def parse(stanza: Stanza, zones: tuple[str, ...]) -> DnssecConfig:
     """What a `dnssec` stanza says; its ZONES default to the server block's. Raises CorefileError."""
-    count(stanza, "dnssec [ZONES...]", 0, UNLIMITED)
     return configured(DnssecConfig(all_zones(stanza.args) or zones), stanza, OPTIONS)
 
 

@@ -18,7 +18,7 @@ from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.chain import Forwarded, Plugin, Reply, Request, Sees, Serve, then
 from kdns.dnsserver.directive import Directive, Repeat, Setup
 from kdns.dnsserver.frame_streams import FrameSpec
-from kdns.dnsserver.stanza import Option, configured, count, integer
+from kdns.dnsserver.stanza import Option, configured, count, integer, sets, text
 from kdns.net import HostPort, split_host_port
 from kdns.plugins.dnstap.message import (
     CLIENT_QUERY,
@@ -131,19 +131,6 @@ def _frames(token: Token) -> FrameSpec:
     return FrameSpec("tls" if scheme == "tls" else "tcp", address=address)
 
 
-def _text(field: str) -> Callable[[DnstapConfig, Line], DnstapConfig]:
-    def apply(config: DnstapConfig, line: Line) -> DnstapConfig:
-        if field == "identity":
-            return replace(config, identity=line.args[0].text)
-        return replace(config, version=line.args[0].text)
-
-    return apply
-
-
-def _extra(config: DnstapConfig, line: Line) -> DnstapConfig:
-    return replace(config, extra=compiled(line.args[0].text))
-
-
 def _skipverify(config: DnstapConfig, line: Line) -> DnstapConfig:
     if config.frames.scheme != "tls":
         raise line.error("only tls:// has a certificate that could be verified")
@@ -151,16 +138,16 @@ def _skipverify(config: DnstapConfig, line: Line) -> DnstapConfig:
 
 
 OPTIONS = {
-    "identity": Option("identity IDENTITY", 1, 1, _text("identity")),
-    "version": Option("version VERSION", 1, 1, _text("version")),
-    "extra": Option("extra EXTRA", 1, 1, _extra),
-    "skipverify": Option("skipverify", 0, 0, _skipverify),
+    "identity": Option("identity IDENTITY", sets("identity", text)),
+    "version": Option("version VERSION", sets("version", text)),
+    "extra": Option("extra EXTRA", sets("extra", lambda word: compiled(word.text))),
+    "skipverify": Option("skipverify", _skipverify),
 }
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> DnstapConfig:
     """What a `dnstap` stanza says; raises CorefileError."""
-    count(stanza, USAGE, 1, 4)
+    count(stanza, USAGE)
     socket, *rest = stanza.args
     config = DnstapConfig(_frames(socket))
     if rest and rest[0].text == "full":

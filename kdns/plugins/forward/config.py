@@ -6,16 +6,28 @@ Differs: a network as FROM stands for all of its reverse zones; CoreDNS takes th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from ipaddress import ip_address
-from typing import Final, Literal, cast
+from typing import Final, Literal
 
 from kdns.corefile.address import all_zones, zones
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
 from kdns.dns.types import rcode_number
-from kdns.dnsserver.stanza import UNLIMITED, Option, choice, configured, count, duration_s, integer
+from kdns.dnsserver.stanza import (
+    Option,
+    adds,
+    adds_all,
+    choice,
+    configured,
+    count,
+    duration_s,
+    flag,
+    integer,
+    ip,
+    sets,
+    sets_all,
+)
 from kdns.net import HostPort
 from kdns.plugins.forward.targets import File, Target, resolver, target_of
 from kdns.upstream.upstream import TlsSpec, UpstreamSpec
@@ -87,48 +99,15 @@ class ForwardConfig:
         )
 
 
-def _set(**fields: object) -> Callable[[ForwardConfig, Line], ForwardConfig]:
-    return lambda config, _line: replace(config, **fields)  # type: ignore[arg-type] # each is a field of its type
-
-
-def _except(config: ForwardConfig, line: Line) -> ForwardConfig:
-    return replace(config, excluded=tuple(dict.fromkeys((*config.excluded, *all_zones(line.args)))))
-
-
-def _expire(config: ForwardConfig, line: Line) -> ForwardConfig:
-    return replace(config, expire_s=duration_s(line.args[0]))
-
-
-def _max_age(config: ForwardConfig, line: Line) -> ForwardConfig:
-    return replace(config, max_age_s=duration_s(line.args[0]) or None)
-
-
-def _max_idle_conns(config: ForwardConfig, line: Line) -> ForwardConfig:
-    return replace(config, max_idle=integer(line.args[0], 0, MAX_COUNT) or None)
-
-
-def _read_timeout(config: ForwardConfig, line: Line) -> ForwardConfig:
-    timeout_s = duration_s(line.args[0])
+def _read_timeout_s(token: Token) -> float:
+    timeout_s = duration_s(token)
     if not timeout_s:
-        raise line.args[0].error("an upstream needs some time to answer: a duration longer than 0")
-    return replace(config, read_timeout_s=timeout_s)
+        raise token.error("an upstream needs some time to answer: a duration longer than 0")
+    return timeout_s
 
 
-def _max_fails(config: ForwardConfig, line: Line) -> ForwardConfig:
-    return replace(config, max_fails=integer(line.args[0], 0, MAX_COUNT))
-
-
-def _max_connect_attempts(config: ForwardConfig, line: Line) -> ForwardConfig:
-    return replace(config, max_connect_attempts=integer(line.args[0], 0, MAX_COUNT))
-
-
-def _max_concurrent(config: ForwardConfig, line: Line) -> ForwardConfig:
-    return replace(config, max_concurrent=integer(line.args[0], 0, MAX_COUNT))
-
-
-def _doh_method(config: ForwardConfig, line: Line) -> ForwardConfig:
-    method = replace(line.args[0], text=line.args[0].text.upper())
-    return replace(config, doh_method=cast("Literal['GET', 'POST']", choice(method, ("GET", "POST"))))
+def _doh_method(token: Token) -> str:
+    return choice(replace(token, text=token.text.upper()), ("GET", "POST"))
 
 
 def _tls(config: ForwardConfig, line: Line) -> ForwardConfig:
@@ -144,13 +123,9 @@ def _tls_servername(config: ForwardConfig, line: Line) -> ForwardConfig:
     return replace(config, tls=replace(config.tls, server_name=zones(token)[0].removesuffix(".")))
 
 
-def _policy(config: ForwardConfig, line: Line) -> ForwardConfig:
-    return replace(config, policy=cast("Policy", choice(line.args[0], POLICIES)))
-
-
-def _health_check(config: ForwardConfig, line: Line) -> ForwardConfig:
-    check = HealthCheck(duration_s(line.args[0]))
-    words = iter(line.args[1:])
+def _health_check(args: Sequence[Token]) -> HealthCheck:
+    check = HealthCheck(duration_s(args[0]))
+    words = iter(args[1:])
     for word in words:
         if word.text == "no_rec":
             check = replace(check, recursion_desired=False)
@@ -161,17 +136,13 @@ def _health_check(config: ForwardConfig, line: Line) -> ForwardConfig:
             check = replace(check, domain=_domain(name))
         else:
             raise word.error("not one of no_rec and domain NAME")
-    return replace(config, health_check=check)
+    return check
 
 
 def _domain(token: Token) -> str:
     if "/" in token.text:
         raise token.error("not a name")
     return zones(token)[0]
-
-
-def _rcodes(line: Line) -> tuple[int, ...]:
-    return tuple(dict.fromkeys(map(_rcode, line.args)))
 
 
 def _rcode(token: Token) -> int:
@@ -181,14 +152,6 @@ def _rcode(token: Token) -> int:
         raise token.error("not the name of a response code, such as NXDOMAIN or SERVFAIL") from None
 
 
-def _next(config: ForwardConfig, line: Line) -> ForwardConfig:
-    return replace(config, next_rcodes=(*config.next_rcodes, *_rcodes(line)))
-
-
-def _failover(config: ForwardConfig, line: Line) -> ForwardConfig:
-    return replace(config, failover_rcodes=(*config.failover_rcodes, *_rcodes(line)))
-
-
 def _resolver(config: ForwardConfig, line: Line) -> ForwardConfig:
     resolvers = (*config.resolvers, *map(resolver, line.args))
     if len(resolvers) > MAX_RESOLVERS:
@@ -196,42 +159,34 @@ def _resolver(config: ForwardConfig, line: Line) -> ForwardConfig:
     return replace(config, resolvers=resolvers)
 
 
-def _source_address(config: ForwardConfig, line: Line) -> ForwardConfig:
-    (token,) = line.args
-    try:
-        return replace(config, source_address=str(ip_address(token.text)))
-    except ValueError:
-        raise token.error("not an IP address") from None
-
-
 OPTIONS: Final = {
-    "except": Option("except ZONE...", 1, UNLIMITED, _except),
-    "force_tcp": Option("force_tcp", 0, 0, _set(force_tcp=True)),
-    "prefer_udp": Option("prefer_udp", 0, 0, _set(prefer_udp=True)),
-    "expire": Option("expire DURATION", 1, 1, _expire),
-    "max_age": Option("max_age DURATION", 1, 1, _max_age),
-    "max_idle_conns": Option("max_idle_conns N", 1, 1, _max_idle_conns),
-    "read_timeout": Option("read_timeout DURATION", 1, 1, _read_timeout),
-    "max_fails": Option("max_fails N", 1, 1, _max_fails),
-    "max_connect_attempts": Option("max_connect_attempts N", 1, 1, _max_connect_attempts),
-    "doh_method": Option("doh_method GET|POST", 1, 1, _doh_method),
-    "tls": Option("tls [CERT KEY] [CA]", 0, 3, _tls),
-    "tls_servername": Option("tls_servername NAME", 1, 1, _tls_servername),
-    "policy": Option("policy random|round_robin|sequential", 1, 1, _policy),
-    "health_check": Option("health_check DURATION [no_rec] [domain NAME]", 1, 4, _health_check),
-    "max_concurrent": Option("max_concurrent N", 1, 1, _max_concurrent),
-    "next": Option("next RCODE...", 1, UNLIMITED, _next),
-    "next_on_nodata": Option("next_on_nodata", 0, 0, _set(next_on_nodata=True)),
-    "failfast_all_unhealthy_upstreams": Option("failfast_all_unhealthy_upstreams", 0, 0, _set(failfast=True)),
-    "failover": Option("failover RCODE...", 1, UNLIMITED, _failover),
-    "resolver": Option("resolver ADDRESS...", 1, UNLIMITED, _resolver),
-    "source_address": Option("source_address ADDRESS", 1, 1, _source_address),
+    "except": Option("except ZONE...", adds_all("excluded", all_zones)),
+    "force_tcp": Option("force_tcp", flag("force_tcp")),
+    "prefer_udp": Option("prefer_udp", flag("prefer_udp")),
+    "expire": Option("expire DURATION", sets("expire_s", duration_s)),
+    "max_age": Option("max_age DURATION", sets("max_age_s", lambda word: duration_s(word) or None)),
+    "max_idle_conns": Option("max_idle_conns N", sets("max_idle", lambda word: integer(word, 0, MAX_COUNT) or None)),
+    "read_timeout": Option("read_timeout DURATION", sets("read_timeout_s", _read_timeout_s)),
+    "max_fails": Option("max_fails N", sets("max_fails", integer, 0, MAX_COUNT)),
+    "max_connect_attempts": Option("max_connect_attempts N", sets("max_connect_attempts", integer, 0, MAX_COUNT)),
+    "doh_method": Option("doh_method GET|POST", sets("doh_method", _doh_method)),
+    "tls": Option("tls [CERT KEY] [CA]", _tls),
+    "tls_servername": Option("tls_servername NAME", _tls_servername),
+    "policy": Option("policy random|round_robin|sequential", sets("policy", choice, POLICIES)),
+    "health_check": Option("health_check DURATION [no_rec] [domain NAME]", sets_all("health_check", _health_check)),
+    "max_concurrent": Option("max_concurrent N", sets("max_concurrent", integer, 0, MAX_COUNT)),
+    "next": Option("next RCODE...", adds("next_rcodes", _rcode)),
+    "next_on_nodata": Option("next_on_nodata", flag("next_on_nodata")),
+    "failfast_all_unhealthy_upstreams": Option("failfast_all_unhealthy_upstreams", flag("failfast")),
+    "failover": Option("failover RCODE...", adds("failover_rcodes", _rcode)),
+    "resolver": Option("resolver ADDRESS...", _resolver),
+    "source_address": Option("source_address ADDRESS", sets("source_address", ip)),
 }
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ForwardConfig:
     """What a `forward` stanza says; raises CorefileError."""
-    count(stanza, USAGE, 2, UNLIMITED)
+    count(stanza, USAGE)
     source, *words = stanza.args
     if len(words) > MAX_UPSTREAMS:
         raise words[MAX_UPSTREAMS].error(f"more than {MAX_UPSTREAMS} upstreams")

@@ -7,6 +7,7 @@ Differs: `ignore` without an argument is an error; CoreDNS takes it for nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
@@ -16,7 +17,20 @@ from kdns.cluster.source import ClientTLS, Scope, Source
 from kdns.corefile.address import all_zones, is_reverse, zones
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
-from kdns.dnsserver.stanza import FALLTHROUGH, UNLIMITED, Option, configured, duration_s, integer, rate
+from kdns.dnsserver.stanza import (
+    FALLTHROUGH,
+    UNLIMITED,
+    Option,
+    choice,
+    configured,
+    duration_s,
+    flag,
+    integer,
+    rate,
+    sets,
+    sets_all,
+    text,
+)
 from kdns.plugins.kubernetes.options import Options, PodMode
 
 MAX_TTL_S = 3600
@@ -95,11 +109,10 @@ class KubernetesConfig:
         )
 
 
-def _endpoint(config: KubernetesConfig, line: Line) -> KubernetesConfig:
-    for token in line.args:
-        if _scheme(token) not in {"http", "https"}:
-            raise token.error("not the URL of an API server: http://HOST[:PORT] or https://HOST[:PORT]")
-    return replace(config, endpoints=tuple(token.text for token in line.args))
+def _endpoint(token: Token) -> str:
+    if _scheme(token) not in {"http", "https"}:
+        raise token.error("not the URL of an API server: http://HOST[:PORT] or https://HOST[:PORT]")
+    return token.text
 
 
 def _scheme(token: Token) -> str:
@@ -112,26 +125,9 @@ def _scheme(token: Token) -> str:
     return url.scheme if possible else ""
 
 
-def _tls(config: KubernetesConfig, line: Line) -> KubernetesConfig:
-    cert, key, authority = (token.text for token in line.args)
-    return replace(config, tls=ClientTLS(cert, key, authority))
-
-
 def _kubeconfig(config: KubernetesConfig, line: Line) -> KubernetesConfig:
     path, context = line.args[0].text, line.args[1].text if len(line.args) == 2 else ""
     return replace(config, kubeconfig_path=path, kubeconfig_context=context)
-
-
-def _apiserver_qps(config: KubernetesConfig, line: Line) -> KubernetesConfig:
-    return replace(config, apiserver_qps=rate(line.args[0]))
-
-
-def _apiserver_burst(config: KubernetesConfig, line: Line) -> KubernetesConfig:
-    return replace(config, apiserver_burst=integer(line.args[0], 0))
-
-
-def _apiserver_max_inflight(config: KubernetesConfig, line: Line) -> KubernetesConfig:
-    return replace(config, apiserver_max_inflight=integer(line.args[0], 0))
 
 
 def _namespaces(config: KubernetesConfig, line: Line) -> KubernetesConfig:
@@ -144,35 +140,16 @@ def _namespaces(config: KubernetesConfig, line: Line) -> KubernetesConfig:
 def _namespace_labels(config: KubernetesConfig, line: Line) -> KubernetesConfig:
     if config.namespaces:
         raise line.error("`namespace_labels` and `namespaces` exclude each other: keep one")
-    return replace(config, namespace_labels=_selector(line))
+    return replace(config, namespace_labels=_selector(line.args))
 
 
-def _labels(config: KubernetesConfig, line: Line) -> KubernetesConfig:
-    return replace(config, labels=_selector(line))
-
-
-def _selector(line: Line) -> str:
-    text = " ".join(token.text for token in line.args)
+def _selector(args: Sequence[Token]) -> str:
+    selector = " ".join(map(text, args))
     try:
-        selectors.parse(text)
+        selectors.parse(selector)
     except selectors.SelectorError as error:
-        raise line.args[0].error(f"not a label selector: {error.reason}") from error
-    return text
-
-
-def _pods(config: KubernetesConfig, line: Line) -> KubernetesConfig:
-    try:
-        return replace(config, pods=PodMode(line.args[0].text))
-    except ValueError:
-        raise line.args[0].error(f"not one of {', '.join(PodMode)}") from None
-
-
-def _endpoint_pod_names(config: KubernetesConfig, _line: Line) -> KubernetesConfig:
-    return replace(config, endpoint_pod_names=True)
-
-
-def _ttl(config: KubernetesConfig, line: Line) -> KubernetesConfig:
-    return replace(config, ttl_s=integer(line.args[0], 0, MAX_TTL_S))
+        raise args[0].error(f"not a label selector: {error.reason}") from error
+    return selector
 
 
 def _noendpoints(config: KubernetesConfig, line: Line) -> KubernetesConfig:
@@ -185,10 +162,6 @@ def _ignore(config: KubernetesConfig, line: Line) -> KubernetesConfig:
     if line.args[0].text != "empty_service":
         raise line.args[0].error("only `empty_service` can be ignored")
     return replace(config, ignore_empty_service=True)
-
-
-def _startup_timeout(config: KubernetesConfig, line: Line) -> KubernetesConfig:
-    return replace(config, startup_timeout_s=duration_s(line.args[0]))
 
 
 def _multicluster(config: KubernetesConfig, line: Line) -> KubernetesConfig:
@@ -208,25 +181,25 @@ def _zonal(config: KubernetesConfig, line: Line) -> KubernetesConfig:
     return replace(config, zonal=True)
 
 
-OPTIONS: dict[str, Option[KubernetesConfig]] = {
-    "endpoint": Option("endpoint URL", 1, UNLIMITED, _endpoint),
-    "tls": Option("tls CERT KEY CACERT", 3, 3, _tls),
-    "kubeconfig": Option("kubeconfig FILE [CONTEXT]", 1, 2, _kubeconfig),
-    "apiserver_qps": Option("apiserver_qps QPS", 1, 1, _apiserver_qps),
-    "apiserver_burst": Option("apiserver_burst REQUESTS", 1, 1, _apiserver_burst),
-    "apiserver_max_inflight": Option("apiserver_max_inflight REQUESTS", 1, 1, _apiserver_max_inflight),
-    "namespaces": Option("namespaces NAMESPACE...", 1, UNLIMITED, _namespaces),
-    "namespace_labels": Option("namespace_labels SELECTOR", 1, UNLIMITED, _namespace_labels),
-    "labels": Option("labels SELECTOR", 1, UNLIMITED, _labels),
-    "pods": Option("pods disabled|insecure|verified", 1, 1, _pods),
-    "endpoint_pod_names": Option("endpoint_pod_names", 0, 0, _endpoint_pod_names),
-    "ttl": Option("ttl SECONDS", 1, 1, _ttl),
-    "noendpoints": Option("noendpoints", 0, 0, _noendpoints),
+OPTIONS = {
+    "endpoint": Option("endpoint URL", sets_all("endpoints", lambda args: tuple(map(_endpoint, args))), (1, UNLIMITED)),
+    "tls": Option("tls CERT KEY CACERT", sets_all("tls", lambda args: ClientTLS(*map(text, args)))),
+    "kubeconfig": Option("kubeconfig FILE [CONTEXT]", _kubeconfig),
+    "apiserver_qps": Option("apiserver_qps QPS", sets("apiserver_qps", rate)),
+    "apiserver_burst": Option("apiserver_burst REQUESTS", sets("apiserver_burst", integer, 0)),
+    "apiserver_max_inflight": Option("apiserver_max_inflight REQUESTS", sets("apiserver_max_inflight", integer, 0)),
+    "namespaces": Option("namespaces NAMESPACE...", _namespaces),
+    "namespace_labels": Option("namespace_labels SELECTOR", _namespace_labels, (1, UNLIMITED)),
+    "labels": Option("labels SELECTOR", sets_all("labels", _selector), (1, UNLIMITED)),
+    "pods": Option("pods disabled|insecure|verified", sets("pods", lambda word: PodMode(choice(word, tuple(PodMode))))),
+    "endpoint_pod_names": Option("endpoint_pod_names", flag("endpoint_pod_names")),
+    "ttl": Option("ttl SECONDS", sets("ttl_s", integer, 0, MAX_TTL_S)),
+    "noendpoints": Option("noendpoints", _noendpoints),
     "fallthrough": FALLTHROUGH,
-    "ignore": Option("ignore empty_service", 1, 1, _ignore),
-    "startup_timeout": Option("startup_timeout DURATION", 1, 1, _startup_timeout),
-    "multicluster": Option("multicluster [ZONES...]", 0, UNLIMITED, _multicluster),
-    "zonal": Option("zonal", 0, 0, _zonal),
+    "ignore": Option("ignore empty_service", _ignore),
+    "startup_timeout": Option("startup_timeout DURATION", sets("startup_timeout_s", duration_s)),
+    "multicluster": Option("multicluster [ZONES...]", _multicluster),
+    "zonal": Option("zonal", _zonal),
 }
 
 

@@ -23,7 +23,7 @@ from kdns.dns.zone.zone import Zone
 from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.chain import Reply, Request, Serve
 from kdns.dnsserver.directive import Directive, Repeat, Setup
-from kdns.dnsserver.stanza import FALLTHROUGH, UNLIMITED, Option, configured
+from kdns.dnsserver.stanza import FALLTHROUGH, UNLIMITED, Option, configured, sets
 from kdns.net import HostPort, client_address
 from kdns.plugins.file import Version
 from kdns.plugins.secondary.inbound import Inbound, Kind, question, serial_in
@@ -72,20 +72,16 @@ def _transfer(config: SecondaryConfig, line: Line) -> SecondaryConfig:
     return replace(config, primaries=(*config.primaries, *(peer(token) for token in line.args[1:])))
 
 
-def _tsig(config: SecondaryConfig, line: Line) -> SecondaryConfig:
-    return replace(config, key=key_name(line.args[0]))
-
-
 def _catalog(config: SecondaryConfig, line: Line) -> SecondaryConfig:
     zones = all_zones(line.args)
     is_for_all = not zones or config.catalog == ()
     return replace(config, catalog=() if is_for_all else tuple(dict.fromkeys((*(config.catalog or ()), *zones))))
 
 
-OPTIONS: Final[dict[str, Option[SecondaryConfig]]] = {
-    "transfer": Option("transfer from HOST[:PORT]...", 1, UNLIMITED, _transfer),
-    "tsig": Option("tsig KEY", 1, 1, _tsig),
-    "catalog": Option("catalog [ZONES...]", 0, UNLIMITED, _catalog),
+OPTIONS: Final = {
+    "transfer": Option("transfer from HOST[:PORT]...", _transfer, (1, UNLIMITED)),
+    "tsig": Option("tsig KEY", sets("key", key_name)),
+    "catalog": Option("catalog [ZONES...]", _catalog),
     "fallthrough": FALLTHROUGH,
 }
 

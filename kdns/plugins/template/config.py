@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
@@ -15,7 +16,18 @@ from kdns.dnsserver.expressions.functions import BUILTINS, GROUP, QUERY_FUNCTION
 from kdns.dnsserver.expressions.parser import RESERVED, Expression, expression
 from kdns.dnsserver.expressions.values import Kind
 from kdns.dnsserver.patterns import Pattern, regex
-from kdns.dnsserver.stanza import FALLTHROUGH, UNLIMITED, UPSTREAM, Option, configured, count, integer
+from kdns.dnsserver.stanza import (
+    FALLTHROUGH,
+    UNLIMITED,
+    UPSTREAM,
+    Option,
+    adds,
+    configured,
+    count,
+    integer,
+    sets,
+    sets_all,
+)
 from kdns.plugins.template.gotemplate import Template, TemplateSyntaxError
 
 Section: TypeAlias = Literal["answer", "additional", "authority"]
@@ -49,10 +61,6 @@ class TemplateConfig:
     words: tuple[Token, ...] = field(default=(), compare=False, repr=False)
 
 
-def _match(config: TemplateConfig, line: Line) -> TemplateConfig:
-    return replace(config, patterns=(*config.patterns, *map(regex, line.args)))
-
-
 def _record(config: TemplateConfig, line: Line) -> TemplateConfig:
     section = SECTIONS[line.name]
     records = (*config.records, *((section, _template(token)) for token in line.args))
@@ -66,18 +74,16 @@ def _template(token: Token) -> Template:
         raise token.error(f"not a Go template: {error}") from error
 
 
-def _rcode(config: TemplateConfig, line: Line) -> TemplateConfig:
-    (token,) = line.args
+def _rcode(token: Token) -> int:
     try:
-        return replace(config, rcode=rcode_number(token.text))
+        return rcode_number(token.text)
     except KeyError:
         raise token.error("not a response code, such as NXDOMAIN or REFUSED") from None
 
 
-def _ederror(config: TemplateConfig, line: Line) -> TemplateConfig:
-    code = integer(line.args[0], 0, 65535)
-    reason = line.args[1].text if len(line.args) > 1 else ""
-    return replace(config, extended_error=extended_error(code, reason))
+def _extended_error(args: Sequence[Token]) -> tuple[int, bytes]:
+    code = integer(args[0], 0, 65535)
+    return extended_error(code, args[1].text if len(args) > 1 else "")
 
 
 def _variable(config: TemplateConfig, line: Line) -> TemplateConfig:
@@ -103,15 +109,15 @@ def _kinds(config: TemplateConfig) -> dict[str, Kind]:
     return {name: value.kind for name, value in config.variables}
 
 
-OPTIONS: Final[dict[str, Option[TemplateConfig]]] = {
-    "match": Option("match REGEX...", 1, UNLIMITED, _match),
-    "answer": Option("answer RECORD...", 1, UNLIMITED, _record),
-    "additional": Option("additional RECORD...", 1, UNLIMITED, _record),
-    "authority": Option("authority RECORD...", 1, UNLIMITED, _record),
-    "rcode": Option("rcode RCODE", 1, 1, _rcode),
-    "ederror": Option("ederror CODE [REASON]", 1, 2, _ederror),
-    "var": Option("var NAME EXPRESSION", 2, UNLIMITED, _variable),
-    "expr": Option("expr EXPRESSION", 1, UNLIMITED, _expr),
+OPTIONS: Final = {
+    "match": Option("match REGEX...", adds("patterns", regex)),
+    "answer": Option("answer RECORD...", _record),
+    "additional": Option("additional RECORD...", _record),
+    "authority": Option("authority RECORD...", _record),
+    "rcode": Option("rcode RCODE", sets("rcode", _rcode)),
+    "ederror": Option("ederror CODE [REASON]", sets_all("extended_error", _extended_error)),
+    "var": Option("var NAME EXPRESSION", _variable, (2, UNLIMITED)),
+    "expr": Option("expr EXPRESSION", _expr, (1, UNLIMITED)),
     "fallthrough": FALLTHROUGH,
     "upstream": UPSTREAM,
 }
@@ -119,7 +125,7 @@ OPTIONS: Final[dict[str, Option[TemplateConfig]]] = {
 
 def parse(stanza: Stanza, zones: tuple[str, ...]) -> TemplateConfig:
     """What one `template` stanza says; raises CorefileError."""
-    count(stanza, USAGE, 2, UNLIMITED)
+    count(stanza, USAGE)
     class_word, type_word, *zone_words = stanza.args
     try:
         qclass = class_number(class_word.text)

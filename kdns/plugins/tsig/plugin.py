@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
@@ -22,7 +22,7 @@ from kdns.dns.types import FORMERR, NOTAUTH, REFUSED, type_number
 from kdns.dnsserver.answers.response import Response, Seal
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.dnsserver.directive import Directive, Files, Setup
-from kdns.dnsserver.stanza import UNLIMITED, Option, configured
+from kdns.dnsserver.stanza import Option, adds, configured, sets_all, text
 from kdns.errors import CorefileError
 
 NAME: Final = "tsig"
@@ -68,16 +68,12 @@ def _secret(config: TsigConfig, line: Line) -> TsigConfig:
     return replace(config, secrets={**config.secrets, key_name(name): _secret_bytes(secret)})
 
 
-def _secrets(config: TsigConfig, line: Line) -> TsigConfig:
-    return replace(config, secret_files=(*config.secret_files, line.args[0].text))
-
-
-def _numbers(line: Line, numbers: Mapping[str, int] | None, what: str) -> frozenset[int] | None:
-    """The types or opcodes of a line; None for `all`."""
+def _numbers(args: Sequence[Token], numbers: Mapping[str, int] | None, what: str) -> frozenset[int] | None:
+    """The types or opcodes of some words; None for `all`."""
     found = set()
-    for token in line.args:
+    for token in args:
         if token.text.lower() in {ALL, NONE}:
-            if len(line.args) > 1:
+            if len(args) > 1:
                 raise token.error(f"`{token.text}` stands alone")
             return None if token.text.lower() == ALL else frozenset()
         try:
@@ -87,19 +83,19 @@ def _numbers(line: Line, numbers: Mapping[str, int] | None, what: str) -> frozen
     return frozenset(found)
 
 
-def _require(config: TsigConfig, line: Line) -> TsigConfig:
-    return replace(config, qtypes=_numbers(line, None, "a type of records, such as AXFR"))
+def _qtypes(args: Sequence[Token]) -> frozenset[int] | None:
+    return _numbers(args, None, "a type of records, such as AXFR")
 
 
-def _require_opcode(config: TsigConfig, line: Line) -> TsigConfig:
-    return replace(config, opcodes=_numbers(line, OPCODES, f"one of {', '.join(OPCODES)}"))
+def _opcodes(args: Sequence[Token]) -> frozenset[int] | None:
+    return _numbers(args, OPCODES, f"one of {', '.join(OPCODES)}")
 
 
 OPTIONS = {
-    "secret": Option("secret NAME KEY", 2, 2, _secret),
-    "secrets": Option("secrets FILE", 1, 1, _secrets),
-    "require": Option("require all|none|QTYPE...", 1, UNLIMITED, _require),
-    "require_opcode": Option("require_opcode all|none|OPCODE...", 1, UNLIMITED, _require_opcode),
+    "secret": Option("secret NAME KEY", _secret),
+    "secrets": Option("secrets FILE", adds("secret_files", text)),
+    "require": Option("require all|none|QTYPE...", sets_all("qtypes", _qtypes)),
+    "require_opcode": Option("require_opcode all|none|OPCODE...", sets_all("opcodes", _opcodes)),
 }
 
 

@@ -12,7 +12,7 @@ import yaml
 from kdns.corefile.lexer import Token
 from kdns.corefile.parse import parse
 from kdns.dnsserver import patterns
-from kdns.dnsserver.stanza import duration_s
+from kdns.dnsserver.stanza import UNLIMITED, argument_bounds, duration_s
 from kdns.errors import CorefileError
 from kdns.plugins import errors, log
 from kdns.plugins.directives import BY_NAME
@@ -76,6 +76,21 @@ def test_refused(stanza: str, line: int, message: str) -> None:
 def test_every_directive_is_in_the_tables() -> None:
     assert {*GOLDEN["accepted"], "log"} == set(BY_NAME)
     assert {case[0].split()[0] for case in GOLDEN["refused"]} == set(BY_NAME)
+
+
+@pytest.mark.parametrize(
+    ("usage", "bounds"),
+    [
+        ("keepttl", (0, 0)),
+        ("ttl SECONDS", (1, 1)),
+        ("tls [CERT KEY] [CA]", (0, 3)),
+        ("serve_stale [DURATION] [immediate|verify [TIMEOUT]] [RESPONSE_TTL [RECHECK]]", (0, 5)),
+        ("fallthrough [ZONES...]", (0, UNLIMITED)),
+        ("transfer from HOST[:PORT]...", (2, UNLIMITED)),
+    ],
+)
+def test_a_usage_has_the_bounds_of_its_arguments(usage: str, bounds: tuple[int, int]) -> None:
+    assert argument_bounds(usage) == bounds
 
 
 @pytest.mark.parametrize(("text", "seconds"), GOLDEN["durations"])
