@@ -230,6 +230,11 @@ def split_host_port(text: str) -> tuple[str, str] | None:
     return (match[1] or match[2] or "", match[3]) if match else None
 
 
+def split_optional_port(text: str) -> tuple[str, str | None]:
+    """Host and port of HOST[:PORT], [IPV6][:PORT] or IPV6, each unchecked; None for no port."""
+    return split_host_port(text) or (text[1:-1] if text.startswith("[") and text.endswith("]") else text, None)
+
+
 def parse_port(text: str) -> int | None:
     """A port from 0 to 65535 in up to five ASCII digits, or None."""
     return int(text) if _PORT.fullmatch(text) and int(text) <= MAX_PORT else None

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from ipaddress import ip_address
 from struct import pack
 from typing import Final, NamedTuple, Protocol, runtime_checkable
 
@@ -26,7 +25,7 @@ from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.dnsserver.directive import Directive, Repeat, Setup
 from kdns.dnsserver.stanza import Option, configured, ip
-from kdns.net import MAX_PORT, HostPort, client_address
+from kdns.net import MAX_PORT, HostPort, client_address, packed, parse_port, split_optional_port
 from kdns.upstream.upstream import UpstreamError
 
 NAME: Final = "transfer"
@@ -88,24 +87,17 @@ class TransferConfig:
         return self.is_open or any(client_address(peer.host) == address for peer in self.to)
 
 
-def peer(token: Token, default_port: int = 53) -> HostPort:
+def peer(token: Token) -> HostPort:
     """An address with a port, 53 if there is none: 192.0.2.1, 192.0.2.1:1053, 2001:db8::1, [fe80::1%eth0]:53."""
-    text = token.text
-    host, port = text, ""
-    if text.startswith("["):
-        host, bracket, port = text[1:].partition("]")
-        if not bracket or (port and port[0] != ":"):
-            raise token.error("not an address with a port, such as [2001:db8::1]:53")
-        port = port[1:]
-    elif text.count(":") == 1:
-        host, _, port = text.partition(":")
-    try:
-        ip_address(host)
-    except ValueError:
-        raise token.error("not an IP address, with or without a port") from None
-    if port and not (port.isascii() and port.isdecimal() and 0 < int(port[:6]) <= MAX_PORT):
+    host, port_text = split_optional_port(token.text)
+    if host.startswith("["):
+        raise token.error("not an address with a port, such as [2001:db8::1]:53")
+    if not packed(host):
+        raise token.error("not an IP address, with or without a port")
+    port = parse_port(port_text) if port_text else 53
+    if not port:
         raise token.error(f"not a port from 1 to {MAX_PORT}")
-    return HostPort(host, int(port) if port else default_port)
+    return HostPort(host, port)
 
 
 def _to(config: TransferConfig, line: Line) -> TransferConfig:

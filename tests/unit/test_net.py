@@ -99,6 +99,23 @@ def test_splitting_host_and_port(text: str, parts: tuple[str, str] | None) -> No
     assert net.split_host_port(text) == parts
 
 
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("10.0.0.1", ("10.0.0.1", None)),
+        ("10.0.0.1:53", ("10.0.0.1", "53")),
+        ("[fd00::1]:53", ("fd00::1", "53")),
+        ("[fd00::1]", ("fd00::1", None)),
+        ("fd00::1", ("fd00::1", None)),
+        ("localhost:", ("localhost", "")),
+        ("[::1", ("[::1", None)),
+        ("", ("", None)),
+    ],
+)
+def test_splitting_host_and_optional_port(text: str, parts: tuple[str, str | None]) -> None:
+    assert net.split_optional_port(text) == parts
+
+
 def test_joining_host_and_port() -> None:
     assert str(net.HostPort("10.0.0.1", 53)) == "10.0.0.1:53"
     assert net.join_host_port("fd00::1", 53) == "[fd00::1]:53"

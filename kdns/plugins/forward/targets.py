@@ -12,7 +12,7 @@ from ipaddress import ip_address
 from typing import Final, NamedTuple
 
 from kdns.corefile.lexer import Token
-from kdns.net import HostPort, bracketed, parse_port
+from kdns.net import HostPort, bracketed, parse_port, split_optional_port
 from kdns.upstream.upstream import Scheme
 
 PORTS: Final[dict[str, int]] = {"dns": 53, "tls": 853, "https": 443}
@@ -20,7 +20,6 @@ SCHEMES: Final[dict[str, Scheme]] = {"dns": "dns", "tls": "tls", "https": "https
 
 _SCHEME: Final = re.compile(r"([^:/]*)://(.*)", re.DOTALL)
 _ZONE: Final = re.compile(r"%([^:\]]*)")
-_BRACKETS: Final = re.compile(r"\[([^\[\]]*)\](?::(.*))?", re.DOTALL)
 _LABEL: Final = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
 _MAX_NAME_CHARACTERS: Final = 253
 _FORMS: Final = "IP[:PORT], [IPV6]:PORT, a host name or a file, with dns://, tls:// or https:// before all but a file"
@@ -94,20 +93,11 @@ def target_of(token: Token) -> Target | File:
             raise token.error(f"an upstream has no path{path}")
         return File(rest, token)
     bare, zone = split_zone(rest)
-    host, port_text = _host_and_port(bare)
+    host, port_text = split_optional_port(bare)
     port = PORTS[scheme] if port_text is None else parse_port(port_text)
     if not port:
         raise token.error("the port of an upstream is a number from 1 to 65535")
     return _target(token, Target(host, port, scheme, zone, token=token), plain=not found and port_text is None)
-
-
-def _host_and_port(text: str) -> tuple[str, str | None]:
-    if brackets := _BRACKETS.fullmatch(text):
-        return brackets[1], brackets[2]
-    if text.count(":") == 1:
-        host, _, port = text.partition(":")
-        return host, port
-    return text, None
 
 
 def _target(token: Token, target: Target, *, plain: bool) -> Target:
@@ -158,7 +148,7 @@ def resolv_conf(text: str) -> ResolvConf:
 
 def resolver(token: Token) -> HostPort:
     """A server that knows host names: IP, IP:PORT or [IPV6]:PORT; raises CorefileError."""
-    host, port_text = _host_and_port(token.text)
+    host, port_text = split_optional_port(token.text)
     port = PORTS["dns"] if port_text is None else parse_port(port_text)
     try:
         address = str(ip_address(host))
