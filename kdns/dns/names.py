@@ -8,6 +8,7 @@ In text a dot, a quote or a byte that is not printed stands behind a backslash: 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Final, TypeAlias
 
@@ -85,6 +86,33 @@ def folded(name: str) -> str:
 def is_below(labels: Labels, zone: Labels) -> bool:
     """Whether the name is the zone's or lies below it; both folded."""
     return not zone or labels[-len(zone) :] == zone
+
+
+class ZoneSet:
+    """Zones, given by their names in lower case, in order. A folded name is in the set if it is at or below a zone."""
+
+    __slots__ = ("_depths", "_zones")
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._zones = dict.fromkeys(map(labels_of, names))
+        self._depths = sorted({len(zone) for zone in self._zones}, reverse=True)
+
+    def __iter__(self) -> Iterator[Labels]:
+        return iter(self._zones)
+
+    def __len__(self) -> int:
+        return len(self._zones)
+
+    def __contains__(self, labels: Labels) -> bool:
+        return self.closest(labels) is not None
+
+    def closest(self, labels: Labels) -> Labels | None:
+        """Returns the longest zone that the name is at or below, or None."""
+        size = len(labels)
+        for depth in self._depths:
+            if depth <= size and (zone := labels[size - depth :]) in self._zones:
+                return zone
+        return None
 
 
 def encode_labels(labels: Labels) -> bytes:

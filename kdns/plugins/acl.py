@@ -14,7 +14,7 @@ from typing import Final, Literal, TypeAlias, get_args
 from kdns.corefile.address import all_zones
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
-from kdns.dns.names import is_below, labels_of
+from kdns.dns.names import ZoneSet, text_of
 from kdns.dns.query import extended_error
 from kdns.dns.types import BLOCKED, FILTERED, NOERROR, REFUSED, type_number
 from kdns.dnsserver.answers.response import Response, Reuse
@@ -80,9 +80,9 @@ class Acl(Plugin):
 
     def __init__(self, configs: Iterable[AclConfig], setup: Setup) -> None:
         self._rules = [
-            (labels_of(zone), zone, rule, None if rule.networks is None else Networks(rule.networks))
-            for config in configs
-            for zone, rule in _in_order(config)
+            (zones, rule, None if rule.networks is None else Networks(rule.networks))
+            for zones, config in ((ZoneSet(config.zones), config) for config in configs)
+            for rule in config.rules
         ]
         has_networks = any(networks is not None for *_, networks in self._rules)
         self.sees = Sees.EVERY if has_networks else Sees.PACKET
@@ -108,24 +108,19 @@ class Acl(Plugin):
         return then(reply, for_one_client) if is_of_client and request.depth else reply
 
     def _decision(self, request: Request) -> tuple[Action, str, bool]:
-        """The action, the zone of its rule, and whether they depend on the client."""
+        """The action, the closest zone of its rule, and whether they depend on the client."""
         query = request.query
         client: bytes | None = None
-        for labels, zone, rule, networks in self._rules:
-            if not is_below(query.labels, labels) or not (rule.qtypes is None or query.qtype in rule.qtypes):
+        for zones, rule, networks in self._rules:
+            zone = zones.closest(query.labels)
+            if zone is None or not (rule.qtypes is None or query.qtype in rule.qtypes):
                 continue
             if networks is not None:
                 client = client_address(request.client[0]) if client is None else client
                 if client not in networks:
                     continue
-            return rule.action, zone, client is not None
+            return rule.action, text_of(zone), client is not None
         return "allow", "", client is not None
-
-
-def _in_order(config: AclConfig) -> Iterable[tuple[str, Rule]]:
-    """Each rule of a stanza under each of its zones, the closest zone first: metrics name it."""
-    zones = sorted(config.zones, key=lambda zone: -len(labels_of(zone)))
-    return ((zone, rule) for rule in config.rules for zone in zones)
 
 
 def _tallied(tally: Tally, reply: Reply) -> Reply:

@@ -12,7 +12,7 @@ from typing import Final
 from kdns.corefile.address import all_zones, zones
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
-from kdns.dns.names import is_below, labels_of
+from kdns.dns.names import ZoneSet, labels_of
 from kdns.dns.types import IN, REFUSED
 from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.chain import Reply, Request, Serve
@@ -82,10 +82,10 @@ def files_by_zone(paths: Iterable[str], config: AutoConfig, pattern: Pattern) ->
     """The file of each zone, and the files that are left out because another one is of the same zone."""
     chosen: dict[str, str] = {}
     left_out: dict[str, str] = {}
-    below = [labels_of(zone) for zone in config.zones]
+    within = ZoneSet(config.zones)
     for path in paths:
         name = origin_of(path, pattern, config.template)
-        if name is None or not any(is_below(labels_of(name), zone) for zone in below):
+        if name is None or labels_of(name) not in within:
             continue
         if name in chosen:
             left_out[path] = name
@@ -128,7 +128,7 @@ class AutoZones(Authority):
 
     def __init__(self, configs: tuple[AutoConfig, ...], setup: Setup) -> None:
         super().__init__(NAME, setup)
-        self._within = tuple(labels_of(zone) for config in configs for zone in config.zones)
+        self._within = ZoneSet(zone for config in configs for zone in config.zones)
         self._of_config: list[dict[str, HeldZone]] = []
         self._reported: dict[AutoConfig, tuple[object, ...]] = {}
         """What was wrong at the last look."""
@@ -143,7 +143,7 @@ class AutoZones(Authority):
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
         """The zone's answer; REFUSED for a name that none of the files is for."""
         query = request.query
-        is_within = query.qclass == IN and any(is_below(query.labels, zone) for zone in self._within)
+        is_within = query.qclass == IN and query.labels in self._within
         if is_within and self.zone_of(query.labels) is None:
             return Response(REFUSED, plugin=NAME)
         return super().serve(request, next)

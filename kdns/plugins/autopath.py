@@ -22,7 +22,7 @@ from typing import Final
 
 from kdns.corefile.address import all_zones
 from kdns.corefile.lines import Stanza
-from kdns.dns.names import Labels, is_below, labels_of, text_of
+from kdns.dns.names import Labels, ZoneSet, is_below, labels_of, text_of
 from kdns.dns.rrset import RRset
 from kdns.dns.types import CNAME, IN, NXDOMAIN, TRANSFERS
 from kdns.dnsserver.answers.decode import from_wire
@@ -90,7 +90,7 @@ class Autopath(Plugin):
 
     def __init__(self, config: AutopathConfig, setup: Setup) -> None:
         self._setup = setup
-        self._zones = tuple(labels_of(zone) for zone in config.zones)
+        self._zones = ZoneSet(config.zones)
         self._of_pods = not config.path
         self._search: SearchPath = ()
         self._cluster: Kubernetes | None = None
@@ -107,7 +107,7 @@ class Autopath(Plugin):
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
         """The next directive's reply, or that for a further name of the path where it is NXDOMAIN."""
         query = request.query
-        if query.qclass != IN or query.qtype in TRANSFERS or not self._is_in_zones(query.labels):
+        if query.qclass != IN or query.qtype in TRANSFERS or query.labels not in self._zones:
             return next(request)
         self._know_the_block()
         if self._of_pods and not self._may_be_searched(query.labels):
@@ -121,9 +121,6 @@ class Autopath(Plugin):
         if reply is None or isinstance(reply, Response):
             return self._after_first(request, reply, path, next)
         return self._after_first_later(request, reply, path, next)
-
-    def _is_in_zones(self, labels: Labels) -> bool:
-        return any(is_below(labels, zone) for zone in self._zones)
 
     def _know_the_block(self) -> None:
         """Find the cluster, and what of the chain before this plugin is to see the names of a path."""

@@ -10,7 +10,7 @@ from typing import Final
 
 from kdns.corefile.address import all_zones
 from kdns.corefile.lines import Stanza
-from kdns.dns.names import labels_of
+from kdns.dns.names import ZoneSet
 from kdns.dns.zone.difference import Difference, is_newer
 from kdns.dns.zone.zone import Zone, ZoneError
 from kdns.dnsserver.directive import Directive, Files, Repeat, Setup, UnreadableFileError
@@ -102,7 +102,7 @@ class ZoneFiles(Authority):
         super().__init__(NAME, setup)
         by_name: dict[str, HeldZone] = {}
         for config in configs:
-            fallthrough = tuple(map(labels_of, config.fallthrough))
+            fallthrough = ZoneSet(config.fallthrough)
             zones = [HeldZone(zone, fallthrough) for zone in config.zones]
             by_name |= {held.name: held for held in zones}
             placed = replace(config, path=setup.path(config.path))

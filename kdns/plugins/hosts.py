@@ -17,7 +17,7 @@ from typing import Final
 
 from kdns.corefile.address import all_zones
 from kdns.corefile.lines import Stanza
-from kdns.dns.names import Labels, encode_name, is_below, labels_of, reversed_address, text_of
+from kdns.dns.names import Labels, ZoneSet, encode_name, labels_of, reversed_address, text_of
 from kdns.dns.query import AA
 from kdns.dns.rrset import RRset
 from kdns.dns.types import AAAA, ANY, IN, NOERROR, PTR, TRANSFERS, A, address_type
@@ -164,10 +164,10 @@ class HostTable:
     def __init__(self, entries: Iterable[Entry], zones: Iterable[str], *, has_reverse: bool = True) -> None:
         self.addresses: dict[Labels, dict[int, dict[bytes, None]]] = {}
         self.names: dict[bytes, dict[Labels, str]] = {}
-        self.parents: set[Labels] = {labels_of(zone) for zone in zones}
-        apexes = tuple(self.parents)
+        apexes = ZoneSet(zones)
+        self.parents = set(apexes)
         for address, name, labels in _in_order(entries):
-            zone = next((zone for zone in apexes if is_below(labels, zone)), None)
+            zone = apexes.closest(labels)
             if zone is None:
                 continue
             of_type = self.addresses.setdefault(labels, {}).setdefault(address_type(address), {})
@@ -219,8 +219,8 @@ class Hosts(Plugin):
     def __init__(self, config: HostsConfig, setup: Setup) -> None:
         self._config = config
         self._setup = setup
-        self._zones = tuple(labels_of(zone) for zone in config.zones)
-        self._fallthrough = tuple(labels_of(zone) for zone in config.fallthrough)
+        self._zones = ZoneSet(config.zones)
+        self._fallthrough = ZoneSet(config.fallthrough)
         self._read_s = 0.0
         self.table = HostTable((), config.zones)
         self._path = setup.path(config.path)
@@ -275,10 +275,9 @@ class Hosts(Plugin):
         names = self.table.names_of(labels) if qtype in {PTR, ANY} else ()
         if names:
             return self._response((RRset(query.name, PTR, self._config.ttl_s, names),))
-        is_ours = any(is_below(labels, zone) for zone in self._zones)
-        if not is_ours or (qtype == PTR and reversed_address(labels)):
+        if labels not in self._zones or (qtype == PTR and reversed_address(labels)):
             return next(request)
-        falls_through = any(is_below(labels, zone) for zone in self._fallthrough)
+        falls_through = labels in self._fallthrough
         by_type = self.table.by_type(labels)
         if by_type is None:
             if falls_through and not self.table.names_of(labels):

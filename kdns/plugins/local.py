@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kdns.corefile.lines import Stanza
-from kdns.dns.names import Labels, is_below, labels_of, text_of
+from kdns.dns.names import Labels, ZoneSet, is_below, labels_of, text_of
 from kdns.dns.rrset import Rdata, RRset, Soa
 from kdns.dns.types import AAAA, IN, NOERROR, NS, NXDOMAIN, PTR, SOA, TRANSFERS, A
 from kdns.dnsserver.answers.response import Response, Reuse
@@ -19,7 +19,7 @@ from kdns.net import packed
 TTL_S: Final = 604_800
 SOA_RDATA: Final = Soa("localhost.", "root.localhost.", 1, 0, 0, 0, TTL_S)
 LOCALHOST: Final = (b"localhost",)
-REVERSE: Final = tuple(labels_of(f"{octet}.in-addr.arpa.") for octet in (0, 127, 255))
+REVERSE: Final = ZoneSet(f"{octet}.in-addr.arpa." for octet in (0, 127, 255))
 LOOPBACK_POINTER: Final = labels_of("1.0.0.127.in-addr.arpa.")
 
 APEX: Final[dict[int, Rdata]] = {SOA: SOA_RDATA, NS: "localhost."}
@@ -58,7 +58,7 @@ class Local(Plugin):
         if is_below(labels, LOCALHOST):
             records = APEX | ADDRESSES if labels == LOCALHOST else ADDRESSES
             return local_answer(labels, query.qtype, records, labels)
-        zone = next_zone(labels)
+        zone = REVERSE.closest(labels)
         if zone is None:
             return next(request)
         if labels == zone:
@@ -67,11 +67,6 @@ class Local(Plugin):
             return local_answer(labels, query.qtype, POINTER, zone)
         absent = local_answer(labels, query.qtype, {}, zone)
         return absent if is_below(LOOPBACK_POINTER, labels) else absent._replace(rcode=NXDOMAIN)
-
-
-def next_zone(labels: Labels) -> Labels | None:
-    """The reverse zone that a name is in, None for a name in none."""
-    return next((zone for zone in REVERSE if is_below(labels, zone)), None)
 
 
 def local_answer(labels: Labels, qtype: int, records: dict[int, Rdata], zone: Labels) -> Response:

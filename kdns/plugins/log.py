@@ -14,7 +14,7 @@ from typing import Final, Literal, TypeAlias, get_args
 from kdns.corefile.address import all_zones
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
-from kdns.dns.names import Labels, is_below, labels_of
+from kdns.dns.names import ZoneSet
 from kdns.dns.query import AA, AD, CD, MAX_MESSAGE_BYTES, PLAIN_PAYLOAD_BYTES, QR, RA, RD, TC
 from kdns.dns.types import class_name, rcode_name, type_name
 from kdns.dnsserver.answers.outcome import Outcome, outcome_of_wire
@@ -122,9 +122,7 @@ class Log(Plugin):
 
     def __init__(self, configs: tuple[LogConfig, ...], setup: Setup) -> None:
         self._setup = setup
-        self._rules: list[tuple[tuple[Labels, ...], LogConfig]] = [
-            (tuple(labels_of(zone) for zone in config.zones), config) for config in configs
-        ]
+        self._rules = [(ZoneSet(config.zones), config) for config in configs]
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
         """The next directive's reply, which `sent` writes a line of; silence is written at once."""
@@ -145,7 +143,7 @@ class Log(Plugin):
 
     def _write(self, request: Request, response: Response | None, wire: bytes, took_s: float) -> None:
         for zones, config in self._rules:
-            if any(is_below(request.query.labels, zone) for zone in zones):
+            if request.query.labels in zones:
                 if config.includes(answer_class(response, wire)):
                     facts = facts_of(config.format, request, response, wire, took_s)
                     self._setup.print_line("info", "query", filled(config.format, facts), facts)

@@ -11,7 +11,7 @@ from typing import Final, Protocol, runtime_checkable
 
 from kdns.corefile.address import all_zones
 from kdns.corefile.lines import Stanza
-from kdns.dns.names import is_below, labels_of
+from kdns.dns.names import ZoneSet
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.dnsserver.directive import Directive, Setup
 from kdns.dnsserver.stanza import Option, configured
@@ -92,7 +92,7 @@ class Metadata(Plugin):
     sees = Sees.EVERY
 
     def __init__(self, config: MetadataConfig, setup: Setup) -> None:
-        self._zones = tuple(labels_of(zone) for zone in config.zones)
+        self._zones = ZoneSet(config.zones)
         self._setup = setup
         self._providers: tuple[Provider, ...] | None = None
 
@@ -102,7 +102,7 @@ class Metadata(Plugin):
 
     def with_facts(self, request: Request) -> Request:
         """The request with its facts, where the directive is for its name."""
-        if not any(is_below(request.query.labels, zone) for zone in self._zones):
+        if request.query.labels not in self._zones:
             return request
         if self._providers is None:
             self._providers = tuple(plugin for plugin in self._setup.plugins() if isinstance(plugin, Provider))

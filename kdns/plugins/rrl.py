@@ -14,7 +14,7 @@ from typing import Final, Literal, TypeAlias
 
 from kdns.corefile.address import all_zones
 from kdns.corefile.lines import Stanza
-from kdns.dns.names import is_below, labels_of
+from kdns.dns.names import ZoneSet
 from kdns.dns.query import TC
 from kdns.dnsserver.answers.outcome import Outcome, answered_type, outcome_of, referral_owner, soa_owner
 from kdns.dnsserver.answers.response import Response
@@ -132,7 +132,7 @@ class Rrl(Plugin):
 
     def __init__(self, config: RrlConfig, setup: Setup) -> None:
         self._config = config
-        self._zones = tuple(labels_of(zone) for zone in config.zones)
+        self._zones = ZoneSet(config.zones)
         self._accounts = Accounts(config.max_table_size, config.window_s, config.slip_ratio)
         name, text = "coredns_rrl_responses_exceeded", "Responses above the allowance."
         self._responses = setup.counters(name, text, ()).tally()
@@ -142,7 +142,7 @@ class Rrl(Plugin):
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
         """The next directive's reply, the same cut off, or silence. Questions of the server's own are no responses."""
         config = self._config
-        if request.is_stream or request.depth or not any(is_below(request.query.labels, zone) for zone in self._zones):
+        if request.is_stream or request.depth or request.query.labels not in self._zones:
             return next(request)
         network = self._network(request.client[0])
         if config.requests and self._accounts.debit(network, config.requests, request.received_s, network) != "send":

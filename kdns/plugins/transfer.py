@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Protocol, runtime_checkable
 from kdns.corefile.address import all_zones
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
-from kdns.dns.names import Labels, encode_name, is_below, labels_of
+from kdns.dns.names import Labels, ZoneSet, encode_name, labels_of, text_of
 from kdns.dns.query import AA, NOTIFY, Query
 from kdns.dns.rdata import expanded, rdata_of, wire_of
 from kdns.dns.rrset import RRset, Soa
@@ -164,9 +164,9 @@ class Transfers(Plugin):
 
     def config_of(self, labels: Labels) -> TransferConfig | None:
         """The stanza with the longest zone that the name is at or below."""
-        zones = [(labels_of(zone), config) for config in self._configs for zone in config.zones]
-        enclosing = [(len(zone), place) for place, (zone, _) in enumerate(zones) if is_below(labels, zone)]
-        return zones[max(enclosing, key=lambda pair: (pair[0], -pair[1]))[1]][1] if enclosing else None
+        configs = {zone: config for config in reversed(self._configs) for zone in config.zones}
+        zone = ZoneSet(configs).closest(labels)
+        return None if zone is None else configs[text_of(zone)]
 
     def _transfer(self, zone: str, serial: int | None) -> Transfer | None:
         for plugin in self._transferers():

@@ -22,7 +22,7 @@ from functools import partial
 from math import ceil
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
-from kdns.dns.names import Labels, is_below, labels_of
+from kdns.dns.names import ZoneSet
 from kdns.dns.query import AA, AD, HEADER_BYTES, RD, Query, extended_error
 from kdns.dns.types import EXTENDED_ERROR, NOERROR, NXDOMAIN, SERVFAIL, STALE_ANSWER, STALE_NXDOMAIN_ANSWER, TRANSFERS
 from kdns.dnsserver.answers.response import NEVER, PRIVATE, Response, Reuse
@@ -120,11 +120,11 @@ class Cache(Plugin):
     def __init__(self, config: CacheConfig, setup: Setup) -> None:
         self._config = config
         self._setup = setup
-        self._zones = _labels_of(config.zones)
+        self._zones = ZoneSet(config.zones)
         self._disabled = {
-            Kind.SUCCESS: _labels_of(config.disabled_success),
-            Kind.DENIAL: _labels_of(config.disabled_denial),
-            Kind.FAILURE: _labels_of(config.disabled_denial),
+            Kind.SUCCESS: ZoneSet(config.disabled_success),
+            Kind.DENIAL: ZoneSet(config.disabled_denial),
+            Kind.FAILURE: ZoneSet(config.disabled_denial),
         }
         self._zones_label = ",".join(config.zones)
         self._counts: dict[tuple[str, str], Counts] = {}
@@ -143,7 +143,7 @@ class Cache(Plugin):
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
         """The item of the question, or what the next directive replies, which becomes an item."""
         query = request.query
-        if query.qtype in TRANSFERS or not _is_in(query.labels, self._zones):
+        if query.qtype in TRANSFERS or query.labels not in self._zones:
             return next(request)
         counts = self._counts.get((request.server, request.view)) or self._new_counts(request)
         question = Question(request, next, key_of(query), counts)
@@ -346,7 +346,7 @@ class Cache(Plugin):
         ttl_s = self._ttl_s(found)
         reply = with_ttl(reply, int(ttl_s), found.records)
         disabled = self._disabled[found.kind]
-        if ttl_s and not (disabled and _is_in(query.labels, disabled)):
+        if ttl_s and query.labels not in disabled:
             self._keep(question, found.kind, reply, ttl_s)
         return Outcome(reply, found)
 
@@ -500,17 +500,6 @@ def _is_popular(item: Item, prefetch: PrefetchConfig, now_s: float) -> bool:
         and left_s <= ceil(prefetch.percent / 100 * item.ttl_s)
         and item.kind is not Kind.FAILURE
     )
-
-
-def _labels_of(zones: Iterable[str]) -> tuple[Labels, ...]:
-    return tuple(labels_of(zone) for zone in zones)
-
-
-def _is_in(labels: Labels, zones: tuple[Labels, ...]) -> bool:
-    for zone in zones:  # noqa: SIM110 - a generator for each query takes longer
-        if is_below(labels, zone):
-            return True
-    return False
 
 
 def build(configs: tuple[CacheConfig, ...], setup: Setup) -> Cache:

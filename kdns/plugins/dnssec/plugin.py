@@ -23,7 +23,7 @@ from cachetools import LRUCache
 from kdns.corefile.address import all_zones
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
-from kdns.dns.names import MAX_LABEL_BYTES, Labels, folded, is_below, labels_of, text_of
+from kdns.dns.names import MAX_LABEL_BYTES, Labels, ZoneSet, folded, is_below, labels_of, text_of
 from kdns.dns.query import AA
 from kdns.dns.rrset import RRset
 from kdns.dns.types import CNAME, DNSKEY, DS, IN, NOERROR, NS, NSEC, NXDOMAIN, RRSIG, SOA, TRANSFERS
@@ -101,7 +101,7 @@ class Dnssec(Plugin):
     sees = Sees.PACKET
 
     def __init__(self, zones: Iterable[str], keys: tuple[SigningKey, ...], capacity: int, setup: Setup) -> None:
-        self._zones = sorted((labels_of(zone) for zone in zones), key=len, reverse=True)
+        self._zones = ZoneSet(zones)
         self._setup = setup
         of_keys = tuple(key for key in keys if key.is_for_keys)
         of_zone = tuple(key for key in keys if not key.is_for_keys)
@@ -122,19 +122,16 @@ class Dnssec(Plugin):
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
         """The next directive's reply, signed if the client asked for that."""
         query = request.query
-        zone = self._zone_of(query.labels)
+        zone = self._zones.closest(query.labels)
         if zone is None or not self._keys or query.qclass != IN or query.qtype in TRANSFERS:
             return next(request)
         if query.qtype == DNSKEY and query.labels == zone:
             return self._dnskey(request, zone)
         if not query.do:
             return next(request)
-        if query.qtype == DS and (query.labels != zone or self._zone_of(zone[1:]) is not None):
+        if query.qtype == DS and (query.labels != zone or self._zones.closest(zone[1:]) is not None):
             return self._ds(request, zone, next)
         return then(next(request), partial(self._signed_reply, request, zone))
-
-    def _zone_of(self, labels: Labels) -> Labels | None:
-        return next((zone for zone in self._zones if is_below(labels, zone)), None)
 
     def _dnskey(self, request: Request, zone: Labels) -> Response:
         rrset = RRset(request.query.name, DNSKEY, KEY_TTL_S, tuple(key.dnskey for key in self._keys))
@@ -150,7 +147,7 @@ class Dnssec(Plugin):
         is_cut = False
         labels = request.query.labels
         if labels == zone:
-            parent = self._zone_of(labels[1:])
+            parent = self._zones.closest(labels[1:])
             is_cut = reply is not None and parent is not None and soa_owner(reply) != text_of(zone)
             zone = parent if is_cut and parent is not None else zone
         elif reply is not None and reply.rcode == NOERROR and not _has(_taken_apart(reply).answer, DS):
@@ -179,7 +176,7 @@ class Dnssec(Plugin):
             answer = self._section(request, answer)
             authority = self._delegation(request, cut_zone, authority)
         elif is_negative and denied is not None and _has(authority, SOA):
-            denied_zone = zone if denied == request.query.labels else self._zone_of(denied)
+            denied_zone = zone if denied == request.query.labels else self._zones.closest(denied)
             authority = self._section(request, authority)
             if denied_zone is None:
                 answer = self._section(request, answer)
@@ -212,8 +209,8 @@ class Dnssec(Plugin):
         if not answer:
             return zone
         labels = tuple(label.lower() for label in labels_of(cut.owner))
-        is_behind = last is not None and is_below(last, labels) and labels not in self._zones
-        return self._zone_of(labels) if is_behind else None
+        is_behind = last is not None and is_below(last, labels) and self._zones.closest(labels) != labels
+        return self._zones.closest(labels) if is_behind else None
 
     def _delegation(self, request: Request, zone: Labels, authority: tuple[RRset, ...]) -> tuple[RRset, ...]:
         """A referral with its DS records signed, or with the proof that there are none (RFC 4035 §3.1.4)."""
@@ -262,7 +259,7 @@ class Dnssec(Plugin):
             if rrset.rtype == RRSIG or (folded(rrset.owner), rrset.rtype) in covered:
                 continue
             owner = tuple(label.lower() for label in labels_of(rrset.owner))
-            zone = self._zone_of(owner[1:] if rrset.rtype == DS else owner)  # DS is the parent's
+            zone = self._zones.closest(owner[1:] if rrset.rtype == DS else owner)  # DS is the parent's
             if zone is not None:
                 signatures += self._signatures(request, zone, rrset)
         return (*merged, *signatures)

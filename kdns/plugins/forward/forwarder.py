@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterable, Iterator
 from typing import Final
 
-from kdns.dns.names import Labels, is_below, labels_of
+from kdns.dns.names import Labels, ZoneSet
 from kdns.dns.query import extended_error
 from kdns.dns.types import NETWORK_ERROR, NOERROR, REFUSED, SERVFAIL
 from kdns.dnsserver.answers.response import Response
@@ -35,8 +35,8 @@ class Forwarder:
 
     def __init__(self, config: ForwardConfig, setup: Setup) -> None:
         self.group = Group(config, setup)
-        self.zones = tuple(map(labels_of, config.zones))
-        self._excluded = tuple(map(labels_of, config.excluded))
+        self.zones = ZoneSet(config.zones)
+        self._excluded = ZoneSet(config.excluded)
         self._config = config
         self._setup = setup
         self._order = order(config.policy, setup.chance)
@@ -59,11 +59,8 @@ class Forwarder:
 
     def takes(self, labels: Labels) -> bool:
         """Whether names of these folded labels are forwarded: FROM itself always is, whatever `except` says."""
-        for zone in self.zones:
-            if is_below(labels, zone):
-                excluded = self._excluded
-                return not excluded or labels == zone or not any(is_below(labels, each) for each in excluded)
-        return False
+        zone = self.zones.closest(labels)
+        return zone is not None and (labels == zone or labels not in self._excluded)
 
     def leads_on(self, response: Response) -> bool:
         """Whether the next stanza is to be asked in place of an upstream's response (`next`, `next_on_nodata`)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Final
 
-from kdns.dns.names import Labels, is_below, labels_of
+from kdns.dns.names import Labels, ZoneSet
 from kdns.dns.query import AA
 from kdns.dns.types import DS, IN, NOERROR, NXDOMAIN, SERVFAIL, TRANSFERS
 from kdns.dnsserver.answers.response import PRIVATE, Response, Reuse, Subject, ZoneSoa
@@ -39,7 +39,7 @@ class ZoneAnswers(Plugin):
         self.resolve: Serve | None = None
         self.plugins: Callable[[], tuple[Plugin, ...]] = tuple
         self._name = name
-        self._fallthrough = tuple(labels_of(zone) for zone in fallthrough)
+        self._fallthrough = ZoneSet(fallthrough)
         self._soas = {zone: ZoneSoa(self.zones.soa(zone)) for zone in zones.options.zones}
 
     def touch(self, subjects: Collection[Subject], serial: int) -> None:
@@ -75,7 +75,7 @@ class ZoneAnswers(Plugin):
         return zone is not None and zone.labels == labels and has_parent_behind(self, self.plugins(), labels)
 
     def _falls_through(self, request: Request, result: Result) -> bool:
-        return not result.answer and any(is_below(request.query.labels, zone) for zone in self._fallthrough)
+        return not result.answer and request.query.labels in self._fallthrough
 
     def _response(self, result: Result) -> Response:
         status, zone, answer, additional, _, _ = result

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from kdns.corefile.address import all_zones
 from kdns.corefile.lines import Line, Stanza
-from kdns.dns.names import is_below, labels_of
+from kdns.dns.names import ZoneSet, labels_of
 from kdns.dns.query import AA, OPCODE
 from kdns.dns.types import AXFR, IXFR, NOERROR, SOA
 from kdns.dns.zone.catalog import Member, parse_catalog
@@ -282,7 +282,7 @@ class SecondaryZones(Authority):
         return Verifier(labels_of(followed.config.key), signer.secret, DEFAULT_ALGORITHM, signer.mac)
 
     def _follow(self, zone: str, config: SecondaryConfig, catalog: str = "", member: Member | None = None) -> Followed:
-        followed = Followed(HeldZone(zone, tuple(map(labels_of, config.fallthrough))), config, catalog, member)
+        followed = Followed(HeldZone(zone, ZoneSet(config.fallthrough)), config, catalog, member)
         self.followed[zone] = followed
         self._setup.spawn(partial(self._keep, followed))
         return followed
@@ -307,12 +307,8 @@ class SecondaryZones(Authority):
         the same label (§5.5).
         """
         name = catalog.held.name
-        allowed = tuple(map(labels_of, catalog.config.catalog or ()))
-        wanted = {
-            zone: member
-            for zone, member in members.items()
-            if not allowed or any(is_below(labels_of(zone), each) for each in allowed)
-        }
+        allowed = ZoneSet(catalog.config.catalog or (".",))
+        wanted = {zone: member for zone, member in members.items() if labels_of(zone) in allowed}
         for zone in [zone for zone, each in self.followed.items() if each.catalog == name and zone not in wanted]:
             self._drop(zone)
         for zone, member in wanted.items():

@@ -12,7 +12,7 @@ from functools import lru_cache, partial
 from importlib import import_module
 from typing import Final
 
-from kdns.dns.names import folded, is_below, labels_of
+from kdns.dns.names import folded, labels_of
 from kdns.dns.query import AA, TC
 from kdns.dns.rrset import RRset
 from kdns.dns.types import CNAME, NOERROR, NXDOMAIN, SERVFAIL, class_name, type_label
@@ -77,7 +77,7 @@ class TemplatePlugin(Plugin):
                 return Response(SERVFAIL, plugin="template", reuse=reuse, error=str(error))
             if subject is not None:
                 return self._answer(stencil, subject, reuse)
-            if not any(is_below(request.query.labels, labels) for labels in stencil.fallthrough):
+            if request.query.labels not in stencil.fallthrough:
                 reuse = Reuse() if is_of_packet else PRIVATE
                 return Response(SERVFAIL, plugin="template", reuse=reuse, error="no template matches")
         reply = next(request)

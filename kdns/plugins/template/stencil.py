@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from kdns.dns.names import Labels, is_below, labels_of
+from kdns.dns.names import ZoneSet, text_of
 from kdns.dns.query import CD, RD, Query
 from kdns.dns.types import ANY, class_name, type_name
 from kdns.dnsserver.chain import Request
@@ -75,14 +75,14 @@ OF_PACKET: Final = frozenset(("Class", "Group", "Match", "Name", "Type", "Var", 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stencil:
-    """One stanza, ready for questions: its zones, closest first, and the fields that its templates read.
+    """One stanza, ready for questions: its zones, and the fields that its templates read.
 
     `is_of_packet` and `is_condition_of_packet` say that its records, and whether it applies, depend on the packet only.
     """
 
     config: TemplateConfig
-    zones: tuple[tuple[str, Labels], ...] = field(default=())
-    fallthrough: tuple[Labels, ...] = field(default=())
+    zones: ZoneSet
+    fallthrough: ZoneSet
     fields: tuple[str, ...] = ()
     is_condition_of_packet: bool = True
     is_of_packet: bool = True
@@ -94,7 +94,8 @@ class Stencil:
             return ""
         if config.qtype not in {ANY, query.qtype} and query.qtype != ANY:
             return ""
-        return next((zone for zone, labels in self.zones if is_below(query.labels, labels)), "")
+        zone = self.zones.closest(query.labels)
+        return "" if zone is None else text_of(zone)
 
     def subject(self, request: Request, zone: str) -> Subject | None:
         """What to fill in for a question in a zone; None where it does not match.
@@ -136,13 +137,12 @@ def stencil_of(config: TemplateConfig) -> Stencil:
     """A stanza, ready for questions."""
     named = frozenset[str]().union(*(template.fields for _, template in config.records))
     fields = tuple(FIELDS) if "." in named else tuple(name for name in FIELDS if name in named)
-    zones = sorted(((zone, labels_of(zone)) for zone in config.zones), key=lambda pair: -len(pair[1]))
     expressions = (*(value for _, value in config.variables), *config.conditions)
     is_condition_of_packet = all(each.is_of_packet for each in expressions)
     return Stencil(
         config,
-        tuple(zones),
-        tuple(map(labels_of, config.fallthrough)),
+        ZoneSet(config.zones),
+        ZoneSet(config.fallthrough),
         fields,
         is_condition_of_packet,
         is_condition_of_packet and OF_PACKET.issuperset(fields),

@@ -16,7 +16,7 @@ from typing import Final
 from kdns.corefile.address import all_zones
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
-from kdns.dns.names import folded, is_below, labels_of, text_of
+from kdns.dns.names import ZoneSet, folded, labels_of, text_of
 from kdns.dns.query import NOTIFY, OPCODE
 from kdns.dns.types import FORMERR, NOTAUTH, REFUSED, type_number
 from kdns.dnsserver.answers.response import Response, Seal
@@ -137,7 +137,7 @@ class Tsigs(Plugin):
     def __init__(self, config: TsigConfig, setup: Setup) -> None:
         self._config = config
         self._setup = setup
-        self._zones = tuple(map(labels_of, config.zones))
+        self._zones = ZoneSet(config.zones)
         self.secrets: dict[str, bytes] = dict(config.secrets)
         if config.secret_files:
             setup.prepare(self._read)
@@ -149,7 +149,7 @@ class Tsigs(Plugin):
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
         """NOTAUTH for a wrong signature, REFUSED for none where one is required, else the next directive's reply."""
         query = request.query
-        if not any(is_below(query.labels, zone) for zone in self._zones):
+        if query.labels not in self._zones:
             return next(request)
         return self._unsigned(request, next) if query.is_plain else self._verified(request, next)
 

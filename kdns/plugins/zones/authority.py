@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from kdns.dns.names import Labels, is_below, labels_of
+from kdns.dns.names import Labels, ZoneSet, labels_of
 from kdns.dns.query import AA, RA, TC
 from kdns.dns.types import CNAME, DS, IN, NOERROR, NS, REFUSED, SERVFAIL, TRANSFERS
 from kdns.dns.zone.difference import Difference, difference
@@ -38,6 +38,9 @@ FREED_AT_ONCE: Final = 1000
 """Names of a zone that is not answered from any more: to free them takes less than a millisecond."""
 
 
+NO_ZONES: Final = ZoneSet(())
+
+
 @dataclass(slots=True, eq=False)
 class HeldZone:
     """A zone that is served: its present version, None for a zone that cannot be answered for (yet, or any more).
@@ -47,7 +50,7 @@ class HeldZone:
     """
 
     name: str
-    fallthrough: tuple[Labels, ...] = ()
+    fallthrough: ZoneSet = NO_ZONES
     zone: Zone | None = None
     differences: tuple[Difference, ...] = ()
     digest: bytes = b""
@@ -154,7 +157,7 @@ class Authority(Plugin):
             error = f"the zone {held.name} has no content"
             return Response(SERVFAIL, reuse=PRIVATE, plugin=self.name, error=error)
         found = self._up_to_closer(held, lookup(held.zone, query.labels, query.qtype, do=query.do))
-        if found.is_bare and any(is_below(query.labels, zone) for zone in held.fallthrough):
+        if found.is_bare and query.labels in held.fallthrough:
             return self._depending(next(request), held)
         response = self._response(found, held)
         if found.target is None:
