@@ -177,15 +177,23 @@ def _linked(plugins: Sequence[Plugin], serve: Serve) -> Serve:
     return serve
 
 
-def then(reply: Reply | Awaitable[Reply], change: Callable[[Reply], Reply]) -> Reply | Awaitable[Reply]:
-    """`change` applied to a reply, at once or when it is available."""
+def then(
+    reply: Reply | Awaitable[Reply], change: Callable[[Reply], Reply | Awaitable[Reply]]
+) -> Reply | Awaitable[Reply]:
+    """`change` applied to a reply, at once or when it is available. What `change` returns may be awaited in turn."""
     if reply is None or isinstance(reply, Response):
         return change(reply)
     return _later(reply, change)
 
 
-async def _later(reply: Awaitable[Reply], change: Callable[[Reply], Reply]) -> Reply:
-    return change(await reply)
+async def _later(reply: Awaitable[Reply], change: Callable[[Reply], Reply | Awaitable[Reply]]) -> Reply:
+    changed = change(await reply)
+    return changed if changed is None or isinstance(changed, Response) else await changed
+
+
+async def awaited(reply: Reply | Awaitable[Reply]) -> Reply:
+    """The reply, when it is available."""
+    return reply if reply is None or isinstance(reply, Response) else await reply
 
 
 def follow(request: Request, response: Response, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin

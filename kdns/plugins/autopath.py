@@ -27,7 +27,7 @@ from kdns.dns.rrset import RRset
 from kdns.dns.types import CNAME, IN, NXDOMAIN, TRANSFERS
 from kdns.dnsserver.answers.decode import from_wire
 from kdns.dnsserver.answers.response import PRIVATE, Response, Reuse
-from kdns.dnsserver.chain import NOT_SERVED, UNHANDLED, Plugin, Reply, Request, Sees, Serve
+from kdns.dnsserver.chain import NOT_SERVED, UNHANDLED, Plugin, Reply, Request, Sees, Serve, awaited, then
 from kdns.dnsserver.directive import Directive, Setup
 from kdns.dnsserver.stanza import Option, configured, count
 from kdns.net import packed
@@ -117,10 +117,7 @@ class Autopath(Plugin):
             if not self._of_pods:
                 return next(request)
             path = ()
-        reply = next(request)
-        if reply is None or isinstance(reply, Response):
-            return self._after_first(request, reply, path, next)
-        return self._after_first_later(request, reply, path, next)
+        return then(next(request), partial(self._after_first, request, path, next))
 
     def _know_the_block(self) -> None:
         """Find the cluster, and what of the chain before this plugin is to see the names of a path."""
@@ -159,9 +156,9 @@ class Autopath(Plugin):
     def _after_first(
         self,
         request: Request,
-        reply: Reply,
         path: SearchPath,
         next: Serve,  # noqa: A002 - as in Plugin
+        reply: Reply,
     ) -> Reply | Awaitable[Reply]:
         """The first reply where the name exists; it is the same for all clients, unlike what follows."""
         if reply is None or not _is_missing(reply):
@@ -169,16 +166,6 @@ class Autopath(Plugin):
         if not path:
             return reply._replace(reuse=PRIVATE)
         return self._walk(request, reply, path, next)
-
-    async def _after_first_later(
-        self,
-        request: Request,
-        reply: Awaitable[Reply],
-        path: SearchPath,
-        next: Serve,  # noqa: A002 - as in Plugin
-    ) -> Reply:
-        outcome = self._after_first(request, await reply, path, next)
-        return outcome if outcome is None or isinstance(outcome, Response) else await outcome
 
     async def _walk(self, request: Request, first: Response, path: SearchPath, next: Serve) -> Reply:  # noqa: A002 - as in Plugin
         """The first reply of the path's further names that says something, else the first of all."""
@@ -188,10 +175,10 @@ class Autopath(Plugin):
         reuse = first.reuse
         for element in (*path[1:], ()):
             try:
-                asked = next(request.about((*base, *element)))
+                asked = request.about((*base, *element))
             except ValueError:  # a name that is too long does not exist
                 continue
-            reply = asked if asked is None or isinstance(asked, Response) else await asked
+            reply = await awaited(next(asked))
             if reply is None:
                 return None
             reuse = reuse.and_then(reply.reuse)

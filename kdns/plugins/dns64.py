@@ -99,9 +99,7 @@ class Dns64(Plugin):
         reply = next(request)
         if not self.is_concerned(request):
             return reply
-        if reply is None or isinstance(reply, Response):
-            return self._after(request, next, reply)
-        return self._after_later(request, next, reply)
+        return then(reply, partial(self._after, request, next))
 
     def is_concerned(self, request: Request) -> bool:
         """Whether AAAA records may be made up for this query."""
@@ -115,10 +113,6 @@ class Dns64(Plugin):
         if reply.rcode == NXDOMAIN:
             return False
         return self._config.translate_all or not any(rrset.rtype == AAAA for rrset in reply.answer)
-
-    async def _after_later(self, request: Request, next: Serve, reply: Awaitable[Reply]) -> Reply:  # noqa: A002 - as in Plugin
-        outcome = self._after(request, next, await reply)
-        return outcome if outcome is None or isinstance(outcome, Response) else await outcome
 
     def _after(self, request: Request, next: Serve, reply: Reply) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
         if reply is None:

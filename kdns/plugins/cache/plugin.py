@@ -26,7 +26,7 @@ from kdns.dns.names import ZoneSet
 from kdns.dns.query import AA, AD, HEADER_BYTES, RD, Query, extended_error
 from kdns.dns.types import EXTENDED_ERROR, NOERROR, NXDOMAIN, SERVFAIL, STALE_ANSWER, STALE_NXDOMAIN_ANSWER, TRANSFERS
 from kdns.dnsserver.answers.response import NEVER, PRIVATE, Response, Reuse
-from kdns.dnsserver.chain import UNHANDLED, Plugin, Reply, Request, Sees, Serve
+from kdns.dnsserver.chain import UNHANDLED, Plugin, Reply, Request, Sees, Serve, awaited
 from kdns.dnsserver.directive import Directive, Future, Sample, Setup
 from kdns.plugins.cache.config import OPTIONS, STALE_TTL_S, CacheConfig, PrefetchConfig, StaleConfig, parse
 from kdns.plugins.cache.kinds import OTHER, Contents, Kind, capped, contents, is_about, with_ttl, without_flags
@@ -275,8 +275,7 @@ class Cache(Plugin):
 
     async def _own(self, question: Question) -> Outcome:
         """The outcome for this client alone."""
-        reply = question.later(_for_all(question.request))
-        return self._taken(question, reply if reply is None or isinstance(reply, Response) else await reply)
+        return self._taken(question, await awaited(question.later(_for_all(question.request))))
 
     def _refresh(self, item: Item, question: Question) -> bool:
         """Ask for a new item in the background, over TCP as CoreDNS does: the reply is whole, and cannot be forged.

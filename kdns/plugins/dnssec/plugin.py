@@ -30,7 +30,7 @@ from kdns.dns.types import CNAME, DNSKEY, DS, IN, NOERROR, NS, NSEC, NXDOMAIN, R
 from kdns.dnsserver.answers.decode import from_wire
 from kdns.dnsserver.answers.outcome import soa_owner
 from kdns.dnsserver.answers.response import NEVER, Response, Reuse
-from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, then
+from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, awaited, then
 from kdns.dnsserver.directive import Directive, Sample, Setup
 from kdns.dnsserver.stanza import Option, configured, integer, sets
 from kdns.plugins.dnssec.signing import SigningKey, canonical, nsec_rdata, signature
@@ -143,7 +143,7 @@ class Dnssec(Plugin):
 
         If there is no DS, only a query for NS tells an unsigned child from any other name.
         """
-        reply = await _awaited(next(request))
+        reply = await awaited(next(request))
         is_cut = False
         labels = request.query.labels
         if labels == zone:
@@ -151,7 +151,7 @@ class Dnssec(Plugin):
             is_cut = reply is not None and parent is not None and soa_owner(reply) != text_of(zone)
             zone = parent if is_cut and parent is not None else zone
         elif reply is not None and reply.rcode == NOERROR and not _has(_taken_apart(reply).answer, DS):
-            referral = await _awaited(next(request.about(labels, NS)))
+            referral = await awaited(next(request.about(labels, NS)))
             is_cut = referral is not None and _is_cut(_taken_apart(referral), request.query.name)
         return self._signed_reply(request, zone, reply, is_cut=is_cut)
 
@@ -282,10 +282,6 @@ class Dnssec(Plugin):
                 self._hits.tally(request.server).count += 1
             made.append(replace(found.rrset, owner=rrset.owner))
         return made
-
-
-async def _awaited(reply: Reply | Awaitable[Reply]) -> Reply:
-    return reply if reply is None or isinstance(reply, Response) else await reply
 
 
 def _taken_apart(reply: Response) -> Response:

@@ -17,7 +17,7 @@ from kdns.dns.rrset import Rdata, RRset, Soa
 from kdns.dns.types import CNAME, NOERROR, NSEC, NXDOMAIN, RRSIG
 from kdns.dnsserver.answers.decode import from_wire
 from kdns.dnsserver.answers.response import NEVER, PRIVATE, Response
-from kdns.dnsserver.chain import Reply, Request
+from kdns.dnsserver.chain import Reply, Request, then
 from kdns.plugins.rewrite.patterns import NamePattern
 
 Rename: TypeAlias = Callable[[Labels], Labels]
@@ -29,7 +29,7 @@ _SIGNED = frozenset((RRSIG, NSEC))
 class Change(Protocol):
     """What is done to an answer; `request` is the client's."""
 
-    def __call__(self, request: Request, response: Response) -> Response | Awaitable[Response]:
+    def __call__(self, request: Request, response: Response) -> Reply | Awaitable[Reply]:
         """The changed answer, which holds no `wire`."""
         ...
 
@@ -199,7 +199,7 @@ class RetargetCname:
     pattern: NamePattern
     resolve: Callable[[Request], Reply | Awaitable[Reply]]
 
-    def __call__(self, request: Request, response: Response) -> Response | Awaitable[Response]:
+    def __call__(self, request: Request, response: Response) -> Reply | Awaitable[Reply]:
         """See Change."""
         for index, rrset in enumerate(response.answer):
             if rrset.rtype == CNAME:
@@ -208,9 +208,7 @@ class RetargetCname:
                     return self._retargeted(request, response, index, target)
         return response
 
-    def _retargeted(
-        self, request: Request, response: Response, index: int, target: str
-    ) -> Response | Awaitable[Response]:
+    def _retargeted(self, request: Request, response: Response, index: int, target: str) -> Reply | Awaitable[Reply]:
         try:
             labels = labels_of(target)
             asked = request.about(labels)
@@ -220,17 +218,10 @@ class RetargetCname:
         start = (*response.answer[:index], cname)
         if request.query.qtype == CNAME:
             return response._replace(answer=start, flags=response.flags & ~AD)
-        reply = self.resolve(asked)
-        if reply is None or isinstance(reply, Response):
-            return _joined(response, start, reply)
-        return _joined_later(response, start, reply)
+        return then(self.resolve(asked), partial(_joined, response, start))
 
 
-async def _joined_later(response: Response, start: tuple[RRset, ...], reply: Awaitable[Reply]) -> Response:
-    return _joined(response, start, await reply)
-
-
-def _joined(response: Response, start: tuple[RRset, ...], reply: Reply) -> Response:
+def _joined(response: Response, start: tuple[RRset, ...], reply: Reply) -> Reply:
     if reply is None:
         return response._replace(reuse=PRIVATE)
     if reply.wire:

@@ -7,11 +7,12 @@ applies, `continue` goes on with the changed question. Answers are changed back 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from kdns.dns.types import SERVFAIL
-from kdns.dnsserver.answers.response import PRIVATE, Response
-from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.dnsserver.answers.response import Response
+from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, for_one_client, then
 from kdns.dnsserver.directive import Directive, Repeat, Setup
 from kdns.plugins.rewrite.answers import Change, RetargetCname, taken_apart
 from kdns.plugins.rewrite.config import USAGES, RewriteConfig, parse
@@ -55,8 +56,7 @@ class Rewrite(Plugin):
         reply = next(current)
         if current is request and not changes and is_of_packet:
             return reply
-        work = _Work(request, current, changes, is_of_packet)
-        return work.done(reply) if reply is None or isinstance(reply, Response) else work.done_later(reply)
+        return then(reply, _Work(request, current, changes, is_of_packet).done)
 
 
 class _Work(NamedTuple):
@@ -78,23 +78,19 @@ class _Work(NamedTuple):
             response = taken_apart(response, query.labels)
             if response.following:
                 response = response._replace(following=map(self._further, response.following))
-        return self._changed(response, self.changes)
+        return self._changed(self.changes, response)
 
-    def _changed(self, response: Response, changes: tuple[Change, ...]) -> Response | Awaitable[Response]:
+    def _changed(self, changes: tuple[Change, ...], response: Reply) -> Reply | Awaitable[Reply]:
         """The response after these changes. One CNAME is led elsewhere; what is found there was changed already."""
-        while changes:
+        while changes and response is not None:
             change, changes = changes[0], changes[1:]
             changed = change(self.request, response)
             if isinstance(change, RetargetCname) and changed is not response:
                 changes = tuple(each for each in changes if not isinstance(each, RetargetCname))
             if not isinstance(changed, Response):
-                return self._changed_later(changed, changes)
+                return then(changed, partial(self._changed, changes))
             response = changed
-        return response if self.is_of_packet else response._replace(reuse=PRIVATE)
-
-    async def _changed_later(self, response: Awaitable[Response], changes: tuple[Change, ...]) -> Response:
-        changed = self._changed(await response, changes)
-        return changed if isinstance(changed, Response) else await changed
+        return response if self.is_of_packet else for_one_client(response)
 
     def _further(self, message: Response) -> Response:
         """A further message of a zone transfer as the client is to see it; its CNAMEs lead where they led."""
@@ -103,11 +99,6 @@ class _Work(NamedTuple):
             changed = change(self.request, message) if not isinstance(change, RetargetCname) else message
             message = changed if isinstance(changed, Response) else message
         return message
-
-    async def done_later(self, reply: Awaitable[Reply]) -> Reply:
-        """The same for a reply that is on its way."""
-        done = self.done(await reply)
-        return done if done is None or isinstance(done, Response) else await done
 
 
 def build(configs: tuple[RewriteConfig, ...], setup: Setup) -> Rewrite:
