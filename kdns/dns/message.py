@@ -1,4 +1,4 @@
-"""The door to dnslib: master files and whole messages, off the hot path."""
+"""The door to dnslib: master files and whole messages, for tests and for people. No query passes here."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ from math import inf
 from typing import Final, NamedTuple
 
 from kdns.corefile.lines import Stanza
-from kdns.dns.names import Labels, is_below, labels_of, text_of
-from kdns.dns.query import Query, read_query
+from kdns.dns.names import Labels, is_below, labels_of
+from kdns.dns.query import query_for
 from kdns.dns.types import HINFO
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.dnsserver.directive import Directive, Setup
@@ -63,10 +63,8 @@ class Loop(Plugin):
 
     sees = Sees.PACKET
 
-    def __init__(self, setup: Setup, packet_of: Callable[[str, int], bytes]) -> None:
-        """`packet_of` makes the packet of a question: its name and type."""
+    def __init__(self, setup: Setup) -> None:
         self._setup = setup
-        self._packet_of = packet_of
         self._expected: dict[Labels, tuple[float, Callable[[], None]]] = {}
         self._due_s: dict[Member, float] = {}
         self._looping: dict[Group, frozenset[Member]] = {}
@@ -133,9 +131,7 @@ class Loop(Plugin):
 
         self.expect(labels, came_back)
         try:
-            query = read_query(self._packet_of(text_of(labels), HINFO))
-            if isinstance(query, Query):
-                await member.upstream.exchange(query, "udp", TIMEOUT_S)
+            await member.upstream.exchange(query_for(labels, HINFO), "udp", TIMEOUT_S)
         except (UpstreamError, ValueError):  # a zone may leave no room for the name
             return
         if not returns:
@@ -165,10 +161,8 @@ class Loop(Plugin):
 
 def build(configs: tuple[LoopConfig, ...], setup: Setup) -> Loop:
     """The plugin; it finds the upstreams of the block when all directives are built."""
-    from kdns.dns.message import query  # noqa: PLC0415 - dnslib, which other blocks do not need
-
     del configs
-    return Loop(setup, query)
+    return Loop(setup)
 
 
 DIRECTIVE = Directive("loop", parse, build)
