@@ -30,7 +30,6 @@ ADVICE: Final[Mapping[str, str]] = MappingProxyType(
 EXTERNAL: Final[Mapping[str, str]] = MappingProxyType(
     {
         "fanout": "`forward` with several upstreams asks one after the other; `policy` and `failover` choose",
-        "records": "`file` has records of a zone, `hosts` with inline lines has addresses",
         "alias": "an apex has no CNAME: `file` has its addresses, `rewrite name exact` asks for another name",
         "unbound": "`forward` to a resolver such as Unbound, on this machine or behind tls://",
         "recursor": "`forward` to a resolver such as Unbound, on this machine or behind tls://",

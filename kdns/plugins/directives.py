@@ -41,6 +41,7 @@ from kdns.plugins import (
     prometheus,
     quic,
     ready,
+    records,
     reload,
     root,
     rrl,
@@ -99,6 +100,7 @@ DIRECTIVES: Final[tuple[Row, ...]] = (
     template.DIRECTIVE,
     transfer.DIRECTIVE,
     hosts.DIRECTIVE,
+    records.DIRECTIVE,
     k8s_external.DIRECTIVE,
     kubernetes.DIRECTIVE,
     file.DIRECTIVE,
@@ -118,12 +120,12 @@ COREDNS_ORDER: Final = (
     "root", "metadata", "geoip", "cancel", "tls", "quic", "proxyproto", "grpc_server", "https", "https3", "timeouts",
     "multisocket", "shed", "reload", "nsid", "bufsize", "bind", "debug", "trace", "ready", "health", "pprof",
     "prometheus", "errors", "log", "dnstap", "local", "dns64", "rrl", "acl", "any", "chaos", "loadbalance", "tsig",
-    "cache", "rewrite", "header", "dnssec", "autopath", "minimal", "template", "transfer", "hosts", "route53", "azure",
-    "clouddns", "k8s_external", "kubernetes", "file", "auto", "secondary", "etcd", "loop", "forward", "grpc",
-    "erratic", "whoami", "on", "sign", "view", "nomad",
+    "cache", "rewrite", "header", "dnssec", "autopath", "minimal", "template", "transfer", "hosts", "records",
+    "route53", "azure", "clouddns", "k8s_external", "kubernetes", "file", "auto", "secondary", "etcd", "loop",
+    "forward", "grpc", "erratic", "whoami", "on", "sign", "view", "nomad",
 )
 # fmt: on
-"""The directives of CoreDNS 1.14, in its order, and the external rrl where it is as a rule built in."""
+"""The directives of CoreDNS 1.14, in its order, and the external rrl and records where they are as a rule built in."""
 
 COREDNS_ONLY: Final = frozenset(COREDNS_ORDER) - BY_NAME.keys()
 """Those that kdns does not have. They are refused by name, so that nobody takes one for a typing error."""
