@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from kdns.controlplane.meta import formats
@@ -28,7 +29,7 @@ _TRUSTS: Final = ContextVar("trusts", default=False)
 
 @dataclass(frozen=True, slots=True)
 class PreparedObject:
-    """An object ready to be stored. Call one of `commit` and `revert`; a second call does nothing."""
+    """An object ready to be stored. Call `commit` in the owner's turn, or `revert`; a second call does nothing."""
 
     obj: Json
     commit: Callable[[], None]
@@ -46,21 +47,22 @@ class Registry:
         self.config = config
         self.services = ServiceAllocator(config, choose, metrics or AllocatorMetrics())
         self.lost: list[str] = []
+        self.in_turn: Callable[[Callable[[], None]], None] = _at_once
+        """Runs work on allocations in the thread that owns them; the rest may run in any."""
 
     def create(self, kind: Kind, obj: Json, *, dry_run: bool = False) -> PreparedObject:
         """Prepare a new object; raises 422, or 500 for a full range."""
         strategy, txn = STRATEGIES[kind], Transaction()
         new = strategy.prepare(strategy.prepare_create(lean(kind, strategy.defaults(obj))), None)
         try:
-            if strategy.allocate:
-                strategy.allocate(self.services, new, None, txn, dry_run=dry_run)
+            self._allocate(kind, new, None, txn, dry_run=dry_run)
             if strategy.first_status:
                 new = {**new, "status": strategy.first_status(new)}
             self._check(kind, new, strategy.validate(new, None))
         except BaseException:
-            txn.revert()
+            self.in_turn(txn.revert)
             raise
-        return _prepared(new, txn, dry_run=dry_run)
+        return self._prepared(new, txn, dry_run=dry_run)
 
     def update(
         self, kind: Kind, old: Json, new: Json, *, subresource: str = "", dry_run: bool = False
@@ -76,16 +78,25 @@ class Registry:
             if rules := strategy.validate_subresource.get(subresource):
                 causes += rules(new, old)
             self._check(kind, new, causes)
-            return _prepared(new, txn, dry_run=dry_run)
+            return self._prepared(new, txn, dry_run=dry_run)
         new = strategy.prepare(new, old)
         try:
-            if strategy.allocate:
-                strategy.allocate(self.services, new, old, txn, dry_run=dry_run)
+            self._allocate(kind, new, old, txn, dry_run=dry_run)
             self._check(kind, new, _common(kind, old, new) + strategy.validate(new, old))
         except BaseException:
-            txn.revert()
+            self.in_turn(txn.revert)
             raise
-        return _prepared(new, txn, dry_run=dry_run)
+        return self._prepared(new, txn, dry_run=dry_run)
+
+    def _allocate(self, kind: Kind, new: Json, old: Json | None, txn: Transaction, *, dry_run: bool) -> None:
+        if allocate := STRATEGIES[kind].allocate:
+            self.in_turn(lambda: allocate(self.services, new, old, txn, dry_run=dry_run))
+
+    def _prepared(self, obj: Json, txn: Transaction, *, dry_run: bool) -> PreparedObject:
+        prepared = PreparedObject(obj, txn.commit, partial(self.in_turn, txn.revert))
+        if dry_run:
+            prepared.revert()
+        return prepared
 
     def stored(self, kind: Kind, obj: Json) -> None:
         """Register a stored version: IPAddresses reserve addresses, ServiceCIDRs set ranges."""
@@ -119,10 +130,8 @@ class Registry:
             raise invalid(kind, obj["metadata"].get("name") or "", causes)
 
 
-def _prepared(obj: Json, txn: Transaction, *, dry_run: bool) -> PreparedObject:
-    if dry_run:
-        txn.revert()
-    return PreparedObject(obj, txn.commit, txn.revert)
+def _at_once(work: Callable[[], None]) -> None:
+    work()
 
 
 def _common(kind: Kind, old: Json, new: Json) -> list[Cause]:

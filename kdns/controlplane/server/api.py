@@ -62,8 +62,8 @@ class Api:
         self._writes = Writes(objects, self._deletion, now_s, new_uid, random_suffix)
 
     def share(self, in_turn: InTurn) -> None:
-        """Let other threads create, update, patch and apply, but for objects that get addresses and ports."""
-        self._writes.in_turn = in_turn
+        """Let other threads create, update, patch and apply."""
+        self._writes.in_turn = self.registry.in_turn = in_turn
         self.is_shared = True
 
     def get(self, kind: Kind, namespace: str, name: str, *, subresource: str = "", form: Kind | None = None) -> Json:
@@ -251,9 +251,11 @@ class Api:
     def delete(
         self, kind: Kind, namespace: str, name: str, *, options: Json | None = None, dry_run: bool = False
     ) -> Json:
-        """Delete an object; returns its last state, or the current one if finalizers or a grace period hold it."""
-        version = self.find(kind, namespace, name)
-        return copied(self._deletion.delete(version, options or {}, dry_run=dry_run).obj)
+        """Delete an object; returns its last state, or the current one if finalizers or a grace period hold it.
+
+        The result is shared, as that of `find`.
+        """
+        return self._deletion.delete(self.find(kind, namespace, name), options or {}, dry_run=dry_run).obj
 
     def delete_all(
         self, kind: Kind, versions: Iterable[Version], *, options: Json | None = None, dry_run: bool = False

@@ -22,7 +22,6 @@ from kdns.controlplane.server.object_store import ObjectStore
 from kdns.controlplane.server.options import FOREGROUND, ORPHAN, ORPHANING, propagation
 from kdns.controlplane.storage import object_meta
 from kdns.controlplane.storage.backlog import Backlog
-from kdns.controlplane.storage.object_meta import copied
 from kdns.controlplane.storage.owners import blocks, owner_key, references, without_owner
 from kdns.controlplane.storage.watch import Filter, Version, version_of
 
@@ -78,12 +77,15 @@ class Deletion:
         grace_s = self._grace_s(kind, version.obj, options.get("gracePeriodSeconds"))
         if not (grace_s or kept or (strategy.spec_finalizers and strategy.spec_finalizers(version.obj))):
             last = version if dry_run else self.remove(version)
-            shown = self._marked(version, kept, 0) if strategy.is_graceful else last.obj
-            return version_of(kind, version.key, shown, last.revision)
+            if not strategy.is_graceful:
+                return last
+            return version_of(kind, version.key, self._marked(last, kept, 0), last.revision)
         marked = self._marked(version, kept, grace_s)
         if dry_run:
             return version_of(kind, version.key, marked, version.revision)
-        version = self._objects.put(kind, marked, version)
+        is_more = strategy.spec_finalizers or strategy.on_read  # more than metadata changes
+        draft = self._objects.draft(kind, marked) if is_more else version.with_metadata(marked["metadata"])
+        version = self._objects.put(draft, version)
         self._resume(version)
         self._backlog.begin()
         return self._store.get(kind, version.key) or version
@@ -103,7 +105,7 @@ class Deletion:
 
     def _marked(self, version: Version, finalizers: list[str], grace_s: int) -> Json:
         strategy = STRATEGIES[version.kind]
-        obj = strategy.terminating(copied(version.obj))
+        obj = strategy.terminating(_with_own_metadata(version.obj))
         marks = obj["metadata"]
         marks["deletionTimestamp"] = object_meta.timestamp(self._now_s() + grace_s)
         if not strategy.spec_finalizers:
@@ -124,11 +126,11 @@ class Deletion:
         asked_s = 1 if asked_s < 0 else asked_s
         if not asked_s and not marks.get("finalizers"):
             return self.remove(version)
-        obj = copied(version.obj)
+        obj = _with_own_metadata(version.obj)
         begun_s = (seconds_of(marks["deletionTimestamp"]) or 0) - granted_s
         obj["metadata"]["deletionTimestamp"] = object_meta.timestamp(begun_s + asked_s)
         obj["metadata"]["deletionGracePeriodSeconds"] = asked_s
-        return self._objects.put(version.kind, obj, version)
+        return self._objects.put(self._objects.draft(version.kind, obj), version)
 
     def remove(self, version: Version) -> Version:
         """Remove an object from the store; then its dependents, and what waited for its removal."""
@@ -228,12 +230,12 @@ class Deletion:
             done.add(ORPHANING)
         if not done:
             return
-        obj = copied(owner.obj)
+        obj = _with_own_metadata(owner.obj)
         rest = [each for each in finalizers if each not in done]
         obj["metadata"]["finalizers"] = rest
         if not rest:
             del obj["metadata"]["finalizers"]
-        owner = self._objects.put(owner.kind, obj, owner)
+        owner = self._objects.put(self._objects.draft(owner.kind, obj), owner)
         if STRATEGIES[owner.kind].spec_finalizers:
             self.finish_namespace(owner.key[1])
         elif not rest and not obj["metadata"].get("deletionGracePeriodSeconds"):
@@ -246,19 +248,19 @@ class Deletion:
 
     def _unblock(self, version: Version) -> Version:
         """The object with references that do not block its owners, since they may form a circle."""
-        obj = copied(version.obj)
+        obj = _with_own_metadata(version.obj)
         for reference in references(obj):
             reference.pop("blockOwnerDeletion", None)
-        changed = self._objects.put(version.kind, obj, version)
+        changed = self._objects.put(self._objects.draft(version.kind, obj), version)
         self.released(version.obj)
         return changed
 
     def _disown(self, version: Version, uid: str) -> None:
-        obj = copied(version.obj)
+        obj = _with_own_metadata(version.obj)
         obj["metadata"]["ownerReferences"] = without_owner(version.obj, uid)
         if not references(obj):
             del obj["metadata"]["ownerReferences"]
-        self._objects.put(version.kind, obj, version)
+        self._objects.put(self._objects.draft(version.kind, obj), version)
         self.released(version.obj)
 
     def _empty(self, namespace: str) -> None:
@@ -297,11 +299,16 @@ class Deletion:
         elif left.is_to_delete:
             self._empty(name)
         elif obj != namespace.obj:
-            self._objects.put(NAMESPACE, obj, namespace)
+            self._objects.put(self._objects.draft(NAMESPACE, obj), namespace)
 
 
 _BACKGROUND: Json = {"propagationPolicy": "Background"}
 _FOREGROUND: Json = {"propagationPolicy": "Foreground"}
+
+
+def _with_own_metadata(obj: Json) -> Json:
+    """The object with metadata that may be set; all else is shared."""
+    return {**obj, "metadata": {**obj["metadata"]}}
 
 
 def _waits_for(version: Version, uid: str) -> bool:

@@ -15,7 +15,7 @@ from kdns.controlplane.resources.strategy import STRATEGIES, Companions
 from kdns.controlplane.storage import listing
 from kdns.controlplane.storage.owners import Owners
 from kdns.controlplane.storage.store import Store
-from kdns.controlplane.storage.watch import Filter, Version
+from kdns.controlplane.storage.watch import Filter, Version, version_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +53,16 @@ class ObjectStore:
                 for version in store.page(kind, Filter()).items:  # stored by a version without companions
                     self._accompany(companions, version.key, None, version.obj)
 
-    def put(self, kind: Kind, obj: Json, replaces: Version | None, prepared: PreparedObject | None = None) -> Version:
-        """Store `obj`, which nobody may change afterwards, and commit the allocations of `prepared`."""
+    def draft(self, kind: Kind, obj: Json) -> Version:
+        """`obj`, which nobody may change afterwards, as `put` takes it; also in other threads than the store's."""
         obj = self.registry.on_read(kind, obj)
         key = listing.key(kind, obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
-        version = self.store.put(kind, key, obj, replaces)
+        return version_of(kind, key, obj, 0)
+
+    def put(self, draft: Version, replaces: Version | None, prepared: PreparedObject | None = None) -> Version:
+        """Store a draft under the next revision, and commit the allocations of `prepared`."""
+        kind, key = draft.kind, draft.key
+        version = self.store.commit(draft, replaces)
         if prepared:
             prepared.commit()
         self.owners.track(replaces, version)

@@ -95,10 +95,12 @@ class Writes:
         if dry_run:
             return copied(prepared.obj)
 
+        draft = self._objects.draft(kind, prepared.obj)
+
         def commit() -> Version:
             if kind.namespaced:  # another turn may have ended it
                 namespaces.check_creation(store.get(NAMESPACE, ("", namespace)), kind, namespace, name)
-            version = self._objects.put(kind, prepared.obj, None, prepared)
+            version = self._objects.put(draft, None, prepared)
             self._deletion.owned(version)
             return version
 
@@ -147,6 +149,7 @@ class Writes:
             return copied(new)
         before, after = filled_differences(kind, version.obj, new)
         may_go, is_same = _may_go(kind, new), before == after
+        draft = version if may_go or is_same else self._objects.draft(kind, new)
 
         def commit() -> Json:
             if self._objects.store.get(kind, version.key) is not version:
@@ -155,7 +158,7 @@ class Writes:
                 prepared.revert()
                 self._deletion.remove(version)
                 return new
-            stored = version if is_same else self._objects.put(kind, new, version, prepared)
+            stored = version if is_same else self._objects.put(draft, version, prepared)
             prepared.commit()
             if old["metadata"].get("ownerReferences") != new["metadata"].get("ownerReferences"):
                 self._deletion.released(old)

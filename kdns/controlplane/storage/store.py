@@ -145,13 +145,17 @@ class Store:
         return self._collection(kind).objects.get(key)
 
     def put(self, kind: Kind, key: Key, obj: Json, replaces: Version | None) -> Version:
-        """Commit a new version; `replaces` is the version that it replaces, None for a create.
+        """Commit a new version, as `commit` does. `obj` belongs to the store afterwards."""
+        return self.commit(version_of(kind, key, obj, 0), replaces)
 
-        Raises 409 Conflict if that is no longer the latest. `obj` belongs to the store afterwards.
+    def commit(self, draft: Version, replaces: Version | None) -> Version:
+        """Commit a version under the next revision; `replaces` is the one that it replaces, None for a create.
+
+        Raises 409 Conflict if that is no longer the latest.
         """
-        self._is_latest(kind, key, replaces)
-        new = version_of(kind, key, obj, self.revision + 1)
-        self._commit(Commit(new.revision, kind, key, replaces, new))
+        self._is_latest(draft.kind, draft.key, replaces)
+        new = draft.at(self.revision + 1)
+        self._commit(Commit(new.revision, new.kind, new.key, replaces, new))
         return new
 
     def delete(self, version: Version) -> Version:

@@ -53,8 +53,21 @@ class Version:
         self._obj = None
 
     def at(self, revision: int) -> Version:
-        """The same content under another resourceVersion."""
-        return version_of(self.kind, self.key, self.obj, revision)
+        """The same content under another resourceVersion, which takes no look at the rest."""
+        before, after = (b'"resourceVersion":"%d"' % each for each in (self.revision, revision))
+        if self.encoded.count(before) != 1:  # also that of an object referred to, or an annotation of this name
+            return version_of(self.kind, self.key, self.obj, revision)
+        obj = self._obj
+        if obj is not None:
+            obj = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(revision)}}
+        return Version(self.kind, self.key, revision, obj, self.encoded.replace(before, after))
+
+    def with_metadata(self, metadata: Json) -> Version:
+        """A draft of the same content with other metadata, which takes no look at the rest."""
+        obj = lean(self.kind, {**self.obj, "metadata": {**metadata, "resourceVersion": "0"}}, self.obj)
+        parts = msgspec.json.decode(self.encoded, type=dict[str, msgspec.Raw])
+        shown = filled(self.kind, {"metadata": obj["metadata"]})["metadata"]
+        return Version(self.kind, self.key, 0, obj, msgspec.json.encode({**parts, "metadata": shown}))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Version):

@@ -25,9 +25,8 @@ from kdns.controlplane.controllers.controller import Action, Controller, Notice,
 from kdns.controlplane.controllers.events import EventRecorder, new_event, repeated
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import EVENT, Json, Kind
-from kdns.controlplane.resources.strategy import STRATEGIES
 from kdns.controlplane.server.api import Api
-from kdns.controlplane.server.io.aside import LARGE_BYTES, aside
+from kdns.controlplane.server.io.aside import LARGE_BYTES, made_aside
 from kdns.controlplane.server.namespaces import is_namespace_terminating
 from kdns.controlplane.storage.watch import Subscription, WatchEvent
 from kdns.errors import KdnsError
@@ -294,19 +293,17 @@ class ControllerManager:
         self._later[task] = asyncio.get_running_loop().call_later(delay_s, enqueue)
 
     def _is_large(self, action: Action) -> bool:
-        """Whether an object is made beside the loop; never one that gets addresses and ports, as for clients."""
-        if action.verb == "delete" or not self._api.is_shared or STRATEGIES[action.kind].allocate:
+        """Whether an object is made beside the loop."""
+        if action.verb == "delete" or not self._api.is_shared:
             return False
         return len(msgspec.json.encode(action.obj)) >= LARGE_BYTES
 
     async def _write_aside(self, index: int, action: Action) -> Json:
-        """Make an object in a thread, and once more in the loop where another write came between."""
-        try:
-            return await aside(partial(self._stored, index, action), LARGE_BYTES)
-        except StatusError as error:
-            if error.reason != "Conflict":
-                raise
-        return self._stored(index, action)
+        """Make a large object in a thread."""
+        meta = action.obj["metadata"]
+        key = meta.get("namespace", ""), meta.get("name", "")
+        latest = partial(self._api.store.get, action.kind, key)
+        return await made_aside(partial(self._stored, index, action), LARGE_BYTES, latest)
 
     def _write(self, index: int, action: Action) -> None:
         meta = action.obj["metadata"]

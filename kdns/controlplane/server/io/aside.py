@@ -12,7 +12,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
+from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.server.writes import InTurn
+from kdns.controlplane.storage.watch import Version
 
 LARGE_BYTES: Final = 32 * 1024
 """From this size on a body is decoded, checked or made in a thread: smaller ones take less than about 5 ms."""
@@ -20,6 +22,7 @@ LARGE_BYTES: Final = 32 * 1024
 TURN_S: Final = 60.0
 """How long a thread waits for the loop, which is gone then."""
 
+_TRIES: Final = 5
 _THREADS: Final = ThreadPoolExecutor(2, thread_name_prefix="bodies")
 
 T = TypeVar("T")
@@ -30,6 +33,22 @@ async def aside(work: Callable[[], T], size_bytes: int) -> T:
     if size_bytes < LARGE_BYTES:
         return work()
     return await asyncio.get_running_loop().run_in_executor(_THREADS, work)
+
+
+async def made_aside(make: Callable[[], T], size_bytes: int, latest: Callable[[], Version | None]) -> T:
+    """The result of a write of so many bytes, made again where another write of the object came between.
+
+    That is done in the loop where writes of others were faster each time.
+    """
+    if size_bytes >= LARGE_BYTES:
+        for _try in range(_TRIES):
+            before = latest()
+            try:
+                return await aside(make, size_bytes)
+            except StatusError as error:
+                if error.reason != "Conflict" or latest() is before:
+                    raise
+    return make()
 
 
 def turns_of_loop() -> InTurn:

@@ -24,7 +24,7 @@ from kdns.controlplane.server.access.users import User
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.discovery import SUBRESOURCE_VERBS
 from kdns.controlplane.server.io import watch
-from kdns.controlplane.server.io.aside import LARGE_BYTES, aside
+from kdns.controlplane.server.io.aside import LARGE_BYTES, aside, made_aside
 from kdns.controlplane.server.io.authentication import RestConfig
 from kdns.controlplane.server.io.body import decoded_body, read_body
 from kdns.controlplane.server.io.request import ResourceRequest
@@ -37,7 +37,7 @@ from kdns.controlplane.server.subresources import POSTS
 from kdns.controlplane.storage import listing
 from kdns.controlplane.storage.listing import ListResult
 from kdns.controlplane.storage.object_meta import is_terminating, timestamp
-from kdns.controlplane.storage.watch import Subscription
+from kdns.controlplane.storage.watch import Subscription, Version
 
 _SUBRESOURCE_VERBS = {"GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "POST": "create"}
 _DELETED_AT_ONCE = 20
@@ -283,13 +283,14 @@ class Verbs:
     async def delete(self, call: ResourceRequest) -> web.StreamResponse:
         """DELETE of one object."""
         target, options = call.target, await self._delete_options(call)
-        dry_run = call.dry_run(options)
+        dry_run, before = call.dry_run(options), self.api.store.get(target.kind, (target.space, target.name))
         last = self.api.delete(target.kind, target.space, target.name, options=options, dry_run=dry_run)
         warnings = _deletion_warnings(target.kind, options)
         remains = self.api.store.get(target.kind, (target.space, target.name)) is not None
         shows_object = STRATEGIES[target.kind].return_deleted_object
         if shows_object or is_terminating(last) or (remains and not dry_run):
-            return self._object(call, _Result(call.renderer.shown(last), warnings))
+            shown, size_bytes = _Result(call.renderer.shown(last), warnings), len(before.encoded) if before else 0
+            return await aside(lambda: self._object(call, shown), size_bytes)
         shape = call.renderer.shape
         body = representation.serialized(representation.deleted(call.kind, last), shape.media_type)
         return response_to(call.request, body, shape=shape, warnings=warnings)
@@ -367,21 +368,15 @@ class Verbs:
     async def _written(
         self, call: ResourceRequest, size_bytes: int, write: Callable[[], _Result]
     ) -> web.StreamResponse:
-        """The response to a write. Where the object, or what is sent, is large, it is made aside.
+        """The response to a write. Where the object, or what is sent, is large, it is made aside."""
+        key = call.target.space, call.target.name
 
-        Where another write comes between, it is made once more in the loop. Services are made there at once: until they
-        are stored, nothing else may look for addresses and ports.
-        """
-        kind, space, name = call.target.kind, call.target.space, call.target.name
-        if version := self.api.store.get(kind, (space, name)):
+        def latest() -> Version | None:
+            return self.api.store.get(call.target.kind, key)
+
+        if version := latest():
             size_bytes = max(size_bytes, len(version.encoded))
-        if size_bytes >= LARGE_BYTES and STRATEGIES[kind].allocate is None:
-            try:
-                return await aside(lambda: self._object(call, write()), size_bytes)
-            except StatusError as error:
-                if error.reason != "Conflict":
-                    raise
-        return self._object(call, write())
+        return await made_aside(lambda: self._object(call, write()), size_bytes, latest)
 
     def _object(self, call: ResourceRequest, result: _Result) -> web.StreamResponse:
         renderer, obj, warnings = call.renderer, result.obj, result.warnings
