@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from hashlib import sha1
+from itertools import chain
 from typing import Final
 
 from kdns.dns.names import Labels, encode_name, folded, is_below, labels_of, text_of
@@ -130,8 +131,7 @@ class Zone:
 
     def records(self) -> Iterator[RRset]:
         """All RRsets but the SOA, those of the apex first."""
-        nodes = (*self.nodes.values(), *(self.nsec3.nodes if self.nsec3 else ()))
-        for node in nodes:
+        for node in chain(self.nodes.values(), self.nsec3.nodes if self.nsec3 else ()):
             for rtype, rrset in node.rrsets.items():
                 if rtype != SOA or node is not self.apex:
                     yield rrset

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
-from kdns.dns.names import labels_of
+from kdns.dns.names import Labels, labels_of
 from kdns.dns.types import ANY, CNAME, DS, MX, NS, NSEC3, RRSIG, SOA, TXT, A, rcode_name, type_name
 from kdns.dns.zone.difference import difference, is_newer
 from kdns.dns.zone.lookup import Lookup, lookup
-from kdns.dns.zone.zone import Zone, ZoneError
+from kdns.dns.zone.zone import Node, Zone, ZoneError
 from kdns.dns.zonefile import ZoneFileError, parse_zone, record_texts
 
 HEAD = """$TTL 60
@@ -202,3 +204,21 @@ def test_differences_lead_from_one_version_to_the_next() -> None:
 )
 def test_serials_go_round(serial: int, than: int, *, newer: bool) -> None:
     assert is_newer(serial, than) is newer
+
+
+def test_the_records_of_a_zone_begin_without_a_look_at_all_names() -> None:
+    """The nodes are taken one by one: a transfer of a large zone begins at once."""
+    taken: list[Node] = []
+
+    class Nodes(dict[Labels, Node]):
+        def values(self) -> Iterator[Node]:  # type: ignore[override]
+            for node in super().values():
+                taken.append(node)
+                yield node
+
+    zone = Zone("example.org.", parse_zone(ZONE, "example.org."))
+    zone.nodes = Nodes(zone.nodes)
+    records = zone.records()
+    assert (next(records).owner, len(taken)) == ("example.org.", 1)
+    assert len([*records]) > len(taken) // 2
+    assert len(taken) == len(zone.nodes)
