@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from kdns.corefile.address import ZoneAddress
+from kdns.dns.names import is_below, labels_of
 from kdns.dnsserver.config import ServerConfig
 from kdns.errors import CorefileError
 from kdns.plugins.directives import BY_NAME, COREDNS_ONLY
+from kdns.plugins.file import DIRECTIVE as FILE
+from kdns.plugins.file import FileConfig
 from kdns.plugins.forward.plugin import DIRECTIVE as FORWARD
 from kdns.plugins.forward.targets import Target
+from kdns.plugins.hosts import DIRECTIVE as HOSTS
+from kdns.plugins.hosts import HostsConfig
+from kdns.plugins.kubernetes.config import KubernetesConfig
+from kdns.plugins.kubernetes.plugin import DIRECTIVE as KUBERNETES
 from kdns.spelling import closest
 
 _ALSO_A_ZONE: Final = "local"
 """A directive whose name is a domain that people have."""
+_OF_ZONES: Final = frozenset((FILE.name, HOSTS.name, KUBERNETES.name))
+_SILENT: Final = frozenset(
+    ("bind", "bufsize", "cache", "debug", "errors", "health", "loadbalance", "log", "loop", "metadata", "prometheus")
+)
+"""Directives that answer nothing themselves; any other one may have names in every zone."""
 _OWN: Final = frozenset(("127.0.0.1", "::1", "0.0.0.0", "::"))
 """Addresses that lead to a server that listens on every address."""
 
@@ -35,13 +47,27 @@ def _stray_words(server: ServerConfig) -> Iterator[CorefileError]:
         meant = word if word in COREDNS_ONLY | BY_NAME.keys() else closest(word, BY_NAME) if len(word) > 3 else ""
         if meant:
             hint = f"`{meant}` is a directive, and belongs into a block"
-        elif not server.stanzas:
+        elif not _may_answer(server, word):
             hint = "no directive answers for it"
         elif has_root:
             hint = "`.` of the same block has every name already"
         else:
             continue
         yield _at(server, address, f"`{word}` is taken for a zone, served on {where}; {hint}")
+
+
+def _may_answer(server: ServerConfig, word: str) -> bool:
+    """Whether a directive of the block may have names in this zone: one that names its zones has those alone."""
+    if {stanza.name for stanza in server.stanzas} - _SILENT - _OF_ZONES:
+        return True
+    configs: Sequence[FileConfig | HostsConfig | KubernetesConfig] = (
+        *server.configs(FILE),
+        *server.configs(HOSTS),
+        *server.configs(KUBERNETES),
+    )
+    named = [labels_of(zone) for config in configs for zone in config.zones]
+    zone = labels_of(f"{word.lower()}.")
+    return any(is_below(zone, each) or is_below(each, zone) for each in named) if named else bool(server.stanzas)
 
 
 def _asks_itself(server: ServerConfig, dns_port: int) -> Iterator[CorefileError]:

@@ -132,6 +132,8 @@ class ForwardObserver(Protocol):
 
 
 UNHANDLED: Final = Response(SERVFAIL, error="no directive has the answer")
+UNANSWERED: Final = Response(SERVFAIL)
+"""A directive has the zone, not the name, and no SOA to deny it with: SERVFAIL, and no error, as in CoreDNS."""
 NO_NOTIFY: Final = Response(NOTIMP)
 NOT_SERVED: Final = Response(REFUSED)
 
@@ -220,9 +222,16 @@ def for_one_client(reply: Reply) -> Reply:
     return reply and reply._replace(reuse=PRIVATE)
 
 
+def is_end(reply: Reply) -> bool:
+    """Whether a reply is how a chain ends for a name that nobody has."""
+    return reply is UNHANDLED or reply is UNANSWERED
+
+
 def is_unanswered(response: Response) -> bool:
     """Whether no directive and no server block answered: the response is the end of a chain, or of a server."""
-    return response.error == UNHANDLED.error or (response.rcode == REFUSED and not (response.plugin or response.wire))
+    if response.error:
+        return response.error == UNHANDLED.error
+    return response.rcode in {REFUSED, SERVFAIL} and not (response.plugin or response.wire)
 
 
 def _owners(response: Response) -> set[Labels]:
@@ -232,7 +241,7 @@ def _owners(response: Response) -> set[Labels]:
 def _followed(response: Response, found: Reply) -> Reply:
     if found is None:  # a client that a directive dropped: others may get more
         return response._replace(reuse=PRIVATE)
-    if found is UNHANDLED:
+    if is_end(found):
         return response
     if is_unanswered(found):
         return response._replace(reuse=NEVER.and_then(response.reuse).and_then(found.reuse))

@@ -27,7 +27,7 @@ from kdns.dns.rrset import RRset
 from kdns.dns.types import CNAME, IN, NXDOMAIN, TRANSFERS
 from kdns.dnsserver.answers.decode import from_wire
 from kdns.dnsserver.answers.response import PRIVATE, Response, Reuse
-from kdns.dnsserver.chain import NOT_SERVED, UNHANDLED, Plugin, Reply, Request, Sees, Serve, awaited, then
+from kdns.dnsserver.chain import NOT_SERVED, UNANSWERED, UNHANDLED, Plugin, Reply, Request, Sees, Serve, awaited, then
 from kdns.dnsserver.directive import Directive, Setup
 from kdns.dnsserver.stanza import Option, configured, count
 from kdns.net import packed
@@ -42,7 +42,7 @@ OWN_RESOLV_CONF: Final = "/etc/resolv.conf"
 REREAD_S: Final = 60.0
 MAX_ELEMENTS: Final = 32
 """Elements of a search path that are tried, those of the cluster included (glibc has no limit, older ones six)."""
-NO_ANSWER: Final = (UNHANDLED, NOT_SERVED)
+NO_ANSWER: Final = (UNHANDLED, UNANSWERED, NOT_SERVED)
 """Nobody is there for such a name: the next element is tried."""
 
 SearchPath = tuple[Labels, ...]

@@ -22,7 +22,7 @@ from kdns.dns.query import AA
 from kdns.dns.rrset import RRset
 from kdns.dns.types import AAAA, ANY, IN, NOERROR, PTR, TRANSFERS, A, address_type
 from kdns.dnsserver.answers.response import EVERYTHING, Response, Reuse
-from kdns.dnsserver.chain import UNHANDLED, Plugin, Reply, Request, Sees, Serve
+from kdns.dnsserver.chain import UNANSWERED, Plugin, Reply, Request, Sees, Serve
 from kdns.dnsserver.directive import Directive, Sample, Setup
 from kdns.dnsserver.stanza import (
     FALLTHROUGH,
@@ -282,7 +282,7 @@ class Hosts(Plugin):
         if by_type is None:
             if falls_through and not self.table.names_of(labels):
                 return next(request)
-            return self._response(()) if self.table.has(labels) else UNHANDLED
+            return self._response(()) if self.table.has(labels) else UNANSWERED
         if falls_through and self._config.fallthrough_unsupported and qtype not in _SERVED:
             return next(request)
         wanted = by_type if qtype == ANY else {qtype: by_type[qtype]} if qtype in by_type else {}

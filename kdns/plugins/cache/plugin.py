@@ -26,7 +26,7 @@ from kdns.dns.names import ZoneSet
 from kdns.dns.query import AA, AD, HEADER_BYTES, RD, Query, extended_error
 from kdns.dns.types import EXTENDED_ERROR, NOERROR, NXDOMAIN, SERVFAIL, STALE_ANSWER, STALE_NXDOMAIN_ANSWER, TRANSFERS
 from kdns.dnsserver.answers.response import NEVER, PRIVATE, Response, Reuse
-from kdns.dnsserver.chain import UNHANDLED, Plugin, Reply, Request, Sees, Serve, awaited
+from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, awaited, is_end
 from kdns.dnsserver.directive import Directive, Future, Sample, Setup
 from kdns.plugins.cache.config import OPTIONS, STALE_TTL_S, CacheConfig, PrefetchConfig, StaleConfig, parse
 from kdns.plugins.cache.kinds import OTHER, Contents, Kind, capped, contents, is_about, with_ttl, without_flags
@@ -327,7 +327,7 @@ class Cache(Plugin):
 
     def _taken(self, question: Question, reply: Reply) -> Outcome:
         """A reply with the TTL that the cache gives it; it is kept if it may be."""
-        if reply is None or reply is UNHANDLED:
+        if reply is None or is_end(reply):
             return Outcome(reply)
         if reply.reuse is not NEVER:
             reply = capped(reply, self._config.success.max_ttl_s, self._config.denial.max_ttl_s)
@@ -438,7 +438,7 @@ def _first(outcome: Outcome, question: Question) -> Reply:
 
 def _given(reply: Reply, query: Query, tallies: tuple[Tally, ...]) -> Reply:
     """A reply of the later directives for one client, counted when it is sent."""
-    if reply is None or reply is UNHANDLED:
+    if reply is None or is_end(reply):
         for tally in tallies:
             tally.count += 1
         return reply

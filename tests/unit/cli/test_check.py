@@ -451,6 +451,21 @@ WARNINGS: list[tuple[str, str, list[str]]] = [
         ["`chache` is taken for a zone, served on the addresses of `bind`"],
     ),
     ("Corefile", ". stray {\nwhoami\n}\n", ["`stray` is taken for a zone, served on every address; `.` of the"]),
+    (
+        "Corefile",
+        "cluster.local stray {\nerrors\nkubernetes cluster.local\n}\n",
+        ["`stray` is taken for a zone, serve"],
+    ),
+    ("Corefile", "example.org stray {\nhosts {\n192.0.2.1 a.example.org\n}\n}\n", []),
+    (
+        "Corefile",
+        "example.org stray {\nhosts /dev/null example.org\ncache\n}\n",
+        ["`stray` is taken for a zone, served on every address; no direc"],
+    ),
+    ("Corefile", "cluster.local lan {\nkubernetes cluster.local\nforward . 192.0.2.1\n}\n", []),
+    ("Corefile", "cluster.local lan {\nkubernetes cluster.local\nhosts /dev/null home.lan\n}\n", []),
+    ("Corefile", "cluster.local lan {\nkubernetes\n}\n", []),
+    ("Corefile", "lan {\nerrors\n}\n", []),
     ("Corefile", ". {\nwhoami\n}\nstray {\n}\n", ["`stray` is taken for a zone, served on every address; no direc"]),
     (
         "a.yaml",

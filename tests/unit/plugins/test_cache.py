@@ -21,7 +21,7 @@ from kdns.dnsserver.answers.answer import compile_answer
 from kdns.dnsserver.answers.decode import from_wire
 from kdns.dnsserver.answers.response import PRIVATE, Response, Reuse
 from kdns.dnsserver.blocks import Block, Exchange, Server
-from kdns.dnsserver.chain import UNHANDLED, Chain, Plugin, Reply, Request, Sees, Serve, then
+from kdns.dnsserver.chain import UNANSWERED, UNHANDLED, Chain, Plugin, Reply, Request, Sees, Serve, then
 from kdns.plugins import loadbalance
 from kdns.plugins.cache import plugin as cache
 from kdns.plugins.cache import store
@@ -343,12 +343,13 @@ def test_so_many_may_wait() -> None:
         (NO_NAME, (30,)),
         (FAILURE, (5,)),
         (UNHANDLED, ()),
+        (UNANSWERED, ()),
         (Response(REFUSED), ()),
         (Response(NOERROR), ()),
         (Response(NOERROR, reuse=Reuse(("subject",))), (1e9,)),
         (None, ()),
     ],
-    ids=["denial", "failure", "unhandled", "refused", "nothing", "with subjects", "silence"],
+    ids=["denial", "failure", "unhandled", "unanswered", "refused", "nothing", "with subjects", "silence"],
 )
 def test_what_is_kept_for_how_long(reply: Reply, lifetimes_s: tuple[float, ...]) -> None:
     world = World()

@@ -18,7 +18,7 @@ from kdns.dnsserver.answers.response import Response, Reuse
 from kdns.dnsserver.blocks import Block, Exchange, Server
 from kdns.dnsserver.chain import UNHANDLED, Chain, Plugin, Request, Sees, Serve, unhandled
 from kdns.dnsserver.io.exchange import log_failure
-from kdns.plugins import errors, log
+from kdns.plugins import errors, hosts, log
 from kdns.plugins.cache.plugin import TOO_MANY
 from kdns.plugins.directives import configure
 from kdns.plugins.kubernetes.options import Options
@@ -296,12 +296,16 @@ def test_failures_of_this_server_say_why(setup: FakeSetup) -> None:
         assert response.error.startswith(error)
 
 
-def test_servfail_of_an_upstream_is_no_error_of_this_server(setup: FakeSetup) -> None:
-    """CoreDNS logs what its directives return as errors; what an upstream answers is none."""
+def test_servfail_of_an_upstream_or_of_hosts_is_no_error_of_this_server(setup: FakeSetup) -> None:
+    """CoreDNS logs what its directives return as errors; what an upstream answers is none, nor a name of no host."""
     packet = query("a.example.org.", 1)
-    for response, logged in ((Response(SERVFAIL, plugin="forward"), []), (UNHANDLED, [UNHANDLED.error])):
+    (block,) = configure(parse("example.org {\nhosts {\n192.0.2.1 b.example.org\n}\n}"))
+    unknown = hosts.build(block.configs(hosts.DIRECTIVE), setup).serve(Request(read(packet)), unhandled)
+    assert isinstance(unknown, Response)
+    of_upstream = Response(SERVFAIL, plugin="forward")
+    for response, logged in ((of_upstream, ()), (unknown, ()), (UNHANDLED, (UNHANDLED.error,))):
         setup.lines.clear()
         server = observer(". {\nerrors\n}", setup).server
         request = Request(read(packet))
         Exchange(answer(packet, "SERVFAIL"), response, request, server.blocks[0]).sent(0.0)
-        assert [str(one["error"]).rpartition(": ")[2] for one in errors_of(setup)] == logged
+        assert [str(one["error"]).rpartition(": ")[2] for one in errors_of(setup)] == [*logged]
