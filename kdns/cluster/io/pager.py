@@ -12,8 +12,11 @@ from kdns.errors import ApiServerError
 PAGE_OBJECTS = 500
 """Objects of one page, as kubectl asks for."""
 
-OBJECTS_MAX, PAGES_MAX = 500_000, 10_000
-"""Bounds of one list. Kubernetes is tested with 150,000 Pods, its kind with the most objects."""
+OBJECTS_MAX, PAGES_MAX = 250_000, 10_000
+"""Bounds of one list. Kubernetes is tested with 150,000 Pods, its kind with the most objects.
+
+As many small Services and their answers take 320 MiB: a Pod with the limit of deploy/ lives.
+"""
 
 
 class EndlessListError(ApiServerError):

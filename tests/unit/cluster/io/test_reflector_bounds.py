@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import re
+import tracemalloc
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
@@ -17,7 +20,7 @@ from kdns.cluster.io.outage import Outage
 from kdns.cluster.io.reflector import Reflector, WatchStats
 from kdns.cluster.objects import Service
 from kdns.cluster.state import AnyChange, State
-from kdns.cluster.watch import RESOURCES, Timing
+from kdns.cluster.watch import RESOURCES, Timing, decode_list
 
 PAGE_OBJECTS, OBJECTS, PAGES = 3, 30, 20
 
@@ -143,3 +146,21 @@ async def test_objects_and_events_are_applied_in_slices(monkeypatch: pytest.Monk
     assert [names for _, names in seen] == [[f"s{number}"] for number in (*range(5), *range(6, 30))]
     assert len({turn for turn, _ in seen}) == len(seen)
     assert api.resumed == ["5", "19"]
+
+
+def test_a_list_without_end_leaves_half_of_the_memory_of_a_pod() -> None:
+    """As much again is for answers, and for the process itself."""
+    limit = re.search(r"limits:\s+memory: (\d+)Mi", Path("deploy/deployment.yaml").read_text())
+    assert limit
+    state, many = State(), 2000
+    items = [service(each) | {"spec": {"clusterIP": f"10.0.{each >> 8}.{each & 255}"}} for each in range(many)]
+    body = json.dumps({"kind": "ServiceList", "apiVersion": "v1", "metadata": {}, "items": items}).encode()
+    (resource,) = (each for each in RESOURCES.values() if each.kind is Service)
+    tracemalloc.start()
+    try:
+        for obj in decode_list(resource, body).objects:
+            state.upsert(obj)
+        of_one = tracemalloc.get_traced_memory()[0] / many
+    finally:
+        tracemalloc.stop()
+    assert of_one * pager.OBJECTS_MAX < int(limit[1]) * 1024 * 1024 / 2, of_one
