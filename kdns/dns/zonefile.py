@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Final, NoReturn, TypeAlias
 
 import dns.exception
@@ -68,11 +69,18 @@ def parse_record(text: str, origin: str = ".", default_ttl_s: int = 0) -> RRset:
         owner, ttl, rclass, (rtype, *rdata) = _parts(text)
         ttl_s = dns.ttl.from_text(ttl) if ttl else default_ttl_s
         at = dns.name.from_text(origin)
-        found = dns.rdata.from_text(rclass, rtype, rdata[0] if rdata else "", origin=at, relativize=False)
+        number, data = _typed(rclass, rtype, rdata[0] if rdata else "", at)
         name = dns.name.from_text(owner, at)
     except (dns.exception.DNSException, ValueError) as error:
         raise ValueError(f"{_shortened(text)!r} is no record: {_shortened(str(error))}") from error
-    return RRset(_text(name), int(found.rdtype), ttl_s, (_rdata(found),), int(rclass))
+    return RRset(_text(name), number, ttl_s, (data,), int(rclass))
+
+
+@lru_cache(16)
+def _typed(rclass: dns.rdataclass.RdataClass, rtype: str, text: str, origin: dns.name.Name) -> tuple[int, Rdata]:
+    """Type and rdata of the text of a record. A template has the same long text for name after name."""
+    found = dns.rdata.from_text(rclass, rtype, text, origin=origin, relativize=False)
+    return int(found.rdtype), _rdata(found)
 
 
 def _shortened(text: str) -> str:

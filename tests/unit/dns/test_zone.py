@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -11,7 +12,7 @@ from kdns.dns.types import ANY, CNAME, DS, MX, NS, NSEC3, RRSIG, SOA, TXT, A, rc
 from kdns.dns.zone.difference import difference, is_newer
 from kdns.dns.zone.lookup import Lookup, lookup
 from kdns.dns.zone.zone import Node, Zone, ZoneError
-from kdns.dns.zonefile import ZoneFileError, parse_zone, record_texts
+from kdns.dns.zonefile import ZoneFileError, parse_record, parse_zone, record_texts
 
 HEAD = """$TTL 60
 @ IN SOA ns admin 1 7200 3600 86400 30
@@ -222,3 +223,11 @@ def test_the_records_of_a_zone_begin_without_a_look_at_all_names() -> None:
     assert (next(records).owner, len(taken)) == ("example.org.", 1)
     assert len([*records]) > len(taken) // 2
     assert len(taken) == len(zone.nodes)
+
+
+def test_a_long_text_of_many_names_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """64 KiB of a template took 47 ms at each query."""
+    text = " ".join(["b" * 250] * 255)
+    first = parse_record(f"one.example. 60 IN TXT {text}")
+    monkeypatch.setattr("dns.rdata.from_text", None)
+    assert parse_record(f"two.example. 60 IN TXT {text}") == replace(first, owner="two.example.")
